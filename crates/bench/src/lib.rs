@@ -1,0 +1,1 @@
+//! Mayfly beside its peers

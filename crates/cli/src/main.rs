@@ -1,0 +1,2 @@
+//! The `mayfly` command.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Guest I/O address to device, read under SRCU
+#![no_std]

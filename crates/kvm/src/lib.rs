@@ -1,0 +1,1 @@
+//! The same VM life on /dev/kvm

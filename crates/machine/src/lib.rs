@@ -1,0 +1,1 @@
+//! The software machine: real memory, vCPU threads, guest programs

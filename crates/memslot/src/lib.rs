@@ -1,0 +1,2 @@
+//! Guest frame to host memory: memslots as immutable snapshots
+#![no_std]

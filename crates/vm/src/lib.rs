@@ -1,0 +1,2 @@
+//! The life of a VM: create, vCPUs, memory, devices, destroy
+#![no_std]
