@@ -1,0 +1,38 @@
+# Everything a person needs to build, run and check Mayfly. Each command first makes what it needs present
+# (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test bench doc fmt clean setup setup-bench
+
+# rustup may have put cargo where the shell does not look yet.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+# What `make run` passes on to `mayfly run`: make run ARGS="device-registration --vms 20"
+ARGS ?=
+
+help: ## list these commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: setup ## build Mayfly and run its experiments; ARGS="..." goes to `mayfly run`
+	@cargo run --release --package mayfly-cli --bin mayfly -- run $(ARGS)
+
+test: setup ## check everything: formatting, lints, tests, docs, no_std, model checking
+	@scripts/test
+
+bench: setup-bench ## measure Mayfly beside its peers
+	@cargo bench --package mayfly-bench
+
+doc: setup ## build the API documentation
+	@cargo doc --no-deps
+
+fmt: setup ## format the code
+	@cargo fmt --all
+
+clean: ## delete all build output
+	@rm -rf target
+
+setup:
+	@scripts/setup
+
+setup-bench:
+	@scripts/setup bench
