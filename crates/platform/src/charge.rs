@@ -1,0 +1,15 @@
+//! Work worth accounting.
+
+/// A piece of work that the core reports through [`Platform::charge`](crate::Platform::charge) when it does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// A grace period began to sample readers.
+    GracePeriod,
+    /// Every CPU that runs a reader was made to pass a full barrier.
+    HeavyBarrier,
+    /// A thread is about to sleep until something changes.
+    Sleep,
+    /// A deferred callback was run.
+    Callback,
+}

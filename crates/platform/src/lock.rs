@@ -1,0 +1,111 @@
+//! A lock for writers, asleep in the platform while it waits.
+//!
+//! No path that a vCPU takes while it runs the guest may use it; it serialises those who *change* something.
+//!
+//! Protocol: `state` is [`FREE`], [`HELD`], or [`CONTENDED`] (held, and somebody may sleep). Taking it is an acquire, giving it up
+//! a release, so what one holder wrote the next one sees. A waiter marks the word `CONTENDED` and sleeps on that
+//! value; whoever gives up a `CONTENDED` lock wakes everybody. The mark and the sleep are one step for the waker
+//! ([`Platform::wait`] compares again), so no wake-up is lost. (The three states are those of Drepper, "Futexes Are
+//! Tricky", 2011, section 6.)
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+use crate::Platform;
+use crate::sync::{AtomicU32, Ordering, spin_loop};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const CONTENDED: u32 = 2;
+
+/// Tries before sleeping: the sections under such a lock are short.
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
+
+/// Data that one thread at a time may touch.
+#[derive(Debug)]
+pub struct Lock<T> {
+    state: AtomicU32,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out one `&mut T` at a time, so sharing the lock moves the access between threads (`T: Send`).
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    /// A free lock around `data`.
+    pub fn new(data: T) -> Self {
+        Self { state: AtomicU32::new(FREE), data: UnsafeCell::new(data) }
+    }
+
+    /// Takes the lock, asleep in `platform` while somebody else has it.
+    #[inline]
+    pub fn lock<'a>(&'a self, platform: &'a dyn Platform) -> LockGuard<'a, T> {
+        if !self.take() {
+            self.lock_contended(platform);
+        }
+        LockGuard { lock: self, platform }
+    }
+
+    /// Takes the lock if nobody has it.
+    #[inline]
+    pub fn try_lock<'a>(&'a self, platform: &'a dyn Platform) -> Option<LockGuard<'a, T>> {
+        self.take().then(|| LockGuard { lock: self, platform })
+    }
+
+    /// The data, when nobody else can have the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn lock_contended(&self, platform: &dyn Platform) {
+        for _ in 0..SPINS {
+            if self.take() {
+                return;
+            }
+            spin_loop();
+        }
+        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
+            platform.wait(&self.state, CONTENDED);
+        }
+    }
+}
+
+/// The right to touch what a [`Lock`] protects, until dropped.
+#[must_use]
+pub struct LockGuard<'a, T> {
+    lock: &'a Lock<T>,
+    platform: &'a dyn Platform,
+}
+
+impl<T> Deref for LockGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one, see `Lock`.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T> DerefMut for LockGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one, see `Lock`.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T> Drop for LockGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
+            self.platform.wake(&self.lock.state);
+        }
+    }
+}

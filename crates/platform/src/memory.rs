@@ -1,0 +1,153 @@
+//! Memory that may be refused.
+//!
+//! `Box::new` and `Arc::new` abort where no memory is left; the core returns an error instead and stays as it was.
+
+use alloc::alloc::{Layout, alloc};
+use alloc::boxed::Box;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use crate::sync::{AtomicUsize, Ordering, fence};
+
+/// The allocator had no memory to give. Maps to `ENOMEM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of memory")]
+pub struct OutOfMemory;
+
+impl From<alloc::collections::TryReserveError> for OutOfMemory {
+    fn from(_: alloc::collections::TryReserveError) -> Self {
+        Self
+    }
+}
+
+/// A [`Box`] of `value`.
+///
+/// # Errors
+///
+/// [`OutOfMemory`]; `value` is dropped.
+pub fn try_box<T>(value: T) -> Result<Box<T>, OutOfMemory> {
+    const { assert!(size_of::<T>() > 0, "a zero-sized value needs no memory") };
+    // SAFETY: the layout is not zero-sized, as asserted above.
+    let memory = unsafe { alloc(Layout::new::<T>()) }.cast::<T>();
+    let memory = NonNull::new(memory).ok_or(OutOfMemory)?;
+    // SAFETY: `memory` is valid for writes of a `T`, aligned for it, and nobody else's; `Box` frees it with the same
+    // layout and the same (global) allocator.
+    unsafe {
+        memory.write(value);
+        Ok(Box::from_raw(memory.as_ptr()))
+    }
+}
+
+/// A value with several owners, freed with the last of them: an `Arc` whose allocation may fail.
+#[derive(Debug)]
+pub struct Shared<T> {
+    inner: NonNull<Counted<T>>,
+    owns: PhantomData<Counted<T>>,
+}
+
+#[derive(Debug)]
+struct Counted<T> {
+    owners: AtomicUsize,
+    value: T,
+}
+
+// SAFETY: as for `Arc`: owners on several threads share `&T` (so `T: Sync`) and the last of them drops it, wherever it
+// is (so `T: Send`).
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above; `&Shared<T>` gives `&T` and clones.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// A first owner of `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`]; `value` is dropped.
+    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+        let counted = try_box(Counted { owners: AtomicUsize::new(1), value })?;
+        Ok(Self { inner: NonNull::from(Box::leak(counted)), owns: PhantomData })
+    }
+
+    /// Whether both own the same value.
+    #[inline]
+    pub fn is(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+
+    /// What [`Shared::into_raw`] would give, without giving it up.
+    pub fn as_raw(this: &Self) -> NonNull<()> {
+        this.inner.cast()
+    }
+
+    /// Gives this ownership up as a pointer, to be taken back with [`Shared::from_raw`].
+    pub fn into_raw(this: Self) -> NonNull<()> {
+        let raw = this.inner.cast();
+        core::mem::forget(this);
+        raw
+    }
+
+    /// Takes back the ownership that [`Shared::into_raw`] gave up.
+    ///
+    /// # Safety
+    ///
+    /// `raw` came from [`Shared::into_raw`] of the same `T`, and is taken back once.
+    pub unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        Self { inner: raw.cast(), owns: PhantomData }
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: an owner exists (`self`), so the value has not been dropped.
+        unsafe { &self.inner.as_ref().value }
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        // SAFETY: as in `deref`.
+        let owners = unsafe { &self.inner.as_ref().owners };
+        // Relaxed: whoever clones has an ownership already, which is how the new one reaches other threads.
+        let before = owners.fetch_add(1, Ordering::Relaxed);
+        assert!(before < usize::MAX / 2, "too many owners");
+        Self { inner: self.inner, owns: PhantomData }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: this owner has not been given up yet.
+        let owners = unsafe { &self.inner.as_ref().owners };
+        // Release, so that what this owner did with the value happens before the drop; pairs with the fence below.
+        if owners.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: this was the last owner, and the pointer came from `Box::leak`.
+            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use alloc::sync::Arc;
+
+    #[test]
+    fn a_shared_value_is_dropped_with_its_last_owner_and_not_before() {
+        let witness = Arc::new(());
+        let first = Shared::try_new(Arc::clone(&witness)).unwrap();
+        let second = first.clone();
+        assert!(first.is(&second));
+        drop(first);
+        assert_eq!(Arc::strong_count(&witness), 2);
+        // SAFETY: given up and taken back once.
+        let second = unsafe { Shared::<Arc<()>>::from_raw(Shared::into_raw(second)) };
+        assert_eq!(Arc::strong_count(&witness), 2);
+        drop(second);
+        assert_eq!(Arc::strong_count(&witness), 1);
+    }
+}
