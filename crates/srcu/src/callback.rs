@@ -1,0 +1,165 @@
+//! What is deferred: a callback that carries its own node, so that deferring it never allocates.
+
+use alloc::boxed::Box;
+use core::mem::ManuallyDrop;
+use core::ptr::{NonNull, null_mut};
+
+use mayfly_platform::memory::{OutOfMemory, try_box};
+
+/// What is to be done with a node.
+pub(crate) enum Act {
+    /// Its grace period is over: do what was deferred, and free the node.
+    Run,
+    /// It was never deferred: free the node.
+    Discard,
+}
+
+/// The part of a node that queues see.
+pub(crate) struct Head {
+    /// The next node of the same chain.
+    pub(crate) next: *mut Head,
+    /// The first node of the next batch; of a batch's first node only.
+    pub(crate) next_batch: *mut Head,
+    /// The grace period that this node, and the batch it is the first of, waits for.
+    pub(crate) period: u64,
+    /// The memory that running this node gives back, in bytes.
+    pub(crate) bytes: usize,
+    /// Consumes the node.
+    pub(crate) act: unsafe fn(NonNull<Head>, Act),
+}
+
+impl Head {
+    pub(crate) fn new(bytes: usize, act: unsafe fn(NonNull<Head>, Act)) -> Self {
+        Self { next: null_mut(), next_batch: null_mut(), period: 0, bytes, act }
+    }
+}
+
+/// A node with what it carries. `repr(C)` with the head first: a pointer to one is a pointer to the other.
+#[repr(C)]
+pub(crate) struct Node<T> {
+    pub(crate) head: Head,
+    pub(crate) value: T,
+}
+
+/// Work to do once no reader of the present is left: a closure, or the drop of a value.
+///
+/// It owns its node, so handing it to [`Srcu::call`](crate::Srcu::call) cannot fail for want of memory. Dropping it
+/// instead discards it: the closure is dropped without being called.
+#[must_use = "a callback that is dropped is never run"]
+pub struct Callback {
+    head: NonNull<Head>,
+}
+
+// SAFETY: a callback is made from a `Send` payload only (`Callback::try_new`, `RcuBox<T: Send>`), and is its only owner.
+unsafe impl Send for Callback {}
+
+impl Callback {
+    /// Runs `work` after a grace period.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`]; `work` is dropped.
+    pub fn try_new<F: FnOnce() + Send + 'static>(work: F) -> Result<Self, OutOfMemory> {
+        unsafe fn act<F: FnOnce()>(head: NonNull<Head>, act: Act) {
+            // SAFETY: `try_new` leaked a `Node<F>` whose first field is `head`; whoever calls `act` gives it up.
+            let node = unsafe { Box::from_raw(head.cast::<Node<F>>().as_ptr()) };
+            match act {
+                Act::Run => (node.value)(),
+                Act::Discard => drop(node),
+            }
+        }
+        let node = try_box(Node { head: Head::new(size_of::<Node<F>>(), act::<F>), value: work })?;
+        Ok(Self { head: NonNull::from(Box::leak(node)).cast() })
+    }
+
+    /// The memory that running this gives back, in bytes, as counted against the domain's bound.
+    pub fn bytes(&self) -> usize {
+        // SAFETY: the node lives as long as `self`, and nobody else has it.
+        unsafe { self.head.as_ref().bytes }
+    }
+
+    /// Takes over the node at `head`.
+    ///
+    /// # Safety
+    ///
+    /// `head` is valid until its `act` consumes it, what it carries may be sent to another thread, and nobody else has it.
+    pub(crate) unsafe fn from_head(head: NonNull<Head>) -> Self {
+        Self { head }
+    }
+
+    /// Gives up the node.
+    pub(crate) fn into_head(self) -> NonNull<Head> {
+        ManuallyDrop::new(self).head
+    }
+
+    /// Does what was deferred.
+    pub(crate) fn run(self) {
+        let head = self.into_head();
+        // SAFETY: the node is valid and given up here.
+        unsafe { (head.as_ref().act)(head, Act::Run) }
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        // SAFETY: the node is valid and `self` is its last owner.
+        unsafe { (self.head.as_ref().act)(self.head, Act::Discard) }
+    }
+}
+
+impl core::fmt::Debug for Callback {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Callback").field("bytes", &self.bytes()).finish()
+    }
+}
+
+/// Nodes linked by `next`, owned.
+pub(crate) struct Chain {
+    first: *mut Head,
+}
+
+impl Chain {
+    /// # Safety
+    ///
+    /// `first` is null or the first of a chain of valid nodes that nobody else has.
+    pub(crate) unsafe fn from_raw(first: *mut Head) -> Self {
+        Self { first }
+    }
+
+    pub(crate) fn first(&self) -> *mut Head {
+        self.first
+    }
+
+    /// The same nodes in the opposite order: what was pushed first comes first.
+    pub(crate) fn reversed(self) -> Self {
+        let mut left = ManuallyDrop::new(self).first;
+        let mut first = null_mut();
+        while let Some(mut head) = NonNull::new(left) {
+            // SAFETY: every node of the chain is valid and ours.
+            let head = unsafe { head.as_mut() };
+            left = head.next;
+            head.next = first;
+            first = head;
+        }
+        Self { first }
+    }
+}
+
+impl Iterator for Chain {
+    type Item = Callback;
+
+    fn next(&mut self) -> Option<Callback> {
+        let head = NonNull::new(self.first)?;
+        // SAFETY: every node of the chain is valid and ours; this one leaves it.
+        unsafe {
+            self.first = head.as_ref().next;
+            Some(Callback::from_head(head))
+        }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        debug_assert!(self.first.is_null(), "a chain is run to its end");
+    }
+}

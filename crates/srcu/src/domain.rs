@@ -1,0 +1,503 @@
+//! Grace periods: the protocol, and its engine.
+//!
+//! # The protocol
+//!
+//! **Readers.** A reader's record holds one word: how many sections it has left, and how deeply it is nested in the present
+//! one. Entering adds one to the nesting, leaving the outermost section adds one to the sections; both are plain stores by the only
+//! writer of that word. A *section* is thus named by its reader and number.
+//!
+//! **A grace period** has a number. It *starts* under the gate: its number is announced in `started`, callbacks that have arrived become
+//! its batch, a barrier is passed, and then every record is *sampled*. A reader found inside section `s` blocks this
+//! grace period until its word shows something else than `s`. The record remembers, in words of the gate's, the last section it was sampled
+//! in and the *first* grace period that sampled it there; so the grace periods that a section blocks are all those from that first one
+//! to the latest, and one scan of the records gives the number below which everything is complete. Whoever scans stores
+//! that in `completed`. No grace period belongs to anybody: each waiter scans for itself, and all scans agree.
+//!
+//! **Why completed means safe.** Let an updater unpublish `p` and then ask for a grace period, which completes as number `n`. A reader
+//! that loads `p` does so inside a section; that section either was sampled by `n` (or by an earlier one, and then blocks
+//! `n` too), or it was not seen by `n`'s scan. The barriers decide the latter:
+//!
+//! - *[light]*: a reader enters with `section.store(inside)`, **[light]**, then loads pointers.
+//! - *[heavy]*: a starting grace period does `started.store(n)`, **[heavy]**, then loads each `section`.
+//!
+//! This is store buffering. If the scan did not see the store, then **[heavy]** came before **[light]**, and the
+//! reader's loads come after the unpublishing: it cannot find `p`. On a fenced domain both are `fence(SeqCst)`. On an asymmetric one [light] is a compiler
+//! barrier and [heavy] makes every CPU that runs a reader pass a full barrier: before it, the reader's store is visible to the
+//! scan; after it, the reader's loads see what was published before. The argument that this is the same thing is in
+//! `docs/srcu.md`, with its sources. Where no reader is registered at all, a fence does for [heavy] (see `Registry::lease`).
+//!
+//! A section that is over when scanned was left with a release store that the scan acquires, so what it read happened
+//! before `completed` was stored (release) and before whoever acquires that frees `p`.
+//!
+//! **Snapshot.** A party that wants a grace period does **[request]** `fence(SeqCst)`, then loads `started` and adds one: the *cookie*. The grace
+//! period of that number announces itself in `started` before its [heavy]. Either the load sees the announcement, and the cookie
+//! names the next one; or [request] comes before [heavy], and all that the party had published is visible to every reader
+//! that this grace period does not sample.
+//!
+//! **Why nobody joins later.** A party that arrives when grace period `n` has sampled may have unpublished `p` *after* a reader entered, was
+//! not sampled (it was outside at that moment), and loaded `p`. Grace period `n` does not know that reader and may
+//! complete while it reads: freeing `p` on `n`'s completion would be a use after free. So the cookie is `n + 1`, and the party starts that one itself, at
+//! once, under the gate. Parties that queue for the gate meanwhile find, when they get it, that `started` has reached their cookie: the grace
+//! period was sampled after they arrived, and they join it. Sampling never sleeps, so nobody's delay is waited for.
+//!
+//! **Urgency.** There is no state to raise. A deferred callback is lazy because nobody scans for it; as soon as anybody waits, they start a grace
+//! period of their own; being later, it completes all earlier ones, and everything deferred before it is ready with it.
+//!
+//! **Sleeping.** A waiter that sleeps does: load `progress`; set `awaited` in each record that blocks it, **[heavy]**; scan again; sleep while `progress` is
+//! unchanged. A leaving reader does: store `section`, **[light]**, load `awaited`; if set, it clears it, adds one to `progress` and
+//! wakes. Store buffering again: either the scan sees that the reader left, or the reader sees `awaited`; then `progress` differs
+//! from what was loaded, and the sleep ends or does not begin.
+//!
+//! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so whatever its
+//! deferrer had published before is visible to every reader that the grace period does not sample; no cookie and no fence is needed to
+//! defer. One thread at a time runs callbacks (`runner`), so a barrier that has that lock after its grace period knows
+//! that all before it have run.
+
+use alloc::sync::Arc;
+
+use mayfly_platform::lock::Lock;
+use mayfly_platform::sync::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, CacheLine, Ordering, fence, spin_loop,
+};
+use mayfly_platform::time::Instant;
+use mayfly_platform::{Op, Platform, ReaderBarrier};
+
+use crate::anonymous::{Anonymous, Draining};
+use crate::backlog::{Admission, Backlog, Batches};
+use crate::callback::Callback;
+use crate::config::{Config, Pace};
+use crate::linux::LinuxPace;
+use crate::reader::Registry;
+use crate::stats::Stats;
+use crate::{Srcu, Worker};
+
+/// How often an expedited waiter looks again before it sleeps. Sections are mostly shorter than a sleep and a wake-up.
+const EXPEDITED_LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+
+/// How patient a waiter is. Either way it drives its own grace period, at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Sleeps as soon as a reader is found inside.
+    Lazy,
+    /// Looks again for a while first.
+    Expedited,
+}
+
+pub(crate) struct Domain {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) fenced: bool,
+    pub(crate) registry: Registry,
+    pub(crate) anonymous: Anonymous,
+    periods: CacheLine<Periods>,
+    gate: Lock<Gate>,
+    pub(crate) backlog: Backlog,
+    /// Held by whoever runs callbacks.
+    runner: Lock<()>,
+    /// Somebody made callbacks ready while the runner was at work.
+    rerun: AtomicBool,
+    pub(crate) linux: Option<LinuxPace>,
+    pub(crate) worker: Option<Arc<Worker>>,
+    /// Whether the worker has this domain on its list.
+    pub(crate) attached: AtomicBool,
+    /// The next domain on the worker's list.
+    pub(crate) next_attached: AtomicPtr<()>,
+    /// A deferred callback is to run as soon as the readers have left.
+    expedite: AtomicBool,
+    pub(crate) counters: Counters,
+}
+
+struct Periods {
+    /// The number of the latest grace period that has started. Written under the gate.
+    started: AtomicU64,
+    /// Every grace period up to this one is complete. Written under the gate.
+    completed: AtomicU64,
+    /// Changes when a reader that somebody sleeps for has left.
+    progress: AtomicU32,
+}
+
+struct Gate {
+    draining: Draining,
+    batches: Batches,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    heavy_barriers: AtomicU64,
+    sleeps: AtomicU64,
+    callbacks: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Domain {
+    pub(crate) fn new(platform: Arc<dyn Platform>, config: Config) -> Self {
+        let linux = match config.pace {
+            Pace::Urgent => None,
+            Pace::Linux { hz } => Some(LinuxPace::new(hz)),
+        };
+        Self {
+            fenced: platform.reader_barrier() == ReaderBarrier::Fenced,
+            platform,
+            registry: Registry::new(),
+            anonymous: Anonymous::new(),
+            periods: CacheLine(Periods {
+                started: AtomicU64::new(0),
+                completed: AtomicU64::new(0),
+                progress: AtomicU32::new(0),
+            }),
+            gate: Lock::new(Gate { draining: Draining::default(), batches: Batches::new() }),
+            backlog: Backlog::new(config.limits),
+            runner: Lock::new(()),
+            rerun: AtomicBool::new(false),
+            linux,
+            worker: config.worker,
+            attached: AtomicBool::new(false),
+            next_attached: AtomicPtr::new(core::ptr::null_mut()),
+            expedite: AtomicBool::new(false),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (peak_deferred, peak_deferred_bytes) = self.backlog.peak();
+        Stats {
+            grace_periods: self.periods.started.load(Ordering::Relaxed),
+            heavy_barriers: self.counters.heavy_barriers.load(Ordering::Relaxed),
+            sleeps: self.counters.sleeps.load(Ordering::Relaxed),
+            callbacks: self.counters.callbacks.load(Ordering::Relaxed),
+            calls_at_bound: self.counters.refused.load(Ordering::Relaxed),
+            deferred: self.backlog.count(),
+            deferred_bytes: self.backlog.bytes(),
+            peak_deferred,
+            peak_deferred_bytes,
+        }
+    }
+
+    /// The cookie of the first grace period that covers everything the caller has done so far.
+    pub(crate) fn snapshot(&self) -> u64 {
+        // [request]
+        fence(Ordering::SeqCst);
+        self.periods.started.load(Ordering::Relaxed) + 1
+    }
+
+    /// Starts grace period `cookie` if nobody has, looks at its readers, and says whether it is complete. Never sleeps
+    /// but for the gate, whose holders do not.
+    pub(crate) fn advance(&self, cookie: u64) -> bool {
+        if self.is_complete(cookie) {
+            return true;
+        }
+        let mut gate = self.gate.lock(&*self.platform);
+        if self.periods.started.load(Ordering::Relaxed) < cookie {
+            self.start(&mut gate);
+        } else {
+            self.scan(&mut gate, None);
+        }
+        drop(gate);
+        self.is_complete(cookie)
+    }
+
+    pub(crate) fn is_complete(&self, cookie: u64) -> bool {
+        // Acquire, pairing with the release in `scan`: the readers' sections happened before.
+        self.periods.completed.load(Ordering::Acquire) >= cookie
+    }
+
+    /// Sees grace period `cookie` through.
+    pub(crate) fn wait_for(&self, cookie: u64, urgency: Urgency) {
+        let mut looks = match urgency {
+            Urgency::Lazy => 0,
+            Urgency::Expedited => EXPEDITED_LOOKS,
+        };
+        while !self.advance(cookie) {
+            if looks > 0 {
+                looks -= 1;
+                spin_loop();
+                continue;
+            }
+            // Loaded before the readers are looked at again: what changes after that look changes this.
+            let progress = self.periods.progress.load(Ordering::Acquire);
+            if self.arm(cookie) {
+                return;
+            }
+            self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+            self.platform.charge(Op::Sleep);
+            self.platform.wait(&self.periods.progress, progress);
+        }
+    }
+
+    /// Asks every reader that blocks `cookie` to say when it leaves. Returns whether `cookie` is complete.
+    fn arm(&self, cookie: u64) -> bool {
+        let mut gate = self.gate.lock(&*self.platform);
+        self.anonymous.set_awaited();
+        for record in self.registry.iter() {
+            if let Some(section) = record.inside()
+                && record.sampled.section.load(Ordering::Relaxed) == section
+            {
+                record.reader.awaited.store(true, Ordering::Relaxed);
+            }
+        }
+        self.heavy_barrier();
+        self.scan(&mut gate, None);
+        drop(gate);
+        self.is_complete(cookie)
+    }
+
+    /// Starts the next grace period.
+    fn start(&self, gate: &mut Gate) {
+        let period = self.periods.started.load(Ordering::Relaxed) + 1;
+        self.periods.started.store(period, Ordering::Relaxed);
+        gate.batches.collect(&self.backlog, period);
+        self.platform.charge(Op::GracePeriod);
+        self.heavy_barrier();
+        self.scan(gate, Some(period));
+    }
+
+    /// Looks at every reader, on behalf of grace period `sampling` if that one is starting, and completes what no reader
+    /// blocks any more.
+    fn scan(&self, gate: &mut Gate, sampling: Option<u64>) {
+        let started = self.periods.started.load(Ordering::Relaxed);
+        let mut completed = started;
+        for record in self.registry.iter() {
+            let Some(section) = record.inside() else { continue };
+            let sampled = &record.sampled;
+            let known = sampled.section.load(Ordering::Relaxed) == section;
+            let first = match sampling {
+                _ if known => sampled.period.load(Ordering::Relaxed),
+                Some(period) => {
+                    sampled.section.store(section, Ordering::Relaxed);
+                    sampled.period.store(period, Ordering::Relaxed);
+                    period
+                }
+                // It entered after the latest grace period had sampled, and blocks none.
+                None => continue,
+            };
+            completed = completed.min(first - 1);
+        }
+        if let Some(first) = self.anonymous.scan(&mut gate.draining, sampling) {
+            completed = completed.min(first - 1);
+        }
+        if completed > self.periods.completed.load(Ordering::Relaxed) {
+            // Release, pairing with the acquire in `is_complete`.
+            self.periods.completed.store(completed, Ordering::Release);
+        }
+    }
+
+    /// [heavy]
+    fn heavy_barrier(&self) {
+        fence(Ordering::SeqCst);
+        if !self.fenced && !self.registry.is_empty() {
+            self.counters.heavy_barriers.fetch_add(1, Ordering::Relaxed);
+            self.platform.charge(Op::HeavyBarrier);
+            self.platform.heavy_barrier();
+        }
+    }
+
+    /// A reader that somebody sleeps for has left.
+    #[cold]
+    pub(crate) fn reader_left(&self) {
+        self.notify();
+        if self.expedite.load(Ordering::Relaxed)
+            && let Some(worker) = &self.worker
+        {
+            worker.kick();
+        }
+    }
+
+    /// Wakes whoever sleeps until something changes in this domain.
+    pub(crate) fn notify(&self) {
+        self.periods.progress.fetch_add(1, Ordering::Release);
+        self.platform.wake(&self.periods.progress);
+    }
+
+    /// Sleeps until `done`, which is said to have changed through [`Domain::notify`].
+    pub(crate) fn sleep_until(&self, done: impl Fn() -> bool) {
+        loop {
+            let progress = self.periods.progress.load(Ordering::Acquire);
+            if done() {
+                return;
+            }
+            self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+            self.platform.charge(Op::Sleep);
+            self.platform.wait(&self.periods.progress, progress);
+        }
+    }
+
+    /// What a waiter does with what its grace period has made ready: leaves it to the worker, unless there is none.
+    pub(crate) fn settle(&self) {
+        match &self.worker {
+            Some(worker) if self.backlog.is_over_soft() => worker.kick(),
+            Some(_) => {}
+            None => self.run_ready(),
+        }
+    }
+
+    /// Runs what is ready; where somebody is at it already, they do.
+    ///
+    /// Whoever finds the runner at work has set `rerun` before; the runner looks at that after giving up the lock. With a fence
+    /// between on either side, one of the two sees the other.
+    pub(crate) fn run_ready(&self) {
+        if self.backlog.count() == 0 {
+            return;
+        }
+        loop {
+            self.rerun.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let Some(runner) = self.runner.try_lock(&*self.platform) else { return };
+            self.rerun.store(false, Ordering::Relaxed);
+            while self.run_ready_batch() {}
+            drop(runner);
+            fence(Ordering::SeqCst);
+            if !self.rerun.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    /// Does `work` as the one who runs callbacks, after whoever is.
+    pub(crate) fn with_runner(&self, work: impl FnOnce()) {
+        let _runner = self.runner.lock(&*self.platform);
+        work();
+    }
+
+    /// Runs everything deferred before grace period `cookie`, which is complete; waits for whoever is at it already.
+    pub(crate) fn run_all_ready(&self) {
+        self.with_runner(|| while self.run_ready_batch() {});
+    }
+
+    fn run_ready_batch(&self) -> bool {
+        let completed = self.periods.completed.load(Ordering::Acquire);
+        let Some(batch) = self.gate.lock(&*self.platform).batches.take_ready(completed) else {
+            return false;
+        };
+        for callback in batch {
+            self.run(callback);
+        }
+        true
+    }
+
+    /// Runs a callback that was counted in the backlog.
+    pub(crate) fn run(&self, callback: Callback) {
+        let bytes = callback.bytes();
+        callback.run();
+        self.counters.callbacks.fetch_add(1, Ordering::Relaxed);
+        self.platform.charge(Op::Callback);
+        self.backlog.remove(1, bytes);
+    }
+
+    /// Takes `callback` unless the bound is reached.
+    pub(crate) fn defer(domain: &Srcu, callback: Callback) -> Result<(), Callback> {
+        let this = domain.inner();
+        let admission = this.backlog.admit(callback.bytes());
+        if admission == Admission::Refused {
+            this.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(callback);
+        }
+        this.backlog.push(callback);
+        match admission {
+            Admission::Admitted { first: true } => Self::attach(domain),
+            Admission::Hurry => this.hurry(),
+            Admission::Admitted { first: false } | Admission::Refused => {}
+        }
+        Ok(())
+    }
+
+    /// At the bound: `callback` runs here, after a grace period that the caller sees through.
+    pub(crate) fn run_after_grace_period(&self, callback: Callback) {
+        self.wait_for(self.snapshot(), Urgency::Expedited);
+        self.run_ready();
+        callback.run();
+        self.counters.callbacks.fetch_add(1, Ordering::Relaxed);
+        self.platform.charge(Op::Callback);
+    }
+
+    /// Sees to it that what is deferred runs as soon as its readers have left, without waiting for that here.
+    pub(crate) fn expedite(&self) {
+        self.expedite.store(true, Ordering::Relaxed);
+        let cookie = self.snapshot();
+        if self.advance(cookie) || self.arm(cookie) {
+            self.expedite.store(false, Ordering::Relaxed);
+            match &self.worker {
+                Some(worker) => worker.kick(),
+                None => self.run_ready(),
+            }
+        }
+    }
+
+    /// Looks whether what is deferred can run, because there is much of it.
+    fn hurry(&self) {
+        self.drive();
+        self.settle();
+    }
+
+    /// Starts a grace period for what has arrived, or looks at the one under way; unless somebody else is at it.
+    fn drive(&self) {
+        if let Some(mut gate) = self.gate.try_lock(&*self.platform) {
+            if self.backlog.has_arrivals() {
+                self.start(&mut gate);
+            } else if gate.batches.latest().is_some() {
+                self.scan(&mut gate, None);
+            }
+        }
+    }
+
+    /// Does what can be done for what is deferred without waiting. Returns whether something still is.
+    pub(crate) fn tick(&self) -> bool {
+        self.run_ready();
+        if self.backlog.count() == 0 {
+            return false;
+        }
+        self.drive();
+        self.run_ready();
+        if self.backlog.count() == 0 {
+            self.expedite.store(false, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// A turn of the worker's. Returns when the next one is wanted; `lazy` where only what nobody waits for is left.
+    pub(crate) fn work(&self, lazy: Instant) -> Instant {
+        match &self.linux {
+            Some(linux) => linux.work(self),
+            None if self.tick() => lazy,
+            None => Instant::NEVER,
+        }
+    }
+
+    /// When the first turn of the worker's is wanted; `lazy` where only what nobody waits for is to be done.
+    pub(crate) fn wanted(&self, lazy: impl FnOnce() -> Instant) -> Instant {
+        match &self.linux {
+            Some(linux) => linux.next(self),
+            None => lazy(),
+        }
+    }
+
+    /// Whether there is something for the worker to do.
+    pub(crate) fn has_work(&self) -> bool {
+        self.backlog.count() > 0 || self.linux.as_ref().is_some_and(|linux| linux.is_busy(self))
+    }
+
+    /// Puts the domain on its worker's list, once.
+    fn attach(domain: &Srcu) {
+        let this = domain.inner();
+        if let Some(worker) = &this.worker
+            && !this.attached.swap(true, Ordering::AcqRel)
+        {
+            worker.attach(domain.clone());
+        }
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // Nobody is left to read (a reader keeps its domain), so everything deferred can run at once.
+        if let Some(linux) = &mut self.linux {
+            for callback in linux.take_all() {
+                callback.run();
+            }
+        }
+        let batches = &mut self.gate.get_mut().batches;
+        while let Some(batch) = batches.take_ready(u64::MAX) {
+            batch.for_each(Callback::run);
+        }
+        self.backlog.take_arrivals().reversed().for_each(Callback::run);
+    }
+}

@@ -1,0 +1,515 @@
+//! Grace periods as Linux v6.18 has them, to be measured beside ours.
+//!
+//! What is modelled is *when* things happen; *whether* a reader is still inside is asked of the same records as ever, so the domain is
+//! as safe as any. Derived from the behaviour of `kernel/rcu/srcutree.c`, by function:
+//!
+//! - `srcu_gp_start_if_needed`, `srcu_funnel_gp_start`: a callback, and a synchroniser, which is a callback that wakes its caller, asks for the first
+//!   grace period that has not begun (`rcu_seq_snap`). An idle domain starts one at once and arms its work item:
+//!   after one jiffy if it is normal, without delay if it is expedited. An expedited request to a domain with a grace period
+//!   under way only raises `needed_exp`; **the work item that is armed stays armed for when it was** (`queue_delayed_work` on a pending item
+//!   does nothing). That is the wait that this project is about.
+//! - `process_srcu`, `srcu_advance_state`: the work item makes two scans, with the flip between; a scan that finds readers is tried again after
+//!   5 us if the grace period is expedited, and else at the next step.
+//! - `srcu_get_delay`: a step's delay is zero if an expedited request is pending, else one jiffy; plus the jiffies that the grace
+//!   period has lasted beyond one; at most ten.
+//! - `srcu_gp_end`: callbacks are invoked at once after an expedited grace period, and a jiffy later after a normal one; the next
+//!   grace period begins right away if one is needed.
+//! - `srcu_might_be_idle`: `synchronize_srcu` on a domain idle for 25 us is expedited.
+//! - `srcu_barrier`: a callback behind all others, for the same grace period.
+//! - A timer never fires early, so one armed for `n` jiffies fires at the tick that ends jiffy `n` from now, between `n` and
+//!   `n + 1` jiffies later (`calc_index` in `kernel/time/timer.c`).
+//!
+//! Left out: the tree of nodes for large machines, and everything about boot. There are no bounds, as there are none in Linux.
+
+use core::ptr::NonNull;
+
+use mayfly_platform::lock::Lock;
+use mayfly_platform::sync::{AtomicBool, Ordering, spin_loop};
+use mayfly_platform::time::Instant;
+
+use crate::callback::{Act, Callback, Chain, Head};
+use crate::domain::Domain;
+
+/// `RCU_SEQ_STATE_MASK`: the low bits of a sequence number say how far its grace period is.
+const STATE: u64 = 3;
+const IDLE: u64 = 0;
+const SCAN1: u64 = 1;
+const SCAN2: u64 = 2;
+
+/// `SRCU_INTERVAL`, in jiffies.
+const INTERVAL: u64 = 1;
+/// `SRCU_MAX_INTERVAL`, in jiffies.
+const MAX_INTERVAL: u64 = 10;
+/// `SRCU_DEFAULT_RETRY_CHECK_DELAY`, in nanoseconds.
+const RETRY_DELAY: u64 = 5_000;
+/// `DEFAULT_SRCU_EXP_HOLDOFF`, in nanoseconds.
+const EXPEDITE_HOLDOFF: u64 = 25_000;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+pub(crate) struct LinuxPace {
+    hz: u64,
+    state: Lock<State>,
+}
+
+/// `struct srcu_usage`, as far as it decides when something happens. Sequence numbers are 64 bits and do not wrap.
+struct State {
+    /// `srcu_gp_seq`: four times the grace periods that are over, plus the state of the present one.
+    seq: u64,
+    /// `srcu_gp_seq_needed`
+    needed: u64,
+    /// `srcu_gp_seq_needed_exp`
+    needed_exp: u64,
+    /// `srcu_gp_start`, in jiffies.
+    start: u64,
+    /// `srcu_last_gp_end`
+    last_end: Instant,
+    /// `srcu_n_exp_nodelay`
+    nodelay: u64,
+    /// `reschedule_jiffies` and `reschedule_count`
+    rescheduled: (u64, u64),
+    /// The grace period of the engine that looks at the readers for the present one.
+    scan: Option<u64>,
+    /// When the work item is armed for.
+    work: Due,
+    /// When callback invocation is armed for.
+    invoke: Due,
+    /// Callbacks in order of arrival, each with the sequence number it waits for.
+    queue: Queue,
+}
+
+/// When a work item is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Unarmed,
+    Now,
+    /// At the beginning of this jiffy.
+    Jiffy(u64),
+}
+
+impl LinuxPace {
+    pub(crate) fn new(hz: u32) -> Self {
+        Self {
+            hz: u64::from(hz),
+            state: Lock::new(State {
+                seq: 0,
+                needed: 0,
+                needed_exp: 0,
+                start: 0,
+                last_end: Instant::from_nanos(0),
+                nodelay: 0,
+                rescheduled: (0, 0),
+                scan: None,
+                work: Due::Unarmed,
+                invoke: Due::Unarmed,
+                queue: Queue::new(),
+            }),
+        }
+    }
+
+    /// `call_srcu`, and its expedited form. Returns the sequence number that `callback`, if any, waits for.
+    pub(crate) fn call(&self, domain: &Domain, callback: Option<Callback>, expedited: bool) -> u64 {
+        let jiffies = self.jiffies(domain);
+        let mut state = self.state.lock(&*domain.platform);
+        let seq = snap(state.seq);
+        if let Some(callback) = callback {
+            domain.backlog.add_unbounded(callback.bytes());
+            state.queue.push(callback, seq);
+        }
+        state.needed = state.needed.max(seq);
+        if expedited {
+            state.needed_exp = state.needed_exp.max(seq);
+        }
+        if state.seq & STATE == IDLE {
+            state.start(jiffies);
+            let delay = state.delay(self.hz, jiffies).min(1);
+            state.arm_work(jiffies, delay);
+        }
+        seq
+    }
+
+    /// `synchronize_srcu`, and its expedited form.
+    pub(crate) fn synchronize(&self, domain: &crate::Srcu, expedited: bool) {
+        let inner = domain.inner();
+        let expedited = expedited || self.might_be_idle(inner);
+        let waiter = Waiter::new();
+        // SAFETY: the waiter outlives the callback, see `Waiter::wait`.
+        let callback = unsafe { waiter.callback() };
+        self.call(inner, Some(callback), expedited);
+        domain.want_worker();
+        waiter.wait(inner);
+    }
+
+    /// `srcu_barrier`
+    pub(crate) fn barrier(&self, domain: &crate::Srcu) {
+        let inner = domain.inner();
+        let waiter = Waiter::new();
+        {
+            let mut state = self.state.lock(&*inner.platform);
+            let Some(seq) = state.queue.last_seq() else {
+                drop(state);
+                // What is not queued any more may still be running.
+                return inner.with_runner(|| ());
+            };
+            // SAFETY: the waiter outlives the callback, see `Waiter::wait`.
+            let callback = unsafe { waiter.callback() };
+            inner.backlog.add_unbounded(callback.bytes());
+            state.queue.push(callback, seq);
+        }
+        domain.want_worker();
+        waiter.wait(inner);
+    }
+
+    /// `poll_state_synchronize_srcu`
+    pub(crate) fn is_done(&self, domain: &Domain, seq: u64) -> bool {
+        self.state.lock(&*domain.platform).seq >= seq
+    }
+
+    /// Whether a grace period is under way or needed, or a callback queued.
+    pub(crate) fn is_busy(&self, domain: &Domain) -> bool {
+        let state = self.state.lock(&*domain.platform);
+        state.work != Due::Unarmed || state.invoke != Due::Unarmed || !state.queue.is_empty()
+    }
+
+    /// When something is due next.
+    pub(crate) fn next(&self, domain: &Domain) -> Instant {
+        let state = self.state.lock(&*domain.platform);
+        self.instant(state.work).min(self.instant(state.invoke))
+    }
+
+    /// Runs what is due. Called by the worker alone, one turn at a time. Returns when something is due next.
+    pub(crate) fn work(&self, domain: &Domain) -> Instant {
+        loop {
+            let now = self.jiffies(domain);
+            let mut state = self.state.lock(&*domain.platform);
+            if state.work.is_due(now) {
+                state.work = Due::Unarmed;
+                drop(state);
+                self.process(domain);
+            } else if state.invoke.is_due(now) {
+                state.invoke = Due::Unarmed;
+                drop(state);
+                self.invoke(domain);
+            } else {
+                return self.instant(state.work).min(self.instant(state.invoke));
+            }
+        }
+    }
+
+    /// Everything queued, for when no reader can be left.
+    pub(crate) fn take_all(&mut self) -> Chain {
+        self.state.get_mut().queue.take_until(u64::MAX)
+    }
+
+    /// `process_srcu`
+    fn process(&self, domain: &Domain) {
+        self.advance(domain);
+        let jiffies = self.jiffies(domain);
+        let mut state = self.state.lock(&*domain.platform);
+        let mut delay = state.delay(self.hz, jiffies);
+        if delay > 0 {
+            state.rescheduled.1 = 0;
+        } else if state.rescheduled.0 == jiffies {
+            state.rescheduled.1 += 1;
+            if state.rescheduled.1 > max_nodelay(self.hz) {
+                delay = 1;
+            }
+        } else {
+            state.rescheduled = (jiffies, 1);
+        }
+        state.reschedule(jiffies, delay);
+    }
+
+    /// `srcu_advance_state`
+    fn advance(&self, domain: &Domain) {
+        let jiffies = self.jiffies(domain);
+        let scan = {
+            let mut state = self.state.lock(&*domain.platform);
+            if state.seq & STATE == IDLE {
+                if state.seq >= state.needed {
+                    return;
+                }
+                state.start(jiffies);
+            }
+            if state.seq & STATE == SCAN1 {
+                // The first scan looks at the counter that was flipped away from last time, which is empty but for stragglers; the
+                // flip then separates the readers that this grace period waits for from those that it does not. Sampling is that
+                // separation here.
+                state.scan = Some(domain.snapshot());
+                state.seq = (state.seq & !STATE) | SCAN2;
+                state.nodelay = 0;
+            }
+            state.scan.unwrap_or(0)
+        };
+        if self.try_check_zero(domain, scan) {
+            self.end(domain);
+        }
+    }
+
+    /// `try_check_zero`: looks twice, and once more if somebody is in a hurry.
+    fn try_check_zero(&self, domain: &Domain, scan: u64) -> bool {
+        let jiffies = self.jiffies(domain);
+        let urgent = self.state.lock(&*domain.platform).delay(self.hz, jiffies) == 0;
+        for _ in 0..1 + u32::from(urgent) {
+            if domain.advance(scan) {
+                return true;
+            }
+            let retry = domain.platform.now().as_nanos() + RETRY_DELAY;
+            while domain.platform.now().as_nanos() < retry {
+                spin_loop();
+            }
+        }
+        domain.advance(scan)
+    }
+
+    /// `srcu_gp_end`
+    fn end(&self, domain: &Domain) {
+        let jiffies = self.jiffies(domain);
+        let mut state = self.state.lock(&*domain.platform);
+        let delay = u64::from(state.seq >= state.needed_exp);
+        state.last_end = domain.platform.now();
+        state.nodelay = 0;
+        state.scan = None;
+        state.seq = (state.seq | STATE) + 1;
+        state.needed_exp = state.needed_exp.max(state.seq);
+        state.arm_invoke(jiffies, delay);
+        if state.seq < state.needed {
+            state.start(jiffies);
+            state.reschedule(jiffies, 0);
+        }
+    }
+
+    /// `srcu_invoke_callbacks`
+    fn invoke(&self, domain: &Domain) {
+        domain.with_runner(|| {
+            let ready = {
+                let mut state = self.state.lock(&*domain.platform);
+                let seq = state.seq & !STATE;
+                state.queue.take_until(seq)
+            };
+            for callback in ready {
+                domain.run(callback);
+            }
+        });
+        domain.notify();
+        let mut state = self.state.lock(&*domain.platform);
+        let seq = state.seq & !STATE;
+        if state.queue.first_seq().is_some_and(|first| first <= seq) {
+            state.invoke = Due::Now;
+        }
+    }
+
+    /// `srcu_might_be_idle`
+    fn might_be_idle(&self, domain: &Domain) -> bool {
+        let now = domain.platform.now();
+        let state = self.state.lock(&*domain.platform);
+        state.queue.is_empty()
+            && now.as_nanos() >= state.last_end.as_nanos() + EXPEDITE_HOLDOFF
+            && state.seq >= state.needed
+    }
+
+    fn jiffies(&self, domain: &Domain) -> u64 {
+        let now = u128::from(domain.platform.now().as_nanos());
+        u64::try_from(now * u128::from(self.hz) / u128::from(NANOS_PER_SECOND)).unwrap_or(u64::MAX)
+    }
+
+    /// When a work item that is armed for `due` is to run.
+    fn instant(&self, due: Due) -> Instant {
+        match due {
+            Due::Unarmed => Instant::NEVER,
+            Due::Now => Instant::from_nanos(0),
+            Due::Jiffy(jiffy) => {
+                let nanos = u128::from(jiffy) * u128::from(NANOS_PER_SECOND);
+                Instant::from_nanos(
+                    u64::try_from(nanos.div_ceil(u128::from(self.hz))).unwrap_or(u64::MAX),
+                )
+            }
+        }
+    }
+}
+
+impl State {
+    /// `srcu_gp_start`
+    fn start(&mut self, jiffies: u64) {
+        self.start = jiffies;
+        self.nodelay = 0;
+        self.seq += SCAN1;
+    }
+
+    /// `srcu_get_delay`, in jiffies.
+    fn delay(&mut self, hz: u64, jiffies: u64) -> u64 {
+        let mut delay = if self.seq < self.needed_exp { 0 } else { INTERVAL };
+        if self.seq & STATE != IDLE {
+            delay += jiffies.saturating_sub(1).saturating_sub(self.start);
+            if delay == 0 {
+                self.nodelay += 1;
+                if self.nodelay > max_nodelay_phase(hz) {
+                    delay = 1;
+                }
+            }
+        }
+        delay.min(MAX_INTERVAL)
+    }
+
+    /// `srcu_reschedule`
+    fn reschedule(&mut self, jiffies: u64, delay: u64) {
+        if self.seq >= self.needed && self.seq & STATE == IDLE {
+            return;
+        }
+        if self.seq & STATE == IDLE {
+            self.start(jiffies);
+        }
+        self.arm_work(jiffies, delay);
+    }
+
+    /// `queue_delayed_work`: an item that is armed stays armed for when it was.
+    fn arm_work(&mut self, jiffies: u64, delay: u64) {
+        if self.work == Due::Unarmed {
+            self.work = Due::after(jiffies, delay);
+        }
+    }
+
+    /// `srcu_queue_delayed_work_on`, which uses `timer_reduce`: the earlier moment counts.
+    fn arm_invoke(&mut self, jiffies: u64, delay: u64) {
+        let due = Due::after(jiffies, delay);
+        self.invoke = match (self.invoke, due) {
+            (Due::Unarmed, due) => due,
+            (Due::Jiffy(armed), Due::Jiffy(new)) => Due::Jiffy(armed.min(new)),
+            _ => Due::Now,
+        };
+    }
+}
+
+impl Due {
+    fn after(jiffies: u64, delay: u64) -> Self {
+        match delay {
+            0 => Self::Now,
+            // A whole jiffy more than asked for, so that a timer armed just before a tick does not fire early.
+            delay => Self::Jiffy(jiffies + delay + 1),
+        }
+    }
+
+    fn is_due(self, jiffies: u64) -> bool {
+        match self {
+            Self::Unarmed => false,
+            Self::Now => true,
+            Self::Jiffy(jiffy) => jiffies >= jiffy,
+        }
+    }
+}
+
+/// `rcu_seq_snap`: the number that the first grace period that has not begun ends with.
+fn snap(seq: u64) -> u64 {
+    (seq + 2 * STATE + 1) & !STATE
+}
+
+/// `SRCU_DEFAULT_MAX_NODELAY_PHASE`: the steps without delay that fit into a jiffy; 3 to 1000.
+fn max_nodelay_phase(hz: u64) -> u64 {
+    (2 * (NANOS_PER_SECOND / hz) / RETRY_DELAY).clamp(3, 1000)
+}
+
+/// `SRCU_DEFAULT_MAX_NODELAY`
+fn max_nodelay(hz: u64) -> u64 {
+    max_nodelay_phase(hz).max(100)
+}
+
+/// Callbacks in order of arrival, each with its sequence number.
+struct Queue {
+    first: *mut Head,
+    last: *mut Head,
+}
+
+// SAFETY: the nodes are callbacks, which are `Send`, and the queue is their only owner.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    fn new() -> Self {
+        Self { first: core::ptr::null_mut(), last: core::ptr::null_mut() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    fn push(&mut self, callback: Callback, seq: u64) {
+        let head = callback.into_head().as_ptr();
+        // SAFETY: the node was given up to us; `last`, if any, is a node of the queue.
+        unsafe {
+            (*head).next = core::ptr::null_mut();
+            (*head).period = seq;
+            if self.last.is_null() {
+                self.first = head;
+            } else {
+                (*self.last).next = head;
+            }
+        }
+        self.last = head;
+    }
+
+    fn first_seq(&self) -> Option<u64> {
+        // SAFETY: null or a node of the queue.
+        unsafe { self.first.as_ref() }.map(|head| head.period)
+    }
+
+    fn last_seq(&self) -> Option<u64> {
+        // SAFETY: null or a node of the queue.
+        unsafe { self.last.as_ref() }.map(|head| head.period)
+    }
+
+    /// Takes out the callbacks that wait for `seq` or less.
+    fn take_until(&mut self, seq: u64) -> Chain {
+        let mut last_taken = core::ptr::null_mut();
+        let mut at = self.first;
+        // SAFETY: null or a node of the queue, as all that `next` leads to.
+        while let Some(head) = unsafe { at.as_ref() }.filter(|head| head.period <= seq) {
+            last_taken = at;
+            at = head.next;
+        }
+        let mut taken = core::ptr::null_mut();
+        // SAFETY: null or a node of the queue, which is cut behind it.
+        if let Some(last) = unsafe { last_taken.as_mut() } {
+            last.next = core::ptr::null_mut();
+            taken = core::mem::replace(&mut self.first, at);
+            if self.first.is_null() {
+                self.last = core::ptr::null_mut();
+            }
+        }
+        // SAFETY: the nodes up to the cut leave the queue here.
+        unsafe { Chain::from_raw(taken) }
+    }
+}
+
+/// A callback on the stack of whoever waits for it (`struct rcu_synchronize`).
+#[repr(C)]
+struct Waiter {
+    head: core::cell::UnsafeCell<Head>,
+    done: AtomicBool,
+}
+
+impl Waiter {
+    fn new() -> Self {
+        /// `wakeme_after_rcu`, but for the wake-up, which follows when the batch has run (`Domain::with_runner`).
+        unsafe fn act(head: NonNull<Head>, act: Act) {
+            // SAFETY: `callback` made `head` from a `Waiter`, whose first field it is, and `wait` keeps that until `done`. The
+            // store is the last thing that touches it.
+            let waiter = unsafe { head.cast::<Waiter>().as_ref() };
+            if let Act::Run = act {
+                waiter.done.store(true, Ordering::Release);
+            }
+        }
+        Self { head: core::cell::UnsafeCell::new(Head::new(0, act)), done: AtomicBool::new(false) }
+    }
+
+    /// # Safety
+    ///
+    /// The callback is queued, and [`Waiter::wait`] called, before the waiter is dropped or moved.
+    unsafe fn callback(&self) -> Callback {
+        let this = NonNull::from(self).cast::<Head>();
+        // SAFETY: valid until consumed, as the caller promises; carries nothing.
+        unsafe { Callback::from_head(this) }
+    }
+
+    fn wait(&self, domain: &Domain) {
+        domain.sleep_until(|| self.done.load(Ordering::Acquire));
+    }
+}

@@ -1,0 +1,45 @@
+//! A thread for a [`Worker`].
+
+use alloc::sync::Arc;
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+use mayfly_platform::Platform;
+
+use crate::Worker;
+
+/// A thread that turns a [`Worker`] until this is dropped.
+#[derive(Debug)]
+pub struct WorkerThread {
+    worker: Arc<Worker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkerThread {
+    /// Starts a thread named `srcu-worker`.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has no thread to give.
+    pub fn spawn(platform: Arc<dyn Platform>) -> io::Result<Self> {
+        let worker = Arc::new(Worker::new(platform));
+        let turned = Arc::clone(&worker);
+        let thread = Builder::new().name("srcu-worker".into()).spawn(move || turned.run())?;
+        Ok(Self { worker, thread: Some(thread) })
+    }
+
+    /// The worker, for [`Config::worker`](crate::Config).
+    pub fn worker(&self) -> &Arc<Worker> {
+        &self.worker
+    }
+}
+
+impl Drop for WorkerThread {
+    fn drop(&mut self) {
+        self.worker.stop();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to return; a panic of a callback's has been reported by its own message.
+            let _ = thread.join();
+        }
+    }
+}

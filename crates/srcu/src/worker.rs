@@ -1,0 +1,195 @@
+//! Who runs what is deferred and nobody waits for: one worker for any number of domains.
+//!
+//! A domain that defers its first callback puts itself on the worker's list (a stack that needs no lock and no memory: the domain
+//! carries the link). The worker looks at each listed domain now and then, runs what somebody's grace period has made ready, starts
+//! one itself for the rest, and drops the domain from the list when nothing is deferred. It never waits for a reader.
+//!
+//! Whoever wants the worker (a domain was pushed, or its work is due) changes `calls`, passes **[call]** `fence(SeqCst)`, and wakes the worker
+//! if it is announced to sleep past the moment it is wanted. The worker loads `calls`, turns, announces until when it will sleep, passes
+//! **[sleep]** `fence(SeqCst)`, and sleeps while `calls` is what it loaded. One of them sees the other. `attached` is swapped by
+//! both sides, so a domain is on the list once, and one that deferred while it was being dropped is seen by one of them.
+
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+
+use mayfly_platform::Platform;
+use mayfly_platform::lock::Lock;
+use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use mayfly_platform::time::Instant;
+
+use crate::Srcu;
+use crate::config::LAZY;
+
+/// Turns without work after which the worker sleeps until it is called. Before that it looks by itself, which saves whoever defers
+/// next the wake-up.
+const IDLE_TURNS: u32 = 100;
+
+/// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
+///
+/// An embedder calls [`Worker::turn`] from its own tick, or gives it a thread with [`Worker::run`]; with the `std` feature,
+/// [`WorkerThread`](crate::WorkerThread) is such a thread.
+pub struct Worker {
+    platform: Arc<dyn Platform>,
+    /// Domains that were attached since the last turn.
+    inbox: AtomicPtr<()>,
+    /// Domains that the last turn left attached.
+    listed: Lock<List>,
+    /// Changes when the worker is wanted.
+    calls: AtomicU32,
+    /// Until when the worker sleeps, in nanoseconds; 0 while it is awake.
+    asleep_until: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// Domains linked by `next_attached`, each an ownership given up as a pointer.
+struct List(*mut ());
+
+// SAFETY: the pointers are ownerships of domains, which are `Send`.
+unsafe impl Send for List {}
+
+impl List {
+    fn push(&mut self, domain: Srcu) {
+        domain.inner().next_attached.store(self.0, Ordering::Relaxed);
+        self.0 = domain.into_raw().as_ptr();
+    }
+
+    fn pop(&mut self) -> Option<Srcu> {
+        let first = NonNull::new(self.0)?;
+        // SAFETY: the list owns what it links, and gives this one up.
+        let domain = unsafe { Srcu::from_raw(first) };
+        self.0 = domain.inner().next_attached.load(Ordering::Relaxed);
+        Some(domain)
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
+impl Worker {
+    /// A worker with nothing to do.
+    pub fn new(platform: Arc<dyn Platform>) -> Self {
+        Self {
+            platform,
+            inbox: AtomicPtr::new(core::ptr::null_mut()),
+            listed: Lock::new(List(core::ptr::null_mut())),
+            calls: AtomicU32::new(0),
+            asleep_until: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Does what can be done now, without waiting for any reader. Returns when it should be called again at the latest;
+    /// [`Instant::NEVER`] where nothing is deferred in any domain.
+    pub fn turn(&self) -> Instant {
+        let mut listed = self.listed.lock(&*self.platform);
+        let mut todo = List(core::mem::replace(&mut listed.0, core::ptr::null_mut()));
+        let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
+        while let Some(domain) = arrived.pop() {
+            todo.push(domain);
+        }
+        let mut next = Instant::NEVER;
+        let lazy = self.platform.now() + LAZY;
+        while let Some(domain) = todo.pop() {
+            let wanted = domain.inner().work(lazy);
+            if wanted != Instant::NEVER || !Self::detach(&domain) {
+                next = next.min(if wanted == Instant::NEVER { lazy } else { wanted });
+                listed.push(domain);
+            }
+        }
+        next
+    }
+
+    /// Turns until [`Worker::stop`] is called, asleep in the platform between turns.
+    pub fn run(&self) {
+        let mut idle = 0;
+        while !self.stopped.load(Ordering::Acquire) {
+            let calls = self.calls.load(Ordering::Acquire);
+            let mut next = self.turn();
+            if next == Instant::NEVER {
+                idle += 1;
+                if idle < IDLE_TURNS {
+                    next = self.platform.now() + LAZY;
+                }
+            } else {
+                idle = 0;
+            }
+            self.asleep_until.store(next.as_nanos(), Ordering::Relaxed);
+            // [sleep]
+            fence(Ordering::SeqCst);
+            self.platform.wait_until(&self.calls, calls, next);
+            self.asleep_until.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes [`Worker::run`] return, and lets go of every domain. What is deferred from now on runs when somebody asks for it
+    /// ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        // [call]
+        fence(Ordering::SeqCst);
+        self.kick();
+        self.release();
+    }
+
+    /// Has the worker turn now.
+    pub(crate) fn kick(&self) {
+        self.calls.fetch_add(1, Ordering::Release);
+        self.platform.wake(&self.calls);
+    }
+
+    /// Lists `domain`, whose `attached` the caller has set.
+    pub(crate) fn attach(&self, domain: Srcu) {
+        let wanted = domain.inner().wanted(|| self.platform.now() + LAZY);
+        let raw = domain.as_raw().as_ptr();
+        let mut first = self.inbox.load(Ordering::Relaxed);
+        loop {
+            domain.inner().next_attached.store(first, Ordering::Relaxed);
+            // Release, pairing with the acquire in `turn`: the link.
+            match self.inbox.compare_exchange(first, raw, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => first = now,
+            }
+        }
+        // The list owns it now.
+        core::mem::forget(domain);
+        self.want_at(wanted);
+        if self.stopped.load(Ordering::Acquire) {
+            self.release();
+        }
+    }
+
+    /// Has the worker turn at `wanted` at the latest.
+    pub(crate) fn want_at(&self, wanted: Instant) {
+        self.calls.fetch_add(1, Ordering::Release);
+        // [call]
+        fence(Ordering::SeqCst);
+        if self.asleep_until.load(Ordering::Relaxed) > wanted.as_nanos() {
+            self.platform.wake(&self.calls);
+        }
+    }
+
+    /// Lets go of every domain.
+    fn release(&self) {
+        let mut listed = self.listed.lock(&*self.platform);
+        let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
+        for domain in core::iter::from_fn(|| arrived.pop().or_else(|| listed.pop())) {
+            domain.inner().attached.store(false, Ordering::Release);
+        }
+    }
+
+    /// Takes `domain` off the list, unless it has deferred something meanwhile.
+    fn detach(domain: &Srcu) -> bool {
+        let attached = &domain.inner().attached;
+        attached.swap(false, Ordering::AcqRel);
+        !(domain.inner().has_work() && !attached.swap(true, Ordering::AcqRel))
+    }
+}
+
+impl core::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
