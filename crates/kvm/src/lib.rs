@@ -1,1 +1,55 @@
-//! The same VM life on /dev/kvm
+//! The same VM life on /dev/kvm.
+//!
+//! Every method that an experiment would time is one kernel operation; what surrounds it (mapping
+//! memory, creating eventfds, placing the guest's code) has methods of its own, so that it stays
+//! outside the measurement.
+//!
+//! | method | kernel operation |
+//! | --- | --- |
+//! | [`Vm::create`] | `KVM_CREATE_VM` |
+//! | [`Vm::create_irqchip`] | `KVM_CREATE_IRQCHIP`: the PIC and the IOAPIC join the buses |
+//! | [`Vm::register_ioeventfd`], [`Vm::unregister_ioeventfd`] | `KVM_IOEVENTFD` |
+//! | [`Vm::set_memory_region`], [`Vm::delete_memory_region`] | `KVM_SET_USER_MEMORY_REGION` |
+//! | [`Vm::create_vcpu`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
+//! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
+//! | [`Vm::destroy`] | closing the vCPUs and the VM |
+//!
+//! The guest is x86-64. Elsewhere the crate compiles and [`Kvm::open`] gives
+//! [`Error::UnsupportedArch`].
+//!
+//! ```no_run
+//! use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vm};
+//!
+//! let kvm = Kvm::open()?;
+//! let memory = GuestMemory::map(2 << 20)?;
+//! Payload::install(&memory)?;
+//! let doorbell = IoEvent::new(0xd000_0000, 4, None)?;
+//!
+//! let vm = Vm::create(&kvm)?;
+//! vm.create_irqchip()?;
+//! vm.register_ioeventfd(&doorbell)?;
+//! vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
+//! let mut vcpu = vm.create_vcpu(0)?;
+//! vcpu.load(&Payload { touch: Payload::FREE..2 << 20, doorbell: Some(0xd000_0000), port: 0x10 })?;
+//! assert_eq!(vcpu.run_to_exit()?, Exit::PortWrite { port: 0x10, value: 1 });
+//! assert_eq!(doorbell.take()?, 1);
+//! let _memory = vm.destroy(vec![vcpu]);
+//! # Ok::<(), mayfly_kvm::Error>(())
+//! ```
+
+mod error;
+mod host;
+mod ioevent;
+mod long_mode;
+mod memory;
+mod payload;
+mod vcpu;
+mod vm;
+
+pub use error::Error;
+pub use host::{Facts, Kvm};
+pub use ioevent::IoEvent;
+pub use memory::GuestMemory;
+pub use payload::Payload;
+pub use vcpu::{Exit, Vcpu};
+pub use vm::{MemoryFlags, Vm};

@@ -1,0 +1,97 @@
+//! What can go wrong, each in one line that a user can act on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// Why an operation on KVM failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The guest is x86-64 code, and this is another architecture.
+    #[error("the KVM guest is x86-64 code, and this host is {}", std::env::consts::ARCH)]
+    UnsupportedArch,
+    /// There is no KVM device: the module is not loaded, or the processor offers it no
+    /// virtualisation.
+    #[error(
+        "{}: no such device; load the kvm module, or enable virtualisation in the firmware or the \
+         outer hypervisor",
+        .0.display()
+    )]
+    NoDevice(PathBuf),
+    /// The KVM device is there, and this user may not open it.
+    #[error("{}: permission denied; add yourself to the kvm group", .0.display())]
+    NoPermission(PathBuf),
+    /// The KVM device could not be opened for another reason.
+    #[error("{}: {}", path.display(), describe(*errno))]
+    Open {
+        /// The device.
+        path: PathBuf,
+        /// What open(2) gave.
+        errno: i32,
+    },
+    /// KVM speaks another version of its API than 12, the only one since Linux 2.6.22.
+    #[error("KVM has API version {0}, and 12 is needed")]
+    ApiVersion(i32),
+    /// KVM lacks what the VM's life needs; the name is that of `KVM_CHECK_EXTENSION`.
+    #[error("KVM lacks {0}")]
+    MissingCapability(&'static str),
+    /// A call into the kernel failed.
+    #[error("{call}: {}", describe(*errno))]
+    Call {
+        /// The ioctl's name as in KVM's documentation, or the system call's.
+        call: &'static str,
+        /// What it gave.
+        errno: i32,
+    },
+    /// An access to guest memory from the host went past its end.
+    #[error(
+        "guest memory has {size:#x} bytes: offset {offset:#x} is past its end, or is misaligned"
+    )]
+    Memory {
+        /// Where the access began, in bytes.
+        offset: usize,
+        /// The bytes there are.
+        size: usize,
+    },
+    /// A vCPU came back with an exit that the payload never makes.
+    #[error("the vCPU stopped with an unexpected exit: {0}")]
+    Exit(String),
+}
+
+impl Error {
+    /// The errno behind the error, where there is one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Open { errno, .. } | Self::Call { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// What it means that opening the KVM device at `path` gave `errno`.
+    pub fn from_open(path: &Path, errno: i32) -> Self {
+        let path = path.to_owned();
+        match Errno::from_raw_os_error(errno) {
+            // A module without hardware behind it leaves the node and gives ENODEV; a node without
+            // a module, ENXIO.
+            Errno::NOENT | Errno::NODEV | Errno::NXIO | Errno::NOTDIR => Self::NoDevice(path),
+            Errno::ACCESS | Errno::PERM => Self::NoPermission(path),
+            _ => Self::Open { path, errno },
+        }
+    }
+
+    /// Names the ioctl that failed.
+    pub(crate) fn ioctl(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> Self {
+        move |error| Self::Call { call, errno: error.errno() }
+    }
+
+    /// Names the system call that failed.
+    pub(crate) fn call(call: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::Call { call, errno: errno.raw_os_error() }
+    }
+}
+
+/// `File exists (os error 17)`.
+fn describe(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}

@@ -1,0 +1,87 @@
+//! Memory for a guest: an anonymous mapping, apart from the VMs that it is given to.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use vm_memory::volatile_memory::VolatileMemory;
+use vm_memory::{Bytes, MmapRegion};
+
+use crate::Error;
+
+/// The smallest page of x86-64, in bytes.
+const PAGE: usize = 4096;
+
+/// A handle on a private anonymous mapping; clones name the same mapping.
+///
+/// A VM holds a clone for each of its memslots, so the mapping outlives the guest's use of it. It
+/// is unmapped when the last handle is dropped: whoever times a VM's operations keeps one
+/// meanwhile.
+#[derive(Clone, Debug)]
+pub struct GuestMemory {
+    region: Arc<MmapRegion>,
+}
+
+impl GuestMemory {
+    /// Maps `size` bytes of zeroes, a multiple of 4096, whose pages the kernel provides as they are
+    /// touched.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `mmap`: EINVAL for a size of 0, ENOMEM.
+    pub fn map(size: usize) -> Result<Self, Error> {
+        let region = MmapRegion::new(size).map_err(|error| match error {
+            vm_memory::mmap::MmapRegionError::Mmap(error) => {
+                Error::Call { call: "mmap", errno: error.raw_os_error().unwrap_or_default() }
+            }
+            // The rest is about files and fixed addresses.
+            _ => Error::call("mmap")(Errno::INVAL),
+        })?;
+        Ok(Self { region: Arc::new(region) })
+    }
+
+    /// Maps as [`GuestMemory::map`] does, and touches every page, so that no access of the guest
+    /// makes the kernel allocate one.
+    ///
+    /// # Errors
+    /// As [`GuestMemory::map`].
+    pub fn map_populated(size: usize) -> Result<Self, Error> {
+        let memory = Self::map(size)?;
+        for page in (0..size).step_by(PAGE) {
+            memory.write(page, &[0])?;
+        }
+        Ok(memory)
+    }
+
+    /// The mapping's size in bytes.
+    pub fn size(&self) -> usize {
+        self.region.size()
+    }
+
+    /// Copies `bytes` to `offset`. A guest running meanwhile may see a part of them.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.region.as_volatile_slice().write_slice(bytes, offset).map_err(|_| self.outside(offset))
+    }
+
+    /// Reads the 8-byte aligned word at `offset`, in one access.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if it is not wholly inside, or is misaligned.
+    pub fn read_u64(&self, offset: usize) -> Result<u64, Error> {
+        self.region
+            .as_volatile_slice()
+            .load(offset, Ordering::Acquire)
+            .map_err(|_| self.outside(offset))
+    }
+
+    /// The mapping's host virtual address.
+    pub(crate) fn hva(&self) -> u64 {
+        self.region.as_ptr() as u64
+    }
+
+    fn outside(&self, offset: usize) -> Error {
+        Error::Memory { offset, size: self.size() }
+    }
+}

@@ -1,0 +1,78 @@
+//! A vCPU: loading the payload, running it to its next exit.
+
+use std::sync::Arc;
+
+use kvm_ioctls::{VcpuExit, VcpuFd};
+use rustix::io::Errno;
+
+use crate::vm::Shared;
+use crate::{Error, Payload, long_mode};
+
+/// A virtual CPU. Runs on whichever thread calls [`Vcpu::run_to_exit`]; moving it between threads
+/// costs KVM a migration.
+#[derive(Debug)]
+pub struct Vcpu {
+    // Dropped first, so that closing a VM's last vCPU after its `Vm` still goes before unmapping
+    // its memory.
+    fd: VcpuFd,
+    _vm: Arc<Shared>,
+}
+
+/// Why a vCPU came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// `KVM_EXIT_IO`: the payload finished a pass.
+    PortWrite {
+        /// The I/O port.
+        port: u16,
+        /// The pass, from 1.
+        value: u32,
+    },
+    /// `KVM_EXIT_MMIO`: the payload wrote to its doorbell, and no ioeventfd took it.
+    MmioWrite {
+        /// The guest physical address.
+        gpa: u64,
+        /// The pass, from 1.
+        value: u32,
+    },
+}
+
+impl Vcpu {
+    pub(crate) fn new(fd: VcpuFd, vm: Arc<Shared>) -> Self {
+        Self { fd, _vm: vm }
+    }
+
+    /// Sets the registers so that the next run starts `payload`. The VM has, or will have by then,
+    /// memory at gpa 0 in which [`Payload::install`] put the code. Once, before the first run: after
+    /// an MMIO exit, KVM would first finish the write at the old registers.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
+    pub fn load(&mut self, payload: &Payload) -> Result<(), Error> {
+        long_mode::enter(&self.fd, payload)
+    }
+
+    /// Runs the guest until it leaves for this process: `KVM_RUN`, again after each signal.
+    ///
+    /// # Errors
+    /// [`Error::Exit`] for an exit that the payload never makes (a shutdown: it touched what its
+    /// page tables do not map); [`Error::Call`] with `KVM_RUN`.
+    pub fn run_to_exit(&mut self) -> Result<Exit, Error> {
+        loop {
+            let exit = match self.fd.run() {
+                Ok(exit) => exit,
+                Err(error) if error.errno() == Errno::INTR.raw_os_error() => continue,
+                Err(error) => return Err(Error::ioctl("KVM_RUN")(error)),
+            };
+            return match exit {
+                VcpuExit::IoOut(port, &[a, b, c, d]) => {
+                    Ok(Exit::PortWrite { port, value: u32::from_le_bytes([a, b, c, d]) })
+                }
+                VcpuExit::MmioWrite(gpa, &[a, b, c, d]) => {
+                    Ok(Exit::MmioWrite { gpa, value: u32::from_le_bytes([a, b, c, d]) })
+                }
+                other => Err(Error::Exit(format!("{other:?}"))),
+            };
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A VM, from its creation to its end.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvm_bindings::{KVM_MEM_LOG_DIRTY_PAGES, KVM_MEM_READONLY, kvm_userspace_memory_region};
+use kvm_ioctls::VmFd;
+use rustix::io::Errno;
+
+use crate::{Error, GuestMemory, IoEvent, Kvm, Vcpu};
+
+const SET_REGION: &str = "KVM_SET_USER_MEMORY_REGION";
+
+/// A virtual machine. Its methods may be called from several threads; KVM serialises what must be.
+///
+/// Dropping it leaves the VM to those of its vCPUs that still exist; [`Vm::destroy`] ends it.
+#[derive(Debug)]
+pub struct Vm {
+    shared: Arc<Shared>,
+}
+
+/// What a VM's vCPUs keep alive. Fields are dropped in order: the fd goes before the memory that
+/// the guest can reach.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    fd: VmFd,
+    /// Each slot in use, with what backs it.
+    slots: Mutex<Vec<(u32, GuestMemory)>>,
+}
+
+/// How a guest may use a memslot, and whether KVM logs its writes. By default: read and write, not
+/// logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryFlags {
+    /// `KVM_MEM_READONLY`: a guest's write is an MMIO exit.
+    pub read_only: bool,
+    /// `KVM_MEM_LOG_DIRTY_PAGES`.
+    pub log_dirty: bool,
+}
+
+impl MemoryFlags {
+    fn bits(self) -> u32 {
+        let read_only = if self.read_only { KVM_MEM_READONLY } else { 0 };
+        let log_dirty = if self.log_dirty { KVM_MEM_LOG_DIRTY_PAGES } else { 0 };
+        read_only | log_dirty
+    }
+}
+
+impl Vm {
+    /// Creates a VM without memory, devices or vCPUs: `KVM_CREATE_VM` (and
+    /// `KVM_GET_VCPU_MMAP_SIZE`, well under a microsecond).
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_CREATE_VM`.
+    pub fn create(kvm: &Kvm) -> Result<Self, Error> {
+        let fd = kvm.fd().create_vm().map_err(Error::ioctl("KVM_CREATE_VM"))?;
+        Ok(Self { shared: Arc::new(Shared { fd, slots: Mutex::default() }) })
+    }
+
+    /// Creates the in-kernel interrupt controllers: `KVM_CREATE_IRQCHIP`. They must come before the
+    /// first vCPU.
+    ///
+    /// The PIC (three ranges on the PIO bus) and the IOAPIC (one on the MMIO bus) are devices like
+    /// any other: each is a registration on an I/O bus.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_CREATE_IRQCHIP`: EEXIST, EINVAL once there is a vCPU.
+    /// [`Error::UnsupportedArch`].
+    pub fn create_irqchip(&self) -> Result<(), Error> {
+        #[cfg(target_arch = "x86_64")]
+        return self.shared.fd.create_irq_chip().map_err(Error::ioctl("KVM_CREATE_IRQCHIP"));
+        #[cfg(not(target_arch = "x86_64"))]
+        Err(Error::UnsupportedArch)
+    }
+
+    /// Lets the guest's matching writes signal `event`: `KVM_IOEVENTFD`.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_IOEVENTFD`: EEXIST if a registered one would match the same
+    /// writes; EINVAL for a length that is not 0, 1, 2, 4 or 8, for a length of 0 with a datamatch,
+    /// or for a range that wraps around.
+    pub fn register_ioeventfd(&self, event: &IoEvent) -> Result<(), Error> {
+        event.apply(self.shared.borrow_fd(), true)
+    }
+
+    /// Takes `event` back: `KVM_IOEVENTFD` with the deassign flag.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_IOEVENTFD`: ENOENT if it is not registered.
+    pub fn unregister_ioeventfd(&self, event: &IoEvent) -> Result<(), Error> {
+        event.apply(self.shared.borrow_fd(), false)
+    }
+
+    /// Gives the guest all of `memory` at the guest physical address `gpa`, as the memslot `slot`;
+    /// or moves an existing slot of the same memory, or changes its flags:
+    /// `KVM_SET_USER_MEMORY_REGION`.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_SET_USER_MEMORY_REGION`: EEXIST if it overlaps another slot,
+    /// EINVAL if `gpa` or the size is not a multiple of 4096, if the range wraps around, if there
+    /// is no slot of that number or if it holds other memory.
+    pub fn set_memory_region(
+        &self,
+        slot: u32,
+        gpa: u64,
+        memory: &GuestMemory,
+        flags: MemoryFlags,
+    ) -> Result<(), Error> {
+        // Held over the ioctl: what is kept alive is what the kernel was last told.
+        let mut slots = self.shared.slots();
+        self.shared.set_region(kvm_userspace_memory_region {
+            slot,
+            flags: flags.bits(),
+            guest_phys_addr: gpa,
+            memory_size: memory.size() as u64,
+            userspace_addr: memory.hva(),
+        })?;
+        // An existing slot was accepted because it has the same address and size: its clone keeps
+        // the same mapping.
+        if !slots.iter().any(|(other, _)| *other == slot) {
+            slots.push((slot, memory.clone()));
+        }
+        Ok(())
+    }
+
+    /// Takes the memslot `slot` from the guest: `KVM_SET_USER_MEMORY_REGION` with a size of 0.
+    /// Gives its memory back, so that unmapping it is the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_SET_USER_MEMORY_REGION`: EINVAL if there is no such slot.
+    pub fn delete_memory_region(&self, slot: u32) -> Result<GuestMemory, Error> {
+        let mut slots = self.shared.slots();
+        // The list is what KVM was told, so a slot that is not in it is one that KVM would refuse
+        // to delete.
+        let index = slots.iter().position(|(other, _)| *other == slot);
+        let index = index.ok_or(Errno::INVAL).map_err(Error::call(SET_REGION))?;
+        self.shared.set_region(kvm_userspace_memory_region { slot, ..Default::default() })?;
+        Ok(slots.swap_remove(index).1)
+    }
+
+    /// Creates the vCPU `id`: `KVM_CREATE_VCPU`, and the mapping of the page that it shares with
+    /// the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_CREATE_VCPU`: EEXIST, EINVAL past the largest number of vCPUs.
+    pub fn create_vcpu(&self, id: u32) -> Result<Vcpu, Error> {
+        let fd = self.shared.fd.create_vcpu(id.into()).map_err(Error::ioctl("KVM_CREATE_VCPU"))?;
+        Ok(Vcpu::new(fd, Arc::clone(&self.shared)))
+    }
+
+    /// Ends the VM: closes the fds of `vcpus`, then its own. KVM tears the VM down in the last of
+    /// these calls, whose duration is therefore that of this one.
+    ///
+    /// Gives the memory back, so that unmapping it is the caller's. A vCPU that is not among
+    /// `vcpus` keeps the VM and its memory until it is dropped, and then nothing is given back.
+    pub fn destroy(self, vcpus: Vec<Vcpu>) -> Vec<GuestMemory> {
+        drop(vcpus);
+        let Some(Shared { fd, slots }) = Arc::into_inner(self.shared) else {
+            return Vec::new();
+        };
+        drop(fd);
+        let slots = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
+        slots.into_iter().map(|(_, memory)| memory).collect()
+    }
+}
+
+impl Shared {
+    fn slots(&self) -> MutexGuard<'_, Vec<(u32, GuestMemory)>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn borrow_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: `VmFd` owns the fd and closes it only when it is dropped, and the result borrows
+        // `self`.
+        unsafe { BorrowedFd::borrow_raw(self.fd.as_raw_fd()) }
+    }
+
+    fn set_region(&self, region: kvm_userspace_memory_region) -> Result<(), Error> {
+        // SAFETY: the guest may from now on read and write the memory that the region names. It
+        // names none, or all of a `GuestMemory` of which the caller puts a clone into `slots`, and
+        // which is taken out only when KVM has forgotten the slot or the VM has no fd left. Nothing
+        // in this process holds a Rust reference into that memory: `GuestMemory` gives volatile
+        // accesses only.
+        unsafe { self.fd.set_user_memory_region(region) }.map_err(Error::ioctl(SET_REGION))
+    }
+}

@@ -1,0 +1,24 @@
+//! Counts this process's fds: alone in its binary, since a test beside it would change the count.
+
+use std::fs;
+
+use mayfly_kvm::{Kvm, Vm};
+
+#[test]
+fn destroying_a_vm_closes_every_fd_that_its_life_opened() {
+    let kvm = match Kvm::open() {
+        Ok(kvm) => kvm,
+        Err(error) => return println!("not run: {error}"),
+    };
+    let before = open_fds();
+    let vm = Vm::create(&kvm).unwrap();
+    vm.create_irqchip().unwrap();
+    let vcpus = (0..2).map(|id| vm.create_vcpu(id).unwrap()).collect();
+    assert_eq!(open_fds(), before + 3, "the VM and two vCPUs");
+    vm.destroy(vcpus);
+    assert_eq!(open_fds(), before);
+}
+
+fn open_fds() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
