@@ -7,6 +7,7 @@ use core::ptr::{NonNull, null_mut};
 use mayfly_platform::memory::{OutOfMemory, try_box};
 
 /// What is to be done with a node.
+#[derive(Clone, Copy)]
 pub(crate) enum Act {
     /// Its grace period is over: do what was deferred, and free the node.
     Run,

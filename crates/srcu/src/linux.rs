@@ -250,7 +250,7 @@ impl LinuxPace {
     fn try_check_zero(&self, domain: &Domain, scan: u64) -> bool {
         let jiffies = self.jiffies(domain);
         let urgent = self.state.lock(&*domain.platform).delay(self.hz, jiffies) == 0;
-        for _ in 0..1 + u32::from(urgent) {
+        for _ in 0..=u32::from(urgent) {
             if domain.advance(scan) {
                 return true;
             }

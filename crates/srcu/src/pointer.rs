@@ -158,14 +158,14 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         loop {
             let present: *const T = self.load(&section);
             // SAFETY: valid until the section ends.
-            let made = make(unsafe { &*present })?.into_raw();
+            let fresh = make(unsafe { &*present })?.into_raw();
             let old = present.cast_mut().wrapping_byte_sub(core::mem::offset_of!(Node<T>, value));
-            match self.node.compare_exchange(old.cast(), made, Ordering::AcqRel, Ordering::Relaxed)
+            match self.node.compare_exchange(old.cast(), fresh, Ordering::AcqRel, Ordering::Relaxed)
             {
                 // SAFETY: as in `replace`.
                 Ok(old) => return Ok(unsafe { Retired::new(old, &self.domain) }),
-                // SAFETY: `made` came from `into_raw` and was not published.
-                Err(_) => drop(unsafe { Box::from_raw(made) }),
+                // SAFETY: `fresh` came from `into_raw` and was not published.
+                Err(_) => drop(unsafe { Box::from_raw(fresh) }),
             }
         }
     }

@@ -184,7 +184,7 @@ impl Worker {
     fn detach(domain: &Srcu) -> bool {
         let attached = &domain.inner().attached;
         attached.swap(false, Ordering::AcqRel);
-        !(domain.inner().has_work() && !attached.swap(true, Ordering::AcqRel))
+        !domain.inner().has_work() || attached.swap(true, Ordering::AcqRel)
     }
 }
 

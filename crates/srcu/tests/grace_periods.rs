@@ -1,0 +1,347 @@
+//! What the domain promises, on real threads.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use mayfly_platform::Host;
+use mayfly_srcu::{BuildError, Callback, Config, Limits, Pace, Rcu, RcuBox, Srcu, WorkerThread};
+
+fn domain() -> Srcu {
+    Srcu::try_new(Arc::new(Host::new()), Config::default()).unwrap()
+}
+
+fn every_kind_of_domain() -> Vec<(&'static str, Srcu, Option<WorkerThread>)> {
+    let worker = || WorkerThread::spawn(Arc::new(Host::new())).unwrap();
+    let mut kinds = vec![
+        ("asymmetric", domain(), None),
+        ("fenced", Srcu::try_new(Arc::new(Host::fenced()), Config::default()).unwrap(), None),
+    ];
+    for (name, pace) in [("worker", Pace::Urgent), ("linux", Pace::Linux { hz: 1000 })] {
+        let worker = worker();
+        let config =
+            Config { worker: Some(Arc::clone(worker.worker())), pace, ..Config::default() };
+        kinds.push((name, Srcu::try_new(Arc::new(Host::new()), config).unwrap(), Some(worker)));
+    }
+    kinds
+}
+
+fn count_up(count: &Arc<AtomicUsize>) -> Callback {
+    let count = Arc::clone(count);
+    Callback::try_new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    })
+    .unwrap()
+}
+
+#[test]
+fn with_no_reader_inside_nobody_sleeps() {
+    let domain = domain();
+    let readers: Vec<_> = (0..8).map(|_| domain.reader().unwrap()).collect();
+    drop(readers[3].lock());
+    drop(domain.read_lock());
+    domain.synchronize();
+    domain.synchronize_expedited();
+    let stats = domain.stats();
+    assert_eq!((stats.grace_periods, stats.sleeps), (2, 0));
+}
+
+#[test]
+fn without_registered_readers_no_barrier_is_passed_on_behalf_of_others() {
+    let domain = domain();
+    drop(domain.read_lock());
+    drop(domain.reader().unwrap());
+    domain.synchronize();
+    assert_eq!(domain.stats().heavy_barriers, 0);
+}
+
+#[test]
+fn a_synchroniser_waits_for_a_reader_that_entered_before() {
+    for (name, domain, _worker) in every_kind_of_domain() {
+        for anonymous in [false, true] {
+            let reader = domain.reader().unwrap();
+            let left = Arc::new(AtomicBool::new(false));
+            let inside = Arc::new(Barrier::new(2));
+            let synchroniser = {
+                let (domain, left, inside) =
+                    (domain.clone(), Arc::clone(&left), Arc::clone(&inside));
+                thread::spawn(move || {
+                    inside.wait();
+                    domain.synchronize_expedited();
+                    assert!(left.load(Ordering::SeqCst), "{name}: the reader was still inside");
+                })
+            };
+            let section = (!anonymous).then(|| reader.lock());
+            let shared = anonymous.then(|| domain.read_lock());
+            inside.wait();
+            thread::sleep(Duration::from_millis(5));
+            left.store(true, Ordering::SeqCst);
+            drop((section, shared));
+            synchroniser.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_synchroniser_does_not_wait_for_a_reader_that_entered_after_it_sampled() {
+    let domain = domain();
+    let reader = domain.reader().unwrap();
+    let cookie = domain.start_poll();
+    let section = reader.lock();
+    assert!(domain.poll(cookie));
+    domain.cond_synchronize(cookie);
+    drop(section);
+}
+
+#[test]
+fn a_nested_section_ends_with_its_outermost_guard_in_any_order() {
+    let domain = domain();
+    let reader = domain.reader().unwrap();
+    let outer = reader.lock();
+    let inner = reader.lock();
+    let cookie = domain.start_poll();
+    drop(outer);
+    assert!(!domain.poll(cookie));
+    drop(inner);
+    assert!(domain.poll(cookie));
+}
+
+#[test]
+fn leaving_and_entering_again_ends_the_section_that_was_waited_for() {
+    let domain = domain();
+    let reader = domain.reader().unwrap();
+    let first = reader.lock();
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    drop(first);
+    let _second = reader.lock();
+    assert!(domain.poll(cookie));
+}
+
+#[test]
+fn anonymous_sections_that_follow_each_other_without_a_gap_hold_up_no_grace_period() {
+    let domain = domain();
+    let mut section = domain.read_lock();
+    let cookie = domain.start_poll();
+    assert!(!domain.poll(cookie));
+    for _ in 0..3 {
+        let next = domain.read_lock();
+        drop(std::mem::replace(&mut section, next));
+    }
+    assert!(domain.poll(cookie));
+}
+
+#[test]
+fn a_later_grace_period_completes_everything_deferred_before_it() {
+    let domain = domain();
+    let _reader = domain.reader().unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..10 {
+        domain.call(count_up(&ran));
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    domain.synchronize_expedited();
+    assert_eq!(ran.load(Ordering::SeqCst), 10);
+    assert_eq!(domain.stats().grace_periods, 1);
+}
+
+#[test]
+fn a_deferred_grace_period_in_flight_does_not_delay_a_synchroniser() {
+    let domain = domain();
+    let (parked, free) = (domain.reader().unwrap(), domain.reader().unwrap());
+    let ran = Arc::new(AtomicUsize::new(0));
+    let held = parked.lock();
+    domain.call(count_up(&ran));
+    assert!(domain.tick(), "the parked reader holds up the grace period of the deferred callback");
+    drop(held);
+    // That grace period is under way and nobody has looked at it since. The synchroniser starts its own.
+    domain.synchronize();
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    assert_eq!(domain.stats().sleeps, 0);
+    drop(free);
+}
+
+#[test]
+fn a_callback_does_not_run_before_its_readers_have_left() {
+    for (name, domain, _worker) in every_kind_of_domain() {
+        let reader = domain.reader().unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let section = reader.lock();
+        domain.call(count_up(&ran));
+        domain.call_expedited(count_up(&ran));
+        domain.tick();
+        thread::sleep(Duration::from_millis(30));
+        assert_eq!(ran.load(Ordering::SeqCst), 0, "{name}");
+        drop(section);
+        domain.barrier();
+        assert_eq!(ran.load(Ordering::SeqCst), 2, "{name}");
+    }
+}
+
+#[test]
+fn a_worker_runs_what_nobody_waits_for() {
+    let worker = WorkerThread::spawn(Arc::new(Host::new())).unwrap();
+    for pace in [Pace::Urgent, Pace::Linux { hz: 1000 }] {
+        let config =
+            Config { worker: Some(Arc::clone(worker.worker())), pace, ..Config::default() };
+        let domain = Srcu::try_new(Arc::new(Host::new()), config).unwrap();
+        let (done, wait) = mpsc::channel();
+        for _ in 0..3 {
+            let done = done.clone();
+            domain.call(Callback::try_new(move || done.send(()).unwrap()).unwrap());
+        }
+        for _ in 0..3 {
+            wait.recv_timeout(Duration::from_secs(30)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_expedited_callback_runs_when_the_reader_leaves_though_nobody_waits() {
+    let worker = WorkerThread::spawn(Arc::new(Host::new())).unwrap();
+    let config = Config { worker: Some(Arc::clone(worker.worker())), ..Config::default() };
+    let domain = Srcu::try_new(Arc::new(Host::new()), config).unwrap();
+    let reader = domain.reader().unwrap();
+    let (done, wait) = mpsc::channel();
+    let section = reader.lock();
+    domain.call_expedited(Callback::try_new(move || done.send(()).unwrap()).unwrap());
+    assert!(wait.try_recv().is_err());
+    drop(section);
+    wait.recv_timeout(Duration::from_secs(30)).unwrap();
+}
+
+#[test]
+fn dropping_the_last_handle_runs_everything() {
+    for (name, domain, worker) in every_kind_of_domain() {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let reader = domain.reader().unwrap();
+        drop(reader.lock());
+        for _ in 0..5 {
+            domain.call(count_up(&ran));
+        }
+        drop(reader);
+        drop(domain);
+        drop(worker);
+        assert_eq!(ran.load(Ordering::SeqCst), 5, "{name}");
+    }
+}
+
+#[test]
+fn at_the_hard_bound_a_call_waits_and_a_try_call_gives_the_callback_back() {
+    let limits = Limits { soft_count: 4, hard_count: 8, ..Limits::default() };
+    let domain =
+        Srcu::try_new(Arc::new(Host::new()), Config { limits, ..Config::default() }).unwrap();
+    let reader = domain.reader().unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let section = reader.lock();
+    for _ in 0..8 {
+        domain.call(count_up(&ran));
+    }
+    let refused = domain.try_call(count_up(&ran)).unwrap_err();
+    assert_eq!(domain.stats().deferred, 8);
+    drop(section);
+    domain.call(refused);
+    assert_eq!(ran.load(Ordering::SeqCst), 9);
+    let stats = domain.stats();
+    assert_eq!((stats.deferred, stats.peak_deferred, stats.calls_at_bound), (0, 8, 2));
+}
+
+#[test]
+fn bytes_are_bounded_like_counts() {
+    let limits = Limits { hard_bytes: 10_000, ..Limits::default() };
+    let domain =
+        Srcu::try_new(Arc::new(Host::new()), Config { limits, ..Config::default() }).unwrap();
+    let callback = |bytes| RcuBox::try_new_holding(0_u8, bytes).unwrap().into_callback();
+    domain.try_call(callback(9_000)).unwrap();
+    assert!(domain.try_call(callback(1_000)).is_err());
+    assert!(domain.stats().peak_deferred_bytes <= 10_000);
+    domain.call(callback(100_000));
+    assert_eq!(domain.stats().deferred_bytes, 0);
+}
+
+#[test]
+fn a_callback_that_is_dropped_is_not_run() {
+    let ran = Arc::new(AtomicUsize::new(0));
+    drop(count_up(&ran));
+    assert_eq!((ran.load(Ordering::SeqCst), Arc::strong_count(&ran)), (0, 1));
+}
+
+#[test]
+fn callbacks_run_in_the_order_they_were_deferred_in() {
+    let domain = domain();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    for i in 0..20 {
+        let order = Arc::clone(&order);
+        domain.call(Callback::try_new(move || order.lock().unwrap().push(i)).unwrap());
+        if i == 7 {
+            let _ = domain.start_poll();
+        }
+    }
+    domain.barrier();
+    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_callback_may_defer_and_synchronise() {
+    let domain = domain();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let callback = {
+        let (domain, ran) = (domain.clone(), Arc::clone(&ran));
+        Callback::try_new(move || {
+            domain.synchronize();
+            domain.try_call(count_up(&ran)).unwrap();
+        })
+        .unwrap()
+    };
+    domain.call(callback);
+    domain.barrier();
+    domain.barrier();
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_record_is_leased_again_when_its_reader_is_gone() {
+    let domain = domain();
+    for _ in 0..1000 {
+        let reader = domain.reader().unwrap();
+        std::mem::forget(reader.lock());
+    }
+    domain.synchronize();
+}
+
+#[test]
+fn concurrent_updates_are_each_made_from_the_one_before() {
+    let domain = domain();
+    let sum = Arc::new(Rcu::new(&domain, RcuBox::try_new(0_u64).unwrap()));
+    let adders: Vec<_> = (0..4)
+        .map(|_| {
+            let sum = Arc::clone(&sum);
+            thread::spawn(move || {
+                for _ in 0..1000 {
+                    sum.update(|old| RcuBox::try_new(old + 1)).unwrap().defer();
+                }
+            })
+        })
+        .collect();
+    adders.into_iter().for_each(|adder| adder.join().unwrap());
+    assert_eq!(*sum.load(&domain.read_lock()), 4000);
+}
+
+#[test]
+#[should_panic(expected = "another domain")]
+fn a_section_of_another_domain_loads_nothing() {
+    let (ours, theirs) = (domain(), domain());
+    let value = Rcu::new(&ours, RcuBox::try_new(0_u8).unwrap());
+    let section = theirs.read_lock();
+    value.load(&section);
+}
+
+#[test]
+fn a_domain_paced_as_linux_says_what_it_lacks() {
+    let build = |pace, worker| {
+        Srcu::try_new(Arc::new(Host::new()), Config { pace, worker, ..Config::default() }).err()
+    };
+    assert_eq!(build(Pace::Linux { hz: 250 }, None), Some(BuildError::NoWorker));
+    assert_eq!(build(Pace::Linux { hz: 0 }, None), Some(BuildError::NoJiffies));
+}
