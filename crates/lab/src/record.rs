@@ -1,0 +1,38 @@
+//! The record of a run: one JSON document that `--json` writes and other tools read.
+//!
+//! Its shape is `mayfly.record/1`. Additions (new fields, metrics, units) keep the version: a reader ignores
+//! what it does not know. A change that would make an older reader misunderstand takes the next one.
+
+mod read;
+mod result;
+mod write;
+
+use serde::{Deserialize, Serialize};
+
+pub use read::ReadError;
+pub use result::{Check, ResultRow};
+pub use write::{WriteError, check_writable};
+
+use crate::host::Host;
+
+/// The schema's name, without its version.
+const SCHEMA: &str = "mayfly.record";
+/// The version that this code writes, and the highest that it reads.
+const VERSION: u32 = 1;
+
+/// What a run measured, and on what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    schema: String,
+    /// The host it ran on.
+    pub host: Host,
+    /// One row for each experiment, backend, variant and set of parameters.
+    pub results: Vec<ResultRow>,
+}
+
+impl Record {
+    /// A record in the current schema.
+    pub fn new(host: Host, results: Vec<ResultRow>) -> Self {
+        Self { schema: format!("{SCHEMA}/{VERSION}"), host, results }
+    }
+}
