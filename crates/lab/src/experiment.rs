@@ -1,0 +1,110 @@
+//! What an experiment is, and which there are.
+
+use crate::backend::Backend;
+use crate::host::Host;
+use crate::params::Params;
+use crate::progress::Progress;
+use crate::record::ResultRow;
+
+/// Every experiment of Mayfly, in the order of `mayfly list`.
+pub fn experiments() -> &'static [&'static dyn Experiment] {
+    &[]
+}
+
+/// The same work under several variants, timed.
+pub trait Experiment: Sync {
+    /// The name on the command line and in records: lower case, words joined by dashes.
+    fn name(&self) -> &'static str;
+
+    /// What it measures, in one line.
+    fn summary(&self) -> &'static str;
+
+    /// What it measures and which problem it comes from: a few paragraphs, lines of at most 80 columns.
+    fn about(&self) -> &'static str;
+
+    /// What it can run, in the order in which reports show it.
+    fn variants(&self) -> &'static [Variant];
+
+    /// What it measures, in the order in which reports show it.
+    fn metrics(&self) -> &'static [Metric];
+
+    /// The parameters it reads.
+    fn params(&self) -> &'static [Param];
+
+    /// Runs the requested variants. Every row says which parameters it ran with; those that differ between
+    /// the rows of one backend are what reports group by.
+    ///
+    /// All variants are handed over at once, so that an experiment can take turns between them: what
+    /// drifts on the host during a run then falls on all alike.
+    ///
+    /// # Errors
+    ///
+    /// Something that keeps it from running at all. A variant that cannot run here is a skipped row.
+    fn run(
+        &self,
+        request: &Request<'_>,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<ResultRow>>;
+}
+
+/// One way of doing the work.
+///
+/// The variant [`BASELINE`](Self::BASELINE) is what reports compare all others with. The
+/// running kernel as it is on KVM is a variant, too.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// Where it runs. A name that runs on both backends is two variants.
+    pub backend: Backend,
+    /// The name on the command line and in records.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+}
+
+impl Variant {
+    /// The name of the variant that others are compared with.
+    pub const BASELINE: &'static str = "mayfly";
+}
+
+/// Something that an experiment measures.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// The name in records, words joined by underscores.
+    pub name: &'static str,
+    /// What is timed, in one line: from where to where.
+    pub summary: &'static str,
+}
+
+/// A parameter that an experiment reads.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Param {
+    /// The name on the command line, without the dashes.
+    pub name: &'static str,
+    /// What is taken where the user sets nothing.
+    pub default: &'static str,
+    /// What it means to this experiment, in one line.
+    pub summary: &'static str,
+}
+
+/// What an experiment is asked to run.
+pub struct Request<'a> {
+    /// The variants, of both backends; never none.
+    pub variants: &'a [&'static Variant],
+    /// What the user set.
+    pub params: &'a Params,
+    /// Where it runs.
+    pub host: &'a Host,
+}
+
+impl Request<'_> {
+    /// The names of the variants to run on `backend`.
+    pub fn variants_on(&self, backend: Backend) -> impl Iterator<Item = &'static str> {
+        self.variants.iter().filter(move |v| v.backend == backend).map(|v| v.name)
+    }
+
+    /// Ticks a second of the kernel that the software machine stands for: as set, or else as the
+    /// host has; 250, which most distributions build, where the host does not tell.
+    pub fn hz(&self) -> u32 {
+        self.params.hz.or(self.host.hz).unwrap_or(250)
+    }
+}

@@ -1,0 +1,165 @@
+//! What an experiment can be told.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What the user set; a parameter left out takes the experiment's own default.
+///
+/// The command line is one flat list of options, so this is one flat struct: experiments that share a
+/// parameter (every one has vCPUs) share its field. Which of them an experiment reads is what its
+/// [`Experiment::params`](crate::Experiment::params) says; setting one that no selected experiment
+/// reads is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params {
+    /// How many VMs live their life, one after another; see [`Bound::VMS`].
+    pub vms: Option<u32>,
+    /// Devices registered in each VM; see [`Bound::DEVICES`].
+    pub devices: Option<u32>,
+    /// vCPUs of each VM; see [`Bound::VCPUS`].
+    pub vcpus: Option<u32>,
+    /// Ticks a second of the kernel that the software machine stands for; see [`Bound::HZ`].
+    /// KVM runs at the host's, whatever is set here.
+    pub hz: Option<u32>,
+    /// Orders to go through; none means all of them.
+    pub orders: Vec<Order>,
+}
+
+impl Params {
+    /// The names of the parameters that were set, as on the command line without the dashes.
+    pub fn named(&self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.vms.is_some(), Bound::VMS.name),
+            (self.devices.is_some(), Bound::DEVICES.name),
+            (self.vcpus.is_some(), Bound::VCPUS.name),
+            (self.hz.is_some(), Bound::HZ.name),
+            (!self.orders.is_empty(), Order::PARAM),
+        ]
+        .into_iter()
+        .filter_map(|(set, name)| set.then_some(name))
+    }
+
+    /// The orders to go through, each once, in the order of [`Order::ALL`].
+    pub fn orders_or_all(&self) -> impl Iterator<Item = Order> {
+        Order::ALL.into_iter().filter(|order| self.orders.is_empty() || self.orders.contains(order))
+    }
+}
+
+/// The accepted values of a numeric parameter, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The parameter's name on the command line, without the dashes.
+    pub name: &'static str,
+    /// The smallest accepted value.
+    pub min: u32,
+    /// The largest accepted value.
+    pub max: u32,
+}
+
+impl Bound {
+    /// Enough VMs for a p99.99, few enough that all samples fit in memory.
+    pub const VMS: Self = Self { name: "vms", min: 1, max: 100_000 };
+    /// KVM's limit of devices on one I/O bus is 1000 (`NR_IOBUS_DEVS`, `include/linux/kvm_host.h`).
+    pub const DEVICES: Self = Self { name: "devices", min: 1, max: 1000 };
+    /// x86 KVM's default limit (`CONFIG_KVM_MAX_NR_VCPUS`, `arch/x86/kvm/Kconfig`).
+    pub const VCPUS: Self = Self { name: "vcpus", min: 1, max: 1024 };
+    /// Wide around every `CONFIG_HZ` there is: 24 (`arch/mips/Kconfig`) to 1200 (`arch/alpha/Kconfig`).
+    pub const HZ: Self = Self { name: "hz", min: 1, max: 10_000 };
+
+    /// Reads a value of this parameter.
+    ///
+    /// # Errors
+    ///
+    /// Anything but a decimal number within the bound; the message names the accepted ones.
+    pub fn parse(self, text: &str) -> Result<u32, String> {
+        text.parse()
+            .ok()
+            .filter(|value| (self.min..=self.max).contains(value))
+            .ok_or_else(|| format!("accepted are {} to {}", self.min, self.max))
+    }
+}
+
+/// In which order a VM gets its devices, its memory and its vCPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// Interrupt controller and devices, then memory, then vCPUs: as x86 VMMs do.
+    DevicesFirst,
+    /// vCPUs, then devices, then memory: as arm64 VMMs do.
+    VcpusFirst,
+    /// Memory, then devices, then vCPUs, whose creation adds an internal slot as VMX and AVIC do.
+    MemoryFirst,
+}
+
+impl Order {
+    /// Every order, as reports list them.
+    pub const ALL: [Self; 3] = [Self::DevicesFirst, Self::VcpusFirst, Self::MemoryFirst];
+
+    /// The parameter's name on the command line, without the dashes, and in records.
+    pub const PARAM: &'static str = "order";
+
+    /// The name used on the command line and in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DevicesFirst => "devices-first",
+            Self::VcpusFirst => "vcpus-first",
+            Self::MemoryFirst => "memory-first",
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|order| order.name() == text)
+            .ok_or_else(|| format!("accepted are {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_number_is_accepted_exactly_when_it_is_within_the_bound(value in any::<u32>()) {
+            for bound in [Bound::VMS, Bound::DEVICES, Bound::VCPUS, Bound::HZ] {
+                let within = value >= bound.min && value <= bound.max;
+                prop_assert_eq!(bound.parse(&value.to_string()).ok(), within.then_some(value));
+            }
+        }
+
+        #[test]
+        fn text_that_is_no_number_is_refused_and_never_panics(text in "\\PC*") {
+            prop_assume!(text.parse::<u32>().is_err());
+            prop_assert!(Bound::VMS.parse(&text).is_err());
+            prop_assert_eq!(Bound::HZ.parse(&text), Err("accepted are 1 to 10000".to_owned()));
+        }
+    }
+
+    #[test]
+    fn every_order_reads_back_from_its_name() {
+        for order in Order::ALL {
+            assert_eq!(order.name().parse(), Ok(order));
+        }
+        assert!("Devices-First".parse::<Order>().is_err());
+    }
+
+    #[test]
+    fn orders_given_twice_or_in_disorder_run_once_and_in_the_order_of_reports() {
+        let orders = vec![Order::MemoryFirst, Order::DevicesFirst, Order::MemoryFirst];
+        let params = Params { orders, ..Params::default() };
+        let run: Vec<_> = params.orders_or_all().collect();
+        assert_eq!(run, [Order::DevicesFirst, Order::MemoryFirst]);
+        assert_eq!(Params::default().orders_or_all().count(), 3);
+    }
+}

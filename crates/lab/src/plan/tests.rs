@@ -1,0 +1,200 @@
+use std::cell::RefCell;
+
+use super::*;
+use crate::experiment::{Metric, Param};
+use crate::params::{Bound, Order};
+use crate::progress::Silent;
+
+/// Records what it was asked to run.
+struct Probe {
+    name: &'static str,
+    variants: &'static [Variant],
+}
+
+const fn variant(backend: Backend, name: &'static str) -> Variant {
+    Variant { backend, name, summary: "one way" }
+}
+
+const WIDE: Probe = Probe {
+    name: "wide",
+    variants: &[
+        variant(Backend::Machine, "slow"),
+        variant(Backend::Machine, "mayfly"),
+        variant(Backend::Kvm, "kernel"),
+    ],
+};
+const NARROW: Probe = Probe { name: "narrow", variants: &[variant(Backend::Machine, "mayfly")] };
+
+impl Experiment for Probe {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn summary(&self) -> &'static str {
+        "a probe"
+    }
+    fn about(&self) -> &'static str {
+        "A probe."
+    }
+    fn variants(&self) -> &'static [Variant] {
+        self.variants
+    }
+    fn metrics(&self) -> &'static [Metric] {
+        &[]
+    }
+    fn params(&self) -> &'static [Param] {
+        &[Param { name: "vms", default: "7", summary: "VMs; 13 fail" }]
+    }
+    fn run(
+        &self,
+        request: &Request<'_>,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<ResultRow>> {
+        let vms = request.params.vms.unwrap_or(7);
+        anyhow::ensure!(vms != 13, "no luck");
+        progress.begin(self.name, u64::from(vms));
+        let rows = request
+            .variants
+            .iter()
+            .map(|v| {
+                progress.step();
+                ResultRow::new(self.name, v.backend, v.name)
+                    .param("vms", vms)
+                    .param("hz", request.hz())
+            })
+            .collect();
+        progress.finish();
+        Ok(rows)
+    }
+}
+
+fn host(kvm: bool) -> Host {
+    let kvm_missing = (!kvm).then(|| "there is no /dev/kvm".to_owned());
+    Host { kvm, kvm_missing, hz: Some(300), ..Host::default() }
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn run_on(host: &Host, selection: &Selection) -> Result<Vec<ResultRow>, Error> {
+    Plan::new(&[&WIDE, &NARROW], selection, host)?.run(&mut Silent)
+}
+
+/// The rows as `experiment/backend/variant`, a skipped one in parentheses.
+fn ran(rows: &[ResultRow]) -> Vec<String> {
+    let name = |row: &ResultRow| {
+        let name = format!("{}/{}/{}", row.experiment, row.backend, row.variant);
+        if row.skipped.is_some() { format!("({name})") } else { name }
+    };
+    rows.iter().map(name).collect()
+}
+
+#[test]
+fn nothing_selected_runs_everything_there_is() {
+    let rows = run_on(&host(true), &Selection::default()).unwrap();
+    assert_eq!(
+        ran(&rows),
+        ["wide/machine/slow", "wide/machine/mayfly", "wide/kvm/kernel", "narrow/machine/mayfly"]
+    );
+    assert!(rows.iter().all(|row| row.params["vms"] == 7 && row.params["hz"] == 300));
+}
+
+#[test]
+fn without_kvm_its_variants_are_skipped_with_the_reason() {
+    let rows = run_on(&host(false), &Selection::default()).unwrap();
+    assert_eq!(
+        ran(&rows),
+        ["wide/machine/slow", "wide/machine/mayfly", "(wide/kvm/kernel)", "narrow/machine/mayfly"]
+    );
+    assert_eq!(rows[2].skipped.as_deref(), Some("there is no /dev/kvm"));
+}
+
+#[test]
+fn kvm_asked_for_by_name_where_there_is_none_is_a_failure() {
+    let selection =
+        Selection { backend: BackendChoice::Only(Backend::Kvm), ..Selection::default() };
+    let error = run_on(&host(false), &selection).unwrap_err();
+    assert_eq!((error.to_string().as_str(), error.is_usage()), ("there is no /dev/kvm", false));
+    assert_eq!(ran(&run_on(&host(true), &selection).unwrap()), ["wide/kvm/kernel"]);
+}
+
+#[test]
+fn a_variant_that_only_one_experiment_has_leaves_the_other_out() {
+    let selection = Selection { variants: names(&["slow"]), ..Selection::default() };
+    assert_eq!(ran(&run_on(&host(false), &selection).unwrap()), ["wide/machine/slow"]);
+}
+
+#[test]
+fn unknown_names_are_refused_with_those_that_exist() {
+    let refused = |selection| {
+        let error = run_on(&host(true), &selection).unwrap_err();
+        assert!(error.is_usage());
+        error.to_string()
+    };
+    assert_eq!(
+        refused(Selection { experiments: names(&["wide", "wode"]), ..Selection::default() }),
+        "no experiment is named 'wode': accepted are wide, narrow"
+    );
+    assert_eq!(
+        refused(Selection { variants: names(&["mayfly", "fast"]), ..Selection::default() }),
+        "no variant is named 'fast' here: accepted are slow, mayfly, kernel"
+    );
+    assert_eq!(
+        refused(Selection {
+            variants: names(&["kernel"]),
+            backend: BackendChoice::Only(Backend::Machine),
+            ..Selection::default()
+        }),
+        "no variant is named 'kernel' here: accepted are slow, mayfly"
+    );
+}
+
+#[test]
+fn a_parameter_that_nothing_reads_is_refused() {
+    let params = Params { orders: vec![Order::MemoryFirst], ..Params::default() };
+    let error = run_on(&host(true), &Selection { params, ..Selection::default() }).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.is_usage()),
+        ("--order means nothing to wide, narrow", true)
+    );
+}
+
+#[test]
+fn a_failing_experiment_is_named_with_the_cause() {
+    let params = Params { vms: Some(13), ..Params::default() };
+    let error = run_on(&host(true), &Selection { params, ..Selection::default() }).unwrap_err();
+    assert_eq!((error.to_string().as_str(), error.is_usage()), ("wide: no luck", false));
+}
+
+#[test]
+fn the_tick_is_the_users_then_the_hosts_then_the_usual_one() {
+    let hz = |set: Option<u32>, of_host: Option<u32>| {
+        let (params, host) =
+            (Params { hz: set, ..Params::default() }, Host { hz: of_host, ..host(false) });
+        Request { variants: &[], params: &params, host: &host }.hz()
+    };
+    assert_eq!([hz(Some(100), Some(1000)), hz(None, Some(1000)), hz(None, None)], [100, 1000, 250]);
+    assert_eq!(Bound::HZ.parse("100"), Ok(100));
+}
+
+#[test]
+fn progress_is_told_of_every_step() {
+    #[derive(Default)]
+    struct Told(RefCell<Vec<String>>);
+    impl Progress for Told {
+        fn begin(&mut self, what: &str, steps: u64) {
+            self.0.borrow_mut().push(format!("{what} {steps}"));
+        }
+        fn step(&mut self) {
+            self.0.borrow_mut().push("step".to_owned());
+        }
+        fn finish(&mut self) {
+            self.0.borrow_mut().push("over".to_owned());
+        }
+    }
+    let host = host(false);
+    let selection = Selection { experiments: names(&["narrow"]), ..Selection::default() };
+    let mut told = Told::default();
+    Plan::new(&[&WIDE, &NARROW], &selection, &host).unwrap().run(&mut told).unwrap();
+    assert_eq!(told.0.take(), ["narrow 7", "step", "over"]);
+}

@@ -1,0 +1,39 @@
+//! The first lines of a report: what was measured on, and how.
+
+use std::fmt;
+
+use super::text::Style;
+use crate::host::Host;
+
+/// Writes the host in one or two lines, and the command.
+pub(super) fn write(f: &mut fmt::Formatter<'_>, host: &Host, style: Style) -> fmt::Result {
+    let cpu = host.cpu.as_deref().unwrap_or(&host.arch);
+    let machine = [
+        Some(format!("Linux {} {}", host.kernel, host.arch)),
+        Some(format!("{} x {cpu}", host.cpus)),
+        host.product.clone(),
+        host.guest.map(|guest| if guest { "in a VM" } else { "bare metal" }.to_owned()),
+    ];
+    let kernel = [
+        Some(host.hz.map_or("HZ unknown".to_owned(), |hz| format!("HZ={hz}"))),
+        host.preemption.clone(),
+        host.clocksource.as_ref().map(|source| format!("clocksource {source}")),
+        host.governor.as_ref().map(|governor| format!("governor {governor}")),
+        Some(kvm(host)),
+    ];
+    writeln!(f, "{}", joined(machine))?;
+    writeln!(f, "{}", joined(kernel))?;
+    writeln!(f, "{}", style.faint(&format!("mayfly {}: {}", host.mayfly, host.command)))
+}
+
+fn kvm(host: &Host) -> String {
+    match (&host.kvm_module, host.kvm) {
+        (Some(module), true) => format!("KVM ({module})"),
+        (None, true) => "KVM".to_owned(),
+        (_, false) => "no KVM".to_owned(),
+    }
+}
+
+fn joined(facts: impl IntoIterator<Item = Option<String>>) -> String {
+    facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}

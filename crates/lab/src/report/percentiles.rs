@@ -1,0 +1,66 @@
+//! Every metric of a group with its percentiles: a block for each metric, a line for each variant.
+
+use std::fmt;
+
+use super::text::{Columns, Kind, Style};
+use super::{Group, label};
+use crate::experiment::Variant;
+use crate::stats::{Summary, Unit};
+use crate::units;
+
+/// Writes the table of one group, unless nothing was measured in it.
+pub(super) fn write(
+    f: &mut fmt::Formatter<'_>,
+    group: &Group<'_>,
+    metrics: &[&str],
+    style: Style,
+) -> fmt::Result {
+    let mut columns = Columns::new();
+    let head = [&group.title, "n", "p50", "p90", "p99", "max", "vs mayfly"];
+    columns.line(Kind::Head, head.map(str::to_owned));
+    let mut measured = false;
+    for metric in metrics {
+        let baseline = group.baseline(metric);
+        let mut lines =
+            group.rows.iter().filter_map(|row| Some((row, row.metrics.get(*metric)?))).peekable();
+        if lines.peek().is_none() {
+            continue;
+        }
+        measured = true;
+        columns.title(metric);
+        for (row, summary) in lines {
+            let is_baseline = row.variant == Variant::BASELINE;
+            let times = baseline.and_then(|baseline| ratio(summary, baseline));
+            let cells = [
+                format!("  {}", label(row)),
+                summary.count.to_string(),
+                value(summary.p50, &summary.unit),
+                value(summary.p90, &summary.unit),
+                value(summary.p99, &summary.unit),
+                value(summary.max, &summary.unit),
+                times.unwrap_or_default(),
+            ];
+            columns.line(if is_baseline { Kind::Baseline } else { Kind::Plain }, cells);
+        }
+    }
+    if !measured {
+        return Ok(());
+    }
+    writeln!(f)?;
+    columns.write(f, style)
+}
+
+/// A number with its unit.
+pub(super) fn value(number: u64, unit: &Unit) -> String {
+    match unit {
+        Unit::Nanoseconds => units::duration(number),
+        Unit::Other(unit) => format!("{number} {unit}"),
+    }
+}
+
+/// How many times the baseline's median this one is; nothing if the baseline's is below what a clock
+/// shows, or counts something else.
+fn ratio(summary: &Summary, baseline: &Summary) -> Option<String> {
+    (baseline.p50 > 0 && baseline.unit == summary.unit)
+        .then(|| units::ratio(summary.p50 as f64 / baseline.p50 as f64))
+}
