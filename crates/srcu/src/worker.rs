@@ -122,16 +122,16 @@ impl Worker {
             self.platform.wait_until(&self.calls, calls, next);
             self.asleep_until.store(0, Ordering::Relaxed);
         }
+        // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the list shows it.
+        fence(Ordering::SeqCst);
+        self.release();
     }
 
-    /// Makes [`Worker::run`] return, and lets go of every domain. What is deferred from now on runs when somebody asks for it
+    /// Makes [`Worker::run`] let go of every domain and return. What is deferred from then on runs when somebody asks for it
     /// ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        // [call]
-        fence(Ordering::SeqCst);
         self.kick();
-        self.release();
     }
 
     /// Has the worker turn now.
@@ -156,7 +156,7 @@ impl Worker {
         // The list owns it now.
         core::mem::forget(domain);
         self.want_at(wanted);
-        if self.stopped.load(Ordering::Acquire) {
+        if self.stopped.load(Ordering::Relaxed) {
             self.release();
         }
     }
@@ -171,9 +171,9 @@ impl Worker {
         }
     }
 
-    /// Lets go of every domain.
+    /// Lets go of every domain; unless the list is being worked on, in which case [`Worker::run`] does so when it ends.
     fn release(&self) {
-        let mut listed = self.listed.lock(&*self.platform);
+        let Some(mut listed) = self.listed.try_lock(&*self.platform) else { return };
         let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
         for domain in core::iter::from_fn(|| arrived.pop().or_else(|| listed.pop())) {
             domain.inner().attached.store(false, Ordering::Release);
