@@ -22,7 +22,7 @@ use crate::config::LAZY;
 
 /// Turns without work after which the worker sleeps until it is called. Before that it looks by itself, which saves whoever defers
 /// next the wake-up.
-const IDLE_TURNS: u32 = 100;
+const IDLE_TURNS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 100 };
 
 /// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
 ///
