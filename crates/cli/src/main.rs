@@ -1,2 +1,22 @@
 //! The `mayfly` command.
-fn main() {}
+
+mod args;
+mod failure;
+mod list;
+mod output;
+mod run;
+
+use std::process::ExitCode;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let outcome = Args::from_command_line().and_then(|args| match args.command {
+        Command::Run(options) => run::run(&options),
+        Command::List(options) => list::list(&options),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -23,7 +23,7 @@ pub mod units;
 pub use backend::{Backend, BackendChoice};
 pub use experiment::{Experiment, Metric, Param, Request, Variant, experiments};
 pub use params::{Bound, Order, Params};
-pub use plan::{Error, Plan, Selection};
+pub use plan::{Error, Plan, Selection, select};
 pub use progress::Progress;
 pub use record::{Record, ResultRow};
 pub use report::Report;

@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
         selection: &Selection,
         host: &'a Host,
     ) -> Result<Self, Error> {
-        let experiments = select_experiments(available, &selection.experiments)?;
+        let experiments = select(available, &selection.experiments)?;
         check_variants(&experiments, selection)?;
         check_params(&experiments, &selection.params)?;
         if let (BackendChoice::Only(Backend::Kvm), Some(why)) =
@@ -149,7 +149,12 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn select_experiments<'a>(
+/// The experiments of these names, in the order of `available`; no names mean all of them.
+///
+/// # Errors
+///
+/// [`Error::UnknownExperiment`] for the first name that none of them has.
+pub fn select<'a>(
     available: &[&'a dyn Experiment],
     names: &[String],
 ) -> Result<Vec<&'a dyn Experiment>, Error> {

@@ -1,0 +1,217 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
+use mayfly_lab::{BackendChoice, Bound, Order, Params, Selection, experiments};
+
+use crate::failure::Failure;
+
+/// Measures the waits in a VM's life, Mayfly's beside KVM's.
+#[derive(Parser)]
+#[command(name = "mayfly", version, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mayfly list                       what there is to run
+  mayfly run                        run all of it, on the software machine and on KVM
+  mayfly run --backend machine      leave /dev/kvm alone
+  mayfly run --json r.json          keep the record, too";
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    List(List),
+}
+
+/// Run experiments and print what they measured
+///
+/// Each experiment runs the same work under several variants: how Linux did it, what was proposed,
+/// and what Mayfly does. The report shows every metric's percentiles and how many times Mayfly's median
+/// each variant's is.
+#[derive(ClapArgs)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct Run {
+    /// Experiments to run, by name; all of them if none is named
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+
+    /// Where to run: on the software `machine`, on the running kernel's `kvm`, or `auto` for the
+    /// machine and, if /dev/kvm can be opened, KVM
+    #[arg(long, value_name = "auto|machine|kvm", default_value = "auto")]
+    backend: BackendChoice,
+
+    /// Run this variant only; may be repeated, or name several with commas
+    #[arg(long = "variant", value_name = "NAME", value_delimiter = ',')]
+    variants: Vec<String>,
+
+    /// Write the record of the run to FILE as JSON. With - it goes to standard output, and the report to
+    /// standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Show no progress; with --json -, no report either
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    params: Parameters,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  mayfly run
+  mayfly run --backend kvm --vms 50
+  mayfly run --variant call-srcu,mayfly --order devices-first --hz 100
+  mayfly run --quiet --json - | jq '.results[].metrics'";
+
+/// The names are those of [`mayfly_lab::Params`]; an experiment's defaults are added to the help.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Parameters of experiments")]
+struct Parameters {
+    /// VMs, one after another
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::VMS.parse(text), allow_negative_numbers = true)]
+    vms: Option<u32>,
+
+    /// Devices registered in each VM
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::DEVICES.parse(text), allow_negative_numbers = true)]
+    devices: Option<u32>,
+
+    /// vCPUs of each VM
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::VCPUS.parse(text), allow_negative_numbers = true)]
+    vcpus: Option<u32>,
+
+    /// Ticks a second of the kernel that the software machine stands for; KVM runs at the host's
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::HZ.parse(text), allow_negative_numbers = true)]
+    hz: Option<u32>,
+
+    /// What a VM gets first: devices-first, vcpus-first or memory-first; may be repeated, or name several
+    /// with commas
+    #[arg(long = Order::PARAM, value_name = "ORDER", value_delimiter = ',')]
+    orders: Vec<Order>,
+}
+
+/// Show the experiments and their variants
+///
+/// With names, all there is to know about these: the problem behind each, what it measures, and the
+/// parameters it takes.
+#[derive(ClapArgs)]
+pub(crate) struct List {
+    /// Experiments to tell about, by name
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiments: Vec<String>,
+}
+
+impl Args {
+    /// Reads the process's arguments. Where help or the version was asked for, prints it and exits.
+    pub(crate) fn from_command_line() -> Result<Self, Failure> {
+        let command = Self::command().mut_subcommand("run", with_defaults);
+        let parsed = command.try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
+        parsed.map_err(|error| match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+            _ => Failure::usage(folded(&error.render().to_string())),
+        })
+    }
+}
+
+impl Run {
+    /// What to run.
+    pub(crate) fn selection(&self) -> Selection {
+        let Parameters { vms, devices, vcpus, hz, ref orders } = self.params;
+        Selection {
+            experiments: self.experiments.clone(),
+            backend: self.backend,
+            variants: self.variants.clone(),
+            params: Params { vms, devices, vcpus, hz, orders: orders.clone() },
+        }
+    }
+}
+
+/// Adds to the help of each parameter what the experiments take where it is not set.
+fn with_defaults(run: clap::Command) -> clap::Command {
+    run.mut_args(|arg| {
+        let defaults: Vec<String> = experiments()
+            .iter()
+            .flat_map(|e| e.params().iter().map(move |param| (e, param)))
+            .filter(|(_, param)| arg.get_long() == Some(param.name))
+            .map(|(e, param)| format!("{}: {}", e.name(), param.default))
+            .collect();
+        match arg.get_help() {
+            Some(help) if !defaults.is_empty() => {
+                let help = format!("{help} [{}]", defaults.join(", "));
+                arg.help(help)
+            }
+            _ => arg,
+        }
+    })
+}
+
+/// What went wrong, of clap's message in several paragraphs, as one line.
+fn folded(message: &str) -> String {
+    message
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty())
+        .map(|line| line.strip_prefix("error: ").unwrap_or(line))
+        .fold(String::new(), |folded, line| match &folded {
+            _ if folded.is_empty() => line.to_owned(),
+            _ if folded.ends_with(':') => folded + " " + line,
+            _ => folded + "; " + line,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().mut_subcommand("run", with_defaults).debug_assert();
+    }
+
+    #[test]
+    fn every_parameter_of_an_experiment_is_an_option() {
+        let command = Args::command();
+        let run = command.find_subcommand("run").unwrap();
+        for param in experiments().iter().flat_map(|e| e.params()) {
+            assert!(
+                run.get_arguments().any(|arg| arg.get_long() == Some(param.name)),
+                "{}",
+                param.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_message_in_paragraphs_becomes_one_line() {
+        let message = "error: unexpected argument '--vm' found\n\n  tip: a similar argument exists: '--vms'\n\n\
+                       Usage: mayfly run\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            folded(message),
+            "unexpected argument '--vm' found; tip: a similar argument exists: '--vms'"
+        );
+        assert_eq!(folded("error: missing:\n  <X>\n\nUsage: y"), "missing: <X>");
+    }
+
+    #[test]
+    fn options_arrive_in_the_selection() {
+        let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
+                    --order memory-first,vcpus-first";
+        let args = Args::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Run(run) = args.command else { panic!("not a run") };
+        let selection = run.selection();
+        assert_eq!(selection.experiments, ["one", "two"]);
+        assert_eq!(selection.backend, "kvm".parse().unwrap());
+        assert_eq!(selection.variants, ["a", "b", "c"]);
+        assert_eq!((selection.params.hz, selection.params.vms), (Some(100), None));
+        assert_eq!(selection.params.orders, [Order::MemoryFirst, Order::VcpusFirst]);
+    }
+}

@@ -1,0 +1,46 @@
+//! How the command fails: one line on standard error, and an exit code.
+
+use std::fmt::Display;
+use std::io::{Write, stderr};
+use std::process::ExitCode;
+
+use mayfly_lab::Error;
+
+/// Something went wrong.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// What was asked for cannot be: exit code 2.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { code: 2, message: message.into() }
+    }
+
+    /// What was asked for did not work: exit code 1.
+    pub(crate) fn runtime(message: impl Display) -> Self {
+        Self { code: 1, message: message.to_string() }
+    }
+
+    /// Says it, in exactly one line whatever it quotes, and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        // Nobody may be listening; the exit code still tells.
+        let _ = writeln!(stderr(), "mayfly: {}", one_line(&self.message));
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        if error.is_usage() { Self::usage(error.to_string()) } else { Self::runtime(error) }
+    }
+}
+
+/// The text with its control characters escaped: they come from arguments and file names.
+fn one_line(text: &str) -> String {
+    let escape =
+        |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}

@@ -1,0 +1,43 @@
+//! Where the command writes.
+
+use std::io::{self, ErrorKind, Write};
+
+use crate::failure::Failure;
+
+/// One of the two standard streams.
+#[derive(Clone, Copy)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+impl Stream {
+    /// Writes all of `text`. That a reader went away, as `head` does, is no failure.
+    pub(crate) fn write(self, text: &str) -> Result<(), Failure> {
+        let written = match self {
+            Self::Out => write_all(io::stdout().lock(), text),
+            Self::Err => write_all(io::stderr().lock(), text),
+        };
+        match written {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                Err(Failure::runtime(format_args!("cannot write the output: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether to colour what is written here: a terminal that can, and no `NO_COLOR`.
+    pub(crate) fn colour(self) -> bool {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        !refused
+            && match self {
+                Self::Out => console::colors_enabled(),
+                Self::Err => console::colors_enabled_stderr(),
+            }
+    }
+}
+
+fn write_all(mut stream: impl Write, text: &str) -> io::Result<()> {
+    stream.write_all(text.as_bytes())?;
+    stream.flush()
+}

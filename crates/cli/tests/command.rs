@@ -1,0 +1,198 @@
+//! What a person sees of the command.
+
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn mayfly(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+    command.args(arguments).env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+    command
+}
+
+/// The shortest run of everything that there is.
+fn quick_run(arguments: &[&str]) -> Command {
+    let mut command = mayfly(&["run", "--backend", "machine"]);
+    command.args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Runs a command that must fail with `code` and one line, which is returned.
+fn failure(mut command: Command, code: i32) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let stderr = text(&stderr);
+    assert_eq!(status.code(), Some(code), "{stderr}");
+    assert!(stdout.is_empty());
+    assert!(stderr.starts_with("mayfly: ") && stderr.ends_with('\n'), "{stderr:?}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(!stderr.trim_end().chars().any(char::is_control), "{stderr:?}");
+    stderr.trim_end().to_owned()
+}
+
+fn success(mut command: Command) -> (String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{}", text(&stderr));
+    (text(&stdout).to_owned(), text(&stderr).to_owned())
+}
+
+/// A path for a test's file, in a directory that goes with the build.
+fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
+    for (arguments, bad, accepted) in [
+        (&["--vms", "0"][..], "'0'", "1 to 100000"),
+        (&["--vms", "-5"], "'-5'", "1 to 100000"),
+        (&["--vms", "many"], "'many'", "1 to 100000"),
+        (&["--vms", "99999999999999999999"], "'99999999999999999999'", "1 to 100000"),
+        (&["--vms="], "''", "1 to 100000"),
+        (&["--devices", "1001"], "'1001'", "1 to 1000"),
+        (&["--vcpus", "0"], "'0'", "1 to 1024"),
+        (&["--vcpus", "1025"], "'1025'", "1 to 1024"),
+        (&["--hz", "0"], "'0'", "1 to 10000"),
+        (&["--hz", "10001"], "'10001'", "1 to 10000"),
+        (&["--order", "sideways"], "'sideways'", "devices-first, vcpus-first, memory-first"),
+        (&["--order", "devices-first,"], "''", "devices-first, vcpus-first, memory-first"),
+        (&["--backend", "xen"], "'xen'", "auto, machine, kvm"),
+    ] {
+        let message = failure(mayfly(&[&["run"], arguments].concat()), 2);
+        assert!(message.contains(bad) && message.contains(accepted), "{arguments:?}: {message}");
+        assert!(message.contains(arguments[0].trim_end_matches('=')), "{message}");
+    }
+}
+
+#[test]
+fn unknown_names_are_one_line_whatever_they_contain() {
+    for arguments in [
+        &["run", "no-such-experiment"][..],
+        &["run", "two\nlines \x1b[31m"],
+        &["run", ""],
+        &["list", "no-such-experiment"],
+        &["run", "--variant", "no-such-variant"],
+        &["run", "--variant", "mayfly,\x07"],
+        &["run", "--no-such-option"],
+        &["run", "--vm", "3"],
+        &["run", "--backend"],
+        &["walk\nslowly"],
+    ] {
+        failure(mayfly(arguments), 2);
+    }
+    let message = failure(mayfly(&["run", "no-such-experiment"]), 2);
+    assert!(
+        message.contains("'no-such-experiment'") && message.contains("accepted are"),
+        "{message}"
+    );
+}
+
+#[test]
+fn list_names_every_experiment_of_the_lab() {
+    let (stdout, stderr) = success(mayfly(&["list"]));
+    for experiment in mayfly_lab::experiments() {
+        assert!(stdout.contains(experiment.name()));
+        for variant in experiment.variants() {
+            assert!(stdout.contains(variant.name));
+        }
+    }
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn help_tells_of_every_option_with_examples() {
+    let (help, _) = success(mayfly(&["run", "--help"]));
+    for option in [
+        "--backend",
+        "--variant",
+        "--json",
+        "--quiet",
+        "--vms",
+        "--devices",
+        "--vcpus",
+        "--hz",
+        "--order",
+    ] {
+        assert!(help.contains(option), "{option} is missing");
+    }
+    assert!(help.contains("Examples:"));
+    let (help, _) = success(mayfly(&["--help"]));
+    assert!(help.contains("run") && help.contains("list") && help.contains("Examples:"));
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let (stdout, _) = success(mayfly(&["--version"]));
+    assert_eq!(stdout, concat!("mayfly ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn a_run_prints_its_report_and_keeps_its_record() {
+    let file = scratch("kept.json");
+    let (stdout, stderr) = success(quick_run(&["--json", file.to_str().unwrap()]));
+    assert!(stdout.starts_with("Linux "), "{stdout}");
+    assert_eq!(stderr, "", "progress is for terminals only");
+    let record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(record["schema"], "mayfly.record/1");
+    let command = record["host"]["command"].as_str().unwrap();
+    assert!(command.starts_with("mayfly run --backend machine --json "), "{command}");
+}
+
+#[test]
+fn a_record_on_standard_output_stands_there_alone() {
+    let (stdout, stderr) = success(quick_run(&["--json", "-"]));
+    assert_eq!(serde_json::from_str::<Value>(&stdout).unwrap()["schema"], "mayfly.record/1");
+    assert!(stderr.starts_with("Linux "), "{stderr}");
+    let (stdout, stderr) = success(quick_run(&["--json", "-", "--quiet"]));
+    assert!(serde_json::from_str::<Value>(&stdout).is_ok());
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn a_record_that_cannot_be_kept_is_known_before_the_run() {
+    let message = failure(quick_run(&["--json", "/nonexistent/r.json"]), 1);
+    assert!(message.starts_with("mayfly: cannot write /nonexistent/r.json: "), "{message}");
+}
+
+#[test]
+fn colour_is_for_those_who_want_it() {
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = quick_run(&[]);
+        command.envs(variables.iter().copied());
+        success(command).0.contains('\x1b')
+    };
+    assert!(run(&[("CLICOLOR_FORCE", "1")]));
+    assert!(!run(&[]));
+    assert!(!run(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
+    let mut help = mayfly(&["run", "--help"]);
+    help.env("NO_COLOR", "1").env("CLICOLOR_FORCE", "1");
+    assert!(!success(help).0.contains('\x1b'));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    for arguments in [&["run", "--help"][..], &["list"], &["run", "--backend", "machine"]] {
+        let mut child =
+            mayfly(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert!(child.wait().unwrap().success(), "{arguments:?}: {stderr}");
+        assert_eq!(stderr, "");
+    }
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_a_failure() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = quick_run(&[]);
+    let output = command.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+}
