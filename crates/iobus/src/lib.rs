@@ -1,2 +1,67 @@
-//! Guest I/O address to device, read under SRCU
+//! Guest I/O address to device: read by vCPUs under SRCU, changed by publishing a new version.
+//!
+//! An [`IoBus`] holds devices, each over a range of addresses of its own, and ioeventfds, which take single writes out of
+//! those ranges. vCPUs look up, in sorted arrays that never change; a change copies the arrays and publishes the copy. A
+//! registration does not wait for those who read the old arrays, and an unregistration waits for nobody but them.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use mayfly_iobus::{IoBus, IoRange, Ioeventfd, LastHit, WriteHit};
+//! use mayfly_platform::{Host, Platform};
+//! use mayfly_srcu::{Config, Srcu};
+//!
+//! let platform: Arc<dyn Platform> = Arc::new(Host::new());
+//! let domain = Srcu::try_new(platform.clone(), Config::default())?;
+//! let bus = IoBus::try_new(&domain, platform)?;
+//! let disk = IoRange { start: 0x1000, len: 0x200 };
+//! bus.register(disk, "disk")?;
+//! bus.register_eventfd(Ioeventfd { address: 0x1050, len: 4, datamatch: None }, "disk's queue")?;
+//!
+//! // A vCPU, at an exit:
+//! let vcpu = domain.reader()?;
+//! let mut last = LastHit::default();
+//! {
+//!     let section = vcpu.lock();
+//!     let read = bus.find(&section, &mut last, 0x1050, 4).unwrap();
+//!     assert_eq!((*read.device, read.offset), ("disk", 0x50));
+//!     let write = bus.find_write(&section, &mut last, 0x1050, 4, 1).unwrap();
+//!     assert!(matches!(write, WriteHit::Eventfd(&"disk's queue")));
+//!     assert!(bus.find(&section, &mut last, 0x11fe, 4).is_none(), "past the end: an exit");
+//! }
+//!
+//! assert_eq!(bus.unregister(disk)?, "disk");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # From when on a device is seen
+//!
+//! By every section that begins after the registration returned, where *after* is any happens-before: a message, a kick, a flag in
+//! guest memory. A section that was open before may find the bus with or without the device. Who needs to know that nobody can
+//! miss the device any more calls [`IoBus::settle`], which waits for those sections.
+//!
+//! The argument, the rules and the costs are in `docs/iobus.md`.
+
 #![no_std]
+
+extern crate alloc;
+
+mod bus;
+mod draft;
+mod edit;
+mod error;
+mod handle;
+mod ioeventfd;
+mod lookup;
+mod range;
+mod replaced;
+mod snapshot;
+mod table;
+
+pub use bus::IoBus;
+pub use edit::Edit;
+pub use error::{Error, Refused};
+pub use ioeventfd::Ioeventfd;
+pub use lookup::{Hit, LastHit, WriteHit};
+pub use range::IoRange;
+pub use replaced::{Devices, Replaced};
+pub use snapshot::MAX_DEVICES;

@@ -1,0 +1,250 @@
+//! The bus: a published version, and those who publish the next one.
+
+use alloc::sync::Arc;
+
+use mayfly_platform::Platform;
+use mayfly_platform::lock::Lock;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_srcu::{Rcu, RcuBox, Section, Srcu};
+
+use crate::draft::Draft;
+use crate::handle::Handle;
+use crate::ioeventfd::Write;
+use crate::snapshot::Snapshot;
+use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, WriteHit};
+
+/// Guest I/O addresses (MMIO or PIO: one bus each), and the devices behind them.
+///
+/// Readers take no lock and write nothing shared: they hold a section of the bus's domain. Writers take turns; each copies the
+/// present version (pointers to devices, not devices), changes the copy and publishes it.
+///
+/// There are two ways to change a bus. [`register`](IoBus::register) and [`unregister`](IoBus::unregister) dispose of the old version as a
+/// VM wants it. [`insert`](IoBus::insert), [`remove`](IoBus::remove) and [`edit`](IoBus::edit) leave that to the caller. None of
+/// them may be called from inside a section of the domain, which at worst they wait for.
+///
+/// Dropping the bus drops its devices.
+pub struct IoBus<D: Send + Sync + 'static> {
+    present: Rcu<Snapshot<D>>,
+    /// Held by whoever is about to replace `present`.
+    writer: Lock<()>,
+    platform: Arc<dyn Platform>,
+}
+
+impl<D: Send + Sync + 'static> IoBus<D> {
+    /// A bus without devices, for readers of `domain`; its writers wait for each other on `platform`.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`].
+    pub fn try_new(domain: &Srcu, platform: Arc<dyn Platform>) -> Result<Self, OutOfMemory> {
+        let present = Rcu::new(domain, RcuBox::try_new(Snapshot::EMPTY)?);
+        Ok(Self { present, writer: Lock::new(()), platform })
+    }
+
+    /// The domain whose readers may look up.
+    pub fn domain(&self) -> &Srcu {
+        self.present.domain()
+    }
+
+    /// The device that has all `len` bytes from `address` on, valid until the section ends.
+    ///
+    /// `None` where none of the bytes is a device's, where some are not, or where `len` is 0: the access is the caller's to
+    /// handle, as an exit.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is one of another domain.
+    #[inline]
+    pub fn find<'a>(
+        &'a self,
+        section: &'a impl Section,
+        last: &mut LastHit,
+        address: u64,
+        len: u64,
+    ) -> Option<Hit<'a, D>> {
+        self.present.load(section).find(&mut last.device, address, len)
+    }
+
+    /// Where a write of the low `len` bytes of `value` to `address` goes: to the ioeventfd that it matches, otherwise to
+    /// the device that [`IoBus::find`] finds.
+    ///
+    /// Where only the address of a write is known, `len` 0 finds the ioeventfd that looks at nothing else, if there is one.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is one of another domain.
+    #[inline]
+    pub fn find_write<'a>(
+        &'a self,
+        section: &'a impl Section,
+        last: &mut LastHit,
+        address: u64,
+        len: u64,
+        value: u64,
+    ) -> Option<WriteHit<'a, D>> {
+        let present = self.present.load(section);
+        let write = Write::new(address, len, value);
+        if let Some(eventfd) = present.find_eventfd(&mut last.eventfd, &write) {
+            return Some(WriteHit::Eventfd(eventfd));
+        }
+        present.find(&mut last.device, address, len).map(WriteHit::Device)
+    }
+
+    /// Puts `device` on `range`. Waits for no grace period, but at the domain's hard bound of deferred memory ([`Srcu::call`]).
+    ///
+    /// Every section that begins after this returned finds the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::insert`]. The bus is as before.
+    pub fn register(&self, range: IoRange, device: D) -> Result<(), Refused<D>> {
+        self.insert(range, device).map(Replaced::defer)
+    }
+
+    /// Has the writes that `on` describes signal `device`. Otherwise as [`IoBus::register`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::insert_eventfd`]. The bus is as before.
+    pub fn register_eventfd(&self, on: Ioeventfd, device: D) -> Result<(), Refused<D>> {
+        self.insert_eventfd(on, device).map(Replaced::defer)
+    }
+
+    /// Takes the device off exactly `range` and gives it back when no reader can have it any more: waits for the sections
+    /// open now, and for no delay that somebody else's grace period was given.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::remove`]. The bus is as before.
+    pub fn unregister(&self, range: IoRange) -> Result<D, Error> {
+        self.remove(range).map(only)
+    }
+
+    /// Takes off the ioeventfd of exactly this address, length and datamatch. Otherwise as [`IoBus::unregister`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::remove_eventfd`]. The bus is as before.
+    pub fn unregister_eventfd(&self, on: Ioeventfd) -> Result<D, Error> {
+        self.remove_eventfd(on).map(only)
+    }
+
+    /// Waits until every section that might have missed a change made before this call is over.
+    pub fn settle(&self) {
+        self.domain().synchronize_expedited();
+    }
+
+    /// Puts `device` on `range`, and leaves the old version to the caller.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::insert`]. The bus is as before.
+    pub fn insert(&self, range: IoRange, device: D) -> Result<Replaced<'_, D>, Refused<D>> {
+        self.add(device, |snapshot, handle| snapshot.place(range, handle))
+    }
+
+    /// Has the writes that `on` describes signal `device`, and leaves the old version to the caller.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::insert_eventfd`]. The bus is as before.
+    pub fn insert_eventfd(&self, on: Ioeventfd, device: D) -> Result<Replaced<'_, D>, Refused<D>> {
+        self.add(device, |snapshot, handle| snapshot.place_eventfd(on, handle))
+    }
+
+    /// Takes the device off exactly `range`, and leaves it and the old version to the caller.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::remove`]. The bus is as before.
+    pub fn remove(&self, range: IoRange) -> Result<Replaced<'_, D>, Error> {
+        self.edit(|edit| edit.remove(range)).map(|((), replaced)| replaced)
+    }
+
+    /// Takes off the ioeventfd of exactly this address, length and datamatch, and leaves it and the old version to the
+    /// caller.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::remove_eventfd`]. The bus is as before.
+    pub fn remove_eventfd(&self, on: Ioeventfd) -> Result<Replaced<'_, D>, Error> {
+        self.edit(|edit| edit.remove_eventfd(on)).map(|((), replaced)| replaced)
+    }
+
+    /// Publishes the changes that `change` makes together: all of them, or none.
+    ///
+    /// Other writers wait while `change` runs, so it must not change this bus by other means.
+    ///
+    /// # Errors
+    ///
+    /// What `change` returns, or [`Error::OutOfMemory`]. The bus is as before, and devices that `change` had inserted are
+    /// dropped.
+    pub fn edit<R, E: From<Error>>(
+        &self,
+        change: impl FnOnce(&mut Edit<'_, D>) -> Result<R, E>,
+    ) -> Result<(R, Replaced<'_, D>), E> {
+        self.publish(&mut Draft::new(), |draft| change(&mut Edit::of(draft)))
+    }
+
+    fn add(
+        &self,
+        device: D,
+        place: impl FnOnce(&mut Snapshot<D>, Handle<D>) -> Result<(), Error>,
+    ) -> Result<Replaced<'_, D>, Refused<D>> {
+        let mut draft = Draft::new();
+        let handle = draft.offer(device)?;
+        match self.publish(&mut draft, |draft| place(&mut draft.snapshot, handle)) {
+            Ok(((), replaced)) => Ok(replaced),
+            Err(error) => Err(draft.refuse(error)),
+        }
+    }
+
+    /// Publishes the present version with what `change` changes. On failure what was added is left in `draft`, which outlives the
+    /// lock, since a device's drop may use the bus.
+    fn publish<R, E: From<Error>>(
+        &self,
+        draft: &mut Draft<D>,
+        change: impl FnOnce(&mut Draft<D>) -> Result<R, E>,
+    ) -> Result<(R, Replaced<'_, D>), E> {
+        let writer = self.writer.lock(&*self.platform);
+        let section = self.domain().read_lock();
+        // SAFETY: nobody else publishes while we have the lock.
+        unsafe { draft.begin(self.present.load(&section)) }.map_err(Error::from)?;
+        drop(section);
+        let made = change(draft)?;
+        // The last step that can fail, and the last before the draft gives anything away.
+        let next = RcuBox::try_new_holding(Snapshot::EMPTY, draft.snapshot.bytes());
+        let mut next = next.map_err(Error::from)?;
+        let (snapshot, removed) = draft.finish();
+        *next = snapshot;
+        let old = self.present.replace(next);
+        drop(writer);
+        // SAFETY: what was published was a copy of `old`, with `removed` taken out.
+        Ok((made, unsafe { Replaced::new(old, removed, self.domain()) }))
+    }
+}
+
+/// The device that was removed.
+fn only<D: Send + Sync>(replaced: Replaced<'_, D>) -> D {
+    replaced.synchronize_expedited().next().expect("one device was removed")
+}
+
+impl<D: Send + Sync + 'static> Drop for IoBus<D> {
+    fn drop(&mut self) {
+        let present: *const Snapshot<D> = self.present.load(&self.domain().read_lock());
+        // SAFETY: whoever replaces or frees it needs `self`. (A section would make a device's drop that waits for a grace
+        // period wait forever.)
+        for handle in unsafe { &*present }.handles() {
+            // SAFETY: the present version's handles are the owners, and whoever looked a device up borrows the bus.
+            drop(unsafe { handle.own() });
+        }
+    }
+}
+
+impl<D: Send + Sync + 'static> core::fmt::Debug for IoBus<D> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let section = self.domain().read_lock();
+        let devices = self.present.load(&section).handles().count();
+        f.debug_struct("IoBus").field("devices", &devices).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,56 @@
+//! Changing several things at once.
+
+use crate::draft::Draft;
+use crate::{Error, IoRange, Ioeventfd, Refused};
+
+/// Changes to a bus that become visible together: see [`IoBus::edit`](crate::IoBus::edit). Later changes see earlier ones.
+// A reference, so that whoever swaps two edits does not swap what two buses publish.
+#[derive(Debug)]
+pub struct Edit<'a, D>(&'a mut Draft<D>);
+
+impl<'a, D> Edit<'a, D> {
+    pub(crate) fn of(draft: &'a mut Draft<D>) -> Self {
+        Self(draft)
+    }
+
+    /// Puts `device` on `range`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ZeroLength`], [`Error::Overflow`], [`Error::Overlap`], [`Error::Full`] or [`Error::OutOfMemory`], with the
+    /// device. The edit is as before, and can go on.
+    pub fn insert(&mut self, range: IoRange, device: D) -> Result<(), Refused<D>> {
+        let handle = self.0.offer(device)?;
+        self.0.snapshot.place(range, handle).map_err(|error| self.0.refuse(error))
+    }
+
+    /// Takes the device off exactly `range`. It comes out with what the edit [replaced](crate::Replaced).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`] or [`Error::OutOfMemory`]. The edit is as before, and can go on.
+    pub fn remove(&mut self, range: IoRange) -> Result<(), Error> {
+        self.0.remove(|snapshot| snapshot.take(range))
+    }
+
+    /// Has the writes that `on` describes signal `device`, inside a device's range as well as outside.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EventfdLength`], [`Error::EventfdOverflow`], [`Error::EventfdDatamatchWithoutLength`], [`Error::Collision`] or
+    /// [`Error::OutOfMemory`], with the device. The edit is as before, and can go on.
+    pub fn insert_eventfd(&mut self, on: Ioeventfd, device: D) -> Result<(), Refused<D>> {
+        let handle = self.0.offer(device)?;
+        self.0.snapshot.place_eventfd(on, handle).map_err(|error| self.0.refuse(error))
+    }
+
+    /// Takes off the ioeventfd of exactly this address, length and datamatch. Its device comes out with what the edit
+    /// [replaced](crate::Replaced).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoEventfd`] or [`Error::OutOfMemory`]. The edit is as before, and can go on.
+    pub fn remove_eventfd(&mut self, on: Ioeventfd) -> Result<(), Error> {
+        self.0.remove(|snapshot| snapshot.take_eventfd(on))
+    }
+}

@@ -1,0 +1,76 @@
+//! Entries sorted by an address, the addresses in an array of their own.
+//!
+//! The search reads addresses alone: 32 of them are four cache lines, 1000 fit in a quarter of a first-level cache.
+
+use alloc::vec::Vec;
+
+use mayfly_platform::memory::OutOfMemory;
+
+/// Sorted by key. Several entries may have one key.
+pub(crate) struct Table<E> {
+    keys: Vec<u64>,
+    entries: Vec<E>,
+}
+
+impl<E> Table<E> {
+    pub(crate) const EMPTY: Self = Self { keys: Vec::new(), entries: Vec::new() };
+
+    /// The number of entries whose key is at most `key`.
+    #[inline]
+    pub(crate) fn up_to(&self, key: u64) -> usize {
+        // The library's search is one of conditional moves: its only branch counts the steps.
+        self.keys.partition_point(|&other| other <= key)
+    }
+
+    /// The key and entry at `index`, if there is one.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<(u64, &E)> {
+        Some((*self.keys.get(index)?, self.entries.get(index)?))
+    }
+
+    pub(crate) fn entries(&self) -> &[E] {
+        &self.entries
+    }
+
+    /// The memory that the arrays take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<E>()
+    }
+
+    /// Puts an entry at `index`, where its key is in order. On failure nothing is changed.
+    pub(crate) fn insert(&mut self, index: usize, key: u64, entry: E) -> Result<(), OutOfMemory> {
+        self.keys.try_reserve(1)?;
+        self.entries.try_reserve(1)?;
+        self.keys.insert(index, key);
+        self.entries.insert(index, entry);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> E {
+        self.keys.remove(index);
+        self.entries.remove(index)
+    }
+
+    /// A bitwise copy; unless it is empty, with room for one more.
+    ///
+    /// # Safety
+    ///
+    /// Both copies of each entry may be used as their users use them.
+    pub(crate) unsafe fn copy(&self) -> Result<Self, OutOfMemory> {
+        const { assert!(!core::mem::needs_drop::<E>(), "a copy would be dropped twice") };
+        let mut copy = Self::EMPTY;
+        let len = self.entries.len();
+        if len == 0 {
+            return Ok(copy);
+        }
+        copy.keys.try_reserve_exact(len + 1)?;
+        copy.entries.try_reserve_exact(len + 1)?;
+        copy.keys.extend_from_slice(&self.keys);
+        // SAFETY: there is room for `len` entries, and nobody else has it; what is copied is initialised.
+        unsafe {
+            self.entries.as_ptr().copy_to_nonoverlapping(copy.entries.as_mut_ptr(), len);
+            copy.entries.set_len(len);
+        }
+        Ok(copy)
+    }
+}
