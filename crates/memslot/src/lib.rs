@@ -1,2 +1,62 @@
-//! Guest frame to host memory: memslots as immutable snapshots
+//! Guest frame to host memory: memslots, as immutable snapshots that vCPUs read and writers replace.
+//!
+//! A *memslot* says which host memory stands behind a range of guest frames. vCPUs look slots up at every fault, so a lookup
+//! takes no lock and writes no shared cache line; whoever changes a slot publishes a new [`Snapshot`] of all of them, under SRCU.
+//! The rules and the errors are those of `KVM_SET_USER_MEMORY_REGION` (`kvm_set_memory_region` in Linux v6.18,
+//! `virt/kvm/kvm_main.c`).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, Hva, MemSlots, Region, SlotId};
+//! use mayfly_platform::{Host, Platform};
+//! use mayfly_srcu::{Config, Srcu};
+//!
+//! let host: Arc<dyn Platform> = Arc::new(Host::new());
+//! let domain = Srcu::try_new(Arc::clone(&host), Config::default())?;
+//! let slots = MemSlots::try_new(host, &domain)?;
+//!
+//! slots.set(&Region {
+//!     slot: SlotId::main(0),
+//!     flags: Flags::empty(),
+//!     gpa: Gpa::new(0x10_0000),
+//!     size: 0x4000,
+//!     backing: Hva::new(0x7f00_0000_0000),
+//! })?;
+//!
+//! let vcpu = domain.reader()?;
+//! let section = vcpu.lock();
+//! let slot = slots.load(AddressSpace::Main, &section).find(Gfn::new(0x101)).unwrap();
+//! assert_eq!(slot.backing_of(Gfn::new(0x101)), Some(Hva::new(0x7f00_0000_1000)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`MemSlots::set`] decides how long a change takes: creating a slot waits for nobody, any other change waits for the
+//! vCPUs that are reading. [`MemSlots::apply`] leaves that to its caller.
+
 #![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod address;
+mod backing;
+mod backing_index;
+mod dirty;
+mod edit;
+mod error;
+mod memslots;
+mod region;
+mod rules;
+mod slot;
+mod snapshot;
+
+pub use address::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};
+pub use backing::Backing;
+pub use dirty::DirtyBitmap;
+pub use edit::{Change, Edit};
+pub use error::Error;
+pub use memslots::MemSlots;
+pub use region::{AddressSpace, Flags, MAX_PAGES, PRIVATE_SLOTS, Region, SlotId, USER_SLOTS};
+pub use slot::Slot;
+pub use snapshot::{LastHit, Snapshot};

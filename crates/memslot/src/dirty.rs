@@ -1,0 +1,179 @@
+//! Which pages of a slot were written.
+
+use alloc::vec::Vec;
+
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU64, Ordering};
+
+/// One bit a page of a slot; the page's number counts from the slot's first, so a slot that moves keeps its log.
+///
+/// vCPUs mark while somebody harvests, and no mark is lost: both are read-modify-writes of one word. A word covers 64 pages (256 KiB
+/// of the guest), and vCPUs that mark pages of the same 2 MiB write the same cache line.
+#[derive(Debug)]
+pub struct DirtyBitmap {
+    words: Vec<AtomicU64>,
+    pages: u64,
+}
+
+impl DirtyBitmap {
+    /// `pages` clean pages.
+    pub(crate) fn try_new(pages: u64) -> Result<Self, OutOfMemory> {
+        let count = usize::try_from(pages.div_ceil(u64::BITS.into())).map_err(|_| OutOfMemory)?;
+        let mut words = Vec::new();
+        words.try_reserve_exact(count)?;
+        words.resize_with(count, || AtomicU64::new(0));
+        Ok(Self { words, pages })
+    }
+
+    /// The pages that there is a bit for.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// The words that [`DirtyBitmap::harvest`] knows.
+    pub fn words(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Marks page `page` of the slot; no effect past its end.
+    ///
+    /// What the caller wrote to the page before is seen by whoever harvests the mark. A caller that marks first and writes
+    /// then, as a fault handler does that is about to map the page writable, relies on the harvester to write-protect the page
+    /// before it reads it.
+    #[inline]
+    pub fn mark(&self, page: u64) {
+        if page < self.pages {
+            let word = &self.words[(page / u64::from(u64::BITS)) as usize];
+            // Unconditional, although the bit may well be set: to find it set and leave it would let the caller's writes pass
+            // the look (stores are delayed), and be missed by a harvest in between. Release, pairing with the acquire in `harvest`.
+            word.fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);
+        }
+    }
+
+    /// Takes the marks out, from word `first` (page 64 `first`) on, into `into`, whose bit `b` of word `w` then stands for page
+    /// 64 (`first` + `w`) + `b`. Words past the end are zero. Returns the number of pages marked.
+    ///
+    /// A mark made meanwhile is in this harvest or in the next.
+    pub fn harvest(&self, first: usize, into: &mut [u64]) -> u64 {
+        let mut words = self.words.get(first..).unwrap_or_default().iter();
+        let mut marked = 0;
+        for taken in into {
+            *taken = words.next().map_or(0, take);
+            marked += u64::from(taken.count_ones());
+        }
+        marked
+    }
+}
+
+/// The marks of one word, which has none left.
+fn take(word: &AtomicU64) -> u64 {
+    // A clean word is left alone, and its cache line to whoever has it.
+    if word.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    // Acquire, pairing with the release in `mark`.
+    word.swap(0, Ordering::Acquire)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU64 as Count};
+    use std::vec;
+
+    #[test]
+    fn a_mark_is_harvested_once() {
+        let bitmap = DirtyBitmap::try_new(130).unwrap();
+        for page in [0, 63, 64, 129] {
+            bitmap.mark(page);
+            bitmap.mark(page);
+        }
+        let mut words = [0; 3];
+        assert_eq!(bitmap.harvest(0, &mut words), 4);
+        assert_eq!(words, [1 | 1 << 63, 1, 2]);
+        assert_eq!(bitmap.harvest(0, &mut words), 0);
+        assert_eq!(words, [0; 3]);
+    }
+
+    #[test]
+    fn a_harvest_of_some_words_leaves_the_others() {
+        let bitmap = DirtyBitmap::try_new(192).unwrap();
+        for page in [1, 65, 129] {
+            bitmap.mark(page);
+        }
+        let mut middle = [0; 1];
+        assert_eq!(bitmap.harvest(1, &mut middle), 1);
+        let mut all = [0; 3];
+        assert_eq!(bitmap.harvest(0, &mut all), 2);
+        assert_eq!(all, [2, 0, 2]);
+    }
+
+    #[test]
+    fn pages_and_words_past_the_end_are_clean() {
+        let bitmap = DirtyBitmap::try_new(65).unwrap();
+        assert_eq!((bitmap.pages(), bitmap.words()), (65, 2));
+        for page in [65, 127, 128, u64::MAX] {
+            bitmap.mark(page);
+        }
+        let mut words = [!0; 4];
+        assert_eq!(bitmap.harvest(0, &mut words), 0);
+        assert_eq!(words, [0; 4]);
+        bitmap.mark(64);
+        for first in [2, 3, usize::MAX] {
+            let mut words = [!0; 1];
+            assert_eq!(bitmap.harvest(first, &mut words), 0);
+            assert_eq!(words, [0]);
+        }
+    }
+
+    #[test]
+    fn a_bitmap_beyond_all_memory_is_refused() {
+        assert!(DirtyBitmap::try_new(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn marks_that_race_with_harvests_are_each_harvested_after_the_write_they_stand_for() {
+        const PAGES: u64 = 200;
+        const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };
+        let bitmap = DirtyBitmap::try_new(PAGES).unwrap();
+        // What is on each page: the round that last wrote it.
+        let pages: vec::Vec<Count> = (0..PAGES).map(|_| Count::new(0)).collect();
+        let done = AtomicBool::new(false);
+        let mut copy = vec![0; PAGES as usize];
+        let mut gather = || {
+            let mut words = [0; 4];
+            bitmap.harvest(0, &mut words);
+            for page in 0..PAGES as usize {
+                if words[page / 64] >> (page % 64) & 1 == 1 {
+                    copy[page] = pages[page].load(Ordering::Relaxed);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            // Two vCPUs that share words, but no page.
+            let vcpus = [0, 1].map(|vcpu| {
+                let (bitmap, pages) = (&bitmap, &pages);
+                scope.spawn(move || {
+                    for round in 1..=ROUNDS {
+                        for page in (vcpu..PAGES).step_by(2) {
+                            pages[page as usize].store(round, Ordering::Relaxed);
+                            bitmap.mark(page);
+                        }
+                    }
+                })
+            });
+            let (done, gather) = (&done, &mut gather);
+            scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    gather();
+                }
+                gather();
+            });
+            for vcpu in vcpus {
+                vcpu.join().unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        assert_eq!(copy, vec![ROUNDS; PAGES as usize]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What setting a region did.
+
+use mayfly_srcu::Retired;
+
+use crate::{Backing, Slot, Snapshot};
+
+/// How a slot was changed, and what it was and is.
+///
+/// Holds its slots itself, the log of dirty pages included: what was marked before a slot was deleted can still be
+/// harvested here.
+#[derive(Clone, Debug)]
+pub enum Edit<B> {
+    /// A new slot.
+    Create {
+        /// The slot.
+        new: Slot<B>,
+    },
+    /// A slot is gone.
+    Delete {
+        /// The slot.
+        old: Slot<B>,
+    },
+    /// A slot begins at another guest frame; its flags may have changed as well.
+    Move {
+        /// The slot before.
+        old: Slot<B>,
+        /// The slot now.
+        new: Slot<B>,
+    },
+    /// Dirty pages are logged from now on, or no longer.
+    Flags {
+        /// The slot before.
+        old: Slot<B>,
+        /// The slot now.
+        new: Slot<B>,
+    },
+}
+
+impl<B> Edit<B> {
+    /// The slot before, if there was one.
+    pub fn before(&self) -> Option<&Slot<B>> {
+        match self {
+            Self::Create { .. } => None,
+            Self::Delete { old } | Self::Move { old, .. } | Self::Flags { old, .. } => Some(old),
+        }
+    }
+
+    /// The slot now, if there is one.
+    pub fn after(&self) -> Option<&Slot<B>> {
+        match self {
+            Self::Delete { .. } => None,
+            Self::Create { new } | Self::Move { new, .. } | Self::Flags { new, .. } => Some(new),
+        }
+    }
+}
+
+/// A change that is published: sections that begin from now on find the new slots. Those that began before may still
+/// be using the old ones.
+///
+/// Dropped, it leaves the old snapshot to be freed later ([`Retired`]).
+#[derive(Debug)]
+#[must_use = "say what becomes of the old snapshot: `settle`, or a method of `retired`"]
+pub struct Change<B: Backing> {
+    /// What was changed.
+    pub edit: Edit<B>,
+    /// The generation of the new snapshot.
+    pub generation: u64,
+    /// The old snapshot.
+    pub retired: Retired<Snapshot<B>>,
+}
+
+impl<B: Backing> Change<B> {
+    /// Waits as long as the kind of change needs.
+    ///
+    /// A created slot takes nothing from anybody: a section that still reads the old snapshot behaves as if it had come before
+    /// the change, which it may have. Nobody waits, and the old snapshot is freed in passing.
+    ///
+    /// All other changes allow their caller something: the memory of a deleted slot may be given to somebody else, the old place of a
+    /// moved one is free, what is written from now on is in the log that was switched on, and a log that was switched off is final.
+    /// That is true when the last reader of the old snapshot is gone, so this waits for it, expedited, unless none is inside. Must not be
+    /// called from inside a section.
+    pub fn settle(self) -> Edit<B> {
+        match self.edit {
+            Edit::Create { .. } => self.retired.defer(),
+            Edit::Delete { .. } | Edit::Move { .. } | Edit::Flags { .. } => {
+                drop(self.retired.synchronize_expedited());
+            }
+        }
+        self.edit
+    }
+}
