@@ -1,0 +1,34 @@
+//! What the guest finds behind an I/O address.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+/// A device on an I/O bus. Called by any vCPU, by several at once, under the VM's SRCU: it may block, and its removal waits
+/// until it returns.
+pub trait Device: Send + Sync {
+    /// The guest reads `data.len()` bytes (1 to 8) at `offset` into the device's range.
+    fn read(&self, offset: u64, data: &mut [u8]);
+
+    /// The guest writes `data` (1 to 8 bytes, little-endian) at `offset` into the device's range.
+    fn write(&self, offset: u64, data: &[u8]);
+}
+
+impl<D: Device + ?Sized> Device for Arc<D> {
+    fn read(&self, offset: u64, data: &mut [u8]) {
+        (**self).read(offset, data);
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) {
+        (**self).write(offset, data);
+    }
+}
+
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn read(&self, offset: u64, data: &mut [u8]) {
+        (**self).read(offset, data);
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) {
+        (**self).write(offset, data);
+    }
+}

@@ -1,0 +1,50 @@
+//! What can go wrong in a VM's life.
+
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_srcu::BuildError;
+
+/// Why a call on a VM was refused. The VM is then as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A memory region was refused.
+    #[error(transparent)]
+    Memory(#[from] mayfly_memslot::Error),
+    /// A device or an ioeventfd was refused.
+    #[error(transparent)]
+    Bus(#[from] mayfly_iobus::Error),
+    /// The VM's SRCU domain cannot be built.
+    #[error(transparent)]
+    Srcu(#[from] BuildError),
+    /// There is no memory for what was asked.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// There is a vCPU of this number.
+    #[error("vCPU {0} exists already")]
+    VcpuExists(u32),
+    /// The number of a vCPU is out of range.
+    #[error("vCPU {id} is out of range: numbers are below {limit}")]
+    VcpuOutOfRange {
+        /// The number asked for.
+        id: u32,
+        /// The first number that is too large.
+        limit: u32,
+    },
+}
+
+impl Error {
+    /// The errno that KVM gives for this.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Memory(error) => error.errno(),
+            Self::Bus(error) => error.errno(),
+            Self::Srcu(BuildError::OutOfMemory(_)) | Self::OutOfMemory(_) => ENOMEM,
+            Self::VcpuExists(_) => EEXIST,
+            Self::Srcu(_) | Self::VcpuOutOfRange { .. } => EINVAL,
+        }
+    }
+}
+
+const ENOMEM: i32 = 12;
+const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
