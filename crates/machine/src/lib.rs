@@ -1,1 +1,49 @@
-//! The software machine: real memory, vCPU threads, guest programs
+//! The software machine: an ordinary process on which Mayfly's VMs live.
+//!
+//! Memory is a real mapping ([`HostMemory`]); each vCPU runs on a real thread ([`CpuThread`]) that executes a guest program
+//! ([`Instruction`]s, by a [`Cpu`]); waiting, time and barriers are the host's ([`mayfly_platform::Host`]). A [`Machine`] holds what its VMs share: the
+//! platform, and the thread that does their deferred work.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, Register};
+//! use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+//! use mayfly_iobus::IoRange;
+//! use mayfly_vm::{Bus, Exit};
+//!
+//! let machine = Machine::new()?;
+//! let vm = machine.create_vm()?;
+//! let memory = HostMemory::map(1 << 20)?;
+//! let (slot, flags, gpa) = (SlotId::main(0), Flags::empty(), Gpa::new(0));
+//! vm.set_memory_region(&Region { slot, flags, gpa, size: memory.size(), backing: memory.hva() })?;
+//! let register = Arc::new(Register::default());
+//! vm.register_device(Bus::Mmio, IoRange { start: 0xd000_0000, len: 8 }, register.clone())?;
+//!
+//! let mut vcpu = vm.create_vcpu(0)?;
+//! let mut cpu = Cpu::new(vec![
+//!     Instruction::Touch { gpa: Gpa::new(0), len: 1 << 20, value: 7 },
+//!     Instruction::WriteMmio { gpa: Gpa::new(0xd000_0000), len: 8, value: 42 },
+//! ]);
+//! assert_eq!(vcpu.run(&mut cpu), Exit::Halt);
+//! assert_eq!((memory.read_u64(0x1000), register.value()), (7, 42));
+//!
+//! drop(vcpu);
+//! vm.destroy();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod barrier;
+mod cpu;
+mod device;
+mod machine;
+mod memory;
+mod program;
+mod thread;
+
+pub use barrier::GuestBarrier;
+pub use cpu::Cpu;
+pub use device::{AnyDevice, Register, Signal};
+pub use machine::{Machine, MachineVcpu, MachineVm};
+pub use memory::HostMemory;
+pub use program::{Instruction, Program};
+pub use thread::{CpuThread, Running, Stopped};

@@ -1,0 +1,67 @@
+//! What a guest on the software machine does.
+
+use std::sync::Arc;
+
+use mayfly_memslot::Gpa;
+
+use crate::GuestBarrier;
+
+/// One step of a guest program.
+#[derive(Clone, Debug)]
+pub enum Instruction {
+    /// Writes `value` to the first eight bytes of every page of the range.
+    Touch {
+        /// The first byte; a multiple of eight.
+        gpa: Gpa,
+        /// Its length in bytes.
+        len: u64,
+        /// What is written.
+        value: u64,
+    },
+    /// Reads the first eight bytes of every page of the range, and counts those that are not `value`.
+    Verify {
+        /// The first byte; a multiple of eight.
+        gpa: Gpa,
+        /// Its length in bytes.
+        len: u64,
+        /// What should be there.
+        value: u64,
+    },
+    /// Waits, in the guest, until the eight bytes at `gpa` are `value`.
+    WaitFor {
+        /// A multiple of eight.
+        gpa: Gpa,
+        /// What is waited for.
+        value: u64,
+    },
+    /// Writes the low `len` bytes of `value` to a device.
+    WriteMmio {
+        /// Where.
+        gpa: Gpa,
+        /// 1 to 8.
+        len: u8,
+        /// What.
+        value: u64,
+    },
+    /// Reads `len` bytes from a device; see [`Cpu::last_read`](crate::Cpu::last_read).
+    ReadMmio {
+        /// Where.
+        gpa: Gpa,
+        /// 1 to 8.
+        len: u8,
+    },
+    /// Computes for `loops` rounds without leaving the guest.
+    Spin {
+        /// How many.
+        loops: u32,
+    },
+    /// Waits until as many vCPUs as the barrier is for have come here.
+    Barrier(Arc<GuestBarrier>),
+    /// Goes on with the instruction of this index.
+    Jump(usize),
+    /// Ends the program.
+    Halt,
+}
+
+/// A list of [`Instruction`]s; past its end the guest halts.
+pub type Program = Vec<Instruction>;

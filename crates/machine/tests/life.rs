@@ -1,0 +1,285 @@
+//! A VM's life on the software machine: real threads, real memory.
+
+use std::sync::Arc;
+
+use mayfly_iobus::{IoRange, Ioeventfd};
+use mayfly_machine::{
+    Cpu, CpuThread, GuestBarrier, HostMemory, Instruction, Machine, MachineVm, Register, Signal,
+};
+use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, Hva, Region, SlotId};
+use mayfly_vm::{Access, Bus, Exit};
+
+const RAM: u64 = 0;
+const DEVICE: u64 = 0xd000_0000;
+
+fn region(index: u16, gpa: u64, memory: &HostMemory) -> Region<Hva> {
+    Region {
+        slot: SlotId::main(index),
+        flags: Flags::empty(),
+        gpa: Gpa::new(gpa),
+        size: memory.size(),
+        backing: memory.hva(),
+    }
+}
+
+fn vm_with_memory(machine: &Machine) -> (MachineVm, HostMemory) {
+    let vm = machine.create_vm().unwrap();
+    let memory = HostMemory::map(1 << 20).unwrap();
+    vm.set_memory_region(&region(0, RAM, &memory)).unwrap();
+    (vm, memory)
+}
+
+fn run(vm: &MachineVm, program: Vec<Instruction>) -> (Exit, Cpu) {
+    let mut cpu = Cpu::new(program);
+    let exit = vm.create_vcpu(0).unwrap().run(&mut cpu);
+    (exit, cpu)
+}
+
+#[test]
+fn what_a_guest_writes_is_in_the_host_memory_behind_its_slot() {
+    let machine = Machine::new().unwrap();
+    let (vm, memory) = vm_with_memory(&machine);
+    let touch = Instruction::Touch { gpa: Gpa::new(RAM + 8), len: 1 << 20, value: 5 };
+    let (exit, _) = run(&vm, vec![touch]);
+    // The last page's word lies past the end of the range's last whole page, and still in the slot.
+    assert_eq!(exit, Exit::Halt);
+    for page in 0..256 {
+        assert_eq!(memory.read_u64(page * 4096 + 8), 5);
+    }
+}
+
+#[test]
+fn a_guest_reads_what_the_host_wrote_and_counts_what_differs() {
+    let machine = Machine::new().unwrap();
+    let (vm, memory) = vm_with_memory(&machine);
+    for page in 0..256 {
+        memory.write_u64(page * 4096, 9);
+    }
+    memory.write_u64(3 * 4096, 1);
+    let verify = Instruction::Verify { gpa: Gpa::new(RAM), len: 1 << 20, value: 9 };
+    let (_, cpu) = run(&vm, vec![verify]);
+    assert_eq!((cpu.reads(), cpu.mismatches()), (256, 1));
+}
+
+#[test]
+fn a_device_answers_its_range_and_nothing_beyond_it() {
+    let machine = Machine::new().unwrap();
+    let (vm, _memory) = vm_with_memory(&machine);
+    let register = Arc::new(Register::default());
+    let range = IoRange { start: DEVICE, len: 8 };
+    vm.register_device(Bus::Mmio, range, register.clone()).unwrap();
+    let write = |gpa, len| Instruction::WriteMmio { gpa: Gpa::new(gpa), len, value: 0x1234 };
+    let read = Instruction::ReadMmio { gpa: Gpa::new(DEVICE), len: 2 };
+    let (exit, cpu) = run(&vm, vec![write(DEVICE, 8), read, write(DEVICE + 6, 4)]);
+    let spanning = Access { gpa: Gpa::new(DEVICE + 6), len: 4, write: true };
+    assert_eq!(exit, Exit::Mmio(spanning));
+    assert_eq!(cpu.last_read(), 0x1234);
+    assert_eq!(register.accesses(), 2);
+    assert_eq!(vm.unregister_device(Bus::Mmio, range).unwrap().accesses_of(&register), 2);
+    let (exit, _) = run(&vm, vec![write(DEVICE, 8)]);
+    assert!(matches!(exit, Exit::Mmio(_)));
+}
+
+trait AccessesOf {
+    fn accesses_of(&self, register: &Arc<Register>) -> u64;
+}
+
+impl AccessesOf for mayfly_machine::AnyDevice {
+    fn accesses_of(&self, register: &Arc<Register>) -> u64 {
+        assert_eq!(Arc::as_ptr(self).cast::<()>(), Arc::as_ptr(register).cast::<()>());
+        register.accesses()
+    }
+}
+
+#[test]
+fn an_exit_that_the_caller_answers_goes_on_behind_the_access() {
+    use mayfly_vm::Guest;
+    let machine = Machine::new().unwrap();
+    let (vm, memory) = vm_with_memory(&machine);
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let mut cpu = Cpu::new(vec![
+        Instruction::ReadMmio { gpa: Gpa::new(DEVICE), len: 4 },
+        Instruction::Touch { gpa: Gpa::new(RAM), len: 4096, value: 3 },
+    ]);
+    assert!(matches!(vcpu.run(&mut cpu), Exit::Mmio(Access { len: 4, write: false, .. })));
+    cpu.data().copy_from_slice(&[1, 0, 0, 0]);
+    assert_eq!(cpu.last_read(), 1);
+    assert_eq!(vcpu.run(&mut cpu), Exit::Halt);
+    assert_eq!(memory.read_u64(0), 3);
+}
+
+#[test]
+fn an_ioeventfd_is_signalled_by_the_writes_that_match_it() {
+    let machine = Machine::new().unwrap();
+    let (vm, _memory) = vm_with_memory(&machine);
+    let signal = Arc::new(Signal::default());
+    let on = Ioeventfd { address: DEVICE, len: 4, datamatch: Some(7) };
+    vm.register_eventfd(Bus::Mmio, on, signal.clone()).unwrap();
+    let write = |value| Instruction::WriteMmio { gpa: Gpa::new(DEVICE), len: 4, value };
+    let (exit, _) = run(&vm, vec![write(7), write(7), write(8)]);
+    assert!(matches!(exit, Exit::Mmio(_)));
+    assert_eq!((signal.take(), signal.take()), (2, 0));
+}
+
+#[test]
+fn a_write_to_a_read_only_slot_is_an_exit_and_changes_nothing() {
+    let machine = Machine::new().unwrap();
+    let vm = machine.create_vm().unwrap();
+    let memory = HostMemory::map(4096).unwrap();
+    vm.set_memory_region(&Region { flags: Flags::READONLY, ..region(0, RAM, &memory) }).unwrap();
+    let (exit, _) = run(&vm, vec![Instruction::Touch { gpa: Gpa::new(RAM), len: 4096, value: 1 }]);
+    assert_eq!(exit, Exit::Mmio(Access { gpa: Gpa::new(RAM), len: 8, write: true }));
+    assert_eq!(memory.read_u64(0), 0);
+    let (exit, cpu) =
+        run(&vm, vec![Instruction::Verify { gpa: Gpa::new(RAM), len: 4096, value: 0 }]);
+    assert_eq!((exit, cpu.reads(), cpu.mismatches()), (Exit::Halt, 1, 0));
+}
+
+#[test]
+fn the_dirty_log_has_the_pages_that_the_guest_wrote() {
+    let machine = Machine::new().unwrap();
+    let vm = machine.create_vm().unwrap();
+    let memory = HostMemory::map(64 * 4096).unwrap();
+    let logged = Region { flags: Flags::LOG_DIRTY_PAGES, ..region(0, RAM, &memory) };
+    vm.set_memory_region(&logged).unwrap();
+    let touch = |page: u64, pages: u64| Instruction::Touch {
+        gpa: Gpa::new(page * 4096),
+        len: pages * 4096,
+        value: 1,
+    };
+    let verify = Instruction::Verify { gpa: Gpa::new(0), len: 64 * 4096, value: 0 };
+    run(&vm, vec![touch(3, 2), touch(63, 1), verify]);
+    let section = vm.srcu().read_lock();
+    let slot = vm.slots().load(AddressSpace::Main, &section).find(Gfn::new(0)).unwrap();
+    let mut log = [0];
+    slot.dirty().unwrap().harvest(0, &mut log);
+    assert_eq!(log, [1 << 63 | 0b11 << 3]);
+}
+
+#[test]
+fn vcpus_meet_at_a_barrier_and_see_each_others_writes() {
+    let machine = Machine::new().unwrap();
+    let (vm, _memory) = vm_with_memory(&machine);
+    let barrier = Arc::new(GuestBarrier::new(3));
+    let threads: Vec<_> = (0..3).map(|_| CpuThread::spawn().unwrap()).collect();
+    let running: Vec<_> = (0..3_u64)
+        .map(|id| {
+            let mine = Gpa::new(id * 0x1_0000);
+            let next = Gpa::new((id + 1) % 3 * 0x1_0000);
+            let cpu = Cpu::new(vec![
+                Instruction::Touch { gpa: mine, len: 0x1_0000, value: 6 },
+                Instruction::Barrier(barrier.clone()),
+                Instruction::Verify { gpa: next, len: 0x1_0000, value: 6 },
+                Instruction::Barrier(barrier.clone()),
+                Instruction::Spin { loops: 10 },
+            ]);
+            let vcpu = vm.create_vcpu(u32::try_from(id).unwrap()).unwrap();
+            threads[usize::try_from(id).unwrap()].run(vcpu, cpu)
+        })
+        .collect();
+    for stopped in running.into_iter().map(mayfly_machine::Running::wait) {
+        assert_eq!(stopped.exit, Exit::Halt);
+        assert_eq!((stopped.cpu.reads(), stopped.cpu.mismatches()), (16, 0));
+    }
+}
+
+#[test]
+fn a_kick_brings_a_vcpu_out_of_a_guest_that_never_leaves() {
+    let machine = Machine::new().unwrap();
+    let (vm, _memory) = vm_with_memory(&machine);
+    let thread = CpuThread::spawn().unwrap();
+    let forever = vec![Instruction::Spin { loops: 1000 }, Instruction::Jump(0)];
+    let running = thread.run(vm.create_vcpu(5).unwrap(), Cpu::new(forever.clone()));
+    assert!(vm.kick(5));
+    assert!(!vm.kick(6));
+    let stopped = running.wait();
+    assert_eq!(stopped.exit, Exit::Kicked);
+
+    let running = thread.run(stopped.vcpu, stopped.cpu);
+    vm.destroy();
+    let mut stopped = running.wait();
+    assert_eq!(stopped.exit, Exit::Kicked);
+    assert_eq!(stopped.vcpu.run(&mut stopped.cpu), Exit::Kicked, "a destroyed VM is not entered");
+}
+
+#[test]
+fn a_guest_that_was_told_of_a_device_through_its_memory_finds_it() {
+    let machine = Machine::new().unwrap();
+    let (vm, memory) = vm_with_memory(&machine);
+    let thread = CpuThread::spawn().unwrap();
+    let rounds = 500;
+    let program = (1..=rounds)
+        .flat_map(|round| {
+            [
+                Instruction::WaitFor { gpa: Gpa::new(RAM), value: round },
+                Instruction::WriteMmio { gpa: Gpa::new(DEVICE + round * 8), len: 8, value: round },
+            ]
+        })
+        .collect();
+    let running = thread.run(vm.create_vcpu(0).unwrap(), Cpu::new(program));
+    for round in 1..=rounds {
+        let register = Arc::new(Register::default());
+        let range = IoRange { start: DEVICE + round * 8, len: 8 };
+        vm.register_device(Bus::Mmio, range, register.clone()).unwrap();
+        memory.write_u64(RAM, round);
+        while register.accesses() == 0 {
+            std::thread::yield_now();
+        }
+        vm.unregister_device(Bus::Mmio, range).unwrap();
+        assert_eq!(register.value(), round);
+        assert_eq!(Arc::strong_count(&register), 1, "the bus has let go of it");
+    }
+    assert_eq!(running.wait().exit, Exit::Halt, "no access was taken for an exit");
+}
+
+#[test]
+fn memory_can_be_unmapped_as_soon_as_its_slot_is_deleted_though_a_vcpu_keeps_using_it() {
+    let machine = Machine::new().unwrap();
+    let vm = machine.create_vm().unwrap();
+    let thread = CpuThread::spawn().unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    for round in 0..200 {
+        let memory = HostMemory::map(16 * 4096).unwrap();
+        let here = region(0, RAM, &memory);
+        vm.set_memory_region(&here).unwrap();
+        let touch = Instruction::Touch { gpa: Gpa::new(RAM), len: 16 * 4096, value: round };
+        let running = thread.run(vcpu, Cpu::new(vec![touch, Instruction::Jump(0)]));
+        vm.set_memory_region(&Region { size: 0, ..here }).unwrap();
+        drop(memory);
+        let stopped = running.wait();
+        assert!(matches!(stopped.exit, Exit::Mmio(Access { write: true, .. })));
+        vcpu = stopped.vcpu;
+    }
+}
+
+#[test]
+fn a_vcpu_is_known_by_its_number_while_it_lives() {
+    let machine = Machine::new().unwrap();
+    let vm = machine.create_vm().unwrap();
+    let first = vm.create_vcpu(1).unwrap();
+    assert_eq!(vm.create_vcpu(1).unwrap_err().errno(), 17);
+    assert_eq!(vm.create_vcpu(4096).unwrap_err().errno(), 22);
+    assert_eq!(vm.vcpu_count(), 1);
+    drop(first);
+    assert_eq!(vm.vcpu_count(), 0);
+    vm.create_vcpu(1).unwrap();
+}
+
+#[test]
+fn what_a_vm_deferred_is_freed_after_it_was_destroyed() {
+    let machine = Machine::new().unwrap();
+    let vm = machine.create_vm().unwrap();
+    let register = Arc::new(Register::default());
+    for i in 0..20 {
+        let range = IoRange { start: DEVICE + i * 8, len: 8 };
+        vm.register_device(Bus::Mmio, range, register.clone()).unwrap();
+    }
+    let vcpu = vm.create_vcpu(0).unwrap();
+    let srcu = vm.srcu().clone();
+    vm.destroy();
+    assert_eq!(Arc::strong_count(&register), 21, "the vCPU keeps its VM");
+    drop(vcpu);
+    assert_eq!(Arc::strong_count(&register), 1);
+    srcu.barrier();
+    assert_eq!(srcu.stats().deferred, 0);
+}
