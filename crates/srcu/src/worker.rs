@@ -105,8 +105,12 @@ impl Worker {
     /// Turns until [`Worker::stop`] is called, asleep in the platform between turns.
     pub fn run(&self) {
         let mut idle = 0;
-        while !self.stopped.load(Ordering::Acquire) {
+        loop {
+            // Loaded before `stopped`: a stop that is not seen here changes what is slept on.
             let calls = self.calls.load(Ordering::Acquire);
+            if self.stopped.load(Ordering::Acquire) {
+                break;
+            }
             let mut next = self.turn();
             if next == Instant::NEVER {
                 idle += 1;
