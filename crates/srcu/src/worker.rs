@@ -175,12 +175,22 @@ impl Worker {
         }
     }
 
-    /// Lets go of every domain; unless the list is being worked on, in which case [`Worker::run`] does so when it ends.
+    /// Lets go of every domain; unless the list is being worked on, in which case whoever does so lets go of them.
+    ///
+    /// Whoever finds the list taken has pushed to the inbox and passed [call] before; who has it gives it up, passes a fence, and
+    /// looks at the inbox again. One of the two sees the other.
     fn release(&self) {
-        let Some(mut listed) = self.listed.try_lock(&*self.platform) else { return };
-        let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
-        for domain in core::iter::from_fn(|| arrived.pop().or_else(|| listed.pop())) {
-            domain.inner().attached.store(false, Ordering::Release);
+        loop {
+            let Some(mut listed) = self.listed.try_lock(&*self.platform) else { return };
+            let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
+            for domain in core::iter::from_fn(|| arrived.pop().or_else(|| listed.pop())) {
+                domain.inner().attached.store(false, Ordering::Release);
+            }
+            drop(listed);
+            fence(Ordering::SeqCst);
+            if self.inbox.load(Ordering::Relaxed).is_null() {
+                return;
+            }
         }
     }
 
