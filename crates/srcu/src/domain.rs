@@ -101,8 +101,8 @@ pub(crate) struct Domain {
     pub(crate) attached: AtomicBool,
     /// The next domain on the worker's list.
     pub(crate) next_attached: AtomicPtr<()>,
-    /// A deferred callback is to run as soon as the readers have left.
-    expedite: AtomicBool,
+    /// The latest grace period whose callbacks are to run as soon as its readers have left; 0 where there is none.
+    expedited: AtomicU64,
     pub(crate) counters: Counters,
 }
 
@@ -152,7 +152,7 @@ impl Domain {
             worker: config.worker,
             attached: AtomicBool::new(false),
             next_attached: AtomicPtr::new(core::ptr::null_mut()),
-            expedite: AtomicBool::new(false),
+            expedited: AtomicU64::new(0),
             counters: Counters::default(),
         }
     }
@@ -294,7 +294,7 @@ impl Domain {
     #[cold]
     pub(crate) fn reader_left(&self) {
         self.notify();
-        if self.expedite.load(Ordering::Relaxed)
+        if self.expedited.load(Ordering::Relaxed) != 0
             && let Some(worker) = &self.worker
         {
             worker.kick();
@@ -414,10 +414,9 @@ impl Domain {
 
     /// Sees to it that what is deferred runs as soon as its readers have left, without waiting for that here.
     pub(crate) fn expedite(&self) {
-        self.expedite.store(true, Ordering::Relaxed);
         let cookie = self.snapshot();
+        self.expedited.fetch_max(cookie, Ordering::Relaxed);
         if self.advance(cookie) || self.arm(cookie) {
-            self.expedite.store(false, Ordering::Relaxed);
             match &self.worker {
                 Some(worker) => worker.kick(),
                 None => self.run_ready(),
@@ -444,17 +443,26 @@ impl Domain {
 
     /// Does what can be done for what is deferred without waiting. Returns whether something still is.
     pub(crate) fn tick(&self) -> bool {
+        let expedited = self.expedited.load(Ordering::Relaxed);
         self.run_ready();
         if self.backlog.count() == 0 {
+            self.end_expedited(expedited);
             return false;
         }
         self.drive();
+        // Readers that were asked to say when they leave have said so, while others hold the grace period up still: those
+        // are asked now.
+        let complete = self.is_complete(expedited) || self.arm(expedited);
         self.run_ready();
-        if self.backlog.count() == 0 {
-            self.expedite.store(false, Ordering::Relaxed);
-            return false;
+        if complete {
+            self.end_expedited(expedited);
         }
-        true
+        self.backlog.count() != 0
+    }
+
+    /// The callbacks of grace period `expedited` have run, or somebody is running them.
+    fn end_expedited(&self, expedited: u64) {
+        let _ = self.expedited.compare_exchange(expedited, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// A turn of the worker's. Returns when the next one is wanted; `lazy` where only what nobody waits for is left.
