@@ -1,6 +1,7 @@
 //! What an experiment is, and which there are.
 
 use crate::backend::Backend;
+use crate::device_registration::DeviceRegistration;
 use crate::host::Host;
 use crate::params::Params;
 use crate::progress::Progress;
@@ -8,7 +9,7 @@ use crate::record::ResultRow;
 
 /// Every experiment of Mayfly, in the order of `mayfly list`.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[]
+    &[&DeviceRegistration]
 }
 
 /// The same work under several variants, timed.

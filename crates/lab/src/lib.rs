@@ -10,6 +10,7 @@
 //! is a field of [`Params`].
 
 mod backend;
+mod device_registration;
 mod experiment;
 pub mod host;
 mod params;

@@ -1,0 +1,215 @@
+//! What registering devices costs a VM's start, and whom it makes wait.
+
+mod backend;
+mod kvm;
+mod life;
+mod machine;
+mod pause;
+mod timed;
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::Backend;
+use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::params::Order;
+use crate::progress::Progress;
+use crate::record::ResultRow;
+
+use backend::Subject;
+use kvm::KvmSubject;
+use life::Shape;
+use machine::{Disposal, MachineSubject};
+use pause::Pauses;
+use timed::{TIMED, Timings};
+
+const NAME: &str = "device-registration";
+const KERNEL: &str = "kernel";
+
+const VMS: u32 = 200;
+const DEVICES: u32 = 8;
+const VCPUS: u32 = 2;
+
+/// Where the random pauses begin, so that two runs pause alike.
+const SEED: u64 = 0x6d61_7966_6c79;
+
+/// The experiment `device-registration`.
+pub(crate) struct DeviceRegistration;
+
+impl Experiment for DeviceRegistration {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "a VM's start, call by call: who waits for the grace period of a registered device"
+    }
+
+    fn about(&self) -> &'static str {
+        "Every device on an I/O bus is found by vCPUs in an array that they read under
+SRCU. Registering one publishes a copy of the array; the old one is freed after a
+grace period. Somebody waits for that grace period, or nobody does.
+
+Each VM is created, gets an interrupt controller, devices, memory and vCPUs in
+one of three orders, runs to its first MMIO exit, gets another memslot, loses a
+device, then has both done to it again while its vCPUs run and write to a device, and
+is destroyed. Every call is timed.
+
+The machine's variants: Linux up to v6.17 synchronised at each registration
+(synchronize); v6.18 defers (call-srcu), whereupon the next caller who must
+synchronise waits for a timer that the deferred callback armed; proposed on the
+KVM list were to defer only once there are vCPUs (keyed-on-vcpus), and to
+expedite the deferred callback (call-srcu-expedited). All four run on a domain
+paced as Linux v6.18. On KVM, it is what the running kernel does.
+
+VMs start at random moments within two ticks: in a tight loop each would start
+where the last one's wait ended, and the median would tell the length of the loop."
+    }
+
+    fn variants(&self) -> &'static [Variant] {
+        &[
+            Variant {
+                backend: Backend::Machine,
+                name: "synchronize",
+                summary: "each registration waits for an expedited grace period (Linux before v6.18)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "call-srcu",
+                summary: "each registration defers, with a normal grace period (Linux v6.18)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "keyed-on-vcpus",
+                summary: "synchronize while there are no vCPUs, call-srcu from then on",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "call-srcu-expedited",
+                summary: "each registration defers, with an expedited grace period",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: Variant::BASELINE,
+                summary: "deferring rides along; whoever waits drives a grace period of its own",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: KERNEL,
+                summary: "/dev/kvm, as the running kernel has it",
+            },
+        ]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &TIMED
+    }
+
+    fn params(&self) -> &'static [Param] {
+        &[
+            Param { name: "vms", default: "200", summary: "VMs of each variant, in each order" },
+            Param { name: "devices", default: "8", summary: "ioeventfds registered in each VM" },
+            Param { name: "vcpus", default: "2", summary: "vCPUs of each VM" },
+            Param {
+                name: "hz",
+                default: "the host's",
+                summary: "ticks a second of the machine's Linux-paced variants",
+            },
+            Param {
+                name: Order::PARAM,
+                default: "all three",
+                summary: "what comes first in a VM's life",
+            },
+        ]
+    }
+
+    fn run(
+        &self,
+        request: &Request<'_>,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<ResultRow>> {
+        let params = request.params;
+        let shape = Shape {
+            devices: params.devices.unwrap_or(DEVICES),
+            vcpus: params.vcpus.unwrap_or(VCPUS),
+        };
+        let vms = params.vms.unwrap_or(VMS);
+        let mut rows = Vec::new();
+        for order in params.orders_or_all() {
+            let mut runs = runs(request, shape)?;
+            progress.begin(&format!("{NAME}, {order}"), u64::from(vms) * runs.len() as u64);
+            for _ in 0..vms {
+                for run in &mut runs {
+                    run.live(order, shape).with_context(|| format!("{} {order}", run.variant))?;
+                    progress.step();
+                }
+            }
+            progress.finish();
+            rows.extend(runs.into_iter().map(|run| run.row(order, shape, vms)));
+        }
+        Ok(rows)
+    }
+}
+
+/// One variant on its way through one order.
+struct Run {
+    backend: Backend,
+    variant: &'static str,
+    hz: u32,
+    subject: Box<dyn Subject>,
+    pauses: Pauses,
+    timings: Timings,
+}
+
+/// The requested variants, in the order in which they take turns.
+fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
+    let run = |backend, variant, hz, subject| Run {
+        backend,
+        variant,
+        hz,
+        subject,
+        pauses: Pauses::new(SEED, Duration::from_secs(2) / hz),
+        timings: Timings::default(),
+    };
+    let mut runs = Vec::new();
+    for variant in request.variants_on(Backend::Machine) {
+        let disposal = match variant {
+            "synchronize" => Disposal::Synchronize,
+            "call-srcu" => Disposal::Call,
+            "keyed-on-vcpus" => Disposal::KeyedOnVcpus,
+            "call-srcu-expedited" => Disposal::CallExpedited,
+            _ => Disposal::Mayfly,
+        };
+        let subject = MachineSubject::new(disposal, request.hz(), shape)?;
+        runs.push(run(
+            Backend::Machine,
+            variant,
+            request.hz(),
+            Box::new(subject) as Box<dyn Subject>,
+        ));
+    }
+    for variant in request.variants_on(Backend::Kvm) {
+        let hz = request.host.hz.unwrap_or_else(|| request.hz());
+        runs.push(run(Backend::Kvm, variant, hz, Box::new(KvmSubject::new(shape)?)));
+    }
+    Ok(runs)
+}
+
+impl Run {
+    fn live(&mut self, order: Order, shape: Shape) -> anyhow::Result<()> {
+        self.pauses.pause();
+        life::live(&mut *self.subject, order, shape, &mut self.timings)
+    }
+
+    fn row(self, order: Order, shape: Shape, vms: u32) -> ResultRow {
+        let row = ResultRow::new(NAME, self.backend, self.variant)
+            .param(Order::PARAM, order.name())
+            .param("vms", vms)
+            .param("devices", shape.devices)
+            .param("vcpus", shape.vcpus)
+            .param("hz", self.hz)
+            .param("seed", SEED);
+        self.subject.report(self.timings.report(row))
+    }
+}

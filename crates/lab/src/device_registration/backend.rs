@@ -1,0 +1,49 @@
+//! What a VM's life is lived on.
+
+use crate::params::Order;
+use crate::record::ResultRow;
+
+use super::life::Shape;
+
+/// Something that VMs are created on, one at a time. Each method is one call of a VM's life, and does nothing else that
+/// takes time; what it needs has been made before.
+pub(super) trait Subject {
+    /// Creates the VM.
+    fn create(&mut self, order: Order) -> anyhow::Result<()>;
+
+    /// Creates the interrupt controller.
+    fn create_irqchip(&mut self) -> anyhow::Result<()>;
+
+    /// Registers the ioeventfd of this index.
+    fn register(&mut self, index: u32) -> anyhow::Result<()>;
+
+    /// Unregisters the ioeventfd of this index.
+    fn unregister(&mut self, index: u32) -> anyhow::Result<()>;
+
+    /// Sets the memslot of this index; 0 has the guest's code.
+    fn set_memory(&mut self, index: u16) -> anyhow::Result<()>;
+
+    /// Creates the vCPU of this number.
+    fn create_vcpu(&mut self, id: u32) -> anyhow::Result<()>;
+
+    /// Makes the vCPUs ready to run; not timed.
+    fn prepare(&mut self) -> anyhow::Result<()>;
+
+    /// Runs vCPU 0 to its first MMIO exit, at the doorbell, where no ioeventfd is yet.
+    fn run_to_first_exit(&mut self) -> anyhow::Result<()>;
+
+    /// Registers the doorbell's ioeventfd, and has every vCPU write to it, each on its thread; returns when each has.
+    fn start_all(&mut self, shape: Shape) -> anyhow::Result<()>;
+
+    /// Stops every vCPU.
+    fn stop_all(&mut self) -> anyhow::Result<()>;
+
+    /// Destroys the VM and its vCPUs.
+    fn destroy(&mut self) -> anyhow::Result<()>;
+
+    /// Cleans up after [`Subject::destroy`]; not timed.
+    fn clean_up(&mut self);
+
+    /// Adds what was counted and checked to `row`.
+    fn report(&self, row: ResultRow) -> ResultRow;
+}

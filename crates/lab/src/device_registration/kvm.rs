@@ -1,0 +1,190 @@
+//! The running kernel's KVM.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, spawn};
+
+use anyhow::{Context, anyhow, ensure};
+use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+
+use crate::params::Order;
+use crate::record::ResultRow;
+
+use super::backend::Subject;
+use super::life::Shape;
+
+const DOORBELL: u64 = 0xd000_0000;
+/// Where the ioeventfds lie, a page each, as virtio devices' do.
+const EVENTFDS: u64 = 0xe000_0000;
+const PORT: u16 = 0x10;
+
+/// Guest physical memory: the first slot, and those that are added.
+const MEMORY: [(u64, usize); 3] = [(0, 2 << 20), (0x1000_0000, 1 << 20), (0x2000_0000, 1 << 20)];
+
+/// VMs on /dev/kvm.
+pub(super) struct KvmSubject {
+    kvm: Kvm,
+    memory: Vec<GuestMemory>,
+    eventfds: Vec<IoEvent>,
+    doorbell: IoEvent,
+    vm: Option<Vm>,
+    vcpus: Vec<Vcpu>,
+    /// Created while the others run.
+    late: Option<Vcpu>,
+    running: Vec<JoinHandle<anyhow::Result<(Vcpu, u64)>>>,
+    stop: Arc<AtomicBool>,
+    passes: Vec<Arc<AtomicU64>>,
+    unmapped: Vec<GuestMemory>,
+    missed: u64,
+    checked: u64,
+}
+
+impl KvmSubject {
+    pub(super) fn new(shape: Shape) -> anyhow::Result<Self> {
+        let memory: Vec<_> = MEMORY
+            .iter()
+            .map(|&(_, size)| GuestMemory::map_populated(size))
+            .collect::<Result<_, _>>()?;
+        Payload::install(&memory[0])?;
+        let eventfd = |index| IoEvent::new(EVENTFDS + u64::from(index) * 0x1000, 4, None);
+        Ok(Self {
+            kvm: Kvm::open()?,
+            memory,
+            eventfds: (0..=shape.devices).map(eventfd).collect::<Result<_, _>>()?,
+            doorbell: IoEvent::new(DOORBELL, 4, None)?,
+            vm: None,
+            vcpus: Vec::new(),
+            late: None,
+            running: Vec::new(),
+            stop: Arc::default(),
+            passes: Vec::new(),
+            unmapped: Vec::new(),
+            missed: 0,
+            checked: 0,
+        })
+    }
+
+    fn vm(&self) -> anyhow::Result<&Vm> {
+        self.vm.as_ref().context("there is no VM")
+    }
+}
+
+impl Subject for KvmSubject {
+    fn create(&mut self, _: Order) -> anyhow::Result<()> {
+        self.vm = Some(Vm::create(&self.kvm)?);
+        Ok(())
+    }
+
+    fn create_irqchip(&mut self) -> anyhow::Result<()> {
+        Ok(self.vm()?.create_irqchip()?)
+    }
+
+    fn register(&mut self, index: u32) -> anyhow::Result<()> {
+        Ok(self.vm()?.register_ioeventfd(&self.eventfds[index as usize])?)
+    }
+
+    fn unregister(&mut self, index: u32) -> anyhow::Result<()> {
+        Ok(self.vm()?.unregister_ioeventfd(&self.eventfds[index as usize])?)
+    }
+
+    fn set_memory(&mut self, index: u16) -> anyhow::Result<()> {
+        let (gpa, _) = MEMORY[usize::from(index)];
+        let memory = &self.memory[usize::from(index)];
+        Ok(self.vm()?.set_memory_region(u32::from(index), gpa, memory, MemoryFlags::default())?)
+    }
+
+    fn create_vcpu(&mut self, id: u32) -> anyhow::Result<()> {
+        let vcpu = self.vm()?.create_vcpu(id)?;
+        if self.running.is_empty() {
+            self.vcpus.push(vcpu);
+        } else {
+            self.late = Some(vcpu);
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> anyhow::Result<()> {
+        let touch = Payload::FREE..Payload::FREE + 0x1000;
+        let payload = Payload { touch, doorbell: Some(DOORBELL), port: PORT };
+        self.vcpus.iter_mut().try_for_each(|vcpu| vcpu.load(&payload))?;
+        Ok(())
+    }
+
+    fn run_to_first_exit(&mut self) -> anyhow::Result<()> {
+        let exit = self.vcpus.first_mut().context("there is no vCPU")?.run_to_exit()?;
+        ensure!(
+            matches!(exit, Exit::MmioWrite { gpa: DOORBELL, .. }),
+            "the first exit is {exit:?}"
+        );
+        Ok(())
+    }
+
+    fn start_all(&mut self, shape: Shape) -> anyhow::Result<()> {
+        self.vm()?.register_ioeventfd(&self.doorbell)?;
+        self.stop.store(false, Ordering::Relaxed);
+        self.passes = (0..shape.vcpus).map(|_| Arc::default()).collect();
+        for (vcpu, passes) in self.vcpus.drain(..).zip(&self.passes) {
+            let (stop, passes) = (self.stop.clone(), passes.clone());
+            self.running.push(spawn(move || run(vcpu, &stop, &passes)));
+        }
+        while self.passes.iter().any(|passes| passes.load(Ordering::Relaxed) == 0) {
+            ensure!(
+                !self.running.iter().all(JoinHandle::is_finished),
+                "the vCPUs ended before they ran"
+            );
+            std::thread::yield_now();
+        }
+        // Deleting a slot that is not in the guest's way synchronises: what registering the doorbell deferred is not what is
+        // measured next.
+        self.vm()?.delete_memory_region(1)?;
+        Ok(())
+    }
+
+    fn stop_all(&mut self) -> anyhow::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.running.drain(..) {
+            let (vcpu, missed) =
+                thread.join().map_err(|_| anyhow!("a vCPU's thread has panicked"))??;
+            self.vcpus.push(vcpu);
+            self.missed += missed;
+        }
+        self.vcpus.extend(self.late.take());
+        self.checked += 1;
+        Ok(())
+    }
+
+    fn destroy(&mut self) -> anyhow::Result<()> {
+        let vm = self.vm.take().context("there is no VM")?;
+        self.unmapped = vm.destroy(std::mem::take(&mut self.vcpus));
+        Ok(())
+    }
+
+    fn clean_up(&mut self) {
+        self.unmapped.clear();
+    }
+
+    fn report(&self, row: ResultRow) -> ResultRow {
+        row.check(
+            "device_found",
+            self.missed == 0,
+            format!(
+                "{} writes missed a registered device; {} VMs checked",
+                self.missed, self.checked
+            ),
+        )
+    }
+}
+
+/// Runs a vCPU until it is to stop. Returns it, and how often its doorbell had no ioeventfd.
+fn run(mut vcpu: Vcpu, stop: &AtomicBool, passes: &AtomicU64) -> anyhow::Result<(Vcpu, u64)> {
+    let mut missed = 0;
+    while !stop.load(Ordering::Relaxed) {
+        match vcpu.run_to_exit()? {
+            Exit::PortWrite { .. } => {
+                passes.fetch_add(1, Ordering::Relaxed);
+            }
+            Exit::MmioWrite { .. } => missed += 1,
+        }
+    }
+    Ok((vcpu, missed))
+}

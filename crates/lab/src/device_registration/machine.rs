@@ -1,0 +1,355 @@
+//! The software machine, under each of the designs that are compared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, ensure};
+use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
+use mayfly_machine::{
+    AnyDevice, Cpu, CpuThread, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Register,
+    Running,
+};
+use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
+use mayfly_srcu::{Pace, Stats};
+use mayfly_vm::{Bus, Device, Exit};
+
+use crate::params::Order;
+use crate::record::ResultRow;
+
+use super::backend::Subject;
+use super::life::Shape;
+
+const DOORBELL: u64 = 0xd000_0000;
+/// Where the ioeventfds lie, a page each, as virtio devices' do.
+const EVENTFDS: u64 = 0xe000_0000;
+const APIC_ACCESS_PAGE: u64 = 0xfee0_0000;
+
+/// Guest physical memory: the first slot, and those that are added.
+const MEMORY: [(u64, usize); 3] = [(0, 2 << 20), (0x1000_0000, 1 << 20), (0x2000_0000, 1 << 20)];
+
+/// The ranges of x86's interrupt controllers, as KVM puts them on its buses.
+const IRQCHIP: [(Bus, IoRange); 4] = [
+    (Bus::Pio, IoRange { start: 0x20, len: 2 }),
+    (Bus::Pio, IoRange { start: 0xa0, len: 2 }),
+    (Bus::Pio, IoRange { start: 0x4d0, len: 2 }),
+    (Bus::Mmio, IoRange { start: 0xfec0_0000, len: 0x100 }),
+];
+
+/// Loops of a guest's own work between two writes to a device.
+const WORK: u32 = 100;
+
+/// What is done with the array that a registration replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Disposal {
+    /// `synchronize_srcu_expedited()`
+    Synchronize,
+    /// `call_srcu()`
+    Call,
+    /// The former before the first vCPU, the latter from then on.
+    KeyedOnVcpus,
+    /// `call_srcu_expedited()`
+    CallExpedited,
+    /// What Mayfly does.
+    Mayfly,
+}
+
+/// VMs on the software machine.
+pub(super) struct MachineSubject {
+    disposal: Disposal,
+    hz: u32,
+    machine: Machine,
+    memory: Vec<HostMemory>,
+    irqchip: Vec<AnyDevice>,
+    eventfds: Vec<AnyDevice>,
+    doorbell: Arc<Doorbell>,
+    threads: Vec<CpuThread>,
+    internal_slot: bool,
+    vm: Option<MachineVm>,
+    vcpus: Vec<(MachineVcpu, Cpu)>,
+    running: Vec<Running>,
+    counted: Counted,
+}
+
+/// What was counted over all VMs.
+#[derive(Default)]
+struct Counted {
+    grace_periods: u64,
+    heavy_barriers: u64,
+    sleeps: u64,
+    peak_deferred: usize,
+    peak_deferred_bytes: usize,
+    missed: u64,
+    doorbells: u64,
+}
+
+impl MachineSubject {
+    pub(super) fn new(disposal: Disposal, hz: u32, shape: Shape) -> anyhow::Result<Self> {
+        let device = || Arc::new(Register::default()) as AnyDevice;
+        Ok(Self {
+            disposal,
+            hz,
+            machine: Machine::new().context("starting the machine's worker")?,
+            memory: MEMORY
+                .iter()
+                .map(|&(_, size)| HostMemory::map_populated(size))
+                .collect::<Result<_, _>>()
+                .context("mapping the guest's memory")?,
+            irqchip: IRQCHIP.iter().map(|_| device()).collect(),
+            eventfds: (0..=shape.devices).map(|_| device()).collect(),
+            doorbell: Arc::new(Doorbell::new(shape.vcpus)),
+            threads: (0..shape.vcpus)
+                .map(|_| CpuThread::spawn())
+                .collect::<Result<_, _>>()
+                .context("starting a vCPU's thread")?,
+            internal_slot: false,
+            vm: None,
+            vcpus: Vec::new(),
+            running: Vec::new(),
+            counted: Counted::default(),
+        })
+    }
+
+    fn vm(&self) -> anyhow::Result<&MachineVm> {
+        self.vm.as_ref().context("there is no VM")
+    }
+
+    /// Disposes of what a registration replaced.
+    fn dispose(
+        &self,
+        replaced: Result<Replaced<'_, AnyDevice>, Refused<AnyDevice>>,
+    ) -> anyhow::Result<()> {
+        let replaced = replaced.map_err(|refused| refused.error)?;
+        let synchronize = match self.disposal {
+            Disposal::Synchronize => true,
+            Disposal::KeyedOnVcpus => self.vcpus.is_empty(),
+            Disposal::Call | Disposal::CallExpedited | Disposal::Mayfly => false,
+        };
+        if synchronize {
+            drop(replaced.synchronize_expedited());
+        } else if self.disposal == Disposal::CallExpedited {
+            replaced.defer_expedited();
+        } else {
+            replaced.defer();
+        }
+        Ok(())
+    }
+
+    /// Sets a slot as each design does: KVM swaps the active memslots, and synchronises, at every change.
+    fn set_slot(&self, region: &Region<Hva>, private: bool) -> anyhow::Result<()> {
+        let vm = self.vm()?;
+        match (self.disposal, private) {
+            (Disposal::Mayfly, false) => vm.set_memory_region(region)?,
+            (Disposal::Mayfly, true) => vm.set_private_memory_region(region)?,
+            (_, private) => {
+                let slots = vm.slots();
+                let change =
+                    if private { slots.apply_private(region) } else { slots.apply(region) };
+                if let Some(change) = change? {
+                    drop(change.retired.synchronize_expedited());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn eventfd(index: u32) -> Ioeventfd {
+        let address = EVENTFDS + u64::from(index) * 0x1000;
+        Ioeventfd { address, len: 4, datamatch: None }
+    }
+}
+
+impl Subject for MachineSubject {
+    fn create(&mut self, order: Order) -> anyhow::Result<()> {
+        self.internal_slot = order == Order::MemoryFirst;
+        let pace = match self.disposal {
+            Disposal::Mayfly => Pace::Urgent,
+            _ => Pace::Linux { hz: self.hz },
+        };
+        self.vm = Some(self.machine.create_vm_paced(pace)?);
+        Ok(())
+    }
+
+    fn create_irqchip(&mut self) -> anyhow::Result<()> {
+        let vm = self.vm()?;
+        for ((bus, range), device) in IRQCHIP.into_iter().zip(&self.irqchip) {
+            if self.disposal == Disposal::Mayfly {
+                vm.register_device(bus, range, device.clone()).map_err(|refused| refused.error)?;
+            } else {
+                self.dispose(vm.bus(bus).insert(range, device.clone()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, index: u32) -> anyhow::Result<()> {
+        let vm = self.vm()?;
+        let device = self.eventfds[index as usize].clone();
+        let on = Self::eventfd(index);
+        if self.disposal == Disposal::Mayfly {
+            return Ok(vm
+                .register_eventfd(Bus::Mmio, on, device)
+                .map_err(|refused| refused.error)?);
+        }
+        self.dispose(vm.bus(Bus::Mmio).insert_eventfd(on, device))
+    }
+
+    fn unregister(&mut self, index: u32) -> anyhow::Result<()> {
+        // The designs that are compared do the same here: `unregister` waits for an expedited grace period.
+        self.vm()?.unregister_eventfd(Bus::Mmio, Self::eventfd(index))?;
+        Ok(())
+    }
+
+    fn set_memory(&mut self, index: u16) -> anyhow::Result<()> {
+        let memory = &self.memory[usize::from(index)];
+        let region = Region {
+            slot: SlotId::main(index),
+            flags: Flags::empty(),
+            gpa: Gpa::new(MEMORY[usize::from(index)].0),
+            size: memory.size(),
+            backing: memory.hva(),
+        };
+        self.set_slot(&region, false)
+    }
+
+    fn create_vcpu(&mut self, id: u32) -> anyhow::Result<()> {
+        let vcpu = self.vm()?.create_vcpu(id)?;
+        if id == 0 && self.internal_slot {
+            let region = Region {
+                slot: SlotId::main(USER_SLOTS),
+                flags: Flags::empty(),
+                gpa: Gpa::new(APIC_ACCESS_PAGE),
+                size: 4096,
+                backing: self.memory[0].hva(),
+            };
+            self.set_slot(&region, true)?;
+        }
+        self.vcpus.push((vcpu, Cpu::new(Vec::new())));
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> anyhow::Result<()> {
+        for (vcpu, cpu) in &mut self.vcpus {
+            let mine = Gpa::new(u64::from(vcpu.id() % 256) * 0x1000);
+            *cpu = Cpu::new(vec![
+                Instruction::Touch { gpa: mine, len: 0x1000, value: u64::from(vcpu.id()) },
+                Instruction::WriteMmio {
+                    gpa: Gpa::new(DOORBELL),
+                    len: 4,
+                    value: u64::from(vcpu.id()),
+                },
+                Instruction::Spin { loops: WORK },
+                Instruction::Jump(0),
+            ]);
+        }
+        Ok(())
+    }
+
+    fn run_to_first_exit(&mut self) -> anyhow::Result<()> {
+        let (vcpu, cpu) = self.vcpus.first_mut().context("there is no vCPU")?;
+        let exit = vcpu.run(cpu);
+        ensure!(matches!(exit, Exit::Mmio(_)), "the first exit is {exit:?}");
+        Ok(())
+    }
+
+    fn start_all(&mut self, _: Shape) -> anyhow::Result<()> {
+        self.doorbell.reset();
+        let on = Ioeventfd { address: DOORBELL, len: 4, datamatch: None };
+        let doorbell = self.doorbell.clone() as AnyDevice;
+        self.vm()?.register_eventfd(Bus::Mmio, on, doorbell).map_err(|refused| refused.error)?;
+        let vcpus = self.vcpus.drain(..).zip(&self.threads);
+        self.running = vcpus.map(|((vcpu, cpu), thread)| thread.run(vcpu, cpu)).collect();
+        while !self.doorbell.all_rang() {
+            std::thread::yield_now();
+        }
+        // What registering the doorbell deferred is not what is measured next.
+        self.vm()?.srcu().barrier();
+        Ok(())
+    }
+
+    fn stop_all(&mut self) -> anyhow::Result<()> {
+        let running = std::mem::take(&mut self.running);
+        for id in 0..u32::try_from(running.len())? {
+            self.vm()?.kick(id);
+        }
+        for stopped in running.into_iter().map(Running::wait) {
+            self.counted.missed += u64::from(stopped.exit != Exit::Kicked);
+            self.vcpus.push((stopped.vcpu, stopped.cpu));
+        }
+        self.counted.doorbells += u64::from(self.doorbell.all_rang());
+        self.counted.note(self.vm()?.srcu().stats());
+        Ok(())
+    }
+
+    fn destroy(&mut self) -> anyhow::Result<()> {
+        let vm = self.vm.take().context("there is no VM")?;
+        if self.disposal != Disposal::Mayfly {
+            // `kvm_destroy_vm` calls `srcu_barrier` since registration defers.
+            vm.srcu().barrier();
+        }
+        vm.destroy();
+        self.vcpus.clear();
+        Ok(())
+    }
+
+    fn clean_up(&mut self) {}
+
+    fn report(&self, row: ResultRow) -> ResultRow {
+        let Counted { missed, doorbells, .. } = self.counted;
+        row.counter("grace_periods", self.counted.grace_periods)
+            .counter("heavy_barriers", self.counted.heavy_barriers)
+            .counter("sleeps", self.counted.sleeps)
+            .counter("peak_deferred", self.counted.peak_deferred as u64)
+            .counter("peak_deferred_bytes", self.counted.peak_deferred_bytes as u64)
+            .check(
+                "device_found",
+                missed == 0,
+                format!("{missed} vCPUs missed a registered device; {doorbells} VMs checked"),
+            )
+    }
+}
+
+impl Counted {
+    fn note(&mut self, stats: Stats) {
+        self.grace_periods += stats.grace_periods;
+        self.heavy_barriers += stats.heavy_barriers;
+        self.sleeps += stats.sleeps;
+        self.peak_deferred = self.peak_deferred.max(stats.peak_deferred);
+        self.peak_deferred_bytes = self.peak_deferred_bytes.max(stats.peak_deferred_bytes);
+    }
+}
+
+/// The device that every vCPU writes its number to; knows which have. Once a vCPU has, its writes change nothing here.
+struct Doorbell {
+    rang: Vec<AtomicBool>,
+}
+
+impl Doorbell {
+    fn new(vcpus: u32) -> Self {
+        Self { rang: (0..vcpus).map(|_| AtomicBool::new(false)).collect() }
+    }
+
+    fn reset(&self) {
+        for rang in &self.rang {
+            rang.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn all_rang(&self) -> bool {
+        self.rang.iter().all(|rang| rang.load(Ordering::Relaxed))
+    }
+}
+
+impl Device for Doorbell {
+    fn read(&self, _: u64, data: &mut [u8]) {
+        data.fill(0);
+    }
+
+    fn write(&self, _: u64, data: &[u8]) {
+        let id = data.iter().rev().fold(0, |id, &byte| id << 8 | usize::from(byte));
+        if let Some(rang) = self.rang.get(id)
+            && !rang.load(Ordering::Relaxed)
+        {
+            rang.store(true, Ordering::Relaxed);
+        }
+    }
+}

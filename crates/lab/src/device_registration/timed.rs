@@ -1,0 +1,93 @@
+//! What is timed.
+
+use std::time::Instant;
+
+use crate::experiment::Metric;
+use crate::record::ResultRow;
+use crate::stats::Samples;
+
+/// A timed call. Indexes [`TIMED`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Timed {
+    Create,
+    Irqchip,
+    Register,
+    FirstMemslot,
+    FirstVcpu,
+    FirstExit,
+    Total,
+    LaterMemslot,
+    Unregister,
+    BusyRegister,
+    BusyMemslot,
+    BusyVcpu,
+    BusyUnregister,
+    Destroy,
+}
+
+/// Names and meanings, in the order of [`Timed`].
+pub(super) static TIMED: [Metric; 14] = [
+    Metric { name: "create", summary: "creating the VM" },
+    Metric {
+        name: "irqchip",
+        summary: "creating the interrupt controller: four ranges on two buses",
+    },
+    Metric { name: "register", summary: "registering one ioeventfd" },
+    Metric { name: "first_memslot", summary: "setting the VM's first memory" },
+    Metric {
+        name: "first_vcpu",
+        summary: "creating the first vCPU, with its internal slot if it adds one",
+    },
+    Metric { name: "first_exit", summary: "the first vCPU's run to its first MMIO exit" },
+    Metric { name: "total", summary: "from before the VM's creation to its first MMIO exit" },
+    Metric { name: "later_memslot", summary: "adding memory after that" },
+    Metric { name: "unregister", summary: "unregistering one ioeventfd after that" },
+    Metric {
+        name: "busy_register",
+        summary: "registering one while all vCPUs run and write to a device",
+    },
+    Metric {
+        name: "busy_memslot",
+        summary: "adding memory meanwhile, right after that registration",
+    },
+    Metric { name: "busy_vcpu", summary: "creating one more vCPU meanwhile" },
+    Metric {
+        name: "busy_unregister",
+        summary: "unregistering meanwhile, right after another registration",
+    },
+    Metric { name: "destroy", summary: "destroying the VM and its vCPUs" },
+];
+
+/// The samples of a row.
+pub(super) struct Timings {
+    samples: Vec<Samples>,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self { samples: vec![Samples::with_capacity(4096); TIMED.len()] }
+    }
+}
+
+impl Timings {
+    /// Times `work`.
+    pub(super) fn time<T>(&mut self, what: Timed, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.since(what, start);
+        result
+    }
+
+    /// Takes the time from `start` to now.
+    pub(super) fn since(&mut self, what: Timed, start: Instant) {
+        self.samples[what as usize].record(start.elapsed());
+    }
+
+    /// Adds all that was measured to `row`.
+    pub(super) fn report(&self, row: ResultRow) -> ResultRow {
+        TIMED
+            .iter()
+            .zip(&self.samples)
+            .fold(row, |row, (metric, samples)| row.metric(metric.name, samples))
+    }
+}
