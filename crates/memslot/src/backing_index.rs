@@ -133,3 +133,30 @@ impl Iterator for Overlapping<'_> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// As many entries as there are slots, all over the same memory but for a page more at each end.
+    #[test]
+    fn an_index_of_all_slots_that_there_can_be_is_searched_within_its_height() {
+        let count = (1 << HEIGHT) - 1;
+        let mut entries = Vec::new();
+        for slot in 0..count {
+            let (start, end) = (slot as u64 * PAGE_SIZE, (2 * count - slot) as u64 * PAGE_SIZE);
+            entries.push(Entry { start, end, reach: end, slot });
+        }
+        set_reach(&mut entries);
+        let index = BackingIndex { entries };
+        let found = |page: usize| -> BTreeSet<_> {
+            let start = page as u64 * PAGE_SIZE;
+            index.overlapping(start..start + 1).map(|(slot, _)| slot).collect()
+        };
+        assert_eq!(found(count - 1), (0..count).collect());
+        assert_eq!(found(100), (0..=100).collect());
+        assert_eq!(found(2 * count - 100), (0..100).collect());
+        assert_eq!(found(2 * count), BTreeSet::new());
+    }
+}
