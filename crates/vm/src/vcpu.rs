@@ -93,7 +93,7 @@ impl<D: Device + 'static, B: Backing> Vcpu<D, B> {
     fn access(&mut self, access: Access, guest: &mut impl Guest<B>) -> bool {
         order_after_guest();
         let Access { gpa, len, write } = access;
-        if len == 0 || gpa.page_offset() + len > PAGE_SIZE {
+        if len == 0 || len > PAGE_SIZE - gpa.page_offset() {
             return false;
         }
         let section = self.reader.lock();
