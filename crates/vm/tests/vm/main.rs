@@ -1,0 +1,13 @@
+//! What a VM promises, seen by guests of a few accesses.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod accesses;
+mod devices;
+mod errors;
+mod eventfds;
+mod ports;
+mod requests;
+mod slots;
+mod waiting;

@@ -1,0 +1,236 @@
+//! Who waits for whom. What is said to wait for nobody is called while somebody is inside for good: if it waited, these
+//! tests would not end.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, spawn, yield_now};
+
+use mayfly_memslot::{Flags, Hva, Region};
+use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests};
+
+use crate::common::{
+    AnyDevice, Log, Outcome, Recorder, TestVm, eventfd, hva, mmio_exit, platform, range, read,
+    region, same, vm,
+};
+
+/// What happened, in order.
+#[derive(Clone, Default)]
+struct Order(Arc<Mutex<Vec<&'static str>>>);
+
+impl Order {
+    fn note(&self, what: &'static str) {
+        self.0.lock().unwrap().push(what);
+    }
+
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Where a vCPU stops, on its side: says that it is there, and goes on when it is told to.
+struct Stop {
+    order: Order,
+    arrived: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+/// The test's side.
+struct Stopped {
+    arrived: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+impl Stop {
+    fn new(order: &Order) -> (Self, Stopped) {
+        let (arrive, arrived) = channel();
+        let (go_on, gone_on) = channel();
+        let (arrive, gone_on) = (Mutex::new(arrive), Mutex::new(gone_on));
+        (Self { order: order.clone(), arrived: arrive, go_on: gone_on }, Stopped { arrived, go_on })
+    }
+
+    fn here(&self) {
+        self.arrived.lock().unwrap().send(()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+        self.order.note("the vCPU went on");
+    }
+}
+
+impl Device for Stop {
+    fn read(&self, _offset: u64, data: &mut [u8]) {
+        self.here();
+        data.fill(1);
+    }
+
+    fn write(&self, _offset: u64, _data: &[u8]) {
+        self.here();
+    }
+}
+
+/// A guest that stops in the middle of its one access, or before it, in the guest.
+struct Stopping {
+    stop: Stop,
+    access: Option<Access>,
+    in_guest: bool,
+}
+
+impl Guest<Hva> for Stopping {
+    fn enter(&mut self, _requests: &Requests) -> Event {
+        if self.in_guest {
+            self.stop.here();
+        }
+        self.access.take().map_or(Event::Halt, Event::Access)
+    }
+
+    fn access(&mut self, _memory: Hva) {
+        self.stop.here();
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        &mut []
+    }
+}
+
+const HERE: u64 = 0x1000;
+
+/// A vCPU 0 of `vm` that is inside a device at [`HERE`], and the device.
+fn inside_a_device(vm: &TestVm, order: &Order) -> (JoinHandle<Outcome>, Stopped, Arc<dyn Device>) {
+    let (stop, stopped) = Stop::new(order);
+    let device: AnyDevice = Arc::new(stop);
+    vm.register_device(Bus::Mmio, range(HERE, 8), device.clone()).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let running = spawn(move || read(&mut vcpu, HERE, 2));
+    stopped.arrived.recv().unwrap();
+    (running, stopped, device)
+}
+
+/// Starts `work`, and returns when it is asleep, waiting for readers of `vm`'s.
+fn asleep<T: Send + 'static>(
+    vm: &TestVm,
+    work: impl FnOnce(&TestVm) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let sleeps = vm.srcu().stats().sleeps;
+    let sleeper = vm.clone();
+    let waiting = spawn(move || work(&sleeper));
+    while vm.srcu().stats().sleeps == sleeps {
+        assert!(!waiting.is_finished(), "it did not wait");
+        yield_now();
+    }
+    waiting
+}
+
+#[test]
+fn unregistering_a_device_waits_for_the_vcpu_that_is_blocked_in_it() {
+    let vm = vm();
+    let order = Order::default();
+    let (running, stopped, device) = inside_a_device(&vm, &order);
+    let noting = order.clone();
+    let unregistering = asleep(&vm, move |vm| {
+        let device = vm.unregister_device(Bus::Mmio, range(HERE, 8)).unwrap();
+        noting.note("the device was given back");
+        device
+    });
+    let mut other = vm.create_vcpu(1).unwrap();
+    assert_eq!(read(&mut other, HERE, 2), mmio_exit(HERE, 2, false), "it is found no more");
+
+    stopped.go_on.send(()).unwrap();
+    assert!(same(&unregistering.join().unwrap(), &device));
+    assert_eq!(running.join().unwrap(), Outcome::Device(vec![1; 2]), "the access was complete");
+    assert_eq!(order.take(), ["the vCPU went on", "the device was given back"]);
+}
+
+#[test]
+fn changing_a_slot_waits_for_the_vcpu_that_is_using_it_as_it_was() {
+    let logged = Region { flags: Flags::LOG_DIRTY_PAGES, ..region(0, 1, 1) };
+    let changes = [Region { size: 0, ..region(0, 1, 1) }, region(0, 2, 1), logged];
+    for change in changes {
+        let vm = vm();
+        vm.set_memory_region(&region(0, 1, 1)).unwrap();
+        let order = Order::default();
+        let (stop, stopped) = Stop::new(&order);
+        let access = Access { gpa: region(0, 1, 1).gpa, len: 8, write: false };
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        let mut guest = Stopping { stop, access: Some(access), in_guest: false };
+        let running = spawn(move || vcpu.run(&mut guest));
+        stopped.arrived.recv().unwrap();
+
+        let noting = order.clone();
+        let changing = asleep(&vm, move |vm| {
+            vm.set_memory_region(&change).unwrap();
+            noting.note("the slot was changed");
+        });
+        stopped.go_on.send(()).unwrap();
+        changing.join().unwrap();
+        assert_eq!(running.join().unwrap(), Exit::Halt);
+        assert_eq!(order.take(), ["the vCPU went on", "the slot was changed"]);
+    }
+}
+
+#[test]
+fn what_takes_nothing_away_waits_for_no_vcpu_inside_a_device() {
+    let vm = vm();
+    let order = Order::default();
+    let (running, stopped, _device) = inside_a_device(&vm, &order);
+    let log = Log::default();
+
+    for index in 0..100 {
+        let at = 0x10_0000 + index * 0x10;
+        vm.register_device(Bus::Mmio, range(at, 8), Recorder::device(7, &log)).unwrap();
+        let on = eventfd(at, 4, Some(1));
+        vm.register_eventfd(Bus::Mmio, on, Recorder::device(8, &log)).unwrap();
+        let slot = u16::try_from(index).unwrap();
+        vm.set_memory_region(&region(slot, 0x1000 + index, 1)).unwrap();
+    }
+    let mut vcpu = vm.create_vcpu(1).unwrap();
+    assert_eq!(read(&mut vcpu, 0x10_0630, 8), Outcome::Device(vec![7; 8]));
+    assert_eq!(read(&mut vcpu, 0x106_3000, 8), Outcome::Memory(hva(99, 0)));
+    assert!(vm.kick(0));
+    assert!(vm.kick(1));
+    drop(vcpu);
+    let srcu = vm.srcu().clone();
+    assert!(srcu.stats().deferred > 0, "what was replaced is still there");
+    assert_eq!(srcu.stats().sleeps, 0, "nobody waited");
+    vm.destroy();
+
+    order.note("all was done");
+    stopped.go_on.send(()).unwrap();
+    assert_eq!(running.join().unwrap(), Outcome::Exit(Exit::Kicked));
+    assert_eq!(order.take(), ["all was done", "the vCPU went on"]);
+}
+
+#[test]
+fn nothing_waits_for_a_vcpu_in_the_guest() {
+    let vm = vm();
+    let order = Order::default();
+    let log = Log::default();
+    let (stop, stopped) = Stop::new(&order);
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let access = Access { gpa: region(0, 1, 1).gpa, len: 8, write: false };
+    let mut guest = Stopping { stop, access: Some(access), in_guest: true };
+    vm.set_memory_region(&region(0, 1, 1)).unwrap();
+    vm.register_device(Bus::Mmio, range(0x10_0000, 8), Recorder::device(1, &log)).unwrap();
+    let running = spawn(move || vcpu.run(&mut guest));
+    stopped.arrived.recv().unwrap();
+
+    vm.unregister_device(Bus::Mmio, range(0x10_0000, 8)).unwrap();
+    vm.set_memory_region(&region(0, 2, 1)).unwrap();
+    vm.set_memory_region(&Region { size: 0, ..region(0, 0, 0) }).unwrap();
+    assert_eq!(vm.srcu().stats().sleeps, 0);
+    order.note("the slot is gone");
+    stopped.go_on.send(()).unwrap();
+    assert_eq!(running.join().unwrap(), Exit::Mmio(access), "it finds what there is now");
+    assert_eq!(order.take(), ["the slot is gone", "the vCPU went on"]);
+}
+
+#[test]
+fn vms_of_a_platform_do_not_wait_for_each_others_vcpus() {
+    let vm = vm();
+    let order = Order::default();
+    let (running, stopped, _device) = inside_a_device(&vm, &order);
+    let other = TestVm::create(platform(), mayfly_vm::Config::default()).unwrap();
+    other.set_memory_region(&region(0, 0, 1)).unwrap();
+    other.set_memory_region(&Region { size: 0, ..region(0, 0, 0) }).unwrap();
+    assert_eq!(other.srcu().stats().sleeps, 0);
+    other.destroy();
+    stopped.go_on.send(()).unwrap();
+    running.join().unwrap();
+}
