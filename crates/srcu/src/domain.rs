@@ -132,7 +132,7 @@ impl Domain {
     pub(crate) fn new(platform: Arc<dyn Platform>, config: Config) -> Self {
         let linux = match config.pace {
             Pace::Urgent => None,
-            Pace::Linux { hz } => Some(LinuxPace::new(hz)),
+            Pace::Linux { hz } => Some(LinuxPace::new(hz, platform.now())),
         };
         Self {
             fenced: platform.reader_barrier() == ReaderBarrier::Fenced,

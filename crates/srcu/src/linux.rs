@@ -14,7 +14,8 @@
 //!   period has lasted beyond one; at most ten.
 //! - `srcu_gp_end`: callbacks are invoked at once after an expedited grace period, and a jiffy later after a normal one; the next
 //!   grace period begins right away if one is needed.
-//! - `srcu_might_be_idle`: `synchronize_srcu` on a domain idle for 25 us is expedited.
+//! - `srcu_might_be_idle` (since v6.13 `srcu_should_expedite`): `synchronize_srcu` on a domain idle for 25 us is expedited. "Idle" is
+//!   judged as on the boot CPU, on whose list a domain of less than 128 CPUs has its callbacks; elsewhere they do not count.
 //! - `srcu_barrier`: a callback behind all others, for the same grace period.
 //! - A timer never fires early, so one armed for `n` jiffies fires at the tick that ends jiffy `n` from now, between `n` and
 //!   `n + 1` jiffies later (`calc_index` in `kernel/time/timer.c`).
@@ -72,23 +73,26 @@ struct State {
     scan: Option<u64>,
     /// When the work item is armed for.
     work: Due,
-    /// When callback invocation is armed for.
+    /// When callback invocation is due.
     invoke: Due,
+    /// When the timer fires that makes callback invocation due.
+    invoke_timer: Due,
     /// Callbacks in order of arrival, each with the sequence number it waits for.
     queue: Queue,
 }
 
 /// When a work item is to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    Unarmed,
     Now,
     /// At the beginning of this jiffy.
     Jiffy(u64),
+    Unarmed,
 }
 
 impl LinuxPace {
-    pub(crate) fn new(hz: u32) -> Self {
+    /// A pace at `hz` jiffies a second, from `now` on.
+    pub(crate) fn new(hz: u32, now: Instant) -> Self {
         Self {
             hz: u64::from(hz),
             state: Lock::new(State {
@@ -96,12 +100,13 @@ impl LinuxPace {
                 needed: 0,
                 needed_exp: 0,
                 start: 0,
-                last_end: Instant::from_nanos(0),
+                last_end: now,
                 nodelay: 0,
                 rescheduled: (0, 0),
                 scan: None,
                 work: Due::Unarmed,
                 invoke: Due::Unarmed,
+                invoke_timer: Due::Unarmed,
                 queue: Queue::new(),
             }),
         }
@@ -168,13 +173,13 @@ impl LinuxPace {
     /// Whether a grace period is under way or needed, or a callback queued.
     pub(crate) fn is_busy(&self, domain: &Domain) -> bool {
         let state = self.state.lock(&*domain.platform);
-        state.work != Due::Unarmed || state.invoke != Due::Unarmed || !state.queue.is_empty()
+        state.next() != Due::Unarmed || !state.queue.is_empty()
     }
 
     /// When something is due next.
     pub(crate) fn next(&self, domain: &Domain) -> Instant {
         let state = self.state.lock(&*domain.platform);
-        self.instant(state.work).min(self.instant(state.invoke))
+        self.instant(state.next())
     }
 
     /// Runs what is due. Called by the worker alone, one turn at a time. Returns when something is due next.
@@ -186,12 +191,15 @@ impl LinuxPace {
                 state.work = Due::Unarmed;
                 drop(state);
                 self.process(domain);
+            } else if state.invoke_timer.is_due(now) {
+                state.invoke_timer = Due::Unarmed;
+                state.invoke = Due::Now;
             } else if state.invoke.is_due(now) {
                 state.invoke = Due::Unarmed;
                 drop(state);
                 self.invoke(domain);
             } else {
-                return self.instant(state.work).min(self.instant(state.invoke));
+                return self.instant(state.next());
             }
         }
     }
@@ -369,14 +377,17 @@ impl State {
         }
     }
 
-    /// `srcu_queue_delayed_work_on`, which uses `timer_reduce`: the earlier moment counts.
+    /// `srcu_queue_delayed_work_on`, whose timer is reduced (`timer_reduce`): the earlier moment counts.
     fn arm_invoke(&mut self, jiffies: u64, delay: u64) {
-        let due = Due::after(jiffies, delay);
-        self.invoke = match (self.invoke, due) {
-            (Due::Unarmed, due) => due,
-            (Due::Jiffy(armed), Due::Jiffy(new)) => Due::Jiffy(armed.min(new)),
-            _ => Due::Now,
-        };
+        match Due::after(jiffies, delay) {
+            Due::Now => self.invoke = Due::Now,
+            due => self.invoke_timer = self.invoke_timer.min(due),
+        }
+    }
+
+    /// When something is due next.
+    fn next(&self) -> Due {
+        self.work.min(self.invoke).min(self.invoke_timer)
     }
 }
 
