@@ -1,0 +1,149 @@
+//! Mayfly's instructions beside its peers', counted by callgrind. Each benchmark does its thing a thousand times; what it returns is freed
+//! uncounted.
+#![expect(missing_docs, reason = "the harness generates public items")]
+
+use std::sync::Arc;
+
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind};
+use mayfly_bench::addresses::Addresses;
+use mayfly_bench::liburcu::Registered;
+use mayfly_bench::single_thread::SingleThread;
+use mayfly_bench::{bus, memory, sections};
+use mayfly_iobus::IoBus;
+use mayfly_memslot::{Hva, MemSlots};
+use mayfly_platform::Platform;
+use mayfly_srcu::{Reader, Srcu};
+use vm_device::device_manager::IoManager;
+use vm_memory::{GuestMemoryAtomic, GuestMemoryMmap};
+
+const TIMES: u32 = 1000;
+
+fn domain() -> (Arc<dyn Platform>, Srcu) {
+    let platform: Arc<dyn Platform> = Arc::new(SingleThread::new());
+    let domain = sections::domain(Arc::clone(&platform));
+    (platform, domain)
+}
+
+fn reader() -> Reader {
+    sections::reader(&domain().1)
+}
+
+/// What a first section initialises is not counted.
+fn pinned_once() {
+    sections::crossbeam_pin(1);
+}
+
+#[library_benchmark]
+#[bench::x1000(setup = reader)]
+fn mayfly_lock_unlock(reader: Reader) -> Reader {
+    sections::registered(&reader, TIMES);
+    reader
+}
+
+#[library_benchmark]
+#[bench::x1000(setup = pinned_once)]
+fn crossbeam_pin_unpin((): ()) {
+    sections::crossbeam_pin(TIMES);
+}
+
+#[library_benchmark]
+#[bench::x1000(setup = Registered::new)]
+fn liburcu_lock_unlock(here: Registered) -> Registered {
+    here.inlined_sections(TIMES);
+    here
+}
+
+library_benchmark_group!(
+    name = lock_and_unlock,
+    compare_by_id = true,
+    benchmarks = [mayfly_lock_unlock, crossbeam_pin_unpin, liburcu_lock_unlock]
+);
+
+struct MayflyBus {
+    bus: IoBus<bus::Device>,
+    reader: Reader,
+    addresses: Addresses,
+}
+
+fn mayfly_bus(addresses: fn() -> Addresses) -> MayflyBus {
+    let (platform, domain) = domain();
+    let reader = sections::reader(&domain);
+    MayflyBus { bus: bus::mayfly(&domain, platform), reader, addresses: addresses() }
+}
+
+fn vm_device(addresses: fn() -> Addresses) -> (IoManager, Addresses) {
+    (bus::vm_device(), addresses())
+}
+
+#[library_benchmark]
+#[bench::uniform_x1000(args = (bus::uniform), setup = mayfly_bus)]
+#[bench::same_x1000(args = (bus::same), setup = mayfly_bus)]
+fn mayfly_find_and_read(on: MayflyBus) -> MayflyBus {
+    let mut last = mayfly_iobus::LastHit::default();
+    bus::mayfly_reads(&on.bus, &on.reader, &mut last, &on.addresses, TIMES);
+    on
+}
+
+#[library_benchmark]
+#[bench::uniform_x1000(args = (bus::uniform), setup = vm_device)]
+#[bench::same_x1000(args = (bus::same), setup = vm_device)]
+fn vm_device_read((manager, addresses): (IoManager, Addresses)) -> (IoManager, Addresses) {
+    bus::vm_device_reads(&manager, &addresses, TIMES);
+    (manager, addresses)
+}
+
+library_benchmark_group!(
+    name = find_one_of_32_devices,
+    compare_by_id = true,
+    benchmarks = [mayfly_find_and_read, vm_device_read]
+);
+
+struct MayflySlots {
+    slots: MemSlots<Hva>,
+    reader: Reader,
+    addresses: Addresses,
+}
+
+fn mayfly_slots(slots: u16) -> MayflySlots {
+    let (platform, domain) = domain();
+    let reader = sections::reader(&domain);
+    let addresses = memory::uniform(slots);
+    MayflySlots { slots: memory::mayfly(&domain, platform, slots), reader, addresses }
+}
+
+fn vm_memory(regions: u16) -> (GuestMemoryAtomic<GuestMemoryMmap>, Addresses) {
+    let memory = memory::vm_memory(regions);
+    // What a first load initialises is not counted.
+    memory::vm_memory_lookups(&memory, &memory::same(regions), 1);
+    (memory, memory::uniform(regions))
+}
+
+#[library_benchmark]
+#[bench::of_8_x1000(args = (8), setup = mayfly_slots)]
+#[bench::of_512_x1000(args = (512), setup = mayfly_slots)]
+fn mayfly_find(on: MayflySlots) -> MayflySlots {
+    memory::mayfly_lookups(&on.slots, &on.reader, &on.addresses, TIMES);
+    on
+}
+
+#[library_benchmark]
+#[bench::of_8_x1000(args = (8), setup = vm_memory)]
+#[bench::of_512_x1000(args = (512), setup = vm_memory)]
+fn vm_memory_find_region(
+    (memory, addresses): (GuestMemoryAtomic<GuestMemoryMmap>, Addresses),
+) -> (GuestMemoryAtomic<GuestMemoryMmap>, Addresses) {
+    memory::vm_memory_lookups(&memory, &addresses, TIMES);
+    (memory, addresses)
+}
+
+library_benchmark_group!(
+    name = find_one_of_many_slots,
+    compare_by_id = true,
+    benchmarks = [mayfly_find, vm_memory_find_region]
+);
+
+main!(
+    config = LibraryBenchmarkConfig::default().tool(Callgrind::default().format([EventKind::Ir])),
+    library_benchmark_groups = [lock_and_unlock, find_one_of_32_devices, find_one_of_many_slots]
+);

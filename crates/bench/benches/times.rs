@@ -1,0 +1,160 @@
+//! Mayfly's times beside its peers', in one table. `docs/bench.md` explains the rows.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use mayfly_bench::companion::{Companion, Doing};
+use mayfly_bench::liburcu::Registered;
+use mayfly_bench::race::{Contender, Times, race};
+use mayfly_bench::table::{Table, Target};
+use mayfly_bench::{bus, memory, sections};
+use mayfly_platform::{Host, Platform};
+use mayfly_srcu::{RcuBox, Reader, Srcu};
+
+/// What this thread reads and waits with: a reader of Mayfly's, and a registration with liburcu.
+struct Here {
+    host: Arc<dyn Platform>,
+    domain: Srcu,
+    reader: Reader,
+    liburcu: Registered,
+}
+
+fn main() {
+    let host: Arc<dyn Platform> = Arc::new(Host::new());
+    let domain = sections::domain(Arc::clone(&host));
+    let reader = sections::reader(&domain);
+    let here = Here { host, domain, reader, liburcu: Registered::new() };
+    // From here on this process has two threads, as every VM has several: with one, `membarrier` would cost nothing.
+    let companion = Companion::new(sections::reader(&here.domain));
+
+    let barrier = |has_it| if has_it { "membarrier" } else { "fences" };
+    println!(
+        "\nreaders are ordered by {} (mayfly), {} (liburcu)\n",
+        barrier(!here.domain.is_fenced()),
+        barrier(here.liburcu.uses_membarrier()),
+    );
+    let mut table = Table::new();
+    entering_and_leaving(&here, &mut table);
+    waiting_for_readers(&here, &companion, &mut table);
+    deferring(&here, &mut table);
+    finding_devices(&here, &mut table);
+    for slots in [8, 512] {
+        finding_slots(&here, slots, &mut table);
+    }
+    table.finish();
+}
+
+fn entering_and_leaving(here: &Here, table: &mut Table) {
+    let fenced = sections::domain(Arc::new(Host::fenced()));
+    let fenced = sections::reader(&fenced);
+    let handle = crossbeam_epoch::default_collector().register();
+
+    let [ours, fenced, anonymous, pin, handle, inlined, exported] = race([
+        Contender::new("registered", |n| sections::registered(&here.reader, n)),
+        Contender::new("fenced", |n| sections::registered(&fenced, n)),
+        Contender::new("anonymous", |n| sections::anonymous(&here.domain, n)),
+        Contender::new("crossbeam_epoch::pin", sections::crossbeam_pin),
+        Contender::new("crossbeam LocalHandle::pin", |n| sections::crossbeam_handle(&handle, n)),
+        Contender::new("liburcu memb, inlined", |n| here.liburcu.inlined_sections(n)),
+        Contender::new("liburcu memb, exported", |n| here.liburcu.exported_sections(n)),
+    ]);
+
+    let what = "reader: lock + unlock";
+    table.row(what, &ours, Some(&pin), Target::TimesPeer(0.5));
+    table.row(what, &ours, Some(&handle), Target::Shown);
+    let (faster, slower) = if inlined.median() <= exported.median() {
+        (&inlined, &exported)
+    } else {
+        (&exported, &inlined)
+    };
+    table.row(what, &ours, Some(faster), Target::TimesPeer(1.0));
+    table.row(what, &ours, Some(slower), Target::Shown);
+    table.row("fenced reader: lock + unlock", &fenced, Some(&pin), Target::Shown);
+    table.row("anonymous: read_lock + unlock", &anonymous, Some(&pin), Target::Shown);
+}
+
+fn waiting_for_readers(here: &Here, companion: &Companion, table: &mut Table) {
+    let synchronize = |reading_mayfly, reading_liburcu| {
+        race([
+            Contender::new("synchronize", |n| (0..n).for_each(|_| here.domain.synchronize()))
+                .after(|| companion.set(reading_mayfly)),
+            Contender::new("synchronize_expedited", |n| {
+                (0..n).for_each(|_| here.domain.synchronize_expedited());
+            })
+            .after(|| companion.set(reading_mayfly)),
+            Contender::new("liburcu memb", |n| (0..n).for_each(|_| here.liburcu.synchronize()))
+                .after(|| companion.set(reading_liburcu)),
+        ])
+    };
+    let mut rows = |which: &str, [lazy, expedited, liburcu]: [Times; 3], target| {
+        table.row(&format!("synchronize, {which}"), &lazy, Some(&liburcu), target);
+        table.row(&format!("synchronize_expedited, {which}"), &expedited, Some(&liburcu), target);
+    };
+    let asleep = synchronize(Doing::Sleeping, Doing::Sleeping);
+    rows("nobody inside", asleep, Target::Nanos(1000.0));
+    let running = synchronize(Doing::Running, Doing::Running);
+    rows("nobody, thread runs", running, Target::Shown);
+    let busy = synchronize(Doing::ReadingMayfly, Doing::ReadingLiburcu);
+    rows("a busy reader", busy, Target::TimesPeer(1.0));
+    companion.set(Doing::Sleeping);
+}
+
+fn deferring(here: &Here, table: &mut Table) {
+    let [ours, crossbeam] = race([
+        Contender::new("call", |n| {
+            for _ in 0..n {
+                let value = RcuBox::try_new(black_box(1_u64)).expect("a word is to be had");
+                here.domain.call(value.into_callback());
+            }
+        }),
+        Contender::new("crossbeam Guard::defer", |n| {
+            for _ in 0..n {
+                let value = Box::new(black_box(1_u64));
+                crossbeam_epoch::pin().defer(move || drop(value));
+            }
+        }),
+    ]);
+    table.row("call: allocate, defer, free", &ours, Some(&crossbeam), Target::Shown);
+    here.domain.barrier();
+}
+
+fn finding_devices(here: &Here, table: &mut Table) {
+    let ours = bus::mayfly(&here.domain, Arc::clone(&here.host));
+    let theirs = bus::vm_device();
+    let mut row = |what, addresses, target| {
+        let mut last = mayfly_iobus::LastHit::default();
+        let [ours, theirs] = race([
+            Contender::new("IoBus::find", |n| {
+                bus::mayfly_reads(&ours, &here.reader, &mut last, &addresses, n);
+            }),
+            Contender::new("vm-device IoManager, no lock", |n| {
+                bus::vm_device_reads(&theirs, &addresses, n);
+            }),
+        ]);
+        table.row(what, &ours, Some(&theirs), target);
+    };
+    row("lock + find of 32 devices + read", bus::uniform(), Target::TimesPeer(1.0));
+    row("  the same device each time", bus::same(), Target::Shown);
+}
+
+fn finding_slots(here: &Here, slots: u16, table: &mut Table) {
+    let ours = memory::mayfly(&here.domain, Arc::clone(&here.host), slots);
+    let theirs = memory::vm_memory(slots);
+    let mut rows = |which: &str, addresses, target| {
+        let mut last = mayfly_memslot::LastHit::default();
+        let [find, near, theirs] = race([
+            Contender::new("find", |n| memory::mayfly_lookups(&ours, &here.reader, &addresses, n)),
+            Contender::new("find_near", |n| {
+                memory::mayfly_lookups_near(&ours, &here.reader, &mut last, &addresses, n);
+            }),
+            Contender::new("vm-memory find_region", |n| {
+                memory::vm_memory_lookups(&theirs, &addresses, n);
+            }),
+        ]);
+        table.row(&format!("{which}find of {slots} slots"), &find, Some(&theirs), target);
+        let what = format!("{which}find_near of {slots} slots");
+        table.row(&what, &near, Some(&theirs), Target::Shown);
+    };
+    rows("lock + ", memory::uniform(slots), Target::TimesPeer(1.0));
+    rows("  same slot: ", memory::same(slots), Target::Shown);
+}

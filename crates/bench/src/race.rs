@@ -1,0 +1,122 @@
+//! Contenders timed in turns.
+//!
+//! A machine that other work shares is now faster, now slower, and who is measured first may meet the better minute. So
+//! contenders take turns, a short batch each, some hundred times: what is compared was measured within the same millisecond.
+//! Medians leave out the batches in which somebody else had the processor.
+
+use std::time::{Duration, Instant};
+
+/// How long a batch takes, roughly.
+const BATCH: Duration = Duration::from_micros(200);
+/// How many turns each contender has.
+pub const TURNS: usize = 500;
+
+/// Something that can be done many times over.
+pub struct Contender<'a> {
+    name: &'static str,
+    prepare: Box<dyn FnMut() + 'a>,
+    batch: Box<dyn FnMut(u32) + 'a>,
+}
+
+impl<'a> Contender<'a> {
+    /// `batch(n)` does it `n` times.
+    pub fn new(name: &'static str, batch: impl FnMut(u32) + 'a) -> Self {
+        Self { name, prepare: Box::new(|| ()), batch: Box::new(batch) }
+    }
+
+    /// Before each batch, not timed, `prepare` runs.
+    #[must_use]
+    pub fn after(mut self, prepare: impl FnMut() + 'a) -> Self {
+        self.prepare = Box::new(prepare);
+        self
+    }
+
+    fn time(&mut self, count: u32) -> Duration {
+        (self.prepare)();
+        let started = Instant::now();
+        (self.batch)(count);
+        started.elapsed()
+    }
+
+    /// How many times make a [`BATCH`].
+    fn calibrate(&mut self) -> u32 {
+        let mut count = 1;
+        loop {
+            // The faster of two, since a batch that was interrupted looks like a long one.
+            let took = self.time(count).min(self.time(count));
+            if took >= BATCH / 2 {
+                let batch = u128::from(count) * BATCH.as_nanos() / took.as_nanos();
+                return (batch as u32).max(1);
+            }
+            count *= 2;
+        }
+    }
+}
+
+/// What a contender took, in each of its turns.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// The contender's name.
+    pub name: &'static str,
+    /// Nanoseconds each time, turn by turn.
+    nanos: Vec<f64>,
+}
+
+impl Times {
+    /// Nanoseconds each time, in the median turn.
+    pub fn median(&self) -> f64 {
+        median(self.nanos.clone())
+    }
+
+    /// How many times as long as `peer` this took, in the median turn.
+    pub fn ratio_to(&self, peer: &Times) -> f64 {
+        median(self.nanos.iter().zip(&peer.nanos).map(|(ours, theirs)| ours / theirs).collect())
+    }
+}
+
+/// Times `contenders` in [`TURNS`] turns, the order reversed from turn to turn.
+pub fn race<const N: usize>(mut contenders: [Contender<'_>; N]) -> [Times; N] {
+    let counts = contenders.each_mut().map(Contender::calibrate);
+    let mut times = contenders
+        .each_ref()
+        .map(|contender| Times { name: contender.name, nanos: Vec::with_capacity(TURNS) });
+    for turn in 0..TURNS {
+        for place in 0..N {
+            let at = if turn % 2 == 0 { place } else { N - 1 - place };
+            let took = contenders[at].time(counts[at]).as_nanos() as f64;
+            times[at].nanos.push(took / f64::from(counts[at]));
+        }
+    }
+    times
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { values[middle - 1].midpoint(values[middle]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_value_or_between_the_two_middle_ones() {
+        assert_eq!(median(vec![9.0, 1.0, 2.0]).to_bits(), 2.0_f64.to_bits());
+        assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]).to_bits(), 3.0_f64.to_bits());
+    }
+
+    #[test]
+    fn a_ratio_is_taken_turn_by_turn_so_that_a_slow_phase_does_not_count() {
+        let ours = Times { name: "ours", nanos: vec![1.0, 10.0, 100.0] };
+        let theirs = Times { name: "theirs", nanos: vec![2.0, 20.0, 200.0] };
+        assert!((ours.ratio_to(&theirs) - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_contender_has_every_turn() {
+        let slow = |count| std::thread::sleep(BATCH * count);
+        let times = race([Contender::new("one", slow), Contender::new("other", slow)]);
+        assert!(times.iter().all(|times| times.nanos.len() == TURNS));
+    }
+}

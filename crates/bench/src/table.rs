@@ -1,0 +1,134 @@
+//! What was measured, a line each, and what was to be reached.
+
+use crate::race::Times;
+
+/// What a row must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// At most this many times what the peer takes.
+    TimesPeer(f64),
+    /// At most this many nanoseconds.
+    Nanos(f64),
+    /// Nothing: shown beside the others.
+    Shown,
+}
+
+impl Target {
+    /// Whether it is reached; nothing to reach: `None`. A ratio counts as it is printed, with two digits.
+    fn is_met(self, nanos: f64, ratio: Option<f64>) -> Option<bool> {
+        match self {
+            Self::TimesPeer(bound) => ratio.map(|ratio| (ratio * 100.0).round() <= bound * 100.0),
+            Self::Nanos(bound) => Some(nanos <= bound),
+            Self::Shown => None,
+        }
+    }
+}
+
+/// A table that is printed row by row.
+#[derive(Debug, Default)]
+pub struct Table {
+    judged: usize,
+    missed: Vec<String>,
+}
+
+impl Table {
+    /// Prints the heading.
+    pub fn new() -> Self {
+        line("", "mayfly", "peer", "", "ratio", "target", "");
+        Self::default()
+    }
+
+    /// Prints a row, and judges it.
+    pub fn row(&mut self, what: &str, ours: &Times, peer: Option<&Times>, target: Target) {
+        let nanos = ours.median();
+        let ratio = peer.map(|peer| ours.ratio_to(peer));
+        let verdict = match target.is_met(nanos, ratio) {
+            None => "",
+            Some(true) => "ok",
+            Some(false) => "MISS",
+        };
+        if !verdict.is_empty() {
+            self.judged += 1;
+        }
+        let beside = peer.map_or("", |peer| peer.name);
+        if verdict == "MISS" {
+            self.missed.push(format!("{what}, beside {beside}"));
+        }
+        line(
+            what,
+            &time(nanos),
+            &peer.map_or_else(String::new, |peer| time(peer.median())),
+            beside,
+            &ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+            &match target {
+                Target::TimesPeer(bound) => format!("<= {bound:.2}"),
+                Target::Nanos(bound) => format!("<= {}", time(bound)),
+                Target::Shown => String::new(),
+            },
+            verdict,
+        );
+    }
+
+    /// Prints how many targets were reached, and names the others.
+    pub fn finish(self) {
+        let judged = self.judged;
+        if self.missed.is_empty() {
+            println!("\nall {judged} targets reached");
+        } else {
+            println!("\nMISS: {} of {judged} targets not reached:", self.missed.len());
+            for what in self.missed {
+                println!("MISS: {what}");
+            }
+        }
+    }
+}
+
+fn line(
+    what: &str,
+    ours: &str,
+    theirs: &str,
+    peer: &str,
+    ratio: &str,
+    target: &str,
+    verdict: &str,
+) {
+    let line =
+        format!("{what:<46} {ours:>9} {theirs:>9} {peer:<28} {ratio:>5}  {target:<10} {verdict}");
+    println!("{}", line.trim_end());
+}
+
+/// `nanos` with three digits that count, and a unit.
+fn time(nanos: f64) -> String {
+    let (value, unit) = match nanos {
+        n if n < 999.5 => (n, "ns"),
+        n if n < 999_500.0 => (n / 1e3, "us"),
+        n => (n / 1e6, "ms"),
+    };
+    let digits = match value {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        let texts: Vec<_> =
+            [0.5, 9.996, 99.96, 999.6, 12_345.0, 1.5e6].iter().map(|&nanos| time(nanos)).collect();
+        assert_eq!(texts, ["0.50 ns", "10.0 ns", "100 ns", "1.00 us", "12.3 us", "1.50 ms"]);
+    }
+
+    #[test]
+    fn a_ratio_is_judged_as_it_is_printed() {
+        let target = Target::TimesPeer(1.0);
+        assert_eq!(target.is_met(0.0, Some(1.004)), Some(true));
+        assert_eq!(target.is_met(0.0, Some(1.006)), Some(false));
+        assert_eq!(Target::Nanos(1000.0).is_met(1000.1, None), Some(false));
+        assert_eq!(Target::Shown.is_met(0.0, Some(9.0)), None);
+    }
+}
