@@ -59,8 +59,14 @@ impl Anonymous {
         self.inside[index].load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_awaited(&self) {
-        self.awaited.store(true, Ordering::Relaxed);
+    /// Asks whoever leaves a counter that a grace period waits for at zero to say so. Returns whether nobody had asked before.
+    pub(crate) fn mark(&self, draining: &Draining) -> bool {
+        let marks = (draining.old.is_some() || draining.current.is_some())
+            && !self.awaited.load(Ordering::Relaxed);
+        if marks {
+            self.awaited.store(true, Ordering::Relaxed);
+        }
+        marks
     }
 
     /// Looks at both counters under the gate, after the barrier of grace period `sampling` if there is one, and returns

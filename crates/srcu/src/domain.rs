@@ -46,7 +46,8 @@
 //! **Sleeping.** A waiter that sleeps does: load `progress`; set `awaited` in each record that blocks it, **[heavy]**; scan again; sleep while `progress` is
 //! unchanged. A leaving reader does: store `section`, **[light]**, load `awaited`; if set, it clears it, adds one to `progress` and
 //! wakes. Store buffering again: either the scan sees that the reader left, or the reader sees `awaited`; then `progress` differs
-//! from what was loaded, and the sleep ends or does not begin.
+//! from what was loaded, and the sleep ends or does not begin. A mark that is there already needs no [heavy]: whoever set it passed one before giving
+//! up the gate, and if the reader's [light] had come before that, the scan would not find the reader inside.
 //!
 //! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so whatever its
 //! deferrer had published before is visible to every reader that the grace period does not sample; no cookie and no fence is needed to
@@ -226,15 +227,19 @@ impl Domain {
     /// Asks every reader that blocks `cookie` to say when it leaves. Returns whether `cookie` is complete.
     fn arm(&self, cookie: u64) -> bool {
         let mut gate = self.gate.lock(&*self.platform);
-        self.anonymous.set_awaited();
+        let mut marked = self.anonymous.mark(&gate.draining);
         for record in self.registry.iter() {
             if let Some(section) = record.inside()
                 && record.sampled.section.load(Ordering::Relaxed) == section
+                && !record.reader.awaited.load(Ordering::Relaxed)
             {
                 record.reader.awaited.store(true, Ordering::Relaxed);
+                marked = true;
             }
         }
-        self.heavy_barrier();
+        if marked {
+            self.heavy_barrier();
+        }
         self.scan(&mut gate, None);
         drop(gate);
         self.is_complete(cookie)

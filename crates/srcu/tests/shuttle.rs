@@ -19,8 +19,8 @@ use mayfly_platform::time::Instant;
 use mayfly_platform::{Model, Platform, ReaderBarrier};
 use mayfly_srcu::{Callback, Config, Limits, RcuBox, Section, Srcu, Worker};
 
-const RANDOM: usize = 20_000;
-const PCT: usize = 10_000;
+const RANDOM: usize = 10_000;
+const PCT: usize = 5_000;
 /// Preemptions that PCT aims at in one execution.
 const DEPTH: usize = 4;
 
