@@ -15,7 +15,7 @@ fn mayfly(arguments: &[&str]) -> Command {
 
 /// The shortest run of everything that there is.
 fn quick_run(arguments: &[&str]) -> Command {
-    let mut command = mayfly(&["run", "--backend", "machine"]);
+    let mut command = mayfly(&["run", "--backend", "machine", "--vms", "2"]);
     command.args(arguments);
     command
 }
@@ -141,7 +141,37 @@ fn a_run_prints_its_report_and_keeps_its_record() {
     let record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!(record["schema"], "mayfly.record/1");
     let command = record["host"]["command"].as_str().unwrap();
-    assert!(command.starts_with("mayfly run --backend machine --json "), "{command}");
+    assert!(command.starts_with("mayfly run --backend machine --vms 2 --json "), "{command}");
+}
+
+#[test]
+fn device_registration_gives_a_row_for_every_variant_in_every_order() {
+    let (stdout, _) = success(mayfly(&["run", "device-registration", "--vms", "2", "--json", "-"]));
+    let record: Value = serde_json::from_str(&stdout).unwrap();
+    let rows = record["results"].as_array().unwrap();
+    let on = |backend| rows.iter().filter(move |row| row["backend"] == backend);
+    assert_eq!(on("machine").count(), 5 * 3);
+    for row in on("machine") {
+        for metric in ["register", "first_memslot", "first_vcpu", "later_memslot", "unregister"] {
+            assert!(row["metrics"][metric]["p50"].as_u64().unwrap() > 0, "{metric} in {row}");
+        }
+        assert_eq!(row["metrics"]["destroy"]["count"], 2);
+        assert_eq!(row["metrics"]["register"]["count"], 2 * 8);
+        assert_eq!(row["metrics"]["total"]["unit"], "ns");
+        assert_eq!(row["checks"][0]["ok"], true, "{row}");
+    }
+    let measured = on("kvm").filter(|row| row["skipped"].is_null());
+    if record["host"]["kvm"] == true {
+        assert_eq!(measured.count(), 3);
+    } else {
+        println!("no /dev/kvm here: its rows are skipped");
+        assert_eq!(measured.count(), 0);
+    }
+}
+
+#[test]
+fn the_largest_number_of_devices_fits_on_the_buses() {
+    success(quick_run(&["--devices", "1000", "--variant", "mayfly", "--quiet"]));
 }
 
 #[test]
@@ -177,7 +207,8 @@ fn colour_is_for_those_who_want_it() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    for arguments in [&["run", "--help"][..], &["list"], &["run", "--backend", "machine"]] {
+    let run = ["run", "--backend", "machine", "--vms", "2"];
+    for arguments in [&["run", "--help"][..], &["list"], &run] {
         let mut child =
             mayfly(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());

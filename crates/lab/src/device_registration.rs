@@ -144,7 +144,10 @@ where the last one's wait ended, and the median would tell the length of the loo
                     run.live(order, shape).with_context(|| format!("{} {order}", run.variant))?;
                     progress.step();
                 }
+                // So that none of them always follows the same other.
+                runs.rotate_left(1);
             }
+            runs.sort_by_key(|run| run.place);
             progress.finish();
             rows.extend(runs.into_iter().map(|run| run.row(order, shape, vms)));
         }
@@ -154,6 +157,8 @@ where the last one's wait ended, and the median would tell the length of the loo
 
 /// One variant on its way through one order.
 struct Run {
+    /// Its place among the rows.
+    place: usize,
     backend: Backend,
     variant: &'static str,
     hz: u32,
@@ -164,7 +169,8 @@ struct Run {
 
 /// The requested variants, in the order in which they take turns.
 fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
-    let run = |backend, variant, hz, subject| Run {
+    let run = |place, backend, variant, hz, subject| Run {
+        place,
         backend,
         variant,
         hz,
@@ -183,6 +189,7 @@ fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
         };
         let subject = MachineSubject::new(disposal, request.hz(), shape)?;
         runs.push(run(
+            runs.len(),
             Backend::Machine,
             variant,
             request.hz(),
@@ -191,7 +198,7 @@ fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
     }
     for variant in request.variants_on(Backend::Kvm) {
         let hz = request.host.hz.unwrap_or_else(|| request.hz());
-        runs.push(run(Backend::Kvm, variant, hz, Box::new(KvmSubject::new(shape)?)));
+        runs.push(run(runs.len(), Backend::Kvm, variant, hz, Box::new(KvmSubject::new(shape)?)));
     }
     Ok(runs)
 }
