@@ -1,6 +1,7 @@
 //! The bus: a published version, and those who publish the next one.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use mayfly_platform::Platform;
 use mayfly_platform::lock::Lock;
@@ -8,8 +9,8 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::{Rcu, RcuBox, Section, Srcu};
 
 use crate::draft::Draft;
-use crate::handle::Handle;
 use crate::ioeventfd::Write;
+use crate::owner::{Owner, Pointer};
 use crate::snapshot::Snapshot;
 use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, WriteHit};
 
@@ -25,8 +26,8 @@ use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, Wr
 /// Dropping the bus drops its devices.
 pub struct IoBus<D: Send + Sync + 'static> {
     present: Rcu<Snapshot<D>>,
-    /// Held by whoever is about to replace `present`.
-    writer: Lock<()>,
+    /// Of every device in `present`. Locked by whoever is about to replace that.
+    owners: Lock<Vec<Owner<D>>>,
     platform: Arc<dyn Platform>,
 }
 
@@ -38,7 +39,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     /// [`OutOfMemory`].
     pub fn try_new(domain: &Srcu, platform: Arc<dyn Platform>) -> Result<Self, OutOfMemory> {
         let present = Rcu::new(domain, RcuBox::try_new(Snapshot::EMPTY)?);
-        Ok(Self { present, writer: Lock::new(()), platform })
+        Ok(Self { present, owners: Lock::new(Vec::new()), platform })
     }
 
     /// The domain whose readers may look up.
@@ -140,7 +141,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     ///
     /// As [`Edit::insert`]. The bus is as before.
     pub fn insert(&self, range: IoRange, device: D) -> Result<Replaced<'_, D>, Refused<D>> {
-        self.add(device, |snapshot, handle| snapshot.place(range, handle))
+        self.add(device, |snapshot, device| snapshot.place(range, device))
     }
 
     /// Has the writes that `on` describes signal `device`, and leaves the old version to the caller.
@@ -149,7 +150,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     ///
     /// As [`Edit::insert_eventfd`]. The bus is as before.
     pub fn insert_eventfd(&self, on: Ioeventfd, device: D) -> Result<Replaced<'_, D>, Refused<D>> {
-        self.add(device, |snapshot, handle| snapshot.place_eventfd(on, handle))
+        self.add(device, |snapshot, device| snapshot.place_eventfd(on, device))
     }
 
     /// Takes the device off exactly `range`, and leaves it and the old version to the caller.
@@ -189,11 +190,11 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     fn add(
         &self,
         device: D,
-        place: impl FnOnce(&mut Snapshot<D>, Handle<D>) -> Result<(), Error>,
+        place: impl FnOnce(&mut Snapshot<D>, Pointer<D>) -> Result<(), Error>,
     ) -> Result<Replaced<'_, D>, Refused<D>> {
         let mut draft = Draft::new();
-        let handle = draft.offer(device)?;
-        match self.publish(&mut draft, |draft| place(&mut draft.snapshot, handle)) {
+        let pointer = draft.offer(device)?;
+        match self.publish(&mut draft, |draft| place(&mut draft.snapshot, pointer)) {
             Ok(((), replaced)) => Ok(replaced),
             Err(error) => Err(draft.refuse(error)),
         }
@@ -206,21 +207,14 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         draft: &mut Draft<D>,
         change: impl FnOnce(&mut Draft<D>) -> Result<R, E>,
     ) -> Result<(R, Replaced<'_, D>), E> {
-        let writer = self.writer.lock(&*self.platform);
-        let section = self.domain().read_lock();
-        // SAFETY: nobody else publishes while we have the lock.
-        unsafe { draft.begin(self.present.load(&section)) }.map_err(Error::from)?;
-        drop(section);
+        let mut owners = self.owners.lock(&*self.platform);
+        let present = self.present.load(&self.domain().read_lock()).copy();
+        draft.snapshot = present.map_err(Error::from)?;
         let made = change(draft)?;
-        // The last step that can fail, and the last before the draft gives anything away.
-        let next = RcuBox::try_new_holding(Snapshot::EMPTY, draft.snapshot.bytes());
-        let mut next = next.map_err(Error::from)?;
-        let (snapshot, removed) = draft.finish();
-        *next = snapshot;
+        let (next, removed) = draft.finish(&mut owners).map_err(Error::from)?;
         let old = self.present.replace(next);
-        drop(writer);
-        // SAFETY: what was published was a copy of `old`, with `removed` taken out.
-        Ok((made, unsafe { Replaced::new(old, removed, self.domain()) }))
+        drop(owners);
+        Ok((made, Replaced::new(old, removed, self.domain())))
     }
 }
 
@@ -229,22 +223,13 @@ fn only<D: Send + Sync>(replaced: Replaced<'_, D>) -> D {
     replaced.synchronize_expedited().next().expect("one device was removed")
 }
 
-impl<D: Send + Sync + 'static> Drop for IoBus<D> {
-    fn drop(&mut self) {
-        let present: *const Snapshot<D> = self.present.load(&self.domain().read_lock());
-        // SAFETY: whoever replaces or frees it needs `self`. (A section would make a device's drop that waits for a grace
-        // period wait forever.)
-        for handle in unsafe { &*present }.handles() {
-            // SAFETY: the present version's handles are the owners, and whoever looked a device up borrows the bus.
-            drop(unsafe { handle.own() });
-        }
-    }
-}
-
 impl<D: Send + Sync + 'static> core::fmt::Debug for IoBus<D> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let section = self.domain().read_lock();
-        let devices = self.present.load(&section).handles().count();
-        f.debug_struct("IoBus").field("devices", &devices).finish_non_exhaustive()
+        let (devices, eventfds) = self.present.load(&section).len();
+        f.debug_struct("IoBus")
+            .field("devices", &devices)
+            .field("eventfds", &eventfds)
+            .finish_non_exhaustive()
     }
 }

@@ -2,53 +2,47 @@
 
 use alloc::vec::Vec;
 use core::fmt;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 
 use mayfly_platform::memory::OutOfMemory;
+use mayfly_srcu::RcuBox;
 
-use crate::handle::{Handle, Owner};
+use crate::owner::{Owner, Pointer};
 use crate::snapshot::Snapshot;
 use crate::{Error, Refused};
 
 /// A version, and what it changes. Dropped unpublished, it drops what was added and nothing else.
 pub(crate) struct Draft<D> {
+    /// To begin with, a copy of the present version.
     pub(crate) snapshot: Snapshot<D>,
-    /// Put into the snapshot here, so in no published version: ours, until the snapshot is published.
+    /// Owners of what was put into the snapshot here.
     added: Vec<Owner<D>>,
-    /// Taken out of the snapshot here: not ours, until the snapshot is published.
-    removed: Vec<Handle<D>>,
+    /// What was taken out of the snapshot here, in that order. Its owner is among the bus's, or added here.
+    removed: Vec<Pointer<D>>,
 }
 
+/// Owners of removed devices, which must not drop them before a grace period is over, not even in a panic.
+pub(crate) type Removed<D> = Vec<ManuallyDrop<Owner<D>>>;
+
 impl<D> Draft<D> {
-    /// Without a version to start from: [`Draft::begin`] provides one.
+    /// Nothing changed, and nothing yet to change.
     pub(crate) fn new() -> Self {
         Self { snapshot: Snapshot::EMPTY, added: Vec::new(), removed: Vec::new() }
     }
 
-    /// Starts from a copy of `present`.
-    ///
-    /// # Safety
-    ///
-    /// If the draft is published, then in place of `present`.
-    pub(crate) unsafe fn begin(&mut self, present: &Snapshot<D>) -> Result<(), OutOfMemory> {
-        // SAFETY: a draft's devices are not looked up before it is published; then, in place of `present`, it is the owner of
-        // those that it has.
-        self.snapshot = unsafe { present.copy()? };
-        Ok(())
-    }
-
     /// Takes `device` over, to be placed in the snapshot.
-    pub(crate) fn offer(&mut self, device: D) -> Result<Handle<D>, Refused<D>> {
+    pub(crate) fn offer(&mut self, device: D) -> Result<Pointer<D>, Refused<D>> {
         let refuse = |device| Refused { error: OutOfMemory.into(), device };
         if self.added.try_reserve(1).is_err() {
             return Err(refuse(device));
         }
         let owner = Owner::try_new(device).map_err(refuse)?;
-        // SAFETY: looked up only once it is published; from then on the device goes only a grace period after the
-        // publication of a version without it, or with the bus.
-        let handle = unsafe { Handle::of(&owner) };
+        // SAFETY: only versions that are published are looked up in, and in those only what the bus owns. From there a device goes
+        // with the bus, which everybody borrows who looks up; or into a `Removed` when a version without it is published,
+        // and on from there after a grace period, which everybody's section precedes who looked it up.
+        let pointer = unsafe { owner.pointer() };
         self.added.push(owner);
-        Ok(handle)
+        Ok(pointer)
     }
 
     /// Gives back the device offered last, which could not be placed or not be published.
@@ -60,18 +54,33 @@ impl<D> Draft<D> {
     /// Removes what `take` takes out of the snapshot.
     pub(crate) fn remove(
         &mut self,
-        take: impl FnOnce(&mut Snapshot<D>) -> Result<Handle<D>, Error>,
+        take: impl FnOnce(&mut Snapshot<D>) -> Result<Pointer<D>, Error>,
     ) -> Result<(), Error> {
         self.removed.try_reserve(1).map_err(OutOfMemory::from)?;
         self.removed.push(take(&mut self.snapshot)?);
         Ok(())
     }
 
-    /// The snapshot, to be published at once, and the owners of what it lacks.
-    pub(crate) fn finish(&mut self) -> (Snapshot<D>, Vec<Handle<D>>) {
-        // From here on, the handles in the snapshot or among the removed own them.
-        self.added.drain(..).for_each(mem::forget);
-        (mem::replace(&mut self.snapshot, Snapshot::EMPTY), mem::take(&mut self.removed))
+    /// The snapshot, to be published at once. What was added moves to `owners`, and what was removed from there.
+    ///
+    /// On failure nothing has moved.
+    pub(crate) fn finish(
+        &mut self,
+        owners: &mut Vec<Owner<D>>,
+    ) -> Result<(RcuBox<Snapshot<D>>, Removed<D>), OutOfMemory> {
+        let mut removed = Vec::new();
+        removed.try_reserve_exact(self.removed.len())?;
+        owners.try_reserve(self.added.len())?;
+        let mut next = RcuBox::try_new_holding(Snapshot::EMPTY, self.snapshot.bytes())?;
+        // Nothing fails from here on.
+        *next = mem::replace(&mut self.snapshot, Snapshot::EMPTY);
+        owners.append(&mut self.added);
+        for pointer in self.removed.drain(..) {
+            let owner = owners.iter().position(|owner| owner.owns(pointer));
+            let owner = owners.swap_remove(owner.expect("what was in the snapshot has an owner"));
+            removed.push(ManuallyDrop::new(owner));
+        }
+        Ok((next, removed))
     }
 }
 

@@ -20,8 +20,8 @@ impl<'a, D> Edit<'a, D> {
     /// [`Error::ZeroLength`], [`Error::Overflow`], [`Error::Overlap`], [`Error::Full`] or [`Error::OutOfMemory`], with the
     /// device. The edit is as before, and can go on.
     pub fn insert(&mut self, range: IoRange, device: D) -> Result<(), Refused<D>> {
-        let handle = self.0.offer(device)?;
-        self.0.snapshot.place(range, handle).map_err(|error| self.0.refuse(error))
+        let pointer = self.0.offer(device)?;
+        self.0.snapshot.place(range, pointer).map_err(|error| self.0.refuse(error))
     }
 
     /// Takes the device off exactly `range`. It comes out with what the edit [replaced](crate::Replaced).
@@ -40,8 +40,8 @@ impl<'a, D> Edit<'a, D> {
     /// [`Error::EventfdLength`], [`Error::EventfdOverflow`], [`Error::EventfdDatamatchWithoutLength`], [`Error::Collision`] or
     /// [`Error::OutOfMemory`], with the device. The edit is as before, and can go on.
     pub fn insert_eventfd(&mut self, on: Ioeventfd, device: D) -> Result<(), Refused<D>> {
-        let handle = self.0.offer(device)?;
-        self.0.snapshot.place_eventfd(on, handle).map_err(|error| self.0.refuse(error))
+        let pointer = self.0.offer(device)?;
+        self.0.snapshot.place_eventfd(on, pointer).map_err(|error| self.0.refuse(error))
     }
 
     /// Takes off the ioeventfd of exactly this address, length and datamatch. Its device comes out with what the edit

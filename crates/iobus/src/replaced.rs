@@ -1,11 +1,13 @@
 //! What an edit leaves behind.
 
-use alloc::vec::{IntoIter, Vec};
+use alloc::vec::IntoIter;
 use core::fmt;
+use core::mem::{self, ManuallyDrop};
 
 use mayfly_srcu::{Retired, Srcu};
 
-use crate::handle::Handle;
+use crate::draft::Removed;
+use crate::owner::Owner;
 use crate::snapshot::Snapshot;
 
 /// The version that an edit replaced, and the devices that only it had. New sections find neither; sections that were open
@@ -16,19 +18,14 @@ use crate::snapshot::Snapshot;
 pub struct Replaced<'bus, D: Send + Sync + 'static> {
     /// `None` once it has been disposed of.
     snapshot: Option<Retired<Snapshot<D>>>,
-    /// Owners, each of a device that the present version does not have.
-    removed: Vec<Handle<D>>,
+    removed: Removed<D>,
     domain: &'bus Srcu,
 }
 
 impl<'bus, D: Send + Sync + 'static> Replaced<'bus, D> {
-    /// # Safety
-    ///
-    /// `snapshot` was published on a bus of `domain`; its successor has been, and has none of `removed`, of whose devices
-    /// nobody else is the owner.
-    pub(crate) unsafe fn new(
+    pub(crate) fn new(
         snapshot: Retired<Snapshot<D>>,
-        removed: Vec<Handle<D>>,
+        removed: Removed<D>,
         domain: &'bus Srcu,
     ) -> Self {
         Self { snapshot: Some(snapshot), removed, domain }
@@ -43,9 +40,8 @@ impl<'bus, D: Send + Sync + 'static> Replaced<'bus, D> {
 
     /// Frees the version, and drops the devices, as soon as the sections open now are over: see [`Srcu::call_expedited`].
     pub fn defer_expedited(mut self) {
-        while let Some(handle) = self.removed.pop() {
-            // SAFETY: as in `Drop`.
-            self.domain.call_expedited(unsafe { handle.own() }.into_callback());
+        while let Some(owner) = self.removed.pop() {
+            self.domain.call_expedited(ManuallyDrop::into_inner(owner).into_callback());
         }
         if let Some(snapshot) = self.snapshot.take() {
             snapshot.defer_expedited();
@@ -66,16 +62,14 @@ impl<'bus, D: Send + Sync + 'static> Replaced<'bus, D> {
         if let Some(snapshot) = self.snapshot.take() {
             drop(wait(snapshot));
         }
-        Devices { removed: core::mem::take(&mut self.removed).into_iter() }
+        Devices { removed: mem::take(&mut self.removed).into_iter() }
     }
 }
 
 impl<D: Send + Sync + 'static> Drop for Replaced<'_, D> {
     fn drop(&mut self) {
-        while let Some(handle) = self.removed.pop() {
-            // SAFETY: the owner, taken out once. No new section finds the device, and it is dropped after those that might
-            // have.
-            self.domain.call(unsafe { handle.own() }.into_callback());
+        while let Some(owner) = self.removed.pop() {
+            self.domain.call(ManuallyDrop::into_inner(owner).into_callback());
         }
     }
 }
@@ -88,17 +82,14 @@ impl<D: Send + Sync + 'static> fmt::Debug for Replaced<'_, D> {
 
 /// The devices that an edit removed, in the order in which it did. No reader has any of them.
 pub struct Devices<D> {
-    /// Owners, each of a device that was removed a grace period ago.
-    removed: IntoIter<Handle<D>>,
+    removed: IntoIter<ManuallyDrop<Owner<D>>>,
 }
 
 impl<D> Iterator for Devices<D> {
     type Item = D;
 
     fn next(&mut self) -> Option<D> {
-        let handle = self.removed.next()?;
-        // SAFETY: the owner, taken out once; no reader has the device.
-        Some(unsafe { handle.own() }.into_device())
+        self.removed.next().map(|owner| ManuallyDrop::into_inner(owner).into_device())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -2,8 +2,8 @@
 
 use mayfly_platform::memory::OutOfMemory;
 
-use crate::handle::Handle;
 use crate::ioeventfd::Write;
+use crate::owner::Pointer;
 use crate::table::Table;
 use crate::{Error, Hit, IoRange, Ioeventfd};
 
@@ -11,29 +11,11 @@ use crate::{Error, Hit, IoRange, Ioeventfd};
 /// (`kvm_io_bus_register_dev`: their number is bounded by that of open files), nor here.
 pub const MAX_DEVICES: usize = 1000;
 
-/// Devices by the start of their ranges, which do not overlap; ioeventfds by [`Ioeventfd::key`], no two of which collide.
+/// Devices, with the lengths of their ranges, by the starts of these, which do not overlap. Ioeventfds by [`Ioeventfd::key`],
+/// no two of which collide.
 pub(crate) struct Snapshot<D> {
-    devices: Table<Occupied<D>>,
-    eventfds: Table<Signalled<D>>,
-}
-
-struct Occupied<D> {
-    len: u64,
-    device: Handle<D>,
-}
-
-struct Signalled<D> {
-    on: Ioeventfd,
-    device: Handle<D>,
-}
-
-impl<D> Occupied<D> {
-    /// Whether `len` bytes at `offset` are all this device's, and at least one is.
-    #[inline]
-    fn covers(&self, offset: u64, len: u64) -> bool {
-        // No bytes at all make a `last` that is past every end.
-        offset.checked_add(len.wrapping_sub(1)).is_some_and(|last| last < self.len)
-    }
+    devices: Table<(u64, Pointer<D>)>,
+    eventfds: Table<(Ioeventfd, Pointer<D>)>,
 }
 
 /// Readers.
@@ -62,7 +44,7 @@ impl<D> Snapshot<D> {
             return None;
         }
         let candidates = &self.eventfds.entries()[..up_to];
-        let after = candidates.partition_point(|entry| entry.on.key() <= write.key());
+        let after = candidates.partition_point(|(on, _)| on.key() <= write.key());
         let index = after.wrapping_sub(1);
         let device = self.eventfd_at(index, write)?;
         *last = index;
@@ -71,15 +53,17 @@ impl<D> Snapshot<D> {
 
     #[inline]
     fn device_at(&self, index: usize, address: u64, len: u64) -> Option<Hit<'_, D>> {
-        let (start, entry) = self.devices.get(index)?;
+        let (start, (range_len, device)) = self.devices.get(index)?;
         let offset = address.checked_sub(start)?;
-        entry.covers(offset, len).then(|| Hit { device: entry.device.device(), offset })
+        // The last byte's offset; no bytes at all have one that is past every end.
+        let last = offset.checked_add(len.wrapping_sub(1))?;
+        (last < *range_len).then(|| Hit { device: device.device(), offset })
     }
 
     #[inline]
     fn eventfd_at(&self, index: usize, write: &Write) -> Option<&D> {
-        let (_, entry) = self.eventfds.get(index)?;
-        entry.on.matches(write).then(|| entry.device.device())
+        let (_, (on, device)) = self.eventfds.get(index)?;
+        on.matches(write).then(|| device.device())
     }
 }
 
@@ -87,15 +71,11 @@ impl<D> Snapshot<D> {
 impl<D> Snapshot<D> {
     pub(crate) const EMPTY: Self = Self { devices: Table::EMPTY, eventfds: Table::EMPTY };
 
-    /// # Safety
-    ///
-    /// The copy's devices are looked up only where this one's may be.
-    pub(crate) unsafe fn copy(&self) -> Result<Self, OutOfMemory> {
-        // SAFETY: an entry's only part that is not plain data is its handle, whose promise the caller repeats.
-        unsafe { Ok(Self { devices: self.devices.copy()?, eventfds: self.eventfds.copy()? }) }
+    pub(crate) fn copy(&self) -> Result<Self, OutOfMemory> {
+        Ok(Self { devices: self.devices.copy()?, eventfds: self.eventfds.copy()? })
     }
 
-    pub(crate) fn place(&mut self, range: IoRange, device: Handle<D>) -> Result<(), Error> {
+    pub(crate) fn place(&mut self, range: IoRange, device: Pointer<D>) -> Result<(), Error> {
         let end = range.end()?;
         let index = self.devices.up_to(range.start);
         let before = index.checked_sub(1).and_then(|index| self.range_at(index));
@@ -110,41 +90,41 @@ impl<D> Snapshot<D> {
         if self.devices.entries().len() >= MAX_DEVICES {
             return Err(Error::Full(range));
         }
-        Ok(self.devices.insert(index, range.start, Occupied { len: range.len, device })?)
+        Ok(self.devices.insert(index, range.start, (range.len, device))?)
     }
 
-    pub(crate) fn take(&mut self, range: IoRange) -> Result<Handle<D>, Error> {
+    pub(crate) fn take(&mut self, range: IoRange) -> Result<Pointer<D>, Error> {
         let index = self.devices.up_to(range.start).wrapping_sub(1);
         if self.range_at(index) == Some(range) {
-            Ok(self.devices.remove(index).device)
+            Ok(self.devices.remove(index).1)
         } else {
             Err(Error::NoDevice(range))
         }
     }
 
-    pub(crate) fn place_eventfd(&mut self, on: Ioeventfd, device: Handle<D>) -> Result<(), Error> {
+    pub(crate) fn place_eventfd(&mut self, on: Ioeventfd, device: Pointer<D>) -> Result<(), Error> {
         on.check()?;
         let up_to = &self.eventfds.entries()[..self.eventfds.up_to(on.address)];
-        let same_address = up_to.partition_point(|entry| entry.on.address < on.address);
-        if let Some(entry) = up_to[same_address..].iter().find(|entry| on.collides(entry.on)) {
-            return Err(Error::Collision { eventfd: on, with: entry.on });
+        let same_address = up_to.partition_point(|(other, _)| other.address < on.address);
+        if let Some((with, _)) = up_to[same_address..].iter().find(|(other, _)| on.collides(*other))
+        {
+            return Err(Error::Collision { eventfd: on, with: *with });
         }
-        let index = up_to.partition_point(|entry| entry.on.key() < on.key());
-        Ok(self.eventfds.insert(index, on.address, Signalled { on, device })?)
+        let index = up_to.partition_point(|(other, _)| other.key() < on.key());
+        Ok(self.eventfds.insert(index, on.address, (on, device))?)
     }
 
-    pub(crate) fn take_eventfd(&mut self, on: Ioeventfd) -> Result<Handle<D>, Error> {
-        let index = self.eventfds.entries().partition_point(|entry| entry.on.key() < on.key());
+    pub(crate) fn take_eventfd(&mut self, on: Ioeventfd) -> Result<Pointer<D>, Error> {
+        let index = self.eventfds.entries().partition_point(|(other, _)| other.key() < on.key());
         match self.eventfds.get(index) {
-            Some((_, entry)) if entry.on == on => Ok(self.eventfds.remove(index).device),
+            Some((_, (other, _))) if *other == on => Ok(self.eventfds.remove(index).1),
             _ => Err(Error::NoEventfd(on)),
         }
     }
 
-    /// Every device, those of ioeventfds included.
-    pub(crate) fn handles(&self) -> impl Iterator<Item = &Handle<D>> {
-        let devices = self.devices.entries().iter().map(|entry| &entry.device);
-        devices.chain(self.eventfds.entries().iter().map(|entry| &entry.device))
+    /// The number of devices and of ioeventfds.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.devices.entries().len(), self.eventfds.entries().len())
     }
 
     /// The memory that the arrays take, in bytes.
@@ -153,7 +133,7 @@ impl<D> Snapshot<D> {
     }
 
     fn range_at(&self, index: usize) -> Option<IoRange> {
-        let (start, entry) = self.devices.get(index)?;
-        Some(IoRange { start, len: entry.len })
+        let (start, (len, _)) = self.devices.get(index)?;
+        Some(IoRange { start, len: *len })
     }
 }

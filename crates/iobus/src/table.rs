@@ -12,7 +12,7 @@ pub(crate) struct Table<E> {
     entries: Vec<E>,
 }
 
-impl<E> Table<E> {
+impl<E: Copy> Table<E> {
     pub(crate) const EMPTY: Self = Self { keys: Vec::new(), entries: Vec::new() };
 
     /// The number of entries whose key is at most `key`.
@@ -51,25 +51,14 @@ impl<E> Table<E> {
         self.entries.remove(index)
     }
 
-    /// A bitwise copy; unless it is empty, with room for one more.
-    ///
-    /// # Safety
-    ///
-    /// Both copies of each entry may be used as their users use them.
-    pub(crate) unsafe fn copy(&self) -> Result<Self, OutOfMemory> {
-        const { assert!(!core::mem::needs_drop::<E>(), "a copy would be dropped twice") };
+    /// A copy; unless it is empty, with room for one more.
+    pub(crate) fn copy(&self) -> Result<Self, OutOfMemory> {
         let mut copy = Self::EMPTY;
-        let len = self.entries.len();
-        if len == 0 {
-            return Ok(copy);
-        }
-        copy.keys.try_reserve_exact(len + 1)?;
-        copy.entries.try_reserve_exact(len + 1)?;
-        copy.keys.extend_from_slice(&self.keys);
-        // SAFETY: there is room for `len` entries, and nobody else has it; what is copied is initialised.
-        unsafe {
-            self.entries.as_ptr().copy_to_nonoverlapping(copy.entries.as_mut_ptr(), len);
-            copy.entries.set_len(len);
+        if !self.keys.is_empty() {
+            copy.keys.try_reserve_exact(self.keys.len() + 1)?;
+            copy.entries.try_reserve_exact(self.entries.len() + 1)?;
+            copy.keys.extend_from_slice(&self.keys);
+            copy.entries.extend_from_slice(&self.entries);
         }
         Ok(copy)
     }
