@@ -1,7 +1,8 @@
 //! vCPUs that use everything.
 
 use mayfly_machine::{Cpu, Instruction, MachineVcpu, Program};
-use mayfly_vm::{Exit, Guest};
+use mayfly_memslot::Hva;
+use mayfly_vm::{Event, Exit, Guest, Requests};
 
 use crate::random::Random;
 use crate::tally::What;
@@ -18,7 +19,32 @@ pub(crate) fn live(storm: &Storm, id: u32, random: &mut Random) {
     }
 }
 
-fn run(storm: &Storm, vcpu: &mut MachineVcpu, mut cpu: Cpu) {
+/// A processor that is now and then interrupted between finding out where memory is and using it.
+struct Interrupted {
+    cpu: Cpu,
+    accesses: u32,
+}
+
+impl Guest<Hva> for Interrupted {
+    fn enter(&mut self, requests: &Requests) -> Event {
+        self.cpu.enter(requests)
+    }
+
+    fn access(&mut self, memory: Hva) {
+        self.accesses += 1;
+        if self.accesses.is_multiple_of(16) {
+            std::thread::yield_now();
+        }
+        self.cpu.access(memory);
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        self.cpu.data()
+    }
+}
+
+fn run(storm: &Storm, vcpu: &mut MachineVcpu, cpu: Cpu) {
+    let mut cpu = Interrupted { cpu, accesses: 0 };
     loop {
         match vcpu.run(&mut cpu) {
             Exit::Halt => break,
@@ -34,8 +60,8 @@ fn run(storm: &Storm, vcpu: &mut MachineVcpu, mut cpu: Cpu) {
             Exit::Port(access) => panic!("the programs have no ports: {access:?}"),
         }
     }
-    assert_eq!(cpu.mismatches(), 0, "memory is not what it should be");
-    storm.tally.add(What::WordVerified, cpu.reads());
+    assert_eq!(cpu.cpu.mismatches(), 0, "memory is not what it should be");
+    storm.tally.add(What::WordVerified, cpu.cpu.reads());
 }
 
 fn program(id: u32, random: &mut Random) -> Program {

@@ -43,17 +43,17 @@ pub(crate) struct Storm {
 #[test]
 fn nothing_is_used_after_it_is_gone_and_everybody_gets_on() {
     let what = [
-        (What::Registered, 4000),
-        (What::Unregistered, 4000),
-        (What::SlotCreated, 1500),
-        (What::SlotDeleted, 1500),
-        (What::SlotMoved, 1500),
-        (What::LogSwitched, 1500),
+        (What::Registered, 8000),
+        (What::Unregistered, 8000),
+        (What::SlotCreated, 3000),
+        (What::SlotDeleted, 3000),
+        (What::SlotMoved, 3000),
+        (What::LogSwitched, 3000),
         (What::Kicked, 500),
         (What::VcpuCreated, 500),
         (What::DeviceCalled, 20_000),
         (What::Exited, 20_000),
-        (What::WordVerified, 200_000),
+        (What::WordVerified, 400_000),
         (What::VmLived, 1000),
     ];
     storm(Pace::Urgent, &what);
@@ -72,7 +72,7 @@ fn nor_with_the_grace_periods_of_linux() {
         (What::VcpuCreated, 500),
         (What::DeviceCalled, 20_000),
         (What::Exited, 20_000),
-        (What::WordVerified, 200_000),
+        (What::WordVerified, 400_000),
         (What::VmLived, 300),
     ];
     storm(Pace::Linux { hz: 1000 }, &what);
