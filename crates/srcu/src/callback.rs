@@ -135,11 +135,14 @@ impl Chain {
     pub(crate) fn reversed(self) -> Self {
         let mut left = ManuallyDrop::new(self).first;
         let mut first = null_mut();
-        while let Some(mut head) = NonNull::new(left) {
-            // SAFETY: every node of the chain is valid and ours.
-            let head = unsafe { head.as_mut() };
-            left = head.next;
-            head.next = first;
+        while !left.is_null() {
+            let head = left;
+            // SAFETY: every node of the chain is valid and ours. (No reference is made: it would stand for the head alone, and
+            // whoever runs the node takes all of it through this pointer.)
+            unsafe {
+                left = (*head).next;
+                (*head).next = first;
+            }
             first = head;
         }
         Self { first }

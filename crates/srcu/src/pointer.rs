@@ -74,15 +74,15 @@ impl<T> Deref for RcuBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: owned, and valid until dropped.
-        unsafe { &self.node.as_ref().value }
+        // SAFETY: owned, and valid until dropped. (Only the value is borrowed: the head is a queue's to write.)
+        unsafe { &(*self.node.as_ptr()).value }
     }
 }
 
 impl<T> DerefMut for RcuBox<T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`, and borrowed exclusively.
-        unsafe { &mut self.node.as_mut().value }
+        unsafe { &mut (*self.node.as_ptr()).value }
     }
 }
 

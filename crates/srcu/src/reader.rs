@@ -1,10 +1,11 @@
 //! Readers: a record each, on a cache line of its own, written by plain stores.
 
+use alloc::boxed::Box;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::memory::{OutOfMemory, try_box};
 use mayfly_platform::sync::{
     AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CacheLine, Ordering, compiler_fence, fence,
 };
@@ -116,14 +117,19 @@ impl Registry {
     }
 
     fn grow(&self) -> Result<NonNull<Record>, OutOfMemory> {
-        let record = alloc::boxed::Box::leak(mayfly_platform::memory::try_box(Record::new())?);
+        let record = NonNull::from(Box::leak(try_box(Record::new())?));
         let mut first = self.first.load(Ordering::Relaxed);
         loop {
-            record.next = first;
-            let pointer: *mut Record = record;
-            match self.first.compare_exchange(first, pointer, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => return Ok(NonNull::from(record)),
+            // SAFETY: nobody else has the record until it is published below.
+            unsafe { (*record.as_ptr()).next = first };
+            let published = self.first.compare_exchange(
+                first,
+                record.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            match published {
+                Ok(_) => return Ok(record),
                 Err(now) => first = now,
             }
         }
@@ -135,7 +141,7 @@ impl Drop for Registry {
         let mut at = self.first.load(Ordering::Acquire);
         while !at.is_null() {
             // SAFETY: the records came from `Box::leak`, and the last reader went before the registry did.
-            let record = unsafe { alloc::boxed::Box::from_raw(at) };
+            let record = unsafe { Box::from_raw(at) };
             at = record.next;
         }
     }
