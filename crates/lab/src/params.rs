@@ -60,8 +60,8 @@ impl Bound {
     pub const VMS: Self = Self { name: "vms", min: 1, max: 100_000 };
     /// KVM's limit of devices on one I/O bus is 1000 (`NR_IOBUS_DEVS`, `include/linux/kvm_host.h`).
     pub const DEVICES: Self = Self { name: "devices", min: 1, max: 1000 };
-    /// x86 KVM's default limit (`CONFIG_KVM_MAX_NR_VCPUS`, `arch/x86/kvm/Kconfig`).
-    pub const VCPUS: Self = Self { name: "vcpus", min: 1, max: 1024 };
+    /// Each runs on a thread of its own, and all of them at once: far more than processors would measure the scheduler.
+    pub const VCPUS: Self = Self { name: "vcpus", min: 1, max: 256 };
     /// Wide around every `CONFIG_HZ` there is: 24 (`arch/mips/Kconfig`) to 1200 (`arch/alpha/Kconfig`).
     pub const HZ: Self = Self { name: "hz", min: 1, max: 10_000 };
 
