@@ -27,7 +27,7 @@ const IDLE_TURNS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 100 };
 /// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
 ///
 /// An embedder calls [`Worker::turn`] from its own tick, or gives it a thread with [`Worker::run`]; with the `std` feature,
-/// [`WorkerThread`](crate::WorkerThread) is such a thread.
+/// `WorkerThread` is such a thread.
 pub struct Worker {
     platform: Arc<dyn Platform>,
     /// Domains that were attached since the last turn.
@@ -126,16 +126,15 @@ impl Worker {
             self.platform.wait_until(&self.calls, calls, next);
             self.asleep_until.store(0, Ordering::Relaxed);
         }
-        // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the list shows it.
-        fence(Ordering::SeqCst);
         self.release();
     }
 
-    /// Makes [`Worker::run`] let go of every domain and return. What is deferred from then on runs when somebody asks for it
+    /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when somebody asks for it
     /// ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.kick();
+        self.release();
     }
 
     /// Has the worker turn now.
@@ -175,13 +174,14 @@ impl Worker {
         }
     }
 
-    /// Lets go of every domain; unless the list is being worked on, in which case whoever does so lets go of them.
+    /// Lets go of every domain, once `stopped` is set; unless the list is being worked on, in which case whoever does so lets go of them.
     ///
     /// Whoever finds the list taken has pushed to the inbox and passed [call] before; who has it gives it up, passes a fence, and
     /// looks at the inbox again. One of the two sees the other.
     fn release(&self) {
-        loop {
-            let Some(mut listed) = self.listed.try_lock(&*self.platform) else { return };
+        // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the inbox shows it.
+        fence(Ordering::SeqCst);
+        while let Some(mut listed) = self.listed.try_lock(&*self.platform) {
             let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
             for domain in core::iter::from_fn(|| arrived.pop().or_else(|| listed.pop())) {
                 domain.inner().attached.store(false, Ordering::Release);
@@ -189,7 +189,7 @@ impl Worker {
             drop(listed);
             fence(Ordering::SeqCst);
             if self.inbox.load(Ordering::Relaxed).is_null() {
-                return;
+                break;
             }
         }
     }

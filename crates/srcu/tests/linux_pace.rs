@@ -73,9 +73,18 @@ impl Platform for Time {
 /// A domain with its time and its worker.
 struct Linux {
     time: Arc<Time>,
-    worker: Arc<Worker>,
+    worker: Turned,
     domain: Srcu,
     jiffy: u64,
+}
+
+/// A worker that lets go of its domains when the test ends.
+struct Turned(Arc<Worker>);
+
+impl Drop for Turned {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 impl Linux {
@@ -87,7 +96,8 @@ impl Linux {
         let pace = Pace::Linux { hz };
         let config = Config { pace, worker: Some(Arc::clone(&worker)), ..Config::default() };
         let domain = Srcu::try_new(platform, config).unwrap();
-        let linux = Self { time, worker, domain, jiffy: NANOS_PER_SECOND / u64::from(hz) };
+        let linux =
+            Self { time, worker: Turned(worker), domain, jiffy: NANOS_PER_SECOND / u64::from(hz) };
         linux.set(BEGIN, linux.jiffy / 2);
         linux
     }
@@ -108,7 +118,7 @@ impl Linux {
 
     /// Turns the worker. Returns the jiffy that it is to be turned in next, as seen from [`BEGIN`].
     fn turn(&self) -> Option<u64> {
-        let next = self.worker.turn();
+        let next = self.worker.0.turn();
         if next == Instant::NEVER {
             return None;
         }
@@ -203,9 +213,9 @@ fn the_step_takes_between_one_and_two_jiffies_at_any_rate_and_phase() {
             let begin = linux.jiffy * phase / 16;
             linux.set(BEGIN, begin);
             let cookie = linux.domain.start_poll();
-            let end = linux.worker.turn().as_nanos();
+            let end = linux.worker.0.turn().as_nanos();
             linux.time.now.store(end, Ordering::Relaxed);
-            linux.worker.turn();
+            linux.worker.0.turn();
             assert!(linux.domain.poll(cookie));
             let took = u128::from(end - (BEGIN * linux.jiffy + begin));
             let jiffy = u128::from(NANOS_PER_SECOND).div_ceil(u128::from(hz));
@@ -359,7 +369,7 @@ fn a_normal_synchroniser_is_not_expedited_on_a_domain_just_built() {
     let linux = Linux::new();
     let config = Config {
         pace: Pace::Linux { hz: HZ },
-        worker: Some(Arc::clone(&linux.worker)),
+        worker: Some(Arc::clone(&linux.worker.0)),
         ..Config::default()
     };
     let domain = Srcu::try_new(linux.time.clone(), config).unwrap();
