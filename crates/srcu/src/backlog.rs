@@ -66,11 +66,6 @@ impl Backlog {
         (self.held.peak_count.load(Ordering::Relaxed), self.held.peak_bytes.load(Ordering::Relaxed))
     }
 
-    /// Whether so much is deferred that somebody should do something about it.
-    pub(crate) fn is_over_soft(&self) -> bool {
-        self.count() > self.limits.soft_count || self.bytes() > self.limits.soft_bytes
-    }
-
     /// Counts a callback of `bytes`, unless that would be more than the hard bounds allow.
     pub(crate) fn admit(&self, bytes: usize) -> Admission {
         let (count, total) = self.add(bytes);

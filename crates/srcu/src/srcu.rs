@@ -83,8 +83,8 @@ impl Srcu {
     /// The caller drives the grace period itself: where no reader is inside, it neither sleeps nor waits for another thread. Must not be
     /// called from inside a section of this domain, which it would wait for.
     ///
-    /// Everything deferred before the call is then ready: where the domain has a worker it runs at its next turn, otherwise before this returns (or in whoever
-    /// is running callbacks at the moment).
+    /// Everything deferred before the call is then ready, and runs before this returns (or in whoever is running callbacks at the moment); but
+    /// where the domain has a worker, and more than 64 callbacks are deferred, the worker is called to run them.
     pub fn synchronize(&self) {
         self.synchronize_at(Urgency::Lazy);
     }

@@ -20,7 +20,7 @@ use mayfly_platform::time::Instant;
 use crate::Srcu;
 use crate::config::LAZY;
 
-/// Turns without work after which the worker sleeps until it is called. Before that it looks by itself, which saves whoever defers
+/// Turns that nobody called for, and that found nothing, after which the worker sleeps until it is called. Before that it looks by itself, which saves whoever defers
 /// next the wake-up.
 const IDLE_TURNS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 100 };
 
@@ -105,9 +105,14 @@ impl Worker {
     /// Turns until [`Worker::stop`] is called, asleep in the platform between turns.
     pub fn run(&self) {
         let mut idle = 0;
+        let mut answered = self.calls.load(Ordering::Relaxed);
         loop {
             // Loaded before `stopped`: a stop that is not seen here changes what is slept on.
             let calls = self.calls.load(Ordering::Acquire);
+            if calls != answered {
+                answered = calls;
+                idle = 0;
+            }
             if self.stopped.load(Ordering::Acquire) {
                 break;
             }
@@ -117,8 +122,6 @@ impl Worker {
                 if idle < IDLE_TURNS {
                     next = self.platform.now() + LAZY;
                 }
-            } else {
-                idle = 0;
             }
             self.asleep_until.store(next.as_nanos(), Ordering::Relaxed);
             // [sleep]

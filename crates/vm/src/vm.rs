@@ -198,6 +198,13 @@ impl<D: Device + 'static, B: Backing> Inner<D, B> {
     }
 }
 
+impl<D: Device + 'static, B: Backing> Drop for Inner<D, B> {
+    fn drop(&mut self) {
+        // No vCPU is left, so what is deferred can be freed here and now, on the processor that has just freed the rest.
+        self.srcu.tick();
+    }
+}
+
 impl<D: Device + 'static, B: Backing> Clone for Vm<D, B> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
