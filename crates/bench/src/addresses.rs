@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
-/// How many addresses are drawn. A branch predictor of today learns a sequence of 4096 by heart (the slower of two lookups then
-/// looks twice as fast as it is), and not one of this length. It is read in order, so the prefetcher hides where it lies.
+/// How many addresses are drawn. A branch predictor of today learns a sequence of 4096 by heart (the slower of two
+/// lookups then looks twice as fast as it is), and not one of this length. It is read in order, so the prefetcher hides
+/// where it lies.
 pub const DRAWN: usize = 1 << 16;
 
 /// [`DRAWN`] addresses, taken round and round.

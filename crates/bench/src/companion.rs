@@ -1,7 +1,7 @@
 //! The other thread: what it does while somebody waits for readers.
 //!
-//! It has a processor of its own, where there are two. But somebody else's work may have that processor at the moment; so whoever times
-//! something against the companion first sees it alive ([`Companion::set`]).
+//! It has a processor of its own, where there are two. But somebody else's work may have that processor at the moment;
+//! so whoever times something against the companion first sees it alive ([`Companion::set`]).
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -67,8 +67,8 @@ impl Companion {
         this
     }
 
-    /// Has it do something else, or go on with what it does. Returns when it does, and is seen to be running unless it is to
-    /// sleep.
+    /// Has it do something else, or go on with what it does. Returns when it does, and is seen to be running unless it
+    /// is to sleep.
     pub fn set(&self, doing: Doing) {
         let before = self.orders.wanted.swap(doing as u8, Ordering::Relaxed);
         if before != doing as u8 {

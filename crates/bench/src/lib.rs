@@ -1,7 +1,7 @@
 //! Mayfly beside its peers: what is measured, and how. `make bench` runs it; `docs/bench.md` explains what it prints.
 //!
-//! Each module has one thing that Mayfly and a peer both do, with the same work around it; [`race`] times them in turns, and
-//! [`table`] prints and judges.
+//! Each module has one thing that Mayfly and a peer both do, with the same work around it; [`race`] times them in
+//! turns, and [`table`] prints and judges.
 
 pub mod addresses;
 pub mod bus;

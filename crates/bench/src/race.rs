@@ -1,8 +1,8 @@
 //! Contenders timed in turns.
 //!
 //! A machine that other work shares is now faster, now slower, and who is measured first may meet the better minute. So
-//! contenders take turns, a short batch each, some hundred times: what is compared was measured within the same millisecond.
-//! Medians leave out the batches in which somebody else had the processor.
+//! contenders take turns, a short batch each, some hundred times: what is compared was measured within the same
+//! millisecond. Medians leave out the batches in which somebody else had the processor.
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,8 @@ use mayfly_platform::sync::{AtomicU32, Ordering, fence};
 use mayfly_platform::time::Instant;
 use mayfly_platform::{Host, Platform, ReaderBarrier};
 
-/// Claims an asymmetric barrier wherever it runs, for valgrind may have no `membarrier`, and a domain would choose fenced readers.
+/// Claims an asymmetric barrier wherever it runs, for valgrind may have no `membarrier`, and a domain would choose
+/// fenced readers.
 ///
 /// Its heavy barrier is the caller's own fence. That orders nothing on other threads: right only where there is one.
 #[derive(Debug)]

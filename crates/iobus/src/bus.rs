@@ -16,12 +16,13 @@ use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, Wr
 
 /// Guest I/O addresses (MMIO or PIO: one bus each), and the devices behind them.
 ///
-/// Readers take no lock and write nothing shared: they hold a section of the bus's domain. Writers take turns; each copies the
-/// present version (pointers to devices, not devices), changes the copy and publishes it.
+/// Readers take no lock and write nothing shared: they hold a section of the bus's domain. Writers take turns; each
+/// copies the present version (pointers to devices, not devices), changes the copy and publishes it.
 ///
-/// There are two ways to change a bus. [`register`](IoBus::register) and [`unregister`](IoBus::unregister) dispose of the old version as a
-/// VM wants it. [`insert`](IoBus::insert), [`remove`](IoBus::remove) and [`edit`](IoBus::edit) leave that to the caller. None of
-/// them may be called from inside a section of the domain, which at worst they wait for.
+/// There are two ways to change a bus. [`register`](IoBus::register) and [`unregister`](IoBus::unregister) dispose of
+/// the old version as a VM wants it. [`insert`](IoBus::insert), [`remove`](IoBus::remove) and [`edit`](IoBus::edit)
+/// leave that to the caller. None of them may be called from inside a section of the domain, which at worst they wait
+/// for.
 ///
 /// Dropping the bus drops its devices.
 pub struct IoBus<D: Send + Sync + 'static> {
@@ -49,8 +50,8 @@ impl<D: Send + Sync + 'static> IoBus<D> {
 
     /// The device that has all `len` bytes from `address` on, valid until the section ends.
     ///
-    /// `None` where none of the bytes is a device's, where some are not, or where `len` is 0: the access is the caller's to
-    /// handle, as an exit.
+    /// `None` where none of the bytes is a device's, where some are not, or where `len` is 0: the access is the
+    /// caller's to handle, as an exit.
     ///
     /// # Panics
     ///
@@ -66,10 +67,11 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         self.present.load(section).find(&mut last.device, address, len)
     }
 
-    /// Where a write of the low `len` bytes of `value` to `address` goes: to the ioeventfd that it matches, otherwise to
-    /// the device that [`IoBus::find`] finds.
+    /// Where a write of the low `len` bytes of `value` to `address` goes: to the ioeventfd that it matches, otherwise
+    /// to the device that [`IoBus::find`] finds.
     ///
-    /// Where only the address of a write is known, `len` 0 finds the ioeventfd that looks at nothing else, if there is one.
+    /// Where only the address of a write is known, `len` 0 finds the ioeventfd that looks at nothing else, if there is
+    /// one.
     ///
     /// # Panics
     ///
@@ -91,7 +93,8 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         present.find(&mut last.device, address, len).map(WriteHit::Device)
     }
 
-    /// Puts `device` on `range`. Waits for no grace period, but at the domain's hard bound of deferred memory ([`Srcu::call`]).
+    /// Puts `device` on `range`. Waits for no grace period, but at the domain's hard bound of deferred memory
+    /// ([`Srcu::call`]).
     ///
     /// Every section that begins after this returned finds the device.
     ///
@@ -111,8 +114,8 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         self.insert_eventfd(on, device).map(Replaced::defer)
     }
 
-    /// Takes the device off exactly `range` and gives it back when no reader can have it any more: waits for the sections
-    /// open now, and for no delay that somebody else's grace period was given.
+    /// Takes the device off exactly `range` and gives it back when no reader can have it any more: waits for the
+    /// sections open now, and for no delay that somebody else's grace period was given.
     ///
     /// # Errors
     ///
@@ -178,8 +181,8 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     ///
     /// # Errors
     ///
-    /// What `change` returns, or [`Error::OutOfMemory`]. The bus is as before, and devices that `change` had inserted are
-    /// dropped.
+    /// What `change` returns, or [`Error::OutOfMemory`]. The bus is as before, and devices that `change` had inserted
+    /// are dropped.
     pub fn edit<R, E: From<Error>>(
         &self,
         change: impl FnOnce(&mut Edit<'_, D>) -> Result<R, E>,
@@ -200,8 +203,8 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         }
     }
 
-    /// Publishes the present version with what `change` changes. On failure what was added is left in `draft`, which outlives the
-    /// lock, since a device's drop may use the bus.
+    /// Publishes the present version with what `change` changes. On failure what was added is left in `draft`, which
+    /// outlives the lock, since a device's drop may use the bus.
     fn publish<R, E: From<Error>>(
         &self,
         draft: &mut Draft<D>,

@@ -37,9 +37,9 @@ impl<D> Draft<D> {
             return Err(refuse(device));
         }
         let owner = Owner::try_new(device).map_err(refuse)?;
-        // SAFETY: only versions that are published are looked up in, and in those only what the bus owns. From there a device goes
-        // with the bus, which everybody borrows who looks up; or into a `Removed` when a version without it is published,
-        // and on from there after a grace period, which everybody's section precedes who looked it up.
+        // SAFETY: only versions that are published are looked up in, and in those only what the bus owns. From there a
+        // device goes with the bus, which everybody borrows who looks up; or into a `Removed` when a version without it
+        // is published, and on from there after a grace period, which everybody's section precedes who looked it up.
         let pointer = unsafe { owner.pointer() };
         self.added.push(owner);
         Ok(pointer)

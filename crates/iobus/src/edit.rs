@@ -3,7 +3,8 @@
 use crate::draft::Draft;
 use crate::{Error, IoRange, Ioeventfd, Refused};
 
-/// Changes to a bus that become visible together: see [`IoBus::edit`](crate::IoBus::edit). Later changes see earlier ones.
+/// Changes to a bus that become visible together: see [`IoBus::edit`](crate::IoBus::edit). Later changes see earlier
+/// ones.
 // A reference, so that whoever swaps two edits does not swap what two buses publish.
 #[derive(Debug)]
 pub struct Edit<'a, D>(&'a mut Draft<D>);
@@ -17,8 +18,8 @@ impl<'a, D> Edit<'a, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroLength`], [`Error::Overflow`], [`Error::Overlap`], [`Error::Full`] or [`Error::OutOfMemory`], with the
-    /// device. The edit is as before, and can go on.
+    /// [`Error::ZeroLength`], [`Error::Overflow`], [`Error::Overlap`], [`Error::Full`] or [`Error::OutOfMemory`], with
+    /// the device. The edit is as before, and can go on.
     pub fn insert(&mut self, range: IoRange, device: D) -> Result<(), Refused<D>> {
         let pointer = self.0.offer(device)?;
         self.0.snapshot.place(range, pointer).map_err(|error| self.0.refuse(error))
@@ -37,8 +38,8 @@ impl<'a, D> Edit<'a, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::EventfdLength`], [`Error::EventfdOverflow`], [`Error::EventfdDatamatchWithoutLength`], [`Error::Collision`] or
-    /// [`Error::OutOfMemory`], with the device. The edit is as before, and can go on.
+    /// [`Error::EventfdLength`], [`Error::EventfdOverflow`], [`Error::EventfdDatamatchWithoutLength`],
+    /// [`Error::Collision`] or [`Error::OutOfMemory`], with the device. The edit is as before, and can go on.
     pub fn insert_eventfd(&mut self, on: Ioeventfd, device: D) -> Result<(), Refused<D>> {
         let pointer = self.0.offer(device)?;
         self.0.snapshot.place_eventfd(on, pointer).map_err(|error| self.0.refuse(error))

@@ -13,8 +13,8 @@ pub struct Ioeventfd {
     pub address: u64,
     /// The length of the write in bytes: 1, 2, 4 or 8; 0 for any length.
     pub len: u32,
-    /// The value written, zero-extended; `None` for any value. Only together with a length. A value that does not fit the length
-    /// is accepted, as KVM does, and never matches.
+    /// The value written, zero-extended; `None` for any value. Only together with a length. A value that does not fit
+    /// the length is accepted, as KVM does, and never matches.
     pub datamatch: Option<u64>,
 }
 
@@ -51,8 +51,8 @@ impl Ioeventfd {
                     && self.datamatch.is_none_or(|value| value == write.value)))
     }
 
-    /// Where this stands among others. Of those that do not collide, at most one matches a write; it is then the last one
-    /// that does not stand after [`Write::key`]:
+    /// Where this stands among others. Of those that do not collide, at most one matches a write; it is then the last
+    /// one that does not stand after [`Write::key`]:
     ///
     /// - one of any length is the only one at its address, and nothing at that address stands before it;
     /// - one of any value is the only one of its address and length, and stands first among those;

@@ -1,8 +1,9 @@
 //! Guest I/O address to device: read by vCPUs under SRCU, changed by publishing a new version.
 //!
-//! An [`IoBus`] holds devices, each over a range of addresses of its own, and ioeventfds, which take single writes out of
-//! those ranges. vCPUs look up, in sorted arrays that never change; a change copies the arrays and publishes the copy. A
-//! registration does not wait for those who read the old arrays, and an unregistration waits for nobody but them.
+//! An [`IoBus`] holds devices, each over a range of addresses of its own, and ioeventfds, which take single writes out
+//! of those ranges. vCPUs look up, in sorted arrays that never change; a change copies the arrays and publishes the
+//! copy. A registration does not wait for those who read the old arrays, and an unregistration waits for nobody but
+//! them.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -35,9 +36,9 @@
 //!
 //! # From when on a device is seen
 //!
-//! By every section that begins after the registration returned, where *after* is any happens-before: a message, a kick, a flag in
-//! guest memory. A section that was open before may find the bus with or without the device. Who needs to know that nobody can
-//! miss the device any more calls [`IoBus::settle`], which waits for those sections.
+//! By every section that begins after the registration returned, where *after* is any happens-before: a message, a
+//! kick, a flag in guest memory. A section that was open before may find the bus with or without the device. Who needs
+//! to know that nobody can miss the device any more calls [`IoBus::settle`], which waits for those sections.
 //!
 //! The argument, the rules and the costs are in `docs/iobus.md`.
 

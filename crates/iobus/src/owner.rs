@@ -1,7 +1,7 @@
 //! Who owns a registered device, and who only knows where it is.
 //!
-//! A device lives in a box of its own. Versions of the bus hold pointers to devices, so copying a version copies pointers and counts
-//! nothing. The boxes themselves are kept apart:
+//! A device lives in a box of its own. Versions of the bus hold pointers to devices, so copying a version copies
+//! pointers and counts nothing. The boxes themselves are kept apart:
 //!
 //! - until the version that adds the device is published, in its [`Draft`](crate::draft::Draft);
 //! - then with the bus, under the writers' lock;

@@ -10,8 +10,8 @@ use crate::draft::Removed;
 use crate::owner::Owner;
 use crate::snapshot::Snapshot;
 
-/// The version that an edit replaced, and the devices that only it had. New sections find neither; sections that were open
-/// may still use both.
+/// The version that an edit replaced, and the devices that only it had. New sections find neither; sections that were
+/// open may still use both.
 ///
 /// Dropping this defers what it holds, as [`Replaced::defer`] does; leaking it leaks that.
 #[must_use = "say how long it may take: `defer`, or `synchronize_expedited` and the like"]
@@ -38,7 +38,8 @@ impl<'bus, D: Send + Sync + 'static> Replaced<'bus, D> {
         drop(self);
     }
 
-    /// Frees the version, and drops the devices, as soon as the sections open now are over: see [`Srcu::call_expedited`].
+    /// Frees the version, and drops the devices, as soon as the sections open now are over: see
+    /// [`Srcu::call_expedited`].
     pub fn defer_expedited(mut self) {
         while let Some(owner) = self.removed.pop() {
             self.domain.call_expedited(ManuallyDrop::into_inner(owner).into_callback());
@@ -53,7 +54,8 @@ impl<'bus, D: Send + Sync + 'static> Replaced<'bus, D> {
         self.wait(Retired::synchronize)
     }
 
-    /// Waits for the sections open now ([`Srcu::synchronize_expedited`]), frees the version, and gives the devices back.
+    /// Waits for the sections open now ([`Srcu::synchronize_expedited`]), frees the version, and gives the devices
+    /// back.
     pub fn synchronize_expedited(self) -> Devices<D> {
         self.wait(Retired::synchronize_expedited)
     }

@@ -2,6 +2,7 @@
 
 mod backend;
 mod kvm;
+mod layout;
 mod life;
 mod machine;
 mod pause;

@@ -15,8 +15,8 @@ const WORD: u64 = 8;
 /// How long a guest that waits for something looks for it before it lets another thread have the processor.
 const LOOKS: u32 = 64;
 
-/// A processor on the software machine: a program, and where it is in it. Looks for requests between instructions, which is how a
-/// kick reaches it.
+/// A processor on the software machine: a program, and where it is in it. Looks for requests between instructions,
+/// which is how a kick reaches it.
 #[derive(Debug)]
 pub struct Cpu {
     program: Program,

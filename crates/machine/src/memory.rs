@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use mayfly_memslot::Hva;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// An anonymous mapping, zeroed, given back with the last handle to it. Handles are shared between the VMM and the guests
-/// whose slots it backs, so its bytes are read and written as they might be by another thread.
+/// An anonymous mapping, zeroed, given back with the last handle to it. Handles are shared between the VMM and the
+/// guests whose slots it backs, so its bytes are read and written as they might be by another thread.
 #[derive(Debug)]
 pub struct HostMemory {
     start: NonNull<u8>,
@@ -17,7 +17,8 @@ pub struct HostMemory {
 
 // SAFETY: a plain range of memory, without ties to a thread.
 unsafe impl Send for HostMemory {}
-// SAFETY: shared access goes through `read_u64` and `write_u64`, which are atomic, and through guests, which are as well.
+// SAFETY: shared access goes through `read_u64` and `write_u64`, which are atomic, and through guests, which are as
+// well.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
@@ -94,8 +95,8 @@ impl Drop for HostMemory {
 
 /// Eight bytes of host memory at `hva`, which is aligned for them and mapped for as long as the reference is used.
 pub(crate) fn cell<'a>(hva: Hva) -> &'a AtomicU64 {
-    // SAFETY: callers hold the mapping (`HostMemory::at`), or are inside the SRCU section that keeps the slot (`Guest::access`);
-    // both check alignment. All access to guest memory is atomic.
+    // SAFETY: callers hold the mapping (`HostMemory::at`), or are inside the SRCU section that keeps the slot
+    // (`Guest::access`); both check alignment. All access to guest memory is atomic.
     unsafe { &*pointer(hva) }
 }
 

@@ -4,11 +4,11 @@ use core::fmt::Debug;
 
 use crate::Hva;
 
-/// Where the host memory of a slot begins: a host virtual address ([`Hva`]) on a hosted system, a range of frames on bare
-/// metal.
+/// Where the host memory of a slot begins: a host virtual address ([`Hva`]) on a hosted system, a range of frames on
+/// bare metal.
 pub trait Backing: Copy + Eq + Debug + Send + Sync + 'static {
-    /// Where it is, in bytes, on a line that all host memory lies on. Memory is shared by two slots where their ranges of
-    /// positions overlap.
+    /// Where it is, in bytes, on a line that all host memory lies on. Memory is shared by two slots where their ranges
+    /// of positions overlap.
     fn position(self) -> u64;
 
     /// The memory `bytes` further on; `None` if it does not reach so far. Its position is this one's plus `bytes`. The

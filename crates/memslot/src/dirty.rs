@@ -7,8 +7,8 @@ use mayfly_platform::sync::{AtomicU64, Ordering};
 
 /// One bit a page of a slot; the page's number counts from the slot's first, so a slot that moves keeps its log.
 ///
-/// vCPUs mark while somebody harvests, and no mark is lost: both are read-modify-writes of one word. A word covers 64 pages (256 KiB
-/// of the guest), and vCPUs that mark pages of the same 2 MiB write the same cache line.
+/// vCPUs mark while somebody harvests, and no mark is lost: both are read-modify-writes of one word. A word covers 64
+/// pages (256 KiB of the guest), and vCPUs that mark pages of the same 2 MiB write the same cache line.
 #[derive(Debug)]
 pub struct DirtyBitmap {
     words: Vec<AtomicU64>,
@@ -41,21 +41,22 @@ impl DirtyBitmap {
 
     /// Marks page `page` of the slot; no effect past its end.
     ///
-    /// What the caller wrote to the page before is seen by whoever harvests the mark. A caller that marks first and writes
-    /// then, as a fault handler does that is about to map the page writable, relies on the harvester to write-protect the page
-    /// before it reads it.
+    /// What the caller wrote to the page before is seen by whoever harvests the mark. A caller that marks first and
+    /// writes then, as a fault handler does that is about to map the page writable, relies on the harvester to
+    /// write-protect the page before it reads it.
     #[inline]
     pub fn mark(&self, page: u64) {
         if page < self.pages {
             let word = &self.words[(page / u64::from(u64::BITS)) as usize];
-            // Unconditional, although the bit may well be set: to find it set and leave it would let the caller's writes pass
-            // the look (stores are delayed), and be missed by a harvest in between. Release, pairing with the acquire in `harvest`.
+            // Unconditional, although the bit may well be set: to find it set and leave it would let the caller's
+            // writes pass the look (stores are delayed), and be missed by a harvest in between. Release, pairing with
+            // the acquire in `harvest`.
             word.fetch_or(1 << (page % u64::from(u64::BITS)), Ordering::Release);
         }
     }
 
-    /// Takes the marks out, from word `first` (page 64 `first`) on, into `into`, whose bit `b` of word `w` then stands for page
-    /// 64 (`first` + `w`) + `b`. Words past the end are zero. Returns the number of pages marked.
+    /// Takes the marks out, from word `first` (page 64 `first`) on, into `into`, whose bit `b` of word `w` then stands
+    /// for page 64 (`first` + `w`) + `b`. Words past the end are zero. Returns the number of pages marked.
     ///
     /// A mark made meanwhile is in this harvest or in the next.
     pub fn harvest(&self, first: usize, into: &mut [u64]) -> u64 {
@@ -157,8 +158,8 @@ mod tests {
         let busy = AtomicUsize::new(0);
         let start = Barrier::new(3);
         std::thread::scope(|scope| {
-            // Two vCPUs share words, but no page. They write some pages once, so a lost mark is not made again, and some
-            // twice, so they often find a page marked.
+            // Two vCPUs share words, but no page. They write some pages once, so a lost mark is not made again, and
+            // some twice, so they often find a page marked.
             let vcpus = [0, 1].map(|vcpu| {
                 let (bitmap, pages, busy, start) = (&bitmap, &pages, &busy, &start);
                 scope.spawn(move || {

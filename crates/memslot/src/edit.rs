@@ -72,13 +72,13 @@ pub struct Change<B: Backing> {
 impl<B: Backing> Change<B> {
     /// Waits as long as the kind of change needs.
     ///
-    /// A created slot takes nothing from anybody: a section that still reads the old snapshot behaves as if it had come before
-    /// the change, which it may have. Nobody waits, and the old snapshot is freed in passing.
+    /// A created slot takes nothing from anybody: a section that still reads the old snapshot behaves as if it had come
+    /// before the change, which it may have. Nobody waits, and the old snapshot is freed in passing.
     ///
-    /// All other changes allow their caller something: the memory of a deleted slot may be given to somebody else, the old place of a
-    /// moved one is free, what is written from now on is in the log that was switched on, and a log that was switched off is final.
-    /// That is true when the last reader of the old snapshot is gone, so this waits for it, expedited, unless none is inside. Must not be
-    /// called from inside a section.
+    /// All other changes allow their caller something: the memory of a deleted slot may be given to somebody else, the
+    /// old place of a moved one is free, what is written from now on is in the log that was switched on, and a log that
+    /// was switched off is final. That is true when the last reader of the old snapshot is gone, so this waits for it,
+    /// expedited, unless none is inside. Must not be called from inside a section.
     pub fn settle(self) -> Edit<B> {
         match self.edit {
             Edit::Create { .. } => self.retired.defer(),

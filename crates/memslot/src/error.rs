@@ -14,8 +14,8 @@ pub enum Error {
         /// What was asked for.
         space: u16,
     },
-    /// The slot's index is not one that this call may set: the user's are below [`USER_SLOTS`](crate::USER_SLOTS), and the
-    /// [`PRIVATE_SLOTS`](crate::PRIVATE_SLOTS) after them are reached by the calls for private slots only.
+    /// The slot's index is not one that this call may set: the user's are below [`USER_SLOTS`](crate::USER_SLOTS), and
+    /// the [`PRIVATE_SLOTS`](crate::PRIVATE_SLOTS) after them are reached by the calls for private slots only.
     #[error("{slot} is out of range")]
     SlotOutOfRange {
         /// What was asked for.
@@ -119,7 +119,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno that `KVM_SET_USER_MEMORY_REGION` gives for it: EEXIST for an overlap, ENOMEM for want of memory, EINVAL for all else.
+    /// The errno that `KVM_SET_USER_MEMORY_REGION` gives for it: EEXIST for an overlap, ENOMEM for want of memory,
+    /// EINVAL for all else.
     pub const fn errno(&self) -> i32 {
         const ENOMEM: i32 = 12;
         const EEXIST: i32 = 17;

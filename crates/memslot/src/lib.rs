@@ -1,9 +1,9 @@
 //! Guest frame to host memory: memslots, as immutable snapshots that vCPUs read and writers replace.
 //!
-//! A *memslot* says which host memory stands behind a range of guest frames. vCPUs look slots up at every fault, so a lookup
-//! takes no lock and writes no shared cache line; whoever changes a slot publishes a new [`Snapshot`] of all of them, under SRCU.
-//! The rules and the errors are those of `KVM_SET_USER_MEMORY_REGION` (`kvm_set_memory_region` in Linux v6.18,
-//! `virt/kvm/kvm_main.c`).
+//! A *memslot* says which host memory stands behind a range of guest frames. vCPUs look slots up at every fault, so a
+//! lookup takes no lock and writes no shared cache line; whoever changes a slot publishes a new [`Snapshot`] of all of
+//! them, under SRCU. The rules and the errors are those of `KVM_SET_USER_MEMORY_REGION` (`kvm_set_memory_region` in
+//! Linux v6.18, `virt/kvm/kvm_main.c`).
 //!
 //! ```
 //! use std::sync::Arc;

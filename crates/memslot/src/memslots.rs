@@ -13,8 +13,9 @@ use crate::{AddressSpace, Backing, Change, Edit, Error, Region, Snapshot};
 
 /// The memslots of a VM, in one address space or two.
 ///
-/// Readers load a [`Snapshot`] inside a section and never wait. Writers are serialised, from the look at the present slots until
-/// the new ones are published; waiting for readers comes after that, so one writer's wait holds up no other.
+/// Readers load a [`Snapshot`] inside a section and never wait. Writers are serialised, from the look at the present
+/// slots until the new ones are published; waiting for readers comes after that, so one writer's wait holds up no
+/// other.
 pub struct MemSlots<B: Backing> {
     main: Rcu<Snapshot<B>>,
     smm: Rcu<Snapshot<B>>,
@@ -24,7 +25,8 @@ pub struct MemSlots<B: Backing> {
 }
 
 impl<B: Backing> MemSlots<B> {
-    /// No slots, in the main address space; readers are those of `domain`, and writers wait for each other on `platform`.
+    /// No slots, in the main address space; readers are those of `domain`, and writers wait for each other on
+    /// `platform`.
     ///
     /// # Errors
     ///
@@ -60,11 +62,13 @@ impl<B: Backing> MemSlots<B> {
         self.space(space).load(section)
     }
 
-    /// Creates, deletes, moves or changes a slot, as `KVM_SET_USER_MEMORY_REGION` does, and waits for readers as the kind of change
-    /// needs it ([`Change::settle`]): not at all when a slot is created. `None`: the slot was so already.
+    /// Creates, deletes, moves or changes a slot, as `KVM_SET_USER_MEMORY_REGION` does, and waits for readers as the
+    /// kind of change needs it ([`Change::settle`]): not at all when a slot is created. `None`: the slot was so
+    /// already.
     ///
-    /// A size of zero deletes. An existing slot can be moved (another `gpa`), and its [`LOG_DIRTY_PAGES`](crate::Flags::LOG_DIRTY_PAGES) can be
-    /// switched; everything else about it stays. A slot that is moved keeps its log.
+    /// A size of zero deletes. An existing slot can be moved (another `gpa`), and its
+    /// [`LOG_DIRTY_PAGES`](crate::Flags::LOG_DIRTY_PAGES) can be switched; everything else about it stays. A slot that
+    /// is moved keeps its log.
     ///
     /// Must not be called from inside a section of the domain.
     ///
@@ -75,8 +79,8 @@ impl<B: Backing> MemSlots<B> {
         Ok(self.apply(region)?.map(Change::settle))
     }
 
-    /// As [`MemSlots::set`], for the [`PRIVATE_SLOTS`](crate::PRIVATE_SLOTS): they have no flags, and may be larger than
-    /// [`MAX_PAGES`](crate::MAX_PAGES).
+    /// As [`MemSlots::set`], for the [`PRIVATE_SLOTS`](crate::PRIVATE_SLOTS): they have no flags, and may be larger
+    /// than [`MAX_PAGES`](crate::MAX_PAGES).
     ///
     /// # Errors
     ///

@@ -50,7 +50,8 @@ impl SlotId {
         Self { space: AddressSpace::Smm, index }
     }
 
-    /// As `slot` of `struct kvm_userspace_memory_region` has it: bits 0 to 15 the index, bits 16 to 31 the address space.
+    /// As `slot` of `struct kvm_userspace_memory_region` has it: bits 0 to 15 the index, bits 16 to 31 the address
+    /// space.
     ///
     /// # Errors
     ///

@@ -6,8 +6,8 @@ use mayfly_platform::memory::{OutOfMemory, Shared};
 
 use crate::{Backing, DirtyBitmap, Flags, Gfn, PAGE_SHIFT, Region, SlotId};
 
-/// A range of guest frames with the host memory behind it. Has at least one page, and ends at or below 2^64 bytes of guest
-/// and host memory.
+/// A range of guest frames with the host memory behind it. Has at least one page, and ends at or below 2^64 bytes of
+/// guest and host memory.
 #[derive(Clone, Debug)]
 pub struct Slot<B> {
     base: Gfn,
@@ -19,7 +19,8 @@ pub struct Slot<B> {
 }
 
 impl<B: Backing> Slot<B> {
-    /// What `region` describes, which has been checked. If it logs dirty pages it goes on with `log`, or else begins a new one.
+    /// What `region` describes, which has been checked. If it logs dirty pages it goes on with `log`, or else begins a
+    /// new one.
     pub(crate) fn try_new(
         region: &Region<B>,
         log: Option<&Shared<DirtyBitmap>>,
@@ -101,7 +102,8 @@ impl<B: Backing> Slot<B> {
         self.dirty.as_deref()
     }
 
-    /// Records that frame `gfn` was written ([`DirtyBitmap::mark`]). No effect if the slot keeps no log, or does not have the frame.
+    /// Records that frame `gfn` was written ([`DirtyBitmap::mark`]). No effect if the slot keeps no log, or does not
+    /// have the frame.
     #[inline]
     pub fn mark_dirty(&self, gfn: Gfn) {
         if let Some(dirty) = &self.dirty {

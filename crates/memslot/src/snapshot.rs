@@ -12,8 +12,9 @@ use crate::{Backing, Edit, Gfn, Slot, SlotId};
 
 /// The slots of one address space, which never change: who wants others publishes another snapshot.
 ///
-/// The slots lie sorted by their first frame. The first frames lie beside them once more, eight to a cache line, and are what a
-/// lookup searches, without a branch that could be predicted wrongly; so it reads log2(n) of them and one slot.
+/// The slots lie sorted by their first frame. The first frames lie beside them once more, eight to a cache line, and
+/// are what a lookup searches, without a branch that could be predicted wrongly; so it reads log2(n) of them and one
+/// slot.
 #[derive(Debug)]
 pub struct Snapshot<B> {
     generation: u64,
@@ -67,11 +68,11 @@ impl<B: Backing> Snapshot<B> {
         RcuBox::try_new_holding(Self { generation, bases, slots, by_backing }, held)
     }
 
-    /// Names this state of the slots: later ones of the same address space have greater numbers, and no two snapshots of a VM
-    /// have the same. (As in KVM, the address spaces take turns: one has the even numbers, the other the odd.)
+    /// Names this state of the slots: later ones of the same address space have greater numbers, and no two snapshots
+    /// of a VM have the same. (As in KVM, the address spaces take turns: one has the even numbers, the other the odd.)
     ///
-    /// What was derived from a snapshot, "no slot has this frame" included, may be kept together with its generation, and is good while the
-    /// present one is the same.
+    /// What was derived from a snapshot, "no slot has this frame" included, may be kept together with its generation,
+    /// and is good while the present one is the same.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -104,8 +105,8 @@ impl<B: Backing> Snapshot<B> {
             .filter(move |slot| slot.gfns().end > gfns.start && !gfns.is_empty())
     }
 
-    /// The slots that have host memory of the `bytes` bytes at `from`, each with its frames there; in no order. Slots may
-    /// share host memory, and a frame counts if it has one of the bytes.
+    /// The slots that have host memory of the `bytes` bytes at `from`, each with its frames there; in no order. Slots
+    /// may share host memory, and a frame counts if it has one of the bytes.
     ///
     /// Takes time in the logarithm of the number of slots, for each slot found.
     pub fn backed_by(&self, from: B, bytes: u64) -> impl Iterator<Item = (&Slot<B>, Range<Gfn>)> {

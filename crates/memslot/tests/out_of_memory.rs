@@ -37,8 +37,8 @@ unsafe impl GlobalAlloc for Failing {
     }
 }
 
-/// What `work` returns while this thread's `nth` allocation (from 1) and all later ones are refused, and whether it came
-/// to that.
+/// What `work` returns while this thread's `nth` allocation (from 1) and all later ones are refused, and whether it
+/// came to that.
 fn starved<T>(nth: usize, work: impl FnOnce() -> T) -> (T, bool) {
     LEFT.set(Some(nth));
     let result = work();

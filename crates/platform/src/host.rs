@@ -8,8 +8,8 @@ use crate::sync::AtomicU32;
 use crate::time::Instant;
 use crate::{Platform, ReaderBarrier};
 
-/// A Linux process: futexes to wait, `CLOCK_MONOTONIC` for time, `membarrier(2)` (private, expedited; Linux 4.14) as the
-/// heavy barrier.
+/// A Linux process: futexes to wait, `CLOCK_MONOTONIC` for time, `membarrier(2)` (private, expedited; Linux 4.14) as
+/// the heavy barrier.
 #[derive(Debug)]
 pub struct Host {
     barrier: ReaderBarrier,
@@ -73,8 +73,8 @@ impl Platform for Host {
     }
 
     fn heavy_barrier(&self) {
-        // Going on without it would free memory under a reader. Once registered it fails only for want of a moment's kernel
-        // memory (a CPU mask, on kernels built for very many CPUs).
+        // Going on without it would free memory under a reader. Once registered it fails only for want of a moment's
+        // kernel memory (a CPU mask, on kernels built for very many CPUs).
         while let Err(error) = membarrier(MembarrierCommand::PrivateExpedited) {
             assert_eq!(error, rustix::io::Errno::NOMEM, "membarrier was registered");
             rustix::thread::sched_yield();

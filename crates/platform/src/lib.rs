@@ -2,8 +2,8 @@
 //!
 //! The core runs in an ordinary process, on bare metal, and under model checkers. It therefore touches none of them
 //! directly: it waits, reads time, orders memory across CPUs and accounts for its work through [`Platform`], allocates
-//! through [`memory`] (where every allocation may fail), and takes its atomics from [`sync`] (where a model checker's can
-//! take their place).
+//! through [`memory`] (where every allocation may fail), and takes its atomics from [`sync`] (where a model checker's
+//! can take their place).
 //!
 //! With the `std` feature, [`Host`] is the platform of a Linux process.
 
@@ -46,8 +46,8 @@ pub enum ReaderBarrier {
 pub trait Platform: Send + Sync {
     /// Blocks while `*word == expected`, and may return earlier for no reason: callers check again.
     ///
-    /// The comparison and the decision to block are one step with respect to [`Platform::wake`]: a waker that changes the
-    /// word and then wakes is never missed.
+    /// The comparison and the decision to block are one step with respect to [`Platform::wake`]: a waker that changes
+    /// the word and then wakes is never missed.
     fn wait(&self, word: &AtomicU32, expected: u32);
 
     /// As [`Platform::wait`], and returns at `deadline` at the latest.
@@ -62,8 +62,8 @@ pub trait Platform: Send + Sync {
     /// Which barrier readers need here. The answer never changes; domains ask once, when they are built.
     fn reader_barrier(&self) -> ReaderBarrier;
 
-    /// Makes every CPU that is executing a reader pass a full memory barrier before this returns; a full barrier for the
-    /// caller too. Called only where [`Platform::reader_barrier`] is [`ReaderBarrier::Asymmetric`].
+    /// Makes every CPU that is executing a reader pass a full memory barrier before this returns; a full barrier for
+    /// the caller too. Called only where [`Platform::reader_barrier`] is [`ReaderBarrier::Asymmetric`].
     fn heavy_barrier(&self);
 
     /// Accounts for `op`. The default keeps no books.

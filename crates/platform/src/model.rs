@@ -16,8 +16,8 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::time::Instant;
 use crate::{Platform, ReaderBarrier};
 
-/// A platform inside a loom model or a shuttle test. Time stands still, and a wait with a deadline may end at once, as a
-/// real one may.
+/// A platform inside a loom model or a shuttle test. Time stands still, and a wait with a deadline may end at once, as
+/// a real one may.
 pub struct Model {
     sleepers: Mutex<()>,
     woken: Condvar,

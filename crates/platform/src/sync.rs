@@ -1,4 +1,5 @@
-//! The atomics that the core is written in: the machine's own, or a model checker's under `--cfg loom` or `--cfg shuttle`.
+//! The atomics that the core is written in: the machine's own, or a model checker's under `--cfg loom` or `--cfg
+//! shuttle`.
 
 #[cfg(loom)]
 pub use loom::{

@@ -1,10 +1,11 @@
 //! Readers without a record: a pair of counters that all of them share.
 //!
 //! A section counts in the counter that `index` names when it begins. Counts cannot tell an old section from a new one,
-//! so a grace period that finds the current counter in use has the index flipped: from then on new sections count in the other, and the old counter drains.
-//! While one drains there is no flip; grace periods that want one meanwhile share the next. A section that read `index` before a
-//! flip and counts after it is found by the next sampling (its fence came later than the flip's grace period, which it need not hold up),
-//! and the counter it used is drained before it is flipped to again.
+//! so a grace period that finds the current counter in use has the index flipped: from then on new sections count in
+//! the other, and the old counter drains. While one drains there is no flip; grace periods that want one meanwhile
+//! share the next. A section that read `index` before a flip and counts after it is found by the next sampling (its
+//! fence came later than the flip's grace period, which it need not hold up), and the counter it used is drained before
+//! it is flipped to again.
 
 use core::fmt;
 
@@ -59,7 +60,8 @@ impl Anonymous {
         self.inside[index].load(Ordering::Acquire)
     }
 
-    /// Asks whoever leaves a counter that a grace period waits for at zero to say so. Returns whether nobody had asked before.
+    /// Asks whoever leaves a counter that a grace period waits for at zero to say so. Returns whether nobody had asked
+    /// before.
     pub(crate) fn mark(&self, draining: &Draining) -> bool {
         let marks = (draining.old.is_some() || draining.current.is_some())
             && !self.awaited.load(Ordering::Relaxed);

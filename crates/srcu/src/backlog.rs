@@ -1,7 +1,8 @@
 //! What is deferred: from `call` until it has run, counted against the domain's bounds.
 //!
-//! Callbacks arrive on a lock-free stack, so `call` waits for nobody. A grace period that starts takes the stack as a batch
-//! of its own number; batches queue in order of number, under the gate, and are ready once that number is complete.
+//! Callbacks arrive on a lock-free stack, so `call` waits for nobody. A grace period that starts takes the stack as a
+//! batch of its own number; batches queue in order of number, under the gate, and are ready once that number is
+//! complete.
 
 use core::ptr::{NonNull, null_mut};
 
@@ -102,8 +103,9 @@ impl Backlog {
         loop {
             // SAFETY: the node was given up to us and is on no chain yet.
             unsafe { head.as_mut().next = first };
-            // Release, so that `Batches::collect` acquires the node and all that was published before the call; acquire, so
-            // that whoever comes too late for a batch knows that its grace period has started (see `Domain::snapshot`).
+            // Release, so that `Batches::collect` acquires the node and all that was published before the call;
+            // acquire, so that whoever comes too late for a batch knows that its grace period has started (see
+            // `Domain::snapshot`).
             match self.arrived.compare_exchange(
                 first,
                 head.as_ptr(),
@@ -163,7 +165,8 @@ impl Batches {
         let chain = core::mem::ManuallyDrop::new(backlog.take_arrivals().reversed());
         let Some(callback) = NonNull::new(chain.first()) else { return };
         let head = callback.as_ptr();
-        // SAFETY: `head` is the first of a chain that is ours now; `last`, if any, is the first node of a batch we hold.
+        // SAFETY: `head` is the first of a chain that is ours now; `last`, if any, is the first node of a batch we
+        // hold.
         unsafe {
             (*head).period = period;
             (*head).next_batch = null_mut();

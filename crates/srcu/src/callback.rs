@@ -51,7 +51,8 @@ pub struct Callback {
     head: NonNull<Head>,
 }
 
-// SAFETY: a callback is made from a `Send` payload only (`Callback::try_new`, `RcuBox<T: Send>`), and is its only owner.
+// SAFETY: a callback is made from a `Send` payload only (`Callback::try_new`, `RcuBox<T: Send>`), and is its only
+// owner.
 unsafe impl Send for Callback {}
 
 impl Callback {
@@ -83,7 +84,8 @@ impl Callback {
     ///
     /// # Safety
     ///
-    /// `head` is valid until its `act` consumes it, what it carries may be sent to another thread, and nobody else has it.
+    /// `head` is valid until its `act` consumes it, what it carries may be sent to another thread, and nobody else has
+    /// it.
     pub(crate) unsafe fn from_head(head: NonNull<Head>) -> Self {
         Self { head }
     }
@@ -137,8 +139,8 @@ impl Chain {
         let mut first = null_mut();
         while !left.is_null() {
             let head = left;
-            // SAFETY: every node of the chain is valid and ours. (No reference is made: it would stand for the head alone, and
-            // whoever runs the node takes all of it through this pointer.)
+            // SAFETY: every node of the chain is valid and ours. (No reference is made: it would stand for the head
+            // alone, and whoever runs the node takes all of it through this pointer.)
             unsafe {
                 left = (*head).next;
                 (*head).next = first;

@@ -2,57 +2,62 @@
 //!
 //! # The protocol
 //!
-//! **Readers.** A reader's record holds one word: how many sections it has left, and how deeply it is nested in the present
-//! one. Entering adds one to the nesting, leaving the outermost section adds one to the sections; both are plain stores by the only
-//! writer of that word. A *section* is thus named by its reader and number.
+//! **Readers.** A reader's record holds one word: how many sections it has left, and how deeply it is nested in the
+//! present one. Entering adds one to the nesting, leaving the outermost section adds one to the sections; both are
+//! plain stores by the only writer of that word. A *section* is thus named by its reader and number.
 //!
-//! **A grace period** has a number. It *starts* under the gate: its number is announced in `started`, callbacks that have arrived become
-//! its batch, a barrier is passed, and then every record is *sampled*. A reader found inside section `s` blocks this
-//! grace period until its word shows something else than `s`. The record remembers, in words of the gate's, the last section it was sampled
-//! in and the *first* grace period that sampled it there; so the grace periods that a section blocks are all those from that first one
-//! to the latest, and one scan of the records gives the number below which everything is complete. Whoever scans stores
-//! that in `completed`. No grace period belongs to anybody: each waiter scans for itself, and all scans agree.
+//! **A grace period** has a number. It *starts* under the gate: its number is announced in `started`, callbacks that
+//! have arrived become its batch, a barrier is passed, and then every record is *sampled*. A reader found inside
+//! section `s` blocks this grace period until its word shows something else than `s`. The record remembers, in words of
+//! the gate's, the last section it was sampled in and the *first* grace period that sampled it there; so the grace
+//! periods that a section blocks are all those from that first one to the latest, and one scan of the records gives the
+//! number below which everything is complete. Whoever scans stores that in `completed`. No grace period belongs to
+//! anybody: each waiter scans for itself, and all scans agree.
 //!
-//! **Why completed means safe.** Let an updater unpublish `p` and then ask for a grace period, which completes as number `n`. A reader
-//! that loads `p` does so inside a section; that section either was sampled by `n` (or by an earlier one, and then blocks
-//! `n` too), or it was not seen by `n`'s scan. The barriers decide the latter:
+//! **Why completed means safe.** Let an updater unpublish `p` and then ask for a grace period, which completes as
+//! number `n`. A reader that loads `p` does so inside a section; that section either was sampled by `n` (or by an
+//! earlier one, and then blocks `n` too), or it was not seen by `n`'s scan. The barriers decide the latter:
 //!
 //! - *[light]*: a reader enters with `section.store(inside)`, **[light]**, then loads pointers.
 //! - *[heavy]*: a starting grace period does `started.store(n)`, **[heavy]**, then loads each `section`.
 //!
 //! This is store buffering. If the scan did not see the store, then **[heavy]** came before **[light]**, and the
-//! reader's loads come after the unpublishing: it cannot find `p`. On a fenced domain both are `fence(SeqCst)`. On an asymmetric one [light] is a compiler
-//! barrier and [heavy] makes every CPU that runs a reader pass a full barrier: before it, the reader's store is visible to the
-//! scan; after it, the reader's loads see what was published before. The argument that this is the same thing is in
-//! `docs/srcu.md`, with its sources. Where no reader is registered at all, a fence does for [heavy] (see `Registry::lease`).
+//! reader's loads come after the unpublishing: it cannot find `p`. On a fenced domain both are `fence(SeqCst)`. On an
+//! asymmetric one [light] is a compiler barrier and [heavy] makes every CPU that runs a reader pass a full barrier:
+//! before it, the reader's store is visible to the scan; after it, the reader's loads see what was published before.
+//! The argument that this is the same thing is in `docs/srcu.md`, with its sources. Where no reader is registered at
+//! all, a fence does for [heavy] (see `Registry::lease`).
 //!
 //! A section that is over when scanned was left with a release store that the scan acquires, so what it read happened
 //! before `completed` was stored (release) and before whoever acquires that frees `p`.
 //!
-//! **Snapshot.** A party that wants a grace period does **[request]** `fence(SeqCst)`, then loads `started` and adds one: the *cookie*. The grace
-//! period of that number announces itself in `started` before its [heavy]. Either the load sees the announcement, and the cookie
-//! names the next one; or [request] comes before [heavy], and all that the party had published is visible to every reader
-//! that this grace period does not sample.
+//! **Snapshot.** A party that wants a grace period does **[request]** `fence(SeqCst)`, then loads `started` and adds
+//! one: the *cookie*. The grace period of that number announces itself in `started` before its [heavy]. Either the load
+//! sees the announcement, and the cookie names the next one; or [request] comes before [heavy], and all that the party
+//! had published is visible to every reader that this grace period does not sample.
 //!
-//! **Why nobody joins later.** A party that arrives when grace period `n` has sampled may have unpublished `p` *after* a reader entered, was
-//! not sampled (it was outside at that moment), and loaded `p`. Grace period `n` does not know that reader and may
-//! complete while it reads: freeing `p` on `n`'s completion would be a use after free. So the cookie is `n + 1`, and the party starts that one itself, at
-//! once, under the gate. Parties that queue for the gate meanwhile find, when they get it, that `started` has reached their cookie: the grace
-//! period was sampled after they arrived, and they join it. Sampling never sleeps, so nobody's delay is waited for.
+//! **Why nobody joins later.** A party that arrives when grace period `n` has sampled may have unpublished `p` *after*
+//! a reader entered, was not sampled (it was outside at that moment), and loaded `p`. Grace period `n` does not know
+//! that reader and may complete while it reads: freeing `p` on `n`'s completion would be a use after free. So the
+//! cookie is `n + 1`, and the party starts that one itself, at once, under the gate. Parties that queue for the gate
+//! meanwhile find, when they get it, that `started` has reached their cookie: the grace period was sampled after they
+//! arrived, and they join it. Sampling never sleeps, so nobody's delay is waited for.
 //!
-//! **Urgency.** There is no state to raise. A deferred callback is lazy because nobody scans for it; as soon as anybody waits, they start a grace
-//! period of their own; being later, it completes all earlier ones, and everything deferred before it is ready with it.
+//! **Urgency.** There is no state to raise. A deferred callback is lazy because nobody scans for it; as soon as anybody
+//! waits, they start a grace period of their own; being later, it completes all earlier ones, and everything deferred
+//! before it is ready with it.
 //!
-//! **Sleeping.** A waiter that sleeps does: load `progress`; set `awaited` in each record that blocks it, **[heavy]**; scan again; sleep while `progress` is
-//! unchanged. A leaving reader does: store `section`, **[light]**, load `awaited`; if set, it clears it, adds one to `progress` and
-//! wakes. Store buffering again: either the scan sees that the reader left, or the reader sees `awaited`; then `progress` differs
-//! from what was loaded, and the sleep ends or does not begin. A mark that is there already needs no [heavy]: whoever set it passed one before giving
-//! up the gate, and if the reader's [light] had come before that, the scan would not find the reader inside.
+//! **Sleeping.** A waiter that sleeps does: load `progress`; set `awaited` in each record that blocks it, **[heavy]**;
+//! scan again; sleep while `progress` is unchanged. A leaving reader does: store `section`, **[light]**, load
+//! `awaited`; if set, it clears it, adds one to `progress` and wakes. Store buffering again: either the scan sees that
+//! the reader left, or the reader sees `awaited`; then `progress` differs from what was loaded, and the sleep ends or
+//! does not begin. A mark that is there already needs no [heavy]: whoever set it passed one before giving up the gate,
+//! and if the reader's [light] had come before that, the scan would not find the reader inside.
 //!
-//! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so whatever its
-//! deferrer had published before is visible to every reader that the grace period does not sample; no cookie and no fence is needed to
-//! defer. One thread at a time runs callbacks (`runner`), so a barrier that has that lock after its grace period knows
-//! that all before it have run.
+//! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so
+//! whatever its deferrer had published before is visible to every reader that the grace period does not sample; no
+//! cookie and no fence is needed to defer. One thread at a time runs callbacks (`runner`), so a barrier that has that
+//! lock after its grace period knows that all before it have run.
 
 use alloc::sync::Arc;
 
@@ -75,8 +80,8 @@ use crate::{Srcu, Worker};
 /// How often an expedited waiter looks again before it sleeps. Sections are mostly shorter than a sleep and a wake-up.
 const EXPEDITED_LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 
-/// So many callbacks a waiter runs itself, where there is a worker to leave more to. Freeing a few here is cheaper for all than
-/// having another processor free them, and then fetching what the allocator wrote back from its cache.
+/// So many callbacks a waiter runs itself, where there is a worker to leave more to. Freeing a few here is cheaper for
+/// all than having another processor free them, and then fetching what the allocator wrote back from its cache.
 const RUN_BY_WAITER: usize = 64;
 
 /// How patient a waiter is. Either way it drives its own grace period, at once.
@@ -259,8 +264,8 @@ impl Domain {
         self.scan(gate, Some(period));
     }
 
-    /// Looks at every reader, on behalf of grace period `sampling` if that one is starting, and completes what no reader
-    /// blocks any more.
+    /// Looks at every reader, on behalf of grace period `sampling` if that one is starting, and completes what no
+    /// reader blocks any more.
     fn scan(&self, gate: &mut Gate, sampling: Option<u64>) {
         let started = self.periods.started.load(Ordering::Relaxed);
         let mut completed = started;
@@ -339,8 +344,8 @@ impl Domain {
 
     /// Runs what is ready; where somebody is at it already, they do.
     ///
-    /// Whoever finds the runner at work has set `rerun` before; the runner looks at that after giving up the lock. With a fence
-    /// between on either side, one of the two sees the other.
+    /// Whoever finds the runner at work has set `rerun` before; the runner looks at that after giving up the lock. With
+    /// a fence between on either side, one of the two sees the other.
     pub(crate) fn run_ready(&self) {
         if self.backlog.count() == 0 {
             return;
@@ -458,8 +463,8 @@ impl Domain {
             return false;
         }
         self.drive();
-        // Readers that were asked to say when they leave have said so, while others hold the grace period up still: those
-        // are asked now.
+        // Readers that were asked to say when they leave have said so, while others hold the grace period up still:
+        // those are asked now.
         let complete = self.is_complete(expedited) || self.arm(expedited);
         self.run_ready();
         if complete {

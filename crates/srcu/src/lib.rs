@@ -1,14 +1,14 @@
 //! Sleepable RCU whose grace periods are as urgent as whoever waits for them.
 //!
-//! Readers announce themselves with plain stores and may block while inside; writers publish a new version, and free the old one when no
-//! reader of the old one is left. Three things are particular here:
+//! Readers announce themselves with plain stores and may block while inside; writers publish a new version, and free
+//! the old one when no reader of the old one is left. Three things are particular here:
 //!
-//! - Who waits for a grace period drives it, at once, and never waits for a delay that somebody else's was given. Where no
-//!   reader is inside, nobody sleeps and no other thread takes part.
-//! - What is deferred ([`Srcu::call`]) rides along: any later grace period completes it. It is bounded in number and bytes ([`Limits`]),
-//!   and deferring never allocates, because a [`Callback`] and an [`RcuBox`] carry their own node.
-//! - A [`Reader`] needs neither a read-modify-write nor a fence where the platform has an asymmetric barrier (`membarrier(2)` on
-//!   Linux); elsewhere it executes fences. Which of the two is decided when the domain is built.
+//! - Who waits for a grace period drives it, at once, and never waits for a delay that somebody else's was given. Where
+//!   no reader is inside, nobody sleeps and no other thread takes part.
+//! - What is deferred ([`Srcu::call`]) rides along: any later grace period completes it. It is bounded in number and
+//!   bytes ([`Limits`]), and deferring never allocates, because a [`Callback`] and an [`RcuBox`] carry their own node.
+//! - A [`Reader`] needs neither a read-modify-write nor a fence where the platform has an asymmetric barrier
+//!   (`membarrier(2)` on Linux); elsewhere it executes fences. Which of the two is decided when the domain is built.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,8 +32,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The protocol, with its barriers, is written out at the top of the module `domain`; the argument for the asymmetric barrier is in
-//! `docs/srcu.md`.
+//! The protocol, with its barriers, is written out at the top of the module `domain`; the argument for the asymmetric
+//! barrier is in `docs/srcu.md`.
 
 #![no_std]
 

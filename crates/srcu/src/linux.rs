@@ -1,26 +1,28 @@
 //! Grace periods as Linux v6.18 has them, to be measured beside ours.
 //!
-//! What is modelled is *when* things happen; *whether* a reader is still inside is asked of the same records as ever, so the domain is
-//! as safe as any. Derived from the behaviour of `kernel/rcu/srcutree.c`, by function:
+//! What is modelled is *when* things happen; *whether* a reader is still inside is asked of the same records as ever,
+//! so the domain is as safe as any. Derived from the behaviour of `kernel/rcu/srcutree.c`, by function:
 //!
-//! - `srcu_gp_start_if_needed`, `srcu_funnel_gp_start`: a callback, and a synchroniser, which is a callback that wakes its caller, asks for the first
-//!   grace period that has not begun (`rcu_seq_snap`). An idle domain starts one at once and arms its work item:
-//!   after one jiffy if it is normal, without delay if it is expedited. An expedited request to a domain with a grace period
-//!   under way only raises `needed_exp`; **the work item that is armed stays armed for when it was** (`queue_delayed_work` on a pending item
-//!   does nothing). That is the wait that this project is about.
-//! - `process_srcu`, `srcu_advance_state`: the work item makes two scans, with the flip between; a scan that finds readers is tried again after
-//!   5 us if the grace period is expedited, and else at the next step.
-//! - `srcu_get_delay`: a step's delay is zero if an expedited request is pending, else one jiffy; plus the jiffies that the grace
-//!   period has lasted beyond one; at most ten.
-//! - `srcu_gp_end`: callbacks are invoked at once after an expedited grace period, and a jiffy later after a normal one; the next
-//!   grace period begins right away if one is needed.
-//! - `srcu_might_be_idle` (since v6.13 `srcu_should_expedite`): `synchronize_srcu` on a domain idle for 25 us is expedited. "Idle" is
-//!   judged as on the boot CPU, on whose list a domain of less than 128 CPUs has its callbacks; elsewhere they do not count.
+//! - `srcu_gp_start_if_needed`, `srcu_funnel_gp_start`: a callback, and a synchroniser, which is a callback that wakes
+//!   its caller, asks for the first grace period that has not begun (`rcu_seq_snap`). An idle domain starts one at once
+//!   and arms its work item: after one jiffy if it is normal, without delay if it is expedited. An expedited request to
+//!   a domain with a grace period under way only raises `needed_exp`; **the work item that is armed stays armed for
+//!   when it was** (`queue_delayed_work` on a pending item does nothing). That is the wait that this project is about.
+//! - `process_srcu`, `srcu_advance_state`: the work item makes two scans, with the flip between; a scan that finds
+//!   readers is tried again after 5 us if the grace period is expedited, and else at the next step.
+//! - `srcu_get_delay`: a step's delay is zero if an expedited request is pending, else one jiffy; plus the jiffies that
+//!   the grace period has lasted beyond one; at most ten.
+//! - `srcu_gp_end`: callbacks are invoked at once after an expedited grace period, and a jiffy later after a normal
+//!   one; the next grace period begins right away if one is needed.
+//! - `srcu_might_be_idle` (since v6.13 `srcu_should_expedite`): `synchronize_srcu` on a domain idle for 25 us is
+//!   expedited. "Idle" is judged as on the boot CPU, on whose list a domain of less than 128 CPUs has its callbacks;
+//!   elsewhere they do not count.
 //! - `srcu_barrier`: a callback behind all others, for the same grace period.
-//! - A timer never fires early, so one armed for `n` jiffies fires at the tick that ends jiffy `n` from now, between `n` and
-//!   `n + 1` jiffies later (`calc_index` in `kernel/time/timer.c`).
+//! - A timer never fires early, so one armed for `n` jiffies fires at the tick that ends jiffy `n` from now, between
+//!   `n` and `n + 1` jiffies later (`calc_index` in `kernel/time/timer.c`).
 //!
-//! Left out: the tree of nodes for large machines, and everything about boot. There are no bounds, as there are none in Linux.
+//! Left out: the tree of nodes for large machines, and everything about boot. There are no bounds, as there are none in
+//! Linux.
 
 use core::ptr::NonNull;
 
@@ -240,9 +242,9 @@ impl LinuxPace {
                 state.start(jiffies);
             }
             if state.seq & STATE == SCAN1 {
-                // The first scan looks at the counter that was flipped away from last time, which is empty but for stragglers; the
-                // flip then separates the readers that this grace period waits for from those that it does not. Sampling is that
-                // separation here.
+                // The first scan looks at the counter that was flipped away from last time, which is empty but for
+                // stragglers; the flip then separates the readers that this grace period waits for from those that it
+                // does not. Sampling is that separation here.
                 state.scan = Some(domain.snapshot());
                 state.seq = (state.seq & !STATE) | SCAN2;
                 state.nodelay = 0;
@@ -501,8 +503,8 @@ impl Waiter {
     fn new() -> Self {
         /// `wakeme_after_rcu`, but for the wake-up, which follows when the batch has run (`Domain::with_runner`).
         unsafe fn act(head: NonNull<Head>, act: Act) {
-            // SAFETY: `callback` made `head` from a `Waiter`, whose first field it is, and `wait` keeps that until `done`. The
-            // store is the last thing that touches it.
+            // SAFETY: `callback` made `head` from a `Waiter`, whose first field it is, and `wait` keeps that until
+            // `done`. The store is the last thing that touches it.
             let waiter = unsafe { head.cast::<Waiter>().as_ref() };
             if let Act::Run = act {
                 waiter.done.store(true, Ordering::Release);

@@ -41,8 +41,8 @@ impl<T> RcuBox<T> {
     /// [`OutOfMemory`]; `value` is dropped.
     pub fn try_new_holding(value: T, bytes: usize) -> Result<Self, OutOfMemory> {
         unsafe fn act<T>(head: NonNull<Head>, _: Act) {
-            // SAFETY: `try_new_holding` leaked a `Node<T>` whose first field is `head`; whoever calls `act` gives it up. Run or
-            // discarded, the value is dropped.
+            // SAFETY: `try_new_holding` leaked a `Node<T>` whose first field is `head`; whoever calls `act` gives it
+            // up. Run or discarded, the value is dropped.
             drop(unsafe { Box::from_raw(head.cast::<Node<T>>().as_ptr()) });
         }
         let bytes = bytes.saturating_add(size_of::<Node<T>>());
@@ -131,12 +131,13 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         }
         // Acquire, pairing with the release of whoever published it.
         let node = self.node.load(Ordering::Acquire);
-        // SAFETY: a value that was replaced is freed only after a grace period of `self.domain`, which waits for `section`
-        // (see the protocol in `domain`).
+        // SAFETY: a value that was replaced is freed only after a grace period of `self.domain`, which waits for
+        // `section` (see the protocol in `domain`).
         unsafe { &(*node).value }
     }
 
-    /// Publishes `value`. The old one is no longer found by sections that begin after this, and is the caller's to retire.
+    /// Publishes `value`. The old one is no longer found by sections that begin after this, and is the caller's to
+    /// retire.
     pub fn replace(&self, value: RcuBox<T>) -> Retired<T> {
         let old = self.node.swap(value.into_raw(), Ordering::AcqRel);
         // SAFETY: the pointer is never null, and what was replaced is ours alone to free.
@@ -196,7 +197,8 @@ impl<T: Send + Sync + 'static + fmt::Debug> fmt::Debug for Rcu<T> {
     }
 }
 
-/// A value that no new section finds, and old ones may still read. Dropping it defers its drop, as [`Retired::defer`] does.
+/// A value that no new section finds, and old ones may still read. Dropping it defers its drop, as [`Retired::defer`]
+/// does.
 #[must_use = "say how long it may take: `defer`, or `synchronize_expedited` and the like"]
 pub struct Retired<T: Send + 'static> {
     value: ManuallyDrop<RcuBox<T>>,

@@ -109,9 +109,9 @@ impl Registry {
             None => self.grow()?,
         };
         self.live.fetch_add(1, Ordering::Relaxed);
-        // A writer whose fence comes before this one may find no reader here, and then passes only its own fence: what it
-        // published before that is what this reader's loads, all after this fence, find. A writer whose fence comes after finds
-        // this reader.
+        // A writer whose fence comes before this one may find no reader here, and then passes only its own fence: what
+        // it published before that is what this reader's loads, all after this fence, find. A writer whose fence comes
+        // after finds this reader.
         fence(Ordering::SeqCst);
         Ok(record)
     }
@@ -210,8 +210,8 @@ impl Reader {
             line.section.store(word - 1, Ordering::Relaxed);
             return;
         }
-        // Release, pairing with the acquire in `Record::inside`. (Wraps after 2^48 sections, and starts over: at worst a
-        // section is then taken for an older one, and waited for once more.)
+        // Release, pairing with the acquire in `Record::inside`. (Wraps after 2^48 sections, and starts over: at worst
+        // a section is then taken for an older one, and waited for once more.)
         line.section.store(word.wrapping_sub(1).wrapping_add(SECTION), Ordering::Release);
         // [light], see the protocol.
         self.light_barrier();

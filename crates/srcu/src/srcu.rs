@@ -33,7 +33,8 @@ pub enum BuildError {
 #[must_use = "a grace period that nobody asks about need not be started"]
 pub struct Cookie(u64);
 
-/// An SRCU domain: readers, and grace periods that wait for them and for nobody else's. A handle; clones are the same domain.
+/// An SRCU domain: readers, and grace periods that wait for them and for nobody else's. A handle; clones are the same
+/// domain.
 #[derive(Clone)]
 pub struct Srcu {
     domain: Shared<Domain>,
@@ -57,8 +58,8 @@ impl Srcu {
         Ok(Self { domain: Shared::try_new(Domain::new(platform, config))? })
     }
 
-    /// Whether readers execute a full fence when they enter and leave (`true`), or plain stores only, and the platform's
-    /// asymmetric barrier makes up for it.
+    /// Whether readers execute a full fence when they enter and leave (`true`), or plain stores only, and the
+    /// platform's asymmetric barrier makes up for it.
     pub fn is_fenced(&self) -> bool {
         self.domain.fenced
     }
@@ -72,34 +73,36 @@ impl Srcu {
         Reader::register(self)
     }
 
-    /// Enters a section without a reader. Two atomic read-modify-writes on a cache line that all such sections share: for
-    /// those who read seldom.
+    /// Enters a section without a reader. Two atomic read-modify-writes on a cache line that all such sections share:
+    /// for those who read seldom.
     pub fn read_lock(&self) -> AnonymousGuard<'_> {
         AnonymousGuard::enter(self)
     }
 
     /// Waits until every section that began before this call is over, asleep as soon as one is found.
     ///
-    /// The caller drives the grace period itself: where no reader is inside, it neither sleeps nor waits for another thread. Must not be
-    /// called from inside a section of this domain, which it would wait for.
+    /// The caller drives the grace period itself: where no reader is inside, it neither sleeps nor waits for another
+    /// thread. Must not be called from inside a section of this domain, which it would wait for.
     ///
-    /// Everything deferred before the call is then ready, and runs before this returns (or in whoever is running callbacks at the moment); but
-    /// where the domain has a worker, and more than 64 callbacks are deferred, the worker is called to run them.
+    /// Everything deferred before the call is then ready, and runs before this returns (or in whoever is running
+    /// callbacks at the moment); but where the domain has a worker, and more than 64 callbacks are deferred, the worker
+    /// is called to run them.
     pub fn synchronize(&self) {
         self.synchronize_at(Urgency::Lazy);
     }
 
-    /// As [`Srcu::synchronize`], and looks at the readers for a while before it sleeps: shorter where sections are, at the
-    /// price of the CPU time.
+    /// As [`Srcu::synchronize`], and looks at the readers for a while before it sleeps: shorter where sections are, at
+    /// the price of the CPU time.
     pub fn synchronize_expedited(&self) {
         self.synchronize_at(Urgency::Expedited);
     }
 
-    /// Runs `callback` after a grace period that nobody is in a hurry for: it rides along with the next one that somebody waits for, or the worker
-    /// (the embedder's [`Srcu::tick`]) starts one for all that has gathered.
+    /// Runs `callback` after a grace period that nobody is in a hurry for: it rides along with the next one that
+    /// somebody waits for, or the worker (the embedder's [`Srcu::tick`]) starts one for all that has gathered.
     ///
-    /// Does not wait, unless the hard bound of [`Limits`](crate::Limits) is reached: then it waits for a grace period and runs `callback`
-    /// itself. So it must not be called from inside a section, nor from a callback; there, use [`Srcu::try_call`].
+    /// Does not wait, unless the hard bound of [`Limits`](crate::Limits) is reached: then it waits for a grace period
+    /// and runs `callback` itself. So it must not be called from inside a section, nor from a callback; there, use
+    /// [`Srcu::try_call`].
     pub fn call(&self, callback: Callback) {
         if let Err(callback) = self.try_call(callback) {
             self.domain.run_after_grace_period(callback);
@@ -122,8 +125,9 @@ impl Srcu {
         }
     }
 
-    /// As [`Srcu::call`], with a grace period that starts at once: `callback`, and all that was deferred before it, runs as soon as
-    /// the readers that are inside now have left. In the worker; without one, here if no reader is inside, else with the next tick or waiter.
+    /// As [`Srcu::call`], with a grace period that starts at once: `callback`, and all that was deferred before it,
+    /// runs as soon as the readers that are inside now have left. In the worker; without one, here if no reader is
+    /// inside, else with the next tick or waiter.
     pub fn call_expedited(&self, callback: Callback) {
         match &self.domain.linux {
             None => {
@@ -184,8 +188,8 @@ impl Srcu {
         }
     }
 
-    /// The embedder's tick, where there is no worker: does what can be done for what is deferred without waiting. Returns whether
-    /// something still is.
+    /// The embedder's tick, where there is no worker: does what can be done for what is deferred without waiting.
+    /// Returns whether something still is.
     pub fn tick(&self) -> bool {
         self.domain.linux.is_none() && self.domain.tick()
     }

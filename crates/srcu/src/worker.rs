@@ -1,13 +1,15 @@
 //! Who runs what is deferred and nobody waits for: one worker for any number of domains.
 //!
-//! A domain that defers its first callback puts itself on the worker's list (a stack that needs no lock and no memory: the domain
-//! carries the link). The worker looks at each listed domain now and then, runs what somebody's grace period has made ready, starts
-//! one itself for the rest, and drops the domain from the list when nothing is deferred. It never waits for a reader.
+//! A domain that defers its first callback puts itself on the worker's list (a stack that needs no lock and no memory:
+//! the domain carries the link). The worker looks at each listed domain now and then, runs what somebody's grace period
+//! has made ready, starts one itself for the rest, and drops the domain from the list when nothing is deferred. It
+//! never waits for a reader.
 //!
-//! Whoever wants the worker (a domain was pushed, or its work is due) changes `calls`, passes **[call]** `fence(SeqCst)`, and wakes the worker
-//! if it is announced to sleep past the moment it is wanted. The worker loads `calls`, turns, announces until when it will sleep, passes
-//! **[sleep]** `fence(SeqCst)`, and sleeps while `calls` is what it loaded. One of them sees the other. `attached` is swapped by
-//! both sides, so a domain is on the list once, and one that deferred while it was being dropped is seen by one of them.
+//! Whoever wants the worker (a domain was pushed, or its work is due) changes `calls`, passes **[call]**
+//! `fence(SeqCst)`, and wakes the worker if it is announced to sleep past the moment it is wanted. The worker loads
+//! `calls`, turns, announces until when it will sleep, passes **[sleep]** `fence(SeqCst)`, and sleeps while `calls` is
+//! what it loaded. One of them sees the other. `attached` is swapped by both sides, so a domain is on the list once,
+//! and one that deferred while it was being dropped is seen by one of them.
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
@@ -20,14 +22,14 @@ use mayfly_platform::time::Instant;
 use crate::Srcu;
 use crate::config::LAZY;
 
-/// Turns that nobody called for, and that found nothing, after which the worker sleeps until it is called. Before that it looks by itself, which saves whoever defers
-/// next the wake-up.
+/// Turns that nobody called for, and that found nothing, after which the worker sleeps until it is called. Before that
+/// it looks by itself, which saves whoever defers next the wake-up.
 const IDLE_TURNS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 100 };
 
 /// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
 ///
-/// An embedder calls [`Worker::turn`] from its own tick, or gives it a thread with [`Worker::run`]; with the `std` feature,
-/// `WorkerThread` is such a thread.
+/// An embedder calls [`Worker::turn`] from its own tick, or gives it a thread with [`Worker::run`]; with the `std`
+/// feature, `WorkerThread` is such a thread.
 pub struct Worker {
     platform: Arc<dyn Platform>,
     /// Domains that were attached since the last turn.
@@ -132,8 +134,8 @@ impl Worker {
         self.release();
     }
 
-    /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when somebody asks for it
-    /// ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped.
+    /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when somebody asks
+    /// for it ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.kick();
@@ -177,12 +179,14 @@ impl Worker {
         }
     }
 
-    /// Lets go of every domain, once `stopped` is set; unless the list is being worked on, in which case whoever does so lets go of them.
+    /// Lets go of every domain, once `stopped` is set; unless the list is being worked on, in which case whoever does
+    /// so lets go of them.
     ///
-    /// Whoever finds the list taken has pushed to the inbox and passed [call] before; who has it gives it up, passes a fence, and
-    /// looks at the inbox again. One of the two sees the other.
+    /// Whoever finds the list taken has pushed to the inbox and passed [call] before; who has it gives it up, passes a
+    /// fence, and looks at the inbox again. One of the two sees the other.
     fn release(&self) {
-        // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the inbox shows it.
+        // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the
+        // inbox shows it.
         fence(Ordering::SeqCst);
         while let Some(mut listed) = self.listed.try_lock(&*self.platform) {
             let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));

@@ -1,7 +1,8 @@
-//! When things happen in a domain paced as Linux, in exact jiffies: time is the test's, and the worker is turned by hand.
+//! When things happen in a domain paced as Linux, in exact jiffies: time is the test's, and the worker is turned by
+//! hand.
 //!
-//! What is expected follows `kernel/rcu/srcutree.c` of Linux v6.18; a delay of `n` jiffies ends at the tick that ends jiffy
-//! `n` from now.
+//! What is expected follows `kernel/rcu/srcutree.c` of Linux v6.18; a delay of `n` jiffies ends at the tick that ends
+//! jiffy `n` from now.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -312,7 +313,8 @@ fn while_a_reader_stays_the_steps_grow_to_ten_jiffies() {
         linux.set(BEGIN + next, 0);
         steps.push(next);
     }
-    // A jiffy, and the jiffies beyond one that the grace period has lasted: 1, 2, 5, 10, 10, ...; each to the end of its last.
+    // A jiffy, and the jiffies beyond one that the grace period has lasted: 1, 2, 5, 10, 10, ...; each to the end of
+    // its last.
     assert_eq!(steps, [2, 5, 11, 22, 33, 44, 55]);
     drop(section);
     assert_eq!(linux.turns(), [55, 57]);

@@ -1,15 +1,15 @@
 //! Every execution of the protocol's two store bufferings on machines that reorder memory accesses: what loom cannot
 //! model, because the reader's side has no fence.
 //!
-//! A machine executes the instructions of a thread in any order that its rules allow, each at once for everybody (memory is
-//! multi-copy atomic, as x86-TSO and Armv8 are). [`Machine::Tso`] lets a load pass an earlier store, which is what a
-//! store buffer does. [`Machine::Weak`] lets any access pass any other one but for fences, acquire, release, dependencies, and
-//! accesses to the same location: more than Armv8 does.
+//! A machine executes the instructions of a thread in any order that its rules allow, each at once for everybody
+//! (memory is multi-copy atomic, as x86-TSO and Armv8 are). [`Machine::Tso`] lets a load pass an earlier store, which
+//! is what a store buffer does. [`Machine::Weak`] lets any access pass any other one but for fences, acquire, release,
+//! dependencies, and accesses to the same location: more than Armv8 does.
 //!
-//! `membarrier(2)` is taken apart as in `kernel/sched/membarrier.c`: a fence, an interrupt to the reader's CPU if that runs a thread of
-//! the process, waiting until it was handled, a fence. An interrupt is taken between two instructions: all before have been executed
-//! and none after. The reader's thread may be switched out and in again anywhere, with the scheduler's fences
-//! (`Documentation/scheduler/membarrier.rst`).
+//! `membarrier(2)` is taken apart as in `kernel/sched/membarrier.c`: a fence, an interrupt to the reader's CPU if that
+//! runs a thread of the process, waiting until it was handled, a fence. An interrupt is taken between two instructions:
+//! all before have been executed and none after. The reader's thread may be switched out and in again anywhere, with
+//! the scheduler's fences (`Documentation/scheduler/membarrier.rst`).
 //!
 //! Each claim stands beside the same with a part left out, which must be found to fail.
 
@@ -287,7 +287,8 @@ fn with_switch(program: &[Step], switch: &[Step]) -> Vec<Vec<Step>> {
     std::iter::once(program.to_vec()).chain((0..=program.len()).map(switched_at)).collect()
 }
 
-/// Uses after free, and lost wake-ups, of readers with `light` and updaters with `heavy`, in all executions on `machine`.
+/// Uses after free, and lost wake-ups, of readers with `light` and updaters with `heavy`, in all executions on
+/// `machine`.
 fn failures(machine: Machine, light: &[Step], heavy: &[Step], switch: &[Step]) -> (usize, usize) {
     let (mut freed, mut lost, mut states) = (0, 0, 0);
     for reader in with_switch(&reading(light), switch) {

@@ -1,9 +1,9 @@
-//! The domain under torture, in the style of rcutorture (`kernel/rcu/rcutorture.c`): real threads, real barriers, whatever
-//! the machine and the scheduler make of it.
+//! The domain under torture, in the style of rcutorture (`kernel/rcu/rcutorture.c`): real threads, real barriers,
+//! whatever the machine and the scheduler make of it.
 //!
 //! Updaters replace an element of a pool and age what they replaced: published, unpublished, and after its grace period
-//! poisoned. A reader looks at the element it found until it leaves, and must never see it poisoned or used again. Elements are
-//! pool memory for good, so that a failure is a count and not a crash.
+//! poisoned. A reader looks at the element it found until it leaves, and must never see it poisoned or used again.
+//! Elements are pool memory for good, so that a failure is a count and not a crash.
 //!
 //! `MAYFLY_TORTURE_SECONDS` says how long all rounds together take (8), `MAYFLY_TORTURE_SEED` which choices the threads
 //! make. How they interleave is the machine's affair.
@@ -446,9 +446,10 @@ fn no_reader_sees_what_was_freed_and_nothing_is_freed_twice_or_lost() {
     }
 }
 
-/// The protocol's store buffering with nothing else around it: a reader announces itself with a plain store behind stores that
-/// miss every cache, and loads a version; an updater replaces the version, passes `barrier`, and looks for the reader.
-/// Returns how often the reader had a version that the updater took for free, and how often the updater looked.
+/// The protocol's store buffering with nothing else around it: a reader announces itself with a plain store behind
+/// stores that miss every cache, and loads a version; an updater replaces the version, passes `barrier`, and looks for
+/// the reader. Returns how often the reader had a version that the updater took for free, and how often the updater
+/// looked.
 fn store_buffering(barrier: impl Fn()) -> (u64, u64) {
     const COLD_LINES: usize = 1 << 20;
     let cold: Vec<_> = (0..COLD_LINES).map(|_| CacheLine(AtomicU64::new(0))).collect();

@@ -3,12 +3,13 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-/// A device on an I/O bus. Called by any vCPU, by several at once, under the VM's SRCU: it may block, and its removal waits
-/// until it returns.
+/// A device on an I/O bus. Called by any vCPU, by several at once, under the VM's SRCU: it may block, and its removal
+/// waits until it returns.
 ///
-/// So while it is called it must not do to its own VM what waits for vCPUs that handle an exit, of which its caller is one: unregister, or
-/// delete, move or change a slot. What waits for nobody (see the [crate's page](crate)) it may do, as long as the
-/// [bound](mayfly_srcu::Limits) of what is deferred is not reached; where that cannot be said, it leaves the work to another thread.
+/// So while it is called it must not do to its own VM what waits for vCPUs that handle an exit, of which its caller is
+/// one: unregister, or delete, move or change a slot. What waits for nobody (see the [crate's page](crate)) it may do,
+/// as long as the [bound](mayfly_srcu::Limits) of what is deferred is not reached; where that cannot be said, it leaves
+/// the work to another thread.
 pub trait Device: Send + Sync {
     /// The guest reads `data.len()` bytes (1 to 8) at `offset` into the device's range.
     fn read(&self, offset: u64, data: &mut [u8]);

@@ -12,12 +12,12 @@ pub trait Guest<B: Backing> {
     /// Runs the guest until it needs the hypervisor, or `requests` has something for it.
     fn enter(&mut self, requests: &Requests) -> Event;
 
-    /// Performs the memory access that [`Guest::enter`] came out with, at `memory`. Called inside an SRCU section, which keeps the memory
-    /// where it is; `memory` must not be used after this returns.
+    /// Performs the memory access that [`Guest::enter`] came out with, at `memory`. Called inside an SRCU section,
+    /// which keeps the memory where it is; `memory` must not be used after this returns.
     fn access(&mut self, memory: B);
 
-    /// The bytes of a device access that [`Guest::enter`] came out with: as many as it is long. Those that the guest writes; or the place for those
-    /// that it reads.
+    /// The bytes of a device access that [`Guest::enter`] came out with: as many as it is long. Those that the guest
+    /// writes; or the place for those that it reads.
     fn data(&mut self) -> &mut [u8];
 }
 
@@ -39,8 +39,8 @@ pub enum Event {
 pub struct Access {
     /// Its first byte.
     pub gpa: Gpa,
-    /// Its length in bytes, at least 1. One that leaves its page, or is MMIO and longer than [`MMIO_MAX`], comes back as
-    /// an exit.
+    /// Its length in bytes, at least 1. One that leaves its page, or is MMIO and longer than [`MMIO_MAX`], comes back
+    /// as an exit.
     pub len: u64,
     /// Whether it writes.
     pub write: bool,

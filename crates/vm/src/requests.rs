@@ -8,8 +8,8 @@ const EXIT: u32 = 1;
 
 /// The requests of one vCPU: a word that others set and the vCPU looks at before it enters the guest, and in it.
 ///
-/// Whoever asks changes the word and kicks: where the guest is a program that looks at [`Requests::any`] between its steps, changing
-/// the word is the kick; a vCPU that sleeps in [`Requests::wait`] is woken.
+/// Whoever asks changes the word and kicks: where the guest is a program that looks at [`Requests::any`] between its
+/// steps, changing the word is the kick; a vCPU that sleeps in [`Requests::wait`] is woken.
 #[derive(Debug)]
 pub struct Requests {
     word: CacheLine<AtomicU32>,

@@ -65,8 +65,8 @@ impl<D: Device + 'static, B: Backing> Vcpu<D, B> {
 
     /// Runs the guest until its exit is one that the caller has to see.
     ///
-    /// Takes no lock and waits for nobody. A device that was registered before (in the sense of happens-before, through guest memory
-    /// included) this guest's access was made is found by it.
+    /// Takes no lock and waits for nobody. A device that was registered before (in the sense of happens-before, through
+    /// guest memory included) this guest's access was made is found by it.
     pub fn run(&mut self, guest: &mut impl Guest<B>) -> Exit {
         loop {
             if self.requests.take_exit() || self.vm.is_destroyed() {
@@ -125,8 +125,8 @@ impl<D: Device + 'static, B: Backing> Vcpu<D, B> {
     }
 }
 
-/// What the guest read before its access (that a device is there, say) was read before what the hypervisor loads next. Pairs
-/// with the release that published that, through whatever carried the word to the guest.
+/// What the guest read before its access (that a device is there, say) was read before what the hypervisor loads next.
+/// Pairs with the release that published that, through whatever carried the word to the guest.
 fn order_after_guest() {
     fence(Ordering::Acquire);
 }

@@ -31,8 +31,8 @@ pub struct Config {
 
 /// A virtual machine: a handle; clones are the same VM.
 ///
-/// `D` is the kind of its devices, `B` what backs its memory. Calls may come from several threads; those that change the same
-/// thing take turns.
+/// `D` is the kind of its devices, `B` what backs its memory. Calls may come from several threads; those that change
+/// the same thing take turns.
 pub struct Vm<D: Device + 'static, B: Backing> {
     inner: Shared<Inner<D, B>>,
 }
@@ -69,8 +69,8 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
 
     /// Creates, deletes, moves or changes a memslot, as `KVM_SET_USER_MEMORY_REGION` does.
     ///
-    /// Creating waits for nobody. Deleting, moving and changing flags return when no vCPU uses the slot as it was: the memory behind a deleted slot may then be
-    /// unmapped.
+    /// Creating waits for nobody. Deleting, moving and changing flags return when no vCPU uses the slot as it was: the
+    /// memory behind a deleted slot may then be unmapped.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
         Ok(())
     }
 
-    /// As [`Vm::set_memory_region`], for the slots above the user's that a hypervisor keeps for itself (the APIC access page of VMX
-    /// and AVIC, for one).
+    /// As [`Vm::set_memory_region`], for the slots above the user's that a hypervisor keeps for itself (the APIC access
+    /// page of VMX and AVIC, for one).
     ///
     /// # Errors
     ///
@@ -93,9 +93,9 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
 
     /// Puts `device` on `range` of a bus. Waits for nobody.
     ///
-    /// A vCPU is certain to find the device at every access that it makes after this returned, where *after* is any happens-before: a message to its thread, a
-    /// kick, or a flag in guest memory that the guest has read. An access that is being handled at this moment may miss it; [`IoBus::settle`] waits for
-    /// those.
+    /// A vCPU is certain to find the device at every access that it makes after this returned, where *after* is any
+    /// happens-before: a message to its thread, a kick, or a flag in guest memory that the guest has read. An access
+    /// that is being handled at this moment may miss it; [`IoBus::settle`] waits for those.
     ///
     /// # Errors
     ///
@@ -104,8 +104,8 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
         self.inner.bus(bus).register(range, device)
     }
 
-    /// Takes the device off exactly `range` and gives it back, when no vCPU can be using it any more. Waits for the accesses that are being handled
-    /// at this moment, and for no delay that somebody else's grace period was given.
+    /// Takes the device off exactly `range` and gives it back, when no vCPU can be using it any more. Waits for the
+    /// accesses that are being handled at this moment, and for no delay that somebody else's grace period was given.
     ///
     /// # Errors
     ///
@@ -114,7 +114,8 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
         Ok(self.inner.bus(bus).unregister(range)?)
     }
 
-    /// Has the guest's writes that `on` describes signal `device`, as an ioeventfd does. Otherwise as [`Vm::register_device`].
+    /// Has the guest's writes that `on` describes signal `device`, as an ioeventfd does. Otherwise as
+    /// [`Vm::register_device`].
     ///
     /// # Errors
     ///
@@ -149,15 +150,15 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
         self.inner.vcpus.lock(&*self.inner.platform).len()
     }
 
-    /// Makes vCPU `id` come out of the guest and its [`Vcpu::run`] return [`Exit::Kicked`](crate::Exit::Kicked); if it is not running, its next
-    /// run. Returns whether there is such a vCPU.
+    /// Makes vCPU `id` come out of the guest and its [`Vcpu::run`] return [`Exit::Kicked`](crate::Exit::Kicked); if it
+    /// is not running, its next run. Returns whether there is such a vCPU.
     pub fn kick(&self, id: u32) -> bool {
         let vcpus = self.inner.vcpus.lock(&*self.inner.platform);
         vcpus.get(id).map(|requests| requests.ask_exit(&*self.inner.platform)).is_some()
     }
 
-    /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once; what the VM holds is freed with the
-    /// last of its vCPUs and handles.
+    /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once; what the VM holds is
+    /// freed with the last of its vCPUs and handles.
     pub fn destroy(self) {
         self.inner.destroyed.store(true, Ordering::Release);
         for requests in self.inner.vcpus.lock(&*self.inner.platform).all() {
@@ -200,7 +201,8 @@ impl<D: Device + 'static, B: Backing> Inner<D, B> {
 
 impl<D: Device + 'static, B: Backing> Drop for Inner<D, B> {
     fn drop(&mut self) {
-        // No vCPU is left, so what is deferred can be freed here and now, on the processor that has just freed the rest.
+        // No vCPU is left, so what is deferred can be freed here and now, on the processor that has just freed the
+        // rest.
         self.srcu.tick();
     }
 }

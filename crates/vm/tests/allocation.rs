@@ -1,5 +1,5 @@
-//! Every allocation that a call on a VM makes is refused in turn: the call says ENOMEM, the VM is as it was and usable, and
-//! nothing is leaked.
+//! Every allocation that a call on a VM makes is refused in turn: the call says ENOMEM, the VM is as it was and usable,
+//! and nothing is leaked.
 
 mod common;
 
@@ -52,8 +52,8 @@ struct Failing;
 #[global_allocator]
 static ALLOCATOR: Failing = Failing;
 
-// SAFETY: passes everything on to the system's allocator, or gives no memory, as an allocator may. (`realloc` and `alloc_zeroed` are
-// the provided ones, which come through here.)
+// SAFETY: passes everything on to the system's allocator, or gives no memory, as an allocator may. (`realloc` and
+// `alloc_zeroed` are the provided ones, which come through here.)
 unsafe impl GlobalAlloc for Failing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.set(ASKED.get() + 1);

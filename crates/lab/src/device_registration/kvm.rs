@@ -11,15 +11,11 @@ use crate::params::Order;
 use crate::record::ResultRow;
 
 use super::backend::Subject;
+use super::layout::{DOORBELL, MEMORY, eventfd_address};
 use super::life::Shape;
 
-const DOORBELL: u64 = 0xd000_0000;
-/// Where the ioeventfds lie, a page each, as virtio devices' do.
-const EVENTFDS: u64 = 0xe000_0000;
+/// The port that ends the guest's pass.
 const PORT: u16 = 0x10;
-
-/// Guest physical memory: the first slot, and those that are added.
-const MEMORY: [(u64, usize); 3] = [(0, 2 << 20), (0x1000_0000, 1 << 20), (0x2000_0000, 1 << 20)];
 
 /// VMs on /dev/kvm.
 pub(super) struct KvmSubject {
@@ -46,7 +42,7 @@ impl KvmSubject {
             .map(|&(_, size)| GuestMemory::map_populated(size))
             .collect::<Result<_, _>>()?;
         Payload::install(&memory[0])?;
-        let eventfd = |index| IoEvent::new(EVENTFDS + u64::from(index) * 0x1000, 4, None);
+        let eventfd = |index| IoEvent::new(eventfd_address(index), 4, None);
         Ok(Self {
             kvm: Kvm::open()?,
             memory,
@@ -134,8 +130,8 @@ impl Subject for KvmSubject {
             );
             std::thread::yield_now();
         }
-        // Deleting a slot that is not in the guest's way synchronises: what registering the doorbell deferred is not what is
-        // measured next.
+        // Deleting a slot that is not in the guest's way synchronises: what registering the doorbell deferred is not
+        // what is measured next.
         self.vm()?.delete_memory_region(1)?;
         Ok(())
     }

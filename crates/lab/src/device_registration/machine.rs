@@ -17,15 +17,8 @@ use crate::params::Order;
 use crate::record::ResultRow;
 
 use super::backend::Subject;
+use super::layout::{APIC_ACCESS_PAGE, DOORBELL, MEMORY, eventfd_address};
 use super::life::Shape;
-
-const DOORBELL: u64 = 0xd000_0000;
-/// Where the ioeventfds lie, a page each, as virtio devices' do.
-const EVENTFDS: u64 = 0xe000_0000;
-const APIC_ACCESS_PAGE: u64 = 0xfee0_0000;
-
-/// Guest physical memory: the first slot, and those that are added.
-const MEMORY: [(u64, usize); 3] = [(0, 2 << 20), (0x1000_0000, 1 << 20), (0x2000_0000, 1 << 20)];
 
 /// The ranges of x86's interrupt controllers, as KVM puts them on its buses.
 const IRQCHIP: [(Bus, IoRange); 4] = [
@@ -153,8 +146,7 @@ impl MachineSubject {
     }
 
     fn eventfd(index: u32) -> Ioeventfd {
-        let address = EVENTFDS + u64::from(index) * 0x1000;
-        Ioeventfd { address, len: 4, datamatch: None }
+        Ioeventfd { address: eventfd_address(index), len: 4, datamatch: None }
     }
 }
 

@@ -16,7 +16,8 @@ use crate::tally::{Tally, What};
 const PLACES: u64 = 16;
 /// What an ioeventfd matches.
 const MATCH: u64 = 7;
-/// A device that was given back is kept until so many others were: an access that comes too late finds it poisoned, not freed.
+/// A device that was given back is kept until so many others were: an access that comes too late finds it poisoned, not
+/// freed.
 const KEPT: usize = 256;
 
 const ALIVE: u64 = 0xa11_fe11;

@@ -1,11 +1,12 @@
-//! Everything at once: vCPUs that touch memory and devices while devices come and go, memory is taken away from under them and given to
-//! somebody else, vCPUs are kicked and made anew, and other VMs live and die beside them.
+//! Everything at once: vCPUs that touch memory and devices while devices come and go, memory is taken away from under
+//! them and given to somebody else, vCPUs are kicked and made anew, and other VMs live and die beside them.
 //!
-//! What is looked for: a device that is called after it was given back, memory that is used after its slot was deleted (it is unmapped, or
-//! holds another slot's value by then), a value that is not the one written last, a call that never returns, something that is never freed.
+//! What is looked for: a device that is called after it was given back, memory that is used after its slot was deleted
+//! (it is unmapped, or holds another slot's value by then), a value that is not the one written last, a call that never
+//! returns, something that is never freed.
 //!
-//! A storm lasts until enough of everything has happened. `MAYFLY_STORM=20` asks for twenty times as much, `MAYFLY_SEED=...`
-//! for the choices of an earlier run (the threads' timing is never the same).
+//! A storm lasts until enough of everything has happened. `MAYFLY_STORM=20` asks for twenty times as much,
+//! `MAYFLY_SEED=...` for the choices of an earlier run (the threads' timing is never the same).
 
 mod devices;
 mod guests;

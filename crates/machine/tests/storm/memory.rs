@@ -1,7 +1,8 @@
 //! Memory that comes, moves and goes.
 //!
-//! Each slot has a value of its own, with which the first word of every page of its memory is filled before the guests get it, and which they write to
-//! no other slot. Memory is unmapped as soon as its slot is deleted; the next mapping, of whichever slot, is likely to get its address.
+//! Each slot has a value of its own, with which the first word of every page of its memory is filled before the guests
+//! get it, and which they write to no other slot. Memory is unmapped as soon as its slot is deleted; the next mapping,
+//! of whichever slot, is likely to get its address.
 
 use mayfly_machine::HostMemory;
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};

@@ -46,7 +46,8 @@ fn live(storm: &Storm, threads: &[CpuThread], random: &mut Random) {
         thread.run(vm.create_vcpu(id).unwrap(), Cpu::new(forever(id)))
     };
     let running: Vec<_> = (0..).zip(threads).map(start).collect();
-    // It may die before its guests have begun, or after they have used everything, or when something is missing already.
+    // It may die before its guests have begun, or after they have used everything, or when something is missing
+    // already.
     if random.once_in(2) {
         while devices.iter().any(|device| device.calls() == 0) {
             std::thread::yield_now();
