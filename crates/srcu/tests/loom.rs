@@ -48,6 +48,13 @@ impl Versions {
         self.cells[0].with_mut(|cell| unsafe { *cell = 0 });
     }
 
+    /// Publishes the second version, and frees the first when nobody can be reading it.
+    fn replace_first(&self, domain: &Srcu) {
+        self.publish_second();
+        domain.synchronize();
+        self.free_first();
+    }
+
     fn defer_free(this: &Arc<Self>) -> Callback {
         let this = Arc::clone(this);
         Callback::try_new(move || this.free_first()).unwrap()
@@ -79,9 +86,7 @@ fn a_reader_never_sees_what_a_synchroniser_freed() {
     check(|| {
         let (domain, versions) = (domain(), Versions::new());
         let reader = read_in_thread(&versions, domain.reader().unwrap());
-        versions.publish_second();
-        domain.synchronize();
-        versions.free_first();
+        versions.replace_first(&domain);
         reader.join().unwrap();
     });
 }
@@ -98,9 +103,7 @@ fn an_anonymous_reader_never_sees_what_a_synchroniser_freed() {
                 }
             })
         };
-        versions.publish_second();
-        domain.synchronize();
-        versions.free_first();
+        versions.replace_first(&domain);
         reader.join().unwrap();
     });
 }
@@ -116,9 +119,7 @@ fn a_reader_registered_meanwhile_never_sees_what_was_freed() {
                 versions.read(&reader.lock());
             })
         };
-        versions.publish_second();
-        domain.synchronize();
-        versions.free_first();
+        versions.replace_first(&domain);
         reader.join().unwrap();
     });
 }
@@ -137,9 +138,7 @@ fn a_nested_section_protects_until_its_outermost_end() {
                 versions.read(&outer);
             })
         };
-        versions.publish_second();
-        domain.synchronize();
-        versions.free_first();
+        versions.replace_first(&domain);
         reader.join().unwrap();
     });
 }
@@ -156,9 +155,7 @@ fn a_reader_that_enters_again_and_again_is_waited_for_once() {
                 }
             })
         };
-        versions.publish_second();
-        domain.synchronize();
-        versions.free_first();
+        versions.replace_first(&domain);
         reader.join().unwrap();
     });
 }
