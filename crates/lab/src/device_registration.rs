@@ -1,11 +1,11 @@
 //! What registering devices costs a VM's start, and whom it makes wait.
 
 mod backend;
+mod chance;
 mod kvm;
 mod layout;
 mod life;
 mod machine;
-mod pause;
 mod timed;
 
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::progress::Progress;
 use crate::record::ResultRow;
 
 use backend::Subject;
+use chance::Chance;
 use kvm::KvmSubject;
 use life::Shape;
 use machine::{Disposal, MachineSubject};
-use pause::Pauses;
 use timed::{TIMED, Timings};
 
 const NAME: &str = "device-registration";
@@ -32,7 +32,7 @@ const VMS: u32 = 200;
 const DEVICES: u32 = 8;
 const VCPUS: u32 = 2;
 
-/// Where the random pauses begin, so that two runs pause alike.
+/// Where chance begins, so that two runs pause alike and take the same turns.
 const SEED: u64 = 0x6d61_7966_6c79;
 
 /// The experiment `device-registration`.
@@ -140,13 +140,15 @@ where the last one's wait ended, and the median would tell the length of the loo
         for order in params.orders_or_all() {
             let mut runs = runs(request, shape)?;
             progress.begin(&format!("{NAME}, {order}"), u64::from(vms) * runs.len() as u64);
+            let mut chance = Chance::new(SEED);
             for _ in 0..vms {
+                // So that none of them always follows the same other, whose traces it would find in the caches.
+                chance.shuffle(&mut runs);
                 for run in &mut runs {
+                    chance.pause(run.longest_pause());
                     run.live(order, shape).with_context(|| format!("{} {order}", run.variant))?;
                     progress.step();
                 }
-                // So that none of them always follows the same other.
-                runs.rotate_left(1);
             }
             runs.sort_by_key(|run| run.place);
             progress.finish();
@@ -164,7 +166,6 @@ struct Run {
     variant: &'static str,
     hz: u32,
     subject: Box<dyn Subject>,
-    pauses: Pauses,
     timings: Timings,
 }
 
@@ -176,7 +177,6 @@ fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
         variant,
         hz,
         subject,
-        pauses: Pauses::new(SEED, Duration::from_secs(2) / hz),
         timings: Timings::default(),
     };
     let mut runs = Vec::new();
@@ -205,8 +205,12 @@ fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
 }
 
 impl Run {
+    /// Two ticks: any phase of the tick is as likely as any other.
+    fn longest_pause(&self) -> Duration {
+        Duration::from_secs(2) / self.hz
+    }
+
     fn live(&mut self, order: Order, shape: Shape) -> anyhow::Result<()> {
-        self.pauses.pause();
         life::live(&mut *self.subject, order, shape, &mut self.timings)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! No path that a vCPU takes while it runs the guest may use it; it serialises those who *change* something.
 //!
-//! Protocol: `state` is [`FREE`], [`HELD`], or [`CONTENDED`] (held, and somebody may sleep). Taking it is an acquire,
+//! Protocol: `state` is `FREE`, `HELD`, or `CONTENDED` (held, and somebody may sleep). Taking it is an acquire,
 //! giving it up a release, so what one holder wrote the next one sees. A waiter marks the word `CONTENDED` and sleeps
 //! on that value; whoever gives up a `CONTENDED` lock wakes everybody. The mark and the sleep are one step for the
 //! waker ([`Platform::wait`] compares again), so no wake-up is lost. (The three states are those of Drepper, "Futexes

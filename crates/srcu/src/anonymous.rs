@@ -56,6 +56,11 @@ impl Anonymous {
         last && self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::Relaxed)
     }
 
+    /// Whether no section is open. The caller executed a full fence before.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count(0) == 0 && self.count(1) == 0
+    }
+
     fn count(&self, index: usize) -> usize {
         self.inside[index].load(Ordering::Acquire)
     }

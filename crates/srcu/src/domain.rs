@@ -205,6 +205,13 @@ impl Domain {
         self.is_complete(cookie)
     }
 
+    /// Whether no reader is registered and no anonymous section is open: a grace period that is over as it begins. Whoever
+    /// comes after this fence finds what the caller has published before it (see `Registry::lease`, `Anonymous::enter`).
+    pub(crate) fn is_without_readers(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.registry.is_empty() && self.anonymous.is_empty()
+    }
+
     pub(crate) fn is_complete(&self, cookie: u64) -> bool {
         // Acquire, pairing with the release in `scan`: the readers' sections happened before.
         self.periods.completed.load(Ordering::Acquire) >= cookie

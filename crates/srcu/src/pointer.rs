@@ -216,7 +216,8 @@ impl<T: Send + 'static> Retired<T> {
         Self { value, domain: domain.clone() }
     }
 
-    /// Drops the value after a grace period that nobody is in a hurry for: [`Srcu::call`].
+    /// Drops the value after a grace period that nobody is in a hurry for: [`Srcu::call`]. At once where the domain has no
+    /// reader at all, as before a VM's first vCPU: then there is nothing to wait for.
     pub fn defer(self) {
         drop(self);
     }
@@ -257,7 +258,9 @@ impl<T: Send + 'static> Drop for Retired<T> {
     fn drop(&mut self) {
         // SAFETY: taken once, here; `into_parts` does not drop.
         let value = unsafe { ManuallyDrop::take(&mut self.value) };
-        self.domain.call(value.into_callback());
+        if !self.domain.is_without_readers() {
+            self.domain.call(value.into_callback());
+        }
     }
 }
 

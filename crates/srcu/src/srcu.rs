@@ -194,6 +194,17 @@ impl Srcu {
         self.domain.linux.is_none() && self.domain.tick()
     }
 
+    /// For an embedder that is about to let go of its domain: runs what is deferred as far as that needs no waiting, and has the worker
+    /// let go of the domain, so that it is freed with its last handle, here, and not at the worker's next turn.
+    pub fn wind_up(&self) {
+        self.tick();
+        if let Some(worker) = &self.domain.worker
+            && self.domain.attached.load(Ordering::Relaxed)
+        {
+            worker.let_go(self);
+        }
+    }
+
     /// What the domain has done so far.
     pub fn stats(&self) -> Stats {
         self.domain.stats()
@@ -213,6 +224,11 @@ impl Srcu {
             }
             Some(linux) => linux.synchronize(self, urgency == Urgency::Expedited),
         }
+    }
+
+    /// Whether there is nobody who could have found what the caller has unpublished; a domain paced as Linux never asks.
+    pub(crate) fn is_without_readers(&self) -> bool {
+        self.domain.linux.is_none() && self.domain.is_without_readers()
     }
 
     /// Has the worker do what has just become due.

@@ -26,6 +26,9 @@ use crate::config::LAZY;
 /// it looks by itself, which saves whoever defers next the wake-up.
 const IDLE_TURNS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 100 };
 
+/// So many domains are looked through for one that is to be let go of; further down it stays for the worker's next turn.
+const LOOKED_THROUGH: u32 = 16;
+
 /// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
 ///
 /// An embedder calls [`Worker::turn`] from its own tick, or gives it a thread with [`Worker::run`]; with the `std`
@@ -198,6 +201,26 @@ impl Worker {
             if self.inbox.load(Ordering::Relaxed).is_null() {
                 break;
             }
+        }
+    }
+
+    /// Takes `domain` off the list if nothing is deferred in it; unless the list is being worked on, or is long.
+    pub(crate) fn let_go(&self, domain: &Srcu) {
+        let Some(mut listed) = self.listed.try_lock(&*self.platform) else { return };
+        let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
+        while let Some(other) = arrived.pop() {
+            listed.push(other);
+        }
+        let mut passed = List(core::ptr::null_mut());
+        for _ in 0..LOOKED_THROUGH {
+            let Some(other) = listed.pop() else { break };
+            if other.is(domain) && Self::detach(domain) {
+                break;
+            }
+            passed.push(other);
+        }
+        while let Some(other) = passed.pop() {
+            listed.push(other);
         }
     }
 

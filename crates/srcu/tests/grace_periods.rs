@@ -149,6 +149,24 @@ fn a_later_grace_period_completes_everything_deferred_before_it() {
 }
 
 #[test]
+fn a_retired_value_is_dropped_at_once_where_there_is_no_reader_and_deferred_where_there_is() {
+    let domain = domain();
+    let dropped = Arc::new(());
+    let value = || RcuBox::try_new(Arc::clone(&dropped)).unwrap();
+    let pointer = Rcu::new(&domain, value());
+    pointer.replace(value()).defer();
+    assert_eq!((Arc::strong_count(&dropped), domain.stats().grace_periods), (2, 0));
+    let section = domain.read_lock();
+    pointer.replace(value()).defer();
+    drop(section);
+    let _reader = domain.reader().unwrap();
+    pointer.replace(value()).defer();
+    assert_eq!((Arc::strong_count(&dropped), domain.stats().deferred), (4, 2));
+    domain.synchronize();
+    assert_eq!((Arc::strong_count(&dropped), domain.stats().deferred), (2, 0));
+}
+
+#[test]
 fn a_deferred_grace_period_in_flight_does_not_delay_a_synchroniser() {
     let domain = domain();
     let (parked, free) = (domain.reader().unwrap(), domain.reader().unwrap());
@@ -211,6 +229,31 @@ fn an_expedited_callback_runs_when_the_reader_leaves_though_nobody_waits() {
     assert!(wait.try_recv().is_err());
     drop(section);
     wait.recv_timeout(Duration::from_secs(30)).unwrap();
+}
+
+#[test]
+fn a_domain_that_is_wound_up_goes_with_its_last_handle_and_not_at_the_workers_next_turn() {
+    let worker = Arc::new(mayfly_srcu::Worker::new(Arc::new(Host::new())));
+    let config = || Config { worker: Some(Arc::clone(&worker)), ..Config::default() };
+    let build = || Srcu::try_new(Arc::new(Host::new()), config()).unwrap();
+    let (kept, wound_up, busy) = (build(), build(), build());
+    let ran = Arc::new(AtomicUsize::new(0));
+    for domain in [&kept, &wound_up, &busy] {
+        domain.call(count_up(&ran));
+    }
+    let owners = Arc::strong_count(&worker);
+    wound_up.wind_up();
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    drop(wound_up);
+    assert_eq!(Arc::strong_count(&worker), owners - 1, "nothing is left of it");
+
+    let reader = busy.reader().unwrap();
+    let section = reader.lock();
+    busy.wind_up();
+    assert_eq!(ran.load(Ordering::SeqCst), 1, "a reader is inside");
+    drop(section);
+    worker.turn();
+    assert_eq!(ran.load(Ordering::SeqCst), 3, "the worker still had both");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use mayfly_platform::Model;
-use mayfly_srcu::{Callback, Config, Limits, Reader, Section, Srcu, Worker};
+use mayfly_srcu::{Callback, Config, Limits, Rcu, RcuBox, Reader, Section, Srcu, Worker};
 
 /// Two versions; readers look at the one that `present` names.
 struct Versions {
@@ -122,6 +122,54 @@ fn a_reader_registered_meanwhile_never_sees_what_was_freed() {
         versions.replace_first(&domain);
         reader.join().unwrap();
     });
+}
+
+/// A value that readers look at, and whose drop frees it.
+struct Value(UnsafeCell<u32>);
+
+// SAFETY: loom checks every access to the cell.
+unsafe impl Sync for Value {}
+
+impl Value {
+    fn boxed() -> RcuBox<Self> {
+        RcuBox::try_new(Self(UnsafeCell::new(1))).unwrap()
+    }
+
+    fn read(&self) {
+        // SAFETY: loom checks it.
+        self.0.with(|cell| assert_eq!(unsafe { *cell }, 1, "read after free"));
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: loom checks it.
+        self.0.with_mut(|cell| unsafe { *cell = 0 });
+    }
+}
+
+#[test]
+fn what_is_dropped_at_once_for_want_of_readers_is_found_by_none_that_comes() {
+    for anonymous in [false, true] {
+        check(move || {
+            let domain = domain();
+            let pointer = Arc::new(Rcu::new(&domain, Value::boxed()));
+            let reader = {
+                let (domain, pointer) = (domain.clone(), Arc::clone(&pointer));
+                thread::spawn(move || {
+                    if anonymous {
+                        pointer.load(&domain.read_lock()).read();
+                    } else {
+                        let reader = domain.reader().unwrap();
+                        pointer.load(&reader.lock()).read();
+                    }
+                })
+            };
+            pointer.replace(Value::boxed()).defer();
+            reader.join().unwrap();
+            domain.barrier();
+        });
+    }
 }
 
 #[test]

@@ -203,7 +203,7 @@ impl<D: Device + 'static, B: Backing> Drop for Inner<D, B> {
     fn drop(&mut self) {
         // No vCPU is left, so what is deferred can be freed here and now, on the processor that has just freed the
         // rest.
-        self.srcu.tick();
+        self.srcu.wind_up();
     }
 }
 

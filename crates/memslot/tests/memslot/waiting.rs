@@ -74,6 +74,7 @@ fn the_caller_of_apply_chooses_when_the_old_snapshot_goes() {
     let created = slots.apply(&region(0, 16, 4, 100)).unwrap().unwrap();
     assert_eq!(created.retired.synchronize_expedited().len(), 0);
     let deleted = slots.apply(&region(0, 0, 0, 0)).unwrap().unwrap();
+    let _vcpu = domain.reader().unwrap();
     let before = domain.stats();
     deleted.retired.defer();
     assert_eq!(domain.stats().grace_periods, before.grace_periods);
