@@ -9,6 +9,7 @@
 //! [`experiments`]. The command needs no change unless the experiment takes a new parameter, which
 //! is a field of [`Params`].
 
+mod affinity;
 mod backend;
 mod device_registration;
 mod experiment;

@@ -8,6 +8,10 @@ use super::life::Shape;
 /// Something that VMs are created on, one at a time. Each method is one call of a VM's life, and does nothing else that
 /// takes time; what it needs has been made before.
 pub(super) trait Subject {
+    /// Goes once through what all designs have in common, so that what is timed next is not the processor's caches
+    /// filling after a pause; not timed.
+    fn warm_up(&mut self, order: Order) -> anyhow::Result<()>;
+
     /// Creates the VM.
     fn create(&mut self, order: Order) -> anyhow::Result<()>;
 

@@ -66,6 +66,14 @@ impl KvmSubject {
 }
 
 impl Subject for KvmSubject {
+    fn warm_up(&mut self, order: Order) -> anyhow::Result<()> {
+        self.create(order)?;
+        self.create_vcpu(0)?;
+        self.destroy()?;
+        self.clean_up();
+        Ok(())
+    }
+
     fn create(&mut self, _: Order) -> anyhow::Result<()> {
         self.vm = Some(Vm::create(&self.kvm)?);
         Ok(())

@@ -23,6 +23,7 @@ pub(super) fn live(
     shape: Shape,
     timings: &mut Timings,
 ) -> anyhow::Result<()> {
+    vm.warm_up(order)?;
     let start = Instant::now();
     timings.time(Timed::Create, || vm.create(order))?;
     match order {

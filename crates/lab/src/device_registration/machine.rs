@@ -13,6 +13,7 @@ use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
 use mayfly_srcu::{Pace, Stats};
 use mayfly_vm::{Bus, Device, Exit};
 
+use crate::affinity::{self, Pinned};
 use crate::params::Order;
 use crate::record::ResultRow;
 
@@ -50,6 +51,9 @@ pub(super) enum Disposal {
 pub(super) struct MachineSubject {
     disposal: Disposal,
     hz: u32,
+    /// Where the worker is, and whoever measures.
+    processor: usize,
+    pinned: Option<Pinned>,
     machine: Machine,
     memory: Vec<HostMemory>,
     irqchip: Vec<AnyDevice>,
@@ -78,9 +82,19 @@ struct Counted {
 impl MachineSubject {
     pub(super) fn new(disposal: Disposal, hz: u32, shape: Shape) -> anyhow::Result<Self> {
         let device = || Arc::new(Register::default()) as AnyDevice;
+        let threads = (0..shape.vcpus)
+            .map(|_| CpuThread::spawn())
+            .collect::<Result<_, _>>()
+            .context("starting a vCPU's thread")?;
+        // Linux runs grace periods on a work queue of the caller's own processor, so the worker stays on that of the
+        // thread that measures.
+        let processor = affinity::here();
+        let _pinned = Pinned::to(processor);
         Ok(Self {
             disposal,
             hz,
+            processor,
+            pinned: None,
             machine: Machine::new().context("starting the machine's worker")?,
             memory: MEMORY
                 .iter()
@@ -90,10 +104,7 @@ impl MachineSubject {
             irqchip: IRQCHIP.iter().map(|_| device()).collect(),
             eventfds: (0..=shape.devices).map(|_| device()).collect(),
             doorbell: Arc::new(Doorbell::new(shape.vcpus)),
-            threads: (0..shape.vcpus)
-                .map(|_| CpuThread::spawn())
-                .collect::<Result<_, _>>()
-                .context("starting a vCPU's thread")?,
+            threads,
             internal_slot: false,
             vm: None,
             vcpus: Vec::new(),
@@ -151,6 +162,15 @@ impl MachineSubject {
 }
 
 impl Subject for MachineSubject {
+    fn warm_up(&mut self, order: Order) -> anyhow::Result<()> {
+        self.pinned = Some(Pinned::to(self.processor));
+        self.create(order)?;
+        self.create_vcpu(0)?;
+        self.prepare()?;
+        self.run_to_first_exit()?;
+        self.destroy()
+    }
+
     fn create(&mut self, order: Order) -> anyhow::Result<()> {
         self.internal_slot = order == Order::MemoryFirst;
         let pace = match self.disposal {
@@ -283,7 +303,9 @@ impl Subject for MachineSubject {
         Ok(())
     }
 
-    fn clean_up(&mut self) {}
+    fn clean_up(&mut self) {
+        self.pinned = None;
+    }
 
     fn report(&self, row: ResultRow) -> ResultRow {
         let Counted { missed, doorbells, .. } = self.counted;
