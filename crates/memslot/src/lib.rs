@@ -39,7 +39,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod address;
 mod backing;
 mod backing_index;
 mod dirty;
@@ -51,7 +50,6 @@ mod rules;
 mod slot;
 mod snapshot;
 
-pub use address::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};
 pub use backing::Backing;
 pub use dirty::DirtyBitmap;
 pub use edit::{Change, Edit};
@@ -60,3 +58,5 @@ pub use memslots::MemSlots;
 pub use region::{AddressSpace, Flags, MAX_PAGES, PRIVATE_SLOTS, Region, SlotId, USER_SLOTS};
 pub use slot::Slot;
 pub use snapshot::{LastHit, Snapshot};
+
+pub use mayfly_platform::address::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};

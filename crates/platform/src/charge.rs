@@ -12,4 +12,10 @@ pub enum Op {
     Sleep,
     /// A deferred callback was run.
     Callback,
+    /// A TLB invalidation was issued.
+    TlbInvalidation,
+    /// A thread found an entry of a table frozen, and waits for it.
+    FrozenWait,
+    /// A vCPU waits from inside a root load. Mayfly's roots never do.
+    RootWait,
 }

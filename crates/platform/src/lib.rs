@@ -10,13 +10,16 @@
 #![no_std]
 
 extern crate alloc;
-#[cfg(any(feature = "std", loom, shuttle))]
+#[cfg(any(feature = "std", test, loom, shuttle))]
 extern crate std;
 
+pub mod address;
+pub mod frames;
 pub mod lock;
 pub mod memory;
 pub mod sync;
 pub mod time;
+pub mod tlb;
 
 mod charge;
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
@@ -30,8 +33,10 @@ pub use host::Host;
 #[cfg(any(loom, shuttle))]
 pub use model::Model;
 
+use frames::Frames;
 use sync::AtomicU32;
 use time::Instant;
+use tlb::Tlb;
 
 /// How readers that announce themselves with plain stores are ordered against a writer that looks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,3 +76,8 @@ pub trait Platform: Send + Sync {
         let _ = op;
     }
 }
+
+/// A world whose CPUs translate guest addresses: what stage 2 needs beside [`Platform`].
+pub trait Mmu: Platform + Frames + Tlb {}
+
+impl<P: Platform + Frames + Tlb> Mmu for P {}

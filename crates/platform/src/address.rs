@@ -62,8 +62,34 @@ number! {
 }
 
 number! {
+    /// A host physical frame number: a host physical address in units of [`PAGE_SIZE`].
+    Pfn counts "frames"
+}
+
+number! {
+    /// A host physical address, in bytes.
+    Hpa counts "bytes"
+}
+
+number! {
     /// A host virtual address, in bytes.
     Hva counts "bytes"
+}
+
+impl Pfn {
+    /// The frame's first address; `None` for a number that no address has (2^52 and above).
+    #[inline]
+    pub const fn hpa(self) -> Option<Hpa> {
+        if self.0 >> (u64::BITS - PAGE_SHIFT) == 0 { Some(Hpa(self.0 << PAGE_SHIFT)) } else { None }
+    }
+}
+
+impl Hpa {
+    /// The frame that the address lies in.
+    #[inline]
+    pub const fn pfn(self) -> Pfn {
+        Pfn(self.0 >> PAGE_SHIFT)
+    }
 }
 
 impl Gfn {

@@ -1,0 +1,66 @@
+//! What differs between architectures: the shape of the tables, and the meaning of the bits.
+
+use mayfly_platform::address::{PAGE_SHIFT, Pfn};
+
+use crate::level::INDEX_BITS;
+use crate::{Entry, Leaf, Level};
+
+/// What a present entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The table below, in this frame.
+    Table(Pfn),
+    /// A page or a block.
+    Leaf,
+}
+
+/// An architecture's stage-2 tables.
+///
+/// In every format an entry with its three lowest bits clear is absent, and hardware ignores the rest of it (bit 10
+/// excepted, which stays clear); absent entries are this crate's to use.
+pub trait Format: Copy + Send + Sync + 'static {
+    /// As its manual calls it.
+    const NAME: &'static str;
+
+    /// The level of the root.
+    const TOP: Level;
+
+    /// The root is `1 << ROOT_ORDER` tables, one after the other.
+    const ROOT_ORDER: u32;
+
+    /// The largest block.
+    const LARGEST_BLOCK: Level;
+
+    /// Bits of a guest physical address.
+    const IPA_BITS: u32 = PAGE_SHIFT + Self::TOP.shift() + INDEX_BITS + Self::ROOT_ORDER;
+
+    /// Whether hardware itself sets [`Leaf::accessed`], at the time of an access. Where it does not, an access to a
+    /// leaf that has it clear faults.
+    const SETS_ACCESSED: bool;
+
+    /// Whether hardware itself sets [`Leaf::dirty`], at the time of a store; where it does not, [`Leaf::dirty`] reads
+    /// as clear.
+    const SETS_DIRTY: bool;
+
+    /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most.
+    fn encode_leaf(level: Level, leaf: &Leaf) -> u64;
+
+    /// The leaf with these bits at `level`.
+    fn decode_leaf(level: Level, bits: u64) -> Leaf;
+
+    /// The bits of the table in frame `pfn`.
+    fn encode_table(pfn: Pfn) -> u64;
+
+    /// What the present entry with these bits is at `level`.
+    fn kind(level: Level, bits: u64) -> Kind;
+
+    /// Whether the architecture forbids to overwrite the present entry `old` with the present entry `new` at `level`,
+    /// so that `old` has to be made absent, and forgotten by every TLB, before `new` is stored. `same_contents`: the
+    /// frames behind the two hold the same bytes, and nobody writes them.
+    fn requires_break_before_make(
+        level: Level,
+        old: Entry<Self>,
+        new: Entry<Self>,
+        same_contents: bool,
+    ) -> bool;
+}

@@ -1,0 +1,17 @@
+//! Stage-2 page tables.
+
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod entry;
+mod format;
+mod leaf;
+mod level;
+
+pub use entry::{Entry, State};
+pub use format::{Format, Kind};
+pub use leaf::{Leaf, MemoryType, Permissions};
+pub use level::Level;
