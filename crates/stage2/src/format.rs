@@ -5,6 +5,10 @@ use mayfly_platform::address::{PAGE_SHIFT, Pfn};
 use crate::level::INDEX_BITS;
 use crate::{Entry, Leaf, Level};
 
+mod ept;
+
+pub use ept::Ept;
+
 /// What a present entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -18,6 +22,9 @@ pub enum Kind {
 ///
 /// In every format an entry with its three lowest bits clear is absent, and hardware ignores the rest of it (bit 10
 /// excepted, which stays clear); absent entries are this crate's to use.
+///
+/// Every leaf is readable: [`Permissions::READ`](crate::Permissions::READ) is implied by the other two, which some
+/// architecture or other does not grant alone. A leaf without any permission is not a leaf.
 pub trait Format: Copy + Send + Sync + 'static {
     /// As its manual calls it.
     const NAME: &'static str;
@@ -33,6 +40,9 @@ pub trait Format: Copy + Send + Sync + 'static {
 
     /// Bits of a guest physical address.
     const IPA_BITS: u32 = PAGE_SHIFT + Self::TOP.shift() + INDEX_BITS + Self::ROOT_ORDER;
+
+    /// Bits of a host frame number, at most: as many as an entry has room for.
+    const PFN_BITS: u32;
 
     /// Whether hardware itself sets [`Leaf::accessed`], at the time of an access. Where it does not, an access to a
     /// leaf that has it clear faults.
@@ -63,4 +73,28 @@ pub trait Format: Copy + Send + Sync + 'static {
         new: Entry<Self>,
         same_contents: bool,
     ) -> bool;
+}
+
+/// The number of the frame that a present entry of `F` is to name. No frame has a number of more than
+/// [`Format::PFN_BITS`] bits; what is above them is not encoded.
+#[inline]
+fn frame<F: Format>(pfn: Pfn) -> u64 {
+    debug_assert!(pfn.get() >> F::PFN_BITS == 0, "no entry can name {pfn:?}");
+    pfn.get() & mask::<F>()
+}
+
+/// The frame whose number is in the low bits of `bits`.
+#[inline]
+fn framed<F: Format>(bits: u64) -> Pfn {
+    Pfn::new(bits & mask::<F>())
+}
+
+const fn mask<F: Format>() -> u64 {
+    (1 << F::PFN_BITS) - 1
+}
+
+/// `bits` where `condition` holds, without a branch.
+#[inline]
+fn when(condition: bool, bits: u64) -> u64 {
+    u64::from(condition).wrapping_neg() & bits
 }

@@ -12,6 +12,6 @@ mod leaf;
 mod level;
 
 pub use entry::{Entry, State};
-pub use format::{Format, Kind};
+pub use format::{Ept, Format, Kind};
 pub use leaf::{Leaf, MemoryType, Permissions};
 pub use level::Level;
