@@ -108,6 +108,7 @@ impl Subject for KvmSubject {
     }
 
     fn prepare(&mut self) -> anyhow::Result<()> {
+        self.memory[0].write(usize::try_from(Payload::FREE)?, &[0; 8])?;
         let touch = Payload::FREE..Payload::FREE + 0x1000;
         let payload = Payload { touch, doorbell: Some(DOORBELL), port: PORT };
         self.vcpus.iter_mut().try_for_each(|vcpu| vcpu.load(&payload))?;

@@ -241,7 +241,9 @@ impl Subject for MachineSubject {
 
     fn prepare(&mut self) -> anyhow::Result<()> {
         for (vcpu, cpu) in &mut self.vcpus {
-            let mine = Gpa::new(u64::from(vcpu.id() % 256) * 0x1000);
+            let offset = u64::from(vcpu.id() % 256) * 0x1000;
+            self.memory[0].write_u64(offset, 0);
+            let mine = Gpa::new(MEMORY[0].0 + offset);
             *cpu = Cpu::new(vec![
                 Instruction::Touch { gpa: mine, len: 0x1000, value: u64::from(vcpu.id()) },
                 Instruction::WriteMmio {
