@@ -205,8 +205,9 @@ impl Domain {
         self.is_complete(cookie)
     }
 
-    /// Whether no reader is registered and no anonymous section is open: a grace period that is over as it begins. Whoever
-    /// comes after this fence finds what the caller has published before it (see `Registry::lease`, `Anonymous::enter`).
+    /// Whether no reader is registered and no anonymous section is open: a grace period that is over as it begins.
+    /// Whoever comes after this fence finds what the caller has published before it (see `Registry::lease`,
+    /// `Anonymous::enter`).
     pub(crate) fn is_without_readers(&self) -> bool {
         fence(Ordering::SeqCst);
         self.registry.is_empty() && self.anonymous.is_empty()

@@ -216,8 +216,8 @@ impl<T: Send + 'static> Retired<T> {
         Self { value, domain: domain.clone() }
     }
 
-    /// Drops the value after a grace period that nobody is in a hurry for: [`Srcu::call`]. At once where the domain has no
-    /// reader at all, as before a VM's first vCPU: then there is nothing to wait for.
+    /// Drops the value after a grace period that nobody is in a hurry for: [`Srcu::call`]. At once where the domain has
+    /// no reader at all, as before a VM's first vCPU: then there is nothing to wait for.
     pub fn defer(self) {
         drop(self);
     }

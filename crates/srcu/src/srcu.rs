@@ -194,8 +194,9 @@ impl Srcu {
         self.domain.linux.is_none() && self.domain.tick()
     }
 
-    /// For an embedder that is about to let go of its domain: runs what is deferred as far as that needs no waiting, and has the worker
-    /// let go of the domain, so that it is freed with its last handle, here, and not at the worker's next turn.
+    /// For an embedder that is about to let go of its domain: runs what is deferred as far as that needs no waiting, and
+    /// has the worker let go of the domain, so that it is freed with its last handle, here, and not at the worker's next
+    /// turn.
     pub fn wind_up(&self) {
         self.tick();
         if let Some(worker) = &self.domain.worker
@@ -226,7 +227,8 @@ impl Srcu {
         }
     }
 
-    /// Whether there is nobody who could have found what the caller has unpublished; a domain paced as Linux never asks.
+    /// Whether there is nobody who could have found what the caller has unpublished; a domain paced as Linux never
+    /// asks.
     pub(crate) fn is_without_readers(&self) -> bool {
         self.domain.linux.is_none() && self.domain.is_without_readers()
     }

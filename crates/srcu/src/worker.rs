@@ -26,7 +26,8 @@ use crate::config::LAZY;
 /// it looks by itself, which saves whoever defers next the wake-up.
 const IDLE_TURNS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 100 };
 
-/// So many domains are looked through for one that is to be let go of; further down it stays for the worker's next turn.
+/// So many domains are looked through for one that is to be let go of; further down it stays for the worker's next
+/// turn.
 const LOOKED_THROUGH: u32 = 16;
 
 /// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
