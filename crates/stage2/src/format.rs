@@ -5,9 +5,15 @@ use mayfly_platform::address::{PAGE_SHIFT, Pfn};
 use crate::level::INDEX_BITS;
 use crate::{Entry, Leaf, Level};
 
+mod arm;
 mod ept;
+mod npt;
+mod riscv;
 
+pub use arm::Arm;
 pub use ept::Ept;
+pub use npt::Npt;
+pub use riscv::{Sv39x4, Sv48x4, SvX4};
 
 /// What a present entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

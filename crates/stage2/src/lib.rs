@@ -12,6 +12,6 @@ mod leaf;
 mod level;
 
 pub use entry::{Entry, State};
-pub use format::{Ept, Format, Kind};
+pub use format::{Arm, Ept, Format, Kind, Npt, Sv39x4, Sv48x4, SvX4};
 pub use leaf::{Leaf, MemoryType, Permissions};
 pub use level::Level;

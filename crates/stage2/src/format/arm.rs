@@ -1,0 +1,136 @@
+//! Arm's stage 2, VMSAv8-64 with the 4 KiB granule: Architecture Reference Manual for A-profile (DDI 0487), chapter "The
+//! `AArch64` Virtual Memory System Architecture", sections "Translation table descriptor formats", "Memory access
+//! control" and "Memory region attributes" for stage 2, "Concatenated translation tables".
+
+use mayfly_platform::address::{PAGE_SHIFT, Pfn};
+
+use super::{Format, Kind, frame, framed, when};
+use crate::{Entry, Leaf, Level, MemoryType, Permissions};
+
+/// Arm VMSAv8-64 stage 2 with the 4 KiB granule, and guest physical addresses of 40 or 48 bits (any other number does
+/// not compile): two concatenated tables of the architecture's level 1, or one of its level 0.
+///
+/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2` has FWB clear:
+/// memory attributes have the encoding that every version knows, and the guest's may ask for less. XN is the one bit
+/// that every version has, for EL1 and EL0 alike; what cannot be read cannot be fetched from either. The contiguous hint
+/// is not used, nor are output addresses of 52 bits (`FEAT_LPA2`).
+#[derive(Clone, Copy, Debug)]
+pub struct Arm<const IPA_BITS: u32>;
+
+const VALID: u64 = 1 << 0;
+/// A table above the lowest level, and a page there; a block has it clear.
+const TABLE_OR_PAGE: u64 = 1 << 1;
+
+/// `MemAttr[3:0]`: outer, then inner.
+const MEMORY_ATTRIBUTES: u64 = 0xf << 2;
+const NORMAL_WRITE_BACK: u64 = 0b1111 << 2;
+const NORMAL_NON_CACHEABLE: u64 = 0b0101 << 2;
+const DEVICE_NGNRE: u64 = 0b0001 << 2;
+
+/// `S2AP[0]`.
+const READ: u64 = 1 << 6;
+/// `S2AP[1]`.
+const WRITE: u64 = 1 << 7;
+
+const SHAREABILITY: u64 = 3 << 8;
+/// The domain of all processors of a system. What is not cacheable is outer shareable, whatever the field says.
+const INNER_SHAREABLE: u64 = 3 << 8;
+
+const ACCESS_FLAG: u64 = 1 << 10;
+/// `XN[1]`; `XN[0]`, bit 53, means something only with `FEAT_XNX`, and for EL0 and EL1 alike when it is clear.
+const EXECUTE_NEVER: u64 = 1 << 54;
+
+impl<const IPA_BITS: u32> Format for Arm<IPA_BITS> {
+    const NAME: &'static str = match IPA_BITS {
+        40 => "VMSAv8-64 stage 2, 40 bits",
+        48 => "VMSAv8-64 stage 2, 48 bits",
+        _ => panic!("guest physical addresses have 40 or 48 bits"),
+    };
+    const TOP: Level = match IPA_BITS {
+        40 => Level::GIB1,
+        48 => Level::GIB512,
+        _ => panic!("guest physical addresses have 40 or 48 bits"),
+    };
+    const ROOT_ORDER: u32 = match IPA_BITS {
+        40 => 1,
+        48 => 0,
+        _ => panic!("guest physical addresses have 40 or 48 bits"),
+    };
+    const LARGEST_BLOCK: Level = Level::GIB1;
+    const PFN_BITS: u32 = 36;
+    const SETS_ACCESSED: bool = false;
+    const SETS_DIRTY: bool = false;
+
+    #[inline]
+    fn encode_leaf(level: Level, leaf: &Leaf) -> u64 {
+        let memory = match leaf.memory {
+            MemoryType::WriteBack => NORMAL_WRITE_BACK,
+            MemoryType::Uncached => NORMAL_NON_CACHEABLE,
+            MemoryType::Device => DEVICE_NGNRE,
+        };
+        frame::<Self>(leaf.pfn) << PAGE_SHIFT
+            | VALID
+            | when(level == Level::PAGE, TABLE_OR_PAGE)
+            | memory
+            | READ
+            | when(leaf.permissions.contains(Permissions::WRITE), WRITE)
+            | INNER_SHAREABLE
+            | when(leaf.accessed, ACCESS_FLAG)
+            | when(!leaf.permissions.contains(Permissions::EXECUTE), EXECUTE_NEVER)
+    }
+
+    #[inline]
+    fn decode_leaf(_: Level, bits: u64) -> Leaf {
+        let mut permissions = Permissions::READ;
+        permissions.set(Permissions::WRITE, bits & WRITE != 0);
+        permissions.set(Permissions::EXECUTE, bits & EXECUTE_NEVER == 0);
+        let memory = match bits & MEMORY_ATTRIBUTES {
+            NORMAL_WRITE_BACK => MemoryType::WriteBack,
+            NORMAL_NON_CACHEABLE => MemoryType::Uncached,
+            _ => MemoryType::Device,
+        };
+        Leaf {
+            pfn: framed::<Self>(bits >> PAGE_SHIFT),
+            permissions,
+            memory,
+            accessed: bits & ACCESS_FLAG != 0,
+            dirty: false,
+        }
+    }
+
+    #[inline]
+    fn encode_table(pfn: Pfn) -> u64 {
+        frame::<Self>(pfn) << PAGE_SHIFT | TABLE_OR_PAGE | VALID
+    }
+
+    #[inline]
+    fn kind(level: Level, bits: u64) -> Kind {
+        if level == Level::PAGE || bits & TABLE_OR_PAGE == 0 {
+            Kind::Leaf
+        } else {
+            Kind::Table(framed::<Self>(bits >> PAGE_SHIFT))
+        }
+    }
+
+    /// The rules of "Using break-before-make when updating translation table entries": another size (a table for a
+    /// block, a block for a table); another memory type, cacheability, or shareability; another output address, unless
+    /// nobody can write by either entry, and the contents at the two addresses are the same. Permissions, XN and the
+    /// access flag change in place. `FEAT_BBM`, which allows more, is not assumed; and a table gives way to another
+    /// table only by way of an absent entry.
+    fn requires_break_before_make(
+        level: Level,
+        old: Entry<Self>,
+        new: Entry<Self>,
+        same_contents: bool,
+    ) -> bool {
+        let (Kind::Leaf, Kind::Leaf) =
+            (Self::kind(level, old.bits()), Self::kind(level, new.bits()))
+        else {
+            return old != new;
+        };
+        let (from, to) = (old.to_leaf(level), new.to_leaf(level));
+        let retyped = (old.bits() ^ new.bits()) & (MEMORY_ATTRIBUTES | SHAREABILITY) != 0;
+        let writable = (from.permissions | to.permissions).contains(Permissions::WRITE);
+        retyped || from.pfn != to.pfn && (writable || !same_contents)
+    }
+}
