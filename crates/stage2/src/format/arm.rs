@@ -1,5 +1,5 @@
-//! Arm's stage 2, VMSAv8-64 with the 4 KiB granule: Architecture Reference Manual for A-profile (DDI 0487), chapter "The
-//! `AArch64` Virtual Memory System Architecture", sections "Translation table descriptor formats", "Memory access
+//! Arm's stage 2, VMSAv8-64 with the 4 KiB granule: Architecture Reference Manual for A-profile (DDI 0487), chapter
+//! "The `AArch64` Virtual Memory System Architecture", sections "Translation table descriptor formats", "Memory access
 //! control" and "Memory region attributes" for stage 2, "Concatenated translation tables".
 
 use mayfly_platform::address::{PAGE_SHIFT, Pfn};
@@ -10,10 +10,10 @@ use crate::{Entry, Leaf, Level, MemoryType, Permissions};
 /// Arm VMSAv8-64 stage 2 with the 4 KiB granule, and guest physical addresses of 40 or 48 bits (any other number does
 /// not compile): two concatenated tables of the architecture's level 1, or one of its level 0.
 ///
-/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2` has FWB clear:
-/// memory attributes have the encoding that every version knows, and the guest's may ask for less. XN is the one bit
-/// that every version has, for EL1 and EL0 alike; what cannot be read cannot be fetched from either. The contiguous hint
-/// is not used, nor are output addresses of 52 bits (`FEAT_LPA2`).
+/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2` has FWB
+/// clear: memory attributes have the encoding that every version knows, and the guest's may ask for less. XN is the one
+/// bit that every version has, for EL1 and EL0 alike; what cannot be read cannot be fetched from either. The contiguous
+/// hint is not used, nor are output addresses of 52 bits (`FEAT_LPA2`).
 #[derive(Clone, Copy, Debug)]
 pub struct Arm<const IPA_BITS: u32>;
 

@@ -9,9 +9,9 @@ use crate::{Entry, Leaf, Level, MemoryType, Permissions};
 /// AMD nested page tables: four levels, with accessed and dirty bits; the host has set EFER.NXE.
 ///
 /// A present leaf is readable. Every nested access counts as a user's, so U/S is set throughout. Memory types are
-/// entries 0, 2, and 3 of the host's page attribute table, which are write-back, UC-, and UC at reset, and as Linux sets
-/// them. The guest's types are combined with the host's; write combining, where the guest asks for it, prevails even
-/// where the leaf says device.
+/// entries 0, 2, and 3 of the host's page attribute table, which are write-back, UC-, and UC at reset, and as Linux
+/// sets them. The guest's types are combined with the host's; write combining, where the guest asks for it, prevails
+/// even where the leaf says device.
 #[derive(Clone, Copy, Debug)]
 pub struct Npt;
 

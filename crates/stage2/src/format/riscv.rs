@@ -10,11 +10,11 @@ use crate::{Entry, Leaf, Level, MemoryType, Permissions};
 /// RISC-V's G-stage for 64 bits: the paging of addresses of 39 or 48 bits (any other number does not compile), with a
 /// root of four tables for two bits more.
 ///
-/// `menvcfg` has PBMTE set, if any leaf is to be other than write-back (Svpbmt); and ADUE clear, if implemented: an
-/// access to a leaf that is not accessed faults (Svade), and dirty is not kept. Where a store to a leaf whose D is clear
-/// would fault as well, every writable leaf has it set. Every G-stage access counts as a user's, so leaves have U set.
-/// A leaf is readable: writable and not readable is reserved. A guest that has Svpbmt itself replaces a leaf's memory
-/// type by its own, where that is not the default.
+/// `menvcfg` has PBMTE set, if any leaf is to be other than write-back (Svpbmt). It has ADUE clear: an access to a leaf
+/// that is not accessed faults (Svade), and dirty is not kept; as a store to a leaf whose D is clear would fault too,
+/// every writable leaf has D set. Every G-stage access counts as a user's, so leaves have U set. A leaf is readable, as
+/// writable without readable is reserved. A guest that has Svpbmt itself replaces a leaf's memory type by its own,
+/// where that is not the default.
 #[derive(Clone, Copy, Debug)]
 pub struct SvX4<const VA_BITS: u32>;
 
@@ -108,9 +108,10 @@ impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
         }
     }
 
-    /// Never: "if a leaf PTE is modified but a subsuming SFENCE.VMA is not executed, either the old translation or the
-    /// new translation will be used", and the same where a page becomes a superpage (section "Supervisor
-    /// Memory-Management Fence Instruction"; for G-stage, the fence is HFENCE.GVMA).
+    /// Never. Entries of an address-translation cache may coexist for one address, as where "a page is upgraded to a
+    /// superpage without first clearing the original non-leaf PTE's valid bit": until the fence, it is unpredictable
+    /// which is used, "but the behavior is otherwise well defined" ("Virtual Address Translation Process"; the G-stage
+    /// takes over that algorithm, and its fence is HFENCE.GVMA).
     #[inline]
     fn requires_break_before_make(_: Level, _: Entry<Self>, _: Entry<Self>, _: bool) -> bool {
         false
