@@ -12,8 +12,8 @@ use crate::{Entry, Leaf, Level, MemoryType, Permissions};
 ///
 /// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2` has FWB
 /// clear: memory attributes have the encoding that every version knows, and the guest's may ask for less. XN is the one
-/// bit that every version has, for EL1 and EL0 alike; what cannot be read cannot be fetched from either. The contiguous
-/// hint is not used, nor are output addresses of 52 bits (`FEAT_LPA2`).
+/// bit that every version has, for EL1 and EL0 alike. The contiguous hint is not used, nor are output addresses of 52
+/// bits (`FEAT_LPA2`).
 #[derive(Clone, Copy, Debug)]
 pub struct Arm<const IPA_BITS: u32>;
 
