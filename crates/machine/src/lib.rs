@@ -32,14 +32,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod arena;
+
 mod barrier;
 mod cpu;
 mod device;
 mod machine;
 mod memory;
 mod program;
+mod shard;
 mod thread;
 
+pub use arena::Arena;
 pub use barrier::GuestBarrier;
 pub use cpu::Cpu;
 pub use device::{AnyDevice, Register, Signal};

@@ -1,0 +1,338 @@
+//! The machine's physical memory.
+//!
+//! One file in memory, mapped once, holds every frame: those of page tables and those of guests. A frame takes room
+//! from the host when it is first touched, so that an arena may be far larger than the host's memory.
+//!
+//! *Who may touch a frame.* Whoever it was given to, by atomic accesses. The arena touches a frame only while it is
+//! free: to make it zero again before it is given out another time.
+//!
+//! *Threads.* Single frames come from and go to small stocks that few threads share, refilled from the blocks that are
+//! free (a buddy system under a mutex) [`BATCH`] at a time; larger orders take the mutex. Before an allocation fails
+//! all stocks are looked through, so that the last frame is found wherever it is.
+
+mod bits;
+mod buddy;
+mod words;
+
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
+use mayfly_platform::frames::{Frames, WORDS};
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::CacheLine;
+
+use crate::shard::{SHARDS, shard};
+use bits::{BITS, Bits};
+use buddy::{Buddy, blocks};
+use words::Words;
+
+/// The largest block that is given out has `1 << MAX_ORDER` frames: 1 GiB.
+pub const MAX_ORDER: u32 = 18;
+
+/// The first frame. Numbers below, zero among them, are nobody's, and blocks of every order fit from here on.
+const FIRST: u64 = 1 << MAX_ORDER;
+
+/// How many single frames a stock takes from the free blocks at once. Those whose bits share a word go together.
+const BATCH: u64 = BITS;
+
+/// Blocks from this order on are made zero by giving their room back to the host.
+const PUNCHED: u32 = 9;
+
+/// A number of frames, and who has them.
+#[derive(Debug)]
+pub struct Arena {
+    frames: u64,
+    /// The frames, from number 0 on.
+    memory: Words,
+    /// Whether a frame is given out.
+    given: Bits,
+    /// Whether a free frame may hold something other than zeroes.
+    used: Bits,
+    /// How many references there are to a frame that is given out, beyond the first.
+    references: Words,
+    blocks: Mutex<Buddy>,
+    stocks: [CacheLine<Stock>; SHARDS],
+    failing: Failing,
+}
+
+/// Free single frames, and how many frames were given out by the threads that use this stock (less those that they took
+/// back; modulo 2^64).
+#[derive(Debug, Default)]
+struct Stock {
+    frames: Mutex<Vec<u64>>,
+    given: AtomicU64,
+}
+
+/// Which allocations are to fail.
+#[derive(Debug, Default)]
+struct Failing {
+    armed: AtomicBool,
+    first: AtomicU64,
+    end: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Arena {
+    /// An arena of `frames` frames, all free.
+    ///
+    /// # Errors
+    ///
+    /// What `memfd_create(2)`, `ftruncate(2)` and `mmap(2)` say; ENOMEM where the address space is too small.
+    pub fn new(frames: usize) -> io::Result<Self> {
+        let end = FIRST.checked_add(frames as u64).ok_or(io::ErrorKind::OutOfMemory)?;
+        let words = (end as usize).checked_mul(WORDS).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            frames: frames as u64,
+            memory: Words::in_a_file(words)?,
+            given: Bits::new(end)?,
+            used: Bits::new(end)?,
+            references: Words::anonymous(end as usize)?,
+            blocks: Mutex::new(Buddy::new(FIRST..end)),
+            stocks: Default::default(),
+            failing: Failing::default(),
+        })
+    }
+
+    /// How many frames there are.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// How many frames are given out. Exact while nobody allocates or frees.
+    pub fn in_use(&self) -> u64 {
+        self.stocks
+            .iter()
+            .fold(0, |sum, stock| sum.wrapping_add(stock.given.load(Ordering::Relaxed)))
+    }
+
+    /// How many bytes of the host's memory the frames take.
+    ///
+    /// # Errors
+    ///
+    /// What `fstat(2)` says.
+    pub fn resident(&self) -> io::Result<u64> {
+        self.memory.resident()
+    }
+
+    /// Makes allocations fail that would not: of those from now on, counted from 0, the ones with these numbers. An
+    /// empty range ends it.
+    pub fn fail_allocations(&self, numbers: Range<u64>) {
+        self.failing.armed.store(false, Ordering::Relaxed);
+        self.failing.first.store(numbers.start, Ordering::Relaxed);
+        self.failing.end.store(numbers.end, Ordering::Relaxed);
+        self.failing.count.store(0, Ordering::Relaxed);
+        self.failing.armed.store(!numbers.is_empty(), Ordering::Release);
+    }
+
+    /// Gives out `1 << order` frames of zeroes, the first at a multiple of their number, with one reference each.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`], where no such block is free, or `order` is above [`MAX_ORDER`].
+    pub fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        if order > MAX_ORDER || self.failing.next() {
+            return Err(OutOfMemory);
+        }
+        let stock = &self.stocks[shard()];
+        let first = if order == 0 { self.take_frame(stock) } else { self.take_block(order) };
+        let first = first.ok_or(OutOfMemory)?;
+        stock.given.fetch_add(1 << order, Ordering::Relaxed);
+        self.make_zero(first, order);
+        let was_free = self.given.set(first, order);
+        debug_assert!(was_free, "frame {first:#x} is free and given out");
+        Ok(Pfn::new(first))
+    }
+
+    /// Takes back a block with no reference but the first, or an aligned part of one.
+    ///
+    /// # Panics
+    ///
+    /// If any of it is not given out.
+    pub fn free(&self, first: Pfn, order: u32) {
+        let first = first.get();
+        assert!(
+            self.given.clear(first, order),
+            "frame {first:#x} (order {order}) is not given out"
+        );
+        let stock = &self.stocks[shard()];
+        stock.given.fetch_sub(1 << order, Ordering::Relaxed);
+        if order >= PUNCHED {
+            self.punch(first, order);
+        } else if order > 0 || !self.used.any(first, 0) {
+            self.used.set(first, order);
+        }
+        if order > 0 {
+            lock(&self.blocks).free(first, order);
+            return;
+        }
+        let mut frames = lock(&stock.frames);
+        frames.push(first);
+        if frames.len() as u64 >= 2 * BATCH {
+            let mut blocks = lock(&self.blocks);
+            for frame in frames.drain(..BATCH as usize) {
+                blocks.free(frame, 0);
+            }
+        }
+    }
+
+    /// Adds a reference to a frame; the caller has one, or keeps away whoever could give up the last.
+    pub fn get(&self, frame: Pfn) {
+        self.references.word(frame.get() as usize).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives up a reference to a frame. Returns whether it was the last one, and the frame is free.
+    pub fn put(&self, frame: Pfn) -> bool {
+        let beyond = self.references.word(frame.get() as usize);
+        // Release: what this holder did with the frame happens before it is made zero; pairs with the acquire of the
+        // one who finds no other holder.
+        let gave_up =
+            beyond.fetch_update(Ordering::Release, Ordering::Acquire, |count| count.checked_sub(1));
+        if gave_up.is_err() {
+            self.free(frame, 0);
+        }
+        gave_up.is_err()
+    }
+
+    /// Gives up a reference to each of `count` frames, whatever blocks they were given out as.
+    pub fn put_run(&self, first: Pfn, count: u64) {
+        for (first, order) in blocks(first.get()..first.get() + count) {
+            let frames = first..first + (1 << order);
+            // Acquire: as in `put`.
+            let is_last = |frame| self.references.word(frame as usize).load(Ordering::Acquire) == 0;
+            if frames.clone().all(is_last) {
+                self.free(Pfn::new(first), order);
+            } else {
+                for frame in frames {
+                    self.put(Pfn::new(frame));
+                }
+            }
+        }
+    }
+
+    /// How many references there are to a frame that is given out.
+    pub fn references(&self, frame: Pfn) -> u64 {
+        self.references.word(frame.get() as usize).load(Ordering::Relaxed) + 1
+    }
+
+    /// The eight bytes at `hpa`.
+    ///
+    /// # Panics
+    ///
+    /// If `hpa` is not a multiple of eight within the arena.
+    #[inline]
+    pub fn word(&self, hpa: Hpa) -> &AtomicU64 {
+        assert!(hpa.get().is_multiple_of(8), "{hpa} is not a multiple of eight");
+        self.memory.word((hpa.get() / 8) as usize)
+    }
+
+    /// The byte at `hpa`.
+    ///
+    /// # Panics
+    ///
+    /// If `hpa` is not within the arena.
+    #[inline]
+    pub fn byte(&self, hpa: Hpa) -> &AtomicU8 {
+        self.memory.byte(hpa.get() as usize)
+    }
+
+    /// The words of a frame.
+    ///
+    /// # Panics
+    ///
+    /// If `frame` is not within the arena.
+    pub fn words(&self, frame: Pfn) -> impl Iterator<Item = &AtomicU64> {
+        let first = frame.get() as usize * WORDS;
+        (first..first + WORDS).map(|word| self.memory.word(word))
+    }
+
+    fn take_frame(&self, stock: &Stock) -> Option<u64> {
+        let mut frames = lock(&stock.frames);
+        if let Some(frame) = frames.pop() {
+            return Some(frame);
+        }
+        let mut blocks = lock(&self.blocks);
+        if let Some(first) = blocks.allocate(BATCH.ilog2()) {
+            // The lowest is given out first.
+            frames.extend((first..first + BATCH).rev());
+        } else {
+            frames.extend((0..BATCH).map_while(|_| blocks.allocate(0)));
+            frames.reverse();
+        }
+        drop(blocks);
+        if let Some(frame) = frames.pop() {
+            return Some(frame);
+        }
+        // One stock at a time: two threads that look through each other's must not hold their own.
+        drop(frames);
+        self.stocks.iter().find_map(|stock| lock(&stock.frames).pop())
+    }
+
+    fn take_block(&self, order: u32) -> Option<u64> {
+        if let Some(first) = lock(&self.blocks).allocate(order) {
+            return Some(first);
+        }
+        // Frames in stock may be what a block lacks.
+        for stock in &self.stocks {
+            let mut frames = lock(&stock.frames);
+            let mut blocks = lock(&self.blocks);
+            for frame in frames.drain(..) {
+                blocks.free(frame, 0);
+            }
+        }
+        lock(&self.blocks).allocate(order)
+    }
+
+    fn make_zero(&self, first: u64, order: u32) {
+        if !self.used.any(first, order) {
+            return;
+        }
+        if order >= PUNCHED {
+            return self.punch(first, order);
+        }
+        for frame in first..first + (1 << order) {
+            if self.used.any(frame, 0) {
+                self.words(Pfn::new(frame)).for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+        }
+    }
+
+    fn punch(&self, first: u64, order: u32) {
+        self.memory.clear(first as usize * WORDS, WORDS << order);
+        self.used.clear(first, order);
+    }
+}
+
+impl Frames for Arena {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        Self::allocate(self, order)
+    }
+
+    fn free(&self, first: Pfn, order: u32) {
+        Self::free(self, first, order);
+    }
+
+    fn linear_map(&self) -> NonNull<AtomicU64> {
+        self.memory.base()
+    }
+}
+
+impl Failing {
+    fn next(&self) -> bool {
+        if !self.armed.load(Ordering::Acquire) {
+            return false;
+        }
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        (self.first.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)).contains(&number)
+    }
+}
+
+/// Takes a mutex of this module's; nothing under them panics halfway.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const _: () = assert!(WORDS as u64 * 8 == PAGE_SIZE);
