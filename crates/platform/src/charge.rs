@@ -16,6 +16,10 @@ pub enum Op {
     TlbInvalidation,
     /// A thread found an entry of a table frozen, and waits for it.
     FrozenWait,
+    /// A slice of work on a range of tables begins, on this thread.
+    SliceBegin,
+    /// The slice that began last on this thread is over.
+    SliceEnd,
     /// A vCPU waits from inside a root load. Mayfly's roots never do.
     RootWait,
 }

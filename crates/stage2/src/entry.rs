@@ -103,16 +103,17 @@ impl<F: Format> Entry<F> {
     pub fn requires_break_before_make(self, level: Level, new: Self, same_contents: bool) -> bool {
         F::requires_break_before_make(level, self, new, same_contents)
     }
+}
 
-    /// A removed entry that names the next table of a list.
-    pub(crate) fn link(next: Pfn) -> Self {
-        Self::from_bits(next.get() << LINK_SHIFT | REMOVED)
-    }
+/// A removed entry that names the next table of a list. The number is inverted, so that a processor that speculates past
+/// an absent entry (L1TF) is led to no memory that there is.
+pub(crate) const fn link(next: Pfn) -> u64 {
+    !next.get() << LINK_SHIFT | REMOVED
+}
 
-    /// The next table of the list that a removed entry names.
-    pub(crate) fn linked(self) -> Pfn {
-        Pfn::new(self.bits >> LINK_SHIFT)
-    }
+/// The next table of the list that a removed entry names.
+pub(crate) const fn linked(entry: u64) -> Pfn {
+    Pfn::new(!entry >> LINK_SHIFT & (u64::MAX >> LINK_SHIFT))
 }
 
 impl<F> Clone for Entry<F> {

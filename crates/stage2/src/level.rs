@@ -40,6 +40,7 @@ impl Level {
 
     /// The level above.
     #[inline]
+    #[must_use]
     pub const fn above(self) -> Self {
         Self(self.0 + 1)
     }

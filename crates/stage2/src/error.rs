@@ -1,0 +1,41 @@
+//! What can go wrong.
+
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::memory::OutOfMemory;
+
+/// Why a call was refused. What was mapped is as it was, except where a call maps many pages: see there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no frame for a table. Maps to `ENOMEM`.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// The format has no such guest frame. Maps to `EINVAL`.
+    #[error("guest frame {gfn} is out of range: frames are below {limit}")]
+    OutOfRange {
+        /// The frame asked for.
+        gfn: Gfn,
+        /// The first number that is too large.
+        limit: Gfn,
+    },
+    /// A block that the format does not have, or that does not lie at a multiple of its size. Maps to `EINVAL`.
+    #[error("frame {pfn} cannot be mapped at that size")]
+    Misaligned {
+        /// The host frame that was to be mapped.
+        pfn: Pfn,
+    },
+    /// The VM has been destroyed, so it gets no root any more. Maps to `EIO`.
+    #[error("the VM has been destroyed")]
+    Destroyed,
+}
+
+impl Error {
+    /// The errno that KVM gives for this.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::OutOfMemory(_) => 12,
+            Self::OutOfRange { .. } | Self::Misaligned { .. } => 22,
+            Self::Destroyed => 5,
+        }
+    }
+}

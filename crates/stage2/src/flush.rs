@@ -1,0 +1,93 @@
+//! What an operation still owes the TLBs.
+
+use core::ops::Range;
+
+use mayfly_platform::Op;
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::tlb::Scope;
+
+use crate::graveyard::Dead;
+use crate::level::Level;
+use crate::root::Root;
+use crate::{Entry, Format};
+
+/// More entries than this are invalidated by VMID: an invalidation by address for each would take longer, and what else
+/// the VMID has in the TLBs is refilled in passing. (Linux on arm64 draws the line at the entries of one table:
+/// `MAX_DVM_OPS`, `arch/arm64/include/asm/tlbflush.h`.)
+pub(crate) const MAX_BY_RANGE: u64 = 512;
+
+/// The invalidations of one operation, gathered: issued and completed once, by [`Flush::finish`], before anything that
+/// they protect is reused.
+pub(crate) struct Flush {
+    /// Contains everything to be invalidated.
+    gfns: Range<Gfn>,
+    /// The smallest entries among it.
+    level: Level,
+    /// Tables taken out of the tree, to be buried when no TLB and no walk cache remembers them.
+    dead: Dead,
+}
+
+impl Flush {
+    pub(crate) fn new() -> Self {
+        Self { gfns: Gfn::new(u64::MAX)..Gfn::new(0), level: Level::GIB512, dead: Dead::NONE }
+    }
+
+    /// Owes the invalidation of an entry of `level` at `gfn`.
+    pub(crate) fn add(&mut self, gfn: Gfn, level: Level) {
+        let first = level.first(gfn);
+        let last = Gfn::new(first.get() + level.pages());
+        self.gfns = self.gfns.start.min(first)..self.gfns.end.max(last);
+        self.level = self.level.min(level);
+    }
+
+    /// Owes the table in `pfn`, whose first entry is removed, its burial.
+    pub(crate) fn add_dead<F: Format>(&mut self, pfn: Pfn, root: &Root<F>) {
+        self.dead.push(pfn, &root.space().tables);
+        root.disowned_table();
+    }
+
+    /// How many tables are to be buried.
+    pub(crate) fn dead(&self) -> usize {
+        self.dead.count()
+    }
+
+    /// Invalidates, and buries. Waits for the TLBs, as the platform does.
+    pub(crate) fn finish<F: Format>(self, root: &Root<F>) {
+        let space = root.space();
+        if self.gfns.start < self.gfns.end {
+            let pages = self.gfns.end.get() - self.gfns.start.get();
+            let scope = if pages / self.level.pages() <= MAX_BY_RANGE {
+                Scope::Range(self.gfns)
+            } else {
+                Scope::All
+            };
+            root.invalidate_tlb(scope);
+        }
+        space.graveyard.bury(&self.dead, &space.tables);
+    }
+}
+
+impl<F: Format> Root<F> {
+    /// Has every TLB forget `scope` of this root, if any can remember something of it.
+    pub(crate) fn invalidate_tlb(&self, scope: Scope) {
+        if let Some(vmid) = self.vmid() {
+            let mmu = &*self.space().tables.mmu;
+            mmu.charge(Op::TlbInvalidation);
+            mmu.complete(mmu.issue(vmid, scope));
+        }
+    }
+
+    /// Takes whatever entry `index` of a table holds out of reach, for good: nothing will be put there again.
+    pub(crate) fn remove(&self, pfn: Pfn, index: usize) -> Entry<F> {
+        let space = self.space();
+        let cell = space.tables.cell::<F>(pfn, index);
+        loop {
+            let entry = cell.load();
+            if entry == Entry::FROZEN || entry == Entry::AWAITED {
+                space.parking.wait(cell, &*space.tables.mmu);
+            } else if cell.replace(entry, Entry::REMOVED) {
+                return entry;
+            }
+        }
+    }
+}

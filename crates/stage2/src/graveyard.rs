@@ -1,0 +1,150 @@
+//! Tables that are no longer part of a tree, until nobody can be walking them.
+//!
+//! A table that was taken out of its tree, and out of every TLB and walk cache, may still be read by a walker that found
+//! it before: a vCPU that handles a fault, inside an SRCU section. It is *buried*: pushed onto a list that is linked
+//! through the tables themselves (their first entry is a removed one, which has room for a frame number), so that
+//! burying never allocates and vCPUs can do it without a lock. Whoever *collects* takes the whole list, asks for a grace
+//! period, and frees what an earlier grace period covers.
+//!
+//! - **\[bury\]** is the release of the push; **\[collect\]** is the acquire of the swap that takes the list. What was
+//!   taken out of the trees before [bury] is out of them before [collect], and the grace period that is asked for after
+//!   [collect] waits for every section that could have found it.
+
+use mayfly_platform::address::Pfn;
+use mayfly_platform::lock::Lock;
+use mayfly_platform::sync::{AtomicU64, AtomicUsize, CacheLine, Ordering};
+use mayfly_srcu::{Cookie, Srcu};
+
+use crate::entry::{link, linked};
+use crate::tables::Tables;
+
+/// No table: ends a list. Frame 0 is no table's.
+const NONE: Pfn = Pfn::new(0);
+
+/// So many buried tables (16 MiB) may await reclaim before those who bury more wait for readers.
+pub(crate) const BOUND: usize = 4096;
+
+pub(crate) struct Graveyard {
+    fresh: CacheLine<AtomicU64>,
+    /// Tables that are buried and not freed.
+    count: AtomicUsize,
+    batch: Lock<Batch>,
+}
+
+/// Tables that a grace period was asked for.
+struct Batch {
+    first: Pfn,
+    cookie: Option<Cookie>,
+}
+
+/// Dead tables in a list of their own, each linked to the next by its first entry.
+pub(crate) struct Dead {
+    first: Pfn,
+    last: Pfn,
+    count: usize,
+}
+
+impl Dead {
+    pub(crate) const NONE: Self = Self { first: NONE, last: NONE, count: 0 };
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds the table in `pfn`, whose first entry is removed.
+    pub(crate) fn push(&mut self, pfn: Pfn, tables: &Tables) {
+        tables.word(pfn, 0).store(link(self.first), Ordering::Relaxed);
+        self.first = pfn;
+        if self.count == 0 {
+            self.last = pfn;
+        }
+        self.count += 1;
+    }
+}
+
+impl Graveyard {
+    pub(crate) fn new() -> Self {
+        Self {
+            fresh: CacheLine(AtomicU64::new(NONE.get())),
+            count: AtomicUsize::new(0),
+            batch: Lock::new(Batch { first: NONE, cookie: None }),
+        }
+    }
+
+    /// Takes over `dead`, of which no TLB remembers anything. Waits for nobody.
+    pub(crate) fn bury(&self, dead: &Dead, tables: &Tables) {
+        if dead.count == 0 {
+            return;
+        }
+        self.count.fetch_add(dead.count, Ordering::Relaxed);
+        let last = tables.word(dead.last, 0);
+        let mut fresh = self.fresh.load(Ordering::Relaxed);
+        loop {
+            last.store(link(Pfn::new(fresh)), Ordering::Relaxed);
+            // [bury]
+            let first = dead.first.get();
+            match self.fresh.compare_exchange(fresh, first, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => fresh = other,
+            }
+        }
+    }
+
+    /// How many tables await reclaim.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Frees what can be freed without waiting. Returns whether something is left.
+    pub(crate) fn collect(&self, tables: &Tables, srcu: &Srcu) -> bool {
+        let Some(mut batch) = self.batch.try_lock(&*tables.mmu) else { return true };
+        while self.advance(&mut batch, tables, srcu) {}
+        self.count() > 0
+    }
+
+    /// Frees everything that is buried, waiting for readers. Not from inside a section.
+    pub(crate) fn collect_all(&self, tables: &Tables, srcu: &Srcu) {
+        while self.collect(tables, srcu) {
+            srcu.synchronize_expedited();
+        }
+    }
+
+    /// Frees everything that is buried, when nobody can be reading it.
+    pub(crate) fn clear(&mut self, tables: &Tables) {
+        let batch = self.batch.get_mut();
+        for first in [batch.first, Pfn::new(self.fresh.load(Ordering::Acquire))] {
+            free_list(first, tables);
+        }
+    }
+
+    /// One step: frees the batch, or makes one of what is fresh. Returns whether another step may do more.
+    fn advance(&self, batch: &mut Batch, tables: &Tables, srcu: &Srcu) -> bool {
+        if let Some(cookie) = batch.cookie {
+            if !srcu.poll(cookie) {
+                return false;
+            }
+            batch.cookie = None;
+            let freed = free_list(core::mem::replace(&mut batch.first, NONE), tables);
+            self.count.fetch_sub(freed, Ordering::Relaxed);
+        }
+        // [collect]
+        batch.first = Pfn::new(self.fresh.swap(NONE.get(), Ordering::Acquire));
+        if batch.first == NONE {
+            return false;
+        }
+        batch.cookie = Some(srcu.start_poll());
+        true
+    }
+}
+
+/// Frees the tables of a list. Returns how many there were.
+fn free_list(mut first: Pfn, tables: &Tables) -> usize {
+    let mut freed = 0;
+    while first != NONE {
+        let next = linked(tables.word(first, 0).load(Ordering::Relaxed));
+        tables.free(first, 0);
+        first = next;
+        freed += 1;
+    }
+    freed
+}

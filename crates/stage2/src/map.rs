@@ -1,0 +1,254 @@
+//! Installing a leaf: what a fault comes to.
+
+use core::ops::Range;
+
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::frames::WORDS;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{Ordering, fence};
+use mayfly_srcu::Section;
+
+use crate::cell::Cell;
+use crate::flush::Flush;
+use crate::graveyard;
+use crate::root::Root;
+use crate::sequence::Seen;
+use crate::{Entry, Error, Format, Leaf, Level, State};
+
+/// What became of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// It is in place.
+    Installed,
+    /// What is there allows as much already: another vCPU came first.
+    Already,
+    /// The host, or a memslot, has changed since the sequence was sampled, or is changing: look again.
+    Retry,
+    /// There are smaller mappings where the block would go, and too many tables await reclaim already: map a page.
+    TooLarge,
+}
+
+/// What an attempt at one entry came to.
+enum Attempt {
+    Done(Mapped),
+    /// The entry is not what it was.
+    Changed,
+}
+
+impl<F: Format> Root<F> {
+    /// Maps the page or block of `level` that `gfn` lies in to `leaf`, if nothing has changed since `seen` was sampled,
+    /// which the caller did before it asked the memslots and the host.
+    ///
+    /// What is smaller below it gives way to a block; a block above a page is split. Tables that are missing are made.
+    /// Waits only for an entry that somebody else is changing at that moment. In a table that exists already this
+    /// writes nothing but the entry.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::Misaligned`]; [`Error::OutOfMemory`], when there is none for a table: what was
+    /// mapped still is.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is not one of the VM's domain.
+    pub fn map(
+        &self,
+        gfn: Gfn,
+        level: Level,
+        leaf: &Leaf,
+        seen: Seen,
+        section: &impl Section,
+    ) -> Result<Mapped, Error> {
+        self.check(section);
+        let gfns = Self::span(gfn, level)?;
+        if level > F::LARGEST_BLOCK || !level.is_aligned(leaf.pfn.get()) {
+            return Err(Error::Misaligned { pfn: leaf.pfn });
+        }
+        let mut spare = Spare { table: None, root: self };
+        'root: loop {
+            let (mut table, mut at) = (self.top(), F::TOP);
+            loop {
+                let cell = self.cell(table, at, gfn);
+                let entry = cell.load();
+                let state = entry.state(at);
+                match state {
+                    State::Removed => continue 'root,
+                    State::Frozen => self.space().parking.wait(cell, &*self.space().tables.mmu),
+                    _ if at == level => match self.put(cell, at, entry, leaf, &gfns, seen) {
+                        Attempt::Done(mapped) => return Ok(mapped),
+                        Attempt::Changed => {}
+                    },
+                    State::Table(below) => (table, at) = (below, below_of(at)),
+                    State::Leaf => {
+                        if allows(&entry.to_leaf(at), at, leaf, gfns.start) {
+                            return Ok(Mapped::Already);
+                        }
+                        self.split(cell, at, gfn, entry, spare.take()?);
+                    }
+                    State::Empty => {
+                        let new = spare.take()?;
+                        if !cell.replace(entry, Entry::table(new)) {
+                            spare.table = Some(new);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts `leaf` in the place of `entry`, which has its level: freeze, ask, thaw.
+    fn put(
+        &self,
+        cell: Cell<'_, F>,
+        level: Level,
+        entry: Entry<F>,
+        leaf: &Leaf,
+        gfns: &Range<Gfn>,
+        seen: Seen,
+    ) -> Attempt {
+        let space = self.space();
+        let mmu = &*space.tables.mmu;
+        let mut leaf = *leaf;
+        let mut below = None;
+        match entry.state(level) {
+            State::Leaf => {
+                let present = entry.to_leaf(level);
+                if allows(&present, level, &leaf, gfns.start) {
+                    return Attempt::Done(Mapped::Already);
+                }
+                leaf.dirty |= present.dirty && present.pfn == leaf.pfn;
+            }
+            State::Table(table) => below = Some(table),
+            _ => {}
+        }
+        // Asked before as well, so that a fault gets in the way of an invalidation once at most: the next time, it
+        // waits for the invalidation to end.
+        if !space.sequence.permits(gfns, seen) {
+            return Attempt::Done(Mapped::Retry);
+        }
+        if below.is_some() && space.graveyard.count() >= graveyard::BOUND {
+            return Attempt::Done(Mapped::TooLarge);
+        }
+        let new = Entry::leaf(level, &leaf);
+        if !cell.replace(entry, Entry::FROZEN) {
+            return Attempt::Changed;
+        }
+        // [install]
+        fence(Ordering::SeqCst);
+        if !space.sequence.permits(gfns, seen) {
+            space.parking.thaw(cell, entry, mmu);
+            return Attempt::Done(Mapped::Retry);
+        }
+        let mut flush = Flush::new();
+        if entry != Entry::EMPTY && entry.requires_break_before_make(level, new, false) {
+            flush.add(gfns.start, level);
+            flush.finish(self);
+            flush = Flush::new();
+        } else if moves(entry, level, &leaf) {
+            flush.add(gfns.start, level);
+        }
+        space.parking.thaw(cell, new, mmu);
+        if let Some(table) = below {
+            self.dismantle(table, below_of(level), &mut flush);
+        }
+        flush.finish(self);
+        Attempt::Done(Mapped::Installed)
+    }
+
+    /// Turns the block `entry` at `gfn` into a table, which is `table`, of the next smaller size: the guest sees no
+    /// difference. No effect where `entry` is not there any more.
+    pub(crate) fn split(
+        &self,
+        cell: Cell<'_, F>,
+        level: Level,
+        gfn: Gfn,
+        entry: Entry<F>,
+        table: Pfn,
+    ) {
+        let space = self.space();
+        let (block, below) = (entry.to_leaf(level), below_of(level));
+        space.tables.fill(table, |index| {
+            let pfn = Pfn::new(block.pfn.get() + index as u64 * below.pages());
+            Entry::<F>::leaf(below, &Leaf { pfn, ..block })
+        });
+        let new = Entry::table(table);
+        if !cell.replace(entry, Entry::FROZEN) {
+            self.free_table(table);
+            return;
+        }
+        // No fence: nothing is asked of the host. The frames are those of before, and who zaps them finds the entry
+        // frozen, or the table, or has zapped the block.
+        if entry.requires_break_before_make(level, new, true) {
+            let mut flush = Flush::new();
+            flush.add(gfn, level);
+            flush.finish(self);
+        }
+        space.parking.thaw(cell, new, &*space.tables.mmu);
+    }
+
+    /// Takes apart what hung below an entry that is now something else: a table whose entries are of `level`. Nobody
+    /// finds a way in any more; who is inside already finds the entries that lead further removed, and starts again.
+    ///
+    /// The entries of the lowest tables own nothing, so they stay as they are: what a fault puts there is found by
+    /// nobody, and the fault is taken again.
+    pub(crate) fn dismantle(&self, table: Pfn, level: Level, flush: &mut Flush) {
+        let indices = if level == Level::PAGE { 0..1 } else { 0..WORDS };
+        for index in indices {
+            if let State::Table(below) = self.remove(table, index).state(level) {
+                self.dismantle(below, below_of(level), flush);
+            }
+        }
+        flush.add_dead(table, self);
+    }
+}
+
+/// Whether `present`, at `level`, maps `gfn` as `leaf` would, with no less allowed.
+fn allows(present: &Leaf, level: Level, leaf: &Leaf, gfn: Gfn) -> bool {
+    let offset = gfn.get() & (level.pages() - 1);
+    present.pfn.get() + offset == leaf.pfn.get()
+        && present.permissions.contains(leaf.permissions)
+        && present.memory == leaf.memory
+        && (present.accessed || !leaf.accessed)
+}
+
+/// Whether TLBs may keep something of `entry` that `leaf` is not to be used beside.
+fn moves<F: Format>(entry: Entry<F>, level: Level, leaf: &Leaf) -> bool {
+    match entry.state(level) {
+        State::Table(_) => true,
+        State::Leaf => {
+            let present = entry.to_leaf(level);
+            present.pfn != leaf.pfn
+                || present.memory != leaf.memory
+                || !leaf.permissions.contains(present.permissions)
+        }
+        _ => false,
+    }
+}
+
+/// The level of the table that an entry of `level` leads to.
+pub(crate) fn below_of(level: Level) -> Level {
+    level.below().expect("pages have no tables below")
+}
+
+/// A table made ready before it is known whether it is needed.
+struct Spare<'a, F: Format> {
+    table: Option<Pfn>,
+    root: &'a Root<F>,
+}
+
+impl<F: Format> Spare<'_, F> {
+    fn take(&mut self) -> Result<Pfn, OutOfMemory> {
+        match self.table.take() {
+            Some(table) => Ok(table),
+            None => self.root.allocate_table(),
+        }
+    }
+}
+
+impl<F: Format> Drop for Spare<'_, F> {
+    fn drop(&mut self) {
+        if let Some(table) = self.table {
+            self.root.free_table(table);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Going through the entries of a range, in slices.
+//!
+//! An operation on a range visits the entries that map something of it, in order, and stops when its [`Budget`] is
+//! spent; the range then begins where it has to go on. Between two slices it holds nothing: no section, no entry.
+//!
+//! Each entry is loaded, looked at, and replaced by compare-exchange. That fails only when somebody else has changed the
+//! entry in between, which can be hardware that notes an access (twice at most: accessed, dirty) or a fault. A fault
+//! that is refused by the [sequence](crate::sequence) freezes an entry once at most, before it waits; so an operation
+//! that was announced collides with each vCPU once, however often the guest touches the range.
+
+use core::ops::{ControlFlow, Range};
+use core::time::Duration;
+
+use mayfly_platform::Mmu;
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::time::Instant;
+
+use crate::cell::Cell;
+use crate::map::below_of;
+use crate::root::Root;
+use crate::{Entry, Format, Level, State};
+
+/// How much a slice of work may do before it stops for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Entries that it may look at.
+    pub entries: u32,
+    /// How long it may take. It stops at the first table that it finishes after this.
+    pub time: Duration,
+}
+
+impl Default for Slice {
+    /// 65,536 entries and 50 us.
+    fn default() -> Self {
+        Self { entries: 1 << 16, time: Duration::from_micros(50) }
+    }
+}
+
+/// Looks at the clock are this many entries apart.
+const PER_LOOK: u32 = 64;
+
+/// What is left of a slice.
+pub(crate) struct Budget<'a> {
+    entries: u32,
+    until_look: u32,
+    deadline: Instant,
+    mmu: &'a dyn Mmu,
+}
+
+impl<'a> Budget<'a> {
+    pub(crate) fn new(slice: Slice, mmu: &'a dyn Mmu) -> Self {
+        let deadline = mmu.now() + slice.time;
+        Self { entries: slice.entries.max(1), until_look: PER_LOOK, deadline, mmu }
+    }
+
+    /// Takes the cost of `entries` entries. Breaks when that was the last.
+    pub(crate) fn spend(&mut self, entries: u32) -> ControlFlow<Stop> {
+        self.entries = self.entries.saturating_sub(entries);
+        self.until_look = self.until_look.saturating_sub(entries);
+        if self.until_look == 0 {
+            self.until_look = PER_LOOK;
+            if self.mmu.now() >= self.deadline {
+                self.entries = 0;
+            }
+        }
+        if self.entries == 0 { ControlFlow::Break(Stop::Spent) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Why a walk over a range stopped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The budget is spent.
+    Spent,
+    /// The table was taken out of the tree: start again at the root.
+    Detached,
+}
+
+/// What to do at the entries of a range.
+pub(crate) trait Visitor<F: Format> {
+    /// A page or block that maps something of the range. Returns whether it is done with; if not, it is loaded again.
+    fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool;
+
+    /// A table all of whose entries lie in the range. Returns the cost, in entries, if it is done with; otherwise its
+    /// entries are visited.
+    fn table(&mut self, _root: &Root<F>, _at: &At<'_, F>, _table: Pfn) -> Option<u32> {
+        None
+    }
+}
+
+/// An entry, and where it is.
+pub(crate) struct At<'a, F> {
+    pub(crate) cell: Cell<'a, F>,
+    pub(crate) entry: Entry<F>,
+    pub(crate) level: Level,
+    /// The first frame that the entry stands for.
+    pub(crate) gfn: Gfn,
+}
+
+impl<F: Format> Root<F> {
+    /// Visits what is left of `range`, until the budget is spent. Returns whether the range is done with.
+    pub(crate) fn visit(
+        &self,
+        range: &mut Range<Gfn>,
+        budget: &mut Budget<'_>,
+        visitor: &mut impl Visitor<F>,
+    ) -> bool {
+        range.end = range.end.min(Self::LIMIT);
+        while range.start < range.end {
+            if let ControlFlow::Break(Stop::Spent) =
+                self.visit_table(self.top(), F::TOP, range, budget, visitor)
+            {
+                return range.start >= range.end;
+            }
+        }
+        true
+    }
+
+    fn visit_table(
+        &self,
+        table: Pfn,
+        level: Level,
+        range: &mut Range<Gfn>,
+        budget: &mut Budget<'_>,
+        visitor: &mut impl Visitor<F>,
+    ) -> ControlFlow<Stop> {
+        let space = self.space();
+        let end = if level == F::TOP {
+            Self::LIMIT.get()
+        } else {
+            level.above().first(range.start).get() + level.above().pages()
+        };
+        while range.start < range.end && range.start.get() < end {
+            let gfn = level.first(range.start);
+            let next = Gfn::new(gfn.get() + level.pages());
+            let cell = self.cell(table, level, gfn);
+            let entry = cell.load();
+            let at = At { cell, entry, level, gfn };
+            let mut cost = 1;
+            match entry.state(level) {
+                State::Removed => return ControlFlow::Break(Stop::Detached),
+                State::Frozen => {
+                    space.parking.wait(cell, &*space.tables.mmu);
+                    continue;
+                }
+                State::Empty => {}
+                State::Leaf => {
+                    if !visitor.leaf(self, &at) {
+                        continue;
+                    }
+                }
+                State::Table(below) => {
+                    let whole = range.start == gfn && next <= range.end;
+                    let done = if whole { visitor.table(self, &at, below) } else { None };
+                    match done {
+                        Some(entries) => cost = entries,
+                        None if cell.load() == entry => {
+                            self.visit_table(below, below_of(level), range, budget, visitor)?;
+                            continue;
+                        }
+                        None => continue,
+                    }
+                }
+            }
+            range.start = next;
+            budget.spend(cost)?;
+        }
+        ControlFlow::Continue(())
+    }
+}

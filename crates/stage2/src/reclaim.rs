@@ -1,0 +1,320 @@
+//! What becomes of roots that nobody needs any more.
+//!
+//! A root that is retired goes to the [`Reclaimer`], with the reference that its place in the VM had. The reclaimer
+//! waits for what may still lead to it, in this order:
+//!
+//! 1. a grace period, for those who have found the root in its place inside a section and are about to add a reference;
+//! 2. the references, until there is none but the reclaimer's own: vCPUs give theirs up when they leave the guest for
+//!    good, or load another root. Whoever gives up the last but one rings the [`Bell`];
+//! 3. one invalidation of everything under the root's VMID. It comes after the references, since a vCPU that still ran
+//!    on the root could fill its TLB from it again;
+//! 4. and then frees the tables, a slice at a time. Nobody else can find them, so this needs no atomic
+//!    read-modify-write, and no look at the leaves: a leaf owns nothing. (A frame is dirty for the host from the moment
+//!    that it is mapped writable, so there is no mark to be saved either.)
+//!
+//! Nothing of that is waited for by the vCPUs, nor by whoever retires a root, as long as what awaits reclaim stays below
+//! a bound; who goes above it does some of the work.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ops::ControlFlow;
+use core::ptr::{NonNull, null_mut};
+
+use mayfly_platform::Mmu;
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::lock::Lock;
+use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use mayfly_platform::tlb::Scope;
+use mayfly_srcu::Cookie;
+
+use crate::map::below_of;
+use crate::range::{Budget, Slice, Stop};
+use crate::root::Root;
+use crate::{Entry, Format, Level, State};
+
+/// Told when a retired root may have become free to reclaim.
+pub(crate) struct Bell {
+    rung: AtomicU32,
+    mmu: Arc<dyn Mmu>,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        self.rung.fetch_add(1, Ordering::Release);
+        self.mmu.wake(&self.rung);
+    }
+}
+
+/// What a slice of reclaim came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaimed {
+    /// Nothing is left to do.
+    All,
+    /// There is more to do at once.
+    More,
+    /// What is left waits for vCPUs: those that handle an exit, or have not let go of a root yet.
+    Waits,
+}
+
+/// Frees the tables of retired roots, in the background, for all VMs of a machine.
+///
+/// The embedder calls [`Reclaimer::run_slice`] when it has time, or gives it a thread that calls [`Reclaimer::serve`].
+pub struct Reclaimer<F: Format> {
+    bell: Arc<Bell>,
+    /// The most frames that may await reclaim before those who retire roots help.
+    bound: usize,
+    /// Frames of roots on the list.
+    frames: AtomicUsize,
+    peak: AtomicUsize,
+    list: Lock<List<F>>,
+    /// Held by whoever frees.
+    work: Lock<Option<Work<F>>>,
+    stopped: AtomicBool,
+}
+
+/// Roots linked by [`Root::next`], each with a reference; the first came last.
+struct List<F: Format> {
+    first: *mut Root<F>,
+}
+
+// SAFETY: the list owns references of roots, which are shared between threads.
+unsafe impl<F: Format> Send for List<F> {}
+
+/// The root that is being reclaimed, and how far.
+struct Work<F: Format> {
+    root: NonNull<Root<F>>,
+    stage: Stage,
+}
+
+// SAFETY: as for `List`.
+unsafe impl<F: Format> Send for Work<F> {}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    Readers(Cookie),
+    References,
+    /// Tables, from this frame on.
+    Tables(Gfn),
+}
+
+impl<F: Format> Reclaimer<F> {
+    /// 1 GiB of tables: those of 512 GiB of guest memory in pages.
+    pub const BOUND: usize = 1 << 18;
+
+    /// For roots whose tables take at most `bound` frames together, beyond which who retires one helps.
+    pub fn new(mmu: Arc<dyn Mmu>, bound: usize) -> Self {
+        Self {
+            bell: Arc::new(Bell { rung: AtomicU32::new(0), mmu }),
+            bound,
+            frames: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            list: Lock::new(List { first: null_mut() }),
+            work: Lock::new(None),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Frames of tables that await reclaim.
+    pub fn frames(&self) -> usize {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// The most that there were.
+    pub fn peak_frames(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// Takes over `root`, with the reference that its place had. Waits for nobody unless the bound is reached, and then
+    /// works, and does not wait either.
+    pub(crate) fn retire(&self, root: NonNull<Root<F>>) {
+        let mmu = &*self.bell.mmu;
+        {
+            // SAFETY: the reference that came with it.
+            let retired = unsafe { root.as_ref() };
+            let frames = retired.frames();
+            retired.retired_frames.store(frames, Ordering::Relaxed);
+            let before = self.frames.fetch_add(frames, Ordering::Relaxed);
+            self.peak.fetch_max(before + frames, Ordering::Relaxed);
+            let mut list = self.list.lock(mmu);
+            retired.next.store(list.first, Ordering::Relaxed);
+            list.first = root.as_ptr();
+        }
+        self.bell.ring();
+        while self.frames() > self.bound && self.run_slice(Slice::default()) == Reclaimed::More {}
+    }
+
+    /// Frees for a slice, or finds that there is nothing to do now. Waits for nobody but TLBs, and whoever else is at
+    /// the same work.
+    pub fn run_slice(&self, slice: Slice) -> Reclaimed {
+        let mmu = &*self.bell.mmu;
+        let mut work = self.work.lock(mmu);
+        let mut budget = Budget::new(slice, mmu);
+        let mut waiting: Option<NonNull<Root<F>>> = None;
+        loop {
+            let Some(present) = work.take().or_else(|| self.next()) else { return Reclaimed::All };
+            match self.advance(present, &mut budget) {
+                Advanced::Done => {}
+                Advanced::Spent(present) => {
+                    *work = Some(present);
+                    return Reclaimed::More;
+                }
+                Advanced::Waits(present) => {
+                    // Others first; it comes up again when all have been tried.
+                    let root = present.root;
+                    if waiting == Some(root) || self.is_list_empty() {
+                        *work = Some(present);
+                        return Reclaimed::Waits;
+                    }
+                    waiting = waiting.or(Some(root));
+                    self.put_last(root);
+                }
+            }
+        }
+    }
+
+    /// Frees whatever there is to free, in slices, asleep when there is nothing; returns after [`Reclaimer::stop`].
+    pub fn serve(&self, slice: Slice) {
+        let mmu = &*self.bell.mmu;
+        loop {
+            let rung = self.bell.rung.load(Ordering::Acquire);
+            if self.stopped.load(Ordering::Acquire) {
+                return;
+            }
+            match self.run_slice(slice) {
+                Reclaimed::More => {}
+                Reclaimed::All => mmu.wait(&self.bell.rung, rung),
+                Reclaimed::Waits => {
+                    // A vCPU that handles an exit rings no bell when it is done.
+                    let look = mmu.now() + core::time::Duration::from_millis(1);
+                    mmu.wait_until(&self.bell.rung, rung, look);
+                }
+            }
+        }
+    }
+
+    /// Has [`Reclaimer::serve`] return. What is left can still be reclaimed by [`Reclaimer::run_slice`].
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    fn is_list_empty(&self) -> bool {
+        self.list.lock(&*self.bell.mmu).first.is_null()
+    }
+
+    /// The root that came first, off the list.
+    fn next(&self) -> Option<Work<F>> {
+        let mut list = self.list.lock(&*self.bell.mmu);
+        let mut link: *mut Root<F> = null_mut();
+        let mut root = NonNull::new(list.first)?;
+        loop {
+            // SAFETY: roots on the list are held by the list's references.
+            let next = unsafe { root.as_ref() }.next.load(Ordering::Relaxed);
+            let Some(next) = NonNull::new(next) else { break };
+            link = root.as_ptr();
+            root = next;
+        }
+        match NonNull::new(link) {
+            // SAFETY: as above.
+            Some(link) => unsafe { link.as_ref() }.next.store(null_mut(), Ordering::Relaxed),
+            None => list.first = null_mut(),
+        }
+        // SAFETY: its reference came with it.
+        let cookie = unsafe { root.as_ref() }.space().srcu.start_poll();
+        Some(Work { root, stage: Stage::Readers(cookie) })
+    }
+
+    fn put_last(&self, root: NonNull<Root<F>>) {
+        let mut list = self.list.lock(&*self.bell.mmu);
+        // SAFETY: its reference goes with it.
+        unsafe { root.as_ref() }.next.store(list.first, Ordering::Relaxed);
+        list.first = root.as_ptr();
+    }
+
+    fn advance(&self, mut work: Work<F>, budget: &mut Budget<'_>) -> Advanced<F> {
+        // SAFETY: the reclaimer's reference.
+        let root = unsafe { work.root.as_ref() };
+        if let Stage::Readers(cookie) = work.stage {
+            if !root.space().srcu.poll(cookie) {
+                return Advanced::Waits(work);
+            }
+            work.stage = Stage::References;
+        }
+        if let Stage::References = work.stage {
+            if root.references() > 1 {
+                return Advanced::Waits(work);
+            }
+            root.invalidate_tlb(Scope::All);
+            root.space().vmids.retire(root.tag());
+            work.stage = Stage::Tables(Gfn::new(0));
+        }
+        if let Stage::Tables(mut from) = work.stage {
+            let freed = root.free_tables(root.top(), F::TOP, &mut from, budget);
+            if freed.is_break() {
+                work.stage = Stage::Tables(from);
+                return Advanced::Spent(work);
+            }
+        }
+        root.space().graveyard.collect(&root.space().tables, &root.space().srcu);
+        self.frames.fetch_sub(root.retired_frames.load(Ordering::Relaxed), Ordering::Relaxed);
+        // SAFETY: no other reference is left.
+        unsafe { Root::discard(work.root) };
+        Advanced::Done
+    }
+}
+
+enum Advanced<F: Format> {
+    Done,
+    Spent(Work<F>),
+    Waits(Work<F>),
+}
+
+impl<F: Format> Root<F> {
+    /// Frees every table below `table`, a table of `level`, from the one that holds `from` on; `from` goes along.
+    fn free_tables(
+        &self,
+        table: Pfn,
+        level: Level,
+        from: &mut Gfn,
+        budget: &mut Budget<'_>,
+    ) -> ControlFlow<Stop> {
+        if level == Level::PAGE {
+            return ControlFlow::Continue(());
+        }
+        let end = if level == F::TOP {
+            Self::LIMIT.get()
+        } else {
+            level.above().first(*from).get() + level.above().pages()
+        };
+        while from.get() < end {
+            let first = level.first(*from);
+            let cell = self.cell(table, level, *from);
+            if let State::Table(below) = cell.load().state(level) {
+                self.free_tables(below, below_of(level), from, budget)?;
+                cell.fill(Entry::EMPTY);
+                self.free_table(below);
+            }
+            *from = Gfn::new(first.get() + level.pages());
+            // Not after the last: whoever goes on finds the next table then, and not this one, which is to be freed.
+            if from.get() < end {
+                budget.spend(1)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Frees what is left of a root to which nobody else has a reference, and whose tables below are gone.
+    ///
+    /// # Safety
+    ///
+    /// `root` came from [`Root::try_new`], and the caller has its only reference, which is used up.
+    pub(crate) unsafe fn discard(root: NonNull<Self>) {
+        // SAFETY: as the caller promises.
+        let root = unsafe { Box::from_raw(root.as_ptr()) };
+        root.space().tables.free(root.top(), F::ROOT_ORDER);
+    }
+}

@@ -1,0 +1,228 @@
+//! A root: the table where a walk begins, and what belongs to it.
+
+use alloc::sync::Arc;
+use core::ops::{Deref, Range};
+use core::ptr::NonNull;
+
+use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
+use mayfly_platform::frames::WORDS;
+use mayfly_platform::memory::{OutOfMemory, Shared, try_box};
+use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicUsize, CacheLine, Ordering};
+use mayfly_platform::tlb::Vmid;
+use mayfly_srcu::Section;
+
+use crate::cell::Cell;
+use crate::space::Space;
+use crate::vmid::VmidTag;
+use crate::{Error, Format, Level, Role};
+
+/// The tables of a VM in one role, from the root down. Reached through a [`RootRef`].
+pub struct Root<F: Format> {
+    space: Shared<Space>,
+    top: Pfn,
+    role: Role,
+    tag: VmidTag,
+    /// References: vCPUs that have the root loaded, operations on ranges, and the registry or, after that, the
+    /// reclaimer. Written when a vCPU loads or drops the root, not when it enters the guest.
+    references: CacheLine<AtomicUsize>,
+    /// Nobody runs on it any more, or can begin to.
+    unreachable: AtomicBool,
+    /// The next root on the reclaimer's list.
+    pub(crate) next: AtomicPtr<Self>,
+    /// Frames that its tables take. Written when a table is made or freed.
+    tables: CacheLine<AtomicUsize>,
+    /// How many those were when the reclaimer got it.
+    pub(crate) retired_frames: AtomicUsize,
+}
+
+impl<F: Format> Root<F> {
+    /// The first frame number that is too large for the format.
+    pub(crate) const LIMIT: Gfn = Gfn::new(1 << (F::IPA_BITS - PAGE_SHIFT));
+
+    /// An empty root, with one reference, which is the caller's.
+    pub(crate) fn try_new(space: &Shared<Space>, role: Role) -> Result<NonNull<Self>, Error> {
+        let top = space.tables.allocate(F::ROOT_ORDER)?;
+        let root = try_box(Self {
+            space: space.clone(),
+            top,
+            role,
+            tag: VmidTag::new(),
+            references: CacheLine(AtomicUsize::new(1)),
+            unreachable: AtomicBool::new(false),
+            next: AtomicPtr::new(core::ptr::null_mut()),
+            tables: CacheLine(AtomicUsize::new(1 << F::ROOT_ORDER)),
+            retired_frames: AtomicUsize::new(0),
+        });
+        match root {
+            Ok(root) => Ok(NonNull::from(alloc::boxed::Box::leak(root))),
+            Err(error) => {
+                space.tables.free(top, F::ROOT_ORDER);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The frame of its first table: what the translation base register holds.
+    #[inline]
+    pub fn top(&self) -> Pfn {
+        self.top
+    }
+
+    /// What it is for.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Under which number TLBs remember it.
+    pub fn tag(&self) -> &VmidTag {
+        &self.tag
+    }
+
+    pub(crate) fn space(&self) -> &Shared<Space> {
+        &self.space
+    }
+
+    /// The VMID under which TLBs may remember something of it, if they may.
+    pub(crate) fn vmid(&self) -> Option<Vmid> {
+        self.space.vmids.assigned(&self.tag)
+    }
+
+    /// Whether no CPU runs on it any more, so that work on what the guest sees need not be done here.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.unreachable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_unreachable(&self) {
+        self.unreachable.store(true, Ordering::Release);
+    }
+
+    /// References that there are.
+    pub(crate) fn references(&self) -> usize {
+        self.references.load(Ordering::Acquire)
+    }
+
+    /// Frames that its tables take.
+    pub fn frames(&self) -> usize {
+        self.tables.load(Ordering::Relaxed)
+    }
+
+    /// An empty table for this root.
+    pub(crate) fn allocate_table(&self) -> Result<Pfn, OutOfMemory> {
+        let table = self.space.tables.allocate(0)?;
+        self.tables.fetch_add(1, Ordering::Relaxed);
+        Ok(table)
+    }
+
+    /// Gives a table back, which nobody can find any more.
+    pub(crate) fn free_table(&self, table: Pfn) {
+        self.tables.fetch_sub(1, Ordering::Relaxed);
+        self.space.tables.free(table, 0);
+    }
+
+    /// A table is not this root's any more; it is still to be freed.
+    pub(crate) fn disowned_table(&self) {
+        self.tables.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The cell of `level` for `gfn` in `table`.
+    #[inline]
+    pub(crate) fn cell(&self, table: Pfn, level: Level, gfn: Gfn) -> Cell<'_, F> {
+        let index = level.index(gfn);
+        let index = if level == F::TOP { index } else { index % WORDS };
+        self.space.tables.cell(table, index)
+    }
+
+    /// Whether a guest can have frame `gfn`.
+    #[inline]
+    pub(crate) fn reaches(gfn: Gfn) -> bool {
+        gfn < Self::LIMIT
+    }
+
+    /// The frames of the entry of `level` that `gfn` lies in.
+    pub(crate) fn span(gfn: Gfn, level: Level) -> Result<Range<Gfn>, Error> {
+        let first = level.first(gfn);
+        if Self::reaches(gfn) {
+            Ok(first..Gfn::new(first.get() + level.pages()))
+        } else {
+            Err(Error::OutOfRange { gfn, limit: Self::LIMIT })
+        }
+    }
+
+    /// # Panics
+    ///
+    /// If `section` does not keep this VM's tables.
+    #[inline]
+    pub(crate) fn check(&self, section: &impl Section) {
+        assert!(self.space.srcu.is(section.domain()), "the section is one of another domain");
+    }
+}
+
+impl<F: Format> core::fmt::Debug for Root<F> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Root")
+            .field("format", &F::NAME)
+            .field("role", &self.role)
+            .field("top", &self.top)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reference to a root, which is not reclaimed while there is one.
+pub struct RootRef<F: Format> {
+    root: NonNull<Root<F>>,
+}
+
+// SAFETY: a counted reference to a `Root`, which is shared between threads through atomics.
+unsafe impl<F: Format> Send for RootRef<F> {}
+// SAFETY: as above.
+unsafe impl<F: Format> Sync for RootRef<F> {}
+
+impl<F: Format> RootRef<F> {
+    /// Another reference.
+    ///
+    /// # Safety
+    ///
+    /// `root` has a reference, which is not given up before this returns, and came from [`Root::try_new`].
+    pub(crate) unsafe fn acquire(root: NonNull<Root<F>>) -> Self {
+        // SAFETY: as the caller promises.
+        // Relaxed: the reference that there is orders what came before.
+        unsafe { root.as_ref() }.references.fetch_add(1, Ordering::Relaxed);
+        Self { root }
+    }
+
+    /// Whether both are the same root.
+    pub fn is(&self, other: &Self) -> bool {
+        self.root == other.root
+    }
+}
+
+impl<F: Format> Deref for RootRef<F> {
+    type Target = Root<F>;
+
+    #[inline]
+    fn deref(&self) -> &Root<F> {
+        // SAFETY: this reference keeps the root.
+        unsafe { self.root.as_ref() }
+    }
+}
+
+impl<F: Format> Clone for RootRef<F> {
+    fn clone(&self) -> Self {
+        // SAFETY: `self` is a reference that stays.
+        unsafe { Self::acquire(self.root) }
+    }
+}
+
+impl<F: Format> Drop for RootRef<F> {
+    /// Never frees: the last reference is the reclaimer's, which is told when there is no other. The root may be gone by
+    /// then, so the bell is held meanwhile.
+    fn drop(&mut self) {
+        let bell = Arc::clone(&self.space.bell);
+        // Release, and acquire by the reclaimer: what was done with the root comes before it is freed.
+        let before = self.references.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 1, "the last reference is the reclaimer's");
+        if before == 2 {
+            bell.ring();
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Mapping many pages at once.
+
+use core::ops::Range;
+
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::sync::{Ordering, fence};
+use mayfly_srcu::Section;
+
+use crate::cell::Cell;
+use crate::map::below_of;
+use crate::root::Root;
+use crate::sequence::Seen;
+use crate::{Entry, Error, Format, Leaf, Level, Mapped, State};
+
+impl<F: Format> Root<F> {
+    /// Maps `gfns`, in leaves of `level`, to frames that follow each other from `leaf`'s on; what is mapped already, and
+    /// allows as much, stays. Otherwise as [`Root::map`], to which it comes down for what is not missing by the table.
+    ///
+    /// Where a whole table is missing, it is filled before anybody can find it, and installed with one entry.
+    ///
+    /// # Errors
+    ///
+    /// As [`Root::map`]; what was mapped before the error stays mapped.
+    ///
+    /// # Panics
+    ///
+    /// As [`Root::map`].
+    pub fn map_run(
+        &self,
+        gfns: Range<Gfn>,
+        level: Level,
+        leaf: &Leaf,
+        seen: Seen,
+        section: &impl Section,
+    ) -> Result<Mapped, Error> {
+        self.check(section);
+        let count = gfns.end.get().saturating_sub(gfns.start.get());
+        if count == 0 || !level.is_aligned(gfns.start.get()) || !level.is_aligned(count) {
+            return Err(Error::Misaligned { pfn: leaf.pfn });
+        }
+        Self::span(Gfn::new(gfns.end.get() - 1), Level::PAGE)?;
+        let mut gfn = gfns.start;
+        while gfn < gfns.end {
+            let offset = gfn.get() - gfns.start.get();
+            let leaf = Leaf { pfn: Pfn::new(leaf.pfn.get() + offset), ..*leaf };
+            let above = level.above();
+            let next = Gfn::new(gfn.get() + above.pages());
+            let whole = above <= F::TOP && above.is_aligned(gfn.get()) && next <= gfns.end;
+            if whole && self.map_table(gfn, level, &leaf, seen)? {
+                gfn = next;
+                continue;
+            }
+            match self.map(gfn, level, &leaf, seen, section)? {
+                Mapped::Installed | Mapped::Already => gfn = Gfn::new(gfn.get() + level.pages()),
+                other => return Ok(other),
+            }
+        }
+        Ok(Mapped::Installed)
+    }
+
+    /// Installs a whole table of leaves at `gfn`, if there is none. Returns whether it did.
+    fn map_table(&self, gfn: Gfn, level: Level, leaf: &Leaf, seen: Seen) -> Result<bool, Error> {
+        let space = self.space();
+        let above = level.above();
+        let Some(cell) = self.cell_at(gfn, above)? else { return Ok(false) };
+        let table = self.allocate_table()?;
+        space.tables.fill(table, |index| {
+            let pfn = Pfn::new(leaf.pfn.get() + index as u64 * level.pages());
+            Entry::<F>::leaf(level, &Leaf { pfn, ..*leaf })
+        });
+        let gfns = Self::span(gfn, above)?;
+        if !cell.replace(Entry::EMPTY, Entry::FROZEN) {
+            self.free_table(table);
+            return Ok(false);
+        }
+        // [install]
+        fence(Ordering::SeqCst);
+        let permitted = space.sequence.permits(&gfns, seen);
+        let entry = if permitted { Entry::table(table) } else { Entry::EMPTY };
+        space.parking.thaw(cell, entry, &*space.tables.mmu);
+        if !permitted {
+            self.free_table(table);
+        }
+        Ok(permitted)
+    }
+
+    /// The cell of `level` for `gfn`, with the tables on the way made; `None` where it cannot be had at once, or is not
+    /// empty.
+    fn cell_at(&self, gfn: Gfn, level: Level) -> Result<Option<Cell<'_, F>>, Error> {
+        let (mut table, mut at) = (self.top(), F::TOP);
+        loop {
+            let cell = self.cell(table, at, gfn);
+            let entry = cell.load();
+            match entry.state(at) {
+                State::Empty if at == level => return Ok(Some(cell)),
+                State::Table(below) if at > level => (table, at) = (below, below_of(at)),
+                State::Empty => {
+                    let new = self.allocate_table()?;
+                    if !cell.replace(entry, Entry::table(new)) {
+                        self.free_table(new);
+                    }
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+}

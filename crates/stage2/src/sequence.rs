@@ -1,0 +1,156 @@
+//! The notifier sequence: what keeps a fault from mapping what the host has just taken away.
+//!
+//! A fault asks the host which frame is behind a guest frame, and then installs it; in between, the host may give the
+//! frame to somebody else. Linux's KVM holds its lock over the check and the installation. Here there is no lock:
+//!
+//! - A *fault* samples the sequence, asks the host, then: freezes the entry, **\[install\]** `fence(SeqCst)`, and asks
+//!   [`Sequence::permits`]. Only if it may does it thaw the entry with the new leaf; otherwise it puts back what was
+//!   there, and starts again.
+//! - An *invalidation* announces itself (range and count), **\[announce\]** `fence(SeqCst)`, then loads the entries. A
+//!   frozen one it waits for. At its end it raises the sequence and takes the announcement back.
+//!
+//! Store buffering: either [install] comes before [announce], and the invalidation finds the entry frozen, or what came
+//! of it, and zaps that; or [announce] comes before [install], and the fault finds the announcement, or, if the
+//! invalidation is over already, a sequence other than the one it sampled. A fault that samples after the end asks the
+//! host after the end. So no leaf outlives the invalidation that should have zapped it, and no vCPU ever uses one that
+//! is to be withdrawn.
+//!
+//! A memslot change raises the sequence at once, after it has published the new slots: a fault that found the old ones
+//! is then refused, and one that samples later finds the new ones. The same fences order this against roots: a root
+//! that a range operation does not find was published after [announce], so whatever is installed in it is installed by
+//! a fault whose [install] comes later still.
+//!
+//! A fault's check reads one cache line, which only invalidations write.
+
+use core::ops::Range;
+
+use mayfly_platform::Mmu;
+use mayfly_platform::address::Gfn;
+use mayfly_platform::lock::Lock;
+use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering, fence};
+
+/// The sequence as a fault found it before it asked the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen(u64);
+
+pub(crate) struct Sequence {
+    line: CacheLine<Line>,
+    /// Changes when an invalidation ends.
+    ended: AtomicU32,
+    waiters: AtomicU32,
+    writer: Lock<()>,
+}
+
+struct Line {
+    sequence: AtomicU64,
+    /// Invalidations that have begun and not ended.
+    active: AtomicU32,
+    /// A range that contains those of all of them.
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Sequence {
+    pub(crate) fn new() -> Self {
+        Self {
+            line: CacheLine(Line {
+                sequence: AtomicU64::new(0),
+                active: AtomicU32::new(0),
+                start: AtomicU64::new(0),
+                end: AtomicU64::new(0),
+            }),
+            ended: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            writer: Lock::new(()),
+        }
+    }
+
+    /// The sequence now.
+    #[inline]
+    pub(crate) fn sample(&self) -> Seen {
+        Seen(self.line.sequence.load(Ordering::Acquire))
+    }
+
+    /// Whether what the host said after `seen` was sampled may be mapped at `gfns`.
+    ///
+    /// The sequence is loaded last. A range that belongs to a later invalidation than the count was stored after the
+    /// earlier one's end, which raised the sequence: then this finds it raised.
+    #[inline]
+    pub(crate) fn permits(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
+        !self.is_active_in(gfns) && self.sample() == seen
+    }
+
+    fn is_active_in(&self, gfns: &Range<Gfn>) -> bool {
+        self.line.active.load(Ordering::Acquire) != 0
+            && self.line.start.load(Ordering::Acquire) < gfns.end.get()
+            && self.line.end.load(Ordering::Acquire) > gfns.start.get()
+    }
+
+    /// Announces an invalidation of `gfns`.
+    pub(crate) fn begin(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
+        {
+            let _writer = self.writer.lock(as_platform(mmu));
+            let Line { active, start, end, .. } = &*self.line;
+            let count = active.load(Ordering::Relaxed);
+            let (mut first, mut last) = (gfns.start.get(), gfns.end.get());
+            if count > 0 {
+                first = first.min(start.load(Ordering::Relaxed));
+                last = last.max(end.load(Ordering::Relaxed));
+            }
+            start.store(first, Ordering::Release);
+            end.store(last, Ordering::Release);
+            active.store(count + 1, Ordering::Release);
+        }
+        // [announce]
+        fence(Ordering::SeqCst);
+    }
+
+    /// Ends an invalidation that was begun.
+    pub(crate) fn end(&self, mmu: &dyn Mmu) {
+        {
+            let _writer = self.writer.lock(as_platform(mmu));
+            self.raise();
+            let active = &self.line.active;
+            active.store(active.load(Ordering::Relaxed) - 1, Ordering::Release);
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) != 0 {
+            mmu.wake(&self.ended);
+        }
+    }
+
+    /// Refuses every fault that has sampled the sequence before.
+    pub(crate) fn refuse_earlier(&self, mmu: &dyn Mmu) {
+        {
+            let _writer = self.writer.lock(as_platform(mmu));
+            self.raise();
+        }
+        // [announce]
+        fence(Ordering::SeqCst);
+    }
+
+    /// Under the lock.
+    fn raise(&self) {
+        let sequence = &self.line.sequence;
+        sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Returns when no invalidation of `gfns` is under way, or some has just ended.
+    pub(crate) fn wait(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
+        if !self.is_active_in(gfns) {
+            return;
+        }
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let ended = self.ended.load(Ordering::SeqCst);
+        if self.is_active_in(gfns) {
+            mmu.wait(&self.ended, ended);
+        }
+        self.waiters.fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn as_platform(mmu: &dyn Mmu) -> &dyn mayfly_platform::Platform {
+    mmu
+}

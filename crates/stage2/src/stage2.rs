@@ -1,0 +1,272 @@
+//! The stage-2 translation of a VM, all its roots together.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
+
+use mayfly_platform::address::Gfn;
+use mayfly_platform::lock::{Lock, LockGuard};
+use mayfly_platform::memory::Shared;
+use mayfly_platform::{Mmu, Op};
+use mayfly_srcu::{Section, Srcu};
+
+use crate::graveyard::Graveyard;
+use crate::parking::Parking;
+use crate::range::Slice;
+use crate::reclaim::Reclaimer;
+use crate::root::{Root, RootRef};
+use crate::roots::{ROLES, Role, Roots};
+use crate::sequence::{Seen, Sequence};
+use crate::space::Space;
+use crate::tables::Tables;
+use crate::vmid::Vmids;
+use crate::zap::Tables as Emptied;
+use crate::{Error, Format};
+
+/// How a VM's stage 2 is built: what it shares with the machine's other VMs.
+pub struct Config<F: Format> {
+    /// Frames, TLBs, waiting.
+    pub mmu: Arc<dyn Mmu>,
+    /// Where VMIDs come from.
+    pub vmids: Vmids,
+    /// Who frees the tables of retired roots.
+    pub reclaimer: Arc<Reclaimer<F>>,
+}
+
+impl<F: Format> Clone for Config<F> {
+    fn clone(&self) -> Self {
+        Self {
+            mmu: Arc::clone(&self.mmu),
+            vmids: self.vmids.clone(),
+            reclaimer: Arc::clone(&self.reclaimer),
+        }
+    }
+}
+
+/// The stage-2 translation of a VM: a root a role, changed by any number of CPUs at once.
+///
+/// What vCPUs call ([`Stage2::root`], [`Stage2::sample`], [`Root::map`]) takes no lock. What works on a range goes
+/// through every root that a vCPU may be running on.
+pub struct Stage2<F: Format> {
+    space: Shared<Space>,
+    roots: Roots<F>,
+    /// Held by those who take roots away.
+    writer: Lock<()>,
+    reclaimer: Arc<Reclaimer<F>>,
+}
+
+impl<F: Format> Stage2<F> {
+    /// No roots yet; walkers are readers of `srcu`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    pub fn try_new(config: Config<F>, srcu: &Srcu) -> Result<Self, Error> {
+        let space = Shared::try_new(Space {
+            tables: Tables::new(config.mmu),
+            parking: Parking::new(),
+            sequence: Sequence::new(),
+            graveyard: Graveyard::new(),
+            srcu: srcu.clone(),
+            vmids: config.vmids,
+            bell: Arc::clone(config.reclaimer.bell()),
+        })?;
+        let (roots, writer) = (Roots::new(), Lock::new(()));
+        Ok(Self { space, roots, writer, reclaimer: config.reclaimer })
+    }
+
+    /// The root of `role`, made if there is none. Takes no lock and waits for nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::Destroyed`] after [`Stage2::retire`].
+    ///
+    /// # Panics
+    ///
+    /// If `section` is not one of the VM's domain.
+    pub fn root(&self, role: Role, section: &impl Section) -> Result<RootRef<F>, Error> {
+        self.check(section);
+        self.roots.find_or_create(role, &self.space, section)
+    }
+
+    /// Every root that a vCPU may be running on, or come to run on, at this moment.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is not one of the VM's domain.
+    pub fn roots(&self, section: &impl Section) -> impl Iterator<Item = RootRef<F>> {
+        self.check(section);
+        self.roots.sample(section)
+    }
+
+    /// The notifier sequence, for [`Root::map`]: to be sampled before the memslots are read and the host is asked.
+    #[inline]
+    pub fn sample(&self) -> Seen {
+        self.space.sequence.sample()
+    }
+
+    /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of what this returns, no
+    /// fault installs anything there.
+    pub fn begin_invalidation(&self, gfns: &Range<Gfn>) -> Invalidation<'_> {
+        self.space.sequence.begin(gfns, self.mmu());
+        Invalidation { space: &self.space }
+    }
+
+    /// Waits for the end of an invalidation that is under way in `gfns`, if there is one.
+    pub fn wait_invalidation(&self, gfns: &Range<Gfn>) {
+        self.space.sequence.wait(gfns, self.mmu());
+    }
+
+    /// Refuses every fault that has sampled the sequence, and not come to its end: after new memslots were published.
+    pub fn refuse_earlier_faults(&self) {
+        self.space.sequence.refuse_earlier(self.mmu());
+    }
+
+    /// Zaps `gfns` in every root, slice by slice ([`Root::zap_slice`]). When this returns no CPU uses what was mapped
+    /// there. Not from inside a section.
+    pub fn zap(&self, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
+        self.in_slices(gfns, |root, left| root.zap_slice(left, tables, slice));
+    }
+
+    /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault.
+    /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
+    pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
+        self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, &mut each));
+    }
+
+    /// Clears the accessed marks of `gfns` in every root, slice by slice. `each` is called for each leaf that had one.
+    pub fn age(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
+        self.in_slices(gfns, |root, left| root.age_slice(left, slice, &mut each));
+    }
+
+    /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the caller
+    /// has every vCPU leave it, and then calls [`Retiring::finish`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; nothing is changed then.
+    pub fn replace_roots(&self) -> Result<Retiring<'_, F>, Error> {
+        let writer = self.writer.lock(self.mmu());
+        let mut fresh = [None; ROLES];
+        for (place, role) in fresh.iter_mut().zip(self.roots.present()) {
+            match Root::try_new(&self.space, role) {
+                Ok(root) => *place = Some(root),
+                Err(error) => {
+                    for root in fresh.into_iter().flatten() {
+                        // SAFETY: nobody has found it.
+                        unsafe { Root::discard(root) };
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        for root in fresh.into_iter().flatten() {
+            // SAFETY: made above, and not reclaimed before its place is changed again, which takes the lock.
+            let role = unsafe { root.as_ref() }.role();
+            self.roots.replace(role, root);
+        }
+        Ok(Retiring { stage2: self, _writer: writer })
+    }
+
+    /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once.
+    pub fn retire(&self) {
+        let _writer = self.writer.lock(self.mmu());
+        for root in self.roots.close() {
+            self.reclaimer.retire(root);
+        }
+    }
+
+    /// Waits until every table is freed, after [`Stage2::retire`] and when every vCPU has dropped its root. Not from
+    /// inside a section.
+    pub fn wait_reclaimed(&self) {
+        loop {
+            self.space.graveyard.collect_all(&self.space.tables, &self.space.srcu);
+            if self.space.tables.wait_empty(Duration::from_millis(1)) {
+                return;
+            }
+        }
+    }
+
+    /// Frames that are tables, buried ones and those of retired roots included.
+    pub fn frames(&self) -> usize {
+        self.space.tables.frames()
+    }
+
+    fn in_slices(&self, gfns: Range<Gfn>, mut one: impl FnMut(&Root<F>, &mut Range<Gfn>) -> bool) {
+        // Collected inside a section, worked on outside: a reference keeps each root.
+        let roots: [Option<RootRef<F>>; 2 * ROLES] = {
+            let section = self.space.srcu.read_lock();
+            let mut roots = self.roots.sample(&section);
+            core::array::from_fn(|_| roots.next())
+        };
+        for root in roots.into_iter().flatten() {
+            let mut left = gfns.clone();
+            loop {
+                self.mmu().charge(Op::SliceBegin);
+                let done = one(&root, &mut left);
+                self.mmu().charge(Op::SliceEnd);
+                if done || root.is_unreachable() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn check(&self, section: &impl Section) {
+        assert!(self.space.srcu.is(section.domain()), "the section is one of another domain");
+    }
+
+    fn mmu(&self) -> &dyn Mmu {
+        &*self.space.tables.mmu
+    }
+}
+
+impl<F: Format> Drop for Stage2<F> {
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
+impl<F: Format> fmt::Debug for Stage2<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stage2")
+            .field("format", &F::NAME)
+            .field("frames", &self.frames())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An invalidation under way, from [`Stage2::begin_invalidation`]; dropped, it ends.
+#[must_use = "dropped at once, it ends before anything was taken away"]
+pub struct Invalidation<'a> {
+    space: &'a Space,
+}
+
+impl Drop for Invalidation<'_> {
+    fn drop(&mut self) {
+        self.space.sequence.end(&*self.space.tables.mmu);
+    }
+}
+
+/// Roots that were replaced, and on which vCPUs may still be running.
+#[must_use = "the old roots wait for `finish`"]
+pub struct Retiring<'a, F: Format> {
+    stage2: &'a Stage2<F>,
+    _writer: LockGuard<'a, ()>,
+}
+
+impl<F: Format> Retiring<'_, F> {
+    /// Leaves the old roots to the reclaimer, now that no vCPU is in the guest on any of them, and none will be: each
+    /// has left the guest since they were replaced, and loads the present root before it enters again.
+    ///
+    /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs that nobody runs under; the
+    /// reclaimer invalidates them, once each, before it frees the tables.
+    pub fn finish(self) {
+        for root in self.stage2.roots.take_retiring() {
+            // SAFETY: its reference came with it.
+            unsafe { root.as_ref() }.set_unreachable();
+            self.stage2.reclaimer.retire(root);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Taking mappings away.
+
+use core::ops::Range;
+
+use mayfly_platform::address::{Gfn, Pfn};
+
+use crate::flush::Flush;
+use crate::graveyard;
+use crate::map::below_of;
+use crate::range::{At, Budget, Slice, Visitor};
+use crate::root::Root;
+use crate::{Entry, Format, Level};
+
+/// What becomes of tables that have nothing left in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    /// They are taken out and freed: nothing is going to be mapped here soon.
+    Free,
+    /// They stay: what is mapped here is about to come back.
+    Keep,
+}
+
+impl<F: Format> Root<F> {
+    /// Zaps what is left of `range`, one slice of it: every page and block that maps something of it, blocks as a
+    /// whole. Returns whether all is done; the TLBs have forgotten what was zapped when this returns.
+    ///
+    /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
+    /// [begun](crate::Stage2::begin_invalidation) or by taking the memslot away and
+    /// [refusing](crate::Stage2::refuse_earlier_faults) the faults that had found it.
+    pub(crate) fn zap_slice(&self, range: &mut Range<Gfn>, tables: Tables, slice: Slice) -> bool {
+        let space = self.space();
+        let section = space.srcu.read_lock();
+        let mut zap = Zap { tables, flush: Flush::new() };
+        let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut zap);
+        zap.flush.finish(self);
+        drop(section);
+        if space.graveyard.count() > graveyard::BOUND {
+            space.graveyard.collect_all(&space.tables, &space.srcu);
+        } else {
+            space.graveyard.collect(&space.tables, &space.srcu);
+        }
+        done
+    }
+}
+
+struct Zap {
+    tables: Tables,
+    flush: Flush,
+}
+
+impl<F: Format> Visitor<F> for Zap {
+    fn leaf(&mut self, _root: &Root<F>, at: &At<'_, F>) -> bool {
+        let zapped = at.cell.replace(at.entry, Entry::EMPTY);
+        if zapped {
+            self.flush.add(at.gfn, at.level);
+        }
+        zapped
+    }
+
+    /// Takes a table out with all that is below it; up to those that stand for 1 GiB, so that a slice has no more than
+    /// the entries of one table to go through at a time. Larger ones stay, empty, until their root goes.
+    fn table(&mut self, root: &Root<F>, at: &At<'_, F>, table: Pfn) -> Option<u32> {
+        if self.tables == Tables::Keep || at.level > Level::GIB1 {
+            return None;
+        }
+        let before = self.flush.dead();
+        if !at.cell.replace(at.entry, Entry::EMPTY) {
+            return None;
+        }
+        self.flush.add(at.gfn, at.level);
+        let below = below_of(at.level);
+        root.dismantle(table, below, &mut self.flush);
+        let tables = (self.flush.dead() - before) as u32;
+        Some(tables.max(1))
+    }
+}
