@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod address_space;
 pub mod arena;
 
 mod barrier;
@@ -40,9 +41,11 @@ mod device;
 mod machine;
 mod memory;
 mod program;
+mod read_mostly;
 mod shard;
 mod thread;
 
+pub use address_space::HostSpace;
 pub use arena::Arena;
 pub use barrier::GuestBarrier;
 pub use cpu::Cpu;

@@ -1,0 +1,493 @@
+//! The host's address space: what a VMM maps, and what backs its VMs' slots.
+//!
+//! As Linux's `mm`, as far as a hypervisor sees of it. [`HostSpace::mmap`] gives ranges of addresses; their frames come
+//! from the [`Arena`] when they are first resolved (or at once, and contiguous; or the same one everywhere).
+//! [`HostSpace::resolve`] is the way from an address to a frame. Whoever uses frames beyond that, as stage 2 does,
+//! registers a [`Notifier`].
+//!
+//! *Order.* `changes` makes changes come one after the other; it is held over all of one, its notifications included.
+//! `mappings` is what resolving reads: closed for the moment of the change proper, open while notifiers are called. So
+//! a vCPU that resolves never waits for a notifier, and what it resolves during a change may be old: the notifier's
+//! sequence tells (start before the change, end after).
+//!
+//! *What is guaranteed.* A frame that a change takes away is given back to the arena after the last `invalidate_end` has
+//! returned. So none is given out again before, be it to the same space. A frame that was resolved is good until a
+//! notifier hears of its range; for somebody without a notifier, while nobody changes that range.
+
+mod area;
+mod notifier;
+mod pages;
+mod swap;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mayfly_platform::address::{Hpa, Hva, PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_stage2::Level;
+
+use crate::Arena;
+use crate::read_mostly::ReadMostly;
+use area::{Area, Areas, Block, Blocks, Kind};
+pub use notifier::{Change, Notifier, Reason};
+use pages::{PageTable, Released, Store, chunks_of};
+use swap::Swap;
+
+/// What a range of addresses gets for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Pages of 4 KiB, each when it is first resolved.
+    Pages,
+    /// Pages of 2 MiB, each when it is first resolved.
+    HugePages,
+    /// Frames one after the other (within each GiB), all of them at once, and all there for good: no page of it is
+    /// reclaimed or migrated. They take room where they are touched.
+    Contiguous,
+    /// The same block of this level everywhere. All there for good as well.
+    Shared(Level),
+}
+
+/// What may be done with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// It may be read.
+    ReadOnly,
+    /// It may be read and written.
+    ReadWrite,
+}
+
+/// Why an address space was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The size is zero, or the range is empty or not of whole pages (EINVAL).
+    #[error("not a range of whole pages")]
+    Invalid,
+    /// Some of the range is not mapped (ENOMEM).
+    #[error("not all of it is mapped")]
+    NotMapped,
+    /// There are not so many addresses or frames (ENOMEM).
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+/// Why an address has no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It is not mapped (SIGSEGV).
+    #[error("not mapped")]
+    NotMapped,
+    /// It is mapped to be read only (SIGSEGV).
+    #[error("mapped to be read only")]
+    ReadOnly,
+    /// No frame is left.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Its page's frame.
+    pub pfn: Pfn,
+    /// The largest block around it that is one in the host: aligned addresses, aligned frames, one after the other, with
+    /// one protection. A page of 4 KiB or 2 MiB, or up to 1 GiB of [`Backing::Contiguous`] and [`Backing::Shared`].
+    pub level: Level,
+    /// Whether it may be written.
+    pub writable: bool,
+}
+
+/// Names a registered notifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NotifierId(u64);
+
+/// An address space.
+pub struct HostSpace {
+    arena: Arc<Arena>,
+    swap: Swap,
+    mappings: ReadMostly<Mappings>,
+    changes: Mutex<Notifiers>,
+}
+
+#[derive(Debug, Default)]
+struct Mappings {
+    areas: Areas,
+    pages: PageTable,
+}
+
+#[derive(Default)]
+struct Notifiers {
+    registered: Vec<(NotifierId, Arc<dyn Notifier>)>,
+    next: u64,
+}
+
+impl HostSpace {
+    /// An empty address space whose frames are `arena`'s.
+    pub fn new(arena: Arc<Arena>) -> Self {
+        let mappings = ReadMostly::new(Mappings::default());
+        Self { arena, swap: Swap::default(), mappings, changes: Mutex::default() }
+    }
+
+    /// Where its frames come from.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Has `notifier` told of changes from now on, until [`HostSpace::unregister`]. Waits for a change under way.
+    pub fn register(&self, notifier: Arc<dyn Notifier>) -> NotifierId {
+        let mut changes = self.changes();
+        let id = NotifierId(changes.next);
+        changes.next += 1;
+        changes.registered.push((id, notifier));
+        id
+    }
+
+    /// Has a notifier told no more. Waits for a change under way: the notifier is not being called when this returns.
+    pub fn unregister(&self, id: NotifierId) {
+        self.changes().registered.retain(|(registered, _)| *registered != id);
+    }
+
+    /// Maps `size` bytes, rounded up to whole pages (of the backing's size), at addresses of its choice: the lowest that
+    /// are free and aligned as the backing's largest block is. An address that was unmapped may come again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a size of zero. [`Error::OutOfMemory`] where there are no addresses or frames left.
+    pub fn mmap(&self, size: u64, backing: Backing, protection: Protection) -> Result<Hva, Error> {
+        let unit = match backing {
+            Backing::Pages | Backing::Contiguous => Level::PAGE,
+            Backing::HugePages => Level::MIB2,
+            Backing::Shared(level) => level,
+        };
+        let rounded = size.checked_next_multiple_of(unit.pages() * PAGE_SIZE).ok_or(OutOfMemory)?;
+        let count = rounded >> PAGE_SHIFT;
+        if count == 0 {
+            return Err(Error::Invalid);
+        }
+        let align = match backing {
+            Backing::Contiguous => {
+                count.checked_next_power_of_two().ok_or(OutOfMemory)?.min(Level::GIB1.pages())
+            }
+            _ => unit.pages(),
+        };
+        let _changes = self.changes();
+        let first = self.mappings.read().areas.gap(count, align).ok_or(OutOfMemory)?;
+        let kind = match backing {
+            Backing::Pages => Kind::OnDemand { huge: false },
+            Backing::HugePages => Kind::OnDemand { huge: true },
+            Backing::Contiguous => Kind::Contiguous(Arc::new(self.blocks(first, count)?)),
+            Backing::Shared(level) => {
+                let block = self.arena.allocate(level.pages().ilog2())?;
+                Kind::Shared(Arc::new(Block { first: block, level }))
+            }
+        };
+        let mut mappings = self.mappings.write();
+        if let Kind::OnDemand { huge } = kind {
+            mappings.pages.insert(&(first..first + count), huge);
+        }
+        mappings.areas.insert(first, Area { end: first + count, protection, kind });
+        Ok(hva(first))
+    }
+
+    /// Unmaps whatever is mapped in `range`. A huge page that it takes a part of goes on as pages.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    pub fn munmap(&self, range: Range<Hva>) -> Result<(), Error> {
+        let pages = whole_pages(&range)?;
+        self.bracket(
+            &self.changes().registered,
+            pages.clone(),
+            Reason::Unmap,
+            |mappings, store, released| {
+                mappings.unmap(pages, store, released);
+            },
+        );
+        Ok(())
+    }
+
+    /// Changes the protection of `range`, which is all mapped. Notifiers hear of it where it takes a permission away.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]; [`Error::NotMapped`], with nothing changed.
+    pub fn mprotect(&self, range: Range<Hva>, protection: Protection) -> Result<(), Error> {
+        let pages = whole_pages(&range)?;
+        let changes = self.changes();
+        let takes_away = {
+            let mappings = self.mappings.read();
+            if !mappings.areas.cover(pages.clone()) {
+                return Err(Error::NotMapped);
+            }
+            let is_writable = |(_, area): (_, &Area)| area.protection == Protection::ReadWrite;
+            protection == Protection::ReadOnly
+                && mappings.areas.overlapping(pages.clone()).any(is_writable)
+        };
+        if takes_away {
+            self.bracket(&changes.registered, pages.clone(), Reason::Protect, |mappings, _, _| {
+                mappings.protect(pages, protection);
+            });
+        } else {
+            self.mappings.write().protect(pages, protection);
+        }
+        Ok(())
+    }
+
+    /// Puts the contents of the page at `hva` into swap, and gives its frame back; the page has another when it is next
+    /// resolved. A huge page goes on as pages. Returns whether there was anything to reclaim: false for a page that is
+    /// not mapped, not touched, in swap already, or there for good ([`Backing`]).
+    pub fn reclaim(&self, hva: Hva) -> bool {
+        let changes = self.changes();
+        let page = page(hva);
+        // It keeps its frame until here, since others' changes wait.
+        let is_present = self.mappings.read().pages.frame(page).is_some();
+        if is_present {
+            self.bracket(
+                &changes.registered,
+                page..page + 1,
+                Reason::Reclaim,
+                |mappings, store, released| {
+                    mappings.pages.swap_out(page, store, released);
+                },
+            );
+        }
+        is_present
+    }
+
+    /// Moves the page at `hva` to another frame. A huge page goes on as pages. Returns whether there was anything to
+    /// move, as [`HostSpace::reclaim`].
+    ///
+    /// # Errors
+    ///
+    /// Where there is no other frame.
+    pub fn migrate(&self, hva: Hva) -> Result<bool, OutOfMemory> {
+        let changes = self.changes();
+        let page = page(hva);
+        if self.mappings.read().pages.frame(page).is_none() {
+            return Ok(false);
+        }
+        let to = self.arena.allocate(0)?;
+        self.bracket(
+            &changes.registered,
+            page..page + 1,
+            Reason::Migrate,
+            |mappings, store, released| {
+                mappings.pages.migrate(page, to, store, released);
+            },
+        );
+        Ok(true)
+    }
+
+    /// How many pages are in swap.
+    pub fn swapped(&self) -> usize {
+        self.swap.len()
+    }
+
+    /// The frame of the page at `hva`, for reading or for writing; the page gets one if it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fault`] says.
+    pub fn resolve(&self, hva: Hva, write: bool) -> Result<Resolved, Fault> {
+        self.mappings.read().resolve(page(hva), write, self.store())
+    }
+
+    /// The eight bytes at `hva`, as a guest may just be writing them.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::resolve`].
+    ///
+    /// # Panics
+    ///
+    /// If `hva` is not a multiple of eight.
+    pub fn read_u64(&self, hva: Hva) -> Result<u64, Fault> {
+        // What is resolved stays as it is while `mappings` is read.
+        let mappings = self.mappings.read();
+        let resolved = mappings.resolve(page(hva), false, self.store())?;
+        Ok(self.arena.word(hpa(resolved.pfn, hva)).load(Ordering::Acquire))
+    }
+
+    /// Writes eight bytes at `hva`, as a guest may just be reading them.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::resolve`].
+    ///
+    /// # Panics
+    ///
+    /// If `hva` is not a multiple of eight.
+    pub fn write_u64(&self, hva: Hva, value: u64) -> Result<(), Fault> {
+        let mappings = self.mappings.read();
+        let resolved = mappings.resolve(page(hva), true, self.store())?;
+        self.arena.word(hpa(resolved.pfn, hva)).store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Notifiers> {
+        // A notifier that panics has told of it; the space is as it was before the change, or after.
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self) -> Store<'_> {
+        Store { arena: &self.arena, swap: &self.swap }
+    }
+
+    /// Frames for `count` pages from `origin` on.
+    fn blocks(&self, origin: u64, count: u64) -> Result<Blocks, OutOfMemory> {
+        let mut blocks = Blocks { origin, first: Vec::new() };
+        let mut left = count;
+        while left > 0 {
+            let used = left.min(Level::GIB1.pages());
+            let order = used.next_power_of_two().ilog2();
+            let Ok(first) = self.arena.allocate(order) else {
+                for first in blocks.first {
+                    self.arena.put_run(first, Level::GIB1.pages());
+                }
+                return Err(OutOfMemory);
+            };
+            self.arena.put_run(Pfn::new(first.get() + used), (1 << order) - used);
+            blocks.first.push(first);
+            left -= used;
+        }
+        Ok(blocks)
+    }
+
+    /// Changes `pages` as `edit` does, between notifications.
+    fn bracket(
+        &self,
+        notifiers: &[(NotifierId, Arc<dyn Notifier>)],
+        pages: Range<u64>,
+        reason: Reason,
+        edit: impl FnOnce(&mut Mappings, Store<'_>, &mut Released),
+    ) {
+        let change = Change { range: hva(pages.start)..hva(pages.end), reason };
+        for (_, notifier) in notifiers {
+            notifier.invalidate_start(&change);
+        }
+        let mut released = Released::new();
+        edit(&mut self.mappings.write(), self.store(), &mut released);
+        for (_, notifier) in notifiers {
+            notifier.invalidate_end(&change);
+        }
+        for (first, count) in released {
+            self.arena.put_run(first, count);
+        }
+    }
+}
+
+impl Drop for HostSpace {
+    /// Gives all frames back; notifiers that are still registered hear of it ([`Reason::Exit`]).
+    fn drop(&mut self) {
+        let pages = 0..1 << (u64::BITS - PAGE_SHIFT - 1);
+        self.bracket(
+            &self.changes().registered,
+            pages.clone(),
+            Reason::Exit,
+            |mappings, store, released| {
+                mappings.unmap(pages, store, released);
+            },
+        );
+    }
+}
+
+impl fmt::Debug for HostSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostSpace").field("swapped", &self.swapped()).finish_non_exhaustive()
+    }
+}
+
+impl Mappings {
+    fn resolve(&self, page: u64, write: bool, store: Store<'_>) -> Result<Resolved, Fault> {
+        let (range, area) = self.areas.find(page).ok_or(Fault::NotMapped)?;
+        let writable = area.protection == Protection::ReadWrite;
+        if write && !writable {
+            return Err(Fault::ReadOnly);
+        }
+        let (pfn, level) = match &area.kind {
+            Kind::OnDemand { .. } => self.pages.bring_in(page, store)?,
+            Kind::Contiguous(blocks) => (blocks.frame(page), largest(page, &range, Level::GIB1)),
+            Kind::Shared(block) => (block.frame(page), largest(page, &range, block.level)),
+        };
+        Ok(Resolved { pfn, level, writable })
+    }
+
+    fn unmap(&mut self, pages: Range<u64>, store: Store<'_>, released: &mut Released) {
+        self.split(&pages);
+        let taken = self.areas.take(pages);
+        for (range, area) in &taken {
+            match &area.kind {
+                Kind::OnDemand { .. } => self.pages.remove(range, store, released),
+                Kind::Contiguous(blocks) => released.extend(blocks.runs(range.clone())),
+                Kind::Shared(_) => {}
+            }
+        }
+        for (range, area) in taken {
+            match area.kind {
+                Kind::OnDemand { .. } => {
+                    // Chunks at its ends may have pages of areas that stay.
+                    let is_left =
+                        |chunk: &Range<u64>| self.areas.overlapping(chunk.clone()).next().is_none();
+                    self.pages.forget(chunks_of(&range).filter(is_left));
+                }
+                Kind::Contiguous(_) => {}
+                Kind::Shared(block) => {
+                    let last = Arc::into_inner(block);
+                    released.extend(last.map(|block| (block.first, block.level.pages())));
+                }
+            }
+        }
+    }
+
+    fn protect(&mut self, pages: Range<u64>, protection: Protection) {
+        self.split(&pages);
+        self.areas.protect(pages.clone(), protection);
+        self.areas.join(pages.clone());
+        for page in [pages.start, pages.end - 1] {
+            if let Some((range, Area { kind: Kind::OnDemand { huge: true }, .. })) =
+                self.areas.find(page)
+            {
+                let is_within =
+                    |chunk: &Range<u64>| range.start <= chunk.start && chunk.end <= range.end;
+                self.pages.join(chunks_of(&(page..page + 1)).filter(is_within));
+            }
+        }
+    }
+
+    fn split(&mut self, pages: &Range<u64>) {
+        for page in [pages.start, pages.end] {
+            self.areas.split(page);
+            self.pages.split(page);
+        }
+    }
+}
+
+/// The largest level, `most` at most, whose block around `page` is within `range`.
+fn largest(page: u64, range: &Range<u64>, most: Level) -> Level {
+    let fits = |level: &Level| {
+        let first = page - page % level.pages();
+        *level <= most && range.start <= first && first + level.pages() <= range.end
+    };
+    [Level::GIB1, Level::MIB2].into_iter().find(fits).unwrap_or(Level::PAGE)
+}
+
+fn page(hva: Hva) -> u64 {
+    hva.get() >> PAGE_SHIFT
+}
+
+fn hva(page: u64) -> Hva {
+    Hva::new(page << PAGE_SHIFT)
+}
+
+/// The address of `hva` in its page's frame.
+fn hpa(frame: Pfn, hva: Hva) -> Hpa {
+    Hpa::new((frame.get() << PAGE_SHIFT) + hva.get() % PAGE_SIZE)
+}
+
+fn whole_pages(range: &Range<Hva>) -> Result<Range<u64>, Error> {
+    let is_whole = range.start < range.end
+        && [range.start, range.end].iter().all(|hva| hva.get() % PAGE_SIZE == 0);
+    if is_whole { Ok(page(range.start)..page(range.end)) } else { Err(Error::Invalid) }
+}

@@ -1,0 +1,294 @@
+//! Which frame a page has: the host's own page table. Addresses are page numbers here.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_platform::address::Pfn;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_stage2::Level;
+
+use super::swap::Swap;
+use crate::Arena;
+
+/// Pages of a chunk: what a huge page has.
+const CHUNK: u64 = Level::MIB2.pages();
+
+/// Where frames come from and go to.
+#[derive(Clone, Copy)]
+pub(super) struct Store<'a> {
+    pub(super) arena: &'a Arena,
+    pub(super) swap: &'a Swap,
+}
+
+/// Frames that are not mapped any more, in runs, and that somebody may still use for a moment.
+pub(super) type Released = Vec<(Pfn, u64)>;
+
+/// Where a page, or a chunk, is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It has not been touched.
+    Nowhere,
+    /// In frames from this one on.
+    Frame(Pfn),
+    /// In swap, under this number.
+    Swap(u64),
+}
+
+const FRAME: u64 = 1;
+const SWAP: u64 = 2;
+const TAG_BITS: u32 = 2;
+
+/// A [`Place`], filled by whoever touches the page first, and otherwise changed only while nobody reads the table.
+#[derive(Debug, Default)]
+struct Slot(AtomicU64);
+
+impl Slot {
+    fn new(place: Place) -> Self {
+        Self(AtomicU64::new(Self::encode(place)))
+    }
+
+    fn encode(place: Place) -> u64 {
+        match place {
+            Place::Nowhere => 0,
+            Place::Frame(pfn) => pfn.get() << TAG_BITS | FRAME,
+            Place::Swap(number) => number << TAG_BITS | SWAP,
+        }
+    }
+
+    fn place(&self) -> Place {
+        // Acquire, pairing with the release in `bring_in`: the frame's contents are those that it was given.
+        let bits = self.0.load(Ordering::Acquire);
+        match bits & (FRAME | SWAP) {
+            FRAME => Place::Frame(Pfn::new(bits >> TAG_BITS)),
+            SWAP => Place::Swap(bits >> TAG_BITS),
+            _ => Place::Nowhere,
+        }
+    }
+
+    /// Its first frame of `1 << order`; brought in if there is none.
+    fn bring_in(&self, order: u32, store: Store<'_>) -> Result<Pfn, OutOfMemory> {
+        loop {
+            let place = self.place();
+            if let Place::Frame(pfn) = place {
+                return Ok(pfn);
+            }
+            let pfn = store.arena.allocate(order)?;
+            let is_current = match place {
+                Place::Swap(number) => store.swap.load(number, store.arena, pfn),
+                _ => true,
+            };
+            let filled = Self::encode(Place::Frame(pfn));
+            // A number is not used again, so a slot that still says so is still the same page's.
+            let installed = is_current
+                && self
+                    .0
+                    .compare_exchange(
+                        Self::encode(place),
+                        filled,
+                        Ordering::Release,
+                        Ordering::Relaxed,
+                    )
+                    .is_ok();
+            if !installed {
+                store.arena.free(pfn, order);
+                continue;
+            }
+            if let Place::Swap(number) = place {
+                store.swap.forget(number);
+            }
+            return Ok(pfn);
+        }
+    }
+}
+
+/// 2 MiB of an address space, aligned.
+#[derive(Debug)]
+enum Chunk {
+    /// One huge page; all of it in one area.
+    Huge(Slot),
+    /// Pages, of any areas; those of none are nowhere.
+    Small(Box<[Slot]>),
+}
+
+impl Chunk {
+    fn small() -> Self {
+        Self::Small((0..CHUNK).map(|_| Slot::default()).collect())
+    }
+
+    /// Makes a huge page pages, in the same frames.
+    fn split(&mut self) -> &mut [Slot] {
+        if let Self::Huge(slot) = self {
+            let slots = match slot.place() {
+                Place::Frame(first) => (0..CHUNK)
+                    .map(|at| Slot::new(Place::Frame(Pfn::new(first.get() + at))))
+                    .collect(),
+                _ => (0..CHUNK).map(|_| Slot::default()).collect(),
+            };
+            *self = Self::Small(slots);
+        }
+        match self {
+            Self::Small(slots) => slots,
+            Self::Huge(_) => unreachable!("split above"),
+        }
+    }
+
+    /// Makes pages a huge page where their frames are one.
+    fn join(&mut self) {
+        let Self::Small(slots) = self else { return };
+        let place = slots[0].place();
+        let is_huge = match place {
+            Place::Nowhere => slots.iter().all(|slot| slot.place() == Place::Nowhere),
+            Place::Frame(first) => {
+                let follows = |(at, slot): (u64, &Slot)| {
+                    slot.place() == Place::Frame(Pfn::new(first.get() + at))
+                };
+                Level::MIB2.is_aligned(first.get()) && (0..).zip(&**slots).all(follows)
+            }
+            Place::Swap(_) => false,
+        };
+        if is_huge {
+            *self = Self::Huge(Slot::new(place));
+        }
+    }
+}
+
+/// The pages of all areas whose frames come on demand.
+#[derive(Debug, Default)]
+pub(super) struct PageTable {
+    chunks: HashMap<u64, Chunk>,
+}
+
+impl PageTable {
+    /// Adds pages that are nowhere yet; huge ones are whole chunks.
+    pub(super) fn insert(&mut self, pages: &Range<u64>, huge: bool) {
+        for chunk in chunks_of(pages) {
+            let number = chunk.start / CHUNK;
+            if huge {
+                self.chunks.insert(number, Chunk::Huge(Slot::default()));
+            } else {
+                self.chunks.entry(number).or_insert_with(Chunk::small);
+            }
+        }
+    }
+
+    /// The frame of a page of the table, brought in if there is none, and the size of the page that it is in.
+    pub(super) fn bring_in(
+        &self,
+        page: u64,
+        store: Store<'_>,
+    ) -> Result<(Pfn, Level), OutOfMemory> {
+        match &self.chunks[&(page / CHUNK)] {
+            Chunk::Huge(slot) => {
+                let first = slot.bring_in(CHUNK.ilog2(), store)?;
+                Ok((Pfn::new(first.get() + page % CHUNK), Level::MIB2))
+            }
+            Chunk::Small(slots) => {
+                Ok((slots[(page % CHUNK) as usize].bring_in(0, store)?, Level::PAGE))
+            }
+        }
+    }
+
+    /// The frame of a page, if it has one.
+    pub(super) fn frame(&self, page: u64) -> Option<Pfn> {
+        let (slot, offset) = match self.chunks.get(&(page / CHUNK))? {
+            Chunk::Huge(slot) => (slot, page % CHUNK),
+            Chunk::Small(slots) => (&slots[(page % CHUNK) as usize], 0),
+        };
+        match slot.place() {
+            Place::Frame(pfn) => Some(Pfn::new(pfn.get() + offset)),
+            _ => None,
+        }
+    }
+
+    /// Lets no huge page reach across the beginning of `page`.
+    pub(super) fn split(&mut self, page: u64) {
+        if !page.is_multiple_of(CHUNK)
+            && let Some(chunk) = self.chunks.get_mut(&(page / CHUNK))
+        {
+            chunk.split();
+        }
+    }
+
+    /// Makes huge pages again of these chunks, where their frames are one.
+    pub(super) fn join(&mut self, chunks: impl Iterator<Item = Range<u64>>) {
+        for chunk in chunks {
+            if let Some(chunk) = self.chunks.get_mut(&(chunk.start / CHUNK)) {
+                chunk.join();
+            }
+        }
+    }
+
+    /// Takes out `pages`, to whose ends it has been split.
+    pub(super) fn remove(&mut self, pages: &Range<u64>, store: Store<'_>, released: &mut Released) {
+        for within in chunks_of(pages) {
+            let Some(chunk) = self.chunks.get_mut(&(within.start / CHUNK)) else { continue };
+            match chunk {
+                Chunk::Huge(slot) => release(slot, CHUNK, store, released),
+                Chunk::Small(slots) => {
+                    let first = pages.start.max(within.start) - within.start;
+                    let end = pages.end.min(within.end) - within.start;
+                    for slot in &mut slots[first as usize..end as usize] {
+                        release(slot, 1, store, released);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets these chunks, of which no area has any page.
+    pub(super) fn forget(&mut self, chunks: impl Iterator<Item = Range<u64>>) {
+        for chunk in chunks {
+            self.chunks.remove(&(chunk.start / CHUNK));
+        }
+    }
+
+    /// Puts the contents of a page into swap.
+    pub(super) fn swap_out(&mut self, page: u64, store: Store<'_>, released: &mut Released) {
+        let Some(frame) = self.frame(page) else { return };
+        let number = store.swap.store(store.arena, frame);
+        self.replace(page, Place::Swap(number));
+        released.push((frame, 1));
+    }
+
+    /// Puts the contents of a page into another frame. Returns whether it had one.
+    pub(super) fn migrate(
+        &mut self,
+        page: u64,
+        to: Pfn,
+        store: Store<'_>,
+        released: &mut Released,
+    ) -> bool {
+        let Some(frame) = self.frame(page) else { return false };
+        for (from, to) in store.arena.words(frame).zip(store.arena.words(to)) {
+            to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
+        }
+        self.replace(page, Place::Frame(to));
+        released.push((frame, 1));
+        true
+    }
+
+    fn replace(&mut self, page: u64, place: Place) {
+        if let Some(chunk) = self.chunks.get_mut(&(page / CHUNK)) {
+            chunk.split()[(page % CHUNK) as usize] = Slot::new(place);
+        }
+    }
+}
+
+/// The chunks that have any of `pages`, each by the pages that it has.
+pub(super) fn chunks_of(pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    (pages.start / CHUNK..pages.end.div_ceil(CHUNK))
+        .map(|number| number * CHUNK..(number + 1) * CHUNK)
+}
+
+fn release(slot: &mut Slot, frames: u64, store: Store<'_>, released: &mut Released) {
+    match std::mem::take(slot).place() {
+        Place::Nowhere => {}
+        Place::Swap(number) => store.swap.forget(number),
+        Place::Frame(pfn) => match released.last_mut() {
+            // One run as long as it goes, so that blocks come back as blocks.
+            Some((first, count)) if first.get() + *count == pfn.get() => *count += frames,
+            _ => released.push((pfn, frames)),
+        },
+    }
+}
