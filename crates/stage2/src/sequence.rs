@@ -86,10 +86,11 @@ impl Sequence {
             && self.line.end.load(Ordering::Acquire) > gfns.start.get()
     }
 
-    /// Announces an invalidation of `gfns`.
-    pub(crate) fn begin(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
+    /// Announces an invalidation of the frames that `gfns` gives, under the writers' lock.
+    pub(crate) fn begin(&self, gfns: impl FnOnce() -> Range<Gfn>, mmu: &dyn Mmu) {
         {
             let _writer = self.writer.lock(as_platform(mmu));
+            let gfns = gfns();
             let Line { active, start, end, .. } = &*self.line;
             let count = active.load(Ordering::Relaxed);
             let (mut first, mut last) = (gfns.start.get(), gfns.end.get());
@@ -120,14 +121,21 @@ impl Sequence {
         }
     }
 
-    /// Refuses every fault that has sampled the sequence before.
-    pub(crate) fn refuse_earlier(&self, mmu: &dyn Mmu) {
-        {
-            let _writer = self.writer.lock(as_platform(mmu));
-            self.raise();
+    /// Runs `publish` while no invalidation is under way, and refuses every fault that has sampled the sequence before.
+    pub(crate) fn exclude<T>(&self, publish: impl FnOnce() -> T, mmu: &dyn Mmu) -> T {
+        loop {
+            let writer = self.writer.lock(as_platform(mmu));
+            if self.line.active.load(Ordering::Relaxed) == 0 {
+                let published = publish();
+                self.raise();
+                drop(writer);
+                // [announce]
+                fence(Ordering::SeqCst);
+                return published;
+            }
+            drop(writer);
+            self.wait_end(|| self.line.active.load(Ordering::Acquire) != 0, mmu);
         }
-        // [announce]
-        fence(Ordering::SeqCst);
     }
 
     /// Under the lock.
@@ -138,13 +146,18 @@ impl Sequence {
 
     /// Returns when no invalidation of `gfns` is under way, or some has just ended.
     pub(crate) fn wait(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
-        if !self.is_active_in(gfns) {
-            return;
+        if self.is_active_in(gfns) {
+            self.wait_end(|| self.is_active_in(gfns), mmu);
         }
+    }
+
+    /// Sleeps until some invalidation ends, if one is `active`. Who ends one changes `ended`, and then looks for waiters;
+    /// who waits says so, and then looks whether there is something to wait for.
+    fn wait_end(&self, active: impl FnOnce() -> bool, mmu: &dyn Mmu) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let ended = self.ended.load(Ordering::SeqCst);
-        if self.is_active_in(gfns) {
+        if active() {
             mmu.wait(&self.ended, ended);
         }
         self.waiters.fetch_sub(1, Ordering::Release);

@@ -11,7 +11,7 @@ use mayfly_platform::memory::Shared;
 use mayfly_platform::{Mmu, Op};
 use mayfly_srcu::{Section, Srcu};
 
-use crate::graveyard::Graveyard;
+use crate::graveyard::{self, Graveyard};
 use crate::parking::Parking;
 use crate::range::Slice;
 use crate::reclaim::Reclaimer;
@@ -22,7 +22,7 @@ use crate::space::Space;
 use crate::tables::Tables;
 use crate::vmid::Vmids;
 use crate::zap::Tables as Emptied;
-use crate::{Error, Format};
+use crate::{Error, Format, Leaf, Level};
 
 /// How a VM's stage 2 is built: what it shares with the machine's other VMs.
 pub struct Config<F: Format> {
@@ -109,6 +109,12 @@ impl<F: Format> Stage2<F> {
     /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of what this returns, no
     /// fault installs anything there.
     pub fn begin_invalidation(&self, gfns: &Range<Gfn>) -> Invalidation<'_> {
+        self.begin_invalidation_of(|| gfns.clone())
+    }
+
+    /// As [`Stage2::begin_invalidation`], of the frames that `gfns` gives, which sees all memslots as they will be until
+    /// the end ([`Stage2::change_slots`]).
+    pub fn begin_invalidation_of(&self, gfns: impl FnOnce() -> Range<Gfn>) -> Invalidation<'_> {
         self.space.sequence.begin(gfns, self.mmu());
         Invalidation { space: &self.space }
     }
@@ -118,15 +124,37 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.wait(gfns, self.mmu());
     }
 
-    /// Refuses every fault that has sampled the sequence, and not come to its end: after new memslots were published.
-    pub fn refuse_earlier_faults(&self) {
-        self.space.sequence.refuse_earlier(self.mmu());
+    /// Runs `publish`, which publishes new memslots, while no invalidation is under way; it waits for those that are, and
+    /// those that come wait for it. Every fault that had sampled the sequence is refused.
+    ///
+    /// So an invalidation, which looks up in the memslots where the host's memory is mapped, knows all the places until
+    /// its end.
+    pub fn change_slots<T>(&self, publish: impl FnOnce() -> T) -> T {
+        self.space.sequence.exclude(publish, self.mmu())
     }
 
-    /// Zaps `gfns` in every root, slice by slice ([`Root::zap_slice`]). When this returns no CPU uses what was mapped
-    /// there. Not from inside a section.
+    /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole. When
+    /// this returns no CPU uses what was mapped there.
+    ///
+    /// The caller has seen to it that no fault installs anything of the range meanwhile: by an invalidation that was
+    /// [begun](Stage2::begin_invalidation), or by [taking the memslot away](Stage2::change_slots).
+    ///
+    /// Not from inside a section: where too many tables await their readers, this waits for those.
     pub fn zap(&self, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
-        self.in_slices(gfns, |root, left| root.zap_slice(left, tables, slice));
+        let space = &*self.space;
+        self.in_slices(gfns, |root, left| {
+            let done = root.zap_slice(left, tables, slice, &mut |_, _, _| ());
+            if space.graveyard.count() > graveyard::BOUND {
+                space.graveyard.collect_all(&space.tables, &space.srcu);
+            }
+            done
+        });
+    }
+
+    /// As [`Stage2::zap`], and keeps every table: what is mapped here is about to come back. `each` is told of every
+    /// leaf. Waits for no reader.
+    pub fn zap_each(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, Level, Leaf)) {
+        self.in_slices(gfns, |root, left| root.zap_slice(left, Emptied::Keep, slice, &mut each));
     }
 
     /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault.

@@ -5,11 +5,10 @@ use core::ops::Range;
 use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::Flush;
-use crate::graveyard;
 use crate::map::below_of;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Level};
+use crate::{Entry, Format, Leaf, Level};
 
 /// What becomes of tables that have nothing left in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,32 +26,38 @@ impl<F: Format> Root<F> {
     /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
     /// [begun](crate::Stage2::begin_invalidation) or by taking the memslot away and
     /// [refusing](crate::Stage2::refuse_earlier_faults) the faults that had found it.
-    pub(crate) fn zap_slice(&self, range: &mut Range<Gfn>, tables: Tables, slice: Slice) -> bool {
+    ///
+    /// `each` is told of every leaf that is zapped by itself, and not with its table.
+    pub(crate) fn zap_slice(
+        &self,
+        range: &mut Range<Gfn>,
+        tables: Tables,
+        slice: Slice,
+        each: &mut dyn FnMut(Gfn, Level, Leaf),
+    ) -> bool {
         let space = self.space();
         let section = space.srcu.read_lock();
-        let mut zap = Zap { tables, flush: Flush::new() };
+        let mut zap = Zap { tables, flush: Flush::new(), each };
         let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut zap);
         zap.flush.finish(self);
         drop(section);
-        if space.graveyard.count() > graveyard::BOUND {
-            space.graveyard.collect_all(&space.tables, &space.srcu);
-        } else {
-            space.graveyard.collect(&space.tables, &space.srcu);
-        }
+        space.graveyard.collect(&space.tables, &space.srcu);
         done
     }
 }
 
-struct Zap {
+struct Zap<'a> {
     tables: Tables,
     flush: Flush,
+    each: &'a mut dyn FnMut(Gfn, Level, Leaf),
 }
 
-impl<F: Format> Visitor<F> for Zap {
+impl<F: Format> Visitor<F> for Zap<'_> {
     fn leaf(&mut self, _root: &Root<F>, at: &At<'_, F>) -> bool {
         let zapped = at.cell.replace(at.entry, Entry::EMPTY);
         if zapped {
             self.flush.add(at.gfn, at.level);
+            (self.each)(at.gfn, at.level, at.entry.to_leaf(at.level));
         }
         zapped
     }
