@@ -1,0 +1,80 @@
+//! A platform with TLBs that a test looks into.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mayfly_platform::address::Pfn;
+use mayfly_platform::frames::Frames;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, AtomicU64};
+use mayfly_platform::time::Instant;
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::{Mmu, Platform, ReaderBarrier};
+
+/// `P`, whose TLBs forget everything in `forget`.
+struct World<P, F> {
+    platform: P,
+    forget: F,
+}
+
+/// `platform`, with TLBs that forget everything in `forget`.
+pub(crate) fn mmu(
+    platform: impl Platform + 'static,
+    forget: impl Fn() + Send + Sync + 'static,
+) -> Arc<dyn Mmu> {
+    Arc::new(World { platform, forget })
+}
+
+impl<P: Platform, F: Send + Sync> Platform for World<P, F> {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        self.platform.wait(word, expected);
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        self.platform.wait_until(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.platform.wake(word);
+    }
+
+    fn now(&self) -> Instant {
+        self.platform.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.platform.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.platform.heavy_barrier();
+    }
+}
+
+impl<P: Send + Sync, F: Send + Sync> Frames for World<P, F> {
+    fn allocate(&self, _order: u32) -> Result<Pfn, OutOfMemory> {
+        unreachable!("VMIDs need no frames");
+    }
+
+    fn free(&self, _first: Pfn, _order: u32) {
+        unreachable!("VMIDs need no frames");
+    }
+
+    fn linear_map(&self) -> NonNull<AtomicU64> {
+        unreachable!("VMIDs need no frames");
+    }
+}
+
+impl<P: Send + Sync, F: Fn() + Send + Sync> Tlb for World<P, F> {
+    fn issue(&self, _vmid: Vmid, _scope: Scope) -> TlbToken {
+        unreachable!("invalidating one VMID is the caller's");
+    }
+
+    fn complete(&self, _token: TlbToken) {
+        unreachable!("invalidating one VMID is the caller's");
+    }
+
+    fn invalidate_all_vmids(&self) {
+        (self.forget)();
+    }
+}
