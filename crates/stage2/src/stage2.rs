@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use mayfly_platform::address::Gfn;
 use mayfly_platform::lock::{Lock, LockGuard};
-use mayfly_platform::memory::Shared;
+use mayfly_platform::memory::{OutOfMemory, Shared};
 use mayfly_platform::{Mmu, Op};
 use mayfly_srcu::{Section, Srcu};
 
@@ -20,7 +20,7 @@ use crate::roots::{ROLES, Role, Roots};
 use crate::sequence::{Seen, Sequence};
 use crate::space::Space;
 use crate::tables::Tables;
-use crate::vmid::Vmids;
+use crate::vmid::{ActiveVmid, Vmids};
 use crate::zap::Tables as Emptied;
 use crate::{Error, Format, Leaf, Level};
 
@@ -74,6 +74,15 @@ impl<F: Format> Stage2<F> {
         })?;
         let (roots, writer) = (Roots::new(), Lock::new(()));
         Ok(Self { space, roots, writer, reclaimer: config.reclaimer })
+    }
+
+    /// What a vCPU needs to run under a VMID.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`].
+    pub fn register_vcpu(&self) -> Result<ActiveVmid, OutOfMemory> {
+        self.space.vmids.register()
     }
 
     /// The root of `role`, made if there is none. Takes no lock and waits for nobody.

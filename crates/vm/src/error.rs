@@ -1,7 +1,11 @@
 //! What can go wrong in a VM's life.
 
+use mayfly_memslot::SlotId;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::BuildError;
+use mayfly_stage2::AllVmidsActive;
+
+use crate::HostFault;
 
 /// Why a call on a VM was refused. The VM is then as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +23,18 @@ pub enum Error {
     /// There is no memory for what was asked.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+    /// The tables were refused.
+    #[error(transparent)]
+    Stage2(#[from] mayfly_stage2::Error),
+    /// The host has no frame for the guest's memory.
+    #[error(transparent)]
+    Host(#[from] HostFault),
+    /// More vCPUs are in their guests than there are VMIDs.
+    #[error(transparent)]
+    Vmids(#[from] AllVmidsActive),
+    /// No slot has this number.
+    #[error("there is no slot {0}")]
+    NoSlot(SlotId),
     /// There is a vCPU of this number.
     #[error("vCPU {0} exists already")]
     VcpuExists(u32),
@@ -38,13 +54,22 @@ impl Error {
         match self {
             Self::Memory(error) => error.errno(),
             Self::Bus(error) => error.errno(),
-            Self::Srcu(BuildError::OutOfMemory(_)) | Self::OutOfMemory(_) => ENOMEM,
+            Self::Srcu(BuildError::OutOfMemory(_))
+            | Self::OutOfMemory(_)
+            | Self::Host(HostFault::OutOfMemory) => ENOMEM,
+            Self::Stage2(error) => error.errno(),
+            Self::Host(HostFault::NotMapped | HostFault::ReadOnly) => EFAULT,
+            Self::Vmids(_) => EAGAIN,
+            Self::NoSlot(_) => ENOENT,
             Self::VcpuExists(_) => EEXIST,
             Self::Srcu(_) | Self::VcpuOutOfRange { .. } => EINVAL,
         }
     }
 }
 
+const ENOENT: i32 = 2;
+const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
+const EFAULT: i32 = 14;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;

@@ -1,6 +1,8 @@
 //! The guest side of a vCPU, as the embedder provides it.
 
-use mayfly_memslot::{Backing, Gpa};
+use mayfly_memslot::Gpa;
+use mayfly_platform::address::Pfn;
+use mayfly_platform::tlb::Vmid;
 
 use crate::Requests;
 
@@ -8,29 +10,36 @@ use crate::Requests;
 pub const MMIO_MAX: usize = 8;
 
 /// What executes a vCPU's instructions: real hardware behind a world switch, or a program on the software machine.
-pub trait Guest<B: Backing> {
-    /// Runs the guest until it needs the hypervisor, or `requests` has something for it.
-    fn enter(&mut self, requests: &Requests) -> Event;
-
-    /// Performs the memory access that [`Guest::enter`] came out with, at `memory`. Called inside an SRCU section,
-    /// which keeps the memory where it is; `memory` must not be used after this returns.
-    fn access(&mut self, memory: B);
+pub trait Guest {
+    /// Runs the guest, its memory translated as `translation` says, until it needs the hypervisor, or `requests` has
+    /// something for it. An access that the translation does not allow comes out, and is made again if the next entry
+    /// does not find it answered.
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event;
 
     /// The bytes of a device access that [`Guest::enter`] came out with: as many as it is long. Those that the guest
-    /// writes; or the place for those that it reads.
+    /// writes; or the place for those that it reads. Whoever takes them answers the access.
     fn data(&mut self) -> &mut [u8];
+}
+
+/// Where a CPU finds the guest's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// The first frame of the root table.
+    pub top: Pfn,
+    /// What tags its translations in TLBs.
+    pub vmid: Vmid,
 }
 
 /// Why the guest came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It accesses memory, or a device: what is there decides.
+    /// It made an access that its translation does not allow: what should be there decides.
     Access(Access),
     /// It accesses an I/O port.
     Port(PortAccess),
     /// It has nothing more to do.
     Halt,
-    /// Something was asked of the vCPU.
+    /// Something was asked of the vCPU, or it is time for something else.
     Request,
 }
 

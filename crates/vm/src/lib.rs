@@ -26,15 +26,21 @@ extern crate std;
 
 mod device;
 mod error;
+mod fault;
 mod guest;
+mod memory;
+mod notifier;
 mod requests;
 mod vcpu;
 mod vcpus;
 mod vm;
+mod world;
 
 pub use device::Device;
 pub use error::Error;
-pub use guest::{Access, Event, Guest, MMIO_MAX, PortAccess};
+pub use guest::{Access, Event, Guest, MMIO_MAX, PortAccess, Translation};
+pub use notifier::Reason;
 pub use requests::Requests;
 pub use vcpu::{Exit, Vcpu};
-pub use vm::{Bus, Config, Vm};
+pub use vm::{Bus, Config, SlotZap, Vm};
+pub use world::{Cache, HostFault, HostMemory, Resolved, World};

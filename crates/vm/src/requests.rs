@@ -1,10 +1,24 @@
 //! What others ask of a vCPU while it runs.
+//!
+//! Protocol: a vCPU that enters the guest does `mode.store(IN_GUEST)`, **\[enter\]** `fence(SeqCst)`, loads the requests,
+//! and goes in only if there is none. Who asks sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode. Store
+//! buffering: either the vCPU sees the request and stays outside, or the asker finds it in the guest, and, if it needs
+//! to, sleeps on the mode until the vCPU has come out. To come out the vCPU swaps the mode; where that gives `AWAITED`,
+//! which an asker who sleeps has put there, it wakes. So when [`Requests::ask_reload`] has been waited for, the vCPU has
+//! been outside since, and looks at what was asked before it is inside again.
 
 use mayfly_platform::Platform;
-use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering};
+use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
 
 /// The vCPU is to come out of the guest and return to whoever runs it.
 const EXIT: u32 = 1;
+/// The vCPU is to load its root anew.
+const RELOAD: u32 = 2;
+
+const OUTSIDE: u32 = 0;
+const IN_GUEST: u32 = 1;
+/// In the guest, and somebody sleeps until it is not.
+const AWAITED: u32 = 2;
 
 /// The requests of one vCPU: a word that others set and the vCPU looks at before it enters the guest, and in it.
 ///
@@ -12,36 +26,100 @@ const EXIT: u32 = 1;
 /// steps, changing the word is the kick; a vCPU that sleeps in [`Requests::wait`] is woken.
 #[derive(Debug)]
 pub struct Requests {
-    word: CacheLine<AtomicU32>,
+    line: CacheLine<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    word: AtomicU32,
+    /// Whether the vCPU is in the guest. Written by the vCPU, and by who waits for it.
+    mode: AtomicU32,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        Self { word: CacheLine(AtomicU32::new(0)) }
+        let line = Line { word: AtomicU32::new(0), mode: AtomicU32::new(OUTSIDE) };
+        Self { line: CacheLine(line) }
     }
 
     /// Whether something is asked. The guest stops where it is when it is.
     #[inline]
     pub fn any(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != 0
+        self.line.word.load(Ordering::Relaxed) != 0
     }
 
     /// Sleeps until something is asked.
     pub fn wait(&self, platform: &dyn Platform) {
-        while self.word.load(Ordering::Acquire) == 0 {
-            platform.wait(&self.word, 0);
+        while self.line.word.load(Ordering::Acquire) == 0 {
+            platform.wait(&self.line.word, 0);
         }
     }
 
     /// Asks the vCPU to leave the guest and return.
     pub(crate) fn ask_exit(&self, platform: &dyn Platform) {
-        // Release, pairing with the acquire in `take_exit`: the vCPU sees what the asker did before.
-        self.word.fetch_or(EXIT, Ordering::Release);
-        platform.wake(&self.word);
+        self.ask(EXIT, platform);
+    }
+
+    /// Asks the vCPU to load its root anew before it is in the guest again.
+    pub(crate) fn ask_reload(&self, platform: &dyn Platform) {
+        self.ask(RELOAD, platform);
+        // [ask]
+        fence(Ordering::SeqCst);
+    }
+
+    fn ask(&self, bit: u32, platform: &dyn Platform) {
+        // Release, pairing with the acquire in `take`: the vCPU sees what the asker did before.
+        self.line.word.fetch_or(bit, Ordering::Release);
+        platform.wake(&self.line.word);
+    }
+
+    /// Waits until the vCPU has been outside the guest after the last request.
+    pub(crate) fn wait_outside(&self, platform: &dyn Platform) {
+        let mode = &self.line.mode;
+        while mode.load(Ordering::Acquire) != OUTSIDE {
+            let mark =
+                mode.compare_exchange(IN_GUEST, AWAITED, Ordering::Relaxed, Ordering::Relaxed);
+            if matches!(mark, Ok(_) | Err(AWAITED)) {
+                platform.wait(mode, AWAITED);
+            }
+            if self.line.word.load(Ordering::Acquire) & RELOAD == 0 {
+                // It has come out, seen the request, and gone in again.
+                return;
+            }
+        }
     }
 
     /// Whether the vCPU was asked to return; asks no more.
     pub(crate) fn take_exit(&self) -> bool {
-        self.any() && self.word.fetch_and(!EXIT, Ordering::Acquire) & EXIT != 0
+        self.take(EXIT)
+    }
+
+    /// Whether the vCPU was asked to load its root anew; asks no more.
+    pub(crate) fn take_reload(&self) -> bool {
+        self.take(RELOAD)
+    }
+
+    fn take(&self, bit: u32) -> bool {
+        self.line.word.load(Ordering::Relaxed) & bit != 0
+            && self.line.word.fetch_and(!bit, Ordering::Acquire) & bit != 0
+    }
+
+    /// Goes into the guest, unless something is asked. Returns whether it did.
+    pub(crate) fn enter_guest(&self, platform: &dyn Platform) -> bool {
+        self.line.mode.store(IN_GUEST, Ordering::Relaxed);
+        // [enter]
+        fence(Ordering::SeqCst);
+        let entered = !self.any();
+        if !entered {
+            self.leave_guest(platform);
+        }
+        entered
+    }
+
+    /// Comes out.
+    pub(crate) fn leave_guest(&self, platform: &dyn Platform) {
+        if self.line.mode.swap(OUTSIDE, Ordering::AcqRel) == AWAITED {
+            platform.wake(&self.line.mode);
+        }
     }
 }

@@ -1,14 +1,19 @@
 //! A vCPU: the loop between the guest and what it needs.
 
 use mayfly_iobus::{self as iobus, IoBus, WriteHit};
-use mayfly_memslot::{AddressSpace, Backing, Flags, LastHit, PAGE_SIZE};
+use mayfly_memslot::{LastHit, PAGE_SIZE};
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::{Reader, Section};
+use mayfly_stage2::{ActiveVmid, Role, RootRef};
 
-use crate::guest::{Access, Event, Guest, MMIO_MAX, PortAccess};
+use crate::fault::Handled;
+use crate::guest::{Access, Event, Guest, MMIO_MAX, PortAccess, Translation};
 use crate::vm::Inner;
-use crate::{Device, Requests};
+use crate::{Device, Error, Requests, World};
+
+/// The root that vCPUs run on.
+const MAIN: Role = Role::new(0).expect("there is a first role");
 
 /// Why [`Vcpu::run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,31 +27,41 @@ pub enum Exit {
     Halt,
     /// [`Vm::kick`](crate::Vm::kick) asked for it, or the VM is being destroyed.
     Kicked,
+    /// An access to memory that the host could not provide for. Run again, the vCPU makes it again.
+    Failed(Access, Error),
+    /// More vCPUs are in their guests than there are VMIDs. Run again, the vCPU tries again.
+    NoVmid,
 }
 
 /// A vCPU. One thread at a time runs it; dropping it removes it from its VM.
-pub struct Vcpu<D: Device + 'static, B: Backing> {
+pub struct Vcpu<W: World> {
     id: u32,
-    vm: Shared<Inner<D, B>>,
+    vm: Shared<Inner<W>>,
     requests: Shared<Requests>,
     reader: Reader,
+    /// The root that it runs on; none when the VM is destroyed.
+    root: Option<RootRef<W::Format>>,
+    active: ActiveVmid,
     last_slot: LastHit,
     last_mmio: iobus::LastHit,
     last_pio: iobus::LastHit,
 }
 
-impl<D: Device + 'static, B: Backing> Vcpu<D, B> {
+impl<W: World> Vcpu<W> {
     pub(crate) fn new(
         id: u32,
-        vm: Shared<Inner<D, B>>,
+        vm: Shared<Inner<W>>,
         requests: Shared<Requests>,
         reader: Reader,
+        active: ActiveVmid,
     ) -> Self {
         Self {
             id,
             vm,
             requests,
             reader,
+            root: None,
+            active,
             last_slot: LastHit::default(),
             last_mmio: iobus::LastHit::default(),
             last_pio: iobus::LastHit::default(),
@@ -65,21 +80,42 @@ impl<D: Device + 'static, B: Backing> Vcpu<D, B> {
 
     /// Runs the guest until its exit is one that the caller has to see.
     ///
-    /// Takes no lock and waits for nobody. A device that was registered before (in the sense of happens-before, through
-    /// guest memory included) this guest's access was made is found by it.
-    pub fn run(&mut self, guest: &mut impl Guest<B>) -> Exit {
+    /// Takes no lock. Waits for nobody but, at a fault, for who is just changing the very entry that it needs, or for
+    /// the host to be done with taking that page away. A device that was registered before (in the sense of
+    /// happens-before, through guest memory included) this guest's access was made is found by it.
+    pub fn run(&mut self, guest: &mut impl Guest) -> Exit {
+        let exit = self.run_until_exit(guest);
+        self.active.deactivate();
+        exit
+    }
+
+    fn run_until_exit(&mut self, guest: &mut impl Guest) -> Exit {
         loop {
             if self.requests.take_exit() || self.vm.is_destroyed() {
+                if self.vm.is_destroyed() {
+                    self.drop_root();
+                }
                 return Exit::Kicked;
             }
-            match guest.enter(&self.requests) {
+            if self.requests.take_reload() && self.load_root().is_err() {
+                // The VM is being destroyed; the next look says so.
+                continue;
+            }
+            let Some(root) = &self.root else { return Exit::Kicked };
+            let Ok(vmid) = self.active.activate(root.tag()) else { return Exit::NoVmid };
+            if !self.requests.enter_guest(&*self.vm.platform) {
+                continue;
+            }
+            let event = guest.enter(Translation { top: root.top(), vmid }, &self.requests);
+            self.requests.leave_guest(&*self.vm.platform);
+            match event {
                 Event::Request => {}
                 Event::Halt => return Exit::Halt,
-                Event::Access(access) => {
-                    if !self.access(access, guest) {
-                        return Exit::Mmio(access);
-                    }
-                }
+                Event::Access(access) => match self.access(access, guest) {
+                    Ok(true) => {}
+                    Ok(false) => return Exit::Mmio(access),
+                    Err(error) => return Exit::Failed(access, error),
+                },
                 Event::Port(access) => {
                     if !self.port(access, guest) {
                         return Exit::Port(access);
@@ -89,35 +125,44 @@ impl<D: Device + 'static, B: Backing> Vcpu<D, B> {
         }
     }
 
+    /// Takes the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU: whoever replaces a
+    /// root makes the new one.
+    pub(crate) fn load_root(&mut self) -> Result<(), Error> {
+        self.drop_root();
+        let section = self.reader.lock();
+        self.root = Some(self.vm.stage2.root(MAIN, &section)?);
+        Ok(())
+    }
+
+    fn drop_root(&mut self) {
+        // Before the root goes: its VMID is given out again when it is reclaimed.
+        self.active.deactivate();
+        self.root = None;
+    }
+
     /// Answers an access from memory or a device. Returns whether either did.
-    fn access(&mut self, access: Access, guest: &mut impl Guest<B>) -> bool {
+    fn access(&mut self, access: Access, guest: &mut impl Guest) -> Result<bool, Error> {
         order_after_guest();
         let Access { gpa, len, write } = access;
         if len == 0 || len > PAGE_SIZE - gpa.page_offset() {
-            return false;
+            return Ok(false);
+        }
+        let Some(root) = &self.root else { return Ok(false) };
+        let handled =
+            self.vm.handle_fault(gpa.gfn(), write, root, &self.reader, &mut self.last_slot)?;
+        if let Handled::Resolved = handled {
+            return Ok(true);
+        }
+        if len > MMIO_MAX as u64 {
+            return Ok(false);
         }
         let section = self.reader.lock();
-        let gfn = gpa.gfn();
-        let slots = self.vm.slots.load(AddressSpace::Main, &section);
-        if let Some(slot) = slots.find_near(gfn, &mut self.last_slot)
-            && !(write && slot.flags().contains(Flags::READONLY))
-        {
-            let page = slot.backing_of(gfn);
-            let Some(memory) = page.and_then(|page| page.checked_add(gpa.page_offset())) else {
-                return false;
-            };
-            guest.access(memory);
-            if write {
-                slot.mark_dirty(gfn);
-            }
-            return true;
-        }
-        len <= MMIO_MAX as u64
-            && on_bus(&self.vm.mmio, &section, &mut self.last_mmio, gpa.get(), write, guest.data())
+        let (mmio, last) = (&self.vm.mmio, &mut self.last_mmio);
+        Ok(on_bus(mmio, &section, last, gpa.get(), write, guest.data()))
     }
 
     /// Answers an access to a port. Returns whether a device did.
-    fn port(&mut self, access: PortAccess, guest: &mut impl Guest<B>) -> bool {
+    fn port(&mut self, access: PortAccess, guest: &mut impl Guest) -> bool {
         order_after_guest();
         let section = self.reader.lock();
         let address = u64::from(access.port);
@@ -158,13 +203,14 @@ fn little_endian(data: &[u8]) -> u64 {
     data.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-impl<D: Device + 'static, B: Backing> Drop for Vcpu<D, B> {
+impl<W: World> Drop for Vcpu<W> {
     fn drop(&mut self) {
+        self.drop_root();
         self.vm.remove_vcpu(self.id);
     }
 }
 
-impl<D: Device + 'static, B: Backing> core::fmt::Debug for Vcpu<D, B> {
+impl<W: World> core::fmt::Debug for Vcpu<W> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Vcpu").field("id", &self.id).finish_non_exhaustive()
     }

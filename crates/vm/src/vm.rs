@@ -3,15 +3,16 @@
 use alloc::sync::Arc;
 
 use mayfly_iobus::{IoBus, IoRange, Ioeventfd, Refused};
-use mayfly_memslot::{Backing, MemSlots, Region};
+use mayfly_memslot::{MemSlots, Region};
 use mayfly_platform::Platform;
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{AtomicBool, Ordering};
 use mayfly_srcu::Srcu;
+use mayfly_stage2::{self as stage2, Slice, Stage2};
 
 use crate::vcpus::Vcpus;
-use crate::{Device, Error, Requests, Vcpu};
+use crate::{Cache, Error, Requests, Vcpu, World};
 
 /// One of a VM's I/O buses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,43 +24,89 @@ pub enum Bus {
 }
 
 /// How a VM is built.
-#[derive(Clone, Debug, Default)]
-pub struct Config {
+pub struct Config<W: World> {
     /// The domain that the VM's vCPUs read under.
     pub srcu: mayfly_srcu::Config,
+    /// Its world: frames, TLBs, waiting; VMIDs; who frees its tables in the end.
+    pub stage2: stage2::Config<W::Format>,
+    /// The host's memory.
+    pub memory: Arc<W::Memory>,
+    /// The host's caches.
+    pub cache: Arc<dyn Cache>,
+    /// What deleting or moving a slot does to the tables.
+    pub slot_zap: SlotZap,
+    /// How long a piece of work on tables may be.
+    pub slice: Slice,
+}
+
+impl<W: World> Clone for Config<W> {
+    fn clone(&self) -> Self {
+        Self {
+            srcu: self.srcu.clone(),
+            stage2: self.stage2.clone(),
+            memory: Arc::clone(&self.memory),
+            cache: Arc::clone(&self.cache),
+            slot_zap: self.slot_zap,
+            slice: self.slice,
+        }
+    }
+}
+
+/// What is zapped when a slot is deleted or moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SlotZap {
+    /// What the slot had mapped.
+    #[default]
+    Range,
+    /// Everything: every root is replaced by an empty one, as KVM does on x86 unless told otherwise
+    /// (`KVM_X86_QUIRK_SLOT_ZAP_ALL`).
+    AllRoots,
 }
 
 /// A virtual machine: a handle; clones are the same VM.
 ///
-/// `D` is the kind of its devices, `B` what backs its memory. Calls may come from several threads; those that change
-/// the same thing take turns.
-pub struct Vm<D: Device + 'static, B: Backing> {
-    inner: Shared<Inner<D, B>>,
+/// Calls may come from several threads; those that change the same thing take turns.
+pub struct Vm<W: World> {
+    inner: Shared<Inner<W>>,
 }
 
-pub(crate) struct Inner<D: Device + 'static, B: Backing> {
-    platform: Arc<dyn Platform>,
-    pub(crate) slots: MemSlots<B>,
-    pub(crate) mmio: IoBus<D>,
-    pub(crate) pio: IoBus<D>,
+pub(crate) struct Inner<W: World> {
+    pub(crate) platform: Arc<dyn Platform>,
+    pub(crate) slots: MemSlots<W::Backing>,
+    pub(crate) mmio: IoBus<W::Device>,
+    pub(crate) pio: IoBus<W::Device>,
+    pub(crate) stage2: Stage2<W::Format>,
+    pub(crate) memory: Arc<W::Memory>,
+    pub(crate) cache: Arc<dyn Cache>,
+    pub(crate) slot_zap: SlotZap,
+    pub(crate) slice: Slice,
+    /// Held while memslots, and what is mapped through them, are changed.
+    pub(crate) memory_writer: Lock<()>,
     vcpus: Lock<Vcpus>,
     destroyed: AtomicBool,
-    srcu: Srcu,
+    pub(crate) srcu: Srcu,
 }
 
-impl<D: Device + 'static, B: Backing> Vm<D, B> {
+impl<W: World> Vm<W> {
     /// A VM without memory, devices or vCPUs.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] and [`Error::Srcu`].
-    pub fn create(platform: Arc<dyn Platform>, config: Config) -> Result<Self, Error> {
+    pub fn create(config: Config<W>) -> Result<Self, Error> {
+        let platform: Arc<dyn Platform> = config.stage2.mmu.clone();
         let srcu = Srcu::try_new(Arc::clone(&platform), config.srcu)?;
         let inner = Shared::try_new(Inner {
             slots: MemSlots::try_new(Arc::clone(&platform), &srcu)?,
             mmio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
             pio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
+            stage2: Stage2::try_new(config.stage2, &srcu)?,
             platform,
+            memory: config.memory,
+            cache: config.cache,
+            slot_zap: config.slot_zap,
+            slice: config.slice,
+            memory_writer: Lock::new(()),
             vcpus: Lock::new(Vcpus::new()),
             destroyed: AtomicBool::new(false),
             srcu,
@@ -69,15 +116,14 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
 
     /// Creates, deletes, moves or changes a memslot, as `KVM_SET_USER_MEMORY_REGION` does.
     ///
-    /// Creating waits for nobody. Deleting, moving and changing flags return when no vCPU uses the slot as it was: the
-    /// memory behind a deleted slot may then be unmapped.
+    /// Creating waits for nobody. Deleting, moving and changing flags return when no vCPU uses the slot as it was, and
+    /// no CPU what was mapped through it: the memory behind a deleted slot may then be unmapped.
     ///
     /// # Errors
     ///
     /// [`Error::Memory`] says what is wrong with the region; no slot is changed then.
-    pub fn set_memory_region(&self, region: &Region<B>) -> Result<(), Error> {
-        self.inner.slots.set(region)?;
-        Ok(())
+    pub fn set_memory_region(&self, region: &Region<W::Backing>) -> Result<(), Error> {
+        self.inner.change_memory(|slots| slots.apply(region))
     }
 
     /// As [`Vm::set_memory_region`], for the slots above the user's that a hypervisor keeps for itself (the APIC access
@@ -86,9 +132,8 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
     /// # Errors
     ///
     /// As [`Vm::set_memory_region`].
-    pub fn set_private_memory_region(&self, region: &Region<B>) -> Result<(), Error> {
-        self.inner.slots.set_private(region)?;
-        Ok(())
+    pub fn set_private_memory_region(&self, region: &Region<W::Backing>) -> Result<(), Error> {
+        self.inner.change_memory(|slots| slots.apply_private(region))
     }
 
     /// Puts `device` on `range` of a bus. Waits for nobody.
@@ -100,7 +145,12 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
     /// # Errors
     ///
     /// [`Refused`] says what is wrong with the range and gives the device back; the bus is as it was.
-    pub fn register_device(&self, bus: Bus, range: IoRange, device: D) -> Result<(), Refused<D>> {
+    pub fn register_device(
+        &self,
+        bus: Bus,
+        range: IoRange,
+        device: W::Device,
+    ) -> Result<(), Refused<W::Device>> {
         self.inner.bus(bus).register(range, device)
     }
 
@@ -110,7 +160,7 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
     /// # Errors
     ///
     /// [`Error::Bus`]; the bus is as it was.
-    pub fn unregister_device(&self, bus: Bus, range: IoRange) -> Result<D, Error> {
+    pub fn unregister_device(&self, bus: Bus, range: IoRange) -> Result<W::Device, Error> {
         Ok(self.inner.bus(bus).unregister(range)?)
     }
 
@@ -120,7 +170,12 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
     /// # Errors
     ///
     /// As [`Vm::register_device`].
-    pub fn register_eventfd(&self, bus: Bus, on: Ioeventfd, device: D) -> Result<(), Refused<D>> {
+    pub fn register_eventfd(
+        &self,
+        bus: Bus,
+        on: Ioeventfd,
+        device: W::Device,
+    ) -> Result<(), Refused<W::Device>> {
         self.inner.bus(bus).register_eventfd(on, device)
     }
 
@@ -129,7 +184,7 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
     /// # Errors
     ///
     /// As [`Vm::unregister_device`].
-    pub fn unregister_eventfd(&self, bus: Bus, on: Ioeventfd) -> Result<D, Error> {
+    pub fn unregister_eventfd(&self, bus: Bus, on: Ioeventfd) -> Result<W::Device, Error> {
         Ok(self.inner.bus(bus).unregister_eventfd(on)?)
     }
 
@@ -138,11 +193,15 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
     /// # Errors
     ///
     /// [`Error::VcpuExists`], [`Error::VcpuOutOfRange`], [`Error::OutOfMemory`]; the VM is as it was then.
-    pub fn create_vcpu(&self, id: u32) -> Result<Vcpu<D, B>, Error> {
+    pub fn create_vcpu(&self, id: u32) -> Result<Vcpu<W>, Error> {
         let requests = Shared::try_new(Requests::new())?;
         let reader = self.inner.srcu.reader()?;
+        let active = self.inner.stage2.register_vcpu()?;
         self.inner.vcpus.lock(&*self.inner.platform).add(id, requests.clone())?;
-        Ok(Vcpu::new(id, self.inner.clone(), requests, reader))
+        // From here on it is asked to reload when roots are replaced, and dropping it takes it off the list.
+        let mut vcpu = Vcpu::new(id, self.inner.clone(), requests, reader, active);
+        vcpu.load_root()?;
+        Ok(vcpu)
     }
 
     /// How many vCPUs the VM has.
@@ -157,22 +216,42 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
         vcpus.get(id).map(|requests| requests.ask_exit(&*self.inner.platform)).is_some()
     }
 
-    /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once; what the VM holds is
-    /// freed with the last of its vCPUs and handles.
+    /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once: the tables are left to
+    /// the [reclaimer](stage2::Reclaimer), which frees them in the background when the vCPUs have come out. What else the
+    /// VM holds is freed with the last of its vCPUs and handles.
+    ///
+    /// Only where the tables that await reclaim, of all VMs together, have reached the reclaimer's bound does this do
+    /// some of the reclaimer's work first.
     pub fn destroy(self) {
         self.inner.destroyed.store(true, Ordering::Release);
         for requests in self.inner.vcpus.lock(&*self.inner.platform).all() {
             requests.ask_exit(&*self.inner.platform);
         }
+        self.inner.stage2.retire();
+    }
+
+    /// Waits until the tables are freed, after [`Vm::destroy`]. They are when the reclaimer is served, and every vCPU
+    /// has come out of its guest or is dropped. Not from a [`Device`](crate::Device).
+    pub fn wait_reclaimed(&self) {
+        self.inner.stage2.wait_reclaimed();
+    }
+
+    /// The stage-2 tables.
+    pub fn stage2(&self) -> &Stage2<W::Format> {
+        &self.inner.stage2
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<W> {
+        &self.inner
     }
 
     /// The memslots, for embedders that choose how long a change may take.
-    pub fn slots(&self) -> &MemSlots<B> {
+    pub fn slots(&self) -> &MemSlots<W::Backing> {
         &self.inner.slots
     }
 
     /// An I/O bus, for embedders that choose how long a change may take.
-    pub fn bus(&self, bus: Bus) -> &IoBus<D> {
+    pub fn bus(&self, bus: Bus) -> &IoBus<W::Device> {
         self.inner.bus(bus)
     }
 
@@ -182,8 +261,8 @@ impl<D: Device + 'static, B: Backing> Vm<D, B> {
     }
 }
 
-impl<D: Device + 'static, B: Backing> Inner<D, B> {
-    pub(crate) fn bus(&self, bus: Bus) -> &IoBus<D> {
+impl<W: World> Inner<W> {
+    pub(crate) fn bus(&self, bus: Bus) -> &IoBus<W::Device> {
         match bus {
             Bus::Mmio => &self.mmio,
             Bus::Pio => &self.pio,
@@ -194,12 +273,23 @@ impl<D: Device + 'static, B: Backing> Inner<D, B> {
         self.destroyed.load(Ordering::Acquire)
     }
 
+    /// Has every vCPU load its root anew before it is in the guest again, and come out if it is there.
+    pub(crate) fn reload_roots(&self) {
+        let vcpus = self.vcpus.lock(&*self.platform);
+        for requests in vcpus.all() {
+            requests.ask_reload(&*self.platform);
+        }
+        for requests in vcpus.all() {
+            requests.wait_outside(&*self.platform);
+        }
+    }
+
     pub(crate) fn remove_vcpu(&self, id: u32) {
         self.vcpus.lock(&*self.platform).remove(id);
     }
 }
 
-impl<D: Device + 'static, B: Backing> Drop for Inner<D, B> {
+impl<W: World> Drop for Inner<W> {
     fn drop(&mut self) {
         // No vCPU is left, so what is deferred can be freed here and now, on the processor that has just freed the
         // rest.
@@ -207,13 +297,13 @@ impl<D: Device + 'static, B: Backing> Drop for Inner<D, B> {
     }
 }
 
-impl<D: Device + 'static, B: Backing> Clone for Vm<D, B> {
+impl<W: World> Clone for Vm<W> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-impl<D: Device + 'static, B: Backing> core::fmt::Debug for Vm<D, B> {
+impl<W: World> core::fmt::Debug for Vm<W> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Vm").field("srcu", &self.inner.srcu).finish_non_exhaustive()
     }

@@ -1,0 +1,92 @@
+//! Changing the guest's memory: slots, and what is mapped through them.
+
+use core::ops::Range;
+
+use mayfly_memslot::{Change, Edit, Gfn, MemSlots, SlotId};
+use mayfly_stage2::Tables;
+
+use crate::vm::{Inner, SlotZap, Vm};
+use crate::{Error, World};
+
+impl<W: World> Vm<W> {
+    /// Takes the marks out of a slot's dirty log, as `KVM_GET_DIRTY_LOG` does, from word `first` on, into `into`: see
+    /// [`DirtyBitmap::harvest`](mayfly_memslot::DirtyBitmap::harvest). The pages taken are write-protected again when
+    /// this returns, so what the caller reads of them has every write that the marks stand for. Returns how many pages
+    /// were marked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSlot`], also where the slot keeps no log.
+    pub fn harvest_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
+        let vm = self.inner();
+        let _writer = vm.memory_writer.lock(&*vm.platform);
+        let (base, marked) = {
+            let section = vm.srcu.read_lock();
+            let slot = vm.slots.load(id.space, &section).slot(id).ok_or(Error::NoSlot(id))?;
+            let log = slot.dirty().ok_or(Error::NoSlot(id))?;
+            (slot.base(), log.harvest(first, into))
+        };
+        for (word, &taken) in into.iter().enumerate() {
+            let page = base.get() + 64 * (first + word) as u64;
+            for pages in runs(taken) {
+                let gfns = Gfn::new(page + pages.start)..Gfn::new(page + pages.end);
+                vm.stage2.write_protect(gfns, vm.slice, |_, _| ());
+            }
+        }
+        Ok(marked)
+    }
+}
+
+impl<W: World> Inner<W> {
+    /// Publishes new memslots, and makes true what that promises: nothing is mapped through a slot that is gone, and
+    /// nothing is written unnoticed where a log was switched on.
+    pub(crate) fn change_memory(
+        &self,
+        publish: impl FnOnce(
+            &MemSlots<W::Backing>,
+        ) -> Result<Option<Change<W::Backing>>, mayfly_memslot::Error>,
+    ) -> Result<(), Error> {
+        let _writer = self.memory_writer.lock(&*self.platform);
+        let Some(change) = self.stage2.change_slots(|| publish(&self.slots))? else {
+            return Ok(());
+        };
+        match &change.edit {
+            Edit::Create { .. } => {}
+            Edit::Delete { old } | Edit::Move { old, .. } => self.zap_slot(old.gfns()),
+            Edit::Flags { new, .. } => {
+                if new.dirty().is_some() {
+                    self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
+                }
+            }
+        }
+        change.settle();
+        Ok(())
+    }
+
+    /// Zaps what a slot had mapped. No fault maps anything there any more: those that had found the slot are refused,
+    /// and later ones do not find it.
+    fn zap_slot(&self, gfns: Range<Gfn>) {
+        if self.slot_zap == SlotZap::AllRoots
+            && let Ok(retiring) = self.stage2.replace_roots()
+        {
+            self.reload_roots();
+            retiring.finish();
+        } else {
+            // Also where there is no memory for fresh roots: a slot can always be deleted.
+            self.stage2.zap(gfns, Tables::Free, self.slice);
+        }
+    }
+}
+
+/// The runs of ones in `word`, as ranges of bits.
+fn runs(mut word: u64) -> impl Iterator<Item = Range<u64>> {
+    core::iter::from_fn(move || {
+        if word == 0 {
+            return None;
+        }
+        let start = u64::from(word.trailing_zeros());
+        let len = u64::from((word >> start).trailing_ones());
+        word &= !(u64::MAX >> (64 - len) << start);
+        Some(start..start + len)
+    })
+}
