@@ -1,0 +1,207 @@
+//! A world for stage-2 tables: frames that are counted, TLBs that a test looks into, and a book of what was charged.
+
+mod arena;
+mod tlb;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mayfly_platform::address::Pfn;
+use mayfly_platform::frames::Frames;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, AtomicU64};
+use mayfly_platform::time::Instant;
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
+use mayfly_srcu::{Config as SrcuConfig, Srcu};
+use mayfly_stage2::{ActiveVmid, Config, Format, Reclaimer, Role, RootRef, Stage2, Vmids};
+
+use arena::Arena;
+use tlb::Tlbs;
+
+/// The platform: a Linux process with frames and TLBs.
+pub(crate) struct Platformed {
+    host: Host,
+    pub(crate) arena: Arena,
+    pub(crate) tlbs: Tlbs,
+    frozen_waits: AtomicUsize,
+    slices: AtomicUsize,
+}
+
+impl Platformed {
+    pub(crate) fn new(frames: usize) -> Arc<Self> {
+        Arc::new(Self {
+            host: Host::new(),
+            arena: Arena::new(frames),
+            tlbs: Tlbs::default(),
+            frozen_waits: AtomicUsize::new(0),
+            slices: AtomicUsize::new(0),
+        })
+    }
+
+    /// How often a thread found an entry frozen.
+    pub(crate) fn frozen_waits(&self) -> usize {
+        self.frozen_waits.load(Ordering::SeqCst)
+    }
+
+    /// Slices of work on ranges.
+    pub(crate) fn slices(&self) -> usize {
+        self.slices.load(Ordering::Relaxed)
+    }
+}
+
+impl Platform for Platformed {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        self.host.wait(word, expected);
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        self.host.wait_until(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.host.wake(word);
+    }
+
+    fn now(&self) -> Instant {
+        self.host.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.host.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.host.heavy_barrier();
+    }
+
+    fn charge(&self, op: Op) {
+        match op {
+            Op::FrozenWait => self.frozen_waits.fetch_add(1, Ordering::SeqCst),
+            Op::SliceBegin => self.slices.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+}
+
+impl Frames for Platformed {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        self.arena.allocate(order)
+    }
+
+    fn free(&self, first: Pfn, order: u32) {
+        self.arena.free(first, order);
+    }
+
+    fn linear_map(&self) -> NonNull<AtomicU64> {
+        self.arena.linear_map()
+    }
+}
+
+impl Tlb for Platformed {
+    fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
+        self.tlbs.issue(vmid, scope)
+    }
+
+    fn complete(&self, token: TlbToken) {
+        self.tlbs.complete(token);
+    }
+
+    fn invalidate_all_vmids(&self) {
+        self.tlbs.forget_all();
+    }
+}
+
+/// A machine for VMs of one format, and one VM on it.
+pub(crate) struct World<F: Format> {
+    pub(crate) platform: Arc<Platformed>,
+    pub(crate) srcu: Srcu,
+    pub(crate) vmids: Vmids,
+    pub(crate) reclaimer: Arc<Reclaimer<F>>,
+    pub(crate) stage2: Stage2<F>,
+}
+
+impl<F: Format> World<F> {
+    /// With so many frames, and a reclaimer that nobody has to help.
+    pub(crate) fn new(frames: usize) -> Self {
+        Self::bounded(frames, Reclaimer::<F>::BOUND)
+    }
+
+    /// As `new`; `bound` is the reclaimer's.
+    pub(crate) fn bounded(frames: usize, bound: usize) -> Self {
+        let platform = Platformed::new(frames);
+        let vmids = Vmids::try_new(platform.clone(), 8).unwrap();
+        let reclaimer = Arc::new(Reclaimer::new(platform.clone(), bound));
+        let (stage2, srcu) = vm(&platform, &vmids, &reclaimer);
+        Self { platform, srcu, vmids, reclaimer, stage2 }
+    }
+
+    /// Another VM on the same machine.
+    pub(crate) fn another_vm(&self) -> (Stage2<F>, Srcu) {
+        vm(&self.platform, &self.vmids, &self.reclaimer)
+    }
+
+    /// Frames that are in use.
+    pub(crate) fn live(&self) -> usize {
+        self.platform.arena.live()
+    }
+
+    /// A vCPU in the guest, on the root of role `number`.
+    pub(crate) fn vcpu(&self, number: u8) -> Vcpu<F> {
+        let mut vcpu =
+            Vcpu { root: self.root(number), active: self.vmids.register().unwrap(), vmid: Vmid(0) };
+        vcpu.enter();
+        vcpu
+    }
+
+    pub(crate) fn root(&self, number: u8) -> RootRef<F> {
+        self.stage2.root(role(number), &self.srcu.read_lock()).unwrap()
+    }
+
+    /// Destroys the VM, whose vCPUs are gone, and asserts that all its frames come back.
+    pub(crate) fn destroy(self) {
+        self.stage2.retire();
+        while self.reclaimer.run_slice(mayfly_stage2::Slice::default())
+            != mayfly_stage2::Reclaimed::All
+        {}
+        self.stage2.wait_reclaimed();
+        assert_eq!(self.stage2.frames(), 0, "tables are left");
+        assert_eq!(self.live(), 0, "frames are left");
+    }
+}
+
+fn vm<F: Format>(
+    platform: &Arc<Platformed>,
+    vmids: &Vmids,
+    reclaimer: &Arc<Reclaimer<F>>,
+) -> (Stage2<F>, Srcu) {
+    let srcu = Srcu::try_new(platform.clone(), SrcuConfig::default()).unwrap();
+    let config =
+        Config { mmu: platform.clone(), vmids: vmids.clone(), reclaimer: Arc::clone(reclaimer) };
+    (Stage2::try_new(config, &srcu).unwrap(), srcu)
+}
+
+pub(crate) fn role(number: u8) -> Role {
+    Role::new(number).unwrap()
+}
+
+/// A vCPU, as far as a root sees it: a reference, and a VMID that it is active under.
+pub(crate) struct Vcpu<F: Format> {
+    pub(crate) root: RootRef<F>,
+    active: ActiveVmid,
+    pub(crate) vmid: Vmid,
+}
+
+impl<F: Format> Vcpu<F> {
+    /// Leaves the guest, and enters it again on `root`.
+    pub(crate) fn load(&mut self, root: RootRef<F>) {
+        self.active.deactivate();
+        self.root = root;
+        self.enter();
+    }
+
+    fn enter(&mut self) {
+        self.vmid = self.active.activate(self.root.tag()).unwrap();
+    }
+}

@@ -1,0 +1,23 @@
+//! Trees of tables: against a naive map in every format, out of memory, under threads, and to their end.
+
+#![cfg(not(any(loom, shuttle)))]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod model;
+mod random;
+
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_stage2::{Leaf, Permissions};
+
+const READ: Permissions = Permissions::READ;
+const READ_WRITE: Permissions = Permissions::READ.union(Permissions::WRITE);
+
+fn leaf(pfn: u64, permissions: Permissions) -> Leaf {
+    Leaf::new(Pfn::new(pfn), permissions)
+}
+
+fn gfns(range: std::ops::Range<u64>) -> std::ops::Range<Gfn> {
+    Gfn::new(range.start)..Gfn::new(range.end)
+}
