@@ -49,6 +49,18 @@ pub enum Backing {
     Shared(Level),
 }
 
+impl Backing {
+    /// What sizes are rounded up to a multiple of, in bytes.
+    pub const fn unit(self) -> u64 {
+        let level = match self {
+            Self::Pages | Self::Contiguous => Level::PAGE,
+            Self::HugePages => Level::MIB2,
+            Self::Shared(level) => level,
+        };
+        level.pages() * PAGE_SIZE
+    }
+}
+
 /// What may be done with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
@@ -155,12 +167,7 @@ impl HostSpace {
     ///
     /// [`Error::Invalid`] for a size of zero. [`Error::OutOfMemory`] where there are no addresses or frames left.
     pub fn mmap(&self, size: u64, backing: Backing, protection: Protection) -> Result<Hva, Error> {
-        let unit = match backing {
-            Backing::Pages | Backing::Contiguous => Level::PAGE,
-            Backing::HugePages => Level::MIB2,
-            Backing::Shared(level) => level,
-        };
-        let rounded = size.checked_next_multiple_of(unit.pages() * PAGE_SIZE).ok_or(OutOfMemory)?;
+        let rounded = size.checked_next_multiple_of(backing.unit()).ok_or(OutOfMemory)?;
         let count = rounded >> PAGE_SHIFT;
         if count == 0 {
             return Err(Error::Invalid);
@@ -169,7 +176,7 @@ impl HostSpace {
             Backing::Contiguous => {
                 count.checked_next_power_of_two().ok_or(OutOfMemory)?.min(Level::GIB1.pages())
             }
-            _ => unit.pages(),
+            _ => backing.unit() / PAGE_SIZE,
         };
         let _changes = self.changes();
         let first = self.mappings.read().areas.gap(count, align).ok_or(OutOfMemory)?;

@@ -1,24 +1,40 @@
 //! What executes a guest program.
 
 use std::hint::spin_loop;
+use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mayfly_memslot::{Gpa, Hva, PAGE_SIZE};
-use mayfly_vm::{Access, Event, Guest, Requests};
+use mayfly_memslot::{Gpa, PAGE_SIZE};
+use mayfly_platform::address::Hpa;
+use mayfly_stage2::{Ept, Format, Permissions};
+use mayfly_vm::{Access, Event, Guest, Requests, Translation};
 
-use crate::memory::{byte_cell, cell};
-use crate::{Instruction, Program};
+use crate::tlb::{CpuCounts, InGuest};
+use crate::{Arena, CpuTlb, Hardware, Instruction, Program};
 
 /// Bytes of an access to memory.
 const WORD: u64 = 8;
 
+/// Steps between two moments at which others may have the host's processor.
+const TIME_SLICE: u32 = 1 << 14;
+
 /// How long a guest that waits for something looks for it before it lets another thread have the processor.
 const LOOKS: u32 = 64;
 
-/// A processor on the software machine: a program, and where it is in it. Looks for requests between instructions,
-/// which is how a kick reaches it.
+/// A processor on the software machine, which translates in format `F`: a program, where it is in it, and a TLB. Looks
+/// for requests and invalidations between instructions, which is how a kick reaches it.
 #[derive(Debug)]
-pub struct Cpu {
+pub struct Cpu<F: Format = Ept> {
+    tlb: CpuTlb,
+    arena: Arc<Arena>,
+    state: State,
+    format: PhantomData<F>,
+}
+
+/// What a program has come to.
+#[derive(Debug, Default)]
+struct State {
     program: Program,
     /// The instruction it is at.
     at: usize,
@@ -26,53 +42,56 @@ pub struct Cpu {
     done: u64,
     /// The barrier round it waits for, if it is at one.
     awaited: Option<u64>,
-    /// It came out with an access that is not complete.
-    pending: bool,
+    /// It came out with an access, and somebody has taken the data since: it is answered.
+    answered: bool,
+    /// The access that it is at.
+    access: Option<Access>,
     /// The bytes of an access, little-endian.
     data: [u8; 8],
     len: usize,
-    /// Whether the access writes them.
-    writes: bool,
     looks: u32,
     reads: u64,
     mismatches: u64,
 }
 
-impl Cpu {
-    /// At the beginning of `program`.
-    pub fn new(program: Program) -> Self {
-        Self {
-            program,
-            at: 0,
-            done: 0,
-            awaited: None,
-            pending: false,
-            data: [0; 8],
-            len: 0,
-            writes: false,
-            looks: 0,
-            reads: 0,
-            mismatches: 0,
-        }
+impl<F: Format> Cpu<F> {
+    /// Of `hardware`, at the beginning of `program`.
+    pub fn new(hardware: &Hardware, program: Program) -> Self {
+        let state = State { program, ..State::default() };
+        let arena = Arc::clone(hardware.arena());
+        Self { tlb: hardware.tlbs().cpu(), arena, state, format: PhantomData }
+    }
+
+    /// Begins another program, as a new processor would; the TLB stays, as tagged as it is.
+    pub fn load(&mut self, program: Program) {
+        self.state = State { program, ..State::default() };
+    }
+
+    /// What its TLB has done.
+    pub fn tlb(&self) -> CpuCounts {
+        self.tlb.counts()
     }
 
     /// Words that [`Instruction::Verify`] has read.
     pub fn reads(&self) -> u64 {
-        self.reads
+        self.state.reads
     }
 
     /// Words that were not what [`Instruction::Verify`] said they are.
     pub fn mismatches(&self) -> u64 {
-        self.mismatches
+        self.state.mismatches
     }
 
     /// What the last [`Instruction::ReadMmio`] read.
     pub fn last_read(&self) -> u64 {
         let mut value = [0; 8];
-        value[..self.len].copy_from_slice(&self.data[..self.len]);
+        let State { data, len, .. } = &self.state;
+        value[..*len].copy_from_slice(&data[..*len]);
         u64::from_le_bytes(value)
     }
+}
 
+impl State {
     fn next(&mut self) {
         self.at += 1;
         self.done = 0;
@@ -80,11 +99,11 @@ impl Cpu {
 
     /// Comes out with an access of `len` bytes at `gpa`, to which it writes `value`, or from which it reads.
     fn access(&mut self, gpa: Gpa, len: u64, value: Option<u64>) -> Event {
-        self.pending = true;
-        self.writes = value.is_some();
         self.data = value.unwrap_or(0).to_le_bytes();
         self.len = usize::try_from(len).map_or(self.data.len(), |len| len.min(self.data.len()));
-        Event::Access(Access { gpa, len, write: value.is_some() })
+        let access = Access { gpa, len, write: value.is_some() };
+        self.access = Some(access);
+        Event::Access(access)
     }
 
     /// Comes out with an access to the next page of a range, unless all are done.
@@ -175,41 +194,76 @@ impl Cpu {
     }
 }
 
-impl Guest<Hva> for Cpu {
-    fn enter(&mut self, requests: &Requests) -> Event {
-        if std::mem::take(&mut self.pending) {
-            self.complete();
+/// Makes `access`, if the translation allows it. Returns whether it did.
+fn perform<F: Format>(
+    access: Access,
+    bytes: &mut [u8],
+    guest: &mut InGuest<'_>,
+    arena: &Arena,
+) -> bool {
+    let needed = if access.write { Permissions::WRITE } else { Permissions::READ };
+    let leaves_page = access.len > PAGE_SIZE - access.gpa.page_offset();
+    let Some(found) = (!leaves_page)
+        .then(|| guest.translate::<F>(arena, access.gpa.gfn(), needed))
+        .and_then(Result::ok)
+    else {
+        return false;
+    };
+    let hpa = found.hpa(access.gpa);
+    if let (Ok(word), true) = (<[u8; 8]>::try_from(&*bytes), hpa.get().is_multiple_of(WORD)) {
+        if access.write {
+            arena.word(hpa).store(u64::from_le_bytes(word), Ordering::Release);
+        } else {
+            bytes.copy_from_slice(&arena.word(hpa).load(Ordering::Acquire).to_le_bytes());
         }
-        loop {
+        return true;
+    }
+    for (offset, byte) in (0..).zip(bytes) {
+        let there = arena.byte(Hpa::new(hpa.get() + offset));
+        if access.write {
+            there.store(*byte, Ordering::Release);
+        } else {
+            *byte = there.load(Ordering::Acquire);
+        }
+    }
+    true
+}
+
+impl<F: Format> Guest for Cpu<F> {
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        let Self { tlb, arena, state, .. } = self;
+        if std::mem::take(&mut state.answered) && state.access.take().is_some() {
+            state.complete();
+        }
+        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        for _ in 0..TIME_SLICE {
             if requests.any() {
                 return Event::Request;
             }
-            if let Some(event) = self.step() {
-                return event;
+            guest.poll();
+            let event = match state.access {
+                // It came out with this, and is to make it again.
+                Some(access) => Some(Event::Access(access)),
+                None => state.step(),
+            };
+            match event {
+                None => {}
+                Some(Event::Access(access)) => {
+                    let bytes = &mut state.data[..state.len];
+                    if !perform::<F>(access, bytes, &mut guest, arena) {
+                        return Event::Access(access);
+                    }
+                    state.access = None;
+                    state.complete();
+                }
+                Some(event) => return event,
             }
         }
-    }
-
-    fn access(&mut self, memory: Hva) {
-        if self.len == self.data.len() && memory.get().is_multiple_of(WORD) {
-            if self.writes {
-                cell(memory).store(u64::from_le_bytes(self.data), Ordering::Release);
-            } else {
-                self.data = cell(memory).load(Ordering::Acquire).to_le_bytes();
-            }
-            return;
-        }
-        for (offset, byte) in (0..).zip(&mut self.data[..self.len]) {
-            let there = byte_cell(Hva::new(memory.get() + offset));
-            if self.writes {
-                there.store(*byte, Ordering::Release);
-            } else {
-                *byte = there.load(Ordering::Acquire);
-            }
-        }
+        Event::Request
     }
 
     fn data(&mut self) -> &mut [u8] {
-        &mut self.data[..self.len]
+        self.state.answered = true;
+        &mut self.state.data[..self.state.len]
     }
 }

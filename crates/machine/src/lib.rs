@@ -6,21 +6,21 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, Register};
+//! use mayfly_machine::{Instruction, Machine, Register};
 //! use mayfly_memslot::{Flags, Gpa, Region, SlotId};
 //! use mayfly_iobus::IoRange;
 //! use mayfly_vm::{Bus, Exit};
 //!
 //! let machine = Machine::new()?;
 //! let vm = machine.create_vm()?;
-//! let memory = HostMemory::map(1 << 20)?;
+//! let memory = machine.map(1 << 20)?;
 //! let (slot, flags, gpa) = (SlotId::main(0), Flags::empty(), Gpa::new(0));
 //! vm.set_memory_region(&Region { slot, flags, gpa, size: memory.size(), backing: memory.hva() })?;
 //! let register = Arc::new(Register::default());
 //! vm.register_device(Bus::Mmio, IoRange { start: 0xd000_0000, len: 8 }, register.clone())?;
 //!
 //! let mut vcpu = vm.create_vcpu(0)?;
-//! let mut cpu = Cpu::new(vec![
+//! let mut cpu = machine.cpu(vec![
 //!     Instruction::Touch { gpa: Gpa::new(0), len: 1 << 20, value: 7 },
 //!     Instruction::WriteMmio { gpa: Gpa::new(0xd000_0000), len: 8, value: 42 },
 //! ]);
@@ -34,23 +34,33 @@
 
 pub mod address_space;
 pub mod arena;
+pub mod tlb;
+pub mod walk;
 
 mod barrier;
 mod cpu;
 mod device;
+mod hardware;
+mod lines;
 mod machine;
 mod memory;
 mod program;
 mod read_mostly;
+mod reclaim;
 mod shard;
 mod thread;
+mod world;
 
 pub use address_space::HostSpace;
 pub use arena::Arena;
 pub use barrier::GuestBarrier;
 pub use cpu::Cpu;
 pub use device::{AnyDevice, Register, Signal};
-pub use machine::{Machine, MachineVcpu, MachineVm};
+pub use hardware::Hardware;
+pub use lines::{DataCache, LINE};
+pub use machine::{FRAMES, Machine, MachineVcpu, MachineVm, VmOptions};
 pub use memory::HostMemory;
 pub use program::{Instruction, Program};
 pub use thread::{CpuThread, Running, Stopped};
+pub use tlb::{CpuTlb, Tlbs};
+pub use world::MachineWorld;

@@ -1,56 +1,139 @@
 //! What the VMs of a process share.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use mayfly_memslot::Hva;
-use mayfly_platform::{Host, Platform};
+use mayfly_platform::{Mmu, Platform};
 use mayfly_srcu::{Pace, WorkerThread};
-use mayfly_vm::{Config, Error, Vcpu, Vm};
+use mayfly_stage2::{self as stage2, Ept, Format, Reclaimer, Slice, Vmids};
+use mayfly_vm::{Config, Error, SlotZap, Vcpu, Vm};
 
-use crate::AnyDevice;
-
-/// A VM of the software machine.
-pub type MachineVm = Vm<AnyDevice, Hva>;
+use crate::address_space::{self, Backing, Protection};
+use crate::lines::DataCache;
+use crate::reclaim::ReclaimThread;
+use crate::world::{MachineWorld, Telling, Told};
+use crate::{Cpu, Hardware, HostMemory, HostSpace, Program};
 
 /// A vCPU of the software machine.
-pub type MachineVcpu = Vcpu<AnyDevice, Hva>;
+pub type MachineVcpu<F = Ept> = Vcpu<MachineWorld<F>>;
 
-/// The host platform, and the thread that does the deferred work of all VMs.
+/// Frames of a machine's memory: 128 GiB, which take room from the host where they are touched.
+pub const FRAMES: usize = 1 << 25;
+
+/// Bits of a VMID, as processors have them with Arm's `FEAT_VMID16`.
+const VMID_BITS: u32 = 16;
+
+/// How a VM of the machine differs from the usual one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VmOptions {
+    /// How grace periods are paced.
+    pub pace: Pace,
+    /// What deleting a slot zaps.
+    pub slot_zap: SlotZap,
+    /// How long a piece of work on tables may be.
+    pub slice: Slice,
+    /// Whether the device that pages are swapped out to reads through the caches.
+    pub coherent_swap: bool,
+}
+
+/// Physical memory, CPUs, a host address space; and the threads that do the deferred work of all VMs. Its CPUs translate
+/// in format `F`.
 ///
-/// Memory that backs a VM's slots has to stay mapped until the slot is deleted, or the VM and its vCPUs are gone.
-#[derive(Debug)]
-pub struct Machine {
-    platform: Arc<Host>,
+/// Memory that backs a VM's slots may go at any time: the VM is told, and its guests fault.
+pub struct Machine<F: Format = Ept> {
+    hardware: Arc<Hardware>,
+    space: Arc<HostSpace>,
+    cache: Arc<DataCache>,
     worker: WorkerThread,
+    vmids: Vmids,
+    reclaim: ReclaimThread<F>,
 }
 
 impl Machine {
-    /// A machine without VMs, and its worker.
+    /// A machine whose CPUs have Intel's EPT, without VMs, and its threads.
     ///
     /// # Errors
     ///
-    /// Where the host has no thread to give.
+    /// As [`Machine::with_frames`].
     pub fn new() -> io::Result<Self> {
-        let platform = Arc::new(Host::new());
-        let worker = WorkerThread::spawn(platform.clone())?;
-        Ok(Self { platform, worker })
+        Self::with_frames(FRAMES)
+    }
+}
+
+impl<F: Format> Machine<F> {
+    /// A machine with so many frames of memory.
+    ///
+    /// # Errors
+    ///
+    /// Where the host has no thread to give, or too little address space.
+    pub fn with_frames(frames: usize) -> io::Result<Self> {
+        let hardware = Arc::new(Hardware::new(frames)?);
+        let mmu: Arc<dyn Mmu> = hardware.clone();
+        let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS).map_err(io::Error::other)?;
+        let reclaimer = Arc::new(Reclaimer::new(mmu, Reclaimer::<F>::BOUND));
+        Ok(Self {
+            space: Arc::new(HostSpace::new(Arc::clone(hardware.arena()))),
+            cache: Arc::new(DataCache::new(Arc::clone(hardware.arena()))),
+            worker: WorkerThread::spawn(hardware.clone())?,
+            reclaim: ReclaimThread::spawn(reclaimer)?,
+            vmids,
+            hardware,
+        })
     }
 
     /// Where its VMs live.
     pub fn platform(&self) -> Arc<dyn Platform> {
-        self.platform.clone()
+        self.hardware.clone()
     }
 
-    /// A VM whose SRCU domain has `pace`, and the machine's worker.
+    /// Its memory and CPUs.
+    pub fn hardware(&self) -> &Arc<Hardware> {
+        &self.hardware
+    }
+
+    /// The host's address space.
+    pub fn space(&self) -> &Arc<HostSpace> {
+        &self.space
+    }
+
+    /// Its data cache.
+    pub fn cache(&self) -> &Arc<DataCache> {
+        &self.cache
+    }
+
+    /// Who frees the tables of VMs that are gone.
+    pub fn reclaimer(&self) -> &Arc<Reclaimer<F>> {
+        self.reclaim.reclaimer()
+    }
+
+    /// Maps `size` bytes, rounded up to whole pages; frames are given as they are touched.
     ///
     /// # Errors
     ///
-    /// As [`Vm::create`].
-    pub fn create_vm_paced(&self, pace: Pace) -> Result<MachineVm, Error> {
-        let worker = Some(self.worker.worker().clone());
-        let srcu = mayfly_srcu::Config { pace, worker, ..Default::default() };
-        Vm::create(self.platform(), Config { srcu })
+    /// As [`HostSpace::mmap`].
+    pub fn map(&self, size: u64) -> Result<HostMemory, address_space::Error> {
+        self.map_backed(size, Backing::Pages)
+    }
+
+    /// As [`Machine::map`], with memory of a certain kind.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::mmap`].
+    pub fn map_backed(
+        &self,
+        size: u64,
+        backing: Backing,
+    ) -> Result<HostMemory, address_space::Error> {
+        let start = self.space.mmap(size, backing, Protection::ReadWrite)?;
+        let size = size.next_multiple_of(backing.unit());
+        Ok(HostMemory::new(Arc::clone(&self.space), start, size))
+    }
+
+    /// A processor at the beginning of `program`.
+    pub fn cpu(&self, program: Program) -> Cpu<F> {
+        Cpu::new(&self.hardware, program)
     }
 
     /// A VM.
@@ -58,7 +141,59 @@ impl Machine {
     /// # Errors
     ///
     /// As [`Vm::create`].
-    pub fn create_vm(&self) -> Result<MachineVm, Error> {
-        self.create_vm_paced(Pace::Urgent)
+    pub fn create_vm(&self) -> Result<MachineVm<F>, Error> {
+        self.create_vm_with(VmOptions::default())
+    }
+
+    /// A VM that differs from the usual one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vm::create`].
+    pub fn create_vm_with(&self, options: VmOptions) -> Result<MachineVm<F>, Error> {
+        let VmOptions { pace, slot_zap, slice, coherent_swap } = options;
+        let worker = Some(Arc::clone(self.worker.worker()));
+        let vm = Vm::create(Config {
+            srcu: mayfly_srcu::Config { pace, worker, ..Default::default() },
+            stage2: stage2::Config {
+                mmu: self.hardware.clone(),
+                vmids: self.vmids.clone(),
+                reclaimer: Arc::clone(self.reclaimer()),
+            },
+            memory: Arc::clone(&self.space),
+            cache: self.cache.clone(),
+            slot_zap,
+            slice,
+        })?;
+        let told = Told::new(&self.space, Telling { vm: vm.clone(), coherent_swap });
+        Ok(MachineVm { vm, _told: told })
+    }
+}
+
+impl<F: Format> std::fmt::Debug for Machine<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine").field("format", &F::NAME).finish_non_exhaustive()
+    }
+}
+
+/// A VM of the software machine, which is told what happens to the host's address space as long as this is there.
+#[derive(Debug)]
+pub struct MachineVm<F: Format = Ept> {
+    vm: Vm<MachineWorld<F>>,
+    _told: Told,
+}
+
+impl<F: Format> MachineVm<F> {
+    /// Ends the VM: [`Vm::destroy`].
+    pub fn destroy(self) {
+        self.vm.clone().destroy();
+    }
+}
+
+impl<F: Format> Deref for MachineVm<F> {
+    type Target = Vm<MachineWorld<F>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.vm
     }
 }

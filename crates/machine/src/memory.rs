@@ -1,111 +1,63 @@
-//! Host memory for guests: real mappings.
+//! Host memory for guests.
 
-use std::io;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::Arc;
 
 use mayfly_memslot::Hva;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// An anonymous mapping, zeroed, given back with the last handle to it. Handles are shared between the VMM and the
-/// guests whose slots it backs, so its bytes are read and written as they might be by another thread.
+use crate::HostSpace;
+
+/// A mapping in the host's address space, zeroed, unmapped with this handle. Its bytes are read and written as they
+/// might be by another thread, since guests do the same.
 #[derive(Debug)]
 pub struct HostMemory {
-    start: NonNull<u8>,
-    size: usize,
+    space: Arc<HostSpace>,
+    start: Hva,
+    size: u64,
 }
 
-// SAFETY: a plain range of memory, without ties to a thread.
-unsafe impl Send for HostMemory {}
-// SAFETY: shared access goes through `read_u64` and `write_u64`, which are atomic, and through guests, which are as
-// well.
-unsafe impl Sync for HostMemory {}
-
 impl HostMemory {
-    /// Maps `size` bytes, rounded up to whole pages; frames are given as they are touched.
-    ///
-    /// # Errors
-    ///
-    /// What `mmap(2)` says: EINVAL for a size of zero, ENOMEM.
-    pub fn map(size: usize) -> io::Result<Self> {
-        Self::map_with(size, MapFlags::PRIVATE | MapFlags::NORESERVE)
-    }
-
-    /// As [`HostMemory::map`], with every frame given at once.
-    ///
-    /// # Errors
-    ///
-    /// As [`HostMemory::map`].
-    pub fn map_populated(size: usize) -> io::Result<Self> {
-        Self::map_with(size, MapFlags::PRIVATE | MapFlags::POPULATE)
-    }
-
-    fn map_with(size: usize, flags: MapFlags) -> io::Result<Self> {
-        let size = size
-            .checked_next_multiple_of(rustix::param::page_size())
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, placed where nothing is.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), size, access, flags)? };
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, size })
+    pub(crate) fn new(space: Arc<HostSpace>, start: Hva, size: u64) -> Self {
+        Self { space, start, size }
     }
 
     /// Where it begins: page-aligned.
     pub fn hva(&self) -> Hva {
-        Hva::new(self.start.as_ptr().expose_provenance() as u64)
+        self.start
     }
 
     /// Its length in bytes, in whole pages.
     pub fn size(&self) -> u64 {
-        self.size as u64
+        self.size
     }
 
     /// The eight bytes at `offset`, as a guest may just be writing them.
     ///
     /// # Panics
     ///
-    /// If `offset` is not a multiple of eight within the mapping.
+    /// If `offset` is not a multiple of eight within the mapping, or the host has no frame left.
     pub fn read_u64(&self, offset: u64) -> u64 {
-        cell(self.at(offset)).load(Ordering::Acquire)
+        self.space.read_u64(self.at(offset)).expect("it is mapped, and there is a frame")
     }
 
     /// Writes eight bytes at `offset`, as a guest may just be reading them.
     ///
     /// # Panics
     ///
-    /// If `offset` is not a multiple of eight within the mapping.
+    /// As [`HostMemory::read_u64`]; or if the mapping has been made read-only.
     pub fn write_u64(&self, offset: u64, value: u64) {
-        cell(self.at(offset)).store(value, Ordering::Release);
+        self.space.write_u64(self.at(offset), value).expect("it is mapped, and there is a frame");
     }
 
     fn at(&self, offset: u64) -> Hva {
-        assert!(offset.is_multiple_of(8) && offset < self.size(), "no eight bytes at {offset:#x}");
-        Hva::new(self.hva().get() + offset)
+        assert!(offset.is_multiple_of(8) && offset < self.size, "no eight bytes at {offset:#x}");
+        Hva::new(self.start.get() + offset)
     }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map_with`, and unmapped once. Slots that it backed are gone: see `crate::Machine`.
-        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.size) };
+        let end = Hva::new(self.start.get() + self.size);
+        let unmapped = self.space.munmap(self.start..end);
         debug_assert!(unmapped.is_ok());
     }
-}
-
-/// Eight bytes of host memory at `hva`, which is aligned for them and mapped for as long as the reference is used.
-pub(crate) fn cell<'a>(hva: Hva) -> &'a AtomicU64 {
-    // SAFETY: callers hold the mapping (`HostMemory::at`), or are inside the SRCU section that keeps the slot
-    // (`Guest::access`); both check alignment. All access to guest memory is atomic.
-    unsafe { &*pointer(hva) }
-}
-
-/// A byte of host memory, otherwise as [`cell`].
-pub(crate) fn byte_cell<'a>(hva: Hva) -> &'a AtomicU8 {
-    // SAFETY: as in `cell`.
-    unsafe { &*pointer(hva) }
-}
-
-fn pointer<T>(hva: Hva) -> *const T {
-    std::ptr::with_exposed_provenance(usize::try_from(hva.get()).expect("a host address"))
 }

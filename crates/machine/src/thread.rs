@@ -4,42 +4,43 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
+use mayfly_stage2::{Ept, Format};
 use mayfly_vm::Exit;
 
 use crate::{Cpu, MachineVcpu};
 
 /// A vCPU that has come out, with its processor and why.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct Stopped<F: Format = Ept> {
     /// The vCPU.
-    pub vcpu: MachineVcpu,
+    pub vcpu: MachineVcpu<F>,
     /// Its processor.
-    pub cpu: Cpu,
+    pub cpu: Cpu<F>,
     /// Why it came out.
     pub exit: Exit,
 }
 
 /// A thread that runs one vCPU after another, so that starting a vCPU costs a message and not a thread.
 #[derive(Debug)]
-pub struct CpuThread {
-    jobs: Option<Sender<Job>>,
+pub struct CpuThread<F: Format = Ept> {
+    jobs: Option<Sender<Job<F>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Job {
-    vcpu: MachineVcpu,
-    cpu: Cpu,
-    done: Sender<Stopped>,
+struct Job<F: Format> {
+    vcpu: MachineVcpu<F>,
+    cpu: Cpu<F>,
+    done: Sender<Stopped<F>>,
 }
 
-impl CpuThread {
+impl<F: Format> CpuThread<F> {
     /// Starts a thread named `vcpu`.
     ///
     /// # Errors
     ///
     /// Where the host has no thread to give.
     pub fn spawn() -> io::Result<Self> {
-        let (jobs, received) = channel::<Job>();
+        let (jobs, received) = channel::<Job<F>>();
         let thread = Builder::new().name("vcpu".into()).spawn(move || {
             for Job { mut vcpu, mut cpu, done } in received {
                 let exit = vcpu.run(&mut cpu);
@@ -51,7 +52,7 @@ impl CpuThread {
     }
 
     /// Runs `vcpu` until it comes out; after what the thread is running already.
-    pub fn run(&self, vcpu: MachineVcpu, cpu: Cpu) -> Running {
+    pub fn run(&self, vcpu: MachineVcpu<F>, cpu: Cpu<F>) -> Running<F> {
         let (done, stopped) = channel();
         if let Some(jobs) = &self.jobs {
             // The thread receives until `self` is dropped.
@@ -61,7 +62,7 @@ impl CpuThread {
     }
 }
 
-impl Drop for CpuThread {
+impl<F: Format> Drop for CpuThread<F> {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -73,17 +74,17 @@ impl Drop for CpuThread {
 
 /// A vCPU on its way on a [`CpuThread`].
 #[derive(Debug)]
-pub struct Running {
-    stopped: Receiver<Stopped>,
+pub struct Running<F: Format = Ept> {
+    stopped: Receiver<Stopped<F>>,
 }
 
-impl Running {
+impl<F: Format> Running<F> {
     /// Waits until the vCPU has come out.
     ///
     /// # Panics
     ///
     /// If its thread has panicked.
-    pub fn wait(self) -> Stopped {
+    pub fn wait(self) -> Stopped<F> {
         self.stopped.recv().expect("the vCPU's thread has panicked")
     }
 }

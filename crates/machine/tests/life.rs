@@ -24,13 +24,13 @@ fn region(index: u16, gpa: u64, memory: &HostMemory) -> Region<Hva> {
 
 fn vm_with_memory(machine: &Machine) -> (MachineVm, HostMemory) {
     let vm = machine.create_vm().unwrap();
-    let memory = HostMemory::map(1 << 20).unwrap();
+    let memory = machine.map(1 << 20).unwrap();
     vm.set_memory_region(&region(0, RAM, &memory)).unwrap();
     (vm, memory)
 }
 
-fn run(vm: &MachineVm, program: Vec<Instruction>) -> (Exit, Cpu) {
-    let mut cpu = Cpu::new(program);
+fn run(machine: &Machine, vm: &MachineVm, program: Vec<Instruction>) -> (Exit, Cpu) {
+    let mut cpu = machine.cpu(program);
     let exit = vm.create_vcpu(0).unwrap().run(&mut cpu);
     (exit, cpu)
 }
@@ -40,7 +40,7 @@ fn what_a_guest_writes_is_in_the_host_memory_behind_its_slot() {
     let machine = Machine::new().unwrap();
     let (vm, memory) = vm_with_memory(&machine);
     let touch = Instruction::Touch { gpa: Gpa::new(RAM + 8), len: 1 << 20, value: 5 };
-    let (exit, _) = run(&vm, vec![touch]);
+    let (exit, _) = run(&machine, &vm, vec![touch]);
     // The last page's word lies past the end of the range's last whole page, and still in the slot.
     assert_eq!(exit, Exit::Halt);
     for page in 0..256 {
@@ -57,7 +57,7 @@ fn a_guest_reads_what_the_host_wrote_and_counts_what_differs() {
     }
     memory.write_u64(3 * 4096, 1);
     let verify = Instruction::Verify { gpa: Gpa::new(RAM), len: 1 << 20, value: 9 };
-    let (_, cpu) = run(&vm, vec![verify]);
+    let (_, cpu) = run(&machine, &vm, vec![verify]);
     assert_eq!((cpu.reads(), cpu.mismatches()), (256, 1));
 }
 
@@ -70,13 +70,13 @@ fn a_device_answers_its_range_and_nothing_beyond_it() {
     vm.register_device(Bus::Mmio, range, register.clone()).unwrap();
     let write = |gpa, len| Instruction::WriteMmio { gpa: Gpa::new(gpa), len, value: 0x1234 };
     let read = Instruction::ReadMmio { gpa: Gpa::new(DEVICE), len: 2 };
-    let (exit, cpu) = run(&vm, vec![write(DEVICE, 8), read, write(DEVICE + 6, 4)]);
+    let (exit, cpu) = run(&machine, &vm, vec![write(DEVICE, 8), read, write(DEVICE + 6, 4)]);
     let spanning = Access { gpa: Gpa::new(DEVICE + 6), len: 4, write: true };
     assert_eq!(exit, Exit::Mmio(spanning));
     assert_eq!(cpu.last_read(), 0x1234);
     assert_eq!(register.accesses(), 2);
     assert_eq!(vm.unregister_device(Bus::Mmio, range).unwrap().accesses_of(&register), 2);
-    let (exit, _) = run(&vm, vec![write(DEVICE, 8)]);
+    let (exit, _) = run(&machine, &vm, vec![write(DEVICE, 8)]);
     assert!(matches!(exit, Exit::Mmio(_)));
 }
 
@@ -97,7 +97,7 @@ fn an_exit_that_the_caller_answers_goes_on_behind_the_access() {
     let machine = Machine::new().unwrap();
     let (vm, memory) = vm_with_memory(&machine);
     let mut vcpu = vm.create_vcpu(0).unwrap();
-    let mut cpu = Cpu::new(vec![
+    let mut cpu = machine.cpu(vec![
         Instruction::ReadMmio { gpa: Gpa::new(DEVICE), len: 4 },
         Instruction::Touch { gpa: Gpa::new(RAM), len: 4096, value: 3 },
     ]);
@@ -116,7 +116,7 @@ fn an_ioeventfd_is_signalled_by_the_writes_that_match_it() {
     let on = Ioeventfd { address: DEVICE, len: 4, datamatch: Some(7) };
     vm.register_eventfd(Bus::Mmio, on, signal.clone()).unwrap();
     let write = |value| Instruction::WriteMmio { gpa: Gpa::new(DEVICE), len: 4, value };
-    let (exit, _) = run(&vm, vec![write(7), write(7), write(8)]);
+    let (exit, _) = run(&machine, &vm, vec![write(7), write(7), write(8)]);
     assert!(matches!(exit, Exit::Mmio(_)));
     assert_eq!((signal.take(), signal.take()), (2, 0));
 }
@@ -125,13 +125,14 @@ fn an_ioeventfd_is_signalled_by_the_writes_that_match_it() {
 fn a_write_to_a_read_only_slot_is_an_exit_and_changes_nothing() {
     let machine = Machine::new().unwrap();
     let vm = machine.create_vm().unwrap();
-    let memory = HostMemory::map(4096).unwrap();
+    let memory = machine.map(4096).unwrap();
     vm.set_memory_region(&Region { flags: Flags::READONLY, ..region(0, RAM, &memory) }).unwrap();
-    let (exit, _) = run(&vm, vec![Instruction::Touch { gpa: Gpa::new(RAM), len: 4096, value: 1 }]);
+    let (exit, _) =
+        run(&machine, &vm, vec![Instruction::Touch { gpa: Gpa::new(RAM), len: 4096, value: 1 }]);
     assert_eq!(exit, Exit::Mmio(Access { gpa: Gpa::new(RAM), len: 8, write: true }));
     assert_eq!(memory.read_u64(0), 0);
     let (exit, cpu) =
-        run(&vm, vec![Instruction::Verify { gpa: Gpa::new(RAM), len: 4096, value: 0 }]);
+        run(&machine, &vm, vec![Instruction::Verify { gpa: Gpa::new(RAM), len: 4096, value: 0 }]);
     assert_eq!((exit, cpu.reads(), cpu.mismatches()), (Exit::Halt, 1, 0));
 }
 
@@ -139,7 +140,7 @@ fn a_write_to_a_read_only_slot_is_an_exit_and_changes_nothing() {
 fn the_dirty_log_has_the_pages_that_the_guest_wrote() {
     let machine = Machine::new().unwrap();
     let vm = machine.create_vm().unwrap();
-    let memory = HostMemory::map(64 * 4096).unwrap();
+    let memory = machine.map(64 * 4096).unwrap();
     let logged = Region { flags: Flags::LOG_DIRTY_PAGES, ..region(0, RAM, &memory) };
     vm.set_memory_region(&logged).unwrap();
     let touch = |page: u64, pages: u64| Instruction::Touch {
@@ -148,7 +149,7 @@ fn the_dirty_log_has_the_pages_that_the_guest_wrote() {
         value: 1,
     };
     let verify = Instruction::Verify { gpa: Gpa::new(0), len: 64 * 4096, value: 0 };
-    run(&vm, vec![touch(3, 2), touch(63, 1), verify]);
+    run(&machine, &vm, vec![touch(3, 2), touch(63, 1), verify]);
     let section = vm.srcu().read_lock();
     let slot = vm.slots().load(AddressSpace::Main, &section).find(Gfn::new(0)).unwrap();
     let mut log = [0];
@@ -166,7 +167,7 @@ fn vcpus_meet_at_a_barrier_and_see_each_others_writes() {
         .map(|id| {
             let mine = Gpa::new(id * 0x1_0000);
             let next = Gpa::new((id + 1) % 3 * 0x1_0000);
-            let cpu = Cpu::new(vec![
+            let cpu = machine.cpu(vec![
                 Instruction::Touch { gpa: mine, len: 0x1_0000, value: 6 },
                 Instruction::Barrier(barrier.clone()),
                 Instruction::Verify { gpa: next, len: 0x1_0000, value: 6 },
@@ -189,7 +190,7 @@ fn a_kick_brings_a_vcpu_out_of_a_guest_that_never_leaves() {
     let (vm, _memory) = vm_with_memory(&machine);
     let thread = CpuThread::spawn().unwrap();
     let forever = vec![Instruction::Spin { loops: 1000 }, Instruction::Jump(0)];
-    let running = thread.run(vm.create_vcpu(5).unwrap(), Cpu::new(forever.clone()));
+    let running = thread.run(vm.create_vcpu(5).unwrap(), machine.cpu(forever.clone()));
     assert!(vm.kick(5));
     assert!(!vm.kick(6));
     let stopped = running.wait();
@@ -216,7 +217,7 @@ fn a_guest_that_was_told_of_a_device_through_its_memory_finds_it() {
             ]
         })
         .collect();
-    let running = thread.run(vm.create_vcpu(0).unwrap(), Cpu::new(program));
+    let running = thread.run(vm.create_vcpu(0).unwrap(), machine.cpu(program));
     for round in 1..=rounds {
         let register = Arc::new(Register::default());
         let range = IoRange { start: DEVICE + round * 8, len: 8 };
@@ -239,11 +240,11 @@ fn memory_can_be_unmapped_as_soon_as_its_slot_is_deleted_though_a_vcpu_keeps_usi
     let thread = CpuThread::spawn().unwrap();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     for round in 0..200 {
-        let memory = HostMemory::map(16 * 4096).unwrap();
+        let memory = machine.map(16 * 4096).unwrap();
         let here = region(0, RAM, &memory);
         vm.set_memory_region(&here).unwrap();
         let touch = Instruction::Touch { gpa: Gpa::new(RAM), len: 16 * 4096, value: round };
-        let running = thread.run(vcpu, Cpu::new(vec![touch, Instruction::Jump(0)]));
+        let running = thread.run(vcpu, machine.cpu(vec![touch, Instruction::Jump(0)]));
         vm.set_memory_region(&Region { size: 0, ..here }).unwrap();
         drop(memory);
         let stopped = running.wait();

@@ -68,6 +68,10 @@ impl Platform for Host {
         )
     }
 
+    fn relax(&self) {
+        rustix::thread::sched_yield();
+    }
+
     fn reader_barrier(&self) -> ReaderBarrier {
         self.barrier
     }

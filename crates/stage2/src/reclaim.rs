@@ -267,6 +267,12 @@ impl<F: Format> Reclaimer<F> {
     }
 }
 
+impl<F: Format> core::fmt::Debug for Reclaimer<F> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Reclaimer").field("frames", &self.frames()).finish_non_exhaustive()
+    }
+}
+
 enum Advanced<F: Format> {
     Done,
     Spent(Work<F>),

@@ -128,6 +128,11 @@ impl<F: Format> Stage2<F> {
         Invalidation { space: &self.space }
     }
 
+    /// Ends an invalidation whose guard was [forgotten](core::mem::forget).
+    pub fn end_invalidation(&self) {
+        self.space.sequence.end(self.mmu());
+    }
+
     /// Waits for the end of an invalidation that is under way in `gfns`, if there is one.
     pub fn wait_invalidation(&self, gfns: &Range<Gfn>) {
         self.space.sequence.wait(gfns, self.mmu());

@@ -67,6 +67,12 @@ impl<W: World> Vm<W> {
         invalidation
     }
 
+    /// Ends an invalidation whose guard was [forgotten](core::mem::forget), because the host tells of the start and of the
+    /// end by different calls.
+    pub fn invalidate_end(&self) {
+        self.inner().stage2.end_invalidation();
+    }
+
     /// Whether the guest has accessed `bytes` bytes of host memory from `from` on since this was last asked: how many
     /// pages of it, where a block counts as all its pages.
     pub fn age(&self, from: W::Backing, bytes: u64) -> u64 {

@@ -109,7 +109,11 @@ impl<W: World> Vcpu<W> {
             let event = guest.enter(Translation { top: root.top(), vmid }, &self.requests);
             self.requests.leave_guest(&*self.vm.platform);
             match event {
-                Event::Request => {}
+                Event::Request => {
+                    if !self.requests.any() {
+                        self.vm.platform.relax();
+                    }
+                }
                 Event::Halt => return Exit::Halt,
                 Event::Access(access) => match self.access(access, guest) {
                     Ok(true) => {}

@@ -1,8 +1,7 @@
 //! vCPUs that use everything.
 
 use mayfly_machine::{Cpu, Instruction, MachineVcpu, Program};
-use mayfly_memslot::Hva;
-use mayfly_vm::{Event, Exit, Guest, Requests};
+use mayfly_vm::{Exit, Guest};
 
 use crate::random::Random;
 use crate::tally::What;
@@ -10,43 +9,20 @@ use crate::{Storm, devices, memory};
 
 /// Runs short programs on vCPUs numbered `id`, one after another, until the storm is over.
 pub(crate) fn live(storm: &Storm, id: u32, random: &mut Random) {
+    let mut cpu = storm.machine.cpu(Program::new());
     while !storm.tally.is_over() {
         let mut vcpu = storm.vm.create_vcpu(id).unwrap();
         storm.tally.add(What::VcpuCreated, 1);
         for _ in 0..random.below(8) {
-            run(storm, &mut vcpu, Cpu::new(program(id, random)));
+            cpu.load(program(id, random));
+            run(storm, &mut vcpu, &mut cpu);
         }
     }
 }
 
-/// A processor that is now and then interrupted between finding out where memory is and using it.
-struct Interrupted {
-    cpu: Cpu,
-    accesses: u32,
-}
-
-impl Guest<Hva> for Interrupted {
-    fn enter(&mut self, requests: &Requests) -> Event {
-        self.cpu.enter(requests)
-    }
-
-    fn access(&mut self, memory: Hva) {
-        self.accesses += 1;
-        if self.accesses.is_multiple_of(16) {
-            std::thread::yield_now();
-        }
-        self.cpu.access(memory);
-    }
-
-    fn data(&mut self) -> &mut [u8] {
-        self.cpu.data()
-    }
-}
-
-fn run(storm: &Storm, vcpu: &mut MachineVcpu, cpu: Cpu) {
-    let mut cpu = Interrupted { cpu, accesses: 0 };
+fn run(storm: &Storm, vcpu: &mut MachineVcpu, cpu: &mut Cpu) {
     loop {
-        match vcpu.run(&mut cpu) {
+        match vcpu.run(cpu) {
             Exit::Halt => break,
             Exit::Kicked => storm.tally.add(What::Kicked, 1),
             Exit::Mmio(access) => {
@@ -57,11 +33,11 @@ fn run(storm: &Storm, vcpu: &mut MachineVcpu, cpu: Cpu) {
                     data.copy_from_slice(&value[..data.len()]);
                 }
             }
-            Exit::Port(access) => panic!("the programs have no ports: {access:?}"),
+            exit => panic!("the programs give no cause for {exit:?}"),
         }
     }
-    assert_eq!(cpu.cpu.mismatches(), 0, "memory is not what it should be");
-    storm.tally.add(What::WordVerified, cpu.cpu.reads());
+    assert_eq!(cpu.mismatches(), 0, "memory is not what it should be");
+    storm.tally.add(What::WordVerified, cpu.reads());
 }
 
 fn program(id: u32, random: &mut Random) -> Program {

@@ -21,7 +21,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
-use mayfly_machine::{HostMemory, Machine, MachineVm};
+use mayfly_machine::{Machine, MachineVm, VmOptions};
 use mayfly_srcu::{Limits, Pace};
 
 use random::Random;
@@ -82,9 +82,9 @@ fn nor_with_the_grace_periods_of_linux() {
 fn storm(pace: Pace, quotas: &[(What, u64)]) {
     let mut random = Random::seeded();
     let machine = Machine::new().unwrap();
-    let vm = machine.create_vm_paced(pace).unwrap();
+    let vm = machine.create_vm_with(VmOptions { pace, ..VmOptions::default() }).unwrap();
     let tally = Arc::new(Tally::new(quotas));
-    let private = HostMemory::map(memory::PRIVATE_SIZE).unwrap();
+    let private = machine.map(memory::PRIVATE_SIZE).unwrap();
     vm.set_memory_region(&memory::private_region(&private)).unwrap();
     let storm = Arc::new(Storm { machine, pace, vm, tally });
 

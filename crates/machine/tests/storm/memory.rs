@@ -19,7 +19,7 @@ const PLACES: u64 = 2;
 /// What a vCPU has to itself.
 const PRIVATE_PAGES: u64 = 16;
 
-pub(crate) const PRIVATE_SIZE: usize = (VCPUS as u64 * PRIVATE_PAGES * PAGE_SIZE) as usize;
+pub(crate) const PRIVATE_SIZE: u64 = VCPUS as u64 * PRIVATE_PAGES * PAGE_SIZE;
 
 /// The slot of what the vCPUs have to themselves.
 pub(crate) fn private_region(memory: &HostMemory) -> Region<Hva> {
@@ -93,7 +93,7 @@ pub(crate) fn change(storm: &Storm, random: &mut Random) {
 }
 
 fn create(storm: &Storm, slot: u16, random: &mut Random) -> (Region<Hva>, HostMemory) {
-    let memory = HostMemory::map((PAGES * PAGE_SIZE) as usize).unwrap();
+    let memory = storm.machine.map(PAGES * PAGE_SIZE).unwrap();
     for page in 0..PAGES {
         memory.write_u64(page * PAGE_SIZE, value(slot));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mayfly_machine::{Cpu, CpuThread, HostMemory, Instruction, MachineVm, Program, Running};
+use mayfly_machine::{CpuThread, Instruction, MachineVm, Program, Running, VmOptions};
 use mayfly_memslot::{Flags, Gpa, Region, SlotId};
 use mayfly_vm::{Bus, Exit};
 
@@ -25,8 +25,11 @@ pub(crate) fn live_and_die(storm: &Storm, random: &mut Random) {
 }
 
 fn live(storm: &Storm, threads: &[CpuThread], random: &mut Random) {
-    let vm = storm.machine.create_vm_paced(storm.pace).unwrap();
-    let memory = HostMemory::map(SIZE as usize).unwrap();
+    let vm = storm
+        .machine
+        .create_vm_with(VmOptions { pace: storm.pace, ..VmOptions::default() })
+        .unwrap();
+    let memory = storm.machine.map(SIZE).unwrap();
     let slot = Region {
         slot: SlotId::main(0),
         flags: Flags::empty(),
@@ -43,7 +46,7 @@ fn live(storm: &Storm, threads: &[CpuThread], random: &mut Random) {
         vm.set_memory_region(&slot).unwrap();
     }
     let start = |(id, thread): (u32, &CpuThread)| {
-        thread.run(vm.create_vcpu(id).unwrap(), Cpu::new(forever(id)))
+        thread.run(vm.create_vcpu(id).unwrap(), storm.machine.cpu(forever(id)))
     };
     let running: Vec<_> = (0..).zip(threads).map(start).collect();
     // It may die before its guests have begun, or after they have used everything, or when something is missing

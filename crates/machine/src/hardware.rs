@@ -1,0 +1,133 @@
+//! What the machine's VMs run on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{io, ptr::NonNull};
+
+use mayfly_platform::address::Pfn;
+use mayfly_platform::frames::Frames;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, CacheLine};
+use mayfly_platform::time::Instant;
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
+
+use crate::{Arena, Tlbs};
+
+/// The host's platform, physical memory and TLBs, as one: a [`mayfly_platform::Mmu`]. Keeps the books of what the core
+/// charges.
+#[derive(Debug)]
+pub struct Hardware {
+    host: Arc<Host>,
+    arena: Arc<Arena>,
+    tlbs: Arc<Tlbs>,
+    charges: [CacheLine<AtomicU64>; OPS],
+}
+
+/// Numbers of [`number`].
+const OPS: usize = 8;
+
+impl Hardware {
+    /// With an arena of `frames` frames, and no CPUs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Arena::new`].
+    pub fn new(frames: usize) -> io::Result<Self> {
+        Ok(Self::with_arena(Arc::new(Arena::new(frames)?)))
+    }
+
+    /// With `arena`, which several may share.
+    pub fn with_arena(arena: Arc<Arena>) -> Self {
+        let host = Arc::new(Host::new());
+        let tlbs = Arc::new(Tlbs::new(host.clone()));
+        Self { host, arena, tlbs, charges: Default::default() }
+    }
+
+    /// Its physical memory.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// Its TLBs.
+    pub fn tlbs(&self) -> &Arc<Tlbs> {
+        &self.tlbs
+    }
+
+    /// How often `op` was charged.
+    pub fn charged(&self, op: Op) -> u64 {
+        self.charges[number(op)].load(Ordering::Relaxed)
+    }
+}
+
+/// Where `op` is counted; all that are not known here, together.
+fn number(op: Op) -> usize {
+    match op {
+        Op::GracePeriod => 0,
+        Op::HeavyBarrier => 1,
+        Op::Sleep => 2,
+        Op::Callback => 3,
+        Op::TlbInvalidation => 4,
+        Op::FrozenWait => 5,
+        Op::RootWait => 6,
+        _ => OPS - 1,
+    }
+}
+
+impl Platform for Hardware {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        self.host.wait(word, expected);
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        self.host.wait_until(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.host.wake(word);
+    }
+
+    fn now(&self) -> Instant {
+        self.host.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.host.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.host.heavy_barrier();
+    }
+
+    fn charge(&self, op: Op) {
+        self.charges[number(op)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Frames for Hardware {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        self.arena.allocate(order)
+    }
+
+    fn free(&self, first: Pfn, order: u32) {
+        self.arena.free(first, order);
+    }
+
+    fn linear_map(&self) -> NonNull<AtomicU64> {
+        self.arena.linear_map()
+    }
+}
+
+impl Tlb for Hardware {
+    fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
+        self.tlbs.issue(vmid, scope)
+    }
+
+    fn complete(&self, token: TlbToken) {
+        self.tlbs.complete(token);
+    }
+
+    fn invalidate_all_vmids(&self) {
+        self.tlbs.invalidate_all_vmids();
+    }
+}

@@ -1,0 +1,169 @@
+//! The TLBs of the machine's CPUs, and how one CPU makes all others forget.
+//!
+//! # The protocol
+//!
+//! A CPU's translations are its own; nobody else touches them. It looks into its *mailbox* when it enters the guest, and
+//! between the guest's instructions ([`InGuest::poll`]); in between it uses what it remembers, and remembers what it
+//! walks. It walks only in the guest. So a translation that is used between two looks was remembered, or walked, after
+//! all that the first look found had been forgotten.
+//!
+//! **Posting** ([`Tlb::issue`]). The issuer has changed the tables. It puts the request into the mailbox of every CPU
+//! that may hold the VMID, and counts it there (`posted`). It never waits: where the mailbox is full, or somebody else
+//! is at it, it says *everything* instead.
+//!
+//! **Taking.** The CPU loads `posted`, then takes the requests, then the mark for everything; where somebody else is at
+//! the mailbox, it forgets everything rather than wait. All posts that it loaded are then taken (they are counted after
+//! they are put), and it acknowledges as many.
+//!
+//! **Completing** ([`Tlb::complete`]) needs no names for requests: whatever the caller posted has been counted, so it
+//! loads each CPU's `posted`, and waits until the CPU has acknowledged so many, or is outside the guest. (At most it
+//! waits for what others had posted by then, too.) Spinning a little, then asleep on the CPU's `state`, one word for
+//! both: in the guest or not, and the count of acknowledged posts.
+//!
+//! # Barriers
+//!
+//! - A CPU says that it is in the guest, and under which VMID; **\[enter\]** `fence(SeqCst)`; loads `posted`, and walks.
+//! - An issuer changes the tables; **\[issue\]** `fence(SeqCst)`; loads which VMIDs the CPU may hold. Store buffering with
+//!   \[enter\]: either the issuer finds the VMID, and posts, or the CPU walks the changed tables. (A CPU drops VMIDs from
+//!   what it may hold only when it has forgotten everything.)
+//! - An issuer posts; **\[complete\]** `fence(SeqCst)`; loads `state`. Store buffering with \[enter\]: either the issuer
+//!   finds the CPU in the guest, and waits, or the CPU finds the post before it uses anything.
+//! - Who is about to sleep counts itself; **\[sleep\]** `fence(SeqCst)`; loads `state`. A CPU stores `state`;
+//!   **\[tell\]** `fence(SeqCst)`; loads whether anybody sleeps. Store buffering: either the CPU wakes the sleeper, or the
+//!   sleeper finds the new state; and between finding the old one and sleeping, [`Platform::wait`] compares.
+//! - Acknowledging and leaving are releases; completing acquires them: accesses that used what was invalidated have been
+//!   made when completing returns, and what happens to their frames afterwards happens after them.
+//!
+//! A CPU that is not on the list when a request is issued was put there afterwards, and the list's lock orders its walks
+//! after the issuer's change; one that was taken off is outside the guest for good.
+
+mod cache;
+mod counts;
+mod cpu;
+mod mailbox;
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use mayfly_platform::Platform;
+use mayfly_platform::sync::CacheLine;
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+
+pub use counts::{CpuCounts, TlbCounts};
+use counts::{TlbCells, count};
+use cpu::Shared;
+pub use cpu::{CpuTlb, InGuest, Translated};
+use mailbox::{Mailbox, Request, Waited};
+
+/// The TLBs of all CPUs.
+pub struct Tlbs {
+    platform: Arc<dyn Platform>,
+    /// Replaced as a whole, so that whoever goes through it holds no lock.
+    cpus: RwLock<Arc<[Arc<Shared>]>>,
+    issued: CacheLine<AtomicU64>,
+    counts: CacheLine<TlbCells>,
+    /// What CPUs did that are gone.
+    gone: Mutex<CpuCounts>,
+}
+
+impl Tlbs {
+    /// Without CPUs. Waits are `platform`'s.
+    pub fn new(platform: Arc<dyn Platform>) -> Self {
+        Self {
+            platform,
+            cpus: RwLock::new(Arc::new([])),
+            issued: CacheLine::default(),
+            counts: CacheLine::default(),
+            gone: Mutex::default(),
+        }
+    }
+
+    /// A new CPU's TLB.
+    pub fn cpu(self: &Arc<Self>) -> CpuTlb {
+        let shared = Arc::new(Shared { mailbox: Mailbox::new(), counts: CacheLine::default() });
+        let mut cpus = self.cpus.write().unwrap_or_else(PoisonError::into_inner);
+        *cpus = cpus.iter().chain([&shared]).cloned().collect();
+        drop(cpus);
+        CpuTlb::new(self.clone(), shared)
+    }
+
+    /// What was asked, of all CPUs together.
+    pub fn counts(&self) -> TlbCounts {
+        self.counts.read()
+    }
+
+    /// What the CPUs did, those that are gone among them. Each count is right; a CPU that is busy, or leaving, may show
+    /// in some and not yet in others.
+    pub fn cpu_counts(&self) -> CpuCounts {
+        let mut sum = *self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        for cpu in self.cpus().iter() {
+            sum += cpu.counts.read();
+        }
+        sum
+    }
+
+    fn remove(&self, shared: &Arc<Shared>) {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cpus = self.cpus.write().unwrap_or_else(PoisonError::into_inner);
+        *cpus = cpus.iter().filter(|cpu| !Arc::ptr_eq(cpu, shared)).cloned().collect();
+        *gone += shared.counts.read();
+    }
+
+    fn cpus(&self) -> Arc<[Arc<Shared>]> {
+        self.cpus.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn post(&self, request: Option<&Request>) -> TlbToken {
+        // [issue]
+        fence(Ordering::SeqCst);
+        let mut posts = 0;
+        for cpu in self.cpus().iter() {
+            if request.is_none_or(|request| cpu.mailbox.may_hold(request.vmid)) {
+                cpu.mailbox.post(request.cloned(), &*self.platform);
+                posts += 1;
+            }
+        }
+        count(&self.counts.posts, posts);
+        TlbToken(self.issued.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+impl Tlb for Tlbs {
+    fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
+        let gfns = match scope {
+            Scope::All => {
+                count(&self.counts.vmids, 1);
+                None
+            }
+            Scope::Range(gfns) => {
+                count(&self.counts.ranges, 1);
+                count(&self.counts.pages, gfns.end.get().saturating_sub(gfns.start.get()));
+                Some(gfns)
+            }
+        };
+        self.post(Some(&Request { vmid, gfns }))
+    }
+
+    fn complete(&self, _: TlbToken) {
+        count(&self.counts.completions, 1);
+        // [complete]
+        fence(Ordering::SeqCst);
+        for cpu in self.cpus().iter() {
+            let waited = cpu.mailbox.wait(&*self.platform);
+            count(&self.counts.waits, u64::from(waited != Waited::No));
+            count(&self.counts.sleeps, u64::from(waited == Waited::Asleep));
+        }
+    }
+
+    fn invalidate_all_vmids(&self) {
+        count(&self.counts.everything, 1);
+        let token = self.post(None);
+        self.complete(token);
+    }
+}
+
+impl std::fmt::Debug for Tlbs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tlbs").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! One CPU's TLB.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use mayfly_platform::address::{Gfn, Gpa, Hpa, PAGE_SHIFT, Pfn};
+use mayfly_platform::sync::CacheLine;
+use mayfly_platform::tlb::Vmid;
+use mayfly_stage2::{Format, Leaf, Level, Permissions};
+
+use super::Tlbs;
+use super::cache::Cache;
+use super::counts::{CpuCells, CpuCounts, count_own};
+use super::mailbox::{CAPACITY, Mailbox, Request};
+use crate::Arena;
+use crate::walk::{WalkFault, walk};
+
+/// What a CPU and those who ask something of it share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) mailbox: Mailbox,
+    pub(super) counts: CacheLine<CpuCells>,
+}
+
+/// The TLB of one CPU, which is a thread, or a vCPU that moves between threads. It takes part in invalidations from
+/// [`Tlbs::cpu`] on until it is dropped.
+#[derive(Debug)]
+pub struct CpuTlb {
+    tlbs: Arc<Tlbs>,
+    shared: Arc<Shared>,
+    cache: Cache,
+    /// Those that were taken and are being done.
+    requests: Vec<Request>,
+    /// How many posts have been taken, modulo 2^32.
+    seen: u32,
+}
+
+impl CpuTlb {
+    pub(super) fn new(tlbs: Arc<Tlbs>, shared: Arc<Shared>) -> Self {
+        Self { tlbs, shared, cache: Cache::new(), requests: Vec::with_capacity(CAPACITY), seen: 0 }
+    }
+
+    /// Goes into the guest, whose root is in frame `top` and has `vmid`. Whoever completes an invalidation waits for
+    /// this CPU until it polls or leaves. So in the guest a thread neither waits for others nor completes
+    /// invalidations.
+    pub fn enter_guest(&mut self, top: Pfn, vmid: Vmid) -> InGuest<'_> {
+        self.shared.mailbox.enter(vmid, self.seen);
+        count_own(&self.shared.counts.entries);
+        let mut guest = InGuest { cpu: self, top, vmid };
+        guest.poll();
+        guest
+    }
+
+    /// What this CPU did.
+    pub fn counts(&self) -> CpuCounts {
+        self.shared.counts.read()
+    }
+}
+
+impl Drop for CpuTlb {
+    fn drop(&mut self) {
+        self.tlbs.remove(&self.shared);
+    }
+}
+
+/// A CPU in the guest; it leaves when this is dropped.
+#[derive(Debug)]
+pub struct InGuest<'a> {
+    cpu: &'a mut CpuTlb,
+    top: Pfn,
+    vmid: Vmid,
+}
+
+/// A translation, to be used at once: the CPU can neither poll nor leave while it is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Translated<'a> {
+    /// The frame.
+    pub pfn: Pfn,
+    /// The size of the page or block that maps it.
+    pub level: Level,
+    /// What maps it; its frame is the first of the block.
+    pub leaf: Leaf,
+    in_guest: PhantomData<&'a ()>,
+}
+
+impl Translated<'_> {
+    /// The address of `gpa`, which is in the guest frame that was translated.
+    pub fn hpa(&self, gpa: Gpa) -> Hpa {
+        Hpa::new((self.pfn.get() << PAGE_SHIFT) + gpa.page_offset())
+    }
+}
+
+impl InGuest<'_> {
+    /// Forgets what it was asked to; to be called between the guest's instructions, and however it waits.
+    #[inline]
+    pub fn poll(&mut self) {
+        if self.cpu.shared.mailbox.has_mail(self.cpu.seen) {
+            self.take_mail();
+        }
+    }
+
+    /// Where the guest finds `gfn` for such an access: as it is remembered, or by a walk of the table in format `F`.
+    ///
+    /// What is remembered but does not allow the access is walked again, as on x86-64; and what a store finds not dirty,
+    /// so that it becomes so.
+    ///
+    /// # Errors
+    ///
+    /// As [`walk`].
+    #[inline]
+    pub fn translate<F: Format>(
+        &mut self,
+        arena: &Arena,
+        gfn: Gfn,
+        access: Permissions,
+    ) -> Result<Translated<'_>, WalkFault> {
+        let counts = &self.cpu.shared.counts;
+        let is_clean =
+            |leaf: &Leaf| F::SETS_DIRTY && access.contains(Permissions::WRITE) && !leaf.dirty;
+        let (level, leaf) = match self.cpu.cache.find(self.vmid, gfn) {
+            Some((level, leaf)) if leaf.permissions.contains(access) && !is_clean(&leaf) => {
+                count_own(&counts.hits);
+                (level, leaf)
+            }
+            _ => {
+                count_own(&counts.walks);
+                let found = walk::<F>(arena, self.top, gfn, access)?;
+                count_own(&counts.fills);
+                self.cpu.cache.insert(self.vmid, gfn, found.level, found.leaf);
+                (found.level, found.leaf)
+            }
+        };
+        let pfn = Pfn::new(leaf.pfn.get() + gfn.get() % level.pages());
+        Ok(Translated { pfn, level, leaf, in_guest: PhantomData })
+    }
+
+    #[cold]
+    fn take_mail(&mut self) {
+        let CpuTlb { tlbs, shared, cache, requests, seen } = &mut *self.cpu;
+        let (posted, everything) = shared.mailbox.take(requests, &*tlbs.platform);
+        for request in requests.drain(..) {
+            if let Some(gfns) = &request.gfns {
+                cache.forget_range(request.vmid, gfns);
+                count_own(&shared.counts.ranges_forgotten);
+            } else {
+                cache.forget_vmid(request.vmid);
+                count_own(&shared.counts.vmids_forgotten);
+            }
+        }
+        if everything {
+            cache.forget_everything();
+            shared.mailbox.holds_only(self.vmid);
+            count_own(&shared.counts.everything_forgotten);
+        }
+        *seen = posted;
+        shared.mailbox.acknowledge(posted, &*tlbs.platform);
+    }
+}
+
+impl Drop for InGuest<'_> {
+    fn drop(&mut self) {
+        self.cpu.shared.mailbox.leave(self.cpu.seen, &*self.cpu.tlbs.platform);
+    }
+}

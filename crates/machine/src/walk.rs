@@ -1,0 +1,99 @@
+//! The walk of a stage-2 table, as hardware does it.
+
+use std::sync::atomic::Ordering;
+
+use mayfly_platform::address::{Gfn, Hpa, PAGE_SHIFT, Pfn};
+use mayfly_platform::frames::WORDS;
+use mayfly_stage2::{Entry, Format, Leaf, Level, Permissions, State};
+
+use crate::Arena;
+
+/// What a walk found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walked {
+    /// The table's level that had it.
+    pub level: Level,
+    /// The page or block, as the access left it.
+    pub leaf: Leaf,
+}
+
+/// Why a walk gave no translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkFault {
+    /// Where it ended.
+    pub level: Level,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a walk ended without a translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The entry is absent, or the guest frame is none.
+    Absent,
+    /// The leaf has accessed clear, and that is software's to set.
+    Accessed,
+    /// The leaf does not allow the access.
+    Permission,
+}
+
+/// Walks the table in format `F` whose root begins in frame `top`, for an access to `gfn`.
+///
+/// Sets accessed and dirty, where hardware does, by a compare-exchange of the entry.
+///
+/// # Errors
+///
+/// [`WalkFault`].
+///
+/// # Panics
+///
+/// If a table is not in the arena.
+pub fn walk<F: Format>(
+    arena: &Arena,
+    top: Pfn,
+    gfn: Gfn,
+    access: Permissions,
+) -> Result<Walked, WalkFault> {
+    let (mut level, mut table) = (F::TOP, top);
+    let mut index = gfn.get() / level.pages();
+    if index >= (WORDS as u64) << F::ROOT_ORDER {
+        return Err(WalkFault { level, cause: Cause::Absent });
+    }
+    loop {
+        let word = arena.word(Hpa::new((table.get() << PAGE_SHIFT) + index * 8));
+        // Acquire: a table's entries are read after the entry that it was found by.
+        let entry = Entry::<F>::from_bits(word.load(Ordering::Acquire));
+        let fault = |cause| Err(WalkFault { level, cause });
+        match entry.state(level) {
+            State::Empty | State::Frozen | State::Removed => return fault(Cause::Absent),
+            State::Table(below) => {
+                let Some(next) = level.below() else { return fault(Cause::Absent) };
+                (level, table) = (next, below);
+                index = gfn.get() / level.pages() % WORDS as u64;
+            }
+            State::Leaf => {
+                let leaf = entry.to_leaf(level);
+                if !leaf.accessed && !F::SETS_ACCESSED {
+                    return fault(Cause::Accessed);
+                }
+                if !leaf.permissions.contains(access) {
+                    return fault(Cause::Permission);
+                }
+                let dirty = leaf.dirty || F::SETS_DIRTY && access.contains(Permissions::WRITE);
+                let used = Leaf { accessed: true, dirty, ..leaf };
+                let is_marked = used == leaf
+                    || word
+                        .compare_exchange(
+                            entry.bits(),
+                            Entry::<F>::leaf(level, &used).bits(),
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        )
+                        .is_ok();
+                if is_marked {
+                    return Ok(Walked { level, leaf: used });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What the machine's VMs are made of.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use mayfly_memslot::Hva;
+use mayfly_stage2::Format;
+use mayfly_vm::{HostFault, HostMemory, Resolved, Vm, World};
+
+use crate::address_space::{self, Change, Fault, Notifier};
+use crate::{AnyDevice, HostSpace};
+
+/// The kinds of the machine's VMs, whose CPUs translate in format `F`.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineWorld<F>(PhantomData<F>);
+
+impl<F: Format> World for MachineWorld<F> {
+    type Device = AnyDevice;
+    type Backing = Hva;
+    type Format = F;
+    type Memory = HostSpace;
+}
+
+impl HostMemory<Hva> for HostSpace {
+    fn resolve(&self, backing: Hva, write: bool) -> Result<Resolved, HostFault> {
+        match HostSpace::resolve(self, backing, write) {
+            Ok(address_space::Resolved { pfn, level, writable }) => {
+                Ok(Resolved { pfn, level, writable })
+            }
+            Err(Fault::NotMapped) => Err(HostFault::NotMapped),
+            Err(Fault::ReadOnly) => Err(HostFault::ReadOnly),
+            Err(Fault::OutOfMemory(_)) => Err(HostFault::OutOfMemory),
+        }
+    }
+}
+
+/// Tells a VM what happens to the address space that its memory is in.
+pub(crate) struct Telling<F: Format> {
+    pub(crate) vm: Vm<MachineWorld<F>>,
+    /// Whether the device that pages are swapped out to reads through the caches.
+    pub(crate) coherent_swap: bool,
+}
+
+impl<F: Format> Telling<F> {
+    /// The reason as the core knows it; `None` for a look that takes nothing away.
+    fn reason(&self, reason: address_space::Reason) -> Option<mayfly_vm::Reason> {
+        use address_space::Reason as Host;
+        use mayfly_vm::Reason;
+        Some(match reason {
+            Host::Unmap => Reason::Unmap,
+            Host::Exit => Reason::Exit,
+            Host::Migrate => Reason::Migrate,
+            Host::Reclaim => Reason::Reclaim { coherent: self.coherent_swap },
+            Host::Protect => Reason::Protect,
+            Host::Merge => Reason::Merge,
+            Host::CopyOnWrite => Reason::CopyOnWrite,
+            Host::Age => return None,
+        })
+    }
+}
+
+impl<F: Format> Notifier for Telling<F> {
+    fn invalidate_start(&self, change: &Change) {
+        let bytes = change.range.end.get() - change.range.start.get();
+        match self.reason(change.reason) {
+            Some(reason) => {
+                // The end comes by another call.
+                std::mem::forget(self.vm.invalidate_start(change.range.start, bytes, reason));
+            }
+            None => {
+                self.vm.age(change.range.start, bytes);
+            }
+        }
+    }
+
+    fn invalidate_end(&self, change: &Change) {
+        if self.reason(change.reason).is_some() {
+            self.vm.invalidate_end();
+        }
+    }
+}
+
+/// A registered [`Telling`]; dropped, the VM is told no more.
+#[derive(Debug)]
+pub(crate) struct Told {
+    space: Arc<HostSpace>,
+    id: address_space::NotifierId,
+}
+
+impl Told {
+    pub(crate) fn new<F: Format>(space: &Arc<HostSpace>, telling: Telling<F>) -> Self {
+        Self { space: Arc::clone(space), id: space.register(Arc::new(telling)) }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.space.unregister(self.id);
+    }
+}
