@@ -79,7 +79,8 @@ impl<F: Format> Roots<F> {
         Self::take(&self.place(role).current, section)
     }
 
-    /// The root of `role`, which is made if there is none.
+    /// The root of `role`, which is made if there is none. After [`Error::Destroyed`] the caller has to [`Roots::close`]
+    /// again, since a root may be in its place all the same.
     pub(crate) fn find_or_create(
         &self,
         role: Role,
@@ -98,7 +99,8 @@ impl<F: Format> Roots<F> {
         {
             // SAFETY: the place's reference is not given up before the end of `section`.
             let root = unsafe { RootRef::acquire(fresh) };
-            // Store buffering with `close`, which stores `closed` and then takes what is in the places.
+            // Store buffering with `close`, which stores `closed` and then takes what is in the places: it finds the
+            // root, or the root's maker finds it closed.
             fence(Ordering::SeqCst);
             return if self.is_closed() { Err(Error::Destroyed) } else { Ok(root) };
         }
@@ -118,22 +120,21 @@ impl<F: Format> Roots<F> {
         })
     }
 
-    /// Which roles have a root.
+    /// Which roles have a root; none after [`Roots::close`].
     pub(crate) fn present(&self) -> impl Iterator<Item = Role> {
-        Role::all().filter(|&role| !self.place(role).current.load(Ordering::Acquire).is_null())
+        let is_there = |role| !self.place(role).current.load(Ordering::Acquire).is_null();
+        Role::all().filter(move |&role| !self.is_closed() && is_there(role))
     }
 
-    /// Puts `fresh`, with its reference, in the place of `role`'s root, which is retiring from now on. One at a time.
+    /// Puts `fresh`, with its reference, in the place of the root of `role`, which is [present](Roots::present), and
+    /// retiring from now on. One at a time.
     pub(crate) fn replace(&self, role: Role, fresh: NonNull<Root<F>>) {
         let place = self.place(role);
         let old = place.current.load(Ordering::Acquire);
         place.retiring.store(old, Ordering::Release);
-        // [retire]. Only `replace` and `close` take a root away, and both have the writers' lock.
+        // [retire]
         let swapped = place.current.swap(fresh.as_ptr(), Ordering::AcqRel);
-        if swapped != old {
-            // There was none when it was loaded, and somebody made one since.
-            place.retiring.store(swapped, Ordering::Release);
-        }
+        debug_assert_eq!(swapped, old, "only a writer takes a root away, and there was one");
     }
 
     /// The roots that were retiring, with the references of their places.
@@ -143,7 +144,11 @@ impl<F: Format> Roots<F> {
             .filter_map(|place| NonNull::new(place.retiring.swap(null_mut(), Ordering::AcqRel)))
     }
 
-    /// Has no root made any more, and gives those that there are, with the references of their places.
+    /// Has no root made any more, and gives those that there are, with the references of their places. The first time,
+    /// one at a time with [`Roots::replace`].
+    ///
+    /// A root that is put in its place after this has looked there is found by whoever put it, who finds `closed` and
+    /// closes again.
     pub(crate) fn close(&self) -> impl Iterator<Item = NonNull<Root<F>>> {
         self.closed.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -96,7 +96,11 @@ impl<F: Format> Stage2<F> {
     /// If `section` is not one of the VM's domain.
     pub fn root(&self, role: Role, section: &impl Section) -> Result<RootRef<F>, Error> {
         self.check(section);
-        self.roots.find_or_create(role, &self.space, section)
+        let root = self.roots.find_or_create(role, &self.space, section);
+        if matches!(root, Err(Error::Destroyed)) {
+            self.retire_all();
+        }
+        root
     }
 
     /// Every root that a vCPU may be running on, or come to run on, at this moment.
@@ -214,6 +218,10 @@ impl<F: Format> Stage2<F> {
     /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once.
     pub fn retire(&self) {
         let _writer = self.writer.lock(self.mmu());
+        self.retire_all();
+    }
+
+    fn retire_all(&self) {
         for root in self.roots.close() {
             self.reclaimer.retire(root);
         }
