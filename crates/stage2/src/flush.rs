@@ -1,9 +1,20 @@
 //! What an operation still owes the TLBs.
+//!
+//! An operation changes many entries, and then invalidates them together. In between, an entry shows nothing of what
+//! TLBs still remember; another operation that comes to it then would find nothing to do, and return before the TLBs have
+//! forgotten. So operations count themselves in their root before they change anything, and out when they have
+//! invalidated ([`Changing`]); and one that finds another counted when it has visited its entries invalidates all that
+//! it has visited, whether it changed something or not. (Linux does the same where threads unmap side by side:
+//! `mm_tlb_flush_nested`, `include/linux/mm_types.h`.)
+//!
+//! - **\[counted\]**: who finds an entry changed has acquired it, and so finds the count raised, or lowered again; the
+//!   latter is a release that comes after the invalidation.
 
 use core::ops::Range;
 
 use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::sync::Ordering;
 use mayfly_platform::tlb::Scope;
 
 use crate::graveyard::Dead;
@@ -40,6 +51,14 @@ impl Flush {
         self.level = self.level.min(level);
     }
 
+    /// Owes the invalidation of whatever there was in `gfns`.
+    fn add_range(&mut self, gfns: Range<Gfn>) {
+        if gfns.start < gfns.end {
+            self.gfns = self.gfns.start.min(gfns.start)..self.gfns.end.max(gfns.end);
+            self.level = Level::PAGE;
+        }
+    }
+
     /// Owes the table in `pfn`, whose first entry is removed, its burial.
     pub(crate) fn add_dead<F: Format>(&mut self, pfn: Pfn, root: &Root<F>) {
         self.dead.push(pfn, &root.space().tables);
@@ -64,6 +83,35 @@ impl Flush {
             root.invalidate_tlb(scope);
         }
         space.graveyard.bury(&self.dead, &space.tables);
+    }
+}
+
+/// An operation that changes entries before it invalidates them: from the first change until the TLBs have forgotten.
+pub(crate) struct Changing<'a, F: Format> {
+    root: &'a Root<F>,
+}
+
+impl<'a, F: Format> Changing<'a, F> {
+    pub(crate) fn begin(root: &'a Root<F>) -> Self {
+        // Relaxed: the release of each change comes after it. [counted]
+        root.changing.fetch_add(1, Ordering::Relaxed);
+        Self { root }
+    }
+
+    /// Invalidates, and buries, after `visited` was visited.
+    pub(crate) fn finish(self, mut flush: Flush, visited: Range<Gfn>) {
+        // Acquire, pairing with the release in `drop`.
+        if self.root.changing.load(Ordering::Acquire) > 1 {
+            flush.add_range(visited);
+        }
+        flush.finish(self.root);
+    }
+}
+
+impl<F: Format> Drop for Changing<'_, F> {
+    fn drop(&mut self) {
+        // [counted]
+        self.root.changing.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -9,7 +9,7 @@ use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
 
 use crate::cell::Cell;
-use crate::flush::Flush;
+use crate::flush::{Changing, Flush};
 use crate::graveyard;
 use crate::root::Root;
 use crate::sequence::Seen;
@@ -29,7 +29,7 @@ pub enum Mapped {
 }
 
 /// What an attempt at one entry came to.
-enum Attempt {
+pub(crate) enum Attempt {
     Done(Mapped),
     /// The entry is not what it was.
     Changed,
@@ -60,10 +60,10 @@ impl<F: Format> Root<F> {
         section: &impl Section,
     ) -> Result<Mapped, Error> {
         self.check(section);
-        let gfns = Self::span(gfn, level)?;
         if level > F::LARGEST_BLOCK || !level.is_aligned(leaf.pfn.get()) {
             return Err(Error::Misaligned { pfn: leaf.pfn });
         }
+        let gfns = Self::span(gfn, level)?;
         let mut spare = Spare { table: None, root: self };
         'root: loop {
             let (mut table, mut at) = (self.top(), F::TOP);
@@ -87,8 +87,13 @@ impl<F: Format> Root<F> {
                     }
                     State::Empty => {
                         let new = spare.take()?;
-                        if !cell.replace(entry, Entry::table(new)) {
-                            spare.table = Some(new);
+                        match self.hang(cell, new, &gfns, seen) {
+                            Attempt::Done(Mapped::Installed) => {}
+                            Attempt::Changed => spare.table = Some(new),
+                            Attempt::Done(refused) => {
+                                spare.table = Some(new);
+                                return Ok(refused);
+                            }
                         }
                     }
                 }
@@ -140,11 +145,13 @@ impl<F: Format> Root<F> {
             return Attempt::Done(Mapped::Retry);
         }
         let mut flush = Flush::new();
+        let mut changing = None;
         if entry != Entry::EMPTY && entry.requires_break_before_make(level, new, false) {
             flush.add(gfns.start, level);
             flush.finish(self);
             flush = Flush::new();
         } else if moves(entry, level, &leaf) {
+            changing = Some(Changing::begin(self));
             flush.add(gfns.start, level);
         }
         space.parking.thaw(cell, new, mmu);
@@ -152,6 +159,34 @@ impl<F: Format> Root<F> {
             self.dismantle(table, below_of(level), &mut flush);
         }
         flush.finish(self);
+        drop(changing);
+        Attempt::Done(Mapped::Installed)
+    }
+
+    /// Puts the table in frame `table` in the place of an empty entry, on the way to `gfns`. Not while something of those
+    /// is taken away: a TLB may remember a block here still, and finding it beside a table is not for every TLB.
+    pub(crate) fn hang(
+        &self,
+        cell: Cell<'_, F>,
+        table: Pfn,
+        gfns: &Range<Gfn>,
+        seen: Seen,
+    ) -> Attempt {
+        let space = self.space();
+        let mmu = &*space.tables.mmu;
+        if !space.sequence.permits(gfns, seen) {
+            return Attempt::Done(Mapped::Retry);
+        }
+        if !cell.replace(Entry::EMPTY, Entry::FROZEN) {
+            return Attempt::Changed;
+        }
+        // [install]
+        fence(Ordering::SeqCst);
+        if !space.sequence.permits(gfns, seen) {
+            space.parking.thaw(cell, Entry::EMPTY, mmu);
+            return Attempt::Done(Mapped::Retry);
+        }
+        space.parking.thaw(cell, Entry::table(table), mmu);
         Attempt::Done(Mapped::Installed)
     }
 

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use mayfly_platform::address::Gfn;
 
-use crate::flush::Flush;
+use crate::flush::{Changing, Flush};
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
 use crate::{Entry, Format, Leaf, Permissions};
@@ -21,9 +21,10 @@ impl<F: Format> Root<F> {
     ) -> bool {
         let space = self.space();
         let _section = space.srcu.read_lock();
+        let (changing, from) = (Changing::begin(self), range.start);
         let mut protect = WriteProtect { flush: Flush::new(), each };
         let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut protect);
-        protect.flush.finish(self);
+        changing.finish(protect.flush, from..range.start);
         done
     }
 

@@ -95,6 +95,8 @@ pub(crate) struct At<'a, F> {
     pub(crate) level: Level,
     /// The first frame that the entry stands for.
     pub(crate) gfn: Gfn,
+    /// Whether all that the entry stands for lies in the range.
+    pub(crate) whole: bool,
 }
 
 impl<F: Format> Root<F> {
@@ -135,7 +137,8 @@ impl<F: Format> Root<F> {
             let next = Gfn::new(gfn.get() + level.pages());
             let cell = self.cell(table, level, gfn);
             let entry = cell.load();
-            let at = At { cell, entry, level, gfn };
+            let whole = range.start == gfn && next <= range.end;
+            let at = At { cell, entry, level, gfn, whole };
             let mut cost = 1;
             match entry.state(level) {
                 State::Removed => return ControlFlow::Break(Stop::Detached),
@@ -150,7 +153,6 @@ impl<F: Format> Root<F> {
                     }
                 }
                 State::Table(below) => {
-                    let whole = range.start == gfn && next <= range.end;
                     let done = if whole { visitor.table(self, &at, below) } else { None };
                     match done {
                         Some(entries) => cost = entries,

@@ -25,6 +25,9 @@ pub struct Root<F: Format> {
     /// References: vCPUs that have the root loaded, operations on ranges, and the registry or, after that, the
     /// reclaimer. Written when a vCPU loads or drops the root, not when it enters the guest.
     references: CacheLine<AtomicUsize>,
+    /// Operations that have changed entries, and not invalidated them yet ([`Changing`](crate::flush::Changing)).
+    /// Written by operations on ranges, and by faults that replace what a TLB may remember.
+    pub(crate) changing: CacheLine<AtomicUsize>,
     /// Nobody runs on it any more, or can begin to.
     unreachable: AtomicBool,
     /// The next root on the reclaimer's list.
@@ -48,6 +51,7 @@ impl<F: Format> Root<F> {
             role,
             tag: VmidTag::new(),
             references: CacheLine(AtomicUsize::new(1)),
+            changing: CacheLine(AtomicUsize::new(0)),
             unreachable: AtomicBool::new(false),
             next: AtomicPtr::new(core::ptr::null_mut()),
             tables: CacheLine(AtomicUsize::new(1 << F::ROOT_ORDER)),

@@ -3,11 +3,10 @@
 use core::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
-use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
 
 use crate::cell::Cell;
-use crate::map::below_of;
+use crate::map::{Attempt, below_of};
 use crate::root::Root;
 use crate::sequence::Seen;
 use crate::{Entry, Error, Format, Leaf, Level, Mapped, State};
@@ -35,7 +34,9 @@ impl<F: Format> Root<F> {
     ) -> Result<Mapped, Error> {
         self.check(section);
         let count = gfns.end.get().saturating_sub(gfns.start.get());
-        if count == 0 || !level.is_aligned(gfns.start.get()) || !level.is_aligned(count) {
+        let mut numbers = [gfns.start.get(), count, leaf.pfn.get()].into_iter();
+        let aligned = numbers.all(|number| level.is_aligned(number));
+        if count == 0 || level > F::LARGEST_BLOCK || !aligned {
             return Err(Error::Misaligned { pfn: leaf.pfn });
         }
         Self::span(Gfn::new(gfns.end.get() - 1), Level::PAGE)?;
@@ -60,33 +61,35 @@ impl<F: Format> Root<F> {
 
     /// Installs a whole table of leaves at `gfn`, if there is none. Returns whether it did.
     fn map_table(&self, gfn: Gfn, level: Level, leaf: &Leaf, seen: Seen) -> Result<bool, Error> {
-        let space = self.space();
         let above = level.above();
-        let Some(cell) = self.cell_at(gfn, above)? else { return Ok(false) };
+        let gfns = Self::span(gfn, above)?;
+        let Some(cell) = self.cell_at(gfn, above, &gfns, seen)? else { return Ok(false) };
         let table = self.allocate_table()?;
-        space.tables.fill(table, |index| {
+        self.space().tables.fill(table, |index| {
             let pfn = Pfn::new(leaf.pfn.get() + index as u64 * level.pages());
             Entry::<F>::leaf(level, &Leaf { pfn, ..*leaf })
         });
-        let gfns = Self::span(gfn, above)?;
-        if !cell.replace(Entry::EMPTY, Entry::FROZEN) {
-            self.free_table(table);
-            return Ok(false);
-        }
-        // [install]
-        fence(Ordering::SeqCst);
-        let permitted = space.sequence.permits(&gfns, seen);
-        let entry = if permitted { Entry::table(table) } else { Entry::EMPTY };
-        space.parking.thaw(cell, entry, &*space.tables.mmu);
-        if !permitted {
+        Ok(self.hangs(cell, table, &gfns, seen))
+    }
+
+    /// Hangs `table` in the place of an empty entry, or frees it. Returns whether it hangs.
+    fn hangs(&self, cell: Cell<'_, F>, table: Pfn, gfns: &Range<Gfn>, seen: Seen) -> bool {
+        let hung = matches!(self.hang(cell, table, gfns, seen), Attempt::Done(Mapped::Installed));
+        if !hung {
             self.free_table(table);
         }
-        Ok(permitted)
+        hung
     }
 
     /// The cell of `level` for `gfn`, with the tables on the way made; `None` where it cannot be had at once, or is not
     /// empty.
-    fn cell_at(&self, gfn: Gfn, level: Level) -> Result<Option<Cell<'_, F>>, Error> {
+    fn cell_at(
+        &self,
+        gfn: Gfn,
+        level: Level,
+        gfns: &Range<Gfn>,
+        seen: Seen,
+    ) -> Result<Option<Cell<'_, F>>, Error> {
         let (mut table, mut at) = (self.top(), F::TOP);
         loop {
             let cell = self.cell(table, at, gfn);
@@ -96,8 +99,8 @@ impl<F: Format> Root<F> {
                 State::Table(below) if at > level => (table, at) = (below, below_of(at)),
                 State::Empty => {
                     let new = self.allocate_table()?;
-                    if !cell.replace(entry, Entry::table(new)) {
-                        self.free_table(new);
+                    if !self.hangs(cell, new, gfns, seen) {
+                        return Ok(None);
                     }
                 }
                 _ => return Ok(None),

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
 
-use crate::flush::Flush;
+use crate::flush::{Changing, Flush};
 use crate::map::below_of;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
@@ -24,8 +24,8 @@ impl<F: Format> Root<F> {
     /// whole. Returns whether all is done; the TLBs have forgotten what was zapped when this returns.
     ///
     /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
-    /// [begun](crate::Stage2::begin_invalidation) or by taking the memslot away and
-    /// [refusing](crate::Stage2::refuse_earlier_faults) the faults that had found it.
+    /// [begun](crate::Stage2::begin_invalidation) or by
+    /// [taking the memslot away](crate::Stage2::change_slots).
     ///
     /// `each` is told of every leaf that is zapped by itself, and not with its table.
     pub(crate) fn zap_slice(
@@ -37,12 +37,26 @@ impl<F: Format> Root<F> {
     ) -> bool {
         let space = self.space();
         let section = space.srcu.read_lock();
+        let (changing, from) = (Changing::begin(self), range.start);
         let mut zap = Zap { tables, flush: Flush::new(), each };
         let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut zap);
-        zap.flush.finish(self);
+        changing.finish(zap.flush, from..range.start);
         drop(section);
         space.graveyard.collect(&space.tables, &space.srcu);
         done
+    }
+
+    /// Zaps a block that juts out of the range. What is beside the range may be mapped again at once, by pages, and
+    /// operations there may come and go; so the TLBs forget the block before anybody finds the entry empty.
+    fn zap_jutting(&self, at: &At<'_, F>) -> bool {
+        let zapped = at.cell.replace(at.entry, Entry::FROZEN);
+        if zapped {
+            let mut flush = Flush::new();
+            flush.add(at.gfn, at.level);
+            flush.finish(self);
+            self.space().parking.thaw(at.cell, Entry::EMPTY, &*self.space().tables.mmu);
+        }
+        zapped
     }
 }
 
@@ -53,13 +67,17 @@ struct Zap<'a> {
 }
 
 impl<F: Format> Visitor<F> for Zap<'_> {
-    fn leaf(&mut self, _root: &Root<F>, at: &At<'_, F>) -> bool {
-        let zapped = at.cell.replace(at.entry, Entry::EMPTY);
-        if zapped {
+    fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool {
+        if at.whole {
+            if !at.cell.replace(at.entry, Entry::EMPTY) {
+                return false;
+            }
             self.flush.add(at.gfn, at.level);
-            (self.each)(at.gfn, at.level, at.entry.to_leaf(at.level));
+        } else if !root.zap_jutting(at) {
+            return false;
         }
-        zapped
+        (self.each)(at.gfn, at.level, at.entry.to_leaf(at.level));
+        true
     }
 
     /// Takes a table out with all that is below it; up to those that stand for 1 GiB, so that a slice has no more than

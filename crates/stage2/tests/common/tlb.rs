@@ -29,7 +29,7 @@ impl Remembered {
     }
 }
 
-type Hook = Box<dyn FnMut(Vmid, &Scope) + Send>;
+type Hook = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 pub(crate) struct Tlbs {
@@ -45,8 +45,8 @@ impl Tlbs {
         std::mem::take(&mut self.issued.lock().unwrap())
     }
 
-    /// Has `hook` called at each invalidation, before it is done.
-    pub(crate) fn on_issue(&self, hook: impl FnMut(Vmid, &Scope) + Send + 'static) {
+    /// Has `hook` called at the next invalidation, before it is done.
+    pub(crate) fn on_next_issue(&self, hook: impl FnOnce() + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
     }
 
@@ -63,8 +63,9 @@ impl Tlbs {
     /// Forgets only frames in the range, and not what a block of theirs maps beside them: an operation that changes a
     /// block has to name all of it.
     pub(crate) fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
-        if let Some(hook) = &mut *self.hook.lock().unwrap() {
-            hook(vmid, &scope);
+        let hook = self.hook.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
         }
         self.remembered.lock().unwrap().retain(|(of, gfn), _| {
             *of != vmid

@@ -6,6 +6,7 @@
 mod common;
 
 mod model;
+mod overlap;
 mod random;
 
 use mayfly_platform::address::{Gfn, Pfn};

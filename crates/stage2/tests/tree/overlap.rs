@@ -1,0 +1,186 @@
+//! Operations that meet in the moment between a change and its invalidation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mayfly_platform::address::Gfn;
+use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Npt, Slice, Sv39x4, Tables};
+
+use crate::common::World;
+use crate::{READ_WRITE, gfns, leaf};
+
+const PAGES: u64 = Level::MIB2.pages();
+
+fn map<F: Format>(world: &World<F>, gfn: u64, level: Level) -> Mapped {
+    let (stage2, section) = (&world.stage2, world.srcu.read_lock());
+    let root = stage2.root(crate::common::role(0), &section).unwrap();
+    root.map(Gfn::new(gfn), level, &leaf(gfn, READ_WRITE), stage2.sample(), &section).unwrap()
+}
+
+fn zap<F: Format>(world: &World<F>, range: std::ops::Range<u64>) {
+    let _announced = world.stage2.begin_invalidation(&gfns(range.clone()));
+    world.stage2.zap(gfns(range), Tables::Free, Slice::default());
+}
+
+/// Has the TLB remember where `gfn` is mapped.
+fn walk<F: Format>(world: &World<F>, gfn: u64) {
+    let vcpu = world.vcpu(0);
+    let (level, leaf) = vcpu.root.translate(Gfn::new(gfn), &world.srcu.read_lock()).unwrap();
+    world.platform.tlbs.walk(vcpu.vmid, Gfn::new(gfn), level, &leaf);
+}
+
+/// Runs `first`, and `second` on another thread at the moment when `first` has changed entries, and is about to
+/// invalidate.
+fn in_between<F: Format>(
+    world: &Arc<World<F>>,
+    first: impl FnOnce(&World<F>),
+    second: impl FnOnce(&World<F>) + Send + 'static,
+) {
+    let met = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let (world, met) = (Arc::clone(world), Arc::clone(&met));
+        move || {
+            met.store(true, Ordering::Relaxed);
+            std::thread::spawn(move || second(&world)).join().unwrap();
+        }
+    };
+    world.platform.tlbs.on_next_issue(hook);
+    first(world);
+    assert!(met.load(Ordering::Relaxed), "nothing was invalidated");
+}
+
+fn end<F: Format>(world: Arc<World<F>>) {
+    Arc::into_inner(world).unwrap().destroy();
+}
+
+fn a_zap_that_finds_another_not_invalidated_yet_invalidates_itself<F: Format>() {
+    let world = Arc::new(World::<F>::new(64));
+    let vcpu = world.vcpu(0);
+    map(&world, 7, Level::PAGE);
+    walk(&world, 7);
+    in_between(
+        &world,
+        |world| zap(world, 0..PAGES),
+        |world| {
+            zap(world, 7..8);
+            assert!(world.platform.tlbs.remembered().is_empty(), "the page is in use still");
+        },
+    );
+    drop(vcpu);
+    end(world);
+}
+
+fn a_write_protection_that_finds_another_not_invalidated_yet_invalidates_itself<F: Format>() {
+    let world = Arc::new(World::<F>::new(64));
+    let vcpu = world.vcpu(0);
+    map(&world, 0, Level::MIB2);
+    walk(&world, 7);
+    in_between(
+        &world,
+        |world| world.stage2.write_protect(gfns(0..PAGES), Slice::default(), |_, _| ()),
+        |world| {
+            world.stage2.write_protect(gfns(7..8), Slice::default(), |_, _| {
+                panic!("it is not writable any more")
+            });
+            assert!(world.platform.tlbs.remembered().is_empty(), "the page is writable still");
+        },
+    );
+    drop(vcpu);
+    end(world);
+}
+
+fn the_rest_of_a_zapped_block_is_mapped_only_when_tlbs_have_forgotten_it<F: Format>() {
+    let world = Arc::new(World::<F>::new(64));
+    let vcpu = world.vcpu(0);
+    map(&world, 0, Level::MIB2);
+    let mapped = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let (world, mapped) = (Arc::clone(&world), Arc::clone(&mapped));
+        move || {
+            let waits = world.platform.frozen_waits();
+            let platform = Arc::clone(&world.platform);
+            let fault = {
+                let mapped = Arc::clone(&mapped);
+                move || {
+                    while map(&world, 9, Level::PAGE) == Mapped::Retry {}
+                    mapped.store(true, Ordering::SeqCst);
+                }
+            };
+            std::thread::spawn(fault);
+            while platform.frozen_waits() == waits {
+                assert!(!mapped.load(Ordering::SeqCst), "a page beside a block in the TLBs");
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    };
+    world.platform.tlbs.on_next_issue(hook);
+    zap(&world, 7..8);
+    while !mapped.load(Ordering::SeqCst) || Arc::strong_count(&world) > 1 {
+        std::thread::yield_now();
+    }
+    let section = world.srcu.read_lock();
+    assert_eq!(vcpu.root.translate(Gfn::new(7), &section), None);
+    assert_eq!(
+        vcpu.root.translate(Gfn::new(9), &section),
+        Some((Level::PAGE, leaf(9, READ_WRITE)))
+    );
+    drop(section);
+    drop(vcpu);
+    end(world);
+}
+
+fn a_fault_in_a_range_that_is_taken_away_makes_no_table<F: Format>() {
+    let world = Arc::new(World::<F>::new(64));
+    let vcpu = world.vcpu(0);
+    map(&world, 0, Level::MIB2);
+    let frames = world.live();
+    in_between(
+        &world,
+        |world| zap(world, 0..PAGES),
+        move |world| {
+            assert_eq!(map(world, 7, Level::PAGE), Mapped::Retry);
+            assert_eq!(world.live(), frames);
+        },
+    );
+    assert_eq!(map(&world, 7, Level::PAGE), Mapped::Installed);
+    drop(vcpu);
+    end(world);
+}
+
+macro_rules! in_formats {
+    ($($rule:ident)*) => {
+        $(
+            mod $rule {
+                use super::*;
+
+                #[test]
+                fn arm() {
+                    super::$rule::<Arm<40>>();
+                }
+
+                #[test]
+                fn ept() {
+                    super::$rule::<Ept>();
+                }
+
+                #[test]
+                fn npt() {
+                    super::$rule::<Npt>();
+                }
+
+                #[test]
+                fn sv39x4() {
+                    super::$rule::<Sv39x4>();
+                }
+            }
+        )*
+    };
+}
+
+in_formats! {
+    a_zap_that_finds_another_not_invalidated_yet_invalidates_itself
+    a_write_protection_that_finds_another_not_invalidated_yet_invalidates_itself
+    the_rest_of_a_zapped_block_is_mapped_only_when_tlbs_have_forgotten_it
+    a_fault_in_a_range_that_is_taken_away_makes_no_table
+}
