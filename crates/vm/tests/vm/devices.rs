@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mayfly_memslot::{Gpa, Hva};
-use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests};
+use mayfly_memslot::Gpa;
+use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests, Translation};
 
 use crate::common::{
     Call, Log, Outcome, Recorder, TestVm, hva, mmio_exit, range, read, region, same, vm, write,
@@ -56,8 +56,8 @@ fn a_device_that_is_added_by_a_device_is_found_by_the_same_vcpus_next_access() {
         reads: Vec<u8>,
         data: [u8; 1],
     }
-    impl Guest<Hva> for Twice {
-        fn enter(&mut self, _requests: &Requests) -> Event {
+    impl Guest for Twice {
+        fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
             self.reads.push(self.data[0]);
             match self.accesses.pop() {
                 None => Event::Halt,
@@ -66,7 +66,6 @@ fn a_device_that_is_added_by_a_device_is_found_by_the_same_vcpus_next_access() {
                 }
             }
         }
-        fn access(&mut self, _memory: Hva) {}
         fn data(&mut self) -> &mut [u8] {
             &mut self.data
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
 use mayfly_srcu::{Pace, Worker};
-use mayfly_vm::{Bus, Config, Error};
+use mayfly_vm::{Bus, Config, Error, SlotZap};
 
-use crate::common::{Log, Recorder, TestVm, eventfd, platform, range, region, same, vm};
+use crate::common::{Log, Recorder, Setup, TestVm, eventfd, platform, range, region, same, vm};
 
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
@@ -123,7 +123,8 @@ fn a_vm_paced_as_linux_needs_jiffies_and_a_worker() {
     let create = |hz, with_worker: bool| {
         let worker = with_worker.then(|| worker.clone());
         let srcu = mayfly_srcu::Config { pace: Pace::Linux { hz }, worker, ..Default::default() };
-        TestVm::create(platform(), Config { srcu }).map(|_| ()).map_err(|error| error.errno())
+        let config = Config { srcu, ..Setup::new(SlotZap::Range).config() };
+        TestVm::create(config).map(|_| ()).map_err(|error| error.errno())
     };
     assert_eq!(create(250, false), Err(EINVAL));
     assert_eq!(create(0, true), Err(EINVAL));

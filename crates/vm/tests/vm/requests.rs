@@ -2,8 +2,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 
-use mayfly_memslot::Hva;
-use mayfly_vm::{Event, Exit, Guest, Requests};
+use mayfly_vm::{Error, Event, Exit, Guest, Requests, Translation};
 
 use crate::common::{TestVm, platform, region, vm};
 
@@ -12,15 +11,11 @@ struct Sleeper {
     entered: Sender<()>,
 }
 
-impl Guest<Hva> for Sleeper {
-    fn enter(&mut self, requests: &Requests) -> Event {
+impl Guest for Sleeper {
+    fn enter(&mut self, _translation: Translation, requests: &Requests) -> Event {
         self.entered.send(()).unwrap();
         requests.wait(&*platform());
         Event::Request
-    }
-
-    fn access(&mut self, _memory: Hva) {
-        unreachable!("it accesses nothing");
     }
 
     fn data(&mut self) -> &mut [u8] {
@@ -40,14 +35,12 @@ impl Script {
     }
 }
 
-impl Guest<Hva> for Script {
-    fn enter(&mut self, requests: &Requests) -> Event {
+impl Guest for Script {
+    fn enter(&mut self, _translation: Translation, requests: &Requests) -> Event {
         assert!(!requests.any(), "the guest is not entered with a request unseen");
         self.entries += 1;
         self.events.pop().unwrap()
     }
-
-    fn access(&mut self, _memory: Hva) {}
 
     fn data(&mut self) -> &mut [u8] {
         &mut []
@@ -138,10 +131,13 @@ fn never_entered(vcpu: &mut crate::common::TestVcpu) {
 fn a_destroyed_vm_is_one_for_all_its_handles() {
     let vm = vm();
     let other = vm.clone();
+    let mut early = vm.create_vcpu(0).unwrap();
     vm.destroy();
     other.set_memory_region(&region(0, 0, 1)).unwrap();
-    let mut late = other.create_vcpu(0).unwrap();
-    never_entered(&mut late);
+    never_entered(&mut early);
+    let late = other.create_vcpu(1).map(|_| ()).unwrap_err();
+    assert_eq!(late, Error::Stage2(mayfly_stage2::Error::Destroyed));
+    assert_eq!((late.errno(), other.vcpu_count(), other.kick(1)), (5, 1, false));
 }
 
 #[test]

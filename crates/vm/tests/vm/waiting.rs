@@ -1,94 +1,16 @@
 //! Who waits for whom. What is said to wait for nobody is called while somebody is inside for good: if it waited, these
 //! tests would not end.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{JoinHandle, spawn, yield_now};
 
-use mayfly_memslot::{Flags, Hva, Region};
-use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests};
+use mayfly_memslot::{Flags, Region};
+use mayfly_vm::{Access, Bus, Device, Exit, SlotZap};
 
 use crate::common::{
-    AnyDevice, Log, Outcome, Recorder, TestVm, eventfd, hva, mmio_exit, platform, range, read,
-    region, same, vm,
+    AnyDevice, Log, Order, Outcome, Recorder, Setup, Stop, Stopped, Stopping, TestVm, deleted,
+    eventfd, hva, mmio_exit, range, read, region, same, vm,
 };
-
-/// What happened, in order.
-#[derive(Clone, Default)]
-struct Order(Arc<Mutex<Vec<&'static str>>>);
-
-impl Order {
-    fn note(&self, what: &'static str) {
-        self.0.lock().unwrap().push(what);
-    }
-
-    fn take(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-/// Where a vCPU stops, on its side: says that it is there, and goes on when it is told to.
-struct Stop {
-    order: Order,
-    arrived: Mutex<Sender<()>>,
-    go_on: Mutex<Receiver<()>>,
-}
-
-/// The test's side.
-struct Stopped {
-    arrived: Receiver<()>,
-    go_on: Sender<()>,
-}
-
-impl Stop {
-    fn new(order: &Order) -> (Self, Stopped) {
-        let (arrive, arrived) = channel();
-        let (go_on, gone_on) = channel();
-        let (arrive, gone_on) = (Mutex::new(arrive), Mutex::new(gone_on));
-        (Self { order: order.clone(), arrived: arrive, go_on: gone_on }, Stopped { arrived, go_on })
-    }
-
-    fn here(&self) {
-        self.arrived.lock().unwrap().send(()).unwrap();
-        self.go_on.lock().unwrap().recv().unwrap();
-        self.order.note("the vCPU went on");
-    }
-}
-
-impl Device for Stop {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
-        self.here();
-        data.fill(1);
-    }
-
-    fn write(&self, _offset: u64, _data: &[u8]) {
-        self.here();
-    }
-}
-
-/// A guest that stops in the middle of its one access, or before it, in the guest.
-struct Stopping {
-    stop: Stop,
-    access: Option<Access>,
-    in_guest: bool,
-}
-
-impl Guest<Hva> for Stopping {
-    fn enter(&mut self, _requests: &Requests) -> Event {
-        if self.in_guest {
-            self.stop.here();
-        }
-        self.access.take().map_or(Event::Halt, Event::Access)
-    }
-
-    fn access(&mut self, _memory: Hva) {
-        self.stop.here();
-    }
-
-    fn data(&mut self) -> &mut [u8] {
-        &mut []
-    }
-}
 
 const HERE: u64 = 0x1000;
 
@@ -99,7 +21,7 @@ fn inside_a_device(vm: &TestVm, order: &Order) -> (JoinHandle<Outcome>, Stopped,
     vm.register_device(Bus::Mmio, range(HERE, 8), device.clone()).unwrap();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     let running = spawn(move || read(&mut vcpu, HERE, 2));
-    stopped.arrived.recv().unwrap();
+    stopped.wait();
     (running, stopped, device)
 }
 
@@ -132,7 +54,7 @@ fn unregistering_a_device_waits_for_the_vcpu_that_is_blocked_in_it() {
     let mut other = vm.create_vcpu(1).unwrap();
     assert_eq!(read(&mut other, HERE, 2), mmio_exit(HERE, 2, false), "it is found no more");
 
-    stopped.go_on.send(()).unwrap();
+    stopped.go_on();
     assert!(same(&unregistering.join().unwrap(), &device));
     assert_eq!(running.join().unwrap(), Outcome::Device(vec![1; 2]), "the access was complete");
     assert_eq!(order.take(), ["the vCPU went on", "the device was given back"]);
@@ -141,27 +63,34 @@ fn unregistering_a_device_waits_for_the_vcpu_that_is_blocked_in_it() {
 #[test]
 fn changing_a_slot_waits_for_the_vcpu_that_is_using_it_as_it_was() {
     let logged = Region { flags: Flags::LOG_DIRTY_PAGES, ..region(0, 1, 1) };
-    let changes = [Region { size: 0, ..region(0, 1, 1) }, region(0, 2, 1), logged];
-    for change in changes {
-        let vm = vm();
-        vm.set_memory_region(&region(0, 1, 1)).unwrap();
-        let order = Order::default();
-        let (stop, stopped) = Stop::new(&order);
-        let access = Access { gpa: region(0, 1, 1).gpa, len: 8, write: false };
-        let mut vcpu = vm.create_vcpu(0).unwrap();
-        let mut guest = Stopping { stop, access: Some(access), in_guest: false };
-        let running = spawn(move || vcpu.run(&mut guest));
-        stopped.arrived.recv().unwrap();
+    let gone = mmio_exit(0x1000, 8, false);
+    let changes = [
+        (deleted(region(0, 1, 1)), gone.clone()),
+        (region(0, 2, 1), gone),
+        (logged, Outcome::Memory(hva(0, 0))),
+    ];
+    for slot_zap in [SlotZap::Range, SlotZap::AllRoots] {
+        for (change, outcome) in changes.clone() {
+            let setup = Setup::new(slot_zap);
+            let vm = setup.vm();
+            vm.set_memory_region(&region(0, 1, 1)).unwrap();
+            let order = Order::default();
+            let (stop, stopped) = Stop::new(&order);
+            setup.memory.when_asked(move || stop.here());
+            let mut vcpu = vm.create_vcpu(0).unwrap();
+            let running = spawn(move || read(&mut vcpu, 0x1000, 8));
+            stopped.wait();
 
-        let noting = order.clone();
-        let changing = asleep(&vm, move |vm| {
-            vm.set_memory_region(&change).unwrap();
-            noting.note("the slot was changed");
-        });
-        stopped.go_on.send(()).unwrap();
-        changing.join().unwrap();
-        assert_eq!(running.join().unwrap(), Exit::Halt);
-        assert_eq!(order.take(), ["the vCPU went on", "the slot was changed"]);
+            let noting = order.clone();
+            let changing = asleep(&vm, move |vm| {
+                vm.set_memory_region(&change).unwrap();
+                noting.note("the slot was changed");
+            });
+            stopped.go_on();
+            changing.join().unwrap();
+            assert_eq!(running.join().unwrap(), outcome, "the slot as it is now decides");
+            assert_eq!(order.take(), ["the vCPU went on", "the slot was changed"]);
+        }
     }
 }
 
@@ -192,7 +121,7 @@ fn what_takes_nothing_away_waits_for_no_vcpu_inside_a_device() {
     vm.destroy();
 
     order.note("all was done");
-    stopped.go_on.send(()).unwrap();
+    stopped.go_on();
     assert_eq!(running.join().unwrap(), Outcome::Exit(Exit::Kicked));
     assert_eq!(order.take(), ["all was done", "the vCPU went on"]);
 }
@@ -205,32 +134,33 @@ fn nothing_waits_for_a_vcpu_in_the_guest() {
     let (stop, stopped) = Stop::new(&order);
     let mut vcpu = vm.create_vcpu(0).unwrap();
     let access = Access { gpa: region(0, 1, 1).gpa, len: 8, write: false };
-    let mut guest = Stopping { stop, access: Some(access), in_guest: true };
+    let mut guest = Stopping { stop, access: Some(access) };
     vm.set_memory_region(&region(0, 1, 1)).unwrap();
     vm.register_device(Bus::Mmio, range(0x10_0000, 8), Recorder::device(1, &log)).unwrap();
     let running = spawn(move || vcpu.run(&mut guest));
-    stopped.arrived.recv().unwrap();
+    stopped.wait();
 
     vm.unregister_device(Bus::Mmio, range(0x10_0000, 8)).unwrap();
     vm.set_memory_region(&region(0, 2, 1)).unwrap();
-    vm.set_memory_region(&Region { size: 0, ..region(0, 0, 0) }).unwrap();
+    vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
     assert_eq!(vm.srcu().stats().sleeps, 0);
     order.note("the slot is gone");
-    stopped.go_on.send(()).unwrap();
+    stopped.go_on();
     assert_eq!(running.join().unwrap(), Exit::Mmio(access), "it finds what there is now");
     assert_eq!(order.take(), ["the slot is gone", "the vCPU went on"]);
 }
 
 #[test]
 fn vms_of_a_platform_do_not_wait_for_each_others_vcpus() {
-    let vm = vm();
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
     let order = Order::default();
     let (running, stopped, _device) = inside_a_device(&vm, &order);
-    let other = TestVm::create(platform(), mayfly_vm::Config::default()).unwrap();
+    let other = setup.vm();
     other.set_memory_region(&region(0, 0, 1)).unwrap();
-    other.set_memory_region(&Region { size: 0, ..region(0, 0, 0) }).unwrap();
+    other.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
     assert_eq!(other.srcu().stats().sleeps, 0);
     other.destroy();
-    stopped.go_on.send(()).unwrap();
+    stopped.go_on();
     running.join().unwrap();
 }

@@ -1,0 +1,129 @@
+//! A guest that makes one access.
+
+use mayfly_memslot::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};
+use mayfly_stage2::{Format, Leaf, Level, Permissions};
+use mayfly_vm::{Access, Event, Exit, Guest, PortAccess, Requests, Translation};
+
+use super::{TestFormat, TestVcpu, frames};
+
+/// What came of an access.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was performed on the memory that the tables say: the byte at this address, if the page is in the frame of
+    /// its number.
+    Memory(Hva),
+    /// A device answered it; with the bytes that the guest then has.
+    Device(Vec<u8>),
+    /// The vCPU's caller got it.
+    Exit(Exit),
+}
+
+/// Runs a guest that reads `len` bytes at `gpa`, and halts.
+pub(crate) fn read(vcpu: &mut TestVcpu, gpa: u64, len: usize) -> Outcome {
+    access(vcpu, gpa, vec![0; len], false)
+}
+
+/// Runs a guest that writes `data` at `gpa`, and halts.
+pub(crate) fn write(vcpu: &mut TestVcpu, gpa: u64, data: &[u8]) -> Outcome {
+    access(vcpu, gpa, data.to_vec(), true)
+}
+
+/// Runs a guest that reads `len` bytes from `port`, and halts.
+pub(crate) fn read_port(vcpu: &mut TestVcpu, port: u16, len: u8) -> Outcome {
+    let event = Event::Port(PortAccess { port, len, write: false });
+    Once::new(event, vec![0; len.into()]).run(vcpu)
+}
+
+/// Runs a guest that writes `data` to `port`, and halts.
+pub(crate) fn write_port(vcpu: &mut TestVcpu, port: u16, data: &[u8]) -> Outcome {
+    let len = u8::try_from(data.len()).unwrap();
+    Once::new(Event::Port(PortAccess { port, len, write: true }), data.to_vec()).run(vcpu)
+}
+
+pub(crate) fn mmio_exit(gpa: u64, len: u64, write: bool) -> Outcome {
+    Outcome::Exit(Exit::Mmio(Access { gpa: Gpa::new(gpa), len, write }))
+}
+
+pub(crate) fn port_exit(port: u16, len: u8, write: bool) -> Outcome {
+    Outcome::Exit(Exit::Port(PortAccess { port, len, write }))
+}
+
+fn access(vcpu: &mut TestVcpu, gpa: u64, data: Vec<u8>, write: bool) -> Outcome {
+    let access = Access { gpa: Gpa::new(gpa), len: data.len() as u64, write };
+    Once::new(Event::Access(access), data).run(vcpu)
+}
+
+/// Where `access` is performed, if `translation` allows it: what a CPU without a TLB finds.
+pub(crate) fn perform(translation: Translation, access: Access) -> Option<Hva> {
+    let Access { gpa, len, write } = access;
+    if len == 0 || len > PAGE_SIZE - gpa.page_offset() {
+        return None;
+    }
+    let (_, leaf) = frames::walk::<TestFormat>(translation.top, gpa.gfn())?;
+    let wanted = if write { Permissions::WRITE } else { Permissions::READ };
+    let usable = leaf.permissions.contains(wanted) && (leaf.accessed || TestFormat::SETS_ACCESSED);
+    usable.then(|| Hva::new((leaf.pfn.get() << PAGE_SHIFT) + gpa.page_offset()))
+}
+
+/// A guest that makes one access, by memory where its tables allow it, and then halts.
+pub(crate) struct Once {
+    event: Event,
+    data: Vec<u8>,
+    /// Somebody has taken the data, or is about to.
+    answered: bool,
+    memory: Option<Hva>,
+    entries: usize,
+}
+
+/// A fault resolves at the first attempt, unless something changes meanwhile.
+const ATTEMPTS: usize = 100;
+
+impl Once {
+    pub(crate) fn new(event: Event, data: Vec<u8>) -> Self {
+        Self { event, data, answered: false, memory: None, entries: 0 }
+    }
+
+    pub(crate) fn run(mut self, vcpu: &mut TestVcpu) -> Outcome {
+        match (vcpu.run(&mut self), self.memory) {
+            (Exit::Halt, Some(memory)) => Outcome::Memory(memory),
+            (Exit::Halt, None) => Outcome::Device(self.data),
+            (exit, _) => Outcome::Exit(exit),
+        }
+    }
+}
+
+impl Guest for Once {
+    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+        self.entries += 1;
+        assert!(self.entries < ATTEMPTS, "the fault was said to be resolved, and is not");
+        if self.answered {
+            return Event::Halt;
+        }
+        if let Event::Access(access) = self.event {
+            self.memory = perform(translation, access);
+        }
+        if self.memory.is_some() { Event::Halt } else { self.event }
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        self.answered = true;
+        &mut self.data
+    }
+}
+
+/// What `vcpu`'s tables say of `gfn`, without a fault: its page, and the level of the leaf that it lies in.
+pub(crate) fn translation(vcpu: &mut TestVcpu, gfn: u64) -> Option<(Level, Leaf)> {
+    struct Look(Gfn, Option<(Level, Leaf)>);
+    impl Guest for Look {
+        fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+            self.1 = frames::walk::<TestFormat>(translation.top, self.0);
+            Event::Halt
+        }
+        fn data(&mut self) -> &mut [u8] {
+            unreachable!("it accesses nothing")
+        }
+    }
+    let mut look = Look(Gfn::new(gfn), None);
+    assert_eq!(vcpu.run(&mut look), Exit::Halt);
+    look.1
+}

@@ -1,0 +1,150 @@
+//! The machine under the VMs of a test: a Linux process with frames, which may be refused, and TLBs, which only write
+//! down what is asked of them.
+
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mayfly_platform::address::Pfn;
+use mayfly_platform::frames::Frames;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, AtomicU64};
+use mayfly_platform::time::Instant;
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::{Host, Platform, ReaderBarrier};
+
+use super::frames;
+
+type Hook = Box<dyn FnMut() + Send>;
+
+pub(crate) struct Hardware {
+    host: Host,
+    live: AtomicUsize,
+    /// Allocations of frames that are left before they are refused.
+    left: AtomicUsize,
+    on_allocation: Mutex<Option<Hook>>,
+    tlb: Mutex<TlbLog>,
+}
+
+/// Tests that count allocations have room for what is written down in them.
+const ROOM: usize = 1 << 12;
+
+struct TlbLog {
+    issued: Vec<(Vmid, Scope)>,
+    completed: u64,
+    rollovers: usize,
+}
+
+impl Hardware {
+    pub(crate) fn new() -> Self {
+        let issued = Vec::with_capacity(ROOM);
+        Self {
+            host: Host::new(),
+            live: AtomicUsize::new(0),
+            left: AtomicUsize::new(usize::MAX),
+            on_allocation: Mutex::new(None),
+            tlb: Mutex::new(TlbLog { issued, completed: 0, rollovers: 0 }),
+        }
+    }
+
+    /// Frames that are given out.
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::SeqCst)
+    }
+
+    /// Has allocations of frames refused after the next `count`.
+    pub(crate) fn refuse_frames_after(&self, count: usize) {
+        self.left.store(count, Ordering::SeqCst);
+    }
+
+    /// Has no allocation refused any more.
+    pub(crate) fn refuse_no_frames(&self) {
+        self.refuse_frames_after(usize::MAX);
+    }
+
+    /// Has `hook` called once, at the next allocation of a frame.
+    pub(crate) fn at_next_allocation(&self, hook: impl FnMut() + Send + 'static) {
+        *self.on_allocation.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// The invalidations that were issued since this was last asked; all of them are complete.
+    pub(crate) fn take_invalidations(&self) -> Vec<(Vmid, Scope)> {
+        let mut tlb = self.tlb.lock().unwrap();
+        let completed = std::mem::take(&mut tlb.completed);
+        assert_eq!(completed, tlb.issued.len() as u64, "the last one is complete");
+        std::mem::replace(&mut tlb.issued, Vec::with_capacity(ROOM))
+    }
+
+    /// How often everything under all VMIDs was forgotten.
+    pub(crate) fn rollovers(&self) -> usize {
+        self.tlb.lock().unwrap().rollovers
+    }
+}
+
+impl Platform for Hardware {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        self.host.wait(word, expected);
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        self.host.wait_until(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.host.wake(word);
+    }
+
+    fn now(&self) -> Instant {
+        self.host.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.host.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.host.heavy_barrier();
+    }
+}
+
+impl Frames for Hardware {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        let hook = self.on_allocation.lock().unwrap().take();
+        if let Some(mut hook) = hook {
+            hook();
+        }
+        if self.left.load(Ordering::SeqCst) != usize::MAX {
+            let take = |left: usize| left.checked_sub(1);
+            let taken = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+            taken.map_err(|_| OutOfMemory)?;
+        }
+        self.live.fetch_add(1 << order, Ordering::SeqCst);
+        Ok(frames::allocate(order))
+    }
+
+    fn free(&self, first: Pfn, order: u32) {
+        frames::free(first, order);
+        self.live.fetch_sub(1 << order, Ordering::SeqCst);
+    }
+
+    fn linear_map(&self) -> NonNull<AtomicU64> {
+        frames::linear_map()
+    }
+}
+
+impl Tlb for Hardware {
+    fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
+        let mut tlb = self.tlb.lock().unwrap();
+        tlb.issued.push((vmid, scope));
+        TlbToken(tlb.issued.len() as u64)
+    }
+
+    fn complete(&self, token: TlbToken) {
+        let mut tlb = self.tlb.lock().unwrap();
+        tlb.completed = tlb.completed.max(token.0);
+    }
+
+    fn invalidate_all_vmids(&self) {
+        self.tlb.lock().unwrap().rollovers += 1;
+    }
+}

@@ -1,0 +1,87 @@
+//! A machine, and VMs on it.
+
+use std::sync::Arc;
+
+use mayfly_memslot::Hva;
+use mayfly_stage2::{self as stage2, Arm, Reclaimed, Reclaimer, Slice, Vmids};
+use mayfly_vm::{Config, SlotZap, Vcpu, Vm, World};
+
+use super::{AnyDevice, Caches, Hardware, Memory};
+
+/// Concatenated root tables, break-before-make, and an accessed mark that faults: what asks most of the VM.
+pub(crate) type TestFormat = Arm<40>;
+
+pub(crate) struct Kinds;
+
+impl World for Kinds {
+    type Device = AnyDevice;
+    type Backing = Hva;
+    type Format = TestFormat;
+    type Memory = Memory;
+}
+
+pub(crate) type TestVm = Vm<Kinds>;
+pub(crate) type TestVcpu = Vcpu<Kinds>;
+
+pub(crate) struct Setup {
+    pub(crate) hardware: Arc<Hardware>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) vmids: Vmids,
+    pub(crate) reclaimer: Arc<Reclaimer<TestFormat>>,
+    pub(crate) slot_zap: SlotZap,
+}
+
+impl Setup {
+    /// VMs whose slots are zapped as `slot_zap` says, with 8 bits of VMID.
+    pub(crate) fn new(slot_zap: SlotZap) -> Self {
+        Self::with_vmids(slot_zap, 8)
+    }
+
+    pub(crate) fn with_vmids(slot_zap: SlotZap, vmid_bits: u32) -> Self {
+        let hardware = Arc::new(Hardware::new());
+        Self {
+            memory: Arc::new(Memory::new()),
+            caches: Arc::new(Caches::default()),
+            vmids: Vmids::try_new(hardware.clone(), vmid_bits).unwrap(),
+            reclaimer: Arc::new(Reclaimer::new(hardware.clone(), Reclaimer::<TestFormat>::BOUND)),
+            hardware,
+            slot_zap,
+        }
+    }
+
+    pub(crate) fn config(&self) -> Config<Kinds> {
+        Config {
+            srcu: mayfly_srcu::Config::default(),
+            stage2: stage2::Config {
+                mmu: self.hardware.clone(),
+                vmids: self.vmids.clone(),
+                reclaimer: self.reclaimer.clone(),
+            },
+            memory: self.memory.clone(),
+            cache: self.caches.clone(),
+            slot_zap: self.slot_zap,
+            slice: Slice::default(),
+        }
+    }
+
+    pub(crate) fn vm(&self) -> TestVm {
+        Vm::create(self.config()).unwrap()
+    }
+
+    /// Reclaims as much as can be without waiting. Returns whether that was all.
+    pub(crate) fn reclaim(&self) -> bool {
+        loop {
+            match self.reclaimer.run_slice(Slice::default()) {
+                Reclaimed::All => return true,
+                Reclaimed::More => {}
+                Reclaimed::Waits => return false,
+            }
+        }
+    }
+}
+
+/// A VM on a machine of its own.
+pub(crate) fn vm() -> TestVm {
+    Setup::new(SlotZap::Range).vm()
+}
