@@ -1,0 +1,550 @@
+//! The protocol under loom: every interleaving, and every value that a load may return.
+//!
+//! A frame that is freed is mutated without synchronisation, so loom fails the model if anybody's access to the table in
+//! it is not ordered before, or comes later. A waiter that is never woken is a deadlock, which loom reports.
+
+#![cfg(loom)]
+
+mod model;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use loom::model::Builder;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread::{self, JoinHandle};
+
+use mayfly_platform::address::Pfn;
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_srcu::Reader;
+use mayfly_stage2::{
+    Error, Format, Leaf, Level, Mapped, Permissions, Reclaimed, RootRef, Seen, Tables,
+};
+
+use model::{WHOLE, gfn, gfns, readable, role, writable};
+
+/// Changes in place what it may.
+type InPlace = model::Tiny<false>;
+/// Makes entries absent first.
+type BreakFirst = model::Tiny<true>;
+
+type Vm<F> = model::Vm<F, NoTlb>;
+
+/// No CPU is in a guest, so none remembers anything.
+struct NoTlb;
+
+impl Tlb for NoTlb {
+    fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
+        TlbToken(0)
+    }
+
+    fn complete(&self, _: TlbToken) {}
+
+    fn invalidate_all_vmids(&self) {}
+}
+
+/// With as many preemptions as `scripts/test` says.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    explore(Builder::new(), model);
+}
+
+fn explore(mut builder: Builder, model: impl Fn() + Send + Sync + 'static) {
+    builder.max_branches = 100_000;
+    builder.preemption_bound.get_or_insert(3);
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&executions);
+    builder.check(move || {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        model();
+    });
+    println!("{} executions", executions.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+/// A VM with its root, on a machine with room for `tables` tables below.
+fn vm<F: Format>(tables: usize) -> (Arc<Vm<F>>, RootRef<F>) {
+    let vm = Arc::new(Vm::new(1 + tables, NoTlb));
+    let root = vm.stage2.root(role(), &vm.domain.read_lock()).unwrap();
+    (vm, root)
+}
+
+/// A vCPU that has left its guest to handle faults.
+struct Vcpu<F: Format> {
+    vm: Arc<Vm<F>>,
+    root: RootRef<F>,
+    reader: Reader,
+}
+
+impl<F: Format> Vcpu<F> {
+    fn new(vm: &Arc<Vm<F>>, root: &RootRef<F>) -> Self {
+        Self { vm: Arc::clone(vm), root: root.clone(), reader: vm.domain.reader().unwrap() }
+    }
+
+    fn in_thread<T: 'static>(self, life: impl FnOnce(&Self) -> T + 'static) -> JoinHandle<T> {
+        thread::spawn(move || life(&self))
+    }
+
+    fn map(&self, gfn: u64, level: Level, leaf: &Leaf, seen: Seen) -> Mapped {
+        self.root.map(model::gfn(gfn), level, leaf, seen, &self.reader.lock()).unwrap()
+    }
+
+    /// Maps without asking anybody.
+    fn map_page(&self, gfn: u64, leaf: &Leaf) -> Mapped {
+        self.map(gfn, Level::PAGE, leaf, self.vm.stage2.sample())
+    }
+
+    fn translate(&self, gfn: u64) -> Option<(Level, Leaf)> {
+        self.root.translate(model::gfn(gfn), &self.reader.lock())
+    }
+
+    fn pfn(&self, gfn: u64) -> Option<u64> {
+        let (level, leaf) = self.translate(gfn)?;
+        Some(leaf.pfn.get() + (gfn & (level.pages() - 1)))
+    }
+
+    /// Asks `host` which frame is behind page `gfn`, and maps it.
+    fn fault(&self, gfn: u64, host: &AtomicU64) -> Mapped {
+        let seen = self.vm.stage2.sample();
+        let pfn = host.load(Ordering::Relaxed);
+        self.map(gfn, Level::PAGE, &readable(pfn), seen)
+    }
+}
+
+/// What the host has behind page 5, before and after.
+const OLD: u64 = 0x10;
+const NEW: u64 = 0x20;
+
+#[test]
+fn a_fault_that_asked_before_an_invalidation_leaves_nothing_stale_behind() {
+    for (present, tables) in [(false, Tables::Keep), (true, Tables::Keep), (true, Tables::Free)] {
+        check(move || {
+            let (vm, root) = vm::<InPlace>(2);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            let host = Arc::new(AtomicU64::new(OLD));
+            if present {
+                assert_eq!(here.map_page(6, &readable(1)), Mapped::Installed);
+            }
+            let fault = {
+                let host = Arc::clone(&host);
+                there.in_thread(move |vcpu| vcpu.fault(5, &host))
+            };
+            {
+                let _invalidation = vm.stage2.begin_invalidation(&gfns(4, 4));
+                host.store(NEW, Ordering::Relaxed);
+                vm.stage2.zap(gfns(4, 4), tables, WHOLE);
+                assert_eq!(here.translate(5), None, "mapped while it is being invalidated");
+            }
+            let fault = fault.join().unwrap();
+            match here.pfn(5) {
+                Some(pfn) => assert_eq!((pfn, fault), (NEW, Mapped::Installed)),
+                None => assert!(matches!(fault, Mapped::Installed | Mapped::Retry)),
+            }
+            drop((here, root));
+            vm.end();
+        });
+    }
+}
+
+#[test]
+fn a_fault_that_found_a_memslot_leaves_nothing_behind_when_the_slot_is_gone() {
+    for tables in [Tables::Keep, Tables::Free] {
+        check(move || {
+            let (vm, root) = vm::<InPlace>(2);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            let slot_is_there = Arc::new(AtomicU64::new(1));
+            assert_eq!(here.map_page(6, &readable(1)), Mapped::Installed);
+            let fault = {
+                let slot_is_there = Arc::clone(&slot_is_there);
+                there.in_thread(move |vcpu| {
+                    let seen = vcpu.vm.stage2.sample();
+                    if slot_is_there.load(Ordering::Relaxed) == 1 {
+                        vcpu.map(5, Level::PAGE, &readable(OLD), seen);
+                    }
+                })
+            };
+            vm.stage2.change_slots(|| slot_is_there.store(0, Ordering::Relaxed));
+            vm.stage2.zap(gfns(4, 4), tables, WHOLE);
+            assert_eq!(here.translate(5), None);
+            fault.join().unwrap();
+            assert_eq!(here.translate(5), None);
+            drop((here, root));
+            vm.end();
+        });
+    }
+}
+
+/// A section that began before has no part in the order of these two, so this is about their own fences.
+#[test]
+fn a_fault_that_is_not_found_at_work_is_refused() {
+    for slots in [false, true] {
+        check(move || {
+            let (vm, root) = vm::<InPlace>(1);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            here.map_page(5, &readable(OLD));
+            let seen = vm.stage2.sample();
+            let fault = there.in_thread(move |vcpu| vcpu.map(5, Level::PAGE, &writable(OLD), seen));
+            let section = here.reader.lock();
+            let _invalidation = if slots {
+                vm.stage2.change_slots(|| ());
+                None
+            } else {
+                Some(vm.stage2.begin_invalidation(&gfns(5, 1)))
+            };
+            let found = root.translate(gfn(5), &section);
+            drop(section);
+            let fault = fault.join().unwrap();
+            if found == Some((Level::PAGE, readable(OLD))) {
+                assert_eq!(fault, Mapped::Retry);
+            }
+            drop((here, root));
+        });
+    }
+}
+
+#[test]
+fn a_fault_that_waits_for_an_invalidation_sees_its_end() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(4);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        let host = Arc::new(AtomicU64::new(OLD));
+        let waiter = {
+            let host = Arc::clone(&host);
+            there.in_thread(move |vcpu| {
+                while vcpu.fault(5, &host) == Mapped::Retry {
+                    vcpu.vm.stage2.wait_invalidation(&gfns(5, 1));
+                }
+            })
+        };
+        {
+            let _invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
+            host.store(NEW, Ordering::Relaxed);
+            vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+        }
+        waiter.join().unwrap();
+        assert!(matches!(here.pfn(5), None | Some(NEW)));
+        drop((here, root));
+        vm.end();
+    });
+}
+
+#[test]
+fn two_faults_on_one_page_make_one_table_and_one_leaf() {
+    for other_page in [5, 6] {
+        check(move || {
+            let (vm, root) = vm::<InPlace>(2);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            let fault = there.in_thread(move |vcpu| vcpu.map_page(other_page, &readable(OLD)));
+            let outcomes = [here.map_page(5, &readable(OLD)), fault.join().unwrap()];
+            let installed = outcomes.iter().filter(|mapped| **mapped == Mapped::Installed).count();
+            assert_eq!(installed, if other_page == 5 { 1 } else { 2 });
+            assert_eq!([5, other_page].map(|page| here.pfn(page)), [Some(OLD); 2]);
+            assert_eq!((vm.stage2.frames(), root.frames(), vm.world.arena.in_use()), (2, 2, 2));
+            drop((here, root));
+            vm.end();
+        });
+    }
+}
+
+#[test]
+fn two_faults_that_split_one_block_lose_nothing_of_it() {
+    fn of<F: Format>() {
+        check(|| {
+            let (vm, root) = vm::<F>(2);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            here.map(4, Level::MIB2, &readable(OLD), vm.stage2.sample());
+            let fault = there.in_thread(|vcpu| vcpu.map_page(5, &writable(OLD + 1)));
+            assert_eq!(here.map_page(6, &writable(OLD + 2)), Mapped::Installed);
+            assert_eq!(fault.join().unwrap(), Mapped::Installed);
+            for page in 4..8 {
+                let (level, leaf) = here.translate(page).unwrap();
+                assert_eq!((level, leaf.pfn), (Level::PAGE, Pfn::new(OLD + page - 4)));
+                let split = [5, 6].contains(&page);
+                assert_eq!(leaf.permissions.contains(Permissions::WRITE), split);
+            }
+            assert_eq!(vm.world.arena.in_use(), 2);
+            drop((here, root));
+            vm.end();
+        });
+    }
+    of::<InPlace>();
+    of::<BreakFirst>();
+}
+
+/// Either thread may find the entry that the other has frozen; who is not woken is a deadlock.
+#[test]
+fn whoever_waits_for_a_frozen_entry_is_woken() {
+    fn of<F: Format>(threads: u64) -> impl Fn() + Send + Sync {
+        move || {
+            let (vm, root) = vm::<F>(1);
+            let here = Vcpu::new(&vm, &root);
+            here.map_page(5, &readable(1));
+            let others: Vec<_> = (1..threads)
+                .map(|other| {
+                    let vcpu = Vcpu::new(&vm, &root);
+                    vcpu.in_thread(move |vcpu| vcpu.map_page(5, &readable(OLD + other)))
+                })
+                .collect();
+            assert_eq!(here.map_page(5, &readable(OLD)), Mapped::Installed);
+            for other in others {
+                assert_eq!(other.join().unwrap(), Mapped::Installed);
+            }
+            assert!((OLD..OLD + threads).contains(&here.pfn(5).unwrap()));
+            drop((here, root));
+            vm.end();
+        }
+    }
+    check(of::<InPlace>(2));
+    check(of::<BreakFirst>(2));
+    // Three threads have so many more interleavings.
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(2);
+    explore(builder, of::<InPlace>(3));
+}
+
+#[test]
+fn a_walker_never_reads_a_table_that_a_zap_has_freed() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(1);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        here.map_page(5, &readable(OLD));
+        let walker = there.in_thread(|vcpu| {
+            assert!(matches!(vcpu.pfn(5), None | Some(OLD)));
+            vcpu.pfn(5)
+        });
+        vm.stage2.zap(gfns(4, 4), Tables::Free, WHOLE);
+        assert_eq!((here.pfn(5), vm.stage2.frames() - root.frames() <= 1), (None, true));
+        walker.join().unwrap();
+        // Collects what the first could not.
+        vm.stage2.zap(gfns(4, 4), Tables::Free, WHOLE);
+        assert_eq!(vm.world.arena.in_use(), 1);
+        drop((here, root));
+        vm.end();
+    });
+}
+
+#[test]
+fn a_walker_never_reads_a_table_that_gave_way_to_a_block() {
+    fn of<F: Format>() {
+        check(|| {
+            let (vm, root) = vm::<F>(1);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            here.map_page(5, &readable(OLD + 1));
+            let walker = there.in_thread(|vcpu| {
+                // Absent for a moment, where the format asks for that.
+                assert!(matches!(vcpu.pfn(5), None | Some(0x11)));
+            });
+            let block = here.map(4, Level::MIB2, &readable(OLD), vm.stage2.sample());
+            assert_eq!(block, Mapped::Installed);
+            vm.stage2.zap(gfns(0, 4), Tables::Free, WHOLE);
+            assert_eq!(here.pfn(5), Some(OLD + 1));
+            walker.join().unwrap();
+            drop((here, root));
+            vm.end();
+        });
+    }
+    of::<InPlace>();
+    of::<BreakFirst>();
+}
+
+#[test]
+fn a_fault_in_a_table_that_gives_way_to_a_block_ends_in_the_tree() {
+    for page in [4, 5] {
+        check(move || {
+            let (vm, root) = vm::<InPlace>(3);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            here.map_page(6, &readable(OLD + 2));
+            let fault = there.in_thread(move |vcpu| vcpu.map_page(page, &readable(OLD + page - 4)));
+            let block = here.map(4, Level::MIB2, &readable(OLD), vm.stage2.sample());
+            assert_eq!(block, Mapped::Installed);
+            fault.join().unwrap();
+            for page in 4..8 {
+                assert_eq!(here.translate(page), Some((Level::MIB2, readable(OLD))));
+            }
+            drop((here, root));
+            vm.end();
+        });
+    }
+}
+
+#[test]
+fn two_that_bury_tables_lose_none() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(2);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        here.map_page(1, &readable(OLD));
+        here.map_page(5, &readable(OLD));
+        let other = there.in_thread(|vcpu| {
+            vcpu.map(4, Level::MIB2, &readable(NEW), vcpu.vm.stage2.sample());
+        });
+        vm.stage2.zap(gfns(0, 4), Tables::Free, WHOLE);
+        other.join().unwrap();
+        assert_eq!((here.pfn(1), here.pfn(4)), (None, Some(NEW)));
+        assert_eq!(root.frames(), 1);
+        drop((here, root));
+        vm.end();
+    });
+}
+
+#[test]
+fn two_that_zap_one_table_bury_it_once() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(1);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        here.map_page(5, &readable(OLD));
+        let zap = |vm: &Vm<InPlace>| vm.stage2.zap(gfns(4, 4), Tables::Free, WHOLE);
+        let other = there.in_thread(move |vcpu| zap(&vcpu.vm));
+        zap(&vm);
+        other.join().unwrap();
+        assert_eq!((here.pfn(5), root.frames()), (None, 1));
+        drop((here, root));
+        vm.end();
+    });
+}
+
+/// A VM without a root, and a reader for each of two threads.
+fn rootless(frames: usize) -> (Arc<Vm<InPlace>>, [Reader; 2]) {
+    let vm = Arc::new(Vm::new(frames, NoTlb));
+    let readers = [(); 2].map(|()| vm.domain.reader().unwrap());
+    (vm, readers)
+}
+
+fn load(vm: &Vm<InPlace>, reader: &Reader) -> Result<RootRef<InPlace>, Error> {
+    vm.stage2.root(role(), &reader.lock())
+}
+
+fn load_in_thread(
+    vm: &Arc<Vm<InPlace>>,
+    reader: Reader,
+) -> JoinHandle<Result<RootRef<InPlace>, Error>> {
+    let vm = Arc::clone(vm);
+    thread::spawn(move || load(&vm, &reader))
+}
+
+#[test]
+fn two_that_want_a_root_get_the_same() {
+    check(|| {
+        let (vm, [here, there]) = rootless(2);
+        let other = load_in_thread(&vm, there);
+        let root = load(&vm, &here).unwrap();
+        let other = other.join().unwrap().unwrap();
+        assert!(root.is(&other));
+        assert_eq!(vm.world.arena.in_use(), 1);
+        drop((root, other));
+        vm.end();
+    });
+}
+
+#[test]
+fn a_root_made_while_the_vm_is_destroyed_is_not_lost() {
+    check(|| {
+        let (vm, [_here, there]) = rootless(1);
+        let other = load_in_thread(&vm, there);
+        vm.stage2.retire();
+        if let Err(error) = other.join().unwrap() {
+            assert_eq!(error, Error::Destroyed);
+        }
+        vm.assert_reclaimed();
+    });
+}
+
+#[test]
+fn a_root_is_reclaimed_after_its_last_reference_and_not_before() {
+    check(|| {
+        let (vm, [here, there]) = rootless(2);
+        let root = load(&vm, &here).unwrap();
+        let vcpu = {
+            let vm = Arc::clone(&vm);
+            thread::spawn(move || {
+                let section = there.lock();
+                let seen = vm.stage2.sample();
+                let mapped = root.map(gfn(5), Level::PAGE, &readable(OLD), seen, &section);
+                assert_eq!(mapped, Ok(Mapped::Installed));
+                drop(section);
+                drop(root);
+            })
+        };
+        vm.stage2.retire();
+        let _ = vm.reclaimer.run_slice(WHOLE);
+        vcpu.join().unwrap();
+        vm.assert_reclaimed();
+    });
+}
+
+#[test]
+fn a_vcpu_that_loads_a_root_while_all_are_replaced_holds_one_that_lasts() {
+    check(|| {
+        let (vm, [here, there]) = rootless(3);
+        drop(load(&vm, &here).unwrap());
+        let vcpu = {
+            let vm = Arc::clone(&vm);
+            thread::spawn(move || {
+                let root = load(&vm, &there).unwrap();
+                let translated = root.translate(gfn(5), &there.lock());
+                assert_eq!(translated, None);
+            })
+        };
+        vm.stage2.replace_roots().unwrap().finish();
+        let _ = vm.reclaimer.run_slice(WHOLE);
+        vcpu.join().unwrap();
+        assert_eq!(vm.reclaimer.run_slice(WHOLE), Reclaimed::All);
+        assert_eq!(vm.world.arena.in_use(), 1);
+        vm.end();
+    });
+}
+
+#[test]
+fn an_operation_on_a_range_misses_no_root_while_all_are_replaced() {
+    check(|| {
+        let (vm, [here, there]) = rootless(4);
+        let old = load(&vm, &here).unwrap();
+        let host = Arc::new(AtomicU64::new(OLD));
+        let seen = vm.stage2.sample();
+        old.map(gfn(5), Level::PAGE, &readable(OLD), seen, &here.lock()).unwrap();
+        let notifier = {
+            let (vm, host) = (Arc::clone(&vm), Arc::clone(&host));
+            thread::spawn(move || {
+                let _invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
+                host.store(NEW, Ordering::Relaxed);
+                vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+            })
+        };
+        let retiring = vm.stage2.replace_roots().unwrap();
+        let fresh = load(&vm, &here).unwrap();
+        assert!(!fresh.is(&old));
+        let vcpu = Vcpu { vm: Arc::clone(&vm), root: fresh, reader: there };
+        vcpu.fault(5, &host);
+        notifier.join().unwrap();
+        // vCPUs have not left the old root yet.
+        assert_eq!(old.translate(gfn(5), &here.lock()), None);
+        assert_ne!(vcpu.pfn(5), Some(OLD));
+        retiring.finish();
+        drop((old, vcpu));
+        vm.end();
+    });
+}
+
+#[test]
+fn an_operation_on_a_range_misses_no_root_that_is_made_meanwhile() {
+    check(|| {
+        let (vm, [here, there]) = rootless(2);
+        let host = Arc::new(AtomicU64::new(OLD));
+        let vcpu = {
+            let (vm, host) = (Arc::clone(&vm), Arc::clone(&host));
+            thread::spawn(move || {
+                let root = load(&vm, &there).unwrap();
+                let vcpu = Vcpu { vm, root, reader: there };
+                vcpu.fault(5, &host);
+            })
+        };
+        {
+            let _invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
+            host.store(NEW, Ordering::Relaxed);
+            vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+        }
+        vcpu.join().unwrap();
+        let root = load(&vm, &here).unwrap();
+        let found = root.translate(gfn(5), &here.lock());
+        assert_ne!(found.map(|(_, leaf)| leaf.pfn), Some(Pfn::new(OLD)));
+        drop(root);
+        vm.end();
+    });
+}

@@ -1,0 +1,151 @@
+//! What the models are made of: a machine whose frames and TLBs the checker looks into, and a VM on it.
+
+mod arena;
+mod tiny;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::frames::Frames;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, AtomicU64};
+use mayfly_platform::time::Instant;
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::{Mmu, Model, Platform, ReaderBarrier};
+use mayfly_srcu::{Config as Domain, Srcu};
+use mayfly_stage2::{
+    Config, Format, Leaf, Permissions, Reclaimed, Reclaimer, Role, Slice, Stage2, Vmids,
+};
+
+pub(crate) use arena::Arena;
+pub(crate) use tiny::Tiny;
+
+/// A slice that is never over.
+pub(crate) const WHOLE: Slice = Slice { entries: u32::MAX, time: Duration::from_secs(1) };
+
+/// The role that a model's roots have.
+pub(crate) fn role() -> Role {
+    Role::new(0).unwrap()
+}
+
+pub(crate) fn gfn(number: u64) -> Gfn {
+    Gfn::new(number)
+}
+
+/// `count` guest frames from `first` on.
+pub(crate) fn gfns(first: u64, count: u64) -> std::ops::Range<Gfn> {
+    gfn(first)..gfn(first + count)
+}
+
+/// Memory at `pfn` to be read.
+pub(crate) fn readable(pfn: u64) -> Leaf {
+    Leaf::new(Pfn::new(pfn), Permissions::READ)
+}
+
+/// Memory at `pfn` to be written.
+pub(crate) fn writable(pfn: u64) -> Leaf {
+    Leaf::new(Pfn::new(pfn), Permissions::READ | Permissions::WRITE)
+}
+
+/// The checker's platform, an arena, and TLBs.
+pub(crate) struct World<T> {
+    platform: Model,
+    pub(crate) arena: Arena,
+    pub(crate) tlb: T,
+}
+
+/// One VM.
+pub(crate) struct Vm<F: Format, T> {
+    pub(crate) world: Arc<World<T>>,
+    pub(crate) domain: Srcu,
+    pub(crate) stage2: Stage2<F>,
+    pub(crate) reclaimer: Arc<Reclaimer<F>>,
+    pub(crate) vmids: Vmids,
+}
+
+impl<F: Format, T: Tlb + 'static> Vm<F, T> {
+    /// A VM without roots, on a machine with `frames` frames.
+    pub(crate) fn new(frames: usize, tlb: T) -> Self {
+        let world = Arc::new(World { platform: Model::new(), arena: Arena::new(frames), tlb });
+        let mmu: Arc<dyn Mmu> = Arc::clone(&world) as _;
+        let domain =
+            Srcu::try_new(Arc::clone(&world) as Arc<dyn Platform>, Domain::default()).unwrap();
+        let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<F>::BOUND));
+        let vmids = Vmids::try_new(Arc::clone(&mmu), 2).unwrap();
+        let (vmids_too, reclaimer_too) = (vmids.clone(), Arc::clone(&reclaimer));
+        let config = Config { mmu, vmids: vmids_too, reclaimer: reclaimer_too };
+        let stage2 = Stage2::try_new(config, &domain).unwrap();
+        Self { world, domain, stage2, reclaimer, vmids }
+    }
+
+    /// The end of a model, when no thread is left and no root is held: everything is given back.
+    pub(crate) fn end(&self) {
+        self.stage2.retire();
+        self.assert_reclaimed();
+    }
+
+    /// All that was retired can be reclaimed at once.
+    pub(crate) fn assert_reclaimed(&self) {
+        assert_eq!(self.reclaimer.run_slice(WHOLE), Reclaimed::All, "somebody is still waited for");
+        self.stage2.wait_reclaimed();
+        assert_eq!(self.world.arena.in_use(), 0, "frames are lost");
+        assert_eq!(self.reclaimer.frames(), 0);
+    }
+}
+
+impl<T: Send + Sync> Platform for World<T> {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        self.platform.wait(word, expected);
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        self.platform.wait_until(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.platform.wake(word);
+    }
+
+    fn now(&self) -> Instant {
+        self.platform.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.platform.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.platform.heavy_barrier();
+    }
+}
+
+impl<T: Send + Sync> Frames for World<T> {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        assert_eq!(order, 0);
+        self.arena.allocate()
+    }
+
+    fn free(&self, first: Pfn, _order: u32) {
+        self.arena.free(first);
+    }
+
+    fn linear_map(&self) -> NonNull<AtomicU64> {
+        self.arena.linear_map()
+    }
+}
+
+impl<T: Tlb> Tlb for World<T> {
+    fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
+        self.tlb.issue(vmid, scope)
+    }
+
+    fn complete(&self, token: TlbToken) {
+        self.tlb.complete(token);
+    }
+
+    fn invalidate_all_vmids(&self) {
+        self.tlb.invalidate_all_vmids();
+    }
+}
