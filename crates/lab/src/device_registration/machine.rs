@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
 use mayfly_machine::{
     AnyDevice, Cpu, CpuThread, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Register,
-    Running,
+    Running, VmOptions,
 };
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
 use mayfly_srcu::{Pace, Stats};
@@ -60,6 +60,8 @@ pub(super) struct MachineSubject {
     eventfds: Vec<AnyDevice>,
     doorbell: Arc<Doorbell>,
     threads: Vec<CpuThread>,
+    /// Processors that no vCPU has.
+    cpus: Vec<Cpu>,
     internal_slot: bool,
     vm: Option<MachineVm>,
     vcpus: Vec<(MachineVcpu, Cpu)>,
@@ -90,17 +92,19 @@ impl MachineSubject {
         // thread that measures.
         let processor = affinity::here();
         let _pinned = Pinned::to(processor);
+        let machine = Machine::new().context("starting the machine")?;
         Ok(Self {
             disposal,
             hz,
             processor,
             pinned: None,
-            machine: Machine::new().context("starting the machine's worker")?,
             memory: MEMORY
                 .iter()
-                .map(|&(_, size)| HostMemory::map_populated(size))
+                .map(|&(_, size)| populated(&machine, size as u64))
                 .collect::<Result<_, _>>()
                 .context("mapping the guest's memory")?,
+            cpus: (0..=shape.vcpus).map(|_| machine.cpu(Vec::new())).collect(),
+            machine,
             irqchip: IRQCHIP.iter().map(|_| device()).collect(),
             eventfds: (0..=shape.devices).map(|_| device()).collect(),
             doorbell: Arc::new(Doorbell::new(shape.vcpus)),
@@ -177,7 +181,7 @@ impl Subject for MachineSubject {
             Disposal::Mayfly => Pace::Urgent,
             _ => Pace::Linux { hz: self.hz },
         };
-        self.vm = Some(self.machine.create_vm_paced(pace)?);
+        self.vm = Some(self.machine.create_vm_with(VmOptions { pace, ..VmOptions::default() })?);
         Ok(())
     }
 
@@ -235,7 +239,8 @@ impl Subject for MachineSubject {
             };
             self.set_slot(&region, true)?;
         }
-        self.vcpus.push((vcpu, Cpu::new(Vec::new())));
+        let cpu = self.cpus.pop().context("there are no more processors")?;
+        self.vcpus.push((vcpu, cpu));
         Ok(())
     }
 
@@ -244,7 +249,7 @@ impl Subject for MachineSubject {
             let offset = u64::from(vcpu.id() % 256) * 0x1000;
             self.memory[0].write_u64(offset, 0);
             let mine = Gpa::new(MEMORY[0].0 + offset);
-            *cpu = Cpu::new(vec![
+            cpu.load(vec![
                 Instruction::Touch { gpa: mine, len: 0x1000, value: u64::from(vcpu.id()) },
                 Instruction::WriteMmio {
                     gpa: Gpa::new(DOORBELL),
@@ -301,7 +306,7 @@ impl Subject for MachineSubject {
             vm.srcu().barrier();
         }
         vm.destroy();
-        self.vcpus.clear();
+        self.cpus.extend(self.vcpus.drain(..).map(|(_, cpu)| cpu));
         Ok(())
     }
 
@@ -322,6 +327,18 @@ impl Subject for MachineSubject {
                 format!("{missed} vCPUs missed a registered device; {doorbells} VMs checked"),
             )
     }
+}
+
+/// Memory whose frames are there.
+fn populated(
+    machine: &Machine,
+    size: u64,
+) -> Result<HostMemory, mayfly_machine::address_space::Error> {
+    let memory = machine.map(size)?;
+    for page in (0..size).step_by(0x1000) {
+        memory.write_u64(page, 0);
+    }
+    Ok(memory)
 }
 
 impl Counted {
