@@ -225,15 +225,17 @@ impl<F: Format> Root<F> {
     /// finds a way in any more; who is inside already finds the entries that lead further removed, and starts again.
     ///
     /// The entries of the lowest tables own nothing, so they stay as they are: what a fault puts there is found by
-    /// nobody, and the fault is taken again.
-    pub(crate) fn dismantle(&self, table: Pfn, level: Level, flush: &mut Flush) {
+    /// nobody, and the fault is taken again. Returns how many entries it has gone through.
+    pub(crate) fn dismantle(&self, table: Pfn, level: Level, flush: &mut Flush) -> u32 {
         let indices = if level == Level::PAGE { 0..1 } else { 0..WORDS };
+        let mut entries = indices.len() as u32;
         for index in indices {
             if let State::Table(below) = self.remove(table, index).state(level) {
-                self.dismantle(below, below_of(level), flush);
+                entries += self.dismantle(below, below_of(level), flush);
             }
         }
         flush.add_dead(table, self);
+        entries
     }
 }
 

@@ -86,14 +86,10 @@ impl<F: Format> Visitor<F> for Zap<'_> {
         if self.tables == Tables::Keep || at.level > Level::GIB1 {
             return None;
         }
-        let before = self.flush.dead();
         if !at.cell.replace(at.entry, Entry::EMPTY) {
             return None;
         }
         self.flush.add(at.gfn, at.level);
-        let below = below_of(at.level);
-        root.dismantle(table, below, &mut self.flush);
-        let tables = (self.flush.dead() - before) as u32;
-        Some(tables.max(1))
+        Some(root.dismantle(table, below_of(at.level), &mut self.flush))
     }
 }
