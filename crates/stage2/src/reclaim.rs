@@ -25,7 +25,6 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::Lock;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
-use mayfly_srcu::Cookie;
 
 use crate::map::below_of;
 use crate::range::{Budget, Slice, Stop};
@@ -91,9 +90,9 @@ unsafe impl<F: Format> Send for Work<F> {}
 
 #[derive(Clone, Copy)]
 enum Stage {
-    Readers(Cookie),
-    References,
-    /// Tables, from this frame on.
+    /// Waiting for readers and references.
+    Held,
+    /// Freeing tables, from this frame on.
     Tables(Gfn),
 }
 
@@ -137,6 +136,7 @@ impl<F: Format> Reclaimer<F> {
             let retired = unsafe { root.as_ref() };
             let frames = retired.frames();
             retired.retired_frames.store(frames, Ordering::Relaxed);
+            *retired.readers.lock(mmu) = Some(retired.space().srcu.start_poll());
             let before = self.frames.fetch_add(frames, Ordering::Relaxed);
             self.peak.fetch_max(before + frames, Ordering::Relaxed);
             let mut list = self.list.lock(mmu);
@@ -223,9 +223,7 @@ impl<F: Format> Reclaimer<F> {
             Some(link) => unsafe { link.as_ref() }.next.store(null_mut(), Ordering::Relaxed),
             None => list.first = null_mut(),
         }
-        // SAFETY: its reference came with it.
-        let cookie = unsafe { root.as_ref() }.space().srcu.start_poll();
-        Some(Work { root, stage: Stage::Readers(cookie) })
+        Some(Work { root, stage: Stage::Held })
     }
 
     fn put_last(&self, root: NonNull<Root<F>>) {
@@ -238,13 +236,12 @@ impl<F: Format> Reclaimer<F> {
     fn advance(&self, mut work: Work<F>, budget: &mut Budget<'_>) -> Advanced<F> {
         // SAFETY: the reclaimer's reference.
         let root = unsafe { work.root.as_ref() };
-        if let Stage::Readers(cookie) = work.stage {
-            if !root.space().srcu.poll(cookie) {
+        if let Stage::Held = work.stage {
+            let mut readers = root.readers.lock(&*self.bell.mmu);
+            if readers.is_some_and(|cookie| !root.space().srcu.poll(cookie)) {
                 return Advanced::Waits(work);
             }
-            work.stage = Stage::References;
-        }
-        if let Stage::References = work.stage {
+            *readers = None;
             if root.references() > 1 {
                 return Advanced::Waits(work);
             }
@@ -270,6 +267,13 @@ impl<F: Format> Reclaimer<F> {
 impl<F: Format> core::fmt::Debug for Reclaimer<F> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Reclaimer").field("frames", &self.frames()).finish_non_exhaustive()
+    }
+}
+
+impl<F: Format> Drop for Reclaimer<F> {
+    /// Frees what is left. A root that vCPUs have references to even now is never freed.
+    fn drop(&mut self) {
+        while self.run_slice(Slice::default()) == Reclaimed::More {}
     }
 }
 

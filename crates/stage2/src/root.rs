@@ -6,10 +6,11 @@ use core::ptr::NonNull;
 
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::frames::WORDS;
+use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{OutOfMemory, Shared, try_box};
 use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicUsize, CacheLine, Ordering};
 use mayfly_platform::tlb::Vmid;
-use mayfly_srcu::Section;
+use mayfly_srcu::{Cookie, Section};
 
 use crate::cell::Cell;
 use crate::space::Space;
@@ -36,6 +37,8 @@ pub struct Root<F: Format> {
     tables: CacheLine<AtomicUsize>,
     /// How many those were when the reclaimer got it.
     pub(crate) retired_frames: AtomicUsize,
+    /// The grace period that the reclaimer waits for, until it is over.
+    pub(crate) readers: Lock<Option<Cookie>>,
 }
 
 impl<F: Format> Root<F> {
@@ -56,6 +59,7 @@ impl<F: Format> Root<F> {
             next: AtomicPtr::new(core::ptr::null_mut()),
             tables: CacheLine(AtomicUsize::new(1 << F::ROOT_ORDER)),
             retired_frames: AtomicUsize::new(0),
+            readers: Lock::new(None),
         });
         match root {
             Ok(root) => Ok(NonNull::from(alloc::boxed::Box::leak(root))),

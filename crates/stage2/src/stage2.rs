@@ -14,7 +14,7 @@ use mayfly_srcu::{Section, Srcu};
 use crate::graveyard::{self, Graveyard};
 use crate::parking::Parking;
 use crate::range::Slice;
-use crate::reclaim::Reclaimer;
+use crate::reclaim::{Reclaimed, Reclaimer};
 use crate::root::{Root, RootRef};
 use crate::roots::{ROLES, Role, Roots};
 use crate::sequence::{Seen, Sequence};
@@ -216,6 +216,8 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once.
+    ///
+    /// Operations on ranges do not go through these roots any more: no vCPU is in the guest, or will enter it again.
     pub fn retire(&self) {
         let _writer = self.writer.lock(self.mmu());
         self.retire_all();
@@ -227,10 +229,11 @@ impl<F: Format> Stage2<F> {
         }
     }
 
-    /// Waits until every table is freed, after [`Stage2::retire`] and when every vCPU has dropped its root. Not from
-    /// inside a section.
+    /// Waits until every table is freed, after [`Stage2::retire`] and when every vCPU has dropped its root; helps to free
+    /// them. Not from inside a section.
     pub fn wait_reclaimed(&self) {
         loop {
+            while self.reclaimer.run_slice(Slice::default()) == Reclaimed::More {}
             self.space.graveyard.collect_all(&self.space.tables, &self.space.srcu);
             if self.space.tables.wait_empty(Duration::from_millis(1)) {
                 return;
@@ -299,8 +302,8 @@ impl Drop for Invalidation<'_> {
     }
 }
 
-/// Roots that were replaced, and on which vCPUs may still be running.
-#[must_use = "the old roots wait for `finish`"]
+/// Roots that were replaced, and on which vCPUs may still be running. Dropping this is [`Retiring::finish`].
+#[must_use = "dropped at once, it ends before the vCPUs have left the old roots"]
 pub struct Retiring<'a, F: Format> {
     stage2: &'a Stage2<F>,
     _writer: LockGuard<'a, ()>,
@@ -312,7 +315,11 @@ impl<F: Format> Retiring<'_, F> {
     ///
     /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs that nobody runs under; the
     /// reclaimer invalidates them, once each, before it frees the tables.
-    pub fn finish(self) {
+    pub fn finish(self) {}
+}
+
+impl<F: Format> Drop for Retiring<'_, F> {
+    fn drop(&mut self) {
         for root in self.stage2.roots.take_retiring() {
             // SAFETY: its reference came with it.
             unsafe { root.as_ref() }.set_unreachable();
