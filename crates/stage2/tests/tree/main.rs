@@ -8,6 +8,7 @@ mod common;
 mod model;
 mod overlap;
 mod random;
+mod reclaim;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{Leaf, Permissions};
