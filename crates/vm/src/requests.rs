@@ -4,8 +4,9 @@
 //! and goes in only if there is none. Who asks sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode. Store
 //! buffering: either the vCPU sees the request and stays outside, or the asker finds it in the guest, and, if it needs
 //! to, sleeps on the mode until the vCPU has come out. To come out the vCPU swaps the mode; where that gives `AWAITED`,
-//! which an asker who sleeps has put there, it wakes. So when [`Requests::ask_reload`] has been waited for, the vCPU has
-//! been outside since, and looks at what was asked before it is inside again.
+//! which an asker who sleeps has put there, it wakes. A vCPU takes a request outside the guest alone, so an asker whose
+//! request is taken waits no more, wherever the vCPU is by then. So when [`Requests::ask_reload`] has been waited for,
+//! the vCPU has been outside since, and looks at what was asked before it is inside again.
 
 use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
@@ -73,18 +74,19 @@ impl Requests {
         platform.wake(&self.line.word);
     }
 
-    /// Waits until the vCPU has been outside the guest after the last request.
+    /// Waits until the vCPU has been outside the guest after [`Requests::ask_reload`].
     pub(crate) fn wait_outside(&self, platform: &dyn Platform) {
-        let mode = &self.line.mode;
-        while mode.load(Ordering::Acquire) != OUTSIDE {
+        let Line { word, mode } = &*self.line;
+        while word.load(Ordering::Acquire) & RELOAD != 0 {
             let mark =
-                mode.compare_exchange(IN_GUEST, AWAITED, Ordering::Relaxed, Ordering::Relaxed);
-            if matches!(mark, Ok(_) | Err(AWAITED)) {
-                platform.wait(mode, AWAITED);
-            }
-            if self.line.word.load(Ordering::Acquire) & RELOAD == 0 {
-                // It has come out, seen the request, and gone in again.
+                mode.compare_exchange(IN_GUEST, AWAITED, Ordering::Acquire, Ordering::Acquire);
+            if mark == Err(OUTSIDE) {
                 return;
+            }
+            // Looked at again now that the mark is set: it may be on a stay in the guest that began with the request
+            // taken, and then nothing says when that ends.
+            if word.load(Ordering::Acquire) & RELOAD != 0 {
+                platform.wait(mode, AWAITED);
             }
         }
     }
@@ -100,13 +102,16 @@ impl Requests {
     }
 
     fn take(&self, bit: u32) -> bool {
+        // Acquire, pairing with `ask`. Release, pairing with `wait_outside`: who finds the request taken comes after all
+        // that the vCPU did in the guest before.
         self.line.word.load(Ordering::Relaxed) & bit != 0
-            && self.line.word.fetch_and(!bit, Ordering::Acquire) & bit != 0
+            && self.line.word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
     /// Goes into the guest, unless something is asked. Returns whether it did.
     pub(crate) fn enter_guest(&self, platform: &dyn Platform) -> bool {
-        self.line.mode.store(IN_GUEST, Ordering::Relaxed);
+        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took before.
+        self.line.mode.store(IN_GUEST, Ordering::Release);
         // [enter]
         fence(Ordering::SeqCst);
         let entered = !self.any();

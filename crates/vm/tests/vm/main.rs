@@ -11,3 +11,4 @@ mod ports;
 mod requests;
 mod slots;
 mod waiting;
+mod zap;

@@ -1,0 +1,234 @@
+//! What becomes of the tables when a slot is deleted or moved.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::spawn;
+
+use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region};
+use mayfly_platform::address::Pfn;
+use mayfly_platform::tlb::Scope;
+use mayfly_vm::{Event, Exit, Guest, Requests, SlotZap, Translation};
+
+use crate::common::{
+    Order, Outcome, Setup, Stop, Stopping, deleted, frames, hva, mmio_exit, platform, read, region,
+    translation, write,
+};
+
+const BOTH: [SlotZap; 2] = [SlotZap::Range, SlotZap::AllRoots];
+
+#[test]
+fn nothing_is_mapped_through_a_slot_that_was_deleted_or_moved() {
+    for slot_zap in BOTH {
+        let setup = Setup::new(slot_zap);
+        let vm = setup.vm();
+        let mut vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+        vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+        vm.set_memory_region(&region(1, 0x20, 4)).unwrap();
+        for vcpu in &mut vcpus {
+            assert_eq!(write(vcpu, 0x1_0000, &[1]), Outcome::Memory(hva(0, 0)));
+            assert_eq!(write(vcpu, 0x2_0000, &[1]), Outcome::Memory(hva(1, 0)));
+        }
+        vm.set_memory_region(&Region { gpa: Gpa::new(0x3_0000), ..region(0, 0, 4) }).unwrap();
+        for vcpu in &mut vcpus {
+            assert_eq!(translation(vcpu, 0x10), None, "{slot_zap:?}");
+            assert_eq!(read(vcpu, 0x3_0000, 1), Outcome::Memory(hva(0, 0)));
+        }
+        vm.set_memory_region(&deleted(region(1, 0, 0))).unwrap();
+        for vcpu in &mut vcpus {
+            assert_eq!(translation(vcpu, 0x20), None, "{slot_zap:?}");
+            assert_eq!(read(vcpu, 0x2_0000, 1), mmio_exit(0x2_0000, 1, false));
+        }
+        let kept = translation(&mut vcpus[0], 0x30).is_some();
+        assert_eq!(kept, slot_zap == SlotZap::Range, "a range leaves what is beside it");
+        assert_eq!(read(&mut vcpus[0], 0x3_0000, 1), Outcome::Memory(hva(0, 0)));
+    }
+}
+
+#[test]
+fn a_slot_that_is_zapped_by_its_range_is_invalidated_once_and_its_table_is_freed() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let empty = setup.hardware.live();
+    vm.set_memory_region(&region(0, 0x200, 0x200)).unwrap();
+    for gfn in [0x200, 0x2ff, 0x3ff] {
+        write(&mut vcpu, gfn * PAGE_SIZE, &[1]);
+    }
+    assert_eq!(setup.hardware.take_invalidations(), [], "nothing was mapped there before");
+    vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
+    let scopes: Vec<_> = scopes(&setup);
+    assert_eq!(scopes, [Scope::Range(Gfn::new(0x200)..Gfn::new(0x400))]);
+    assert!(!vm.srcu().tick());
+    // A table of 2 MiB blocks is left, for 1 GiB of which the slot was a part.
+    assert_eq!(setup.hardware.live() - empty, 1);
+}
+
+fn scopes(setup: &Setup) -> Vec<Scope> {
+    setup.hardware.take_invalidations().into_iter().map(|(_, scope)| scope).collect()
+}
+
+#[test]
+fn every_root_that_is_replaced_is_invalidated_once_and_reclaimed() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    let mut vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    let empty = setup.hardware.live();
+    vm.set_memory_region(&region(0, 0, 0x1000)).unwrap();
+    for gfn in (0..0x1000).step_by(0x100) {
+        write(&mut vcpus[0], gfn * PAGE_SIZE, &[1]);
+    }
+    let old = top(&mut vcpus[0]);
+    let mapped = setup.hardware.live();
+    assert!(mapped > empty);
+    vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
+    assert_eq!(setup.hardware.take_invalidations(), [], "nobody waited for a TLB");
+    assert_eq!(setup.hardware.live(), mapped + 2, "the old root, and a fresh one");
+
+    assert!(!setup.reclaim(), "vCPUs still have the old root");
+    assert!(vcpus.iter_mut().all(|vcpu| top(vcpu) != old), "and load the new one when they run");
+    assert!(setup.reclaim());
+    assert_eq!(scopes(&setup), [Scope::All]);
+    assert_eq!(setup.hardware.live(), empty);
+}
+
+/// The root that a vCPU runs on.
+fn top(vcpu: &mut crate::common::TestVcpu) -> Pfn {
+    struct Top(Option<Pfn>);
+    impl Guest for Top {
+        fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+            self.0 = Some(translation.top);
+            Event::Halt
+        }
+        fn data(&mut self) -> &mut [u8] {
+            &mut []
+        }
+    }
+    let mut guest = Top(None);
+    assert_eq!(vcpu.run(&mut guest), Exit::Halt);
+    guest.0.unwrap()
+}
+
+/// A guest that never leaves by itself, and says under which root it is whenever it is entered.
+struct Runner(Sender<Pfn>);
+
+impl Guest for Runner {
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        self.0.send(translation.top).unwrap();
+        requests.wait(&*platform());
+        Event::Request
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        unreachable!("it accesses nothing")
+    }
+}
+
+fn next(entries: &Receiver<Pfn>) -> Pfn {
+    entries.recv().unwrap()
+}
+
+#[test]
+fn a_vcpu_in_the_guest_comes_out_for_a_fresh_root_and_goes_back_in() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let (entered, entries) = channel();
+    let running = spawn(move || vcpu.run(&mut Runner(entered)));
+    let mut tops = vec![next(&entries)];
+    for _ in 0..3 {
+        vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+        vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
+        tops.push(next(&entries));
+        assert_ne!(tops[tops.len() - 2], tops[tops.len() - 1]);
+    }
+    vm.kick(0);
+    assert_eq!(running.join().unwrap(), Exit::Kicked);
+    assert!(setup.reclaim());
+    assert!(entries.recv().is_err(), "it was entered once for each root");
+}
+
+#[test]
+fn a_vcpu_with_a_fresh_root_is_not_waited_for_though_it_is_in_the_guest() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+    // The first one that is looked at is deaf; the second one comes out, and is back in the guest, for good, before the
+    // first one is out.
+    let order = Order::default();
+    let (stop, stopped) = Stop::new(&order);
+    let [mut deaf, mut quick] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    let deaf = spawn(move || deaf.run(&mut Stopping { stop, access: None }));
+    let (entered, entries) = channel();
+    let quick = spawn(move || quick.run(&mut Runner(entered)));
+    stopped.wait();
+    let old = next(&entries);
+
+    let (deleting, noting) = (vm.clone(), order.clone());
+    let deleting = spawn(move || {
+        deleting.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
+        noting.note("the slot is gone");
+    });
+    assert_ne!(next(&entries), old);
+    stopped.go_on();
+    deleting.join().unwrap();
+    assert_eq!(order.take(), ["the vCPU went on", "the slot is gone"]);
+    assert_eq!(deaf.join().unwrap(), Exit::Halt);
+    assert!(!quick.is_finished());
+    vm.kick(1);
+    assert_eq!(quick.join().unwrap(), Exit::Kicked);
+}
+
+#[test]
+fn a_vcpu_that_handles_an_exit_is_not_waited_for_by_its_root() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+    let order = Order::default();
+    let (stop, stopped) = Stop::new(&order);
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    setup.memory.when_asked(move || stop.here());
+    let running = spawn(move || (read(&mut vcpu, 0x1_0000, 1), vcpu));
+    stopped.wait();
+    let retiring = vm.stage2().replace_roots().unwrap();
+    order.note("fresh roots");
+    retiring.finish();
+    assert!(!setup.reclaim(), "it has the old root still");
+    stopped.go_on();
+    drop(running.join().unwrap());
+    assert_eq!(order.take(), ["fresh roots", "the vCPU went on"]);
+    assert!(setup.reclaim());
+}
+
+#[test]
+fn a_slot_can_be_deleted_when_there_is_no_memory_for_fresh_roots() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    for slot in [0, 1] {
+        vm.set_memory_region(&region(slot, 0x10 << slot, 4)).unwrap();
+        read(&mut vcpu, PAGE_SIZE * 0x10 << slot, 1);
+    }
+    let old = top(&mut vcpu);
+    setup.hardware.refuse_frames_after(0);
+    vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
+    vm.set_memory_region(&Region { gpa: Gpa::new(0x3_0000), ..region(1, 0, 4) }).unwrap();
+    assert_eq!(top(&mut vcpu), old);
+    assert_eq!([0x10, 0x20].map(|gfn| translation(&mut vcpu, gfn)), [None, None]);
+    setup.hardware.refuse_no_frames();
+    assert_eq!(read(&mut vcpu, 0x1_0000, 1), mmio_exit(0x1_0000, 1, false));
+    assert_eq!(read(&mut vcpu, 0x3_0000, 1), Outcome::Memory(hva(1, 0)));
+}
+
+#[test]
+fn creating_a_slot_and_switching_its_log_leave_the_roots_alone() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let root = top(&mut vcpu);
+    let plain = region(0, 0x10, 4);
+    for flags in [Flags::empty(), Flags::LOG_DIRTY_PAGES, Flags::empty()] {
+        vm.set_memory_region(&Region { flags, ..plain }).unwrap();
+        write(&mut vcpu, 0x1_0000, &[1]);
+        assert_eq!(top(&mut vcpu), root);
+    }
+    assert!(frames::walk::<crate::common::TestFormat>(root, Gfn::new(0x10)).is_some());
+}
