@@ -5,7 +5,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod heap;
 mod model;
+mod out_of_memory;
 mod overlap;
 mod random;
 mod reclaim;

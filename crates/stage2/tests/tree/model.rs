@@ -38,10 +38,6 @@ impl Model {
         self.leaves.keys().copied()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.leaves.len()
-    }
-
     pub(crate) fn map(&mut self, gfn: u64, level: Level, leaf: &Leaf) -> Mapped {
         let first = gfn & !(level.pages() - 1);
         loop {
