@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
-use mayfly_lab::{BackendChoice, Bound, Order, Params, Selection, experiments};
+use mayfly_lab::{BackendChoice, Bound, Order, Params, Selection, Size, experiments};
 
 use crate::failure::Failure;
 
@@ -82,9 +82,10 @@ struct Parameters {
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::DEVICES.parse(text), allow_negative_numbers = true)]
     devices: Option<u32>,
 
-    /// vCPUs of each VM
-    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::VCPUS.parse(text), allow_negative_numbers = true)]
-    vcpus: Option<u32>,
+    /// vCPUs of each VM; may be repeated, or name several numbers with commas: they are gone through in turn
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = |text: &str| Bound::VCPUS.parse(text),
+        allow_negative_numbers = true)]
+    vcpus: Vec<u32>,
 
     /// Ticks a second of the kernel that the software machine stands for; KVM runs at the host's
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::HZ.parse(text), allow_negative_numbers = true)]
@@ -94,6 +95,14 @@ struct Parameters {
     /// with commas
     #[arg(long = Order::PARAM, value_name = "ORDER", value_delimiter = ',')]
     orders: Vec<Order>,
+
+    /// How often a VM's memory is changed and changed back
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::ROUNDS.parse(text), allow_negative_numbers = true)]
+    rounds: Option<u32>,
+
+    /// Memory of each VM, such as 512MiB or 1GiB; may be repeated, or name several sizes with commas
+    #[arg(long = Size::PARAM, value_name = "SIZE", value_delimiter = ',', allow_negative_numbers = true)]
+    memory: Vec<Size>,
 }
 
 /// Show the experiments and their variants
@@ -124,12 +133,21 @@ impl Args {
 impl Run {
     /// What to run.
     pub(crate) fn selection(&self) -> Selection {
-        let Parameters { vms, devices, vcpus, hz, ref orders } = self.params;
+        let Parameters { vms, devices, ref vcpus, hz, ref orders, rounds, ref memory } =
+            self.params;
         Selection {
             experiments: self.experiments.clone(),
             backend: self.backend,
             variants: self.variants.clone(),
-            params: Params { vms, devices, vcpus, hz, orders: orders.clone() },
+            params: Params {
+                vms,
+                devices,
+                vcpus: vcpus.clone(),
+                hz,
+                orders: orders.clone(),
+                rounds,
+                memory: memory.clone(),
+            },
         }
     }
 }
@@ -204,7 +222,7 @@ mod tests {
     #[test]
     fn options_arrive_in_the_selection() {
         let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
-                    --order memory-first,vcpus-first";
+                    --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Run(run) = args.command else { panic!("not a run") };
         let selection = run.selection();
@@ -213,5 +231,8 @@ mod tests {
         assert_eq!(selection.variants, ["a", "b", "c"]);
         assert_eq!((selection.params.hz, selection.params.vms), (Some(100), None));
         assert_eq!(selection.params.orders, [Order::MemoryFirst, Order::VcpusFirst]);
+        assert_eq!(selection.params.vcpus, [4, 16, 2]);
+        let sizes: Vec<_> = selection.params.memory.iter().map(ToString::to_string).collect();
+        assert_eq!(sizes, ["1GiB", "512MiB"]);
     }
 }

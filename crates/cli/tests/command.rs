@@ -58,6 +58,11 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
         (&["--devices", "1001"], "'1001'", "1 to 1000"),
         (&["--vcpus", "0"], "'0'", "1 to 256"),
         (&["--vcpus", "257"], "'257'", "1 to 256"),
+        (&["--vcpus", "4,,16"], "''", "1 to 256"),
+        (&["--vcpus", "4,x"], "'x'", "1 to 256"),
+        (&["--rounds", "0"], "'0'", "1 to 10000"),
+        (&["--memory", "1"], "'1'", "multiples of 2MiB up to 1024GiB"),
+        (&["--memory", "1GiB,-1G"], "'-1G'", "multiples of 2MiB up to 1024GiB"),
         (&["--hz", "0"], "'0'", "1 to 10000"),
         (&["--hz", "10001"], "'10001'", "1 to 10000"),
         (&["--order", "sideways"], "'sideways'", "devices-first, vcpus-first, memory-first"),
@@ -118,6 +123,8 @@ fn help_tells_of_every_option_with_examples() {
         "--vcpus",
         "--hz",
         "--order",
+        "--rounds",
+        "--memory",
     ] {
         assert!(help.contains(option), "{option} is missing");
     }

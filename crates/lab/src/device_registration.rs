@@ -116,7 +116,11 @@ KVM are not pinned."
         &[
             Param { name: "vms", default: "200", summary: "VMs of each variant, in each order" },
             Param { name: "devices", default: "8", summary: "ioeventfds registered in each VM" },
-            Param { name: "vcpus", default: "2", summary: "vCPUs of each VM" },
+            Param {
+                name: "vcpus",
+                default: "2",
+                summary: "vCPUs of each VM: one number after another",
+            },
             Param {
                 name: "hz",
                 default: "the host's",
@@ -136,31 +140,40 @@ KVM are not pinned."
         progress: &mut dyn Progress,
     ) -> anyhow::Result<Vec<ResultRow>> {
         let params = request.params;
-        let shape = Shape {
-            devices: params.devices.unwrap_or(DEVICES),
-            vcpus: params.vcpus.unwrap_or(VCPUS),
-        };
-        let vms = params.vms.unwrap_or(VMS);
+        let devices = params.devices.unwrap_or(DEVICES);
         let mut rows = Vec::new();
-        for order in params.orders_or_all() {
-            let mut runs = runs(request, shape)?;
-            progress.begin(&format!("{NAME}, {order}"), u64::from(vms) * runs.len() as u64);
-            let mut chance = Chance::new(SEED);
-            for _ in 0..vms {
-                // So that none of them always follows the same other, whose traces it would find in the caches.
-                chance.shuffle(&mut runs);
-                for run in &mut runs {
-                    chance.pause(run.longest_pause());
-                    run.live(order, shape).with_context(|| format!("{} {order}", run.variant))?;
-                    progress.step();
-                }
+        for vcpus in params.vcpus_or(&[VCPUS]) {
+            for order in params.orders_or_all() {
+                rows.extend(lives(request, order, Shape { devices, vcpus }, progress)?);
             }
-            runs.sort_by_key(|run| run.place);
-            progress.finish();
-            rows.extend(runs.into_iter().map(|run| run.row(order, shape, vms)));
         }
         Ok(rows)
     }
+}
+
+/// The rows of one order: all variants, in turn.
+fn lives(
+    request: &Request<'_>,
+    order: Order,
+    shape: Shape,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Vec<ResultRow>> {
+    let vms = request.params.vms.unwrap_or(VMS);
+    let mut runs = runs(request, shape)?;
+    progress.begin(&format!("{NAME}, {order}"), u64::from(vms) * runs.len() as u64);
+    let mut chance = Chance::new(SEED);
+    for _ in 0..vms {
+        // So that none of them always follows the same other, whose traces it would find in the caches.
+        chance.shuffle(&mut runs);
+        for run in &mut runs {
+            chance.pause(run.longest_pause());
+            run.live(order, shape).with_context(|| format!("{} {order}", run.variant))?;
+            progress.step();
+        }
+    }
+    runs.sort_by_key(|run| run.place);
+    progress.finish();
+    Ok(runs.into_iter().map(|run| run.row(order, shape, vms)).collect())
 }
 
 /// One variant on its way through one order.

@@ -24,7 +24,7 @@ pub mod units;
 
 pub use backend::{Backend, BackendChoice};
 pub use experiment::{Experiment, Metric, Param, Request, Variant, experiments};
-pub use params::{Bound, Order, Params};
+pub use params::{Bound, Order, Params, Size};
 pub use plan::{Error, Plan, Selection, select};
 pub use progress::Progress;
 pub use record::{Record, ResultRow};

@@ -1,7 +1,11 @@
 //! What an experiment can be told.
 
+mod size;
+
 use std::fmt;
 use std::str::FromStr;
+
+pub use size::Size;
 
 /// What the user set; a parameter left out takes the experiment's own default.
 ///
@@ -15,13 +19,17 @@ pub struct Params {
     pub vms: Option<u32>,
     /// Devices registered in each VM; see [`Bound::DEVICES`].
     pub devices: Option<u32>,
-    /// vCPUs of each VM; see [`Bound::VCPUS`].
-    pub vcpus: Option<u32>,
+    /// Numbers of vCPUs to go through, of each VM; none means the experiment's; see [`Bound::VCPUS`].
+    pub vcpus: Vec<u32>,
     /// Ticks a second of the kernel that the software machine stands for; see [`Bound::HZ`].
     /// KVM runs at the host's, whatever is set here.
     pub hz: Option<u32>,
     /// Orders to go through; none means all of them.
     pub orders: Vec<Order>,
+    /// How often a VM's memory is changed and changed back; see [`Bound::ROUNDS`].
+    pub rounds: Option<u32>,
+    /// Sizes of a VM's memory to go through; none means the experiment's.
+    pub memory: Vec<Size>,
 }
 
 impl Params {
@@ -30,9 +38,11 @@ impl Params {
         [
             (self.vms.is_some(), Bound::VMS.name),
             (self.devices.is_some(), Bound::DEVICES.name),
-            (self.vcpus.is_some(), Bound::VCPUS.name),
+            (!self.vcpus.is_empty(), Bound::VCPUS.name),
             (self.hz.is_some(), Bound::HZ.name),
             (!self.orders.is_empty(), Order::PARAM),
+            (self.rounds.is_some(), Bound::ROUNDS.name),
+            (!self.memory.is_empty(), Size::PARAM),
         ]
         .into_iter()
         .filter_map(|(set, name)| set.then_some(name))
@@ -42,6 +52,26 @@ impl Params {
     pub fn orders_or_all(&self) -> impl Iterator<Item = Order> {
         Order::ALL.into_iter().filter(|order| self.orders.is_empty() || self.orders.contains(order))
     }
+
+    /// The numbers of vCPUs to go through, each once, as given; `default` where none was.
+    pub fn vcpus_or(&self, default: &[u32]) -> Vec<u32> {
+        each_once(&self.vcpus, default)
+    }
+
+    /// The sizes of memory to go through, each once, as given; `default` where none was.
+    pub fn memory_or(&self, default: &[Size]) -> Vec<Size> {
+        each_once(&self.memory, default)
+    }
+}
+
+fn each_once<T: Copy + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
+    let mut values = Vec::new();
+    for value in if given.is_empty() { default } else { given } {
+        if !values.contains(value) {
+            values.push(*value);
+        }
+    }
+    values
 }
 
 /// The accepted values of a numeric parameter, both ends included.
@@ -64,6 +94,8 @@ impl Bound {
     pub const VCPUS: Self = Self { name: "vcpus", min: 1, max: 256 };
     /// Wide around every `CONFIG_HZ` there is: 24 (`arch/mips/Kconfig`) to 1200 (`arch/alpha/Kconfig`).
     pub const HZ: Self = Self { name: "hz", min: 1, max: 10_000 };
+    /// Enough for a p99.9, few enough that a run comes to its end.
+    pub const ROUNDS: Self = Self { name: "rounds", min: 1, max: 10_000 };
 
     /// Reads a value of this parameter.
     ///
@@ -132,7 +164,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_number_is_accepted_exactly_when_it_is_within_the_bound(value in any::<u32>()) {
-            for bound in [Bound::VMS, Bound::DEVICES, Bound::VCPUS, Bound::HZ] {
+            for bound in [Bound::VMS, Bound::DEVICES, Bound::VCPUS, Bound::HZ, Bound::ROUNDS] {
                 let within = value >= bound.min && value <= bound.max;
                 prop_assert_eq!(bound.parse(&value.to_string()).ok(), within.then_some(value));
             }
@@ -161,5 +193,23 @@ mod tests {
         let run: Vec<_> = params.orders_or_all().collect();
         assert_eq!(run, [Order::DevicesFirst, Order::MemoryFirst]);
         assert_eq!(Params::default().orders_or_all().count(), 3);
+    }
+    #[test]
+    fn numbers_and_sizes_given_twice_are_gone_through_once_and_in_the_order_given() {
+        let size = |text: &str| text.parse::<Size>().unwrap();
+        let memory = vec![size("16GiB"), size("1GiB"), size("1024MiB")];
+        let params = Params { vcpus: vec![16, 4, 16], memory, ..Params::default() };
+        assert_eq!(params.vcpus_or(&[2]), [16, 4]);
+        assert_eq!(params.memory_or(&[]), [size("16GiB"), size("1GiB")]);
+        assert_eq!(Params::default().vcpus_or(&[2, 3]), [2, 3]);
+        assert_eq!(Params::default().memory_or(&[size("2G")]), [size("2GiB")]);
+    }
+
+    #[test]
+    fn what_was_set_is_named_as_on_the_command_line() {
+        let memory = vec!["1GiB".parse().unwrap()];
+        let params = Params { vcpus: vec![4], rounds: Some(1), memory, ..Params::default() };
+        assert_eq!(params.named().collect::<Vec<_>>(), ["vcpus", "rounds", "memory"]);
+        assert_eq!(Params::default().named().count(), 0);
     }
 }
