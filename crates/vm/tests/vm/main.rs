@@ -5,6 +5,7 @@ mod common;
 
 mod accesses;
 mod devices;
+mod dirty;
 mod errors;
 mod eventfds;
 mod ports;

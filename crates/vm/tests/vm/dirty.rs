@@ -1,0 +1,205 @@
+//! The log of the pages that a guest writes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{scope, yield_now};
+
+use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_stage2::{Level, Permissions};
+use mayfly_vm::{Access, Error, Event, Exit, Guest, Requests, SlotZap, Translation};
+
+use crate::common::{
+    Outcome, Setup, TestVcpu, TestVm, hva, perform, read, region, translation, vm, write,
+};
+
+fn logged(gfn: u64, pages: u64) -> Region<Hva> {
+    Region { flags: Flags::LOG_DIRTY_PAGES, ..region(0, gfn, pages) }
+}
+
+/// Takes the first word of slot 0's log.
+fn harvest(vm: &TestVm) -> u64 {
+    let mut word = [0];
+    let count = vm.harvest_dirty(SlotId::main(0), 0, &mut word).unwrap();
+    assert_eq!(count, u64::from(word[0].count_ones()));
+    word[0]
+}
+
+fn is_writable(vcpu: &mut TestVcpu, gfn: u64) -> bool {
+    let (_, leaf) = translation(vcpu, gfn).unwrap();
+    leaf.permissions.contains(Permissions::WRITE)
+}
+
+#[test]
+fn a_page_that_is_harvested_is_logged_again_by_the_next_write() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0x10, 64)).unwrap();
+    write(&mut vcpu, 0x1_0000, &[1]);
+    write(&mut vcpu, 0x4_f000, &[1]);
+    assert!(is_writable(&mut vcpu, 0x10));
+    assert_eq!(harvest(&vm), 1 | 1 << 63);
+    assert!(!is_writable(&mut vcpu, 0x10));
+    assert!(!setup.hardware.take_invalidations().is_empty(), "no TLB knows it as writable");
+    write(&mut vcpu, 0x1_0000, &[1]);
+    assert_eq!(harvest(&vm), 1);
+    assert_eq!(harvest(&vm), 0);
+    assert_eq!(setup.hardware.take_invalidations().len(), 1);
+}
+
+#[test]
+fn a_page_that_is_only_read_is_neither_logged_nor_writable() {
+    let vm = vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0x10, 8)).unwrap();
+    read(&mut vcpu, 0x1_1000, 1);
+    assert!(!is_writable(&mut vcpu, 0x11));
+    assert_eq!(harvest(&vm), 0);
+    write(&mut vcpu, 0x1_1000, &[1]);
+    assert_eq!(harvest(&vm), 2);
+}
+
+#[test]
+fn switching_the_log_on_protects_what_is_writable_and_splits_its_blocks() {
+    let setup = Setup::new(SlotZap::Range);
+    setup.memory.set_level(Level::MIB2);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&region(0, 0x200, 0x400)).unwrap();
+    write(&mut vcpu, 0x20_0000, &[1]);
+    assert_eq!(translation(&mut vcpu, 0x200).unwrap().0, Level::MIB2);
+    vm.set_memory_region(&logged(0x200, 0x400)).unwrap();
+    assert!(!is_writable(&mut vcpu, 0x200));
+    assert_eq!(harvest(&vm), 0);
+
+    assert_eq!(write(&mut vcpu, 0x20_1000, &[1]), Outcome::Memory(hva(0, 0x1000)));
+    assert_eq!(harvest(&vm), 2, "the page, and not the block");
+    assert_eq!(translation(&mut vcpu, 0x201).unwrap().0, Level::PAGE);
+    assert!(!is_writable(&mut vcpu, 0x200), "its neighbours are still protected");
+    assert_eq!(read(&mut vcpu, 0x20_5000, 1), Outcome::Memory(hva(0, 0x5000)));
+
+    vm.set_memory_region(&region(0, 0x200, 0x400)).unwrap();
+    write(&mut vcpu, 0x20_2000, &[1]);
+    let (level, leaf) = translation(&mut vcpu, 0x202).unwrap();
+    assert_eq!(level, Level::MIB2, "without a log it is a block again");
+    assert!(leaf.permissions.contains(Permissions::WRITE));
+}
+
+#[test]
+fn a_slot_without_a_log_cannot_be_harvested() {
+    let vm = vm();
+    vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+    for id in [SlotId::main(0), SlotId::main(1)] {
+        let error = vm.harvest_dirty(id, 0, &mut [0]).unwrap_err();
+        assert_eq!((error, error.errno()), (Error::NoSlot(id), 2));
+    }
+}
+
+#[test]
+fn a_harvest_of_some_words_protects_those_pages_alone() {
+    let vm = vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0x10, 192)).unwrap();
+    for page in [0, 64, 127, 128] {
+        write(&mut vcpu, (0x10 + page) * PAGE_SIZE, &[1]);
+    }
+    let mut word = [0];
+    assert_eq!(vm.harvest_dirty(SlotId::main(0), 1, &mut word).unwrap(), 2);
+    assert_eq!(word, [1 | 1 << 63]);
+    let writable = [0, 64, 127, 128].map(|page| is_writable(&mut vcpu, 0x10 + page));
+    assert_eq!(writable, [true, false, false, true]);
+}
+
+/// Whenever the guest can write a page, the log has a mark of it that is still to be harvested.
+#[test]
+fn a_harvest_in_the_middle_of_a_fault_leaves_no_page_writable_and_unmarked() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0, 64)).unwrap();
+    let harvested = Arc::new(Mutex::new(Vec::new()));
+    let (inside, taken) = (vm.clone(), harvested.clone());
+    // The fault has the host's answer, and needs tables now.
+    setup.hardware.at_next_allocation(move || taken.lock().unwrap().push(harvest(&inside)));
+    assert_eq!(write(&mut vcpu, 0x5000, &[1]), Outcome::Memory(hva(0, 0x5000)));
+    assert_eq!(harvested.lock().unwrap().len(), 1, "the harvest came in between");
+    assert!(is_writable(&mut vcpu, 5));
+    assert_eq!(harvest(&vm), 1 << 5);
+    assert!(!is_writable(&mut vcpu, 5));
+}
+
+/// A guest that counts up a word in each of its pages, until it is kicked. What is between a walk and the write that it
+/// allows is one step to TLB invalidations, as on hardware: those wait for it.
+struct Counting<'a> {
+    pages: &'a [AtomicU64],
+    next: usize,
+    step: &'a Mutex<()>,
+}
+
+impl Guest for Counting<'_> {
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        while !requests.any() {
+            let gpa = Gpa::new(self.next as u64 * PAGE_SIZE);
+            let access = Access { gpa, len: 8, write: true };
+            let _step = self.step.lock().unwrap();
+            let Some(to) = perform(translation, access) else { return Event::Access(access) };
+            assert_eq!(to, hva(0, gpa.get()));
+            self.pages[self.next].fetch_add(1, Ordering::Relaxed);
+            self.next = (self.next + 1) % self.pages.len();
+        }
+        Event::Request
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        unreachable!("there is no device")
+    }
+}
+
+#[test]
+fn no_write_is_lost_by_harvests_that_race_with_faults() {
+    const PAGES: usize = 128;
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    vm.set_memory_region(&logged(0, PAGES as u64)).unwrap();
+    let pages: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
+    let steps: [Mutex<()>; 2] = Default::default();
+    let mut copy = [0; PAGES];
+    let mut copy_dirty = || {
+        let mut words = [0; PAGES / 64];
+        let count = vm.harvest_dirty(SlotId::main(0), 0, &mut words).unwrap();
+        // What a TLB invalidation waits for.
+        steps.iter().for_each(|step| drop(step.lock().unwrap()));
+        for page in (0..PAGES).filter(|page| words[page / 64] >> (page % 64) & 1 != 0) {
+            copy[page] = pages[page].load(Ordering::Relaxed);
+        }
+        count
+    };
+    let done = AtomicBool::new(false);
+    let mut harvested = 0;
+    scope(|scope| {
+        let vcpus = [0, 1].map(|id| {
+            let mut vcpu = vm.create_vcpu(id).unwrap();
+            let (pages, step, done) = (&pages, &steps[id as usize], &done);
+            scope.spawn(move || {
+                let mut guest = Counting { pages, next: 64 * id as usize, step };
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(vcpu.run(&mut guest), Exit::Kicked);
+                }
+            })
+        });
+        while harvested < 4_000 {
+            harvested += copy_dirty();
+            yield_now();
+        }
+        done.store(true, Ordering::Relaxed);
+        while !vcpus.iter().all(|vcpu| vcpu.is_finished()) {
+            for id in [0, 1] {
+                vm.kick(id);
+            }
+            yield_now();
+        }
+    });
+    copy_dirty();
+    let written: Vec<u64> = pages.iter().map(|page| page.load(Ordering::Relaxed)).collect();
+    assert_eq!(copy.as_slice(), written, "after {harvested} pages");
+}
