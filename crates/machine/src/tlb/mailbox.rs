@@ -91,8 +91,11 @@ impl Mailbox {
             request.and_then(|request| Some((request, self.contents.requests.try_lock(platform)?)));
         match requests {
             Some((request, mut requests)) if requests.len() < CAPACITY => requests.push(request),
-            // Release: who sees this sees what the issuer did before.
-            _ => self.contents.everything.store(true, Ordering::Release),
+            // Release: who takes this sees what the issuer did before. A swap and not a store, so that one who takes the
+            // mark of the last of several issuers, and leaves none for the others' counts, sees what they all did.
+            _ => {
+                self.contents.everything.swap(true, Ordering::Release);
+            }
         }
         // Release, pairing with the acquire in `take`: what has been counted is there to be taken.
         self.posted.fetch_add(1, Ordering::Release);
