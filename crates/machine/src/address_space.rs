@@ -10,8 +10,8 @@
 //! a vCPU that resolves never waits for a notifier, and what it resolves during a change may be old: the notifier's
 //! sequence tells (start before the change, end after).
 //!
-//! *What is guaranteed.* A frame that a change takes away is given back to the arena after the last `invalidate_end` has
-//! returned. So none is given out again before, be it to the same space. A frame that was resolved is good until a
+//! *What is guaranteed.* A frame that a change takes away is given back to the arena after the last `invalidate_end`
+//! has returned. So none is given out again before, be it to the same space. A frame that was resolved is good until a
 //! notifier hears of its range; for somebody without a notifier, while nobody changes that range.
 
 mod area;
@@ -103,8 +103,9 @@ pub enum Fault {
 pub struct Resolved {
     /// Its page's frame.
     pub pfn: Pfn,
-    /// The largest block around it that is one in the host: aligned addresses, aligned frames, one after the other, with
-    /// one protection. A page of 4 KiB or 2 MiB, or up to 1 GiB of [`Backing::Contiguous`] and [`Backing::Shared`].
+    /// The largest block around it that is one in the host: aligned addresses, aligned frames, one after the other,
+    /// with one protection. A page of 4 KiB or 2 MiB, or up to 1 GiB of [`Backing::Contiguous`] and
+    /// [`Backing::Shared`].
     pub level: Level,
     /// Whether it may be written.
     pub writable: bool,
@@ -160,8 +161,8 @@ impl HostSpace {
         self.changes().registered.retain(|(registered, _)| *registered != id);
     }
 
-    /// Maps `size` bytes, rounded up to whole pages (of the backing's size), at addresses of its choice: the lowest that
-    /// are free and aligned as the backing's largest block is. An address that was unmapped may come again.
+    /// Maps `size` bytes, rounded up to whole pages (of the backing's size), at addresses of its choice: the lowest
+    /// that are free and aligned as the backing's largest block is. An address that was unmapped may come again.
     ///
     /// # Errors
     ///

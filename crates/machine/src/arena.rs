@@ -7,7 +7,7 @@
 //! free: to make it zero again before it is given out another time.
 //!
 //! *Threads.* Single frames come from and go to small stocks that few threads share, refilled from the blocks that are
-//! free (a buddy system under a mutex) [`BATCH`] at a time; larger orders take the mutex. Before an allocation fails
+//! free (a buddy system under a mutex) 64 at a time; larger orders take the mutex. Before an allocation fails
 //! all stocks are looked through, so that the last frame is found wherever it is.
 
 mod bits;

@@ -2,10 +2,10 @@
 //!
 //! # The protocol
 //!
-//! A CPU's translations are its own; nobody else touches them. It looks into its *mailbox* when it enters the guest, and
-//! between the guest's instructions ([`InGuest::poll`]); in between it uses what it remembers, and remembers what it
-//! walks. It walks only in the guest. So a translation that is used between two looks was remembered, or walked, after
-//! all that the first look found had been forgotten.
+//! A CPU's translations are its own; nobody else touches them. It looks into its *mailbox* when it enters the guest,
+//! and between the guest's instructions ([`InGuest::poll`]); in between it uses what it remembers, and remembers what
+//! it walks. It walks only in the guest. So a translation that is used between two looks was remembered, or walked,
+//! after all that the first look found had been forgotten.
 //!
 //! **Posting** ([`Tlb::issue`]). The issuer has changed the tables. It puts the request into the mailbox of every CPU
 //! that may hold the VMID, and counts it there (`posted`). It never waits: where the mailbox is full, or somebody else
@@ -22,20 +22,24 @@
 //!
 //! # Barriers
 //!
-//! - A CPU says that it is in the guest, and under which VMID; **\[enter\]** `fence(SeqCst)`; loads `posted`, and walks.
-//! - An issuer changes the tables; **\[issue\]** `fence(SeqCst)`; loads which VMIDs the CPU may hold. Store buffering with
-//!   \[enter\]: either the issuer finds the VMID, and posts, or the CPU walks the changed tables. (A CPU drops VMIDs from
-//!   what it may hold only when it has forgotten everything.)
-//! - An issuer posts; **\[complete\]** `fence(SeqCst)`; loads `state`. Store buffering with \[enter\]: either the issuer
-//!   finds the CPU in the guest, and waits, or the CPU finds the post before it uses anything.
+//! - A CPU says that it is in the guest, and under which VMID; **\[enter\]** `fence(SeqCst)`; loads `posted`, and
+//!   walks.
+//! - An issuer changes the tables; **\[issue\]** `fence(SeqCst)`; loads which VMIDs the CPU may hold. Store buffering
+//!   with \[enter\]: either the issuer finds the VMID, and posts, or the CPU walks the changed tables. (A CPU drops
+//!   VMIDs from what it may hold only when it has forgotten everything.)
+//! - An issuer posts; **\[complete\]** `fence(SeqCst)`; loads `state`. Store buffering with \[enter\]: either the
+//!   issuer finds the CPU in the guest, and waits, or the CPU finds the post before it uses anything.
 //! - Who is about to sleep counts itself; **\[sleep\]** `fence(SeqCst)`; loads `state`. A CPU stores `state`;
-//!   **\[tell\]** `fence(SeqCst)`; loads whether anybody sleeps. Store buffering: either the CPU wakes the sleeper, or the
-//!   sleeper finds the new state; and between finding the old one and sleeping, [`Platform::wait`] compares.
-//! - Acknowledging and leaving are releases; completing acquires them: accesses that used what was invalidated have been
-//!   made when completing returns, and what happens to their frames afterwards happens after them.
+//!   **\[tell\]** `fence(SeqCst)`; loads whether anybody sleeps. Store buffering: either the CPU wakes the sleeper, or
+//!   the sleeper finds the new state; and between finding the old one and sleeping, [`Platform::wait`] compares.
+//! - Posting releases, by the lock around the requests and by the swap that leaves the mark; taking acquires. So a CPU
+//!   that has forgotten on account of a post walks what its issuer wrote, even if it took the post before it was
+//!   counted. (It would not if the mark were stored: who takes the last store is not ordered after the stores before.)
+//! - Acknowledging and leaving are releases; completing acquires them: accesses that used what was invalidated have
+//!   been made when completing returns, and what happens to their frames afterwards happens after them.
 //!
-//! A CPU that is not on the list when a request is issued was put there afterwards, and the list's lock orders its walks
-//! after the issuer's change; one that was taken off is outside the guest for good.
+//! A CPU that is not on the list when a request is issued was put there afterwards, and the list's lock orders its
+//! walks after the issuer's change; one that was taken off is outside the guest for good.
 
 mod cache;
 mod counts;

@@ -101,8 +101,8 @@ impl InGuest<'_> {
 
     /// Where the guest finds `gfn` for such an access: as it is remembered, or by a walk of the table in format `F`.
     ///
-    /// What is remembered but does not allow the access is walked again, as on x86-64; and what a store finds not dirty,
-    /// so that it becomes so.
+    /// What is remembered but does not allow the access is walked again, as on x86-64; and what a store finds not
+    /// dirty, so that it becomes so.
     ///
     /// # Errors
     ///

@@ -91,8 +91,8 @@ impl Mailbox {
             request.and_then(|request| Some((request, self.contents.requests.try_lock(platform)?)));
         match requests {
             Some((request, mut requests)) if requests.len() < CAPACITY => requests.push(request),
-            // Release: who takes this sees what the issuer did before. A swap and not a store, so that one who takes the
-            // mark of the last of several issuers, and leaves none for the others' counts, sees what they all did.
+            // Release: who takes this sees what the issuer did before. A swap and not a store, so that one who takes
+            // the mark of the last of several issuers, and leaves none for the others' counts, sees what they all did.
             _ => {
                 self.contents.everything.swap(true, Ordering::Release);
             }
@@ -101,8 +101,8 @@ impl Mailbox {
         self.posted.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns when the CPU is outside the guest, or has acknowledged all that has been posted until now. The caller has
-    /// executed **\[complete\]**.
+    /// Returns when the CPU is outside the guest, or has acknowledged all that has been posted until now. The caller
+    /// has executed **\[complete\]**.
     pub(crate) fn wait(&self, platform: &dyn Platform) -> Waited {
         let target = self.posted.load(Ordering::Relaxed);
         // Acquire: the accesses that the CPU made before have been made.
@@ -133,8 +133,8 @@ impl Mailbox {
         Waited::Asleep
     }
 
-    /// For the CPU: it goes into the guest, under `vmid`, having acknowledged `seen` posts. What has been posted is to be
-    /// taken before the first translation is used or made.
+    /// For the CPU: it goes into the guest, under `vmid`, having acknowledged `seen` posts. What has been posted is to
+    /// be taken before the first translation is used or made.
     pub(crate) fn enter(&self, vmid: Vmid, seen: u32) {
         let vmids = self.cpu.vmids.load(Ordering::Relaxed);
         if vmids & bit(vmid) == 0 {
