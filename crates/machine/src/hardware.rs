@@ -69,7 +69,7 @@ fn number(op: Op) -> usize {
         Op::Callback => 3,
         Op::TlbInvalidation => 4,
         Op::FrozenWait => 5,
-        Op::RootWait => 6,
+        Op::RootLoadBegin => 6,
         _ => OPS - 1,
     }
 }

@@ -233,7 +233,10 @@ fn the_hardware_is_what_stage_2_asks_for_and_counts_what_is_charged() {
     mmu.charge(Op::TlbInvalidation);
     mmu.charge(Op::TlbInvalidation);
     mmu.complete(mmu.issue(VMID, Scope::All));
-    assert_eq!((hardware.charged(Op::TlbInvalidation), hardware.charged(Op::RootWait)), (2, 0));
+    assert_eq!(
+        (hardware.charged(Op::TlbInvalidation), hardware.charged(Op::RootLoadBegin)),
+        (2, 0)
+    );
     assert_eq!((hardware.tlbs().counts().vmids, hardware.arena().in_use()), (1, 0));
 }
 

@@ -20,6 +20,9 @@ pub enum Op {
     SliceBegin,
     /// The slice that began last on this thread is over.
     SliceEnd,
-    /// A vCPU waits from inside a root load. Mayfly's roots never do.
-    RootWait,
+    /// This thread's vCPU has found that it is to load its root anew.
+    RootLoadBegin,
+    /// The vCPU is about to run on the root that it has loaded, or will not run any more. A platform that sees a wait in
+    /// between has been made to keep a vCPU from its root, which Mayfly never does.
+    RootLoadEnd,
 }

@@ -20,11 +20,11 @@ use alloc::sync::Arc;
 use core::ops::ControlFlow;
 use core::ptr::{NonNull, null_mut};
 
-use mayfly_platform::Mmu;
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::Lock;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
+use mayfly_platform::{Mmu, Op};
 
 use crate::map::below_of;
 use crate::range::{Budget, Slice, Stop};
@@ -131,19 +131,23 @@ impl<F: Format> Reclaimer<F> {
     /// works, and does not wait either.
     pub(crate) fn retire(&self, root: NonNull<Root<F>>) {
         let mmu = &*self.bell.mmu;
-        {
+        let free = {
             // SAFETY: the reference that came with it.
             let retired = unsafe { root.as_ref() };
             let frames = retired.frames();
             retired.retired_frames.store(frames, Ordering::Relaxed);
-            *retired.readers.lock(mmu) = Some(retired.space().srcu.start_poll());
+            *retired.readers.lock(mmu) = Some(retired.space().srcu.cookie());
             let before = self.frames.fetch_add(frames, Ordering::Relaxed);
             self.peak.fetch_max(before + frames, Ordering::Relaxed);
             let mut list = self.list.lock(mmu);
             retired.next.store(list.first, Ordering::Relaxed);
             list.first = root.as_ptr();
+            // With the lock still held, so that the root is not gone yet.
+            retired.set_retired()
+        };
+        if free {
+            self.bell.ring();
         }
-        self.bell.ring();
         while self.frames() > self.bound && self.run_slice(Slice::default()) == Reclaimed::More {}
     }
 
@@ -152,7 +156,13 @@ impl<F: Format> Reclaimer<F> {
     pub fn run_slice(&self, slice: Slice) -> Reclaimed {
         let mmu = &*self.bell.mmu;
         let mut work = self.work.lock(mmu);
-        let mut budget = Budget::new(slice, mmu);
+        mmu.charge(Op::SliceBegin);
+        let reclaimed = self.run(&mut work, Budget::new(slice, mmu));
+        mmu.charge(Op::SliceEnd);
+        reclaimed
+    }
+
+    fn run(&self, work: &mut Option<Work<F>>, mut budget: Budget<'_>) -> Reclaimed {
         let mut waiting: Option<NonNull<Root<F>>> = None;
         loop {
             let Some(present) = work.take().or_else(|| self.next()) else { return Reclaimed::All };

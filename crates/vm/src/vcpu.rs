@@ -2,6 +2,7 @@
 
 use mayfly_iobus::{self as iobus, IoBus, WriteHit};
 use mayfly_memslot::{LastHit, PAGE_SIZE};
+use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::{Reader, Section};
@@ -84,12 +85,17 @@ impl<W: World> Vcpu<W> {
     /// the host to be done with taking that page away. A device that was registered before (in the sense of
     /// happens-before, through guest memory included) this guest's access was made is found by it.
     pub fn run(&mut self, guest: &mut impl Guest) -> Exit {
-        let exit = self.run_until_exit(guest);
+        let mut loading = false;
+        let exit = self.run_until_exit(guest, &mut loading);
+        if loading {
+            self.vm.platform.charge(Op::RootLoadEnd);
+        }
         self.active.deactivate();
         exit
     }
 
-    fn run_until_exit(&mut self, guest: &mut impl Guest) -> Exit {
+    /// Says in `loading` whether it is loading a root.
+    fn run_until_exit(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Exit {
         loop {
             if self.requests.take_exit() || self.vm.is_destroyed() {
                 if self.vm.is_destroyed() {
@@ -97,14 +103,22 @@ impl<W: World> Vcpu<W> {
                 }
                 return Exit::Kicked;
             }
-            if self.requests.take_reload() && self.load_root().is_err() {
-                // The VM is being destroyed; the next look says so.
-                continue;
+            if self.requests.take_reload() {
+                if !core::mem::replace(loading, true) {
+                    self.vm.platform.charge(Op::RootLoadBegin);
+                }
+                if self.load_root().is_err() {
+                    // The VM is being destroyed; the next look says so.
+                    continue;
+                }
             }
             let Some(root) = &self.root else { return Exit::Kicked };
             let Ok(vmid) = self.active.activate(root.tag()) else { return Exit::NoVmid };
             if !self.requests.enter_guest(&*self.vm.platform) {
                 continue;
+            }
+            if core::mem::take(loading) {
+                self.vm.platform.charge(Op::RootLoadEnd);
             }
             let event = guest.enter(Translation { top: root.top(), vmid }, &self.requests);
             self.requests.leave_guest(&*self.vm.platform);
