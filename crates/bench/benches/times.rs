@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use mayfly_bench::companion::{Companion, Doing};
 use mayfly_bench::liburcu::Registered;
-use mayfly_bench::race::{Contender, Times, race};
+use mayfly_bench::race::{Contender, Times, race, race_in};
 use mayfly_bench::table::{Table, Target};
-use mayfly_bench::{bus, memory, sections};
+use mayfly_bench::{bus, memory, sections, tables};
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::{RcuBox, Reader, Srcu};
+use mayfly_stage2::{Arm, Ept};
 
 /// What this thread reads and waits with: a reader of Mayfly's, and a registration with liburcu.
 struct Here {
@@ -41,6 +42,8 @@ fn main() {
     for slots in [8, 512] {
         finding_slots(&here, slots, &mut table);
     }
+    mapping(&here, &mut table);
+    translating(&here, &mut table);
     table.finish();
 }
 
@@ -157,4 +160,52 @@ fn finding_slots(here: &Here, slots: u16, table: &mut Table) {
     };
     rows("lock + ", memory::uniform(slots), Target::TimesPeer(1.0));
     rows("  same slot: ", memory::same(slots), Target::Shown);
+}
+
+fn mapping(here: &Here, table: &mut Table) {
+    type Ours = tables::mayfly::Tables<Arm<48>>;
+    type Theirs = tables::aarch64::Tables;
+
+    let hardware = tables::hardware();
+    let ours = |act: fn(&mut Ours)| {
+        let empty = Ours::new(&hardware, &here.domain);
+        Contender::whole("Root", tables::PAGES, empty, Ours::renew, act)
+    };
+    let theirs = |act: fn(&mut Theirs)| {
+        let empty = Theirs::new(&hardware);
+        Contender::whole("aarch64-paging map_range", tables::PAGES, empty, Theirs::renew, act)
+    };
+    let [run, pages, their_run, their_pages] = race_in(
+        100,
+        [
+            ours(|tables| tables.map_run()),
+            ours(|tables| tables.map_pages()),
+            theirs(Theirs::map_run),
+            theirs(Theirs::map_pages),
+        ],
+    );
+    table.row("map_run of 1 GiB: a page", &run, Some(&their_run), Target::TimesPeer(1.0));
+    table.row("  page by page: lock, sample, map", &pages, Some(&their_pages), Target::Shown);
+}
+
+fn translating(here: &Here, table: &mut Table) {
+    let hardware = tables::hardware();
+    let arm = tables::mayfly::Tables::<Arm<48>>::mapped(&hardware, &here.domain);
+    let ept = tables::mayfly::Tables::<Ept>::mapped(&hardware, &here.domain);
+    let aarch64 = tables::aarch64::Tables::mapped(&hardware);
+    let x86 = tables::x86::Tables::mapped(&hardware);
+    let pages = tables::uniform();
+    let [arm, arm_inside, aarch64, ept, ept_inside, x86] = race([
+        Contender::new("Arm", |n| arm.translate(&pages, n)),
+        Contender::new("Arm, in one section", |n| arm.translate_in_one_section(&pages, n)),
+        Contender::new("aarch64-paging walk_range", |n| aarch64.translate(&pages, n)),
+        Contender::new("EPT", |n| ept.translate(&pages, n)),
+        Contender::new("EPT, in one section", |n| ept.translate_in_one_section(&pages, n)),
+        Contender::new("x86_64 OffsetPageTable", |n| x86.translate(&pages, n)),
+    ]);
+    let (each, inside) = ("lock + translate a page of 1 GiB", "  in one section: translate");
+    table.row(&format!("{each}, Arm"), &arm, Some(&aarch64), Target::TimesPeer(1.0));
+    table.row(&format!("{inside}, Arm"), &arm_inside, Some(&aarch64), Target::Shown);
+    table.row(&format!("{each}, EPT"), &ept, Some(&x86), Target::TimesPeer(1.0));
+    table.row(&format!("{inside}, EPT"), &ept_inside, Some(&x86), Target::Shown);
 }

@@ -12,3 +12,4 @@ pub mod race;
 pub mod sections;
 pub mod single_thread;
 pub mod table;
+pub mod tables;

@@ -4,16 +4,20 @@
 //! contenders take turns, a short batch each, some hundred times: what is compared was measured within the same
 //! millisecond. Medians leave out the batches in which somebody else had the processor.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How long a batch takes, roughly.
 const BATCH: Duration = Duration::from_micros(200);
-/// How many turns each contender has.
+/// How many turns each contender has, unless it is asked for fewer.
 pub const TURNS: usize = 500;
 
 /// Something that can be done many times over.
 pub struct Contender<'a> {
     name: &'static str,
+    /// Things done by a batch of one time, where all batches are such.
+    whole: Option<u32>,
     prepare: Box<dyn FnMut() + 'a>,
     batch: Box<dyn FnMut(u32) + 'a>,
 }
@@ -21,7 +25,7 @@ pub struct Contender<'a> {
 impl<'a> Contender<'a> {
     /// `batch(n)` does it `n` times.
     pub fn new(name: &'static str, batch: impl FnMut(u32) + 'a) -> Self {
-        Self { name, prepare: Box::new(|| ()), batch: Box::new(batch) }
+        Self { name, whole: None, prepare: Box::new(|| ()), batch: Box::new(batch) }
     }
 
     /// Before each batch, not timed, `prepare` runs.
@@ -31,6 +35,21 @@ impl<'a> Contender<'a> {
         self
     }
 
+    /// Something that is done to `state` as a whole: by `act`, each time to one that `prepare` has made fit for it, not
+    /// timed. That is `things` things, and figures are of one of them.
+    pub fn whole<S: 'a>(
+        name: &'static str,
+        things: u32,
+        state: S,
+        mut prepare: impl FnMut(&mut S) + 'a,
+        mut act: impl FnMut(&mut S) + 'a,
+    ) -> Self {
+        let state = Rc::new(RefCell::new(state));
+        let same = Rc::clone(&state);
+        let this = Self::new(name, move |_| act(&mut same.borrow_mut()));
+        Self { whole: Some(things), ..this.after(move || prepare(&mut state.borrow_mut())) }
+    }
+
     fn time(&mut self, count: u32) -> Duration {
         (self.prepare)();
         let started = Instant::now();
@@ -38,8 +57,11 @@ impl<'a> Contender<'a> {
         started.elapsed()
     }
 
-    /// How many times make a [`BATCH`].
+    /// How many times make a batch: about as many as take [`BATCH`].
     fn calibrate(&mut self) -> u32 {
+        if self.whole.is_some() {
+            return 1;
+        }
         let mut count = 1;
         loop {
             // The faster of two, since a batch that was interrupted looks like a long one.
@@ -75,16 +97,21 @@ impl Times {
 }
 
 /// Times `contenders` in [`TURNS`] turns, the order reversed from turn to turn.
-pub fn race<const N: usize>(mut contenders: [Contender<'_>; N]) -> [Times; N] {
+pub fn race<const N: usize>(contenders: [Contender<'_>; N]) -> [Times; N] {
+    race_in(TURNS, contenders)
+}
+
+/// As [`race`], in so many turns: for those whose batches are long.
+pub fn race_in<const N: usize>(turns: usize, mut contenders: [Contender<'_>; N]) -> [Times; N] {
     let counts = contenders.each_mut().map(Contender::calibrate);
     let mut times = contenders
         .each_ref()
-        .map(|contender| Times { name: contender.name, nanos: Vec::with_capacity(TURNS) });
-    for turn in 0..TURNS {
+        .map(|contender| Times { name: contender.name, nanos: Vec::with_capacity(turns) });
+    for turn in 0..turns {
         for place in 0..N {
             let at = if turn % 2 == 0 { place } else { N - 1 - place };
             let took = contenders[at].time(counts[at]).as_nanos() as f64;
-            times[at].nanos.push(took / f64::from(counts[at]));
+            times[at].nanos.push(took / f64::from(contenders[at].whole.unwrap_or(counts[at])));
         }
     }
     times
@@ -118,5 +145,13 @@ mod tests {
         let slow = |count| std::thread::sleep(BATCH * count);
         let times = race([Contender::new("one", slow), Contender::new("other", slow)]);
         assert!(times.iter().all(|times| times.nanos.len() == TURNS));
+    }
+
+    #[test]
+    fn what_is_done_as_a_whole_is_done_once_after_each_preparation() {
+        let prepare = |ready: &mut bool| assert!(!std::mem::replace(ready, true));
+        let act = |ready: &mut bool| assert!(std::mem::take(ready));
+        let [times] = race_in(7, [Contender::whole("all", 3, false, prepare, act)]);
+        assert_eq!(times.nanos.len(), 7);
     }
 }
