@@ -3,6 +3,7 @@
 mod arena;
 mod tlb;
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +20,15 @@ use mayfly_stage2::{ActiveVmid, Config, Format, Reclaimer, Role, RootRef, Stage2
 
 use arena::Arena;
 use tlb::Tlbs;
+
+thread_local! {
+    static OWN_FROZEN_WAITS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How often this thread found an entry frozen.
+pub(crate) fn own_frozen_waits() -> usize {
+    OWN_FROZEN_WAITS.get()
+}
 
 /// The platform: a Linux process with frames and TLBs.
 pub(crate) struct Platformed {
@@ -78,7 +88,10 @@ impl Platform for Platformed {
 
     fn charge(&self, op: Op) {
         match op {
-            Op::FrozenWait => self.frozen_waits.fetch_add(1, Ordering::SeqCst),
+            Op::FrozenWait => {
+                OWN_FROZEN_WAITS.set(own_frozen_waits() + 1);
+                self.frozen_waits.fetch_add(1, Ordering::SeqCst)
+            }
             Op::SliceBegin => self.slices.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };

@@ -11,6 +11,7 @@ mod out_of_memory;
 mod overlap;
 mod random;
 mod reclaim;
+mod threads;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{Leaf, Permissions};

@@ -40,8 +40,7 @@ impl Model {
 
     pub(crate) fn map(&mut self, gfn: u64, level: Level, leaf: &Leaf) -> Mapped {
         let first = gfn & !(level.pages() - 1);
-        loop {
-            let Some((present_level, present)) = self.translate(first) else { break };
+        while let Some((present_level, present)) = self.translate(first) {
             if present_level < level {
                 break;
             }

@@ -177,13 +177,12 @@ fn a_vm_needs_memory() {
             vmids: world.vmids.clone(),
             reclaimer: world.reclaimer.clone(),
         };
-        match heap::failing_after(count, || Stage2::<Ept>::try_new(config, &world.srcu)) {
-            Err(error) => assert_eq!(error, Error::OutOfMemory(OutOfMemory)),
-            Ok(_) => {
-                assert_eq!(count, 1);
-                break;
-            }
-        }
+        let vm = heap::failing_after(count, || Stage2::<Ept>::try_new(config, &world.srcu));
+        let Some(error) = vm.err() else {
+            assert_eq!(count, 1);
+            break;
+        };
+        assert_eq!(error, Error::OutOfMemory(OutOfMemory));
     }
     world.destroy();
 }

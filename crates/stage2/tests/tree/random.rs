@@ -347,7 +347,7 @@ macro_rules! agrees_with_the_naive_map {
         proptest! {
             #![proptest_config(ProptestConfig {
                 failure_persistence: None,
-                ..ProptestConfig::with_cases(40)
+                ..ProptestConfig::with_cases(24)
             })]
             $(
                 #[test]
