@@ -34,15 +34,6 @@ pub enum Reason {
     CopyOnWrite,
 }
 
-impl Reason {
-    fn tables(self) -> Tables {
-        match self {
-            Self::Unmap | Self::Exit => Tables::Free,
-            _ => Tables::Keep,
-        }
-    }
-}
-
 impl<W: World> Vm<W> {
     /// The host is about to change what `bytes` bytes of its memory from `from` on are. When this returns, no CPU uses
     /// what the VM had mapped of it, and no fault maps anything of it until what this returns is dropped, which the host
@@ -63,6 +54,9 @@ impl<W: World> Vm<W> {
         while let Some(gfns) = vm.place(from, bytes, number) {
             vm.zap_for(gfns, reason);
             number += 1;
+        }
+        if let Some(gfns) = vm.left(from, bytes) {
+            vm.zap_for(gfns, reason);
         }
         invalidation
     }
@@ -90,7 +84,7 @@ impl<W: World> Vm<W> {
 impl<W: World> Inner<W> {
     /// Guest frames among which are all that are backed by the `bytes` bytes at `from`.
     fn hull(&self, from: W::Backing, bytes: u64) -> Range<Gfn> {
-        let mut hull = Gfn::new(u64::MAX)..Gfn::new(0);
+        let mut hull = self.left(from, bytes).unwrap_or(Gfn::new(u64::MAX)..Gfn::new(0));
         let mut number = 0;
         while let Some(gfns) = self.place(from, bytes, number) {
             hull = hull.start.min(gfns.start)..hull.end.max(gfns.end);
@@ -109,17 +103,28 @@ impl<W: World> Inner<W> {
             .map(|(_, gfns)| gfns)
     }
 
+    /// Guest frames of the slot that is being taken away, if there is one, that are backed by some of the `bytes` bytes at
+    /// `from`. Nobody finds the slot, but it is not zapped yet.
+    fn left(&self, from: W::Backing, bytes: u64) -> Option<Range<Gfn>> {
+        self.leaving.lock(&*self.platform).as_ref()?.backed_by(from, bytes)
+    }
+
     fn zap_for(&self, gfns: Range<Gfn>, reason: Reason) {
-        if reason == (Reason::Reclaim { coherent: false }) {
-            self.stage2.zap_each(gfns.clone(), self.slice, |gfn, level, leaf| {
-                let first = gfn.max(gfns.start);
-                let end = gfns.end.get().min(gfn.get() + level.pages());
-                let into = first.get() - gfn.get();
-                let pfn = Pfn::new(leaf.pfn.get() + into);
-                self.cache.clean(pfn, end - first.get());
-            });
-        } else {
-            self.stage2.zap(gfns, reason.tables(), self.slice);
+        match reason {
+            Reason::Unmap | Reason::Exit => self.stage2.zap(gfns, Tables::Free, self.slice),
+            Reason::Reclaim { coherent: false } => self.zap_and_clean(&gfns),
+            // Not `zap`, which may wait for readers, as the caller may be one.
+            _ => self.stage2.zap_each(gfns, self.slice, |_, _, _| ()),
         }
+    }
+
+    fn zap_and_clean(&self, gfns: &Range<Gfn>) {
+        self.stage2.zap_each(gfns.clone(), self.slice, |gfn, level, leaf| {
+            let first = gfn.max(gfns.start);
+            let end = gfns.end.get().min(gfn.get() + level.pages());
+            let into = first.get() - gfn.get();
+            let pfn = Pfn::new(leaf.pfn.get() + into);
+            self.cache.clean(pfn, end - first.get());
+        });
     }
 }

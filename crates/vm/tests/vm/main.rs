@@ -4,10 +4,13 @@
 mod common;
 
 mod accesses;
+mod destroy;
 mod devices;
 mod dirty;
 mod errors;
 mod eventfds;
+mod faults;
+mod notifier;
 mod ports;
 mod requests;
 mod slots;
