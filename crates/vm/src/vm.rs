@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use mayfly_iobus::{IoBus, IoRange, Ioeventfd, Refused};
-use mayfly_memslot::{MemSlots, Region};
+use mayfly_memslot::{MemSlots, Region, Slot};
 use mayfly_platform::Platform;
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::Shared;
@@ -82,6 +82,8 @@ pub(crate) struct Inner<W: World> {
     pub(crate) slice: Slice,
     /// Held while memslots, and what is mapped through them, are changed.
     pub(crate) memory_writer: Lock<()>,
+    /// A slot that is published no more, and that something may still be mapped through.
+    pub(crate) leaving: Lock<Option<Slot<W::Backing>>>,
     vcpus: Lock<Vcpus>,
     destroyed: AtomicBool,
     pub(crate) srcu: Srcu,
@@ -107,6 +109,7 @@ impl<W: World> Vm<W> {
             slot_zap: config.slot_zap,
             slice: config.slice,
             memory_writer: Lock::new(()),
+            leaving: Lock::new(None),
             vcpus: Lock::new(Vcpus::new()),
             destroyed: AtomicBool::new(false),
             srcu,
@@ -192,7 +195,8 @@ impl<W: World> Vm<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::VcpuExists`], [`Error::VcpuOutOfRange`], [`Error::OutOfMemory`]; the VM is as it was then.
+    /// [`Error::VcpuExists`], [`Error::VcpuOutOfRange`], [`Error::OutOfMemory`]; [`Error::Stage2`] after
+    /// [`Vm::destroy`], and for the first vCPU where there are no frames for its root. The VM is as it was then.
     pub fn create_vcpu(&self, id: u32) -> Result<Vcpu<W>, Error> {
         let requests = Shared::try_new(Requests::new())?;
         let reader = self.inner.srcu.reader()?;
@@ -231,7 +235,7 @@ impl<W: World> Vm<W> {
     }
 
     /// Waits until the tables are freed, after [`Vm::destroy`]. They are when the reclaimer is served, and every vCPU
-    /// has come out of its guest or is dropped. Not from a [`Device`](crate::Device).
+    /// has been [run](Vcpu::run) since, which returns at once, or is dropped. Not from a [`Device`](crate::Device).
     pub fn wait_reclaimed(&self) {
         self.inner.stage2.wait_reclaimed();
     }
