@@ -29,8 +29,10 @@ fn used() -> MutexGuard<'static, (Vec<bool>, usize)> {
     USED.lock().unwrap()
 }
 
-fn words(first: usize, count: usize) -> &'static [AtomicU64] {
-    &WORDS_OF_ALL[first * WORDS..(first + count) * WORDS]
+fn fill(first: usize, count: usize, with: u64) {
+    for word in &WORDS_OF_ALL[first * WORDS..(first + count) * WORDS] {
+        word.store(with, Ordering::Relaxed);
+    }
 }
 
 /// All words of all frames.
@@ -54,13 +56,13 @@ pub(crate) fn allocate(order: u32) -> Pfn {
         *hint = first + count;
         first
     };
-    words(first, count).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    fill(first, count, 0);
     Pfn::new(first as u64)
 }
 
 pub(crate) fn free(first: Pfn, order: u32) {
     let (first, count) = (first.get() as usize, 1 << order);
-    words(first, count).iter().for_each(|word| word.store(POISON, Ordering::Relaxed));
+    fill(first, count, POISON);
     let (used, hint) = &mut *used();
     assert!(used[first..first + count].iter().all(|used| *used), "frame {first} is freed twice");
     used[first..first + count].fill(false);

@@ -168,7 +168,9 @@ fn no_write_is_lost_by_harvests_that_race_with_faults() {
         let mut words = [0; PAGES / 64];
         let count = vm.harvest_dirty(SlotId::main(0), 0, &mut words).unwrap();
         // What a TLB invalidation waits for.
-        steps.iter().for_each(|step| drop(step.lock().unwrap()));
+        for step in &steps {
+            drop(step.lock().unwrap());
+        }
         for page in (0..PAGES).filter(|page| words[page / 64] >> (page % 64) & 1 != 0) {
             copy[page] = pages[page].load(Ordering::Relaxed);
         }
@@ -192,7 +194,7 @@ fn no_write_is_lost_by_harvests_that_race_with_faults() {
             yield_now();
         }
         done.store(true, Ordering::Relaxed);
-        while !vcpus.iter().all(|vcpu| vcpu.is_finished()) {
+        while vcpus.iter().any(|vcpu| !vcpu.is_finished()) {
             for id in [0, 1] {
                 vm.kick(id);
             }
