@@ -91,16 +91,23 @@ impl Graveyard {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Frees what can be freed without waiting. Returns whether something is left.
-    pub(crate) fn collect(&self, tables: &Tables, srcu: &Srcu) -> bool {
-        let Some(mut batch) = self.batch.try_lock(&*tables.mmu) else { return true };
-        while self.advance(&mut batch, tables, srcu) {}
-        self.count() > 0
+    /// Frees what can be freed without waiting; where somebody is at it, they do.
+    pub(crate) fn collect(&self, tables: &Tables, srcu: &Srcu) {
+        if let Some(mut batch) = self.batch.try_lock(&*tables.mmu) {
+            while self.advance(&mut batch, tables, srcu) {}
+        }
     }
 
-    /// Frees everything that is buried, waiting for readers. Not from inside a section.
+    /// Frees everything that is buried, waiting for readers, and for whoever is at it. Not from inside a section.
     pub(crate) fn collect_all(&self, tables: &Tables, srcu: &Srcu) {
-        while self.collect(tables, srcu) {
+        loop {
+            let mut batch = self.batch.lock(&*tables.mmu);
+            while self.advance(&mut batch, tables, srcu) {}
+            drop(batch);
+            if self.count() == 0 {
+                return;
+            }
+            // Whoever has counted what he buries, and not buried it yet, is inside a section too.
             srcu.synchronize_expedited();
         }
     }
