@@ -90,12 +90,14 @@ impl<F: Format> Roots<F> {
         if let Some(root) = self.find(role, section) {
             return Ok(root);
         }
+        if self.is_closed() {
+            return Err(Error::Destroyed);
+        }
         let fresh = Root::try_new(space, role)?;
         let current = &self.place(role).current;
-        if !self.is_closed()
-            && current
-                .compare_exchange(null_mut(), fresh.as_ptr(), Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
+        if current
+            .compare_exchange(null_mut(), fresh.as_ptr(), Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
         {
             // SAFETY: the place's reference is not given up before the end of `section`.
             let root = unsafe { RootRef::acquire(fresh) };
