@@ -1,0 +1,155 @@
+//! A vCPU: what its guest does, and how its faults are handled.
+
+use std::sync::Arc;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::atomic::Ordering;
+use shuttle::thread;
+
+use mayfly_platform::tlb::Vmid;
+use mayfly_srcu::Reader;
+use mayfly_stage2::{ActiveVmid, Entry, Format, Level, Mapped, Root, State};
+
+use crate::cpus::Translation;
+use crate::host::{BLOCK, Host, PAGES};
+use crate::model::{Tiny, gfn, gfns, readable, role, writable};
+use crate::{Machine, Vm};
+
+pub(crate) struct Guest<const BREAK: bool> {
+    cpu: usize,
+    vm: Arc<Vm<BREAK>>,
+    host: Arc<Host>,
+    reader: Reader,
+    active: ActiveVmid,
+}
+
+#[derive(Clone, Copy)]
+struct Access {
+    page: u64,
+    write: bool,
+}
+
+impl Access {
+    fn any() -> Self {
+        // Few pages, so that guests meet.
+        let page = [0, 1, 4, 5, 6, PAGES - 1][thread_rng().gen_range(0..6)];
+        Self { page, write: thread_rng().gen_bool(0.5) }
+    }
+}
+
+impl<const BREAK: bool> Guest<BREAK> {
+    pub(crate) fn new(machine: &Machine<BREAK>, cpu: usize) -> Self {
+        Self {
+            cpu,
+            vm: Arc::clone(&machine.vm),
+            host: Arc::clone(&machine.host),
+            reader: machine.vm.domain.reader().unwrap(),
+            active: machine.vm.stage2.register_vcpu().unwrap(),
+        }
+    }
+
+    /// Accesses so many pages, unless the VM is destroyed before.
+    pub(crate) fn run(mut self, mut accesses: usize) {
+        let vm = Arc::clone(&self.vm);
+        let cpus = &vm.world.tlb;
+        let mut access = Access::any();
+        while accesses > 0 {
+            let kicks = cpus.kicks();
+            let Ok(root) = vm.stage2.root(role(), &self.reader.lock()) else { return };
+            let Ok(vmid) = self.active.activate(root.tag()) else {
+                thread::yield_now();
+                continue;
+            };
+            let mut faulted = false;
+            if cpus.enter(self.cpu, kicks) {
+                while accesses > 0 && !faulted && cpus.serve(self.cpu) {
+                    faulted = !self.access(vmid, &root, access);
+                    if !faulted {
+                        access = Access::any();
+                        accesses -= 1;
+                    }
+                }
+                cpus.leave(self.cpu);
+            }
+            self.active.deactivate();
+            if faulted && !self.handle_fault(&root, access) {
+                // There is no memory: some device's.
+                access = Access::any();
+                accesses -= 1;
+            }
+        }
+    }
+
+    /// In the guest: accesses memory by what the CPU remembers, or finds in the tables. Returns whether it could.
+    fn access(&self, vmid: Vmid, root: &Root<Tiny<BREAK>>, access: Access) -> bool {
+        let cpus = &self.vm.world.tlb;
+        let translation = cpus.remembered(self.cpu, vmid, access.page).or_else(|| {
+            let found = self.walk(vmid, root, access.page)?;
+            cpus.remember(self.cpu, found, BREAK);
+            Some(found)
+        });
+        match translation {
+            Some(Translation { leaf, first, .. })
+                if !access.write || leaf.permissions == writable(0).permissions =>
+            {
+                self.host.access(access.page, leaf.pfn.get() + access.page - first, access.write);
+                true
+            }
+            _ => {
+                cpus.forget(self.cpu, vmid, access.page);
+                false
+            }
+        }
+    }
+
+    /// As hardware walks: with no regard for sections.
+    fn walk(&self, vmid: Vmid, root: &Root<Tiny<BREAK>>, page: u64) -> Option<Translation> {
+        let (mut table, mut level) = (root.top(), Tiny::<BREAK>::TOP);
+        loop {
+            let index = page / level.pages() % BLOCK;
+            let bits = self.vm.world.arena.load(table, index as usize);
+            let entry = Entry::<Tiny<BREAK>>::from_bits(bits);
+            match entry.state(level) {
+                State::Table(below) => (table, level) = (below, level.below().unwrap()),
+                State::Leaf => {
+                    let (leaf, first) = (entry.to_leaf(level), page - page % level.pages());
+                    return leaf.accessed.then_some(Translation { vmid, level, first, leaf });
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Maps the page, or sometimes the block around it. Returns whether there is memory.
+    fn handle_fault(&self, root: &Root<Tiny<BREAK>>, Access { page, write }: Access) -> bool {
+        let stage2 = &self.vm.stage2;
+        let mut as_block = thread_rng().gen_bool(0.5);
+        loop {
+            let section = self.reader.lock();
+            let seen = stage2.sample();
+            if !self.host.has_slot(page) {
+                return false;
+            }
+            let logging = self.host.logging.load(Ordering::Relaxed);
+            if logging && write {
+                self.host.mark_dirty(page);
+            }
+            let leaf =
+                if write || (!logging && thread_rng().gen_bool(0.5)) { writable } else { readable };
+            let block = if as_block && !logging { self.host.block_pfn(page) } else { None };
+            let (level, leaf) = match block {
+                Some(first) => (Level::MIB2, leaf(first)),
+                None => (Level::PAGE, leaf(self.host.pfn(page))),
+            };
+            match root.map(gfn(page), level, &leaf, seen, &section).unwrap() {
+                Mapped::Installed | Mapped::Already => return true,
+                Mapped::TooLarge => as_block = false,
+                Mapped::Retry => {
+                    drop(section);
+                    let pages = level.pages();
+                    stage2.wait_invalidation(&gfns(page - page % pages, pages));
+                }
+            }
+        }
+    }
+}

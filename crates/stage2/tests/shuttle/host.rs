@@ -1,0 +1,93 @@
+//! The host's memory: which frame is behind a page of the guest, and which frames may be used no more.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool as Flag, Ordering};
+
+use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Pages of the guest: as many as the format has.
+pub(crate) const PAGES: u64 = 16;
+/// Pages of a block.
+pub(crate) const BLOCK: u64 = 4;
+/// How often the host may change a page, at most.
+const VERSIONS: u64 = 32;
+
+/// Version `v` of page `p` is in frame `PAGES * (v + 1) + p`. What is checked, and what is not part of any protocol, is
+/// kept behind the checker's back.
+pub(crate) struct Host {
+    versions: Vec<AtomicU64>,
+    withdrawn: Vec<Flag>,
+    /// Whether there is a memslot, for each block.
+    slots: Vec<AtomicBool>,
+    /// Whether writes are logged.
+    pub(crate) logging: AtomicBool,
+    /// Whether all that is written from now on is logged.
+    pub(crate) all_logged: Flag,
+    dirty: Vec<Flag>,
+}
+
+impl Host {
+    pub(crate) fn new() -> Self {
+        let flags = |count| (0..count).map(|_| Flag::new(false)).collect();
+        Self {
+            versions: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
+            withdrawn: flags(PAGES * (VERSIONS + 1)),
+            slots: (0..PAGES / BLOCK).map(|_| AtomicBool::new(true)).collect(),
+            logging: AtomicBool::new(false),
+            all_logged: Flag::new(false),
+            dirty: flags(PAGES),
+        }
+    }
+
+    /// The frame behind `page`.
+    pub(crate) fn pfn(&self, page: u64) -> u64 {
+        frame(page, self.versions[page as usize].load(Ordering::Relaxed))
+    }
+
+    /// The first of the frames behind the block that `page` lies in, if they follow each other.
+    pub(crate) fn block_pfn(&self, page: u64) -> Option<u64> {
+        let first = page - page % BLOCK;
+        let pfn = self.pfn(first);
+        (1..BLOCK).all(|offset| self.pfn(first + offset) == pfn + offset).then_some(pfn)
+    }
+
+    /// Puts other frames behind `pages`. Returns those that there were.
+    pub(crate) fn replace(&self, pages: Range<u64>) -> Vec<u64> {
+        let replace = |page| self.versions[page as usize].fetch_add(1, Ordering::Relaxed);
+        pages.map(|page| frame(page, replace(page))).collect()
+    }
+
+    /// Nobody uses these frames any more.
+    pub(crate) fn withdraw(&self, pfns: &[u64]) {
+        for pfn in pfns {
+            self.withdrawn[*pfn as usize].store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_slot(&self, page: u64) -> bool {
+        self.slots[(page / BLOCK) as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_slot(&self, block: u64, present: bool) {
+        self.slots[block as usize].store(present, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_dirty(&self, page: u64) {
+        self.dirty[page as usize].store(true, Ordering::Relaxed);
+    }
+
+    /// The guest accesses `page`, and finds frame `pfn` there.
+    pub(crate) fn access(&self, page: u64, pfn: u64, write: bool) {
+        assert_eq!(pfn % PAGES, page, "another page's frame");
+        let withdrawn = self.withdrawn[pfn as usize].load(Ordering::Relaxed);
+        assert!(!withdrawn, "frame {pfn:#x} was used after it was taken away");
+        if write && self.all_logged.load(Ordering::Relaxed) {
+            assert!(self.dirty[page as usize].load(Ordering::Relaxed), "a write was not logged");
+        }
+    }
+}
+
+fn frame(page: u64, version: u64) -> u64 {
+    assert!(version < VERSIONS);
+    PAGES * (version + 1) + page
+}

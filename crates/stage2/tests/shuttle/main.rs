@@ -1,0 +1,269 @@
+//! Stage 2 under shuttle: more threads and longer lives than loom can go through, in schedules drawn at random and by
+//! probabilistic concurrency testing (PCT). Sequentially consistent, so this is about schedules; loom is about memory
+//! orders.
+//!
+//! Guests run on CPUs with TLBs, walk the tables as hardware does, and fault; the host takes frames away, slots come and
+//! go, roots are replaced. A guest never uses a frame that was taken away, nobody reads a table that was freed, no write
+//! goes unlogged, all that was given is given back, and a thread that is never woken is a deadlock, which shuttle reports
+//! with the schedule that led there.
+
+#![cfg(shuttle)]
+
+mod cpus;
+mod guest;
+mod host;
+#[path = "../model/mod.rs"]
+mod model;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread::{self, JoinHandle};
+
+use mayfly_platform::address::Gfn;
+use mayfly_stage2::{Level, Slice, Tables};
+
+use cpus::Cpus;
+use guest::Guest;
+use host::{BLOCK, Host, PAGES};
+use model::{Tiny, gfn, gfns, role, writable};
+
+type Vm<const BREAK: bool> = model::Vm<Tiny<BREAK>, Cpus>;
+
+const RANDOM: usize = 1_000;
+const PCT: usize = 500;
+/// Preemptions that PCT aims at in one execution.
+const DEPTH: usize = 4;
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let model = Arc::new(model);
+    let same = Arc::clone(&model);
+    shuttle::check_random(move || same(), RANDOM);
+    shuttle::check_pct(move || model(), PCT, DEPTH);
+}
+
+/// Frames for tables: more than any model takes.
+const FRAMES: usize = 400;
+
+/// Slices so short that everything takes several.
+const SHORT: Slice = Slice { entries: 3, time: Duration::from_secs(1) };
+
+/// One VM, and its host.
+struct Machine<const BREAK: bool> {
+    vm: Arc<Vm<BREAK>>,
+    host: Arc<Host>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<const BREAK: bool> Machine<BREAK> {
+    fn with_guests(guests: usize) -> Self {
+        let vm = Arc::new(Vm::new(FRAMES, Cpus::new(guests)));
+        let mut machine = Self { vm, host: Arc::new(Host::new()), threads: Vec::new() };
+        for cpu in 0..guests {
+            let guest = Guest::new(&machine, cpu);
+            machine.threads.push(thread::spawn(move || guest.run(6)));
+        }
+        machine
+    }
+
+    fn spawn(&mut self, life: impl FnOnce(&Vm<BREAK>, &Host) + Send + 'static) {
+        let (vm, host) = (Arc::clone(&self.vm), Arc::clone(&self.host));
+        self.threads.push(thread::spawn(move || life(&vm, &host)));
+    }
+
+    /// Whatever is mapped is what the host has there, and everything is given back in the end.
+    fn end(mut self) {
+        self.join();
+        if let Ok(root) = self.vm.stage2.root(role(), &self.vm.domain.read_lock()) {
+            let section = self.vm.domain.read_lock();
+            for page in 0..PAGES {
+                if let Some((level, leaf)) = root.translate(gfn(page), &section) {
+                    let pfn = leaf.pfn.get() + page % level.pages();
+                    assert_eq!(pfn, self.host.pfn(page), "stale");
+                }
+            }
+        }
+        self.vm.end();
+    }
+
+    fn join(&mut self) {
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// A page, a block, or more.
+fn some_pages() -> Range<u64> {
+    [5..6, 6..7, 4..8, 0..8, 0..PAGES][thread_rng().gen_range(0..5)].clone()
+}
+
+fn frames(pages: &Range<u64>) -> Range<Gfn> {
+    gfn(pages.start)..gfn(pages.end)
+}
+
+fn some_tables() -> Tables {
+    if thread_rng().gen_bool(0.5) { Tables::Free } else { Tables::Keep }
+}
+
+/// The host puts other frames behind some pages, and those of before to other use.
+fn invalidate<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host) {
+    let pages = some_pages();
+    let _invalidation = vm.stage2.begin_invalidation(&frames(&pages));
+    let old = host.replace(pages.clone());
+    vm.stage2.zap(frames(&pages), some_tables(), SHORT);
+    host.withdraw(&old);
+}
+
+/// A slot is deleted, and comes back with other memory.
+fn replace_slot<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, all_roots: bool) {
+    let block = thread_rng().gen_range(0..2);
+    let pages = block * BLOCK..(block + 1) * BLOCK;
+    vm.stage2.change_slots(|| host.set_slot(block, false));
+    if all_roots {
+        let retiring = vm.stage2.replace_roots().unwrap();
+        vm.world.tlb.kick_all();
+        retiring.finish();
+    } else {
+        vm.stage2.zap(frames(&pages), some_tables(), SHORT);
+    }
+    host.withdraw(&host.replace(pages));
+    vm.stage2.change_slots(|| host.set_slot(block, true));
+}
+
+/// `model`, with entries changed in place, and with break-before-make.
+macro_rules! in_both_ways {
+    ($name:ident, $model:ident) => {
+        #[test]
+        fn $name() {
+            check($model::<false>);
+            check($model::<true>);
+        }
+    };
+}
+
+fn faults<const BREAK: bool>() {
+    Machine::<BREAK>::with_guests(4).end();
+}
+in_both_ways!(guests_that_fault_split_and_collapse_side_by_side_find_their_own_memory, faults);
+
+fn invalidations<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    for _ in 0..2 {
+        machine.spawn(|vm, host| (0..2).for_each(|_| invalidate(vm, host)));
+    }
+    machine.end();
+}
+in_both_ways!(no_guest_uses_what_the_host_has_taken_away, invalidations);
+
+fn slots<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    machine.spawn(|vm, host| (0..2).for_each(|_| replace_slot(vm, host, false)));
+    machine.spawn(|vm, host| invalidate(vm, host));
+    machine.end();
+}
+in_both_ways!(no_guest_uses_the_memory_of_a_slot_that_is_gone, slots);
+
+/// With the reclaimer at work, and a short supply of VMIDs.
+fn roots<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    let reclaimer = {
+        let reclaimer = Arc::clone(&machine.vm.reclaimer);
+        thread::spawn(move || reclaimer.serve(SHORT))
+    };
+    machine.spawn(|vm, host| (0..2).for_each(|_| replace_slot(vm, host, true)));
+    machine.spawn(|vm, host| invalidate(vm, host));
+    machine.join();
+    machine.vm.reclaimer.stop();
+    reclaimer.join().unwrap();
+    machine.end();
+}
+in_both_ways!(no_guest_uses_an_old_root_when_all_were_replaced, roots);
+
+fn readers<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(1);
+    for _ in 0..2 {
+        let reader = machine.vm.domain.reader().unwrap();
+        machine.spawn(move |vm, host| {
+            for page in [5, 0, 6] {
+                let section = reader.lock();
+                let Some(root) = vm.stage2.roots(&section).next() else { continue };
+                if let Some((level, leaf)) = root.translate(gfn(page), &section) {
+                    let pfn = leaf.pfn.get() + page % level.pages();
+                    assert!(pfn % PAGES == page && pfn <= host.pfn(page));
+                }
+            }
+        });
+    }
+    machine.spawn(|vm, host| (0..3).for_each(|_| invalidate(vm, host)));
+    machine.end();
+}
+in_both_ways!(whoever_walks_while_others_zap_reads_no_table_that_was_freed, readers);
+
+fn dirty_log<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(3);
+    machine.spawn(|vm, host| {
+        vm.stage2.change_slots(|| host.logging.store(true, Ordering::Relaxed));
+        vm.stage2.write_protect(gfns(0, PAGES), SHORT, |_, _| ());
+        host.all_logged.store(true, Ordering::Relaxed);
+    });
+    machine.spawn(|vm, host| invalidate(vm, host));
+    machine.end();
+}
+in_both_ways!(no_write_goes_unlogged_after_write_protection, dirty_log);
+
+fn aging<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(3);
+    machine.spawn(|vm, _| {
+        for _ in 0..3 {
+            vm.stage2.age(gfns(0, PAGES), SHORT, |_, _| ());
+        }
+    });
+    machine.spawn(|vm, host| invalidate(vm, host));
+    machine.end();
+}
+in_both_ways!(a_guest_whose_memory_is_aged_under_it_gets_on, aging);
+
+/// The frames of a run follow each other only while the host has changed nothing.
+fn runs<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    for _ in 0..2 {
+        let reader = machine.vm.domain.reader().unwrap();
+        machine.spawn(move |vm, host| {
+            let section = reader.lock();
+            let root = vm.stage2.root(role(), &section).unwrap();
+            let seen = vm.stage2.sample();
+            let pfn = host.pfn(0);
+            if (0..PAGES).all(|page| host.pfn(page) == pfn + page) {
+                let level = [Level::PAGE, Level::MIB2][thread_rng().gen_range(0..2)];
+                root.map_run(gfns(0, PAGES), level, &writable(pfn), seen, &section).unwrap();
+            }
+        });
+    }
+    machine.spawn(|vm, host| invalidate(vm, host));
+    machine.end();
+}
+in_both_ways!(runs_of_pages_among_faults_and_invalidations_leave_nothing_stale, runs);
+
+fn destruction<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    machine.spawn(|vm, _| {
+        vm.stage2.write_protect(gfns(0, PAGES), SHORT, |_, _| ());
+        vm.stage2.age(gfns(0, PAGES), SHORT, |_, _| ());
+    });
+    machine.spawn(|vm, _| {
+        if let Ok(retiring) = vm.stage2.replace_roots() {
+            vm.world.tlb.kick_all();
+            retiring.finish();
+        }
+    });
+    machine.spawn(|vm, _| {
+        vm.stage2.retire();
+        vm.stage2.wait_reclaimed();
+        vm.reclaimer.stop();
+    });
+    machine.spawn(|vm, _| vm.reclaimer.serve(SHORT));
+    machine.end();
+}
+in_both_ways!(a_vm_destroyed_while_it_runs_gives_everything_back, destruction);
