@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use mayfly_platform::memory::{OutOfMemory, Shared};
 
-use crate::{Backing, DirtyBitmap, Flags, Gfn, PAGE_SHIFT, Region, SlotId};
+use crate::{Backing, DirtyBitmap, Flags, Gfn, PAGE_SHIFT, PAGE_SIZE, Region, SlotId};
 
 /// A range of guest frames with the host memory behind it. Has at least one page, and ends at or below 2^64 bytes of
 /// guest and host memory.
@@ -94,6 +94,16 @@ impl<B: Backing> Slot<B> {
         } else {
             None
         }
+    }
+
+    /// Its frames that have some of the `bytes` bytes of host memory at `from`, if any.
+    pub fn backed_by(&self, from: B, bytes: u64) -> Option<Range<Gfn>> {
+        let (wanted, own) = (from.position(), self.backing.position());
+        let first = wanted.max(own);
+        let end = wanted.saturating_add(bytes).min(own + self.size());
+        let gfn = |offset: u64| Gfn::new(self.base.get() + offset);
+        (first < end)
+            .then(|| gfn((first - own) >> PAGE_SHIFT)..gfn((end - own).div_ceil(PAGE_SIZE)))
     }
 
     /// The log of its dirty pages, while it has [`Flags::LOG_DIRTY_PAGES`].

@@ -50,12 +50,22 @@ impl<W: World> Inner<W> {
         ) -> Result<Option<Change<W::Backing>>, mayfly_memslot::Error>,
     ) -> Result<(), Error> {
         let _writer = self.memory_writer.lock(&*self.platform);
-        let Some(change) = self.stage2.change_slots(|| publish(&self.slots))? else {
-            return Ok(());
-        };
+        let published = self.stage2.change_slots(|| {
+            let change = publish(&self.slots)?;
+            if let Some(Edit::Delete { old } | Edit::Move { old, .. }) =
+                change.as_ref().map(|change| &change.edit)
+            {
+                *self.leaving.lock(&*self.platform) = Some(old.clone());
+            }
+            Ok::<_, mayfly_memslot::Error>(change)
+        });
+        let Some(change) = published? else { return Ok(()) };
         match &change.edit {
             Edit::Create { .. } => {}
-            Edit::Delete { old } | Edit::Move { old, .. } => self.zap_slot(old.gfns()),
+            Edit::Delete { old } | Edit::Move { old, .. } => {
+                self.zap_slot(old.gfns());
+                *self.leaving.lock(&*self.platform) = None;
+            }
             Edit::Flags { new, .. } => {
                 if new.dirty().is_some() {
                     self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
