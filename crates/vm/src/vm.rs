@@ -84,8 +84,6 @@ pub(crate) struct Inner<W: World> {
     pub(crate) memory_writer: Lock<()>,
     /// A slot that is published no more, and that something may still be mapped through.
     pub(crate) leaving: Lock<Option<Slot<W::Backing>>>,
-    /// A slot that is published no more, and that something may still be mapped through.
-    pub(crate) leaving: Lock<Option<Slot<W::Backing>>>,
     vcpus: Lock<Vcpus>,
     destroyed: AtomicBool,
     pub(crate) srcu: Srcu,
@@ -111,7 +109,6 @@ impl<W: World> Vm<W> {
             slot_zap: config.slot_zap,
             slice: config.slice,
             memory_writer: Lock::new(()),
-            leaving: Lock::new(None),
             leaving: Lock::new(None),
             vcpus: Lock::new(Vcpus::new()),
             destroyed: AtomicBool::new(false),
