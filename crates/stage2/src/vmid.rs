@@ -8,15 +8,15 @@
 //!
 //! # The protocol
 //!
-//! **Tags.** A tag is a generation (48 bits) and a number (16 bits). A root keeps its latest in its [`VmidTag`]: it says
-//! that the number was the root's in that generation. Tags of a root only grow; they are replaced by compare-exchange,
-//! so that vCPUs which enter a root at the same time agree on one.
+//! **Tags.** A tag is a generation (48 bits) and a number (16 bits). A root keeps its latest in its [`VmidTag`]: it
+//! says that the number was the root's in that generation. Tags of a root only grow; they are replaced by
+//! compare-exchange, so that vCPUs which enter a root at the same time agree on one.
 //!
 //! **Lines.** A vCPU's line, written by itself and by roll-overs, holds the generation that it is in, and the number
 //! that it is active under, or 0. To *activate* a root whose tag is of the line's generation, the vCPU replaces its
 //! line, as it read it before, by that tag. To *deactivate* it clears the number. A roll-over adds one to the line's
-//! generation, and leaves the number. Each is one atomic step on one word, so a roll-over either finds a vCPU active, or
-//! moves its line first; then the vCPU's exchange fails, and tags of the generation that ended fit its line no more.
+//! generation, and leaves the number. Each is one atomic step on one word, so a roll-over either finds a vCPU active,
+//! or moves its line first; then the vCPU's exchange fails, and tags of the generation that ended fit its line no more.
 //! No barrier is needed for that, and a vCPU that activates again what its line shows writes nothing.
 //!
 //! **Numbers.** Of each number is known in which generation it was last held, and whether it was *kept* through the
@@ -28,9 +28,9 @@
 //!
 //! **A roll-over** from generation `g` is one holder of the lock's: it visits every line; marks the numbers it finds
 //! there as (`g + 1`, kept); then **[forget]** invalidates all TLBs; then **[begin]** stores `g + 1` in `generation`,
-//! releasing. While it lasts, a vCPU whose line has not been visited enters what has a tag of `g`, and claims in `g`, as
-//! before. One whose line has been visited waits, asleep on the lock, for the end: it is the only wait, once in as many
-//! claims as there are numbers.
+//! releasing. While it lasts, a vCPU whose line has not been visited enters what has a tag of `g`, and claims in `g`,
+//! as before. One whose line has been visited waits, asleep on the lock, for the end: it is the only wait, once in as
+//! many claims as there are numbers.
 //!
 //! **Why no number is active for two roots, nor reused with translations of another left in a TLB.** A number is
 //! claimed in generation `g` by one root, since the claim is one compare-exchange, and only vCPUs whose line is in `g`
@@ -54,19 +54,20 @@
 //! - load the tag or replace it, **[enter]** `fence(SeqCst)`, walk the tables.
 //!
 //! This is store buffering: either the issuer sees the tag that the vCPU goes in under, or **[issue]** comes before
-//! **[enter]**, and the vCPU walks the changed tables. So the tag that the issuer loads is enough. Should it be replaced
-//! afterwards, by a first activation or after a roll-over, then by vCPUs that find the change. If it is of the present
-//! generation, or its number is kept and still the root's, the number is to be invalidated. Otherwise the root lost the
-//! number at some roll-over that has begun its generation: the issuer has acquired its **[begin]**, or a claim or
-//! `since` written by who had, and **[forget]** has left nothing. A roll-over under way is no exception: until
+//! **[enter]**, and the vCPU walks the changed tables. So the tag that the issuer loads is enough. Should it be
+//! replaced afterwards, by a first activation or after a roll-over, then by vCPUs that find the change. If it is of the
+//! present generation, or its number is kept and still the root's, the number is to be invalidated. Otherwise the root
+//! lost the number at some roll-over that has begun its generation: the issuer has acquired its **[begin]**, or a claim
+//! or `since` written by who had, and **[forget]** has left nothing. A roll-over under way is no exception: until
 //! **[begin]** the answer is the old number. An answer that is outdated when it is used costs another root some
 //! translations, no more. (A vCPU that activates again what its line shows has executed **[enter]** since it read this
 //! tag.)
 //!
-//! **The end.** A root is retired when no vCPU is active on it or will be, and what was under its number is invalidated.
-//! Its number becomes free by compare-exchange from the state in which it is the root's, releasing; a claim acquires
-//! that. A roll-over that found a vCPU which has left since may want to keep the number at the same moment, also by
-//! compare-exchange. If that fails, it keeps nothing; if it succeeds, the number is freed from the state that it left.
+//! **The end.** A root is retired when no vCPU is active on it or will be, and what was under its number is
+//! invalidated. Its number becomes free by compare-exchange from the state in which it is the root's, releasing; a
+//! claim acquires that. A roll-over that found a vCPU which has left since may want to keep the number at the same
+//! moment, also by compare-exchange. If that fails, it keeps nothing; if it succeeds, the number is freed from the
+//! state that it left.
 
 mod active;
 mod numbers;
@@ -174,8 +175,8 @@ impl Vmids {
     /// The VMID under which TLBs may hold translations of `tag`'s root that were made before the caller changed its
     /// tables; `None` where none is left to invalidate.
     ///
-    /// For whoever has changed the tables, with plain stores or otherwise, and is about to invalidate: executes the full
-    /// fence that this takes.
+    /// For whoever has changed the tables, with plain stores or otherwise, and is about to invalidate: executes the
+    /// full fence that this takes.
     pub fn assigned(&self, tag: &VmidTag) -> Option<Vmid> {
         // [issue]
         fence(Ordering::SeqCst);

@@ -129,11 +129,11 @@ impl Machine {
     }
 }
 
-/// Gives numbers to so many roots that nobody runs.
+/// Gives numbers to so many roots, and leaves translations of theirs behind.
 fn take(machine: &Machine, count: usize) {
     let mut vcpu = machine.vcpu();
-    for _ in 0..count {
-        vcpu.activate(&VmidTag::new()).unwrap();
+    for id in 0..count {
+        machine.run_alone(&mut vcpu, &Root::new(100 + id as u32)).unwrap();
     }
 }
 
@@ -340,6 +340,23 @@ fn a_number_retired_while_others_roll_over_is_neither_lost_nor_shared() {
             take(&machine, NUMBERS - 1);
             assert_eq!(machine.vmids.rollovers(), rollovers, "a number was lost");
         }
+    });
+}
+
+#[test]
+fn a_retired_number_is_given_out_after_its_invalidation() {
+    check(|| {
+        let machine = Machine::new(2);
+        let [old, new] = [1, 2].map(Root::new);
+        let mut vcpu = machine.vcpu();
+        machine.run_alone(&mut vcpu, &old).unwrap();
+        let thread = Machine::run_alone_in_thread(&machine, vcpu, &new);
+        let vmid = machine.vmids.assigned(&old.tag).unwrap();
+        machine.invalidate(Some(vmid));
+        // SAFETY: loom checks it.
+        machine.exclusive[index(vmid)].with_mut(|cell| unsafe { *cell = 0 });
+        machine.vmids.retire(&old.tag);
+        thread.join().unwrap().unwrap();
     });
 }
 

@@ -46,6 +46,8 @@ struct Tlbs([Mutex<HashMap<Vmid, Translation>>; VCPUS]);
 impl Tlbs {
     fn forget_all(&self) {
         for tlb in &self.0 {
+            // So that whoever does not wait for the end is found out.
+            thread::yield_now();
             tlb.lock().unwrap().clear();
         }
     }
@@ -117,6 +119,7 @@ impl System {
     }
 
     fn run_vcpu(&self, vcpu: usize) {
+        let _running = Running(&self.running);
         let mut active = self.vmids.register().unwrap();
         let mut random = Random(vcpu as u64 + 1);
         for _ in 0..ENTRIES {
@@ -136,7 +139,6 @@ impl System {
             }
             active.deactivate();
         }
-        self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Changes tables, and retires roots, while vCPUs run.
@@ -162,6 +164,15 @@ impl System {
             }
             root.oldest.store(version, Ordering::Release);
         }
+    }
+}
+
+/// A vCPU that runs, until dropped: also when it fails, or the host would not end.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
