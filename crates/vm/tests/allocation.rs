@@ -1,5 +1,5 @@
-//! Every allocation that a call on a VM makes is refused in turn: the call says ENOMEM, the VM is as it was and usable,
-//! and nothing is leaked.
+//! Every allocation that a call on a VM makes is refused in turn, of memory and of frames: the call says ENOMEM, the VM is
+//! as it was and usable, and nothing is leaked.
 
 mod common;
 
@@ -8,12 +8,12 @@ use std::cell::Cell;
 use std::ptr::null_mut;
 
 use common::{
-    AnyDevice, Call, Log, Outcome, Recorder, TestVcpu, TestVm, platform, range, read, read_port,
-    region, same, write, write_port,
+    AnyDevice, Call, Hardware, Log, Outcome, Recorder, Setup, TestVcpu, TestVm, deleted, hva,
+    perform, range, read, read_port, region, same, write, write_port,
 };
 use mayfly_iobus::{IoRange, Ioeventfd, Refused};
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
-use mayfly_vm::{Bus, Config, Event, Exit, Guest, Requests, Vm};
+use mayfly_vm::{Access, Bus, Event, Exit, Guest, Reason, Requests, SlotZap, Translation, Vm};
 
 /// Which allocations of a call are refused; the first is number 1.
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +22,16 @@ enum Refusal {
     Only(usize),
     /// This one and all that follow.
     From(usize),
+    /// Not of memory, but of frames for tables: this one and all that follow.
+    Frames(usize),
 }
+
+const REFUSALS: [fn(usize) -> Refusal; 3] = [Refusal::Only, Refusal::From, Refusal::Frames];
 
 impl Refusal {
     fn first(self) -> usize {
         match self {
-            Self::Only(nth) | Self::From(nth) => nth,
+            Self::Only(nth) | Self::From(nth) | Self::Frames(nth) => nth,
         }
     }
 
@@ -35,6 +39,7 @@ impl Refusal {
         match self {
             Self::Only(only) => nth == only,
             Self::From(first) => nth >= first,
+            Self::Frames(_) => false,
         }
     }
 }
@@ -73,7 +78,12 @@ unsafe impl GlobalAlloc for Failing {
 }
 
 /// What `work` returns under `refusal`, and whether it came to refusing anything.
-fn starved<T>(refusal: Refusal, work: impl FnOnce() -> T) -> (T, bool) {
+fn starved<T>(refusal: Refusal, hardware: &Hardware, work: impl FnOnce() -> T) -> (T, bool) {
+    if let Refusal::Frames(nth) = refusal {
+        hardware.refuse_frames_after(nth - 1);
+        let result = work();
+        return (result, hardware.refuse_no_frames() > 0);
+    }
     ASKED.set(0);
     REFUSAL.set(Some(refusal));
     let result = work();
@@ -82,7 +92,6 @@ fn starved<T>(refusal: Refusal, work: impl FnOnce() -> T) -> (T, bool) {
 }
 
 const ENOMEM: i32 = 12;
-const REFUSALS: [fn(usize) -> Refusal; 2] = [Refusal::Only, Refusal::From];
 
 const LOGGED: u16 = 1;
 const PLAIN: u16 = 2;
@@ -92,11 +101,15 @@ const FREE: IoRange = IoRange { start: 0x20_0000, len: 0x10 };
 const FREE_EVENTFD: Ioeventfd = Ioeventfd { address: 0x10_0004, len: 4, datamatch: Some(10) };
 const PORT: IoRange = IoRange { start: 0x3f8, len: 8 };
 const FREE_PORT: IoRange = IoRange { start: 0x70, len: 2 };
+/// Memory that no vCPU has touched, far from what they have.
+const UNTOUCHED: u64 = 0x8000_0000;
 
-/// A VM with something of everything, and four vCPUs, which is when their list is full.
+/// A VM with something of everything, and four vCPUs, which is when their list is full; and one that has no vCPU yet.
 struct World {
+    setup: Setup,
     vm: TestVm,
     vcpus: Vec<TestVcpu>,
+    empty: TestVm,
     log: Log,
     /// A device to register.
     spare: AnyDevice,
@@ -114,22 +127,24 @@ enum Made {
 #[derive(Debug, PartialEq)]
 struct Sight {
     slots: String,
-    vcpus: usize,
+    vcpus: [usize; 2],
     outcomes: Vec<Outcome>,
     calls: Vec<Call>,
 }
 
 impl World {
-    fn new() -> Self {
-        let vm = Vm::create(platform(), Config::default()).unwrap();
+    fn new(slot_zap: SlotZap) -> Self {
+        let setup = Setup::new(slot_zap);
+        let (vm, empty) = (setup.vm(), setup.vm());
         let log = Log::default();
         vm.set_memory_region(&logged()).unwrap();
         vm.set_memory_region(&region(PLAIN, 0x20, 4)).unwrap();
+        vm.set_memory_region(&region(9, UNTOUCHED / PAGE_SIZE, 4)).unwrap();
         vm.register_device(Bus::Mmio, DEVICE, Recorder::device(1, &log)).unwrap();
         vm.register_eventfd(Bus::Mmio, EVENTFD, Recorder::device(2, &log)).unwrap();
         vm.register_device(Bus::Pio, PORT, Recorder::device(3, &log)).unwrap();
         let vcpus = (0..4).map(|id| vm.create_vcpu(id).unwrap()).collect();
-        Self { vm, vcpus, spare: Recorder::device(4, &log), log }
+        Self { setup, vm, vcpus, empty, spare: Recorder::device(4, &log), log }
     }
 
     /// What a vCPU meets, wherever a change of the tests below would show; then what is not the guest's to see.
@@ -153,10 +168,20 @@ impl World {
         }
         Sight {
             slots: format!("{:?}", self.vm.slots()),
-            vcpus: self.vm.vcpu_count(),
+            vcpus: [self.vm.vcpu_count(), self.empty.vcpu_count()],
             outcomes,
             calls: self.log.take(),
         }
+    }
+
+    /// Ends everything, and asserts that no frame is left.
+    fn end(self, what: &str) {
+        let Self { setup, vm, empty, vcpus, .. } = self;
+        drop(vcpus);
+        vm.destroy();
+        empty.destroy();
+        assert!(setup.reclaim());
+        assert_eq!(setup.hardware.live(), 0, "{what}: all frames come back");
     }
 
     fn set(&self, region: &Region<Hva>) -> Result<Made, i32> {
@@ -170,6 +195,19 @@ impl World {
             refused.error.errno()
         })
     }
+
+    /// Has the last vCPU write at `gpa`.
+    fn touch(&mut self, gpa: u64) -> Result<Made, i32> {
+        let access = Access { gpa: Gpa::new(gpa), len: 8, write: true };
+        match self.vcpus[3].run(&mut Toucher(access)) {
+            Exit::Halt => Ok(Made::Nothing),
+            Exit::Failed(failed, error) => {
+                assert_eq!(failed, access);
+                Err(error.errno())
+            }
+            exit => panic!("{exit:?}"),
+        }
+    }
 }
 
 fn logged() -> Region<Hva> {
@@ -180,156 +218,203 @@ fn private() -> Region<Hva> {
     Region { slot: SlotId::main(USER_SLOTS), ..region(7, 0xfee00, 1) }
 }
 
-/// A guest that has nothing to do.
-struct Spent;
+/// A guest that makes one access to memory, and has nothing of its own on the heap.
+struct Toucher(Access);
 
-impl Guest<Hva> for Spent {
-    fn enter(&mut self, _requests: &Requests) -> Event {
-        Event::Halt
+impl Guest for Toucher {
+    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+        if perform(translation, self.0).is_some() { Event::Halt } else { Event::Access(self.0) }
     }
 
-    fn access(&mut self, _memory: Hva) {}
-
     fn data(&mut self) -> &mut [u8] {
-        &mut []
+        unreachable!("there is memory")
     }
 }
 
-/// A call that has to ask for memory at least so many times.
-struct Case(&'static str, usize, fn(&World) -> Result<Made, i32>);
+/// A call; how many times it has to ask for memory at least, and for frames.
+struct Case(&'static str, [usize; 2], fn(&mut World) -> Result<Made, i32>);
 
 const CASES: &[Case] = &[
-    Case("create a slot", 1, |world| world.set(&region(3, 0x30, 4))),
-    Case("create a slot with a dirty log", 3, |world| {
+    Case("create a slot", [1, 0], |world| world.set(&region(3, 0x30, 4))),
+    Case("create a slot with a dirty log", [3, 0], |world| {
         world.set(&Region { flags: Flags::LOG_DIRTY_PAGES, ..region(3, 0x30, 4) })
     }),
-    Case("delete a slot", 1, |world| world.set(&Region { size: 0, ..region(PLAIN, 0x20, 0) })),
-    Case("delete a slot with a dirty log", 1, |world| world.set(&Region { size: 0, ..logged() })),
-    Case("move a slot", 1, |world| world.set(&region(PLAIN, 0x40, 4))),
-    Case("move a slot with a dirty log", 1, |world| {
+    Case("delete a slot", [1, 0], |world| world.set(&deleted(region(PLAIN, 0x20, 0)))),
+    Case("delete a slot with a dirty log", [1, 0], |world| world.set(&deleted(logged()))),
+    Case("move a slot", [1, 0], |world| world.set(&region(PLAIN, 0x40, 4))),
+    Case("move a slot with a dirty log", [1, 0], |world| {
         world.set(&Region { gpa: Gpa::new(0x40 * PAGE_SIZE), ..logged() })
     }),
-    Case("begin a dirty log", 3, |world| {
+    Case("begin a dirty log", [3, 0], |world| {
         world.set(&Region { flags: Flags::LOG_DIRTY_PAGES, ..region(PLAIN, 0x20, 4) })
     }),
-    Case("end a dirty log", 1, |world| world.set(&Region { flags: Flags::empty(), ..logged() })),
-    Case("create a private slot", 1, |world| {
+    Case("end a dirty log", [1, 0], |world| {
+        world.set(&Region { flags: Flags::empty(), ..logged() })
+    }),
+    Case("create a private slot", [1, 0], |world| {
         let set = world.vm.set_private_memory_region(&private());
         set.map(|()| Made::Nothing).map_err(|error| error.errno())
     }),
-    Case("register a device", 3, |world| {
+    Case("register a device", [3, 0], |world| {
         world.registered(world.vm.register_device(Bus::Mmio, FREE, world.spare.clone()))
     }),
-    Case("register a device on a port", 3, |world| {
+    Case("register a device on a port", [3, 0], |world| {
         world.registered(world.vm.register_device(Bus::Pio, FREE_PORT, world.spare.clone()))
     }),
-    Case("register an ioeventfd", 3, |world| {
+    Case("register an ioeventfd", [3, 0], |world| {
         world.registered(world.vm.register_eventfd(Bus::Mmio, FREE_EVENTFD, world.spare.clone()))
     }),
-    Case("unregister a device", 2, |world| {
+    Case("unregister a device", [2, 0], |world| {
         let device = world.vm.unregister_device(Bus::Mmio, DEVICE);
         device.map(Made::Device).map_err(|error| error.errno())
     }),
-    Case("unregister a device on a port", 2, |world| {
+    Case("unregister a device on a port", [2, 0], |world| {
         let device = world.vm.unregister_device(Bus::Pio, PORT);
         device.map(Made::Device).map_err(|error| error.errno())
     }),
-    Case("unregister an ioeventfd", 2, |world| {
+    Case("unregister an ioeventfd", [2, 0], |world| {
         let device = world.vm.unregister_eventfd(Bus::Mmio, EVENTFD);
         device.map(Made::Device).map_err(|error| error.errno())
     }),
-    Case("create a vCPU", 3, |world| {
+    Case("create a vCPU", [3, 0], |world| {
         world.vm.create_vcpu(4).map(Made::Vcpu).map_err(|error| error.errno())
     }),
+    Case("create the first vCPU", [4, 1], |world| {
+        world.empty.create_vcpu(0).map(Made::Vcpu).map_err(|error| error.errno())
+    }),
+    Case("fault", [0, 2], |world| world.touch(UNTOUCHED)),
 ];
 
-/// What `call` makes in the end, and how often it was refused memory before: each of its allocations in turn.
-fn in_the_end<T>(
-    what: &str,
-    refusal: fn(usize) -> Refusal,
-    mut call: impl FnMut(Refusal) -> (Result<T, i32>, bool),
-) -> (T, usize) {
-    for refusals in 0.. {
-        let refusal = refusal(refusals + 1);
-        match call(refusal) {
-            (Ok(made), false) => return (made, refusals),
-            (Err(ENOMEM), true) => {}
-            (result, refused) => {
-                panic!("{what}: {refusal:?}, refused: {refused}, errno {:?}", result.err())
-            }
-        }
-    }
-    unreachable!("a call makes finitely many allocations")
+/// What a call does in VMs that are zapped by range, and where roots are replaced.
+const ZAPS: [SlotZap; 2] = [SlotZap::Range, SlotZap::AllRoots];
+
+/// The arena and the first thread's own memory are there when something is counted.
+fn warm_up() {
+    World::new(SlotZap::Range).end("nothing");
 }
 
 #[test]
 fn a_call_that_is_refused_memory_changes_nothing_and_succeeds_when_there_is_some() {
-    for Case(what, at_least, call) in CASES {
-        for refusal in REFUSALS {
-            let live = LIVE.get();
-            {
-                let mut world = World::new();
-                let before = world.look();
-                let (made, refusals) = in_the_end(what, refusal, |refusal| {
-                    let result = starved(refusal, || call(&world));
-                    if result.0.is_err() {
-                        assert_eq!(world.look(), before, "{what}: {refusal:?}");
-                    }
-                    result
-                });
-                assert!(refusals >= *at_least, "{what}: {refusals} allocations");
-                assert_ne!(world.look(), before, "{what}");
-                drop(made);
+    warm_up();
+    for slot_zap in ZAPS {
+        for Case(what, at_least, call) in CASES {
+            for refusal in REFUSALS {
+                let live = LIVE.get();
+                let refusals =
+                    (1..).take_while(|&nth| one_refusal(slot_zap, what, *call, refusal(nth)));
+                let (refusals, kind) = (refusals.count(), matches!(refusal(1), Refusal::Frames(_)));
+                assert!(refusals >= at_least[usize::from(kind)], "{what}: {refusals} allocations");
+                assert_eq!(LIVE.get(), live, "{what}: everything is freed with the VM");
             }
-            assert_eq!(LIVE.get(), live, "{what}: everything is freed with the VM");
         }
     }
 }
 
+/// Makes the call under `refusal`, and again with memory, in a VM of its own. Returns whether anything was refused.
+fn one_refusal(
+    slot_zap: SlotZap,
+    what: &str,
+    call: fn(&mut World) -> Result<Made, i32>,
+    refusal: Refusal,
+) -> bool {
+    let mut world = World::new(slot_zap);
+    let before = world.look();
+    let hardware = world.setup.hardware.clone();
+    let (result, refused) = starved(refusal, &hardware, || call(&mut world));
+    let made = match result {
+        Err(ENOMEM) if refused => {
+            assert_eq!(world.look(), before, "{what}: {refusal:?}");
+            call(&mut world).ok()
+        }
+        // A slot that cannot have its roots replaced is zapped by its range.
+        Ok(made) if !refused || slot_zap == SlotZap::AllRoots => Some(made),
+        result => panic!("{what}: {refusal:?}, refused: {refused}, errno {:?}", result.err()),
+    };
+    assert!(made.is_some(), "{what}: {refusal:?}");
+    assert!(what == "fault" || world.look() != before, "{what}: {refusal:?}");
+    drop(made);
+    world.end(what);
+    refused
+}
+
 #[test]
 fn a_vm_that_is_refused_memory_is_not_created_and_leaves_nothing_behind() {
-    let platform = platform();
-    for refusal in REFUSALS {
+    warm_up();
+    let setup = Setup::new(SlotZap::Range);
+    for refusal in [Refusal::Only, Refusal::From] {
         let live = LIVE.get();
-        let (vm, refusals) = in_the_end("create a VM", refusal, |refusal| {
-            let (result, refused) = starved(refusal, || {
-                let created = TestVm::create(platform.clone(), Config::default());
-                created.map_err(|error| error.errno())
-            });
-            if result.is_err() {
-                assert_eq!(LIVE.get(), live, "{refusal:?}");
+        let mut refusals = 0;
+        let vm = loop {
+            let config = setup.config();
+            match starved(refusal(refusals + 1), &setup.hardware, || Vm::create(config)) {
+                (Ok(vm), false) => break vm,
+                (Err(error), true) => assert_eq!(error.errno(), ENOMEM),
+                (result, refused) => panic!("{refused}, {result:?}"),
             }
-            (result, refused)
-        });
-        assert!(refusals >= 6, "the domain, two address spaces, two buses, the VM");
+            assert_eq!(LIVE.get(), live, "{:?}", refusal(refusals + 1));
+            refusals += 1;
+        };
+        assert!(refusals >= 7, "the domain, two address spaces, two buses, stage 2, the VM");
         vm.set_memory_region(&region(0, 0, 1)).unwrap();
         drop(vm);
-        assert_eq!(LIVE.get(), live);
+        assert_eq!((LIVE.get(), setup.hardware.live()), (live, 0));
     }
 }
 
 #[test]
-fn running_and_kicking_and_destroying_take_no_memory() {
-    let mut world = World::new();
-    let (count, refused) = starved(Refusal::From(1), || {
-        world.vm.kick(1);
-        let kicked = world.vcpus[1].run(&mut Spent);
-        world.vm.clone().destroy();
-        (kicked, world.vm.vcpu_count())
-    });
-    assert_eq!((count, refused), ((Exit::Kicked, 4), false));
+fn running_on_what_is_mapped_and_all_that_takes_away_takes_no_memory() {
+    for slot_zap in ZAPS {
+        let mut world = World::new(slot_zap);
+        world.look();
+        let hardware = world.setup.hardware.clone();
+        let ((), refused) = starved(Refusal::From(1), &hardware, || {
+            hardware.refuse_frames_after(0);
+            let gpa = PAGE_SIZE * 0x11;
+            assert!(world.touch(gpa).is_ok(), "a fault in a table that there is");
+            assert_eq!(world.vm.harvest_dirty(SlotId::main(LOGGED), 0, &mut [0]), Ok(2));
+            assert!(world.touch(gpa).is_ok());
+            assert!(world.vm.age(hva(PLAIN, 0), 4 * PAGE_SIZE) > 0);
+            for reason in [Reason::Migrate, Reason::Unmap] {
+                drop(world.vm.invalidate_start(hva(PLAIN, 0), PAGE_SIZE, reason));
+            }
+            world.vm.kick(1);
+            let access = Access { gpa: Gpa::new(gpa), len: 1, write: true };
+            assert_eq!(world.vcpus[1].run(&mut Toucher(access)), Exit::Kicked);
+            world.vm.clone().destroy();
+            assert_eq!(world.vcpus[2].run(&mut Toucher(access)), Exit::Kicked);
+            assert_eq!(world.vm.vcpu_count(), 4);
+        });
+        assert_eq!((refused, hardware.refuse_no_frames()), (false, 0));
+        world.end("what takes no memory");
+    }
 }
 
 #[test]
 fn what_a_change_replaced_is_freed_without_memory() {
-    let world = World::new();
+    let world = World::new(SlotZap::Range);
     for index in 0..100 {
         let start = 0x1000_0000 + index * 0x10;
         let device = Recorder::device(0, &world.log);
         world.vm.register_device(Bus::Mmio, range(start, 8), device).unwrap();
     }
     assert!(world.vm.srcu().stats().deferred > 0);
-    let ((), refused) = starved(Refusal::From(1), || world.vm.srcu().barrier());
+    let hardware = &world.setup.hardware;
+    let ((), refused) = starved(Refusal::From(1), hardware, || world.vm.srcu().barrier());
     assert!(!refused);
     assert_eq!(world.vm.srcu().stats().deferred, 0);
+}
+
+#[test]
+fn tables_are_reclaimed_without_memory() {
+    let mut world = World::new(SlotZap::Range);
+    world.look();
+    let World { setup, vm, vcpus, empty, .. } = world;
+    let ((), refused) = starved(Refusal::From(1), &setup.hardware, || {
+        drop(vcpus);
+        vm.clone().destroy();
+        assert!(setup.reclaim());
+        vm.wait_reclaimed();
+    });
+    assert_eq!((refused, setup.hardware.live()), (false, 0));
+    drop(empty);
 }

@@ -22,6 +22,7 @@ pub(crate) struct Hardware {
     live: AtomicUsize,
     /// Allocations of frames that are left before they are refused.
     left: AtomicUsize,
+    refused: AtomicUsize,
     on_allocation: Mutex<Option<Hook>>,
     tlb: Mutex<TlbLog>,
 }
@@ -42,6 +43,7 @@ impl Hardware {
             host: Host::new(),
             live: AtomicUsize::new(0),
             left: AtomicUsize::new(usize::MAX),
+            refused: AtomicUsize::new(0),
             on_allocation: Mutex::new(None),
             tlb: Mutex::new(TlbLog { issued, completed: 0, rollovers: 0 }),
         }
@@ -57,9 +59,10 @@ impl Hardware {
         self.left.store(count, Ordering::SeqCst);
     }
 
-    /// Has no allocation refused any more.
-    pub(crate) fn refuse_no_frames(&self) {
-        self.refuse_frames_after(usize::MAX);
+    /// Has no allocation refused any more. Returns how many were.
+    pub(crate) fn refuse_no_frames(&self) -> usize {
+        self.left.store(usize::MAX, Ordering::SeqCst);
+        self.refused.swap(0, Ordering::SeqCst)
     }
 
     /// Has `hook` called once, at the next allocation of a frame.
@@ -116,7 +119,10 @@ impl Frames for Hardware {
         if self.left.load(Ordering::SeqCst) != usize::MAX {
             let take = |left: usize| left.checked_sub(1);
             let taken = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
-            taken.map_err(|_| OutOfMemory)?;
+            if taken.is_err() {
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                return Err(OutOfMemory);
+            }
         }
         self.live.fetch_add(1 << order, Ordering::SeqCst);
         Ok(frames::allocate(order))

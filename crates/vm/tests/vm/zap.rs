@@ -205,7 +205,7 @@ fn a_slot_can_be_deleted_when_there_is_no_memory_for_fresh_roots() {
     let mut vcpu = vm.create_vcpu(0).unwrap();
     for slot in [0, 1] {
         vm.set_memory_region(&region(slot, 0x10 << slot, 4)).unwrap();
-        read(&mut vcpu, PAGE_SIZE * 0x10 << slot, 1);
+        read(&mut vcpu, (PAGE_SIZE * 0x10) << slot, 1);
     }
     let old = top(&mut vcpu);
     setup.hardware.refuse_frames_after(0);
