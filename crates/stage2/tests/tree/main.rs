@@ -6,6 +6,7 @@
 mod common;
 
 mod heap;
+mod in_place;
 mod model;
 mod out_of_memory;
 mod overlap;

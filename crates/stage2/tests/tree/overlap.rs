@@ -148,6 +148,47 @@ fn a_fault_in_a_range_that_is_taken_away_makes_no_table<F: Format>() {
     end(world);
 }
 
+/// A zap that comes to an entry which a fault has frozen, and is about to fill, takes away what comes of it.
+#[test]
+fn a_zap_waits_for_an_entry_that_a_fault_is_changing() {
+    let world = Arc::new(World::<Arm<40>>::new(64));
+    let vcpu = world.vcpu(0);
+    map(&world, 7, Level::PAGE);
+    let zapped = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let (world, zapped) = (Arc::clone(&world), Arc::clone(&zapped));
+        move || {
+            let waits = world.platform.frozen_waits();
+            let platform = Arc::clone(&world.platform);
+            let zap = {
+                let zapped = Arc::clone(&zapped);
+                move || {
+                    zap(&world, 7..8);
+                    zapped.store(true, Ordering::SeqCst);
+                }
+            };
+            std::thread::spawn(zap);
+            while platform.frozen_waits() == waits {
+                assert!(!zapped.load(Ordering::SeqCst), "it did not wait");
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    };
+    world.platform.tlbs.on_next_issue(hook);
+    let section = world.srcu.read_lock();
+    // Another frame: Arm has the entry absent until the TLBs have forgotten the first.
+    let seen = world.stage2.sample();
+    let mapped = vcpu.root.map(Gfn::new(7), Level::PAGE, &leaf(99, READ_WRITE), seen, &section);
+    assert_eq!(mapped, Ok(Mapped::Installed));
+    drop(section);
+    while !zapped.load(Ordering::SeqCst) || Arc::strong_count(&world) > 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(vcpu.root.translate(Gfn::new(7), &world.srcu.read_lock()), None);
+    drop(vcpu);
+    end(world);
+}
+
 macro_rules! in_formats {
     ($($rule:ident)*) => {
         $(

@@ -14,6 +14,15 @@ use crate::{READ, READ_WRITE, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
 
+/// Ends the others' work when dropped: a test that fails on one thread ends on all.
+struct Until<'a>(&'a AtomicBool);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Numbers that are random enough, and the same each time.
 struct Random(u64);
 
@@ -98,6 +107,7 @@ fn while_faulting<F: Format, T>(
         for number in 1..=vcpus {
             let over = &over;
             scope.spawn(move || {
+                let _over = Until(over);
                 let vcpu = world.vcpu(0);
                 let mut random = Random(number);
                 while !over.load(Ordering::Relaxed) {
@@ -106,9 +116,8 @@ fn while_faulting<F: Format, T>(
                 }
             });
         }
-        let result = work();
-        over.store(true, Ordering::Relaxed);
-        result
+        let _over = Until(&over);
+        work()
     })
 }
 
@@ -202,6 +211,7 @@ fn nothing_of_a_slot_is_mapped_after_it_was_deleted<F: Format>() {
         for number in 1..=3 {
             let (world, slot, over, faults) = (&world, &slot, &over, &faults);
             scope.spawn(move || {
+                let _over = Until(over);
                 let vcpu = world.vcpu(0);
                 let mut random = Random(number);
                 while !over.load(Ordering::Relaxed) {
@@ -222,6 +232,7 @@ fn nothing_of_a_slot_is_mapped_after_it_was_deleted<F: Format>() {
                 }
             });
         }
+        let _over = Until(&over);
         let root = world.root(0);
         let mut random = Random(99);
         for turn in 2..120 {
@@ -233,10 +244,10 @@ fn nothing_of_a_slot_is_mapped_after_it_was_deleted<F: Format>() {
             world.stage2.change_slots(|| slot.store(turn * PAGES, Ordering::Release));
             let before = faults.load(Ordering::Relaxed);
             while turn % 16 == 0 && faults.load(Ordering::Relaxed) < before + 100 {
+                assert!(!over.load(Ordering::Relaxed));
                 thread::yield_now();
             }
         }
-        over.store(true, Ordering::Relaxed);
     });
     world.destroy();
 }
@@ -285,6 +296,7 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
         for (number, loaded) in loaded.iter().enumerate() {
             let (world, turn, over) = (&world, &turn, &over);
             scope.spawn(move || {
+                let _over = Until(over);
                 let mut vcpu: Vcpu<_> = world.vcpu(0);
                 let mut random = Random(number as u64 + 1);
                 while !over.load(Ordering::Relaxed) {
@@ -300,6 +312,7 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
                 }
             });
         }
+        let _over = Until(&over);
         drop(world.root(0));
         for wanted in 1..=200 {
             let retiring = world.stage2.replace_roots().unwrap();
@@ -309,6 +322,7 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
                 assert_eq!(world.stage2.roots(&section).count(), 2);
             }
             while loaded.iter().any(|loaded| loaded.load(Ordering::Acquire) != wanted) {
+                assert!(!over.load(Ordering::Relaxed));
                 thread::yield_now();
             }
             retiring.finish();
@@ -317,7 +331,6 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
             drop(section);
             world.stage2.zap(gfns(0..PAGES), Tables::Free, Slice::default());
         }
-        over.store(true, Ordering::Relaxed);
     });
     world.reclaimer.stop();
     server.join().unwrap();

@@ -1,0 +1,85 @@
+//! What is changed in place, and what goes by an absent entry: as the format asks.
+
+use std::sync::{Arc, Mutex};
+
+use mayfly_platform::address::Gfn;
+use mayfly_stage2::{Arm, Ept, Format, Leaf, Level, Mapped, Permissions};
+
+use crate::common::World;
+use crate::{READ, READ_WRITE, leaf};
+
+/// What an observer finds at the moment when a change is invalidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meanwhile {
+    /// Nothing is invalidated.
+    NotInvalidated,
+    /// The entry is absent.
+    Absent,
+    /// The entry is the new one already.
+    Changed,
+}
+
+use Meanwhile::{Absent, Changed, NotInvalidated};
+
+/// What happens between two mappings at the same place, one after the other.
+fn meanwhile<F: Format>(first: (Level, Leaf), second: (Level, Leaf)) -> Meanwhile {
+    let world = Arc::new(World::<F>::new(64));
+    let vcpu = world.vcpu(0);
+    let map = |(level, leaf): (Level, Leaf)| {
+        let section = world.srcu.read_lock();
+        let mapped = vcpu.root.map(Gfn::new(0), level, &leaf, world.stage2.sample(), &section);
+        assert_eq!(mapped, Ok(Mapped::Installed));
+    };
+    map(first);
+    let found = Arc::new(Mutex::new(NotInvalidated));
+    let hook = {
+        let (world, found) = (Arc::clone(&world), Arc::clone(&found));
+        move || {
+            let root = world.root(0);
+            let translated = root.translate(Gfn::new(0), &world.srcu.read_lock());
+            *found.lock().unwrap() = if translated.is_none() { Absent } else { Changed };
+        }
+    };
+    world.platform.tlbs.on_next_issue(hook);
+    map(second);
+    world.platform.tlbs.on_next_issue(|| ());
+    drop(vcpu);
+    Arc::into_inner(world).unwrap().destroy();
+    *found.lock().unwrap()
+}
+
+/// What happens on Arm, and with EPT.
+fn on_both(first: (Level, Leaf), second: (Level, Leaf)) -> [Meanwhile; 2] {
+    [meanwhile::<Arm<40>>(first, second), meanwhile::<Ept>(first, second)]
+}
+
+#[test]
+fn a_block_is_split_by_way_of_an_absent_entry_on_arm_and_without_an_invalidation_by_ept() {
+    let found = on_both((Level::MIB2, leaf(0, READ)), (Level::PAGE, leaf(0, READ_WRITE)));
+    assert_eq!(found, [Absent, NotInvalidated]);
+}
+
+#[test]
+fn a_table_gives_way_to_a_block_by_way_of_an_absent_entry_on_arm_and_in_place_by_ept() {
+    let found = on_both((Level::PAGE, leaf(0, READ)), (Level::MIB2, leaf(0, READ)));
+    assert_eq!(found, [Absent, Changed]);
+}
+
+#[test]
+fn another_frame_comes_by_way_of_an_absent_entry_on_arm_and_in_place_by_ept() {
+    let found = on_both((Level::PAGE, leaf(1, READ)), (Level::PAGE, leaf(2, READ)));
+    assert_eq!(found, [Absent, Changed]);
+}
+
+#[test]
+fn more_rights_come_in_place_and_without_an_invalidation() {
+    let found = on_both((Level::PAGE, leaf(1, READ)), (Level::PAGE, leaf(1, READ_WRITE)));
+    assert_eq!(found, [NotInvalidated, NotInvalidated]);
+}
+
+#[test]
+fn other_rights_come_in_place_and_the_old_ones_are_invalidated() {
+    let execute = Permissions::READ | Permissions::EXECUTE;
+    let found = on_both((Level::PAGE, leaf(1, READ_WRITE)), (Level::PAGE, leaf(1, execute)));
+    assert_eq!(found, [Changed, Changed]);
+}
