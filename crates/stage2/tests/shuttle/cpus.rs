@@ -124,8 +124,7 @@ impl Cpus {
     pub(crate) fn remember(&self, cpu: usize, new: Translation, alone: bool) {
         let remembered = &mut self.lock().cpus[cpu].remembered;
         let scope = Scope::Range(gfn(new.first)..gfn(new.first + new.level.pages()));
-        let same = remembered.iter().find(|old| old.is_in(new.vmid, &scope));
-        if alone && let Some(old) = same {
+        for old in remembered.iter().filter(|old| alone && old.is_in(new.vmid, &scope)) {
             let fits = (old.level, old.leaf.pfn) == (new.level, new.leaf.pfn);
             assert!(fits, "one page by two entries: no break before make");
         }

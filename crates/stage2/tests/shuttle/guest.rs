@@ -83,11 +83,14 @@ impl<const BREAK: bool> Guest<BREAK> {
     /// In the guest: accesses memory by what the CPU remembers, or finds in the tables. Returns whether it could.
     fn access(&self, vmid: Vmid, root: &Root<Tiny<BREAK>>, access: Access) -> bool {
         let cpus = &self.vm.world.tlb;
-        let translation = cpus.remembered(self.cpu, vmid, access.page).or_else(|| {
-            let found = self.walk(vmid, root, access.page)?;
+        let mut translation = cpus.remembered(self.cpu, vmid, access.page);
+        // A CPU may walk though it remembers.
+        if (translation.is_none() || thread_rng().gen_bool(0.25))
+            && let Some(found) = self.walk(vmid, root, access.page)
+        {
             cpus.remember(self.cpu, found, BREAK);
-            Some(found)
-        });
+            translation.get_or_insert(found);
+        }
         match translation {
             Some(Translation { leaf, first, .. })
                 if !access.write || leaf.permissions == writable(0).permissions =>
