@@ -168,6 +168,15 @@ impl Srcu {
         }
     }
 
+    /// Names the grace period that would be asked for now, and leaves it to [`Srcu::poll`] to start it, or to anybody else
+    /// who waits meanwhile. Costs a fence. (Linux: `get_state_synchronize_srcu`.) A domain paced as Linux starts it.
+    pub fn cookie(&self) -> Cookie {
+        match &self.domain.linux {
+            None => Cookie(self.domain.snapshot()),
+            Some(_) => self.start_poll(),
+        }
+    }
+
     /// Whether every section that began before `cookie` was made is over. Looks at the readers; never sleeps.
     pub fn poll(&self, cookie: Cookie) -> bool {
         match &self.domain.linux {

@@ -86,6 +86,22 @@ fn a_synchroniser_waits_for_a_reader_that_entered_before() {
 }
 
 #[test]
+fn a_cookie_starts_nothing_and_polling_it_waits_for_the_readers_of_then() {
+    let domain = domain();
+    let reader = domain.reader().unwrap();
+    let section = reader.lock();
+    let cookie = domain.cookie();
+    assert_eq!(domain.stats().grace_periods, 0);
+    assert!(!domain.poll(cookie));
+    assert_eq!(domain.stats().grace_periods, 1);
+    drop(section);
+    let later = reader.lock();
+    assert!(domain.poll(cookie));
+    drop(later);
+    assert_eq!(domain.stats().grace_periods, 1);
+}
+
+#[test]
 fn a_synchroniser_does_not_wait_for_a_reader_that_entered_after_it_sampled() {
     let domain = domain();
     let reader = domain.reader().unwrap();

@@ -17,6 +17,9 @@ use crate::space::Space;
 use crate::vmid::VmidTag;
 use crate::{Error, Format, Level, Role};
 
+/// In the count of references: the reclaimer has the root, and is to be told when it is the only one.
+const RETIRED: usize = 1 << (usize::BITS - 1);
+
 /// The tables of a VM in one role, from the root down. Reached through a [`RootRef`].
 pub struct Root<F: Format> {
     space: Shared<Space>,
@@ -106,7 +109,13 @@ impl<F: Format> Root<F> {
 
     /// References that there are.
     pub(crate) fn references(&self) -> usize {
-        self.references.load(Ordering::Acquire)
+        self.references.load(Ordering::Acquire) & !RETIRED
+    }
+
+    /// Says that the reclaimer has the root. Returns whether nobody else has a reference; if somebody has, whoever gives
+    /// up the last but one tells the reclaimer.
+    pub(crate) fn set_retired(&self) -> bool {
+        self.references.fetch_or(RETIRED, Ordering::AcqRel) == 1
     }
 
     /// Frames that its tables take.
@@ -228,8 +237,8 @@ impl<F: Format> Drop for RootRef<F> {
         let bell = Arc::clone(&self.space.bell);
         // Release, and acquire by the reclaimer: what was done with the root comes before it is freed.
         let before = self.references.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 1, "the last reference is the reclaimer's");
-        if before == 2 {
+        debug_assert!(before & !RETIRED > 1, "the last reference is the reclaimer's");
+        if before == RETIRED | 2 {
             bell.ring();
         }
     }
