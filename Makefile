@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench doc fmt clean setup setup-bench
+.PHONY: help run test soak bench doc fmt clean setup setup-bench
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -18,6 +18,12 @@ run: setup ## build Mayfly and run its experiments; ARGS="..." goes to `mayfly r
 
 test: setup ## check everything: formatting, lints, tests, docs, no_std, model checking
 	@scripts/test
+
+# How many seconds `make soak` lasts: make soak MAYFLY_SOAK=60. MAYFLY_SEED=... repeats the choices of a run.
+MAYFLY_SOAK ?= 600
+
+soak: setup ## change guests' memory for ten minutes in every way at once, and check what they read
+	@MAYFLY_SOAK=$(MAYFLY_SOAK) cargo test --release --package mayfly-machine --test soak -- --nocapture
 
 bench: setup-bench ## measure Mayfly beside its peers
 	@cargo bench --package mayfly-bench

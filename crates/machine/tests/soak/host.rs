@@ -1,0 +1,101 @@
+//! Host memory that changes under the slots.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mayfly_machine::address_space::{Backing, Protection};
+use mayfly_memslot::{Hva, PAGE_SIZE};
+use mayfly_stage2::Format;
+
+use crate::book::{HUGE, Page, SLOTS, Version, first_page, pages_of};
+use crate::crew::Seat;
+use crate::random::Random;
+use crate::round::Round;
+use crate::tally::What;
+
+/// Changes memory until the round is over.
+pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat: &Seat) {
+    let space = round.machine.space();
+    while !round.tally.is_over() {
+        let pages = some(random);
+        let hvas = hvas(round, &pages);
+        match random.below(5) {
+            0 => {
+                seat.at("remapping");
+                remap(round, pages);
+            }
+            1 => {
+                seat.at("protecting");
+                protect(round, pages);
+            }
+            2 => {
+                seat.at("swapping out");
+                let swapped = pages.filter(|&page| space.reclaim(round.hva(page))).count();
+                round.tally.add(What::SwappedOut, swapped as u64);
+            }
+            3 => {
+                seat.at("migrating");
+                let migrated =
+                    pages.filter(|&page| space.migrate(round.hva(page)).unwrap()).count();
+                round.tally.add(What::Migrated, migrated as u64);
+            }
+            _ => {
+                seat.at("aging");
+                round.vm.age(hvas.start, hvas.end.get() - hvas.start.get());
+                round.tally.add(What::Aged, 1);
+            }
+        }
+    }
+}
+
+/// A few pages of one slot, or now and then many.
+fn some(random: &mut Random) -> Range<usize> {
+    let slot = random.below(SLOTS as u64) as usize;
+    let pages = pages_of(slot);
+    let most = if random.once_in(32) { pages } else { 4 };
+    let first = random.below(pages as u64) as usize;
+    let count = 1 + random.below(most.min(pages - first) as u64) as usize;
+    first_page(slot) + first..first_page(slot) + first + count
+}
+
+fn hvas<F: Format>(round: &Round<F>, pages: &Range<usize>) -> Range<Hva> {
+    round.hva(pages.start)..round.hva(pages.end)
+}
+
+/// Unmaps pages, whose frames are somebody else's then, and maps others, which are zero, at the same addresses.
+pub(crate) fn remap<F: Format>(round: &Round<F>, pages: Range<usize>) {
+    let book = &round.book.pages[pages.clone()];
+    let (space, hvas) = (round.machine.space(), hvas(round, &pages));
+    let is_huge = pages.start.is_multiple_of(HUGE) && pages.len() == HUGE;
+    let backing = if is_huge { Backing::HugePages } else { Backing::Pages };
+    let _mapping = round.mapping.lock().unwrap();
+    step(book, |page| &page.era);
+    space.munmap(hvas.clone()).unwrap();
+    let size = pages.len() as u64 * PAGE_SIZE;
+    let mapped = space.mmap(size, backing, Protection::ReadWrite).unwrap();
+    assert_eq!(mapped, hvas.start, "it is the only gap");
+    step(book, |page| &page.era);
+    round.tally.add(What::Remapped, 1);
+}
+
+/// Forbids writes, looks whether there are any, and allows them.
+fn protect<F: Format>(round: &Round<F>, pages: Range<usize>) {
+    let book = &round.book.pages[pages.clone()];
+    let (space, hvas) = (round.machine.space(), hvas(round, &pages));
+    let _mapping = round.mapping.lock().unwrap();
+    step(book, |page| &page.guard);
+    space.mprotect(hvas.clone(), Protection::ReadOnly).unwrap();
+    let read = || pages.clone().map(|page| space.read_u64(round.hva(page)).unwrap());
+    let before: Vec<_> = read().collect();
+    std::thread::yield_now();
+    assert!(read().eq(before), "memory was written that may not be");
+    space.mprotect(hvas, Protection::ReadWrite).unwrap();
+    step(book, |page| &page.guard);
+    round.tally.add(What::Protected, 1);
+}
+
+fn step(pages: &[Page], version: impl Fn(&Page) -> &Version) {
+    for page in pages {
+        version(page).step();
+    }
+}
