@@ -49,7 +49,7 @@ mod vm;
 pub use error::Error;
 pub use host::{Facts, Kvm};
 pub use ioevent::IoEvent;
-pub use memory::GuestMemory;
+pub use memory::{GuestMemory, HugePages};
 pub use payload::Payload;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{MemoryFlags, Vm};

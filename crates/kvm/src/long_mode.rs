@@ -9,13 +9,26 @@ use std::ops::Range;
 
 use crate::{Error, GuestMemory};
 
-/// Where the page tables lie: one PML4, one PDPT and a page directory for each of 4 GiB, all of
-/// 4096 bytes.
-pub(crate) const TABLES: Range<u64> = 0x1000..0x7000;
+/// Bytes of a table.
+const TABLE_SIZE: u64 = 0x1000;
 
-const PML4: u64 = TABLES.start;
-const PDPT: u64 = PML4 + 0x1000;
-const DIRECTORIES: u64 = PDPT + 0x1000;
+const GIB: u64 = 1 << 30;
+
+/// The GiB that are mapped whatever memory there is, since devices are there.
+const GIBS_AT_LEAST: u64 = 4;
+
+/// The GiB that can be mapped.
+const GIBS_AT_MOST: u64 = 64;
+
+/// The first address that no guest reaches.
+pub(crate) const REACH: u64 = GIBS_AT_MOST * GIB;
+
+/// Where the page tables lie: one PML4, one PDPT, and room for a page directory for each GiB.
+pub(crate) const TABLES: Range<u64> = 0x1000..DIRECTORIES + GIBS_AT_MOST * TABLE_SIZE;
+
+const PML4: u64 = 0x1000;
+const PDPT: u64 = PML4 + TABLE_SIZE;
+const DIRECTORIES: u64 = PDPT + TABLE_SIZE;
 
 /// Present, writable, user, accessed: what a reference to a table has.
 const TABLE: u64 = 0b10_0111;
@@ -23,13 +36,14 @@ const TABLE: u64 = 0b10_0111;
 /// nothing.
 const BLOCK: u64 = TABLE | 1 << 6 | 1 << 7;
 
-/// Maps the first 4 GiB of virtual addresses to the same physical ones, in blocks of 2 MiB, open to
-/// ring 3.
+/// Maps virtual addresses to the same physical ones, in blocks of 2 MiB, open to ring 3: those of
+/// `memory`, but 4 GiB at least, and 64 GiB at most.
 pub(crate) fn write_tables(memory: &GuestMemory) -> Result<(), Error> {
+    let gibs = (memory.size() as u64).div_ceil(GIB).clamp(GIBS_AT_LEAST, GIBS_AT_MOST);
     write_table(memory, PML4, [PDPT | TABLE].into_iter())?;
-    write_table(memory, PDPT, (0..4).map(|gib| (DIRECTORIES + gib * 0x1000) | TABLE))?;
-    // The four directories are adjacent, and so is what they map.
-    write_table(memory, DIRECTORIES, (0..4 * 512).map(|block| (block << 21) | BLOCK))
+    write_table(memory, PDPT, (0..gibs).map(|gib| (DIRECTORIES + gib * TABLE_SIZE) | TABLE))?;
+    // The directories are adjacent, and so is what they map.
+    write_table(memory, DIRECTORIES, (0..gibs * 512).map(|block| (block << 21) | BLOCK))
 }
 
 fn write_table(

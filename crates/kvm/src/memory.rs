@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 use vm_memory::volatile_memory::VolatileMemory;
 use vm_memory::{Bytes, MmapRegion};
 
@@ -20,6 +21,15 @@ const PAGE: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct GuestMemory {
     region: Arc<MmapRegion>,
+}
+
+/// Whether memory should come in pages larger than 4096 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// `MADV_HUGEPAGE`.
+    Wanted,
+    /// `MADV_NOHUGEPAGE`.
+    Unwanted,
 }
 
 impl GuestMemory {
@@ -50,6 +60,22 @@ impl GuestMemory {
             memory.write(page, &[0])?;
         }
         Ok(memory)
+    }
+
+    /// Says whether the kernel should back the mapping with huge pages: `madvise(2)`. It is free not to, and where
+    /// they are switched off it does not.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `madvise`: EINVAL where the kernel knows no huge pages.
+    pub fn advise(&self, huge_pages: HugePages) -> Result<(), Error> {
+        let advice = match huge_pages {
+            HugePages::Wanted => Advice::LinuxHugepage,
+            HugePages::Unwanted => Advice::LinuxNoHugepage,
+        };
+        // SAFETY: all of a mapping that lives as long as `self`; the advice changes what backs its pages, and never what
+        // they hold.
+        unsafe { madvise(self.region.as_ptr().cast(), self.size(), advice) }
+            .map_err(Error::call("madvise"))
     }
 
     /// The mapping's size in bytes.

@@ -15,7 +15,8 @@ use crate::{Error, GuestMemory, long_mode};
 /// Each pass writes the pass's number, from 1, as 8 bytes at the start of each 4096 bytes of
 /// `touch`; then, with a `doorbell`, as 4 bytes to that address; then, as 4 bytes, to `port`.
 ///
-/// The guest's virtual addresses are its physical ones, and end at 4 GiB.
+/// The guest's virtual addresses are its physical ones. They end with the memory that the code was installed in, rounded
+/// up to whole GiB; at 4 GiB at least, and at [`Payload::REACH`] at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// The guest physical range to write to. May be empty.
@@ -70,6 +71,9 @@ impl Payload {
     /// The first guest physical address that page tables and code leave free: `touch` starts here
     /// or above.
     pub const FREE: u64 = CODE + 0x1000;
+
+    /// The first address that no guest reaches: 64 GiB.
+    pub const REACH: u64 = long_mode::REACH;
 
     /// Writes the page tables and the code into `memory`, which is to be the guest's memory at gpa
     /// 0, and has at least [`Payload::FREE`] bytes. Once for all vCPUs: they differ in registers
