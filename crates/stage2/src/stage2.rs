@@ -16,12 +16,12 @@ use crate::parking::Parking;
 use crate::range::Slice;
 use crate::reclaim::{Reclaimed, Reclaimer};
 use crate::root::{Root, RootRef};
-use crate::roots::{ROLES, Role, Roots};
+use crate::roots::{Leaving, ROLES, Role, Roots};
 use crate::sequence::{Seen, Sequence};
 use crate::space::Space;
 use crate::tables::Tables;
 use crate::vmid::{ActiveVmid, Vmids};
-use crate::zap::Tables as Emptied;
+use crate::zap::{Tables as Emptied, Told};
 use crate::{Error, Format, Leaf, Level};
 
 /// How a VM's stage 2 is built: what it shares with the machine's other VMs.
@@ -71,6 +71,7 @@ impl<F: Format> Stage2<F> {
             srcu: srcu.clone(),
             vmids: config.vmids,
             bell: Arc::clone(config.reclaimer.bell()),
+            leaving: Leaving::new(),
         })?;
         let (roots, writer) = (Roots::new(), Lock::new(()));
         Ok(Self { space, roots, writer, reclaimer: config.reclaimer })
@@ -110,7 +111,7 @@ impl<F: Format> Stage2<F> {
     /// If `section` is not one of the VM's domain.
     pub fn roots(&self, section: &impl Section) -> impl Iterator<Item = RootRef<F>> {
         self.check(section);
-        self.roots.sample(section)
+        self.roots.sample(&self.space.leaving, section)
     }
 
     /// The notifier sequence, for [`Root::map`]: to be sampled before the memslots are read and the host is asked.
@@ -157,22 +158,29 @@ impl<F: Format> Stage2<F> {
     /// The caller has seen to it that no fault installs anything of the range meanwhile: by an invalidation that was
     /// [begun](Stage2::begin_invalidation), or by [taking the memslot away](Stage2::change_slots).
     ///
-    /// Not from inside a section: where too many tables await their readers, this waits for those.
+    /// Not from inside a section, with [`Tables::Free`](Emptied::Free): where too many tables await their readers, this
+    /// waits for those.
     pub fn zap(&self, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
         let space = &*self.space;
         self.in_slices(gfns, |root, left| {
-            let done = root.zap_slice(left, tables, slice, &mut |_, _, _| ());
-            if space.graveyard.count() > graveyard::BOUND {
+            let done = root.zap_slice(left, tables, slice, None);
+            if tables == Emptied::Free && space.graveyard.count() > graveyard::BOUND {
                 space.graveyard.collect_all(&space.tables, &space.srcu);
             }
             done
         });
     }
 
-    /// As [`Stage2::zap`], and keeps every table: what is mapped here is about to come back. `each` is told of every
-    /// leaf. Waits for no reader.
+    /// As [`Stage2::zap`] with [`Tables::Keep`](Emptied::Keep). `each` is told of every leaf, when no CPU uses it any
+    /// more: what is then cleaned out of the caches does not get into them again. For that, slices are short.
     pub fn zap_each(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, Level, Leaf)) {
-        self.in_slices(gfns, |root, left| root.zap_slice(left, Emptied::Keep, slice, &mut each));
+        let slice = Slice { entries: slice.entries.min(Told::ROOM as u32), ..slice };
+        self.in_slices(gfns, |root, left| {
+            let mut told = Told::new();
+            let done = root.zap_slice(left, Emptied::Keep, slice, Some(&mut told));
+            told.leaves().for_each(|(gfn, level, leaf)| each(gfn, level, leaf));
+            done
+        });
     }
 
     /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault.
@@ -210,21 +218,21 @@ impl<F: Format> Stage2<F> {
         for root in fresh.into_iter().flatten() {
             // SAFETY: made above, and not reclaimed before its place is changed again, which takes the lock.
             let role = unsafe { root.as_ref() }.role();
-            self.roots.replace(role, root);
+            self.roots.replace(role, root, &self.space.leaving);
         }
         Ok(Retiring { stage2: self, _writer: writer })
     }
 
     /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once.
     ///
-    /// Operations on ranges do not go through these roots any more: no vCPU is in the guest, or will enter it again.
+    /// vCPUs may still be running on them: operations on ranges go through a root until none has a reference.
     pub fn retire(&self) {
         let _writer = self.writer.lock(self.mmu());
         self.retire_all();
     }
 
     fn retire_all(&self) {
-        for root in self.roots.close() {
+        for root in self.roots.close(&self.space.leaving) {
             self.reclaimer.retire(root);
         }
     }
@@ -250,7 +258,7 @@ impl<F: Format> Stage2<F> {
         // Collected inside a section, worked on outside: a reference keeps each root.
         let roots: [Option<RootRef<F>>; 2 * ROLES] = {
             let section = self.space.srcu.read_lock();
-            let mut roots = self.roots.sample(&section);
+            let mut roots = self.roots.sample(&self.space.leaving, &section);
             core::array::from_fn(|_| roots.next())
         };
         for root in roots.into_iter().flatten() {
@@ -320,7 +328,7 @@ impl<F: Format> Retiring<'_, F> {
 
 impl<F: Format> Drop for Retiring<'_, F> {
     fn drop(&mut self) {
-        for root in self.stage2.roots.take_retiring() {
+        for root in self.stage2.roots.take_leaving(&self.stage2.space.leaving) {
             // SAFETY: its reference came with it.
             unsafe { root.as_ref() }.set_unreachable();
             self.stage2.reclaimer.retire(root);

@@ -27,18 +27,18 @@ impl<F: Format> Root<F> {
     /// [begun](crate::Stage2::begin_invalidation) or by
     /// [taking the memslot away](crate::Stage2::change_slots).
     ///
-    /// `each` is told of every leaf that is zapped by itself, and not with its table.
+    /// `told` gets every leaf, where tables are kept; a slice then has no more entries than it has room for.
     pub(crate) fn zap_slice(
         &self,
         range: &mut Range<Gfn>,
         tables: Tables,
         slice: Slice,
-        each: &mut dyn FnMut(Gfn, Level, Leaf),
+        told: Option<&mut Told>,
     ) -> bool {
         let space = self.space();
         let section = space.srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut zap = Zap { tables, flush: Flush::new(), each };
+        let mut zap = Zap { tables, flush: Flush::new(), told };
         let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut zap);
         changing.finish(zap.flush, from..range.start);
         drop(section);
@@ -60,10 +60,33 @@ impl<F: Format> Root<F> {
     }
 }
 
+/// Leaves that were zapped, kept until no CPU uses them any more.
+pub(crate) struct Told {
+    leaves: [Option<(Gfn, Level, Leaf)>; Self::ROOM],
+    count: usize,
+}
+
+impl Told {
+    pub(crate) const ROOM: usize = 64;
+
+    pub(crate) fn new() -> Self {
+        Self { leaves: [None; Self::ROOM], count: 0 }
+    }
+
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = (Gfn, Level, Leaf)> {
+        self.leaves.iter().map_while(|leaf| *leaf)
+    }
+
+    fn add(&mut self, gfn: Gfn, level: Level, leaf: Leaf) {
+        self.leaves[self.count] = Some((gfn, level, leaf));
+        self.count += 1;
+    }
+}
+
 struct Zap<'a> {
     tables: Tables,
     flush: Flush,
-    each: &'a mut dyn FnMut(Gfn, Level, Leaf),
+    told: Option<&'a mut Told>,
 }
 
 impl<F: Format> Visitor<F> for Zap<'_> {
@@ -76,7 +99,9 @@ impl<F: Format> Visitor<F> for Zap<'_> {
         } else if !root.zap_jutting(at) {
             return false;
         }
-        (self.each)(at.gfn, at.level, at.entry.to_leaf(at.level));
+        if let Some(told) = &mut self.told {
+            told.add(at.gfn, at.level, at.entry.to_leaf(at.level));
+        }
         true
     }
 

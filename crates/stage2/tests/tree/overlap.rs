@@ -130,6 +130,28 @@ fn the_rest_of_a_zapped_block_is_mapped_only_when_tlbs_have_forgotten_it<F: Form
     end(world);
 }
 
+fn a_zapped_leaf_is_told_of_when_tlbs_have_forgotten_it<F: Format>() {
+    let world = World::<F>::new(64);
+    let vcpu = world.vcpu(0);
+    for gfn in 0..200 {
+        map(&world, gfn, Level::PAGE);
+        walk(&world, gfn);
+    }
+    map(&world, PAGES, Level::MIB2);
+    walk(&world, PAGES + 9);
+    let announced = world.stage2.begin_invalidation(&gfns(0..PAGES + 10));
+    let mut told = 0;
+    world.stage2.zap_each(gfns(0..PAGES + 10), Slice::default(), |gfn, level, _| {
+        let of = gfns(gfn.get()..gfn.get() + level.pages());
+        let remembered = world.platform.tlbs.remembered();
+        assert!(remembered.keys().all(|(_, gfn)| !of.contains(gfn)), "{gfn} is in use still");
+        told += 1;
+    });
+    assert_eq!(told, 201);
+    drop((announced, vcpu));
+    world.destroy();
+}
+
 fn a_fault_in_a_range_that_is_taken_away_makes_no_table<F: Format>() {
     let world = Arc::new(World::<F>::new(64));
     let vcpu = world.vcpu(0);
@@ -223,5 +245,6 @@ in_formats! {
     a_zap_that_finds_another_not_invalidated_yet_invalidates_itself
     a_write_protection_that_finds_another_not_invalidated_yet_invalidates_itself
     the_rest_of_a_zapped_block_is_mapped_only_when_tlbs_have_forgotten_it
+    a_zapped_leaf_is_told_of_when_tlbs_have_forgotten_it
     a_fault_in_a_range_that_is_taken_away_makes_no_table
 }
