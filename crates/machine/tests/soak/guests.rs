@@ -17,6 +17,11 @@ use crate::tally::What;
 /// vCPUs of the VM, a thread each.
 pub(crate) const VCPUS: u32 = 3;
 
+/// Of so many accesses, one takes long between its translation and memory.
+const LONG: u64 = 256;
+/// Accesses from one look for invalidations to the next.
+const POLL: u64 = 4;
+
 /// Runs vCPUs numbered `id`, one after another, until the round is over.
 pub(crate) fn live<F: Format>(round: &Arc<Round<F>>, id: u32, random: &mut Random, seat: &Seat) {
     let mut guest = Walker::new(round, id, random.fork());
@@ -24,9 +29,9 @@ pub(crate) fn live<F: Format>(round: &Arc<Round<F>>, id: u32, random: &mut Rando
         seat.at("creating a vCPU");
         let mut vcpu = round.vm.create_vcpu(id).unwrap();
         round.tally.add(What::VcpuCreated, 1);
-        for _ in 0..=guest.mind.random.below(4) {
+        for _ in 0..=guest.mind.random.below(3) {
             // Short, and others get the processor outside of the guest: they wait for whoever is inside.
-            guest.mind.left = 1 + guest.mind.random.below(600);
+            guest.mind.left = 1 + guest.mind.random.below(400);
             seat.at("running a vCPU");
             run(round, &mut vcpu, &mut guest);
             std::thread::yield_now();
@@ -145,6 +150,10 @@ impl<F: Format> Mind<F> {
             return true;
         };
         let memory = arena.word(found.hpa(target.gpa()));
+        if self.random.once_in(LONG) {
+            // The translation is still good: nobody is told that it is forgotten before the next poll.
+            std::thread::yield_now();
+        }
         if let Some(count) = write {
             memory.store(word(target.page(), count), Ordering::Release);
             book.check_write(target, before, count);
@@ -164,7 +173,9 @@ impl<F: Format> Guest for Walker<F> {
             if requests.any() {
                 return Event::Request;
             }
-            guest.poll();
+            if mind.random.once_in(POLL) {
+                guest.poll();
+            }
             if mind.advance(&mut guest) {
                 mind.faults += 1;
                 let (Step { target, write }, _) = mind.access.expect("it came out with it");

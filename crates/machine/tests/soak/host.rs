@@ -19,30 +19,29 @@ pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat
     while !round.tally.is_over() {
         let pages = some(random);
         let hvas = hvas(round, &pages);
-        match random.below(5) {
-            0 => {
-                seat.at("remapping");
-                remap(round, pages);
-            }
-            1 => {
+        match random.below(7) {
+            0..2 => {
                 seat.at("protecting");
                 protect(round, pages);
             }
-            2 => {
+            2..4 => {
+                seat.at("aging");
+                round.vm.age(hvas.start, hvas.end.get() - hvas.start.get());
+                round.tally.add(What::Aged, 1);
+            }
+            4 => {
+                seat.at("remapping");
+                remap(round, pages);
+            }
+            5 => {
                 seat.at("swapping out");
                 let swapped = pages.filter(|&page| space.reclaim(round.hva(page))).count();
                 round.tally.add(What::SwappedOut, swapped as u64);
             }
-            3 => {
-                seat.at("migrating");
-                let migrated =
-                    pages.filter(|&page| space.migrate(round.hva(page)).unwrap()).count();
-                round.tally.add(What::Migrated, migrated as u64);
-            }
             _ => {
-                seat.at("aging");
-                round.vm.age(hvas.start, hvas.end.get() - hvas.start.get());
-                round.tally.add(What::Aged, 1);
+                seat.at("migrating");
+                let moved = pages.filter(|&page| space.migrate(round.hva(page)).unwrap()).count();
+                round.tally.add(What::Migrated, moved as u64);
             }
         }
     }
