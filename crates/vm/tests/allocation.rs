@@ -1,5 +1,5 @@
-//! Every allocation that a call on a VM makes is refused in turn, of memory and of frames: the call says ENOMEM, the VM is
-//! as it was and usable, and nothing is leaked.
+//! Every allocation that a call on a VM makes is refused in turn, of memory and of frames: the call says ENOMEM, the VM
+//! is as it was and usable, and nothing is leaked.
 
 mod common;
 

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
-use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::address::{Gfn, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_platform::frames::WORDS;
 use mayfly_stage2::{Entry, Format, Leaf, Level, State};
 
@@ -15,8 +15,10 @@ const FRAMES: usize = 1 << 16;
 const POISON: u64 = !0;
 
 static WORDS_OF_ALL: LazyLock<&'static [AtomicU64]> = LazyLock::new(|| {
-    let words: &'static mut [u64] = vec![0; FRAMES * WORDS].leak();
-    let words = std::ptr::from_mut(words) as *const [AtomicU64];
+    // One more, so that frames can begin where pages do.
+    let words: &'static mut [u64] = vec![0; (FRAMES + 1) * WORDS].leak();
+    let first = words.as_ptr().cast::<u8>().align_offset(PAGE_SIZE as usize) / size_of::<u64>();
+    let words = std::ptr::from_mut(&mut words[first..][..FRAMES * WORDS]) as *const [AtomicU64];
     // SAFETY: an `AtomicU64` has the size and alignment of a `u64`, and nobody else has the memory.
     unsafe { &*words }
 });
@@ -72,23 +74,31 @@ pub(crate) fn free(first: Pfn, order: u32) {
 /// What the tables from `top` on map `gfn` to, as hardware walks them: the page, and how large the leaf is. An absent
 /// entry, whatever the rest of it says, ends the walk.
 pub(crate) fn walk<F: Format>(top: Pfn, gfn: Gfn) -> Option<(Level, Leaf)> {
-    let (mut table, mut level) = (top, F::TOP);
-    if gfn.get() >> (F::IPA_BITS - 12) != 0 {
+    let (level, word) = last::<F>(top, gfn);
+    let entry = Entry::<F>::from_bits(word.load(Ordering::Acquire));
+    if gfn.get() >> (F::IPA_BITS - PAGE_SHIFT) != 0 || entry.state(level) != State::Leaf {
         return None;
     }
+    let leaf = entry.to_leaf(level);
+    let pfn = Pfn::new(leaf.pfn.get() + gfn.get() % level.pages());
+    Some((level, Leaf { pfn, ..leaf }))
+}
+
+/// The last entry on the walk to `gfn`.
+pub(crate) fn entry<F: Format>(top: Pfn, gfn: Gfn) -> &'static AtomicU64 {
+    last::<F>(top, gfn).1
+}
+
+fn last<F: Format>(top: Pfn, gfn: Gfn) -> (Level, &'static AtomicU64) {
+    let (mut table, mut level) = (top, F::TOP);
     loop {
         let index = (gfn.get() / level.pages()) as usize;
-        let index = if level == F::TOP { index } else { index % WORDS };
+        let index = index % if level == F::TOP { WORDS << F::ROOT_ORDER } else { WORDS };
         let word = &WORDS_OF_ALL[table.get() as usize * WORDS + index];
         let entry = Entry::<F>::from_bits(word.load(Ordering::Acquire));
-        match entry.state(level) {
-            State::Table(below) => (table, level) = (below, level.below()?),
-            State::Leaf => {
-                let leaf = entry.to_leaf(level);
-                let pfn = Pfn::new(leaf.pfn.get() + gfn.get() % level.pages());
-                return Some((level, Leaf { pfn, ..leaf }));
-            }
-            State::Empty | State::Frozen | State::Removed => return None,
+        match (entry.state(level), level.below()) {
+            (State::Table(below), Some(next)) => (table, level) = (below, next),
+            _ => return (level, word),
         }
     }
 }
