@@ -6,10 +6,11 @@ use crate::host::Host;
 use crate::params::Params;
 use crate::progress::Progress;
 use crate::record::ResultRow;
+use crate::teardown::Teardown;
 
 /// Every experiment of Mayfly, in the order of `mayfly list`.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&DeviceRegistration]
+    &[&DeviceRegistration, &Teardown]
 }
 
 /// The same work under several variants, timed.

@@ -20,6 +20,7 @@ pub mod progress;
 pub mod record;
 pub mod report;
 pub mod stats;
+mod teardown;
 pub mod units;
 
 pub use backend::{Backend, BackendChoice};

@@ -1,0 +1,213 @@
+//! What it costs to tear a VM down.
+
+mod before;
+mod host;
+mod kvm;
+mod machine;
+mod maintenance;
+mod mapping;
+mod rows;
+
+use crate::Backend;
+use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::params::Size;
+use crate::progress::Progress;
+use crate::record::ResultRow;
+
+use machine::{Design, Ground};
+use mapping::Mapping;
+use rows::Row;
+
+const NAME: &str = "teardown";
+const KERNEL: &str = "kernel";
+
+const ROUNDS: u32 = 5;
+
+const GIB: u64 = 512;
+const SIZES: [Size; 3] = [Size::blocks(GIB), Size::blocks(16 * GIB), Size::blocks(64 * GIB)];
+
+/// What `per-page` cleans at most: the first GiB.
+const SAMPLE: Size = Size::blocks(GIB);
+
+/// The experiment `teardown`.
+pub(crate) struct Teardown;
+
+impl Experiment for Teardown {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "a VM's end: who walks its tables, cleans caches and invalidates TLBs meanwhile"
+    }
+
+    fn about(&self) -> &'static str {
+        "On arm64, Linux took a VM's memory away page by page when the VM ended: it cleared
+the entry, invalidated the page in every TLB, and cleaned the page's cache lines to
+memory. The last is only of use to a device that reads memory past the caches, as
+one may that a page is swapped out to. For a VM of 64 GiB it took seconds.
+
+A VM of each size is mapped throughout, in pages of 4 KiB or in blocks of 2 MiB, runs
+its guest, and is destroyed; the time until the call returns is taken, and the
+time until every frame of its tables is free. The frames that it maps are mostly
+untouched (the arena is sparse), the entries are all there: 16.7 million of them
+for 64 GiB in pages. The tables are in arm64's format. The last 16 MiB are mapped by
+the guest's own faults, the rest as by faults, but many at once.
+
+The machine's variants: per-page, as arm64 did up to 2019; elided, as proposed then
+(Marc Zyngier), which leaves out what the end of a VM does not need, but still walks
+every entry before it returns; and mayfly, which detaches the root and returns,
+and frees tables in the background without looking at their leaves. per-page really
+cleans the first GiB of a VM. Where there is more, what the whole would have taken
+is modelled_destroy: the time of that GiB for every GiB, and what came after.
+
+On KVM: the guest writes to every page, the vCPU and the VM are closed, then the memory
+is unmapped. That is x86's kernel, which cleans no caches here; arm64's it is not.
+In blocks means where the host gives huge pages: madvise(2), MADV_HUGEPAGE. Sizes
+above half of the host's available memory are left out."
+    }
+
+    fn variants(&self) -> &'static [Variant] {
+        &[
+            Variant {
+                backend: Backend::Machine,
+                name: "per-page",
+                summary: "each entry cleared, invalidated in the TLBs, its lines cleaned (arm64 to 2019)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "elided",
+                summary: "each entry cleared; one invalidation of all, no line cleaned (2019's series)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: Variant::BASELINE,
+                summary: "the root is detached; its tables are freed in the background",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: KERNEL,
+                summary: "/dev/kvm, as the running kernel has it",
+            },
+        ]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[
+            Metric { name: "destroy", summary: "destroying the VM and its vCPU, until it returns" },
+            Metric {
+                name: "modelled_destroy",
+                summary: "the same, where a part of the lines was cleaned: as if it were all",
+            },
+            Metric {
+                name: "reclaimed",
+                summary: "from the beginning of destroying until all table frames are free",
+            },
+            Metric { name: "munmap", summary: "unmapping the guest's memory after that" },
+        ]
+    }
+
+    fn params(&self) -> &'static [Param] {
+        &[
+            Param {
+                name: Size::PARAM,
+                default: "1GiB,16GiB,64GiB; 1GiB on KVM",
+                summary: "sizes of a VM's memory, one after another",
+            },
+            Param { name: "rounds", default: "5", summary: "VMs of each variant and size" },
+        ]
+    }
+
+    fn run(
+        &self,
+        request: &Request<'_>,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<ResultRow>> {
+        let sizes = request.params.memory_or(&SIZES);
+        let designs: Vec<_> = request.variants_on(Backend::Machine).map(design).collect();
+        let largest = sizes.iter().copied().max().filter(|_| !designs.is_empty());
+        let mut ground = largest.map(|largest| Ground::new(largest, SAMPLE.bytes())).transpose()?;
+        let mut rows = Vec::new();
+        for size in sizes {
+            for mapping in Mapping::ALL {
+                if let Some(ground) = &mut ground {
+                    rows.extend(on_machine(ground, &designs, size, mapping, request, progress)?);
+                }
+                for variant in request.variants_on(Backend::Kvm) {
+                    let row = row(Backend::Kvm, variant, size, mapping, rounds(request));
+                    rows.push(kvm::run(row, size, mapping, request, progress)?);
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn rounds(request: &Request<'_>) -> u32 {
+    request.params.rounds.unwrap_or(ROUNDS)
+}
+
+fn design(variant: &'static str) -> (&'static str, Design) {
+    let design = match variant {
+        "per-page" => Design::PerPage,
+        "elided" => Design::Elided,
+        _ => Design::Mayfly,
+    };
+    (variant, design)
+}
+
+fn row(backend: Backend, variant: &str, size: Size, mapping: Mapping, rounds: u32) -> ResultRow {
+    ResultRow::new(NAME, backend, variant)
+        .param(Size::PARAM, size.to_string())
+        .param(Mapping::PARAM, mapping.name())
+        .param("rounds", rounds)
+}
+
+/// The machine's rows of one size and mapping: all designs, in turn.
+fn on_machine(
+    ground: &mut Ground,
+    designs: &[(&'static str, Design)],
+    size: Size,
+    mapping: Mapping,
+    request: &Request<'_>,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Vec<ResultRow>> {
+    let rounds = rounds(request);
+    let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
+    progress.begin(
+        &format!("{NAME}, {size} in {}", mapping.name()),
+        u64::from(rounds) * designs.len() as u64,
+    );
+    for (_, design) in designs {
+        // So that no design pays for code that has not been run for a while.
+        let built = ground.build(Size::UNIT, mapping)?;
+        ground.tear_down(built, *design)?;
+    }
+    for round in 0..rounds as usize {
+        // So that none of them always follows the same other.
+        for turn in 0..designs.len() {
+            let index = (round + turn) % designs.len();
+            let built = ground.build(size, mapping)?;
+            let counts = built.counts;
+            rows[index].note(counts, ground.tear_down(built, designs[index].1)?);
+            progress.step();
+        }
+    }
+    progress.finish();
+    designs
+        .iter()
+        .zip(rows)
+        .map(|((variant, design), measured)| {
+            let row = row(Backend::Machine, variant, size, mapping, rounds);
+            let row = measured.report(row, *design, mapping, SAMPLE);
+            if *design == Design::Mayfly {
+                Ok(rows::report_maintenance(row, maintenance::observe(&ground.machine, mapping)?))
+            } else {
+                Ok(row)
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

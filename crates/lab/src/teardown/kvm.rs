@@ -1,0 +1,142 @@
+//! The running kernel's KVM.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use mayfly_kvm::{Exit, GuestMemory, HugePages, Kvm, MemoryFlags, Payload, Vm};
+
+use crate::experiment::Request;
+use crate::params::Size;
+use crate::progress::Progress;
+use crate::record::ResultRow;
+use crate::stats::Samples;
+
+use super::host::Facts;
+use super::mapping::Mapping;
+use super::{NAME, SIZES, rounds};
+
+/// The port that ends the guest's pass.
+const PORT: u16 = 0x10;
+
+/// What runs where nothing was asked for.
+const DEFAULT: Size = SIZES[0];
+
+/// The row of one size and mapping.
+pub(super) fn run(
+    row: ResultRow,
+    size: Size,
+    mapping: Mapping,
+    request: &Request<'_>,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<ResultRow> {
+    if let Some(why) = why_not(size, !request.params.memory.is_empty(), mapping, &Facts::gather()) {
+        return Ok(row.skipped(why));
+    }
+    let kvm = Kvm::open()?;
+    let rounds = rounds(request);
+    progress.begin(&format!("{NAME} on KVM, {size} in {}", mapping.name()), rounds.into());
+    let (mut destroy, mut munmap) = (Samples::default(), Samples::default());
+    let mut wrong = 0;
+    for _ in 0..rounds {
+        let life = live(&kvm, usize::try_from(size.bytes())?, mapping)?;
+        destroy.record(life.destroy);
+        munmap.record(life.munmap);
+        wrong += life.untouched;
+        progress.step();
+    }
+    progress.finish();
+    Ok(row.metric("destroy", &destroy).metric("munmap", &munmap).check(
+        "guest_writes",
+        wrong == 0,
+        format!("{wrong} pages were not written by the guest"),
+    ))
+}
+
+/// A VM's end, and what was wrong before.
+struct Life {
+    destroy: Duration,
+    munmap: Duration,
+    /// Pages that the guest has not written.
+    untouched: usize,
+}
+
+/// Has a guest write to every page of its memory, and ends it.
+fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
+    let memory = GuestMemory::map(size)?;
+    match mapping {
+        Mapping::Blocks => memory.advise(HugePages::Wanted)?,
+        // Where the kernel knows no huge pages, it need not be told.
+        Mapping::Pages => memory.advise(HugePages::Unwanted).unwrap_or_default(),
+    }
+    Payload::install(&memory)?;
+    let vm = Vm::create(kvm)?;
+    vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
+    let mut vcpu = vm.create_vcpu(0)?;
+    vcpu.load(&Payload { touch: Payload::FREE..size as u64, doorbell: None, port: PORT })?;
+    let exit = vcpu.run_to_exit()?;
+    ensure!(exit == Exit::PortWrite { port: PORT, value: 1 }, "the guest came out with {exit:?}");
+    let mut untouched = 0;
+    for page in (usize::try_from(Payload::FREE)?..size).step_by(0x1000) {
+        untouched += usize::from(memory.read_u64(page)? != 1);
+    }
+    drop(memory);
+
+    let start = Instant::now();
+    let memory = vm.destroy(vec![vcpu]);
+    let destroy = start.elapsed();
+    ensure!(memory.len() == 1, "the VM had one slot");
+    let start = Instant::now();
+    drop(memory);
+    Ok(Life { destroy, munmap: start.elapsed(), untouched })
+}
+
+/// Why this size is not run, if it is not.
+fn why_not(size: Size, asked: bool, mapping: Mapping, host: &Facts) -> Option<String> {
+    if size > DEFAULT && !asked {
+        return Some(format!("{size} is run where --{} asks for it", Size::PARAM));
+    }
+    if size.bytes() > Payload::REACH {
+        return Some(format!("{size} is beyond the guest's reach"));
+    }
+    if host.available.is_some_and(|available| size.bytes() > available / 2) {
+        return Some(format!("{size} is more than half of the memory that the host has available"));
+    }
+    (mapping == Mapping::Blocks && !host.huge_pages)
+        .then(|| "the host has no huge pages".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Facts = Facts { available: Some(40 << 30), huge_pages: true };
+
+    fn why(size: &str, asked: bool, mapping: Mapping, host: &Facts) -> Option<String> {
+        why_not(size.parse().unwrap(), asked, mapping, host)
+    }
+
+    #[test]
+    fn a_large_vm_runs_only_where_it_was_asked_for() {
+        assert_eq!(why("1GiB", false, Mapping::Pages, &HOST), None);
+        assert!(why("16GiB", false, Mapping::Pages, &HOST).unwrap().contains("--memory"));
+        assert_eq!(why("16GiB", true, Mapping::Blocks, &HOST), None);
+    }
+
+    #[test]
+    fn no_vm_takes_more_than_half_of_what_the_host_has_available() {
+        assert_eq!(why("20GiB", true, Mapping::Pages, &HOST), None);
+        assert!(why("20482MiB", true, Mapping::Pages, &HOST).unwrap().contains("half"));
+        let small = Facts { available: Some(1 << 30), ..HOST };
+        assert!(why("1GiB", false, Mapping::Pages, &small).unwrap().contains("half"));
+        let unknown = Facts { available: None, ..HOST };
+        assert_eq!(why("64GiB", true, Mapping::Pages, &unknown), None);
+        assert!(why("66GiB", true, Mapping::Pages, &unknown).unwrap().contains("reach"));
+    }
+
+    #[test]
+    fn blocks_need_a_host_that_has_huge_pages() {
+        let host = Facts { huge_pages: false, ..HOST };
+        assert!(why("1GiB", true, Mapping::Blocks, &host).unwrap().contains("huge pages"));
+        assert_eq!(why("1GiB", true, Mapping::Pages, &host), None);
+    }
+}

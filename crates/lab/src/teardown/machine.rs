@@ -1,0 +1,297 @@
+//! VMs on the software machine, built to be torn down.
+
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use mayfly_machine::address_space::Backing;
+use mayfly_machine::{
+    Cpu, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions,
+};
+use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_platform::address::{Gfn, PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_platform::tlb::{Scope, Tlb, Vmid};
+#[cfg(test)]
+use mayfly_stage2::RootRef;
+use mayfly_stage2::{Arm, Leaf, Level, Mapped, Permissions, Role};
+use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
+
+use crate::params::Size;
+
+use super::before::Tables;
+use super::mapping::Mapping;
+
+/// The problem is arm64's.
+pub(super) type TableFormat = Arm<48>;
+
+/// The role that vCPUs run on.
+const MAIN: Role = Role::new(0).expect("there is a first role");
+
+/// The guest touches so much of its memory itself, at the end of it; all of it, if it has no more.
+const FAULTED: u64 = 16 << 20;
+
+/// What the memory that is not the guest's to touch is mapped with.
+const ALL: Permissions = Permissions::all();
+
+/// Tables that do not come back in this time never will.
+const LONG: Duration = Duration::from_secs(60);
+
+/// How a VM is torn down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Design {
+    /// Page by page: cleared, invalidated, cleaned.
+    PerPage,
+    /// Entry by entry, and one invalidation.
+    Elided,
+    /// As Mayfly does it.
+    Mayfly,
+}
+
+/// A machine, and memory for VMs on it: one VM at a time.
+pub(super) struct Ground {
+    pub(super) machine: Machine<TableFormat>,
+    /// Frames for what is mapped without a fault: for the largest VM.
+    rest: HostMemory,
+    /// Memory that the guest faults in, for each mapping.
+    faulted: [HostMemory; 2],
+    cpu: Option<Cpu<TableFormat>>,
+    /// Bytes that `per-page` cleans, from the first on.
+    sample: u64,
+    /// Frames in use when there is no VM.
+    at_rest: u64,
+}
+
+/// A VM whose memory is all mapped.
+pub(super) struct Built {
+    vm: MachineVm<TableFormat>,
+    vcpu: MachineVcpu<TableFormat>,
+    top: Pfn,
+    vmid: Vmid,
+    pub(super) counts: Counts,
+}
+
+/// What a VM has, and what its guest found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) roots: u64,
+    pub(super) tables: u64,
+    pub(super) leaves: u64,
+    pub(super) reads: u64,
+    pub(super) mismatches: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.roots += other.roots;
+        self.tables += other.tables;
+        self.leaves += other.leaves;
+        self.reads += other.reads;
+        self.mismatches += other.mismatches;
+    }
+}
+
+/// A VM's end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Torn {
+    /// Until the call returned.
+    pub(super) returned: Duration,
+    /// Until every frame of a table was back.
+    pub(super) reclaimed: Duration,
+    /// Until the call would have returned if all had been cleaned, and not only the sample.
+    pub(super) modelled: Option<Duration>,
+    pub(super) by_ipa: u64,
+    pub(super) by_vmid: u64,
+    pub(super) lines: u64,
+}
+
+impl Ground {
+    /// For VMs of `largest` at most, of which `per-page` cleans the first `sample` bytes.
+    pub(super) fn new(largest: Size, sample: u64) -> anyhow::Result<Self> {
+        // Twice the memory: room for tables, and for blocks that are not whole.
+        let frames = FRAMES.max(usize::try_from(largest.bytes() >> (PAGE_SHIFT - 1))?);
+        let machine = Machine::with_frames(frames).context("starting the machine")?;
+        let rest = machine.map_backed(largest.bytes(), Backing::Contiguous)?;
+        let faulted = Mapping::ALL.map(|mapping| machine.map_backed(FAULTED, mapping.backing()));
+        let [pages, blocks] = faulted;
+        let faulted = [pages?, blocks?];
+        // What is not there cannot be in a cache.
+        touch(&rest, sample.min(largest.bytes()));
+        for memory in &faulted {
+            touch(memory, memory.size());
+        }
+        let cpu = Some(machine.cpu(Vec::new()));
+        let at_rest = machine.hardware().arena().in_use();
+        Ok(Self { machine, rest, faulted, cpu, sample, at_rest })
+    }
+
+    /// A VM of `size`, mapped in leaves of `mapping` throughout. Its guest has run, and touched the end of its memory.
+    pub(super) fn build(&mut self, size: Size, mapping: Mapping) -> anyhow::Result<Built> {
+        let vm = self.machine.create_vm_with(VmOptions::default())?;
+        let faulted = size.bytes().min(FAULTED);
+        let by_run = size.bytes() - faulted;
+        let slot = |id, gpa, size, backing| {
+            let (slot, flags, gpa) = (SlotId::main(id), Flags::empty(), Gpa::new(gpa));
+            vm.set_memory_region(&Region { slot, flags, gpa, size, backing })
+        };
+        slot(0, by_run, faulted, self.faulted[mapping as usize].hva())?;
+        if by_run > 0 {
+            slot(1, 0, by_run, self.rest.hva())?;
+        }
+        let mut vcpu = vm.create_vcpu(0)?;
+        self.map(&vm, by_run, mapping)?;
+
+        let cpu = self.cpu.as_mut().context("the processor is lost")?;
+        let (gpa, value) = (Gpa::new(by_run), size.bytes() | 1);
+        cpu.load(vec![
+            Instruction::Touch { gpa, len: faulted, value },
+            Instruction::Verify { gpa, len: faulted, value },
+        ]);
+        let mut noting = Noting { cpu, entered: None };
+        let exit = vcpu.run(&mut noting);
+        ensure!(exit == Exit::Halt, "the guest came out with {exit:?}");
+        let Translation { top, vmid } = noting.entered.context("the guest was not entered")?;
+
+        let counts = {
+            let section = vm.srcu().read_lock();
+            Counts {
+                roots: vm.stage2().roots(&section).count() as u64,
+                tables: vm.stage2().frames() as u64,
+                leaves: (size.bytes() >> PAGE_SHIFT) / mapping.level().pages(),
+                reads: cpu.reads(),
+                mismatches: cpu.mismatches(),
+            }
+        };
+        Ok(Built { vm, vcpu, top, vmid, counts })
+    }
+
+    /// Maps the first `bytes` of guest memory, as faults would.
+    fn map(&self, vm: &MachineVm<TableFormat>, bytes: u64, mapping: Mapping) -> anyhow::Result<()> {
+        let piece = Level::GIB1.pages() << PAGE_SHIFT;
+        for from in (0..bytes).step_by(usize::try_from(piece)?) {
+            let section = vm.srcu().read_lock();
+            let root = vm.stage2().root(MAIN, &section)?;
+            let seen = vm.stage2().sample();
+            let host = Hva::new(self.rest.hva().get() + from);
+            let leaf = Leaf::new(self.machine.space().resolve(host, true)?.pfn, ALL);
+            let gfns = Gpa::new(from).gfn()..Gpa::new(bytes.min(from + piece)).gfn();
+            let mapped = root.map_run(gfns.clone(), mapping.level(), &leaf, seen, &section)?;
+            ensure!(mapped == Mapped::Installed, "mapping {gfns:?} gave {mapped:?}");
+        }
+        Ok(())
+    }
+
+    /// Tears `built` down, and waits until every frame of its tables is back.
+    pub(super) fn tear_down(&self, built: Built, design: Design) -> anyhow::Result<Torn> {
+        let (tlbs, cache) = (self.machine.hardware().tlbs(), self.machine.cache());
+        let (asked, cleaned) = (tlbs.counts(), cache.lines_cleaned());
+        let start = Instant::now();
+        let modelled = match design {
+            Design::PerPage => self.per_page(built, start),
+            Design::Elided => {
+                self.tables(&built).unmap::<TableFormat>(|_, _, _| ());
+                built.destroy_and_wait();
+                None
+            }
+            Design::Mayfly => {
+                built.destroy();
+                None
+            }
+        };
+        let returned = start.elapsed();
+        self.wait_at_rest(start)?;
+        let reclaimed = start.elapsed();
+        let after = tlbs.counts();
+        Ok(Torn {
+            returned,
+            reclaimed,
+            modelled,
+            by_ipa: after.ranges - asked.ranges,
+            by_vmid: after.vmids + after.everything - asked.vmids - asked.everything,
+            lines: cache.lines_cleaned() - cleaned,
+        })
+    }
+
+    /// Every leaf is cleared, forgotten by the TLBs, and what it mapped is cleaned: of the first `sample` bytes. Returns
+    /// how long all of it would have taken, if there is more: as long as the sample for each part of its size, and what
+    /// came after the walk.
+    fn per_page(&self, built: Built, start: Instant) -> Option<Duration> {
+        let (hardware, cache) = (self.machine.hardware(), self.machine.cache());
+        let limit = Gpa::new(self.sample).gfn();
+        let mut sampled = None;
+        let mut leaves = 0_u64;
+        self.tables(&built).unmap::<TableFormat>(|gfn, level, leaf| {
+            let end = Gfn::new(gfn.get() + level.pages());
+            hardware.complete(hardware.issue(built.vmid, Scope::Range(gfn..end)));
+            if gfn < limit {
+                cache.clean(leaf.pfn, level.pages());
+            } else if sampled.is_none() {
+                sampled = Some((leaves, start.elapsed()));
+            }
+            leaves += 1;
+        });
+        let walked = Instant::now();
+        built.destroy_and_wait();
+        let (in_sample, time) = sampled?;
+        Some(time.mul_f64(leaves as f64 / in_sample as f64) + walked.elapsed())
+    }
+
+    pub(super) fn tables(&self, built: &Built) -> Tables<'_> {
+        Tables { arena: self.machine.hardware().arena(), top: built.top }
+    }
+
+    /// Waits until no frame is a table's. Looks at what the reclaimer writes once a root, so as not to take the lines
+    /// from it that it writes for each frame.
+    pub(super) fn wait_at_rest(&self, start: Instant) -> anyhow::Result<()> {
+        let arena = self.machine.hardware().arena();
+        while self.machine.reclaimer().frames() > 0 || arena.in_use() != self.at_rest {
+            let missing = arena.in_use().wrapping_sub(self.at_rest);
+            ensure!(start.elapsed() < LONG, "{missing} frames of tables do not come back");
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+impl Built {
+    /// A reference to its root, which keeps the tables.
+    #[cfg(test)]
+    pub(super) fn root(&self, role: Role) -> anyhow::Result<RootRef<TableFormat>> {
+        Ok(self.vm.stage2().root(role, &self.vm.srcu().read_lock())?)
+    }
+
+    /// Ends the VM, and drops all handles on it.
+    pub(super) fn destroy(self) {
+        drop(self.vcpu);
+        self.vm.destroy();
+    }
+
+    /// As [`Built::destroy`], and returns when the tables are freed, for which it does not leave the processor to others.
+    fn destroy_and_wait(self) {
+        let vm = (*self.vm).clone();
+        self.destroy();
+        vm.wait_reclaimed();
+    }
+}
+
+fn touch(memory: &HostMemory, bytes: u64) {
+    for page in (0..bytes).step_by(PAGE_SIZE as usize) {
+        memory.write_u64(page, page);
+    }
+}
+
+/// A guest that notes under what it was entered.
+struct Noting<'a> {
+    cpu: &'a mut Cpu<TableFormat>,
+    entered: Option<Translation>,
+}
+
+impl Guest for Noting<'_> {
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        self.entered = Some(translation);
+        self.cpu.enter(translation, requests)
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        self.cpu.data()
+    }
+}

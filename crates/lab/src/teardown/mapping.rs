@@ -1,0 +1,43 @@
+//! How large the leaves are.
+
+use mayfly_machine::address_space::Backing;
+use mayfly_stage2::Level;
+
+/// What a VM's memory is mapped in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mapping {
+    /// Pages of 4 KiB.
+    Pages,
+    /// Blocks of 2 MiB.
+    Blocks,
+}
+
+impl Mapping {
+    pub(super) const ALL: [Self; 2] = [Self::Pages, Self::Blocks];
+
+    /// The parameter's name in records.
+    pub(super) const PARAM: &'static str = "mapping";
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Pages => "4KiB",
+            Self::Blocks => "2MiB",
+        }
+    }
+
+    /// The level that the leaves are in.
+    pub(super) const fn level(self) -> Level {
+        match self {
+            Self::Pages => Level::PAGE,
+            Self::Blocks => Level::MIB2,
+        }
+    }
+
+    /// Host memory of which a fault maps as much.
+    pub(super) const fn backing(self) -> Backing {
+        match self {
+            Self::Pages => Backing::Pages,
+            Self::Blocks => Backing::HugePages,
+        }
+    }
+}

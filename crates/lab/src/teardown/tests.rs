@@ -1,0 +1,127 @@
+use mayfly_machine::address_space::Backing;
+use mayfly_stage2::Role;
+
+use super::before::Tables;
+use super::machine::TableFormat;
+use super::*;
+
+const SMALL: Size = Size::blocks(24);
+const PAGES: u64 = SMALL.bytes() / 4096;
+
+fn ground(sample: Size) -> Ground {
+    Ground::new(SMALL, sample.bytes()).unwrap()
+}
+
+fn leaves(mapping: Mapping) -> u64 {
+    PAGES / mapping.level().pages()
+}
+
+#[test]
+fn a_vm_is_mapped_throughout_in_leaves_of_the_mapping_by_faults_and_without() {
+    let mut ground = ground(SMALL);
+    for (mapping, tables) in [(Mapping::Pages, 3 + 24), (Mapping::Blocks, 3)] {
+        let built = ground.build(SMALL, mapping).unwrap();
+        assert_eq!(ground.tables(&built).leaves::<TableFormat>(), (leaves(mapping), PAGES));
+        assert_eq!(built.counts.tables, tables, "{mapping:?}");
+        assert_eq!((built.counts.roots, built.counts.leaves), (1, leaves(mapping)));
+        assert_eq!((built.counts.reads, built.counts.mismatches), (4096, 0));
+        ground.tear_down(built, Design::Mayfly).unwrap();
+    }
+}
+
+#[test]
+fn page_by_page_every_leaf_is_invalidated_and_every_line_cleaned() {
+    let mut ground = ground(SMALL);
+    for mapping in Mapping::ALL {
+        let built = ground.build(SMALL, mapping).unwrap();
+        let torn = ground.tear_down(built, Design::PerPage).unwrap();
+        assert_eq!((torn.by_ipa, torn.by_vmid), (leaves(mapping), 1));
+        assert_eq!((torn.lines, torn.modelled), (PAGES * 64, None));
+        assert!(torn.reclaimed >= torn.returned);
+    }
+}
+
+#[test]
+fn where_a_part_is_cleaned_the_rest_is_modelled() {
+    let sample = Size::blocks(2);
+    let mut ground = ground(sample);
+    for mapping in Mapping::ALL {
+        let built = ground.build(SMALL, mapping).unwrap();
+        let torn = ground.tear_down(built, Design::PerPage).unwrap();
+        assert_eq!((torn.by_ipa, torn.by_vmid), (leaves(mapping), 1));
+        assert_eq!(torn.lines, sample.bytes() / 64);
+        assert!(torn.modelled.is_some());
+    }
+}
+
+#[test]
+fn elided_clears_every_leaf_with_one_invalidation_and_returns_with_all_tables_free() {
+    let mut ground = ground(SMALL);
+    let built = ground.build(SMALL, Mapping::Pages).unwrap();
+    let tables = ground.tables(&built);
+    let mut cleared = 0;
+    tables.unmap::<TableFormat>(|_, level, _| cleared += level.pages());
+    assert_eq!((cleared, tables.leaves::<TableFormat>()), (PAGES, (0, 0)));
+    let torn = ground.tear_down(built, Design::Elided).unwrap();
+    assert_eq!((torn.by_ipa, torn.by_vmid, torn.lines, torn.modelled), (0, 1, 0, None));
+}
+
+#[test]
+fn mayfly_returns_with_every_leaf_in_place_and_frees_what_nobody_refers_to() {
+    let mut ground = ground(SMALL);
+    for mapping in Mapping::ALL {
+        let built = ground.build(SMALL, mapping).unwrap();
+        let root = built.root(Role::new(0).unwrap()).unwrap();
+        let arena = std::sync::Arc::clone(ground.machine.hardware().arena());
+        let in_use = arena.in_use();
+        let asked = ground.machine.hardware().tlbs().counts();
+        built.destroy();
+        // The tables are waited for by nobody: they cannot be freed before this reference goes.
+        let tables = Tables { arena: &arena, top: root.top() };
+        assert_eq!(tables.leaves::<TableFormat>(), (leaves(mapping), PAGES));
+        assert_eq!(arena.in_use(), in_use);
+        assert_eq!(ground.machine.hardware().tlbs().counts(), asked);
+        drop(root);
+        ground.wait_at_rest(std::time::Instant::now()).unwrap();
+        assert_eq!(ground.machine.hardware().tlbs().counts().vmids, asked.vmids + 1);
+    }
+}
+
+#[test]
+fn only_a_page_that_leaves_by_a_device_past_the_caches_is_cleaned() {
+    let ground = ground(SMALL);
+    let expected = maintenance::Cleaned { swap_out: 64, ..Default::default() };
+    for mapping in Mapping::ALL {
+        assert_eq!(maintenance::observe(&ground.machine, mapping).unwrap(), expected);
+    }
+    let memory = ground.machine.map_backed(4096, Backing::Pages).unwrap();
+    assert!(!ground.machine.space().reclaim(memory.hva()), "nothing is there yet");
+}
+
+#[test]
+fn checks_fail_where_counts_are_off() {
+    let counts = machine::Counts { roots: 1, tables: 2, leaves: 512, reads: 1, mismatches: 0 };
+    let right = machine::Torn { by_vmid: 1, ..Default::default() };
+    let failed = |design, counts, torn| {
+        let mut measured = Row::default();
+        measured.note(counts, torn);
+        let empty = ResultRow::new(NAME, Backend::Machine, "any");
+        let row = measured.report(empty, design, Mapping::Pages, SMALL);
+        let failed = row.checks.into_iter().filter(|check| !check.ok).map(|check| check.name);
+        failed.collect::<Vec<_>>()
+    };
+    assert!(failed(Design::Mayfly, counts, right).is_empty());
+    let twice = machine::Torn { by_vmid: 2, ..right };
+    assert_eq!(failed(Design::Elided, counts, twice), ["tlb_invalidations"]);
+    let by_ipa = machine::Torn { by_ipa: 1, ..right };
+    assert_eq!(failed(Design::Mayfly, counts, by_ipa), ["tlb_invalidations"]);
+    let cleaned = machine::Torn { lines: 64, ..right };
+    assert_eq!(failed(Design::Mayfly, counts, cleaned), ["no_line_cleaned"]);
+    let missed = machine::Torn { by_ipa: 512, lines: 512 * 64 - 1, ..right };
+    assert_eq!(failed(Design::PerPage, counts, missed), ["all_lines_cleaned"]);
+    let stale = machine::Counts { mismatches: 1, ..counts };
+    assert_eq!(failed(Design::Mayfly, stale, right), ["guest_reads"]);
+    let cleaned = maintenance::Cleaned { swap_out: 63, coherent_swap_out: 1, block_over_table: 1 };
+    let row = ResultRow::new(NAME, Backend::Machine, "any");
+    assert!(rows::report_maintenance(row, cleaned).checks.iter().all(|check| !check.ok));
+}
