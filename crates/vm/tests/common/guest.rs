@@ -1,6 +1,7 @@
 //! A guest that makes one access.
 
 use mayfly_memslot::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};
+use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
 use mayfly_vm::{Access, Event, Exit, Guest, PortAccess, Requests, Translation};
 
@@ -126,4 +127,21 @@ pub(crate) fn translation(vcpu: &mut TestVcpu, gfn: u64) -> Option<(Level, Leaf)
     let mut look = Look(Gfn::new(gfn), None);
     assert_eq!(vcpu.run(&mut look), Exit::Halt);
     look.1
+}
+
+/// The root that a vCPU runs on.
+pub(crate) fn top(vcpu: &mut TestVcpu) -> Pfn {
+    struct Top(Option<Pfn>);
+    impl Guest for Top {
+        fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+            self.0 = Some(translation.top);
+            Event::Halt
+        }
+        fn data(&mut self) -> &mut [u8] {
+            &mut []
+        }
+    }
+    let mut guest = Top(None);
+    assert_eq!(vcpu.run(&mut guest), Exit::Halt);
+    guest.0.unwrap()
 }

@@ -24,6 +24,7 @@ pub(crate) struct Hardware {
     left: AtomicUsize,
     refused: AtomicUsize,
     on_allocation: Mutex<Option<Hook>>,
+    on_invalidation: Mutex<Option<Hook>>,
     tlb: Mutex<TlbLog>,
 }
 
@@ -45,6 +46,7 @@ impl Hardware {
             left: AtomicUsize::new(usize::MAX),
             refused: AtomicUsize::new(0),
             on_allocation: Mutex::new(None),
+            on_invalidation: Mutex::new(None),
             tlb: Mutex::new(TlbLog { issued, completed: 0, rollovers: 0 }),
         }
     }
@@ -70,6 +72,11 @@ impl Hardware {
         *self.on_allocation.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Has `hook` called once, when the next invalidation is issued, before it takes effect.
+    pub(crate) fn at_next_invalidation(&self, hook: impl FnMut() + Send + 'static) {
+        *self.on_invalidation.lock().unwrap() = Some(Box::new(hook));
+    }
+
     /// The invalidations that were issued since this was last asked; all of them are complete.
     pub(crate) fn take_invalidations(&self) -> Vec<(Vmid, Scope)> {
         let mut tlb = self.tlb.lock().unwrap();
@@ -81,6 +88,13 @@ impl Hardware {
     /// How often everything under all VMIDs was forgotten.
     pub(crate) fn rollovers(&self) -> usize {
         self.tlb.lock().unwrap().rollovers
+    }
+}
+
+fn call_once(hook: &Mutex<Option<Hook>>) {
+    let hook = hook.lock().unwrap().take();
+    if let Some(mut hook) = hook {
+        hook();
     }
 }
 
@@ -112,10 +126,7 @@ impl Platform for Hardware {
 
 impl Frames for Hardware {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
-        let hook = self.on_allocation.lock().unwrap().take();
-        if let Some(mut hook) = hook {
-            hook();
-        }
+        call_once(&self.on_allocation);
         if self.left.load(Ordering::SeqCst) != usize::MAX {
             let take = |left: usize| left.checked_sub(1);
             let taken = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
@@ -140,6 +151,7 @@ impl Frames for Hardware {
 
 impl Tlb for Hardware {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
+        call_once(&self.on_invalidation);
         let mut tlb = self.tlb.lock().unwrap();
         tlb.issued.push((vmid, scope));
         TlbToken(tlb.issued.len() as u64)

@@ -3,14 +3,14 @@
 use std::sync::mpsc::channel;
 use std::thread::spawn;
 
-use mayfly_memslot::PAGE_SIZE;
+use mayfly_memslot::{Gfn, PAGE_SIZE};
 use mayfly_platform::tlb::Scope;
 use mayfly_stage2::{Role, Slice};
 use mayfly_vm::{Bus, Error, Event, Exit, Guest, Reason, Requests, SlotZap, Translation};
 
 use crate::common::{
-    AnyDevice, Order, Outcome, Setup, Stop, Stopping, TestVcpu, deleted, hva, platform, range,
-    read, region, write,
+    AnyDevice, Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, deleted, frames, hva,
+    platform, range, read, region, top, write,
 };
 
 /// A guest that never leaves by itself.
@@ -121,6 +121,29 @@ fn destroying_waits_for_no_vcpu_in_the_guest_nor_in_a_device() {
     assert!(setup.reclaim());
     other.wait_reclaimed();
     assert_eq!(setup.hardware.live(), 0);
+}
+
+#[test]
+fn memory_is_taken_away_from_a_vcpu_that_has_not_come_out_of_a_destroyed_vm() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    vm.set_memory_region(&region(0, 0, 4)).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    write(&mut vcpu, 0, &[1]);
+    let root = top(&mut vcpu);
+    let mapped = || frames::walk::<TestFormat>(root, Gfn::new(0)).is_some();
+    let (stop, stopped) = Stop::new(&Order::default());
+    let running = spawn(move || drop((vcpu.run(&mut Stopping { stop, access: None }), vcpu)));
+    stopped.wait();
+    vm.clone().destroy();
+    assert!(!setup.reclaim() && mapped());
+    drop(vm.invalidate_start(hva(0, 0), PAGE_SIZE, Reason::Unmap));
+    assert!(!mapped());
+    assert_eq!(setup.hardware.take_invalidations().len(), 1);
+    stopped.go_on();
+    running.join().unwrap();
+    assert!(setup.reclaim());
+    assert_eq!((whole_invalidations(&setup), setup.hardware.live()), (1, 0));
 }
 
 #[test]

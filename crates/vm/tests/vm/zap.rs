@@ -1,16 +1,17 @@
 //! What becomes of the tables when a slot is deleted or moved.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::spawn;
+use std::thread::{spawn, yield_now};
 
 use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Scope;
-use mayfly_vm::{Event, Exit, Guest, Requests, SlotZap, Translation};
+use mayfly_stage2::{Leaf, Level, Slice};
+use mayfly_vm::{Config, Event, Exit, Guest, Reason, Requests, SlotZap, Translation};
 
 use crate::common::{
-    Order, Outcome, Setup, Stop, Stopping, deleted, frames, hva, mmio_exit, platform, read, region,
-    translation, write,
+    Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVm, deleted, frames, hva, mmio_exit,
+    platform, read, region, top, translation, write,
 };
 
 const BOTH: [SlotZap; 2] = [SlotZap::Range, SlotZap::AllRoots];
@@ -90,23 +91,6 @@ fn every_root_that_is_replaced_is_invalidated_once_and_reclaimed() {
     assert_eq!(setup.hardware.live(), empty);
 }
 
-/// The root that a vCPU runs on.
-fn top(vcpu: &mut crate::common::TestVcpu) -> Pfn {
-    struct Top(Option<Pfn>);
-    impl Guest for Top {
-        fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-            self.0 = Some(translation.top);
-            Event::Halt
-        }
-        fn data(&mut self) -> &mut [u8] {
-            &mut []
-        }
-    }
-    let mut guest = Top(None);
-    assert_eq!(vcpu.run(&mut guest), Exit::Halt);
-    guest.0.unwrap()
-}
-
 /// A guest that never leaves by itself, and says under which root it is whenever it is entered.
 struct Runner(Sender<Pfn>);
 
@@ -177,6 +161,71 @@ fn a_vcpu_with_a_fresh_root_is_not_waited_for_though_it_is_in_the_guest() {
     assert_eq!(quick.join().unwrap(), Exit::Kicked);
 }
 
+/// What the host unmaps while a slot is being deleted may be gone for nobody else to find.
+#[test]
+fn memory_is_taken_away_from_a_slot_that_is_half_deleted() {
+    let setup = Setup::new(SlotZap::Range);
+    let slice = Slice { entries: 1, ..Slice::default() };
+    let vm = TestVm::create(Config { slice, ..setup.config() }).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&region(0, 0, 0x400)).unwrap();
+    let pages = [0, 0x200].map(|page| page * PAGE_SIZE);
+    for gpa in pages {
+        write(&mut vcpu, gpa, &[1]);
+    }
+    let (root, inside) = (top(&mut vcpu), vm.clone());
+    let (seen, sight) = channel();
+    // The first slice is done, and the second is not.
+    setup.hardware.at_next_invalidation(move || {
+        let mapped = || [0, 0x200].map(|gfn| walk(root, gfn).is_some());
+        let before = mapped();
+        drop(inside.invalidate_start(hva(0, pages[1]), PAGE_SIZE, Reason::Unmap));
+        seen.send([before, mapped()]).unwrap();
+    });
+    vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
+    assert_eq!(sight.recv().unwrap(), [[false, true], [false, false]]);
+}
+
+#[test]
+fn memory_is_taken_away_from_a_vcpu_that_has_not_left_a_replaced_root() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    for slot in [0, 1] {
+        vm.set_memory_region(&region(slot, u64::from(slot) * 0x10, 4)).unwrap();
+        write(&mut vcpu, u64::from(slot) * 0x10 * PAGE_SIZE, &[1]);
+    }
+    let root = top(&mut vcpu);
+    let (stop, stopped) = Stop::new(&Order::default());
+    let requests = vm.clone();
+    let running = spawn(move || {
+        let exit = vcpu.run(&mut Stopping { stop, access: None });
+        (exit, vcpu)
+    });
+    stopped.wait();
+    let deleting = spawn(move || requests.set_memory_region(&deleted(region(0, 0, 0))));
+    // Until there is a fresh root.
+    let frames = setup.hardware.live();
+    while setup.hardware.live() == frames {
+        yield_now();
+    }
+    for slot in [0, 1] {
+        assert!(walk(root, u64::from(slot) * 0x10).is_some());
+        drop(vm.invalidate_start(hva(slot, 0), PAGE_SIZE, Reason::Unmap));
+        assert_eq!(walk(root, u64::from(slot) * 0x10), None);
+    }
+    assert_eq!(setup.hardware.take_invalidations().len(), 2);
+    stopped.go_on();
+    let (exit, vcpu) = running.join().unwrap();
+    assert_eq!(exit, Exit::Halt);
+    assert_eq!(deleting.join().unwrap(), Ok(()));
+    drop(vcpu);
+}
+
+fn walk(root: Pfn, gfn: u64) -> Option<(Level, Leaf)> {
+    frames::walk::<TestFormat>(root, Gfn::new(gfn))
+}
+
 #[test]
 fn a_vcpu_that_handles_an_exit_is_not_waited_for_by_its_root() {
     let setup = Setup::new(SlotZap::AllRoots);
@@ -230,5 +279,5 @@ fn creating_a_slot_and_switching_its_log_leave_the_roots_alone() {
         write(&mut vcpu, 0x1_0000, &[1]);
         assert_eq!(top(&mut vcpu), root);
     }
-    assert!(frames::walk::<crate::common::TestFormat>(root, Gfn::new(0x10)).is_some());
+    assert!(walk(root, 0x10).is_some());
 }
