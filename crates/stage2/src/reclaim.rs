@@ -6,6 +6,7 @@
 //! 1. a grace period, for those who have found the root in its place inside a section and are about to add a reference;
 //! 2. the references, until there is none but the reclaimer's own: vCPUs give theirs up when they leave the guest for
 //!    good, or load another root. Whoever gives up the last but one rings the [`Bell`];
+//!    1 and 2 once more for a root of a destroyed VM, which operations on ranges find until no vCPU has a reference;
 //! 3. one invalidation of everything under the root's VMID. It comes after the references, since a vCPU that still ran
 //!    on the root could fill its TLB from it again;
 //! 4. and then frees the tables, a slice at a time. Nobody else can find them, so this needs no atomic
@@ -248,12 +249,18 @@ impl<F: Format> Reclaimer<F> {
         let root = unsafe { work.root.as_ref() };
         if let Stage::Held = work.stage {
             let mut readers = root.readers.lock(&*self.bell.mmu);
-            if readers.is_some_and(|cookie| !root.space().srcu.poll(cookie)) {
-                return Advanced::Waits(work);
-            }
-            *readers = None;
-            if root.references() > 1 {
-                return Advanced::Waits(work);
+            loop {
+                if readers.is_some_and(|cookie| !root.space().srcu.poll(cookie)) {
+                    return Advanced::Waits(work);
+                }
+                *readers = None;
+                if root.references() > 1 {
+                    return Advanced::Waits(work);
+                }
+                if !root.space().leaving.remove(root.role(), work.root) {
+                    break;
+                }
+                *readers = Some(root.space().srcu.cookie());
             }
             root.invalidate_tlb(Scope::All);
             root.space().vmids.retire(root.tag());

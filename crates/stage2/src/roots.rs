@@ -5,10 +5,16 @@
 //! own and uses that. A vCPU loads the place inside an SRCU section and adds a reference; it may, since the place's own
 //! reference is given up only after a grace period that begins when the place has been changed.
 //!
-//! *Invalidating all roots* puts fresh roots in the places of the old ones, each old one in its role's second place
-//! (*retiring*) first: **\[retire\]** is the release of the swap of *current*, **\[sample\]** the acquire of its load.
-//! Who samples a place that has been changed finds the old root in the other. When no vCPU runs on the old roots any
-//! more, they leave the second place, and the reclaimer has them.
+//! A root that leaves its place while vCPUs run on it is in its role's second place (*leaving*) before that: **\[leave\]**
+//! is the release of the exchange of *current*, **\[sample\]** the acquire of its load. Who samples a place that has been
+//! changed finds the old root in the other.
+//!
+//! - *Invalidating all roots* puts fresh ones in the places of the old ones. When no vCPU runs on those any more, they
+//!   leave the second place, and the reclaimer has them.
+//! - *Destroying the VM* closes the places, and the reclaimer has the roots at once. It takes them out of the second
+//!   place when nobody else has a reference: until then the host may take memory away that a vCPU on its way out uses.
+//!
+//! What destroying puts in the places is no root, and stays: nobody can make one there any more.
 //!
 //! *An operation on a range* announces itself first (see [`sequence`](crate::sequence)), then samples both places of
 //! each role. A root that it does not find was put in its place later; what faults install there they install under
@@ -17,17 +23,17 @@
 //! No lock, and no wait, is on a vCPU's way to its root. What vCPUs share here and write is the count of references of a
 //! root, once for each load of another root.
 
-use core::ptr::{NonNull, null_mut};
+use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use mayfly_platform::memory::Shared;
-use mayfly_platform::sync::{AtomicBool, AtomicPtr, CacheLine, Ordering, fence};
+use mayfly_platform::sync::{AtomicPtr, CacheLine, Ordering};
 use mayfly_srcu::Section;
 
 use crate::root::{Root, RootRef};
 use crate::space::Space;
 use crate::{Error, Format};
 
-/// Roots of a VM at one moment are at most so many, twice as many while all are invalidated.
+/// Roots of a VM at one moment are at most so many, twice as many while they are replaced.
 pub(crate) const ROLES: usize = 4;
 
 /// What a root is for. A role names a way of seeing the VM's memory (an address space, a kind of access); what it means
@@ -55,120 +61,138 @@ impl Role {
 }
 
 pub(crate) struct Roots<F: Format> {
-    places: [Places<F>; ROLES],
-    /// No root is wanted any more.
-    closed: AtomicBool,
+    /// A root, null, or [`closed`].
+    current: [CacheLine<AtomicPtr<Root<F>>>; ROLES],
 }
 
-struct Places<F: Format> {
-    current: CacheLine<AtomicPtr<Root<F>>>,
-    retiring: AtomicPtr<Root<F>>,
+/// In the place of a root: none is wanted any more.
+fn closed<F: Format>() -> *mut Root<F> {
+    without_provenance_mut(1)
+}
+
+/// For each role, the root that has left its place, and that vCPUs may still be running on: a root of the VM's format.
+///
+/// Among what a VM's roots share, since the last to look here is the reclaimer.
+pub(crate) struct Leaving([AtomicPtr<()>; ROLES]);
+
+impl Leaving {
+    pub(crate) fn new() -> Self {
+        Self([(); ROLES].map(|()| AtomicPtr::new(null_mut())))
+    }
+
+    fn of(&self, role: Role) -> &AtomicPtr<()> {
+        &self.0[usize::from(role.0)]
+    }
+
+    /// Takes out `root`, of `role`. Returns whether it was there: then it has to wait once more for those who have found
+    /// it inside a section.
+    pub(crate) fn remove<F: Format>(&self, role: Role, root: NonNull<Root<F>>) -> bool {
+        let (root, place) = (root.as_ptr().cast(), self.of(role));
+        place.compare_exchange(root, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
 impl<F: Format> Roots<F> {
     pub(crate) fn new() -> Self {
-        let place = || Places {
-            current: CacheLine(AtomicPtr::new(null_mut())),
-            retiring: AtomicPtr::new(null_mut()),
-        };
-        Self { places: [(); ROLES].map(|()| place()), closed: AtomicBool::new(false) }
+        let current = [(); ROLES].map(|()| CacheLine(AtomicPtr::new(null_mut())));
+        Self { current }
     }
 
-    /// The root of `role`, if there is one.
-    pub(crate) fn find(&self, role: Role, section: &impl Section) -> Option<RootRef<F>> {
-        Self::take(&self.place(role).current, section)
-    }
-
-    /// The root of `role`, which is made if there is none. After [`Error::Destroyed`] the caller has to [`Roots::close`]
-    /// again, since a root may be in its place all the same.
+    /// The root of `role`, which is made if there is none.
     pub(crate) fn find_or_create(
         &self,
         role: Role,
         space: &Shared<Space>,
         section: &impl Section,
     ) -> Result<RootRef<F>, Error> {
-        if let Some(root) = self.find(role, section) {
-            return Ok(root);
+        let mut root = self.current(role).load(Ordering::Acquire);
+        if root.is_null() {
+            root = self.create(role, space)?;
         }
-        if self.is_closed() {
-            return Err(Error::Destroyed);
-        }
+        Self::take(root, section).ok_or(Error::Destroyed)
+    }
+
+    /// Puts a new root in its place, unless something is there. Returns what is there now.
+    fn create(&self, role: Role, space: &Shared<Space>) -> Result<*mut Root<F>, Error> {
         let fresh = Root::try_new(space, role)?;
-        let current = &self.place(role).current;
-        if current
-            .compare_exchange(null_mut(), fresh.as_ptr(), Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
-        {
-            // SAFETY: the place's reference is not given up before the end of `section`.
-            let root = unsafe { RootRef::acquire(fresh) };
-            // Store buffering with `close`, which stores `closed` and then takes what is in the places: it finds the
-            // root, or the root's maker finds it closed.
-            fence(Ordering::SeqCst);
-            return if self.is_closed() { Err(Error::Destroyed) } else { Ok(root) };
+        let (none, new) = (null_mut(), fresh.as_ptr());
+        match self.current(role).compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(new),
+            Err(other) => {
+                // SAFETY: nobody else has found it.
+                unsafe { Root::discard(fresh) };
+                Ok(other)
+            }
         }
-        // SAFETY: nobody else has found it.
-        unsafe { Root::discard(fresh) };
-        self.find(role, section).ok_or(Error::Destroyed)
     }
 
     /// Every root that a vCPU may be running on, or come to run on: what an operation on a range has to go through.
-    pub(crate) fn sample(&self, section: &impl Section) -> impl Iterator<Item = RootRef<F>> {
-        self.places.iter().flat_map(|place| {
+    pub(crate) fn sample(
+        &self,
+        leaving: &Leaving,
+        section: &impl Section,
+    ) -> impl Iterator<Item = RootRef<F>> {
+        Role::all().flat_map(move |role| {
             // [sample]: current first.
-            let current = Self::take(&place.current, section);
-            let retiring = Self::take(&place.retiring, section);
-            let twice = current.as_ref().zip(retiring.as_ref()).is_some_and(|(a, b)| a.is(b));
-            [current, retiring.filter(|_| !twice)].into_iter().flatten()
+            let current = Self::take(self.current(role).load(Ordering::Acquire), section);
+            let old = Self::take(leaving.of(role).load(Ordering::Acquire).cast(), section);
+            let twice = current.as_ref().zip(old.as_ref()).is_some_and(|(a, b)| a.is(b));
+            [current, old.filter(|_| !twice)].into_iter().flatten()
         })
     }
 
     /// Which roles have a root; none after [`Roots::close`].
     pub(crate) fn present(&self) -> impl Iterator<Item = Role> {
-        let is_there = |role| !self.place(role).current.load(Ordering::Acquire).is_null();
-        Role::all().filter(move |&role| !self.is_closed() && is_there(role))
+        let is_there = |place: *mut Root<F>| !place.is_null() && place != closed();
+        Role::all().filter(move |&role| is_there(self.current(role).load(Ordering::Acquire)))
     }
 
     /// Puts `fresh`, with its reference, in the place of the root of `role`, which is [present](Roots::present), and
-    /// retiring from now on. One at a time.
-    pub(crate) fn replace(&self, role: Role, fresh: NonNull<Root<F>>) {
-        let place = self.place(role);
-        let old = place.current.load(Ordering::Acquire);
-        place.retiring.store(old, Ordering::Release);
-        // [retire]
-        let swapped = place.current.swap(fresh.as_ptr(), Ordering::AcqRel);
-        debug_assert_eq!(swapped, old, "only a writer takes a root away, and there was one");
+    /// leaving from now on. One at a time.
+    pub(crate) fn replace(&self, role: Role, fresh: NonNull<Root<F>>, leaving: &Leaving) {
+        self.leave(role, fresh.as_ptr(), leaving);
     }
 
-    /// The roots that were retiring, with the references of their places.
-    pub(crate) fn take_retiring(&self) -> impl Iterator<Item = NonNull<Root<F>>> {
-        self.places
-            .iter()
-            .filter_map(|place| NonNull::new(place.retiring.swap(null_mut(), Ordering::AcqRel)))
+    /// The roots that were replaced, with the references of their places. One at a time with [`Roots::close`].
+    pub(crate) fn take_leaving(&self, leaving: &Leaving) -> impl Iterator<Item = NonNull<Root<F>>> {
+        // What has left a closed place is the reclaimer's.
+        let take = |role| leaving.of(role).swap(null_mut(), Ordering::AcqRel).cast();
+        self.open().filter_map(move |role| NonNull::new(take(role)))
     }
 
-    /// Has no root made any more, and gives those that there are, with the references of their places. The first time,
-    /// one at a time with [`Roots::replace`].
-    ///
-    /// A root that is put in its place after this has looked there is found by whoever put it, who finds `closed` and
-    /// closes again.
-    pub(crate) fn close(&self) -> impl Iterator<Item = NonNull<Root<F>>> {
-        self.closed.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        self.places
-            .iter()
-            .filter_map(|place| NonNull::new(place.current.swap(null_mut(), Ordering::AcqRel)))
+    /// Has no root made any more, and gives those that there are, with the references of their places; they are leaving.
+    /// One at a time with [`Roots::replace`].
+    pub(crate) fn close(&self, leaving: &Leaving) -> impl Iterator<Item = NonNull<Root<F>>> {
+        let close = |role| self.leave(role, closed(), leaving);
+        self.open().filter_map(move |role| NonNull::new(close(role)))
     }
 
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+    /// Puts `next` in the place of the root of `role`, and that in the second place before.
+    fn leave(&self, role: Role, next: *mut Root<F>, leaving: &Leaving) -> *mut Root<F> {
+        let current = self.current(role);
+        let mut old = current.load(Ordering::Acquire);
+        loop {
+            leaving.of(role).store(old.cast(), Ordering::Release);
+            // [leave]
+            match current.compare_exchange(old, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return old,
+                Err(other) => old = other,
+            }
+        }
     }
 
-    fn place(&self, role: Role) -> &Places<F> {
-        &self.places[usize::from(role.0)]
+    /// The roles whose places are not closed.
+    fn open(&self) -> impl Iterator<Item = Role> {
+        Role::all().filter(|&role| self.current(role).load(Ordering::Acquire) != closed())
     }
 
-    fn take(place: &AtomicPtr<Root<F>>, _section: &impl Section) -> Option<RootRef<F>> {
-        let root = NonNull::new(place.load(Ordering::Acquire))?;
+    fn current(&self, role: Role) -> &AtomicPtr<Root<F>> {
+        &self.current[usize::from(role.0)]
+    }
+
+    /// A reference to the root, if it is one, that was found in a place inside `_section`.
+    fn take(root: *mut Root<F>, _section: &impl Section) -> Option<RootRef<F>> {
+        let root = NonNull::new(root).filter(|root| root.as_ptr() != closed())?;
         // SAFETY: the place's reference, or the reclaimer's after it, is given up after a grace period only, which
         // waits for the section.
         Some(unsafe { RootRef::acquire(root) })

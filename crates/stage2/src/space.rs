@@ -7,6 +7,7 @@ use mayfly_srcu::Srcu;
 use crate::graveyard::Graveyard;
 use crate::parking::Parking;
 use crate::reclaim::Bell;
+use crate::roots::Leaving;
 use crate::sequence::Sequence;
 use crate::tables::Tables;
 use crate::vmid::Vmids;
@@ -19,6 +20,7 @@ pub(crate) struct Space {
     pub(crate) srcu: Srcu,
     pub(crate) vmids: Vmids,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) leaving: Leaving,
 }
 
 impl Drop for Space {

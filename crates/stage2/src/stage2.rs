@@ -97,11 +97,7 @@ impl<F: Format> Stage2<F> {
     /// If `section` is not one of the VM's domain.
     pub fn root(&self, role: Role, section: &impl Section) -> Result<RootRef<F>, Error> {
         self.check(section);
-        let root = self.roots.find_or_create(role, &self.space, section);
-        if matches!(root, Err(Error::Destroyed)) {
-            self.retire_all();
-        }
-        root
+        self.roots.find_or_create(role, &self.space, section)
     }
 
     /// Every root that a vCPU may be running on, or come to run on, at this moment.
@@ -228,10 +224,6 @@ impl<F: Format> Stage2<F> {
     /// vCPUs may still be running on them: operations on ranges go through a root until none has a reference.
     pub fn retire(&self) {
         let _writer = self.writer.lock(self.mmu());
-        self.retire_all();
-    }
-
-    fn retire_all(&self) {
         for root in self.roots.close(&self.space.leaving) {
             self.reclaimer.retire(root);
         }

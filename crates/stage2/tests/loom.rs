@@ -523,6 +523,64 @@ fn an_operation_on_a_range_misses_no_root_while_all_are_replaced() {
 }
 
 #[test]
+fn an_operation_on_a_range_misses_no_root_that_a_vcpu_of_a_destroyed_vm_runs_on() {
+    check(|| {
+        let (vm, [here, _there]) = rootless(2);
+        let root = load(&vm, &here).unwrap();
+        let seen = vm.stage2.sample();
+        root.map(gfn(5), Level::PAGE, &readable(OLD), seen, &here.lock()).unwrap();
+        let destroyer = {
+            let vm = Arc::clone(&vm);
+            thread::spawn(move || vm.stage2.retire())
+        };
+        vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+        assert_eq!(root.translate(gfn(5), &here.lock()), None);
+        destroyer.join().unwrap();
+        drop(root);
+        vm.assert_reclaimed();
+    });
+}
+
+#[test]
+fn a_destroyed_vms_root_is_not_freed_under_an_operation_on_a_range() {
+    check(|| {
+        let (vm, [here, _there]) = rootless(1);
+        drop(load(&vm, &here).unwrap());
+        vm.stage2.retire();
+        let reclaimer = {
+            let vm = Arc::clone(&vm);
+            thread::spawn(move || vm.reclaimer.run_slice(WHOLE))
+        };
+        vm.stage2.age(gfns(0, 16), WHOLE, |_, _| ());
+        reclaimer.join().unwrap();
+        vm.assert_reclaimed();
+    });
+}
+
+/// One of them may make a second root, when the first has been taken away.
+#[test]
+fn of_two_that_want_a_root_of_a_vm_that_is_destroyed_none_gets_one_that_operations_miss() {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(2);
+    explore(builder, || {
+        let (vm, [here, there]) = rootless(2);
+        let other = load_in_thread(&vm, there);
+        let destroyer = {
+            let vm = Arc::clone(&vm);
+            thread::spawn(move || vm.stage2.retire())
+        };
+        let root = load(&vm, &here);
+        let other = other.join().unwrap();
+        destroyer.join().unwrap();
+        for root in [root, other].into_iter().flatten() {
+            let section = here.lock();
+            assert!(vm.stage2.roots(&section).any(|found| found.is(&root)));
+        }
+        vm.assert_reclaimed();
+    });
+}
+
+#[test]
 fn an_operation_on_a_range_misses_no_root_that_is_made_meanwhile() {
     check(|| {
         let (vm, [here, there]) = rootless(2);

@@ -248,6 +248,7 @@ in_both_ways!(runs_of_pages_among_faults_and_invalidations_leave_nothing_stale, 
 
 fn destruction<const BREAK: bool>() {
     let mut machine = Machine::<BREAK>::with_guests(2);
+    machine.spawn(|vm, host| invalidate(vm, host));
     machine.spawn(|vm, _| {
         vm.stage2.write_protect(gfns(0, PAGES), SHORT, |_, _| ());
         vm.stage2.age(gfns(0, PAGES), SHORT, |_, _| ());
