@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mayfly_platform::{Mmu, Platform};
+use mayfly_platform::{Host, Mmu, Platform};
 use mayfly_srcu::{Pace, WorkerThread};
 use mayfly_stage2::{self as stage2, Ept, Format, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Config, Error, SlotZap, Vcpu, Vm};
@@ -68,6 +68,15 @@ impl<F: Format> Machine<F> {
     ///
     /// Where the host has no thread to give, or too little address space.
     pub fn with_frames(frames: usize) -> io::Result<Self> {
+        Self::with_worker(frames, WorkerThread::spawn(Arc::new(Host::new()))?)
+    }
+
+    /// As [`Machine::with_frames`], with a worker that the caller has started, where it is to run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::with_frames`].
+    pub fn with_worker(frames: usize, worker: WorkerThread) -> io::Result<Self> {
         let hardware = Arc::new(Hardware::new(frames)?);
         let mmu: Arc<dyn Mmu> = hardware.clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS).map_err(io::Error::other)?;
@@ -75,7 +84,7 @@ impl<F: Format> Machine<F> {
         Ok(Self {
             space: Arc::new(HostSpace::new(Arc::clone(hardware.arena()))),
             cache: Arc::new(DataCache::new(Arc::clone(hardware.arena()))),
-            worker: WorkerThread::spawn(hardware.clone())?,
+            worker,
             reclaim: ReclaimThread::spawn(reclaimer)?,
             vmids,
             hardware,

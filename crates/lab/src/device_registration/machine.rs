@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, ensure};
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
 use mayfly_machine::{
-    AnyDevice, Cpu, CpuThread, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Register,
+    AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Register,
     Running, VmOptions,
 };
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
-use mayfly_srcu::{Pace, Stats};
+use mayfly_platform::Host;
+use mayfly_srcu::{Pace, Stats, WorkerThread};
 use mayfly_vm::{Bus, Device, Exit};
 
 use crate::affinity::{self, Pinned};
@@ -91,8 +92,11 @@ impl MachineSubject {
         // Linux runs grace periods on a work queue of the caller's own processor, so the worker stays on that of the
         // thread that measures.
         let processor = affinity::here();
-        let _pinned = Pinned::to(processor);
-        let machine = Machine::new().context("starting the machine")?;
+        let pinned = Pinned::to(processor);
+        let worker =
+            WorkerThread::spawn(Arc::new(Host::new())).context("starting the machine's worker")?;
+        drop(pinned);
+        let machine = Machine::with_worker(FRAMES, worker).context("starting the machine")?;
         Ok(Self {
             disposal,
             hz,
