@@ -12,6 +12,7 @@ mod out_of_memory;
 mod overlap;
 mod random;
 mod reclaim;
+mod refusal;
 mod threads;
 
 use mayfly_platform::address::{Gfn, Pfn};

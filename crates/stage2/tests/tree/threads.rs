@@ -366,3 +366,36 @@ fn a_zapper_meets_each_refaulting_vcpu_once_an_invalidation_at_most() {
     assert!(retried <= 3 * VCPUS * (ROUNDS + 1), "{retried} retries");
     world.destroy();
 }
+
+/// The same where they come again at once: each freezes the entry at most once, as it is refused before it does.
+#[test]
+fn a_zapper_meets_each_vcpu_that_does_not_wait_once_an_invalidation_at_most() {
+    const VCPUS: usize = 3;
+    let world = World::<Arm<40>>::new(2000);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..VCPUS {
+            let (world, over) = (&world, &over);
+            scope.spawn(move || {
+                let _over = Until(over);
+                let vcpu = world.vcpu(0);
+                while !over.load(Ordering::Relaxed) {
+                    let section = world.srcu.read_lock();
+                    let (what, seen) = (leaf(9, READ_WRITE), world.stage2.sample());
+                    vcpu.root.map(Gfn::new(7), Level::PAGE, &what, seen, &section).unwrap();
+                }
+            });
+        }
+        let _over = Until(&over);
+        for _ in 0..400 {
+            let announced = world.stage2.begin_invalidation(&gfns(0..PAGES));
+            let before = common::own_frozen_waits();
+            for _ in 0..50 {
+                world.stage2.zap(gfns(0..PAGES), Tables::Keep, Slice::default());
+            }
+            assert!(common::own_frozen_waits() - before <= VCPUS);
+            drop(announced);
+        }
+    });
+    world.destroy();
+}
