@@ -2,21 +2,31 @@
 //! of it with a wait that nobody needed.
 //!
 //! What is here is where the parts meet: [`mayfly_srcu`] for who may still be reading what, [`mayfly_memslot`] for
-//! memory, [`mayfly_iobus`] for devices. The embedder brings the world ([`mayfly_platform::Platform`]) and what
-//! executes a vCPU's instructions ([`Guest`]).
+//! memory, [`mayfly_stage2`] for the tables that map it, [`mayfly_iobus`] for devices. The embedder brings the
+//! [`World`]: the platform ([`mayfly_platform::Mmu`]), the host's memory ([`HostMemory`]), and what executes a vCPU's
+//! instructions ([`Guest`]).
 //!
 //! | call | waits for |
 //! | --- | --- |
-//! | [`Vm::create`], [`Vm::create_vcpu`] | nobody |
+//! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`] | nobody |
 //! | [`Vm::register_device`], [`Vm::register_eventfd`] | nobody |
-//! | [`Vm::set_memory_region`] that creates | nobody |
-//! | [`Vm::set_memory_region`] that deletes, moves or changes flags | vCPUs that are handling an exit at that moment |
 //! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
+//! | [`Vm::set_memory_region`] that creates | invalidations |
+//! | [`Vm::set_memory_region`] that takes away | invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
+//! | [`Vm::harvest_dirty`] | invalidations; TLBs |
+//! | [`Vm::invalidate_start`], [`Vm::age`] | TLBs (not to age) |
 //! | [`Vm::destroy`] | nobody |
+//! | [`Vm::wait_reclaimed`] | the reclaimer, and vCPUs that have not run since |
+//! | [`Vcpu::run`] | nobody; at a fault, whoever is changing that very entry, or taking that very page away |
 //!
-//! A vCPU in the guest is not waited for: it reads nothing of the VM's there. Where "nobody" is said, the old version
-//! of what was changed is freed later, in passing ([`Srcu::call`](mayfly_srcu::Srcu::call)), within bounds; at the hard
-//! bound of those, and only there, the call waits for a grace period.
+//! *Taking away* is to delete, to move, or to change flags; vCPUs in the guest are waited for with
+//! [`SlotZap::AllRoots`] alone, until they have come out once. An *invalidation* is the host's, from
+//! [`Vm::invalidate_start`] to its end. *TLBs* is what [`Tlb::complete`](mayfly_platform::tlb::Tlb::complete) waits
+//! for: accesses, and no exits. A vCPU in the guest reads nothing of the VM's, so nobody else waits for it there. Where
+//! "nobody" is said, the old version of what was changed is freed later, in passing
+//! ([`Srcu::call`](mayfly_srcu::Srcu::call)), within bounds; at the hard bound of those, and only there, the call waits
+//! for a grace period. The same goes for tables: `destroy` helps the reclaimer where what awaits it has reached its
+//! bound, and who takes memory away for good waits for readers where too many tables do.
 
 #![no_std]
 
