@@ -68,8 +68,8 @@ impl<W: World> Inner<W> {
         let mut permissions = Permissions::READ | Permissions::EXECUTE;
         if writable && (write || !logs) {
             permissions |= Permissions::WRITE;
-            // Before the guest can write. Whoever takes the mark has earlier faults refused, this one among them if it has
-            // not come to the entry yet, and then write-protects the page before reading it.
+            // Before the guest can write. Whoever takes the mark has earlier faults refused, this one among them if it
+            // has not come to the entry yet, and then write-protects the page before reading it.
             slot.mark_dirty(gfn);
         }
         let mut level = block_of(gfn, slot, resolved).min(largest::<W>());

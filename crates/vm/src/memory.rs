@@ -26,8 +26,8 @@ impl<W: World> Vm<W> {
             let log = slot.dirty().ok_or(Error::NoSlot(id))?;
             (slot.base(), log.harvest(first, into))
         };
-        // A fault that made one of these marks may be about to map its page, and would do so after the page is protected,
-        // with no mark left: it is refused, and marks the page again.
+        // A fault that made one of these marks may be about to map its page, and would do so after the page is
+        // protected, with no mark left: it is refused, and marks the page again.
         vm.stage2.change_slots(|| ());
         for (word, &taken) in into.iter().enumerate() {
             let page = base.get() + 64 * (first + word) as u64;

@@ -36,11 +36,11 @@ pub enum Reason {
 
 impl<W: World> Vm<W> {
     /// The host is about to change what `bytes` bytes of its memory from `from` on are. When this returns, no CPU uses
-    /// what the VM had mapped of it, and no fault maps anything of it until what this returns is dropped, which the host
-    /// does when the change is made.
+    /// what the VM had mapped of it, and no fault maps anything of it until what this returns is dropped, which the
+    /// host does when the change is made.
     ///
-    /// May be called while other changes are under way; and, but for [`Reason::Unmap`] and [`Reason::Exit`], from inside
-    /// [`HostMemory::resolve`](crate::HostMemory::resolve).
+    /// May be called while other changes are under way; and, but for [`Reason::Unmap`] and [`Reason::Exit`], from
+    /// inside [`HostMemory::resolve`](crate::HostMemory::resolve).
     pub fn invalidate_start(
         &self,
         from: W::Backing,
@@ -61,8 +61,8 @@ impl<W: World> Vm<W> {
         invalidation
     }
 
-    /// Ends an invalidation whose guard was [forgotten](core::mem::forget), because the host tells of the start and of the
-    /// end by different calls.
+    /// Ends an invalidation whose guard was [forgotten](core::mem::forget), because the host tells of the start and of
+    /// the end by different calls.
     pub fn invalidate_end(&self) {
         self.inner().stage2.end_invalidation();
     }
@@ -103,8 +103,8 @@ impl<W: World> Inner<W> {
             .map(|(_, gfns)| gfns)
     }
 
-    /// Guest frames of the slot that is being taken away, if there is one, that are backed by some of the `bytes` bytes at
-    /// `from`. Nobody finds the slot, but it is not zapped yet.
+    /// Guest frames of the slot that is being taken away, if there is one, that are backed by some of the `bytes` bytes
+    /// at `from`. Nobody finds the slot, but it is not zapped yet.
     fn left(&self, from: W::Backing, bytes: u64) -> Option<Range<Gfn>> {
         self.leaving.lock(&*self.platform).as_ref()?.backed_by(from, bytes)
     }

@@ -1,12 +1,12 @@
 //! What others ask of a vCPU while it runs.
 //!
-//! Protocol: a vCPU that enters the guest does `mode.store(IN_GUEST)`, **\[enter\]** `fence(SeqCst)`, loads the requests,
-//! and goes in only if there is none. Who asks sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode. Store
-//! buffering: either the vCPU sees the request and stays outside, or the asker finds it in the guest, and, if it needs
-//! to, sleeps on the mode until the vCPU has come out. To come out the vCPU swaps the mode; where that gives `AWAITED`,
-//! which an asker who sleeps has put there, it wakes. A vCPU takes a request outside the guest alone, so an asker whose
-//! request is taken waits no more, wherever the vCPU is by then. So when [`Requests::ask_reload`] has been waited for,
-//! the vCPU has been outside since, and looks at what was asked before it is inside again.
+//! Protocol: a vCPU that enters the guest does `mode.store(IN_GUEST)`, **\[enter\]** `fence(SeqCst)`, loads the
+//! requests, and goes in only if there is none. Who asks sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode.
+//! Store buffering: either the vCPU sees the request and stays outside, or the asker finds it in the guest, and, if it
+//! needs to, sleeps on the mode until the vCPU has come out. To come out the vCPU swaps the mode; where that gives
+//! `AWAITED`, which an asker who sleeps has put there, it wakes. A vCPU takes a request outside the guest alone, so an
+//! asker whose request is taken waits no more, wherever the vCPU is by then. So when [`Requests::ask_reload`] has been
+//! waited for, the vCPU has been outside since, and looks at what was asked before it is inside again.
 
 use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
@@ -102,15 +102,16 @@ impl Requests {
     }
 
     fn take(&self, bit: u32) -> bool {
-        // Acquire, pairing with `ask`. Release, pairing with `wait_outside`: who finds the request taken comes after all
-        // that the vCPU did in the guest before.
+        // Acquire, pairing with `ask`. Release, pairing with `wait_outside`: who finds the request taken comes after
+        // all that the vCPU did in the guest before.
         self.line.word.load(Ordering::Relaxed) & bit != 0
             && self.line.word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
     /// Goes into the guest, unless something is asked. Returns whether it did.
     pub(crate) fn enter_guest(&self, platform: &dyn Platform) -> bool {
-        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took before.
+        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took
+        // before.
         self.line.mode.store(IN_GUEST, Ordering::Release);
         // [enter]
         fence(Ordering::SeqCst);

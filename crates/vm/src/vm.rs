@@ -220,9 +220,9 @@ impl<W: World> Vm<W> {
         vcpus.get(id).map(|requests| requests.ask_exit(&*self.inner.platform)).is_some()
     }
 
-    /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once: the tables are left to
-    /// the [reclaimer](stage2::Reclaimer), which frees them in the background when the vCPUs have come out. What else the
-    /// VM holds is freed with the last of its vCPUs and handles.
+    /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once: the tables are left
+    /// to the [reclaimer](stage2::Reclaimer), which frees them in the background when the vCPUs have come out. What
+    /// else the VM holds is freed with the last of its vCPUs and handles.
     ///
     /// Only where the tables that await reclaim, of all VMs together, have reached the reclaimer's bound does this do
     /// some of the reclaimer's work first.

@@ -1,10 +1,10 @@
 //! Watches a piece of work: which cache lines of the memory in question does it load, and which does it store to?
 //!
-//! What is allocated [`inside`] comes from memory of its own. That, and the arena of tables, is made inaccessible while a
-//! piece of work runs. Each instruction that accesses it traps (SIGSEGV), is written down, and is let through: its page is
-//! opened, the processor's single-step flag has it trap once more behind the instruction (SIGTRAP), and the page is closed
-//! again. So a store is seen whatever it stores, and a compare-exchange whether it succeeds or not (as a store, which it
-//! is to the line).
+//! What is allocated [`inside`] comes from memory of its own. That, and the arena of tables, is made inaccessible while
+//! a piece of work runs. Each instruction that accesses it traps (SIGSEGV), is written down, and is let through: its
+//! page is opened, the processor's single-step flag has it trap once more behind the instruction (SIGTRAP), and the
+//! page is closed again. So a store is seen whatever it stores, and a compare-exchange whether it succeeds or not (as a
+//! store, which it is to the line).
 //!
 //! An instruction that accesses two places in one page is seen at the first; none of those that share memory between
 //! threads does.
