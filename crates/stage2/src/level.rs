@@ -3,6 +3,8 @@
 use mayfly_platform::address::Gfn;
 use mayfly_platform::frames::WORDS;
 
+use crate::Format;
+
 /// Bits of a frame number that index one table.
 pub(crate) const INDEX_BITS: u32 = WORDS.trailing_zeros();
 
@@ -57,10 +59,11 @@ impl Level {
         number.trailing_zeros() >= self.shift()
     }
 
-    /// The index of `gfn` in a table of this level (or in a root, which may be several tables wide).
+    /// The index of `gfn` in a table of this level; in a root of several tables, counted from the first.
     #[inline]
-    pub(crate) const fn index(self, gfn: Gfn) -> usize {
-        (gfn.get() >> self.shift()) as usize
+    pub(crate) fn index_in<F: Format>(self, gfn: Gfn) -> usize {
+        let index = (gfn.get() >> self.shift()) as usize;
+        if self == F::TOP { index } else { index % WORDS }
     }
 
     /// Bits of a frame number below this level's index.

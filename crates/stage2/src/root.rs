@@ -5,7 +5,6 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
-use mayfly_platform::frames::WORDS;
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{OutOfMemory, Shared, try_box};
 use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicUsize, CacheLine, Ordering};
@@ -144,9 +143,7 @@ impl<F: Format> Root<F> {
     /// The cell of `level` for `gfn` in `table`.
     #[inline]
     pub(crate) fn cell(&self, table: Pfn, level: Level, gfn: Gfn) -> Cell<'_, F> {
-        let index = level.index(gfn);
-        let index = if level == F::TOP { index } else { index % WORDS };
-        self.space.tables.cell(table, index)
+        self.space.tables.cell(table, level.index_in::<F>(gfn))
     }
 
     /// Whether a guest can have frame `gfn`.

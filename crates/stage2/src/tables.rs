@@ -1,6 +1,7 @@
 //! The frames that tables are made of.
 
 use alloc::sync::Arc;
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::time::Duration;
 
@@ -21,6 +22,46 @@ pub(crate) struct Tables {
     frames: CacheLine<AtomicUsize>,
     /// Changes when `frames` has become zero.
     emptied: AtomicU32,
+}
+
+/// The frames, one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct LinearMap<'a> {
+    start: NonNull<AtomicU64>,
+    tables: PhantomData<&'a Tables>,
+}
+
+/// The words of a table.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'a> {
+    start: NonNull<AtomicU64>,
+    tables: PhantomData<&'a Tables>,
+}
+
+impl<'a> LinearMap<'a> {
+    /// The table in frame `pfn`, which comes from where [`Tables::cell`] says.
+    #[inline]
+    pub(crate) fn table(self, pfn: Pfn) -> Table<'a> {
+        // SAFETY: the platform maps every frame it gives at this place for as long as it is given.
+        let start = unsafe { self.start.add(pfn.get() as usize * WORDS) };
+        Table { start, tables: PhantomData }
+    }
+}
+
+impl<'a> Table<'a> {
+    /// Entry `index`; in a root of several tables, counted from the first.
+    #[inline]
+    pub(crate) fn cell<F: Format>(self, index: usize) -> Cell<'a, F> {
+        debug_assert!(index < WORDS << F::ROOT_ORDER);
+        Cell::new(self.word(index))
+    }
+
+    #[inline]
+    fn word(self, index: usize) -> &'a AtomicU64 {
+        // SAFETY: what is in a table's frame is words that are reached through atomics alone; the frame is freed only
+        // after the grace period that the caller's section holds up.
+        unsafe { self.start.add(index).as_ref() }
+    }
 }
 
 // SAFETY: the linear map is memory of the platform's, reached through atomics alone, from any thread.
@@ -70,23 +111,27 @@ impl Tables {
     /// or from [`Tables::allocate`].
     #[inline]
     pub(crate) fn cell<F: Format>(&self, pfn: Pfn, index: usize) -> Cell<'_, F> {
-        debug_assert!(index < WORDS << F::ROOT_ORDER);
-        Cell::new(self.word(pfn, index))
+        self.linear_map().table(pfn).cell(index)
     }
 
     /// As [`Tables::cell`], where the format does not matter.
     #[inline]
     pub(crate) fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
-        // SAFETY: the platform maps every frame it gives at this place for as long as it is given, and what is in it
-        // is words that are reached through atomics alone; the frame is freed only after the grace period that the
-        // caller's section holds up.
-        unsafe { self.linear_map.add(pfn.get() as usize * WORDS + index).as_ref() }
+        self.linear_map().table(pfn).word(index)
+    }
+
+    /// Where the frames are, to be kept at hand throughout a walk: what is behind a reference is loaded again after each
+    /// atomic load.
+    #[inline]
+    pub(crate) fn linear_map(&self) -> LinearMap<'_> {
+        LinearMap { start: self.linear_map, tables: PhantomData }
     }
 
     /// Fills a table that nobody else can find yet.
     pub(crate) fn fill<F: Format>(&self, pfn: Pfn, mut entry: impl FnMut(usize) -> Entry<F>) {
+        let table = self.linear_map().table(pfn);
         for index in 0..WORDS {
-            self.cell(pfn, index).fill(entry(index));
+            table.cell(index).fill(entry(index));
         }
     }
 }

@@ -20,17 +20,19 @@ impl<F: Format> Root<F> {
         if !Self::reaches(gfn) {
             return None;
         }
-        let (mut table, mut level) = (self.top(), F::TOP);
-        loop {
-            let entry = self.cell(table, level, gfn).load();
+        let frames = self.space().tables.linear_map();
+        let (mut table, mut level) = (frames.table(self.top()), F::TOP);
+        let entry = loop {
+            let entry = table.cell::<F>(level.index_in::<F>(gfn)).load();
             match entry.state(level) {
-                State::Leaf => return Some((level, entry.to_leaf(level))),
+                State::Leaf => break entry,
                 State::Table(below) => {
-                    table = below;
+                    table = frames.table(below);
                     level = level.below()?;
                 }
                 State::Empty | State::Frozen | State::Removed => return None,
             }
-        }
+        };
+        Some((level, entry.to_leaf(level)))
     }
 }

@@ -108,7 +108,7 @@ impl<const IPA_BITS: u32> Format for Arm<IPA_BITS> {
         if level == Level::PAGE || bits & TABLE_OR_PAGE == 0 {
             Kind::Leaf
         } else {
-            Kind::Table(framed::<Self>(bits >> PAGE_SHIFT))
+            Kind::Table(Pfn::new(bits >> PAGE_SHIFT))
         }
     }
 

@@ -86,7 +86,7 @@ impl Format for Ept {
         if level == Level::PAGE || bits & PAGE_SIZE != 0 {
             Kind::Leaf
         } else {
-            Kind::Table(framed::<Self>(bits >> PAGE_SHIFT))
+            Kind::Table(Pfn::new(bits >> PAGE_SHIFT))
         }
     }
 

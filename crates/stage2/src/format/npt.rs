@@ -92,7 +92,7 @@ impl Format for Npt {
         if level == Level::PAGE || bits & PAGE_SIZE != 0 {
             Kind::Leaf
         } else {
-            Kind::Table(framed::<Self>(bits >> PAGE_SHIFT))
+            Kind::Table(Pfn::new(bits >> PAGE_SHIFT))
         }
     }
 

@@ -104,7 +104,7 @@ impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
         if bits & (READ | WRITE | EXECUTE) != 0 {
             Kind::Leaf
         } else {
-            Kind::Table(framed::<Self>(bits >> PPN_SHIFT))
+            Kind::Table(Pfn::new(bits >> PPN_SHIFT))
         }
     }
 
