@@ -65,10 +65,11 @@ impl<F: Format> Root<F> {
         }
         let gfns = Self::span(gfn, level)?;
         let mut spare = Spare { table: None, root: self };
+        let frames = self.space().tables.linear_map();
         'root: loop {
-            let (mut table, mut at) = (self.top(), F::TOP);
+            let (mut table, mut at) = (frames.table(self.top()), F::TOP);
             loop {
-                let cell = self.cell(table, at, gfn);
+                let cell = table.cell::<F>(at.index_in::<F>(gfn));
                 let entry = cell.load();
                 let state = entry.state(at);
                 match state {
@@ -78,7 +79,7 @@ impl<F: Format> Root<F> {
                         Attempt::Done(mapped) => return Ok(mapped),
                         Attempt::Changed => {}
                     },
-                    State::Table(below) => (table, at) = (below, below_of(at)),
+                    State::Table(below) => (table, at) = (frames.table(below), below_of(at)),
                     State::Leaf => {
                         if allows(&entry.to_leaf(at), at, leaf, gfns.start) {
                             return Ok(Mapped::Already);
@@ -144,9 +145,14 @@ impl<F: Format> Root<F> {
             space.parking.thaw(cell, entry, mmu);
             return Attempt::Done(Mapped::Retry);
         }
+        if entry == Entry::EMPTY {
+            // What most faults come to: there is nothing that a TLB could remember, and no table to bury.
+            space.parking.thaw(cell, new, mmu);
+            return Attempt::Done(Mapped::Installed);
+        }
         let mut flush = Flush::new();
         let mut changing = None;
-        if entry != Entry::EMPTY && entry.requires_break_before_make(level, new, false) {
+        if entry.requires_break_before_make(level, new, false) {
             flush.add(gfns.start, level);
             flush.finish(self);
             flush = Flush::new();
@@ -263,6 +269,7 @@ fn moves<F: Format>(entry: Entry<F>, level: Level, leaf: &Leaf) -> bool {
 }
 
 /// The level of the table that an entry of `level` leads to.
+#[inline]
 pub(crate) fn below_of(level: Level) -> Level {
     level.below().expect("pages have no tables below")
 }
