@@ -72,9 +72,37 @@ pub struct Reclaimer<F: Format> {
     stopped: AtomicBool,
 }
 
-/// Roots linked by [`Root::next`], each with a reference; the first came last.
+/// Roots linked by [`Root::next`], each with a reference, in the order in which they came. Adding one and taking one
+/// takes the same time however many there are: who retires a root waits for the list.
 struct List<F: Format> {
     first: *mut Root<F>,
+    /// Null where there is no first.
+    last: *mut Root<F>,
+}
+
+impl<F: Format> List<F> {
+    /// Adds `root`, with a reference of it.
+    fn push(&mut self, root: NonNull<Root<F>>) {
+        // SAFETY: the reference that comes with it.
+        unsafe { root.as_ref() }.next.store(null_mut(), Ordering::Relaxed);
+        match NonNull::new(self.last) {
+            // SAFETY: roots on the list are held by the list's references.
+            Some(last) => unsafe { last.as_ref() }.next.store(root.as_ptr(), Ordering::Relaxed),
+            None => self.first = root.as_ptr(),
+        }
+        self.last = root.as_ptr();
+    }
+
+    /// Takes off the root that came first, with its reference.
+    fn pop(&mut self) -> Option<NonNull<Root<F>>> {
+        let root = NonNull::new(self.first)?;
+        // SAFETY: as in `push`.
+        self.first = unsafe { root.as_ref() }.next.load(Ordering::Relaxed);
+        if self.first.is_null() {
+            self.last = null_mut();
+        }
+        Some(root)
+    }
 }
 
 // SAFETY: the list owns references of roots, which are shared between threads.
@@ -108,7 +136,7 @@ impl<F: Format> Reclaimer<F> {
             bound,
             frames: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
-            list: Lock::new(List { first: null_mut() }),
+            list: Lock::new(List { first: null_mut(), last: null_mut() }),
             work: Lock::new(None),
             stopped: AtomicBool::new(false),
         }
@@ -141,8 +169,7 @@ impl<F: Format> Reclaimer<F> {
             let before = self.frames.fetch_add(frames, Ordering::Relaxed);
             self.peak.fetch_max(before + frames, Ordering::Relaxed);
             let mut list = self.list.lock(mmu);
-            retired.next.store(list.first, Ordering::Relaxed);
-            list.first = root.as_ptr();
+            list.push(root);
             // With the lock still held, so that the root is not gone yet.
             retired.set_retired()
         };
@@ -164,6 +191,7 @@ impl<F: Format> Reclaimer<F> {
     }
 
     fn run(&self, work: &mut Option<Work<F>>, mut budget: Budget<'_>) -> Reclaimed {
+        let mmu = &*self.bell.mmu;
         let mut waiting: Option<NonNull<Root<F>>> = None;
         loop {
             let Some(present) = work.take().or_else(|| self.next()) else { return Reclaimed::All };
@@ -181,7 +209,7 @@ impl<F: Format> Reclaimer<F> {
                         return Reclaimed::Waits;
                     }
                     waiting = waiting.or(Some(root));
-                    self.put_last(root);
+                    self.list.lock(mmu).push(root);
                 }
             }
         }
@@ -219,29 +247,8 @@ impl<F: Format> Reclaimer<F> {
 
     /// The root that came first, off the list.
     fn next(&self) -> Option<Work<F>> {
-        let mut list = self.list.lock(&*self.bell.mmu);
-        let mut link: *mut Root<F> = null_mut();
-        let mut root = NonNull::new(list.first)?;
-        loop {
-            // SAFETY: roots on the list are held by the list's references.
-            let next = unsafe { root.as_ref() }.next.load(Ordering::Relaxed);
-            let Some(next) = NonNull::new(next) else { break };
-            link = root.as_ptr();
-            root = next;
-        }
-        match NonNull::new(link) {
-            // SAFETY: as above.
-            Some(link) => unsafe { link.as_ref() }.next.store(null_mut(), Ordering::Relaxed),
-            None => list.first = null_mut(),
-        }
+        let root = self.list.lock(&*self.bell.mmu).pop()?;
         Some(Work { root, stage: Stage::Held })
-    }
-
-    fn put_last(&self, root: NonNull<Root<F>>) {
-        let mut list = self.list.lock(&*self.bell.mmu);
-        // SAFETY: its reference goes with it.
-        unsafe { root.as_ref() }.next.store(list.first, Ordering::Relaxed);
-        list.first = root.as_ptr();
     }
 
     fn advance(&self, mut work: Work<F>, budget: &mut Budget<'_>) -> Advanced<F> {
