@@ -24,6 +24,10 @@ pub const FRAMES: usize = 1 << 25;
 /// Bits of a VMID, as processors have them with Arm's `FEAT_VMID16`.
 const VMID_BITS: u32 = 16;
 
+/// The part of a machine's memory that tables which await reclaim may take, before those who leave more of them behind
+/// help: where the reclaimer comes too seldom, nobody else is to go without frames.
+const DEAD_PART: usize = 16;
+
 /// How a VM of the machine differs from the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmOptions {
@@ -80,7 +84,8 @@ impl<F: Format> Machine<F> {
         let hardware = Arc::new(Hardware::new(frames)?);
         let mmu: Arc<dyn Mmu> = hardware.clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS).map_err(io::Error::other)?;
-        let reclaimer = Arc::new(Reclaimer::new(mmu, Reclaimer::<F>::BOUND));
+        let bound = Reclaimer::<F>::BOUND.min(frames / DEAD_PART);
+        let reclaimer = Arc::new(Reclaimer::new(mmu, bound));
         Ok(Self {
             space: Arc::new(HostSpace::new(Arc::clone(hardware.arena()))),
             cache: Arc::new(DataCache::new(Arc::clone(hardware.arena()))),
