@@ -65,7 +65,10 @@ fn run<F: Format>(round: &Round<F>, vcpu: &mut MachineVcpu<F>, guest: &mut Walke
             Exit::Failed(_, Error::Host(HostFault::OutOfMemory)) => {
                 let (step, _) = failed(guest);
                 let is_huge = step.target.slot >= SMALLS;
-                assert!(is_huge, "there are frames, if not so many in a row");
+                let (arena, reclaimer) =
+                    (round.machine.hardware().arena(), round.machine.reclaimer());
+                let frames = (arena.in_use(), reclaimer.frames());
+                assert!(is_huge, "all frames are in use (so many, and in dead tables): {frames:?}");
             }
             exit => panic!("the guests give no cause for {exit:?}"),
         }
