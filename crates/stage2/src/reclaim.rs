@@ -195,7 +195,9 @@ impl<F: Format> Reclaimer<F> {
         let mut waiting: Option<NonNull<Root<F>>> = None;
         loop {
             let Some(present) = work.take().or_else(|| self.next()) else { return Reclaimed::All };
+            let root = present.root;
             match self.advance(present, &mut budget) {
+                Advanced::Done if waiting == Some(root) => waiting = None,
                 Advanced::Done => {}
                 Advanced::Spent(present) => {
                     *work = Some(present);
@@ -203,7 +205,6 @@ impl<F: Format> Reclaimer<F> {
                 }
                 Advanced::Waits(present) => {
                     // Others first; it comes up again when all have been tried.
-                    let root = present.root;
                     if waiting == Some(root) || self.is_list_empty() {
                         *work = Some(present);
                         return Reclaimed::Waits;

@@ -1,7 +1,8 @@
 //! The end of roots: in slices, within bounds, with one invalidation each.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use mayfly_platform::address::Gfn;
@@ -149,6 +150,43 @@ fn a_root_that_waits_holds_up_no_other_though_readers_come_and_go() {
 }
 
 #[test]
+fn a_slice_ends_where_the_root_that_waited_first_is_freed_and_others_wait() {
+    let world = Arc::new(World::<Ept>::new(64));
+    // In this order: one that a reader holds up, one that is freed, and two that vCPUs hold.
+    let vms: Vec<_> = (0..4).map(|_| world.another_vm()).collect();
+    let roots = vms.iter().map(|(vm, srcu)| vm.root(role(0), &srcu.read_lock()).unwrap());
+    let mut roots: Vec<_> = roots.collect();
+    world.vmids.register().unwrap().activate(roots[1].tag()).unwrap();
+    drop(roots.drain(..2));
+    let (inside, entered) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    let srcu = vms[0].1.clone();
+    let reader = thread::spawn(move || {
+        let section = srcu.read_lock();
+        inside.send(()).unwrap();
+        let _ = left.recv();
+        drop(section);
+    });
+    entered.recv().unwrap();
+    for (vm, _) in &vms {
+        vm.retire();
+    }
+    // When the second is invalidated, the first has been looked at once.
+    world.platform.tlbs.on_next_issue(move || {
+        leave.send(()).unwrap();
+        reader.join().unwrap();
+    });
+    let (done, slice) = mpsc::channel();
+    let reclaimer = Arc::clone(&world.reclaimer);
+    thread::spawn(move || done.send(reclaimer.run_slice(entries(u32::MAX))));
+    assert_eq!(slice.recv_timeout(Duration::from_secs(20)), Ok(Reclaimed::Waits));
+    assert_eq!(world.live(), 2);
+    drop((roots, vms));
+    while world.reclaimer.run_slice(entries(u32::MAX)) != Reclaimed::All {}
+    Arc::into_inner(world).unwrap().destroy();
+}
+
+#[test]
 fn who_retires_above_the_bound_frees_what_is_above_it() {
     let world = World::<Ept>::bounded(2000, 50);
     for _ in 0..20 {
@@ -178,14 +216,14 @@ fn the_peak_of_frames_awaiting_reclaim_is_kept() {
 fn a_thread_that_serves_frees_what_is_retired_and_stops_when_told() {
     let world = World::<Ept>::new(100);
     let reclaimer = Arc::clone(&world.reclaimer);
-    let server = std::thread::spawn(move || reclaimer.serve(entries(5)));
+    let server = thread::spawn(move || reclaimer.serve(entries(5)));
     let vcpu = world.vcpu(0);
     grow(&world, 0);
     world.stage2.retire();
     assert!(world.live() > 0);
     drop(vcpu);
     while world.live() > 0 {
-        std::thread::yield_now();
+        thread::yield_now();
     }
     world.reclaimer.stop();
     server.join().unwrap();
@@ -210,12 +248,12 @@ fn the_wait_for_reclaim_lasts_until_the_last_vcpu_drops_its_root() {
     let dropped = Arc::new(AtomicBool::new(false));
     let waiter = {
         let (world, dropped) = (Arc::clone(&world), Arc::clone(&dropped));
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             world.stage2.wait_reclaimed();
             assert!(dropped.load(Ordering::SeqCst));
         })
     };
-    std::thread::sleep(Duration::from_millis(5));
+    thread::sleep(Duration::from_millis(5));
     dropped.store(true, Ordering::SeqCst);
     drop(vcpu);
     waiter.join().unwrap();
