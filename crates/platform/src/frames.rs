@@ -11,7 +11,8 @@ pub const WORDS: usize = if cfg!(any(loom, shuttle)) { 4 } else { 512 };
 
 /// Gives out frames for page tables, and says where the hypervisor finds them.
 pub trait Frames: Send + Sync {
-    /// `1 << order` frames of zeroes, one after the other, the first at a multiple of their number.
+    /// `1 << order` frames of zeroes, one after the other, the first at a multiple of their number. Frame 0 is never
+    /// among them: a list of frames may end with it.
     ///
     /// # Errors
     ///

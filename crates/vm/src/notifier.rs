@@ -113,8 +113,8 @@ impl<W: World> Inner<W> {
         match reason {
             Reason::Unmap | Reason::Exit => self.stage2.zap(gfns, Tables::Free, self.slice),
             Reason::Reclaim { coherent: false } => self.zap_and_clean(&gfns),
-            // Not `zap`, which may wait for readers, as the caller may be one.
-            _ => self.stage2.zap_each(gfns, self.slice, |_, _, _| ()),
+            // Which waits for no reader, as the caller may be one.
+            _ => self.stage2.zap(gfns, Tables::Keep, self.slice),
         }
     }
 
