@@ -16,15 +16,26 @@ pub(crate) struct ReclaimThread<F: Format> {
 impl<F: Format> ReclaimThread<F> {
     pub(crate) fn spawn(reclaimer: Arc<Reclaimer<F>>) -> io::Result<Self> {
         let served = Arc::clone(&reclaimer);
-        let thread = Builder::new()
-            .name("reclaimer".into())
-            .spawn(move || served.serve(Slice::default()))?;
+        let thread = Builder::new().name("reclaimer".into()).spawn(move || {
+            preempt_nobody();
+            served.serve(Slice::default());
+        })?;
         Ok(Self { reclaimer, thread: Some(thread) })
     }
 
     pub(crate) fn reclaimer(&self) -> &Arc<Reclaimer<F>> {
         &self.reclaimer
     }
+}
+
+/// Has this thread preempt nobody when it is woken (`SCHED_BATCH`, sched(7)). It is woken by whoever retires a root, and
+/// on a busy processor would otherwise often run at once and in that one's place: the call that leaves the work to others
+/// would last as long as the work. Its weight stays as it is, so that it comes to its turn.
+fn preempt_nobody() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: reads a parameter that outlives the call, and changes nothing but how this thread is scheduled.
+    // Where it is refused, the work is done all the same.
+    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
 }
 
 impl<F: Format> Drop for ReclaimThread<F> {
