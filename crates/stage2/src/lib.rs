@@ -1,4 +1,90 @@
-//! Stage-2 page tables.
+//! Stage-2 page tables: what translates the physical addresses of a guest, changed by any number of CPUs at once
+//! without a lock on any vCPU's way.
+//!
+//! A [`Stage2`] is a VM's translation: a [`Root`] for each [`Role`], under it tables in an architecture's [`Format`].
+//! vCPUs look up ([`Root::translate`]) and map ([`Root::map`]); the host zaps, write-protects and ages ranges; roots
+//! are replaced as a whole, and reclaimed in the background ([`Reclaimer`]); [`Vmids`] tag them in the TLBs. What this
+//! crate needs of the world is [`Mmu`](mayfly_platform::Mmu): frames, TLBs, waiting.
+//!
+//! # The protocol
+//!
+//! **An entry** is one word, and changes by one atomic step. Hardware takes the first three states for absent:
+//!
+//! - *empty*: an access faults, and the fault may fill it;
+//! - *frozen*: somebody is changing it; *awaited* is the same, and somebody sleeps until it is done;
+//! - *removed*: its table is out of the tree for good, or being taken out;
+//! - *leaf*: a page or a block; *table*: the table below.
+//!
+//! | from | to | by | how |
+//! | --- | --- | --- | --- |
+//! | empty | leaf, table | a fault: `put`, `hang` | frozen meanwhile; back to empty, if refused |
+//! | leaf | leaf, with more allowed or another frame | a fault: `put` | frozen meanwhile; back, if refused |
+//! | leaf | table of the same frames | a fault: `split` | frozen meanwhile |
+//! | table | block | a fault: `put` | frozen meanwhile; back, if refused |
+//! | leaf | leaf, with less allowed or not accessed | `write_protect`, `age` | compare-exchange |
+//! | leaf | leaf, accessed or dirty | hardware | compare-exchange |
+//! | leaf | empty | a zap | compare-exchange; frozen meanwhile, if it juts out of the range |
+//! | table | empty | a zap of all below | compare-exchange |
+//! | frozen | awaited | who waits | compare-exchange |
+//! | any but frozen | removed | who has taken its table out: `dismantle` | compare-exchange |
+//!
+//! Whoever makes a transition by compare-exchange has loaded the entry before, and starts again from what it finds if
+//! the entry is another one now. Nobody but who froze an entry thaws it, and removed is final.
+//!
+//! **A frozen entry** keeps others away from itself alone, and shortly. While it lasts its holder neither allocates,
+//! nor waits for a reader or for another entry. It may wait for TLBs, where the format asks for break-before-make: a
+//! CPU in a guest answers by itself, and one that waits for the entry has left its guest, so nobody waits for it. What
+//! was prepared (a table, filled) was prepared before. Waiting is in `parking`.
+//!
+//! **What a vCPU waits for.** To look something up: nothing. To map: a frozen entry on its way, and the TLBs where it
+//! replaces what they may remember. To load a root: nothing. To run under a VMID: a roll-over, when all numbers are
+//! given out. A fault that the host's invalidation has refused returns, and waits outside of its section if its caller
+//! wants so ([`Stage2::wait_invalidation`]).
+//!
+//! **A fault and the host** meet in the notifier sequence: a fault freezes the entry, and then asks whether what it was
+//! told is still true; an invalidation announces itself, and then loads the entries. One of them sees the other
+//! (`sequence`). It is the same for memslots, which change only while no invalidation is under way.
+//!
+//! **Where a table goes.** It is taken out of the tree by one exchange of the entry above. Every entry in it that leads
+//! further is removed (in a lowest table the first, which owns nothing but the table's place in a list): whoever is
+//! inside and meets one starts again at the root, and what is put in beside is found by nobody. When no TLB and no walk
+//! cache remembers the table, it is buried; when every section that may have found it is over, it is freed
+//! (`graveyard`). A root's tables are freed all together, when nobody can lead to the root any more (`reclaim`).
+//!
+//! **TLBs.** An operation gathers what it has changed, and has it forgotten once, when it has visited its slice, and
+//! before anything is reused that it protects (`flush`). Two that work on the same entries answer for each other's
+//! changes. A leaf from which nothing is taken away is put in place without an invalidation.
+//!
+//! **Out of memory** is found before anything is changed: a table is allocated, and filled, before the entry is frozen.
+//!
+//! # Which orders what
+//!
+//! An entry is loaded with acquire and stored with release, so who finds a table finds it filled. Beyond that:
+//!
+//! | | pairs with | for | in |
+//! | --- | --- | --- | --- |
+//! | \[install\] fence | \[announce\] fence | freeze, then ask; announce, then load | `sequence` |
+//! | \[bury\] release | \[collect\] acquire | out of the tree before the grace period is asked for | `graveyard` |
+//! | \[leave\] release | \[sample\] acquire | a root is in one place or the other | `roots` |
+//! | \[counted\] | the entry's own | who finds a change finds its author at work, or done | `flush` |
+//! | \[issue\] fence | \[enter\] fence | change, then load the VMID; take a VMID, then walk | `vmid` |
+//! | \[begin\] release | its acquires | all TLBs have forgotten before a number is given anew | `vmid` |
+//! | SRCU's own | SRCU's own | found inside a section, freed after it | `mayfly_srcu` |
+//!
+//! # Cache lines that vCPUs share
+//!
+//! | written by | what |
+//! | --- | --- |
+//! | a fault in a table that exists | the entry's, and no other |
+//! | a fault that makes or splits a table | the new table's; the counts of tables, of the root and of the VM |
+//! | a fault that replaces what TLBs may remember | the root's count of changes; the graveyard's, if it was a table |
+//! | who waits for a frozen entry | the entry's, and a parking word |
+//! | who waits for an invalidation | the count of waiters |
+//! | the load of a root | its count of references |
+//! | the first entry under a root in a generation of VMIDs | the root's tag, a number |
+//!
+//! A fault reads besides: the entries above, the line of the sequence, the root. Entering a section, and the guest
+//! again on the same root, writes the vCPU's own lines only.
 
 #![no_std]
 
