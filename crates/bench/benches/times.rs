@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use mayfly_bench::companion::{Companion, Doing};
 use mayfly_bench::liburcu::Registered;
+use mayfly_bench::partner::{Job, Partner};
+use mayfly_bench::processors::Processors;
 use mayfly_bench::race::{Contender, Times, race, race_in};
 use mayfly_bench::table::{Table, Target};
-use mayfly_bench::{bus, memory, sections, tables};
+use mayfly_bench::{bus, faults, memory, sections, tables};
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::{RcuBox, Reader, Srcu};
 use mayfly_stage2::{Arm, Ept};
@@ -26,7 +28,8 @@ fn main() {
     let reader = sections::reader(&domain);
     let here = Here { host, domain, reader, liburcu: Registered::new() };
     // From here on this process has two threads, as every VM has several: with one, `membarrier` would cost nothing.
-    let companion = Companion::new(sections::reader(&here.domain));
+    let processors = Processors::two();
+    let companion = Companion::new(processors, sections::reader(&here.domain));
 
     let barrier = |has_it| if has_it { "membarrier" } else { "fences" };
     println!(
@@ -44,6 +47,7 @@ fn main() {
     }
     mapping(&here, &mut table);
     translating(&here, &mut table);
+    faulting(processors, &mut table);
     table.finish();
 }
 
@@ -208,4 +212,53 @@ fn translating(here: &Here, table: &mut Table) {
     table.row(&format!("{inside}, Arm"), &arm_inside, Some(&aarch64), Target::Shown);
     table.row(&format!("{each}, EPT"), &ept, Some(&x86), Target::TimesPeer(1.0));
     table.row(&format!("{inside}, EPT"), &ept_inside, Some(&x86), Target::Shown);
+}
+
+/// Faults of each vCPU in a batch. Not left to calibration, which would make batches of a few where the other thread keeps
+/// losing its processor, and what is timed then is how the two come together.
+const FAULTS: u32 = 4096;
+
+fn faulting(processors: Processors, table: &mut Table) {
+    let host = faults::Host::new();
+    let [one, shared, separate] = [1, 1, 2].map(|count| faults::Vms::new(&host, count));
+    let also_together = shared.vcpu(0, 1);
+    let also_apart = separate.vcpu(1, 1);
+    let jobs =
+        [also_together, also_apart].map(|mut vcpu| -> Job { Box::new(move |n| vcpu.run(n)) });
+    let partner = Partner::new(processors, jobs.into());
+    let [alone, together, apart] = race([
+        Contender::whole(
+            "one vCPU",
+            FAULTS,
+            one.vcpu(0, 0),
+            |_| {
+                one.make_room(FAULTS);
+                partner.sleep();
+            },
+            |vcpu| vcpu.run(FAULTS),
+        ),
+        Contender::whole(
+            "one VM",
+            FAULTS,
+            shared.vcpu(0, 0),
+            |_| {
+                shared.make_room(FAULTS);
+                partner.wake();
+            },
+            |vcpu| partner.both(0, FAULTS, || vcpu.run(FAULTS)),
+        ),
+        Contender::whole(
+            "two VMs",
+            FAULTS,
+            separate.vcpu(0, 0),
+            |_| {
+                separate.make_room(FAULTS);
+                partner.wake();
+            },
+            |vcpu| partner.both(1, FAULTS, || vcpu.run(FAULTS)),
+        ),
+    ]);
+    table.row("fault: one vCPU", &alone, None, Target::Shown);
+    table.row("fault: two vCPUs of one VM, a GiB each", &together, Some(&apart), Target::Shown);
+    table.speed_up("  speed-up of the two vCPUs over one", [&alone, &together, &apart], 0.85);
 }

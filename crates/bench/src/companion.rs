@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 
 use mayfly_srcu::Reader;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::liburcu::Registered;
+use crate::processors::Processors;
 use crate::sections::registered;
 
 /// How many sections are entered and left between two looks at what to do.
@@ -50,15 +50,14 @@ struct Orders {
 
 impl Companion {
     /// A thread that reads as `reader`. From here on it and the calling thread each keep to a processor.
-    pub fn new(reader: Reader) -> Self {
+    pub fn new(processors: Processors, reader: Reader) -> Self {
         let sleeping = || AtomicU8::new(Doing::Sleeping as u8);
         let beats = AtomicU64::new(0);
         let orders = Arc::new(Orders { wanted: sleeping(), doing: sleeping(), beats });
         let theirs = Arc::clone(&orders);
-        let [here, there] = two_processors();
-        keep_to(here);
+        processors.keep_here();
         let thread = thread::spawn(move || {
-            keep_to(there);
+            processors.keep_there();
             theirs.follow(&reader);
         });
         let this = Self { orders, thread: Some(thread) };
@@ -119,19 +118,4 @@ impl Orders {
             }
         }
     }
-}
-
-/// Two processors that this thread may use; where there is but one, that one twice.
-fn two_processors() -> [usize; 2] {
-    let allowed = sched_getaffinity(None).expect("a thread may ask about itself");
-    let mut processors = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    let here = processors.next().expect("this thread runs somewhere");
-    [here, processors.next().unwrap_or(here)]
-}
-
-/// Keeps this thread to `processor`, which it may use.
-fn keep_to(processor: usize) {
-    let mut only = CpuSet::new();
-    only.set(processor);
-    sched_setaffinity(None, &only).expect("this thread may use the processor");
 }

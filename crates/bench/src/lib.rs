@@ -6,8 +6,11 @@
 pub mod addresses;
 pub mod bus;
 pub mod companion;
+pub mod faults;
 pub mod liburcu;
 pub mod memory;
+pub mod partner;
+pub mod processors;
 pub mod race;
 pub mod sections;
 pub mod single_thread;

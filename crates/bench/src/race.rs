@@ -92,7 +92,18 @@ impl Times {
 
     /// How many times as long as `peer` this took, in the median turn.
     pub fn ratio_to(&self, peer: &Times) -> f64 {
-        median(self.nanos.iter().zip(&peer.nanos).map(|(ours, theirs)| ours / theirs).collect())
+        median(self.ratios_to(peer).collect())
+    }
+
+    /// The quartiles of that ratio: half of the turns are between them.
+    pub fn quartiles_of_ratio_to(&self, peer: &Times) -> [f64; 2] {
+        let mut ratios: Vec<_> = self.ratios_to(peer).collect();
+        ratios.sort_by(f64::total_cmp);
+        [ratios[ratios.len() / 4], ratios[ratios.len() * 3 / 4]]
+    }
+
+    fn ratios_to(&self, peer: &Times) -> impl Iterator<Item = f64> {
+        self.nanos.iter().zip(&peer.nanos).map(|(ours, theirs)| ours / theirs)
     }
 }
 
@@ -138,6 +149,7 @@ mod tests {
         let ours = Times { name: "ours", nanos: vec![1.0, 10.0, 100.0] };
         let theirs = Times { name: "theirs", nanos: vec![2.0, 20.0, 200.0] };
         assert!((ours.ratio_to(&theirs) - 0.5).abs() < 1e-9);
+        assert!(ours.quartiles_of_ratio_to(&theirs).iter().all(|ratio| (ratio - 0.5).abs() < 1e-9));
     }
 
     #[test]

@@ -42,18 +42,8 @@ impl Table {
     pub fn row(&mut self, what: &str, ours: &Times, peer: Option<&Times>, target: Target) {
         let nanos = ours.median();
         let ratio = peer.map(|peer| ours.ratio_to(peer));
-        let verdict = match target.is_met(nanos, ratio) {
-            None => "",
-            Some(true) => "ok",
-            Some(false) => "MISS",
-        };
-        if !verdict.is_empty() {
-            self.judged += 1;
-        }
         let beside = peer.map_or("", |peer| peer.name);
-        if verdict == "MISS" {
-            self.missed.push(format!("{what}, beside {beside}"));
-        }
+        let verdict = self.judge(target.is_met(nanos, ratio), what, beside);
         line(
             what,
             &time(nanos),
@@ -67,6 +57,37 @@ impl Table {
             },
             verdict,
         );
+    }
+
+    /// Prints how many times as much two threads do `together` as one does `alone`, beside as many `apart`, and judges the
+    /// ratio of the two: it must be `share`, as it is printed. A second line has the quartiles of the turns.
+    pub fn speed_up(&mut self, what: &str, [alone, together, apart]: [&Times; 3], share: f64) {
+        let reached = apart.ratio_to(together);
+        let met = (reached * 100.0).round() >= share * 100.0;
+        let verdict = self.judge(Some(met), what, apart.name);
+        let speed_up = |two: &Times| format!("{:.2} x", 2.0 * alone.ratio_to(two));
+        line(
+            what,
+            &speed_up(together),
+            &speed_up(apart),
+            apart.name,
+            &format!("{reached:.2}"),
+            &format!(">= {share:.2}"),
+            verdict,
+        );
+        let [low, high] = apart.quartiles_of_ratio_to(together);
+        println!("{:<97}in half the turns {low:.2} to {high:.2}", "");
+    }
+
+    /// The word for a target that is met, or not; remembers it.
+    fn judge(&mut self, met: Option<bool>, what: &str, beside: &str) -> &'static str {
+        let Some(met) = met else { return "" };
+        self.judged += 1;
+        if met {
+            return "ok";
+        }
+        self.missed.push(format!("{what}, beside {beside}"));
+        "MISS"
     }
 
     /// Prints how many targets were reached, and names the others.

@@ -8,8 +8,8 @@ use mayfly_platform::Mmu;
 use mayfly_platform::address::{Gfn, Gpa, Pfn};
 use mayfly_srcu::{Reader, Srcu};
 use mayfly_stage2::{
-    Config, Format, Leaf, Level, Mapped, Permissions, Reclaimed, Reclaimer, Role, RootRef, Slice,
-    Stage2, Vmids,
+    Config, Format, Leaf, Level, Mapped, Permissions, Reclaimed, Reclaimer, Role, Root, RootRef,
+    Slice, Stage2, Vmids,
 };
 
 use super::{BACKING, PAGES};
@@ -92,6 +92,10 @@ impl<F: Format> Tables<F> {
     }
 
     /// Gives every table back, and begins with an empty root.
+    ///
+    /// # Panics
+    ///
+    /// If the arena has no frame left.
     pub fn renew(&mut self) {
         self.root = None;
         self.stage2.replace_roots().expect("a root takes little memory").finish();
@@ -108,7 +112,7 @@ impl<F: Format> Tables<F> {
     /// `count` addresses translated, each in a section of its own.
     #[inline(never)]
     pub fn translate(&self, addresses: &Addresses, count: u32) {
-        let root = self.root();
+        let root: &Root<F> = self.root();
         for address in addresses.take(count) {
             let section = self.reader.lock();
             black_box(root.translate(Gpa::new(address).gfn(), &section));
@@ -118,7 +122,7 @@ impl<F: Format> Tables<F> {
     /// `count` addresses translated, all in one section.
     #[inline(never)]
     pub fn translate_in_one_section(&self, addresses: &Addresses, count: u32) {
-        let root = self.root();
+        let root: &Root<F> = self.root();
         let section = self.reader.lock();
         for address in addresses.take(count) {
             black_box(root.translate(Gpa::new(address).gfn(), &section));

@@ -52,8 +52,8 @@ impl Tables {
             let page = Page::<Size4KiB>::containing_address(VirtAddr::new(address));
             let frame = PhysFrame::containing_address(PhysAddr::new(BACKING * PAGE_SIZE + address));
             // SAFETY: no processor uses the tables.
-            let mapped = unsafe { mapper.map_to(page, frame, FLAGS, &mut memory) };
-            mapped.expect("each page is mapped once").ignore();
+            let flush = unsafe { mapper.map_to(page, frame, FLAGS, &mut memory) };
+            flush.expect("each page is mapped once").ignore();
         }
         Self { mapper, _memory: memory }
     }
