@@ -10,6 +10,7 @@
 //! | [`Vm::create_irqchip`] | `KVM_CREATE_IRQCHIP`: the PIC and the IOAPIC join the buses |
 //! | [`Vm::register_ioeventfd`], [`Vm::unregister_ioeventfd`] | `KVM_IOEVENTFD` |
 //! | [`Vm::set_memory_region`], [`Vm::delete_memory_region`] | `KVM_SET_USER_MEMORY_REGION` |
+//! | [`Vm::zap_deleted_slots_alone`] | `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` |
 //! | [`Vm::create_vcpu`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |

@@ -138,6 +138,25 @@ impl Vm {
         Ok(slots.swap_remove(index).1)
     }
 
+    /// Has deleting or moving a memslot zap what that slot had mapped, and not all that the VM has:
+    /// `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` with `KVM_X86_QUIRK_SLOT_ZAP_ALL` (Linux
+    /// v6.12).
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_ENABLE_CAP`: EINVAL on older kernels. [`Error::UnsupportedArch`].
+    pub fn zap_deleted_slots_alone(&self) -> Result<(), Error> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use kvm_bindings::{KVM_CAP_DISABLE_QUIRKS2, KVM_X86_QUIRK_SLOT_ZAP_ALL};
+            let mut quirk =
+                kvm_bindings::kvm_enable_cap { cap: KVM_CAP_DISABLE_QUIRKS2, ..Default::default() };
+            quirk.args[0] = KVM_X86_QUIRK_SLOT_ZAP_ALL.into();
+            self.shared.fd.enable_cap(&quirk).map_err(Error::ioctl("KVM_ENABLE_CAP"))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Err(Error::UnsupportedArch)
+    }
+
     /// Creates the vCPU `id`: `KVM_CREATE_VCPU`, and the mapping of the page that it shares with
     /// the kernel.
     ///

@@ -133,3 +133,45 @@ fn an_access_that_the_page_tables_do_not_map_is_an_error_that_names_the_exit() {
     assert_eq!(vcpu.run_to_exit(), Err(Error::Exit("Shutdown".to_owned())));
     vm.destroy(vec![vcpu]);
 }
+
+#[test]
+fn a_slot_deleted_and_created_again_under_a_running_vcpu_keeps_what_was_written() {
+    let Some(kvm) = kvm() else { return };
+    for alone in [false, true] {
+        let (memory, slot) = (memory_with_code(), GuestMemory::map_populated(8192).unwrap());
+        let touch = MIB..MIB + 4 * 4096;
+        let payload = Payload { touch: touch.clone(), doorbell: Some(DOORBELL), port: PORT };
+        let (vm, mut vcpu) = ready(&kvm, &memory, &payload);
+        if alone && vm.zap_deleted_slots_alone().is_err() {
+            // Before Linux v6.12.
+            vm.destroy(vec![vcpu]);
+            continue;
+        }
+        vm.set_memory_region(1, DOORBELL, &slot, MemoryFlags::default()).unwrap();
+        let (vcpu, passes) = std::thread::scope(|scope| {
+            let running = scope.spawn(move || {
+                let mut missed = 0;
+                loop {
+                    match vcpu.run_to_exit().unwrap() {
+                        Exit::MmioWrite { .. } => missed += 1,
+                        Exit::PortWrite { value, .. } if value >= 500 && missed > 0 => {
+                            return (vcpu, value);
+                        }
+                        Exit::PortWrite { .. } => {}
+                    }
+                }
+            });
+            while !running.is_finished() {
+                vm.delete_memory_region(1).unwrap();
+                std::thread::yield_now();
+                vm.set_memory_region(1, DOORBELL, &slot, MemoryFlags::default()).unwrap();
+            }
+            running.join().unwrap()
+        });
+        for page in touch.step_by(4096) {
+            assert_eq!(memory.read_u64(page as usize), Ok(passes.into()), "at {page:#x}");
+        }
+        assert!(slot.read_u64(0).unwrap() <= passes.into());
+        vm.destroy(vec![vcpu]);
+    }
+}
