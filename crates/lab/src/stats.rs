@@ -9,17 +9,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Durations of one operation, in nanoseconds, in the order they were measured.
+/// Durations of one operation, in nanoseconds, in the order they were measured; or numbers of something.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
-    nanoseconds: Vec<u64>,
+    values: Vec<u64>,
+    unit: Unit,
 }
 
 impl Samples {
     /// Room for `count` samples, so that recording these many does not allocate between
     /// measurements.
     pub fn with_capacity(count: usize) -> Self {
-        Self { nanoseconds: Vec::with_capacity(count) }
+        Self { values: Vec::with_capacity(count), unit: Unit::Nanoseconds }
+    }
+
+    /// Numbers, counted in `unit`.
+    pub fn of(unit: Unit, values: impl IntoIterator<Item = u64>) -> Self {
+        Self { values: values.into_iter().collect(), unit }
     }
 
     /// Adds one sample. Durations beyond `u64::MAX` ns (584 years) are recorded as that.
@@ -29,17 +35,17 @@ impl Samples {
 
     /// Adds one sample, in nanoseconds.
     pub fn record_ns(&mut self, nanoseconds: u64) {
-        self.nanoseconds.push(nanoseconds);
+        self.values.push(nanoseconds);
     }
 
     /// How many samples there are.
     pub fn len(&self) -> usize {
-        self.nanoseconds.len()
+        self.values.len()
     }
 
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
-        self.nanoseconds.is_empty()
+        self.values.is_empty()
     }
 
     /// The order statistics, or nothing if nothing was measured.
@@ -47,13 +53,13 @@ impl Samples {
     /// A percentile is the nearest-rank one, the smallest sample that at least that share of the samples
     /// does not exceed: always a value that was measured, never one between two.
     pub fn summary(&self) -> Option<Summary> {
-        let mut sorted = self.nanoseconds.clone();
+        let mut sorted = self.values.clone();
         sorted.sort_unstable();
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         let rank = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100) - 1];
         let sum: u128 = sorted.iter().map(|&ns| u128::from(ns)).sum();
         Some(Summary {
-            unit: Unit::Nanoseconds,
+            unit: self.unit.clone(),
             count: sorted.len() as u64,
             min,
             p50: rank(50),
@@ -66,11 +72,15 @@ impl Samples {
 }
 
 /// What a metric's numbers count.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Nanoseconds, `"ns"` in records.
+    #[default]
     #[serde(rename = "ns")]
     Nanoseconds,
+    /// Things, `"count"` in records.
+    #[serde(rename = "count")]
+    Count,
     /// A unit that a later version added.
     #[serde(untagged)]
     Other(String),
@@ -174,6 +184,14 @@ mod tests {
     fn medians_one_nanosecond_apart_stay_apart() {
         let median = |ns| samples(&[ns; 999]).summary().unwrap().p50;
         assert_eq!(median(123_457) - median(123_456), 1);
+    }
+
+    #[test]
+    fn numbers_of_things_say_so() {
+        let summary = Samples::of(Unit::Count, [3, 1, 2]).summary().unwrap();
+        assert_eq!((summary.unit.clone(), summary.p50, summary.max), (Unit::Count, 2, 3));
+        assert_eq!(serde_json::to_value(&summary).unwrap()["unit"], "count");
+        assert_eq!(serde_json::from_str::<Unit>("\"count\"").unwrap(), Unit::Count);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One row of a record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,6 +39,10 @@ pub struct ResultRow {
     /// What was measured, by name. Names of what was modelled instead begin with `modelled_`.
     #[serde(default)]
     pub metrics: BTreeMap<String, Summary>,
+    /// Metrics that are not to be set in relation to another row's: with more threads than processors, say, the time
+    /// on the clock is the scheduler's.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub uncompared: BTreeSet<String>,
     /// What was counted over the whole row, by name.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
@@ -71,6 +75,7 @@ impl ResultRow {
             variant: variant.to_owned(),
             params: BTreeMap::new(),
             metrics: BTreeMap::new(),
+            uncompared: BTreeSet::new(),
             counters: BTreeMap::new(),
             checks: Vec::new(),
             skipped: None,
@@ -88,6 +93,13 @@ impl ResultRow {
     #[must_use]
     pub fn metric(mut self, name: &str, samples: &Samples) -> Self {
         self.metrics.extend(samples.summary().map(|summary| (name.to_owned(), summary)));
+        self
+    }
+
+    /// Says that a metric is not to be set in relation to another row's.
+    #[must_use]
+    pub fn uncompared(mut self, name: &str) -> Self {
+        self.uncompared.insert(name.to_owned());
         self
     }
 

@@ -30,7 +30,9 @@ pub(super) fn write(
         columns.title(metric);
         for (row, summary) in lines {
             let is_baseline = row.variant == Variant::BASELINE;
-            let times = baseline.and_then(|baseline| ratio(summary, baseline));
+            let times = baseline
+                .filter(|_| !row.uncompared.contains(*metric))
+                .and_then(|baseline| ratio(summary, baseline));
             let cells = [
                 format!("  {}", label(row)),
                 summary.count.to_string(),
@@ -54,6 +56,7 @@ pub(super) fn write(
 pub(super) fn value(number: u64, unit: &Unit) -> String {
     match unit {
         Unit::Nanoseconds => units::duration(number),
+        Unit::Count => number.to_string(),
         Unit::Other(unit) => format!("{number} {unit}"),
     }
 }
