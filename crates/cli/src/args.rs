@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
-use mayfly_lab::{BackendChoice, Bound, Order, Params, Selection, Size, experiments};
+use mayfly_lab::{BackendChoice, Bound, Order, Params, Selection, Size, Zap, experiments};
 
 use crate::failure::Failure;
 
@@ -103,6 +103,10 @@ struct Parameters {
     /// Memory of each VM, such as 512MiB or 1GiB; may be repeated, or name several sizes with commas
     #[arg(long = Size::PARAM, value_name = "SIZE", value_delimiter = ',', allow_negative_numbers = true)]
     memory: Vec<Size>,
+
+    /// What deleting a memslot zaps: all-roots or range; may be repeated, or name both with a comma
+    #[arg(long = Zap::PARAM, value_name = "WHAT", value_delimiter = ',')]
+    zaps: Vec<Zap>,
 }
 
 /// Show the experiments and their variants
@@ -133,7 +137,7 @@ impl Args {
 impl Run {
     /// What to run.
     pub(crate) fn selection(&self) -> Selection {
-        let Parameters { vms, devices, ref vcpus, hz, ref orders, rounds, ref memory } =
+        let Parameters { vms, devices, ref vcpus, hz, ref orders, rounds, ref memory, ref zaps } =
             self.params;
         Selection {
             experiments: self.experiments.clone(),
@@ -147,6 +151,7 @@ impl Run {
                 orders: orders.clone(),
                 rounds,
                 memory: memory.clone(),
+                zaps: zaps.clone(),
             },
         }
     }
@@ -222,7 +227,8 @@ mod tests {
     #[test]
     fn options_arrive_in_the_selection() {
         let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
-                    --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M";
+                    --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M \
+                    --zap range --rounds 3";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Run(run) = args.command else { panic!("not a run") };
         let selection = run.selection();
@@ -234,5 +240,6 @@ mod tests {
         assert_eq!(selection.params.vcpus, [4, 16, 2]);
         let sizes: Vec<_> = selection.params.memory.iter().map(ToString::to_string).collect();
         assert_eq!(sizes, ["1GiB", "512MiB"]);
+        assert_eq!((selection.params.zaps, selection.params.rounds), (vec![Zap::Range], Some(3)));
     }
 }

@@ -61,6 +61,7 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
         (&["--vcpus", "4,,16"], "''", "1 to 256"),
         (&["--vcpus", "4,x"], "'x'", "1 to 256"),
         (&["--rounds", "0"], "'0'", "1 to 10000"),
+        (&["--zap", "everything"], "'everything'", "all-roots, range"),
         (&["--memory", "1"], "'1'", "multiples of 2MiB up to 1024GiB"),
         (&["--memory", "1GiB,-1G"], "'-1G'", "multiples of 2MiB up to 1024GiB"),
         (&["--hz", "0"], "'0'", "1 to 10000"),
@@ -125,6 +126,7 @@ fn help_tells_of_every_option_with_examples() {
         "--order",
         "--rounds",
         "--memory",
+        "--zap",
     ] {
         assert!(help.contains(option), "{option} is missing");
     }

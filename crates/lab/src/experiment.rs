@@ -6,11 +6,12 @@ use crate::host::Host;
 use crate::params::Params;
 use crate::progress::Progress;
 use crate::record::ResultRow;
+use crate::slot_delete::SlotDelete;
 use crate::teardown::Teardown;
 
 /// Every experiment of Mayfly, in the order of `mayfly list`.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&DeviceRegistration, &Teardown]
+    &[&DeviceRegistration, &SlotDelete, &Teardown]
 }
 
 /// The same work under several variants, timed.

@@ -11,6 +11,7 @@
 
 mod affinity;
 mod backend;
+mod before;
 mod device_registration;
 mod experiment;
 pub mod host;
@@ -19,13 +20,14 @@ mod plan;
 pub mod progress;
 pub mod record;
 pub mod report;
+mod slot_delete;
 pub mod stats;
 mod teardown;
 pub mod units;
 
 pub use backend::{Backend, BackendChoice};
 pub use experiment::{Experiment, Metric, Param, Request, Variant, experiments};
-pub use params::{Bound, Order, Params, Size};
+pub use params::{Bound, Order, Params, Size, Zap};
 pub use plan::{Error, Plan, Selection, select};
 pub use progress::Progress;
 pub use record::{Record, ResultRow};

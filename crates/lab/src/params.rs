@@ -1,11 +1,13 @@
 //! What an experiment can be told.
 
 mod size;
+mod zap;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub use size::Size;
+pub use zap::Zap;
 
 /// What the user set; a parameter left out takes the experiment's own default.
 ///
@@ -30,6 +32,8 @@ pub struct Params {
     pub rounds: Option<u32>,
     /// Sizes of a VM's memory to go through; none means the experiment's.
     pub memory: Vec<Size>,
+    /// What deleting a slot zaps, to go through; none means all of them.
+    pub zaps: Vec<Zap>,
 }
 
 impl Params {
@@ -43,6 +47,7 @@ impl Params {
             (!self.orders.is_empty(), Order::PARAM),
             (self.rounds.is_some(), Bound::ROUNDS.name),
             (!self.memory.is_empty(), Size::PARAM),
+            (!self.zaps.is_empty(), Zap::PARAM),
         ]
         .into_iter()
         .filter_map(|(set, name)| set.then_some(name))
@@ -51,6 +56,11 @@ impl Params {
     /// The orders to go through, each once, in the order of [`Order::ALL`].
     pub fn orders_or_all(&self) -> impl Iterator<Item = Order> {
         Order::ALL.into_iter().filter(|order| self.orders.is_empty() || self.orders.contains(order))
+    }
+
+    /// What deleting a slot zaps, to go through, each once, in the order of [`Zap::ALL`].
+    pub fn zaps_or_all(&self) -> impl Iterator<Item = Zap> {
+        Zap::ALL.into_iter().filter(|zap| self.zaps.is_empty() || self.zaps.contains(zap))
     }
 
     /// The numbers of vCPUs to go through, each once, as given; `default` where none was.
@@ -210,6 +220,10 @@ mod tests {
         let memory = vec!["1GiB".parse().unwrap()];
         let params = Params { vcpus: vec![4], rounds: Some(1), memory, ..Params::default() };
         assert_eq!(params.named().collect::<Vec<_>>(), ["vcpus", "rounds", "memory"]);
+        let params = Params { zaps: vec![Zap::Range, Zap::Range], ..Params::default() };
+        assert_eq!(params.named().collect::<Vec<_>>(), ["zap"]);
+        assert_eq!(params.zaps_or_all().collect::<Vec<_>>(), [Zap::Range]);
+        assert_eq!(Params::default().zaps_or_all().count(), 2);
         assert_eq!(Params::default().named().count(), 0);
     }
 }

@@ -1,0 +1,3 @@
+//! Designs that were: structures that Mayfly replaced by others, so that the experiments can measure them.
+
+pub(crate) mod tdp_mmu;

@@ -1,0 +1,173 @@
+//! What deleting a memslot does to vCPUs that run.
+
+pub(crate) mod design;
+pub(crate) mod guest;
+pub(crate) mod watch;
+
+mod kvm;
+mod machine;
+mod mayfly;
+mod metrics;
+mod rounds;
+
+use anyhow::Context;
+
+use crate::Backend;
+use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::params::{Bound, Size, Zap};
+use crate::progress::Progress;
+use crate::record::ResultRow;
+
+use metrics::METRICS;
+use rounds::Shape;
+
+const NAME: &str = "slot-delete";
+const KERNEL: &str = "kernel";
+const WRITE_LOCKED: &str = "write-locked";
+const READ_LOCKED: &str = "read-locked";
+
+const VCPUS: [u32; 4] = [4, 16, 64, 128];
+const ROUNDS: u32 = 20;
+/// 1 GiB.
+const MEMORY: Size = Size::blocks(512);
+
+/// The experiment `slot-delete`.
+pub(crate) struct SlotDelete;
+
+impl Experiment for SlotDelete {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "a memslot is deleted while vCPUs run: what keeps them from their new root"
+    }
+
+    fn about(&self) -> &'static str {
+        "On x86, deleting a memslot invalidates every root table of the VM by default.
+All vCPUs drop the old root and load a new one; the old tables are zapped. On arm64
+(and on x86, on request, since v6.12) what the slot had mapped is zapped instead.
+
+Until v6.8, KVM's TDP MMU took mmu_lock for write to drop a root and again to load one
+(write-locked). The lock is fair: all vCPUs queue for it, one after the other, behind
+a zap that gives it up every 1 GiB. Since v6.9 they take it for read, and the zap
+looks for waiters at every entry (read-locked). Mayfly's roots are found, made
+once, and released by atomics; what is zapped is freed in the background.
+
+The vCPUs of a VM go over their memory, reading what they wrote before. All of the
+memory is mapped by 4 KiB. Another slot, a fourth of its size, which they go over too,
+is deleted and created again, round after round. Every design runs on the software machine: real
+tables, real locks, a thread for each vCPU, TLBs that others invalidate.
+
+Where vCPUs are more than processors, they are idle between two short stays in the
+guest; the time on a clock is the scheduler's then, and is not set in relation. What
+counts is how many had the lock or queued for it when a root load came
+(root_load_ahead), and what the load took of its processor (root_load_cpu). Waiting is
+asleep here and not spinning as in Linux, so it does not count as time of a processor.
+
+On KVM, guests in ring 3 write to their pages and to the slot; the stall is from one
+exit to the next. Roots cannot be seen from outside."
+    }
+
+    fn variants(&self) -> &'static [Variant] {
+        &[
+            Variant {
+                backend: Backend::Machine,
+                name: WRITE_LOCKED,
+                summary: "roots under mmu_lock for write, zapped by 1 GiB (Linux until v6.8)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: READ_LOCKED,
+                summary: "roots under mmu_lock for read, zapped by 4 KiB (Linux since v6.9)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: Variant::BASELINE,
+                summary: "roots without a lock, freed in slices in the background",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: KERNEL,
+                summary: "/dev/kvm, as the running kernel has it",
+            },
+        ]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &METRICS
+    }
+
+    fn params(&self) -> &'static [Param] {
+        &[
+            Param {
+                name: Bound::VCPUS.name,
+                default: "4,16,64,128",
+                summary: "vCPUs of the VM: one number after another",
+            },
+            Param {
+                name: Bound::ROUNDS.name,
+                default: "20",
+                summary: "how often the slot is deleted and created again",
+            },
+            Param {
+                name: Size::PARAM,
+                default: "1GiB",
+                summary: "the guest's memory; the slot that is deleted adds a fourth",
+            },
+            Param { name: Zap::PARAM, default: "both", summary: "what deleting the slot zaps" },
+        ]
+    }
+
+    fn run(
+        &self,
+        request: &Request<'_>,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<ResultRow>> {
+        let params = request.params;
+        let rounds = params.rounds.unwrap_or(ROUNDS);
+        let mut rows = Vec::new();
+        for vcpus in params.vcpus_or(&VCPUS) {
+            for zap in params.zaps_or_all() {
+                for memory in params.memory_or(&[MEMORY]) {
+                    let shape = Shape { vcpus, rounds, memory };
+                    rows.extend(variants(request, zap, shape, progress)?);
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The rows of one set of parameters.
+fn variants(
+    request: &Request<'_>,
+    zap: Zap,
+    shape: Shape,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Vec<ResultRow>> {
+    let Shape { vcpus, rounds, memory } = shape;
+    let title = format!("{NAME}, {vcpus} vCPUs, {zap}");
+    progress.begin(&title, u64::from(rounds) * request.variants.len() as u64);
+    let mut rows = Vec::new();
+    for Variant { backend, name, .. } in request.variants {
+        let row = ResultRow::new(NAME, *backend, name)
+            .param(Bound::VCPUS.name, vcpus)
+            .param(Zap::PARAM, zap.name())
+            .param(Bound::ROUNDS.name, rounds)
+            .param(Size::PARAM, memory.to_string());
+        let oversubscribed = vcpus as usize > request.host.cpus;
+        let step = &mut || progress.step();
+        let row = match backend {
+            Backend::Machine => machine::run(row, name, zap, shape, step),
+            Backend::Kvm => kvm::run(row, zap, shape, step),
+        };
+        let row = row.with_context(|| format!("{name}, {vcpus} vCPUs, {zap}"))?;
+        rows.push(if oversubscribed { metrics::uncompared(row) } else { row });
+    }
+    progress.finish();
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests;

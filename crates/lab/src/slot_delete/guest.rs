@@ -1,0 +1,170 @@
+//! The guest: goes over its pages again and again, reads of each what it wrote there the last time, and writes anew.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use mayfly_machine::{Arena, CpuTlb, Hardware};
+use mayfly_platform::address::{Gfn, Gpa, PAGE_SHIFT};
+use mayfly_platform::sync::CacheLine;
+use mayfly_stage2::{Ept, Permissions};
+use mayfly_vm::{self as vm, Access, Event, Requests, Translation};
+
+use super::watch;
+
+/// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
+const STAY: u32 = 64;
+
+/// Bytes of an access.
+const WORD: u64 = 8;
+
+/// A guest, with the processor that it runs on.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    tlb: CpuTlb,
+    arena: Arc<Arena>,
+    pages: Vec<Page>,
+    at: usize,
+    /// Whether the page that it is at has been read.
+    is_read: bool,
+    pass: u64,
+    last_step: Instant,
+    progress: Arc<Progress>,
+    data: [u8; WORD as usize],
+    pub(crate) reads: u64,
+    /// Reads that gave something else than was written.
+    pub(crate) mismatches: u64,
+}
+
+/// A page, and what is in its first word.
+#[derive(Debug)]
+struct Page {
+    gfn: Gfn,
+    written: u64,
+}
+
+/// What others see of a guest while it runs.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    line: CacheLine<Line>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    steps: AtomicU64,
+    /// Nanoseconds.
+    stall: AtomicU64,
+    top: AtomicU64,
+}
+
+impl Progress {
+    /// Accesses that it has made.
+    pub(crate) fn steps(&self) -> u64 {
+        self.line.steps.load(Ordering::Acquire)
+    }
+
+    /// The longest time without an access since this was last asked, in nanoseconds; a time counts when it is over.
+    pub(crate) fn take_stall(&self) -> u64 {
+        self.line.stall.swap(0, Ordering::Relaxed)
+    }
+
+    /// The frame of the root that it was last in the guest on.
+    pub(crate) fn top(&self) -> u64 {
+        self.line.top.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a guest came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It was asked to, or has stayed long enough.
+    Asked,
+    /// It finds no translation for this.
+    Fault(Access),
+}
+
+impl Guest {
+    /// With a word in each of `pages`, none of which anybody else writes to; they are zero so far.
+    pub(crate) fn new(
+        hardware: &Hardware,
+        pages: impl IntoIterator<Item = Gfn>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self {
+            tlb: hardware.tlbs().cpu(),
+            arena: Arc::clone(hardware.arena()),
+            pages: pages.into_iter().map(|gfn| Page { gfn, written: 0 }).collect(),
+            at: 0,
+            is_read: false,
+            pass: 1,
+            last_step: Instant::now(),
+            progress,
+            data: [0; WORD as usize],
+            reads: 0,
+            mismatches: 0,
+        }
+    }
+
+    /// Runs until it comes out, or is `asked` to.
+    pub(crate) fn enter(&mut self, translation: Translation, asked: impl Fn() -> bool) -> Left {
+        let Self { tlb, arena, pages, at, is_read, pass, last_step, progress, .. } = self;
+        let Line { steps, stall, top } = &*progress.line;
+        // It was not kept from stepping while it was idle.
+        *last_step = watch::woken().map_or(*last_step, |woken| woken.max(*last_step));
+        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        top.store(translation.top.get(), Ordering::Relaxed);
+        for _ in 0..STAY {
+            if asked() {
+                return Left::Asked;
+            }
+            guest.poll();
+            let page = &mut pages[*at];
+            let write = *is_read;
+            let needed = if write { Permissions::WRITE } else { Permissions::READ };
+            let gpa = Gpa::new(page.gfn.get() << PAGE_SHIFT);
+            let Ok(found) = guest.translate::<Ept>(arena, page.gfn, needed) else {
+                return Left::Fault(Access { gpa, len: WORD, write });
+            };
+            let word = arena.word(found.hpa(gpa));
+            if write {
+                page.written = *pass;
+                word.store(page.written, Ordering::Release);
+                *at = (*at + 1) % pages.len();
+                *pass += u64::from(*at == 0);
+            } else {
+                self.reads += 1;
+                self.mismatches += u64::from(word.load(Ordering::Acquire) != page.written);
+            }
+            *is_read = !write;
+            let now = Instant::now();
+            let gap = u64::try_from((now - *last_step).as_nanos()).unwrap_or(u64::MAX);
+            *last_step = now;
+            if gap > stall.load(Ordering::Relaxed) {
+                stall.fetch_max(gap, Ordering::Relaxed);
+            }
+            // Release: who finds the step finds what was done before it.
+            steps.store(steps.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+        Left::Asked
+    }
+
+    /// Leaves out the page that it faulted on, this time: nothing is there.
+    pub(crate) fn skip(&mut self) {
+        self.is_read = false;
+        self.at = (self.at + 1) % self.pages.len();
+        self.pass += u64::from(self.at == 0);
+    }
+}
+
+impl vm::Guest for Guest {
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        match Guest::enter(self, translation, || requests.any()) {
+            Left::Asked => Event::Request,
+            Left::Fault(access) => Event::Access(access),
+        }
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+}

@@ -1,0 +1,180 @@
+//! The running kernel's KVM.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{ScopedJoinHandle, scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, ensure};
+use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+
+use crate::params::Zap;
+use crate::record::ResultRow;
+use crate::stats::Samples;
+
+use super::metrics;
+use super::rounds::Shape;
+use super::watch::idle;
+
+/// vCPUs beyond which a row is skipped.
+const MOST: u32 = 16;
+
+/// The port that ends the guest's pass.
+const PORT: u16 = 0x10;
+
+const PAGE: u64 = 0x1000;
+
+/// Where the slot is that is deleted.
+const SLOT: (u32, u64) = (1, 0xc000_0000);
+
+/// What a guest has: where its code and tables are, and behind them its pages.
+const FIRST: u64 = 1 << 20;
+
+/// Pages that a vCPU writes to in a pass.
+const PAGES: u64 = 32;
+
+/// Bytes of the slot.
+const SIZE: usize = 2 << 20;
+
+/// How long vCPUs may take until each of them has run.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What others see of a vCPU.
+#[derive(Default)]
+struct Progress {
+    passes: AtomicU64,
+    /// Nanoseconds.
+    stall: AtomicU64,
+}
+
+/// Runs the rounds on KVM, and fills the row.
+pub(super) fn run(
+    row: ResultRow,
+    zap: Zap,
+    shape: Shape,
+    step: &mut dyn FnMut(),
+) -> anyhow::Result<ResultRow> {
+    // Its guests are the same whatever the machine's have.
+    let mut row = row;
+    row.params.remove(crate::params::Size::PARAM);
+    if shape.vcpus > MOST {
+        return Ok(row.skipped(format!("more than {MOST} vCPUs are not run on KVM")));
+    }
+    let vm = Vm::create(&Kvm::open()?)?;
+    if zap == Zap::Range
+        && let Err(error) = vm.zap_deleted_slots_alone()
+    {
+        return Ok(row.skipped(format!("this kernel zaps all roots only: {error}")));
+    }
+    let memory = GuestMemory::map_populated((FIRST + u64::from(MOST) * PAGES * PAGE) as usize)?;
+    let slot = GuestMemory::map_populated(SIZE)?;
+    Payload::install(&memory)?;
+    vm.create_irqchip()?;
+    vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
+    vm.set_memory_region(SLOT.0, SLOT.1, &slot, MemoryFlags::default())?;
+    let mut vcpus = Vec::new();
+    for id in 0..shape.vcpus {
+        let mut vcpu = vm.create_vcpu(id)?;
+        let touch = pages(id);
+        let doorbell = Some(SLOT.1 + u64::from(id) * PAGE);
+        vcpu.load(&Payload { touch, doorbell, port: PORT })?;
+        vcpus.push(vcpu);
+    }
+
+    let progress: Vec<Arc<Progress>> = vcpus.iter().map(|_| Arc::default()).collect();
+    let (mut delete, mut create, mut stall) =
+        (Samples::default(), Samples::default(), Samples::default());
+    let ends = AtomicBool::new(false);
+    let idle = idle(shape.vcpus);
+    let (vcpus, passes) = scope(|scope| {
+        let running: Vec<_> = vcpus
+            .into_iter()
+            .zip(&progress)
+            .map(|(vcpu, progress)| scope.spawn(|| go(vcpu, progress, &ends, idle)))
+            .collect();
+        let ran = (0..shape.rounds).try_for_each(|_| -> anyhow::Result<()> {
+            all_pass(&progress)?;
+            for progress in &progress {
+                progress.stall.store(0, Ordering::Relaxed);
+            }
+            let start = Instant::now();
+            vm.delete_memory_region(SLOT.0)?;
+            delete.record(start.elapsed());
+            all_pass(&progress)?;
+            let start = Instant::now();
+            vm.set_memory_region(SLOT.0, SLOT.1, &slot, MemoryFlags::default())?;
+            create.record(start.elapsed());
+            for progress in &progress {
+                stall.record_ns(progress.stall.swap(0, Ordering::Relaxed));
+            }
+            step();
+            Ok(())
+        });
+        ends.store(true, Ordering::Relaxed);
+        let ended: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
+        ran?;
+        let mut vcpus = (Vec::new(), Vec::new());
+        for ended in ended {
+            let (vcpu, passes) = ended.map_err(|_| anyhow!("a vCPU's thread has panicked"))??;
+            vcpus.0.push(vcpu);
+            vcpus.1.push(passes);
+        }
+        anyhow::Ok(vcpus)
+    })?;
+    let mut wrong = 0;
+    for (id, &passes) in (0..).zip(&passes) {
+        for gpa in pages(id).step_by(PAGE as usize) {
+            wrong += u64::from(memory.read_u64(gpa as usize)? != u64::from(passes));
+        }
+    }
+    vm.destroy(vcpus);
+    Ok(row
+        .metric(metrics::DELETE, &delete)
+        .metric(metrics::CREATE, &create)
+        .metric(metrics::GUEST_STALL, &stall)
+        .check("writes_kept", wrong == 0, format!("{wrong} pages were not as last written")))
+}
+
+/// The addresses of the pages of vCPU `id`.
+fn pages(id: u32) -> std::ops::Range<u64> {
+    let first = FIRST + u64::from(id) * PAGES * PAGE;
+    first..first + PAGES * PAGE
+}
+
+/// Runs a vCPU until it is to stop, with a rest after each pass. Returns it, and the last pass.
+fn go(
+    mut vcpu: Vcpu,
+    progress: &Progress,
+    ends: &AtomicBool,
+    rest: Duration,
+) -> anyhow::Result<(Vcpu, u32)> {
+    let mut last = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        last = loop {
+            // Its doorbell is memory while the slot is there, and an exit while it is not.
+            if let Exit::PortWrite { value, .. } = vcpu.run_to_exit()? {
+                break value;
+            }
+        };
+        let stall = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        progress.stall.fetch_max(stall, Ordering::Relaxed);
+        progress.passes.fetch_add(1, Ordering::Release);
+        if !rest.is_zero() {
+            sleep(rest);
+        }
+    }
+    Ok((vcpu, last))
+}
+
+/// Waits until every guest has gone through a pass that began after this was called.
+fn all_pass(progress: &[Arc<Progress>]) -> anyhow::Result<()> {
+    let passes = |progress: &Progress| progress.passes.load(Ordering::Acquire);
+    let before: Vec<u64> = progress.iter().map(|progress| passes(progress)).collect();
+    let start = Instant::now();
+    while progress.iter().zip(&before).any(|(progress, before)| passes(progress) < before + 2) {
+        ensure!(start.elapsed() < PATIENCE, "a vCPU has not run for {PATIENCE:?}");
+        sleep(Duration::from_micros(50));
+    }
+    Ok(())
+}

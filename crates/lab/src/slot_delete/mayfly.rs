@@ -1,0 +1,139 @@
+//! Mayfly's own VM.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use mayfly_machine::{Machine, MachineVcpu, MachineWorld};
+use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+use mayfly_platform::Mmu;
+use mayfly_platform::address::PAGE_SHIFT;
+use mayfly_srcu::WorkerThread;
+use mayfly_stage2::{
+    self as stage2, Ept, Leaf, Level, Mapped, Permissions, Reclaimer, Slice, Vmids,
+};
+use mayfly_vm::{Config, Exit, SlotZap, Vm};
+
+use super::design::{Design, Slot};
+use super::guest::Guest;
+use super::watch::{self, Log, Watch};
+
+const VMID_BITS: u32 = 16;
+
+/// A VM whose platform is watched.
+pub(crate) struct Mayfly {
+    vm: Vm<MachineWorld<Ept>>,
+    vcpus: AtomicU32,
+    reclaimer: Arc<Reclaimer<Ept>>,
+    /// Serves the reclaimer, and has its books.
+    reclaim: JoinHandle<Log>,
+    _worker: WorkerThread,
+}
+
+impl Mayfly {
+    pub(crate) fn new(
+        machine: &Machine,
+        watch: &Arc<Watch>,
+        slot_zap: SlotZap,
+    ) -> anyhow::Result<Self> {
+        let mmu: Arc<dyn Mmu> = watch.clone();
+        let worker = WorkerThread::spawn(watch.clone()).context("starting the worker")?;
+        let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<Ept>::BOUND));
+        let served = Arc::clone(&reclaimer);
+        let reclaim = Builder::new()
+            .name("reclaimer".into())
+            .spawn(move || {
+                served.serve(Slice::default());
+                watch::collect()
+            })
+            .context("starting the reclaimer")?;
+        let vm = Vm::create(Config {
+            srcu: mayfly_srcu::Config {
+                worker: Some(Arc::clone(worker.worker())),
+                ..Default::default()
+            },
+            stage2: stage2::Config {
+                mmu: Arc::clone(&mmu),
+                vmids: Vmids::try_new(mmu, VMID_BITS)?,
+                reclaimer: Arc::clone(&reclaimer),
+            },
+            memory: Arc::clone(machine.space()),
+            cache: machine.cache().clone(),
+            slot_zap,
+            slice: Slice::default(),
+        })?;
+        Ok(Self { vm, vcpus: AtomicU32::new(0), reclaimer, reclaim, _worker: worker })
+    }
+
+    fn set(&self, slot: &Slot, size: u64) -> anyhow::Result<()> {
+        Ok(self.vm.set_memory_region(&Region {
+            slot: SlotId::main(slot.id),
+            flags: Flags::empty(),
+            gpa: Gpa::new(slot.base.get() << PAGE_SHIFT),
+            size,
+            backing: slot.memory.hva(),
+        })?)
+    }
+}
+
+impl Design for Mayfly {
+    type Vcpu = MachineVcpu;
+
+    fn create_vcpu(&self) -> anyhow::Result<MachineVcpu> {
+        Ok(self.vm.create_vcpu(self.vcpus.fetch_add(1, Ordering::Relaxed))?)
+    }
+
+    fn run(&self, vcpu: &mut MachineVcpu, guest: &mut Guest) -> anyhow::Result<()> {
+        loop {
+            match vcpu.run(guest) {
+                Exit::Mmio(_) => guest.skip(),
+                Exit::Kicked => return Ok(()),
+                exit => bail!("the vCPU came out with {exit:?}"),
+            }
+        }
+    }
+
+    fn stop(&self) {
+        for id in 0..self.vcpus.load(Ordering::Relaxed) {
+            self.vm.kick(id);
+        }
+    }
+
+    fn create_slot(&self, slot: &Slot) -> anyhow::Result<()> {
+        self.set(slot, slot.memory.size())
+    }
+
+    fn delete_slot(&self, slot: &Slot) -> anyhow::Result<()> {
+        self.set(slot, 0)
+    }
+
+    fn populate(&self, slot: &Slot) -> anyhow::Result<()> {
+        let host = self.vm.srcu().read_lock();
+        let stage2 = self.vm.stage2();
+        let seen = stage2.sample();
+        let leaf =
+            |pfn| Leaf::new(pfn, Permissions::READ | Permissions::WRITE | Permissions::EXECUTE);
+        for root in stage2.roots(&host) {
+            for (gfns, pfn) in slot.runs()? {
+                let mapped = root.map_run(gfns, Level::PAGE, &leaf(pfn), seen, &host)?;
+                ensure!(mapped == Mapped::Installed, "the memory was {mapped:?}");
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&self) {
+        while self.reclaimer.frames() > 0 {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn destroy(self) -> anyhow::Result<Log> {
+        self.vm.clone().destroy();
+        self.vm.wait_reclaimed();
+        self.reclaimer.stop();
+        self.reclaim.join().map_err(|_| anyhow!("the reclaimer's thread has panicked"))
+    }
+}

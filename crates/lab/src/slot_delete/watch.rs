@@ -1,0 +1,338 @@
+//! A machine's platform that keeps books of each thread: its root loads, what they waited for, and its slices of work
+//! on tables.
+
+use std::cell::RefCell;
+use std::mem::take;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::thread::{available_parallelism, sleep, yield_now};
+use std::time::{Duration, Instant};
+
+use mayfly_machine::Hardware;
+use mayfly_platform::address::Pfn;
+use mayfly_platform::frames::Frames;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, AtomicU64};
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::{Op, Platform, ReaderBarrier, time};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The platform.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    hardware: Arc<Hardware>,
+    /// How long a vCPU is idle between two stays in the guest.
+    idle: Duration,
+    /// Root loads that are made to wait.
+    #[cfg(test)]
+    hindered: std::sync::atomic::AtomicU32,
+}
+
+/// What a stay in the guest takes of a processor, with something to spare.
+const BUSY: Duration = Duration::from_micros(60);
+
+/// For how long each of `vcpus` vCPUs is idle between two stays in the guest: not at all where each has a processor.
+/// Where they are more, for long enough that the processors suffice: who is asked something comes to it soon, as it would
+/// on a processor of its own, and not when all others have had their turns.
+pub(crate) fn idle(vcpus: u32) -> Duration {
+    let processors = processors();
+    if vcpus > processors { BUSY * vcpus / processors } else { Duration::ZERO }
+}
+
+/// Processors that this process may run on.
+pub(crate) fn processors() -> u32 {
+    available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok()).unwrap_or(1)
+}
+
+/// What one thread did since it last [gave its books away](collect).
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) loads: Vec<RootLoad>,
+    /// What each slice took of the processor, TLB invalidations apart, in nanoseconds.
+    pub(crate) slices: Vec<u64>,
+}
+
+/// From seeing the request to running on the new root. Times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RootLoad {
+    /// On the clock.
+    pub(crate) wall: u64,
+    /// Of that, asleep.
+    pub(crate) wait: u64,
+    /// Of the processor.
+    pub(crate) cpu: u64,
+    /// Entries into the platform's wait.
+    pub(crate) waits: u64,
+    /// Others that had, or waited for, what it had to wait for, when it came.
+    pub(crate) ahead: u64,
+}
+
+#[derive(Default)]
+struct Thread {
+    load: Option<Loading>,
+    /// When the slice began, on the thread's own clock.
+    slice: Option<u64>,
+    /// What TLB invalidations have had of it.
+    invalidating: u64,
+    /// When it was last idle.
+    woken: Option<Instant>,
+    log: Log,
+}
+
+struct Loading {
+    start: Instant,
+    cpu: u64,
+    so_far: RootLoad,
+}
+
+thread_local! {
+    static THREAD: RefCell<Thread> = RefCell::default();
+}
+
+/// This thread's books, which begin anew.
+pub(crate) fn collect() -> Log {
+    THREAD.with_borrow_mut(|thread| take(&mut thread.log))
+}
+
+/// Says that `ahead` others had, or waited for, what this thread now waits for.
+pub(crate) fn queued_behind(ahead: u64) {
+    THREAD.with_borrow_mut(|thread| {
+        if let Some(load) = &mut thread.load {
+            load.so_far.ahead += ahead;
+        }
+    });
+}
+
+/// When this thread was last idle of its own accord.
+pub(crate) fn woken() -> Option<Instant> {
+    THREAD.with_borrow(|thread| thread.woken)
+}
+
+/// What this thread has had of the processor, in nanoseconds.
+fn cpu_time() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+fn nanoseconds_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Watch {
+    /// Of `vcpus` vCPUs, each on a thread of its own, which are [`idle`] between two stays in the guest.
+    pub(crate) fn new(hardware: Arc<Hardware>, vcpus: u32) -> Self {
+        Self {
+            hardware,
+            idle: idle(vcpus),
+            #[cfg(test)]
+            hindered: std::sync::atomic::AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn hardware(&self) -> &Arc<Hardware> {
+        &self.hardware
+    }
+
+    /// Has the next `count` root loads wait once, for nothing.
+    #[cfg(test)]
+    pub(crate) fn hinder(&self, count: u32) {
+        self.hindered.store(count, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Does `work`, which waits, and notes that it did if a root load waits for it.
+    fn waiting(work: impl FnOnce()) {
+        let is_loading = THREAD.with_borrow(|thread| thread.load.is_some());
+        if !is_loading {
+            return work();
+        }
+        let start = Instant::now();
+        work();
+        let waited = nanoseconds_since(start);
+        THREAD.with_borrow_mut(|thread| {
+            if let Some(Loading { so_far, .. }) = &mut thread.load {
+                so_far.wait += waited;
+                so_far.waits += 1;
+            }
+        });
+    }
+
+    #[cfg(test)]
+    fn hinder_load(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let less = |count: u32| count.checked_sub(1);
+        if self.hindered.fetch_update(Relaxed, Relaxed, less).is_ok() {
+            self.wait(&AtomicU32::new(0), 1);
+        }
+    }
+}
+
+fn begin_load() {
+    let load = Loading { start: Instant::now(), cpu: cpu_time(), so_far: RootLoad::default() };
+    THREAD.with_borrow_mut(|thread| thread.load = Some(load));
+}
+
+fn end_load() {
+    THREAD.with_borrow_mut(|thread| {
+        let Some(Loading { start, cpu, so_far }) = thread.load.take() else { return };
+        let wall = nanoseconds_since(start);
+        let cpu = cpu_time().saturating_sub(cpu);
+        // Whoever waits is behind somebody, even one that keeps no queue.
+        let ahead = so_far.ahead.max(so_far.waits);
+        thread.log.loads.push(RootLoad { wall, cpu, ahead, ..so_far });
+    });
+}
+
+fn begin_slice() {
+    THREAD.with_borrow_mut(|thread| {
+        thread.invalidating = 0;
+        thread.slice = Some(cpu_time());
+    });
+}
+
+fn end_slice() {
+    THREAD.with_borrow_mut(|thread| {
+        if let Some(start) = thread.slice.take() {
+            let spent = cpu_time().saturating_sub(start);
+            thread.log.slices.push(spent.saturating_sub(thread.invalidating));
+        }
+    });
+}
+
+/// Does `work`, and takes it off the slice that it is in.
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    if THREAD.with_borrow(|thread| thread.slice.is_none()) {
+        return work();
+    }
+    let start = cpu_time();
+    let done = work();
+    THREAD.with_borrow_mut(|thread| thread.invalidating += cpu_time().saturating_sub(start));
+    done
+}
+
+impl Platform for Watch {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        Self::waiting(|| self.hardware.wait(word, expected));
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: time::Instant) {
+        Self::waiting(|| self.hardware.wait_until(word, expected, deadline));
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.hardware.wake(word);
+    }
+
+    fn now(&self) -> time::Instant {
+        self.hardware.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.hardware.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.hardware.heavy_barrier();
+    }
+
+    fn relax(&self) {
+        if self.idle.is_zero() {
+            return yield_now();
+        }
+        sleep(self.idle);
+        THREAD.with_borrow_mut(|thread| thread.woken = Some(Instant::now()));
+    }
+
+    fn charge(&self, op: Op) {
+        match op {
+            Op::RootLoadBegin => {
+                begin_load();
+                #[cfg(test)]
+                self.hinder_load();
+            }
+            Op::RootLoadEnd => end_load(),
+            Op::SliceBegin => begin_slice(),
+            Op::SliceEnd => end_slice(),
+            _ => {}
+        }
+        self.hardware.charge(op);
+    }
+}
+
+impl Frames for Watch {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        self.hardware.allocate(order)
+    }
+
+    fn free(&self, first: Pfn, order: u32) {
+        self.hardware.free(first, order);
+    }
+
+    fn linear_map(&self) -> NonNull<AtomicU64> {
+        self.hardware.linear_map()
+    }
+}
+
+impl Tlb for Watch {
+    fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
+        apart(|| self.hardware.issue(vmid, scope))
+    }
+
+    fn complete(&self, token: TlbToken) {
+        apart(|| self.hardware.complete(token));
+    }
+
+    fn invalidate_all_vmids(&self) {
+        self.hardware.invalidate_all_vmids();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch() -> Watch {
+        Watch::new(Arc::new(Hardware::new(64).unwrap()), 1)
+    }
+
+    #[test]
+    fn waits_count_inside_a_root_load_alone() {
+        let watch = watch();
+        let wait = || watch.wait(&AtomicU32::new(0), 1);
+        wait();
+        watch.charge(Op::RootLoadBegin);
+        wait();
+        wait();
+        watch.charge(Op::RootLoadEnd);
+        wait();
+        watch.charge(Op::RootLoadBegin);
+        watch.charge(Op::RootLoadEnd);
+        let loads = collect().loads;
+        assert_eq!(loads.iter().map(|load| load.waits).collect::<Vec<_>>(), [2, 0]);
+        assert_eq!(loads.iter().map(|load| load.ahead).collect::<Vec<_>>(), [2, 0]);
+        assert!(loads.iter().all(|load| load.wait <= load.wall));
+        assert!(collect().loads.is_empty(), "given away");
+    }
+
+    #[test]
+    fn a_queue_that_is_counted_counts_for_more_than_the_one_wait_in_it() {
+        let watch = watch();
+        queued_behind(9);
+        watch.charge(Op::RootLoadBegin);
+        queued_behind(5);
+        watch.wait(&AtomicU32::new(0), 1);
+        watch.charge(Op::RootLoadEnd);
+        assert_eq!(collect().loads[0].ahead, 5);
+    }
+
+    #[test]
+    fn slices_are_measured_on_the_threads_own_clock() {
+        let watch = watch();
+        watch.charge(Op::SliceEnd);
+        watch.charge(Op::SliceBegin);
+        let end = cpu_time() + 100_000;
+        while cpu_time() < end {}
+        watch.charge(Op::SliceEnd);
+        let slices = collect().slices;
+        assert!(slices.len() == 1 && slices[0] >= 100_000, "{slices:?}");
+    }
+}
