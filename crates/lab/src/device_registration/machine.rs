@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, ensure};
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
 use mayfly_machine::{
-    AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Register,
-    Running, VmOptions,
+    AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm,
+    Register, Running, VmOptions,
 };
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
