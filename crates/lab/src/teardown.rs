@@ -38,7 +38,7 @@ impl Experiment for Teardown {
     }
 
     fn summary(&self) -> &'static str {
-        "a VM's end: who walks its tables, cleans caches and invalidates TLBs meanwhile"
+        "a VM's end: what is walked, cleaned and invalidated meanwhile"
     }
 
     fn about(&self) -> &'static str {
@@ -97,11 +97,11 @@ above half of the host's available memory are left out."
             Metric { name: "destroy", summary: "destroying the VM and its vCPU, until it returns" },
             Metric {
                 name: "modelled_destroy",
-                summary: "the same, where a part of the lines was cleaned: as if it were all",
+                summary: "the same, as if all lines were cleaned, where a part was",
             },
             Metric {
                 name: "reclaimed",
-                summary: "from the beginning of destroying until all table frames are free",
+                summary: "from the same beginning until all table frames are free",
             },
             Metric { name: "munmap", summary: "unmapping the guest's memory after that" },
         ]
