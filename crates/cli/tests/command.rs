@@ -15,7 +15,7 @@ fn mayfly(arguments: &[&str]) -> Command {
 
 /// The shortest run of everything that there is.
 fn quick_run(arguments: &[&str]) -> Command {
-    let mut command = mayfly(&["run", "--backend", "machine", "--vms", "2"]);
+    let mut command = mayfly(&["run", "device-registration", "--backend", "machine", "--vms", "2"]);
     command.args(arguments);
     command
 }
@@ -150,7 +150,10 @@ fn a_run_prints_its_report_and_keeps_its_record() {
     let record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!(record["schema"], "mayfly.record/1");
     let command = record["host"]["command"].as_str().unwrap();
-    assert!(command.starts_with("mayfly run --backend machine --vms 2 --json "), "{command}");
+    assert!(
+        command.starts_with("mayfly run device-registration --backend machine --vms 2 --json "),
+        "{command}"
+    );
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn colour_is_for_those_who_want_it() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let run = ["run", "--backend", "machine", "--vms", "2"];
+    let run = ["run", "device-registration", "--backend", "machine", "--vms", "2"];
     for arguments in [&["run", "--help"][..], &["list"], &run] {
         let mut child =
             mayfly(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
