@@ -34,22 +34,24 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod change;
 mod device;
 mod error;
 mod fault;
 mod guest;
 mod memory;
 mod notifier;
+mod places;
 mod requests;
 mod vcpu;
 mod vcpus;
 mod vm;
 mod world;
 
+pub use change::{Change, PageChange, Protection, Reason};
 pub use device::Device;
 pub use error::Error;
 pub use guest::{Access, Event, Guest, MMIO_MAX, PortAccess, Translation};
-pub use notifier::Reason;
 pub use requests::Requests;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{Bus, Config, SlotZap, Vm};

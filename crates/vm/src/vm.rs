@@ -227,11 +227,7 @@ impl<W: World> Vm<W> {
     /// Only where the tables that await reclaim, of all VMs together, have reached the reclaimer's bound does this do
     /// some of the reclaimer's work first.
     pub fn destroy(self) {
-        self.inner.destroyed.store(true, Ordering::Release);
-        for requests in self.inner.vcpus.lock(&*self.inner.platform).all() {
-            requests.ask_exit(&*self.inner.platform);
-        }
-        self.inner.stage2.retire();
+        self.inner.close();
     }
 
     /// Waits until the tables are freed, after [`Vm::destroy`]. They are when the reclaimer is served, and every vCPU
@@ -271,6 +267,15 @@ impl<W: World> Inner<W> {
             Bus::Mmio => &self.mmio,
             Bus::Pio => &self.pio,
         }
+    }
+
+    /// Has every vCPU leave the guest for good, and the roots reclaimed when they have.
+    pub(crate) fn close(&self) {
+        self.destroyed.store(true, Ordering::Release);
+        for requests in self.vcpus.lock(&*self.platform).all() {
+            requests.ask_exit(&*self.platform);
+        }
+        self.stage2.retire();
     }
 
     pub(crate) fn is_destroyed(&self) -> bool {
