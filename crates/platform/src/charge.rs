@@ -25,4 +25,10 @@ pub enum Op {
     /// The vCPU is about to run on the root that it has loaded, or will not run any more. A platform that sees a wait in
     /// between has been made to keep a vCPU from its root, which Mayfly never does.
     RootLoadEnd,
+    /// A fault was taken only so that a first write past the caches is known.
+    TrackingFault,
+    /// So many frames were cleaned before something was mapped to them.
+    CleanedToMap(u64),
+    /// So many frames that were written past the caches were cleaned and invalidated.
+    Flushed(u64),
 }

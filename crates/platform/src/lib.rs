@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod address;
+pub mod cache;
 pub mod frames;
 pub mod lock;
 pub mod memory;
