@@ -45,6 +45,8 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod bus;
 mod draft;

@@ -1,65 +1,196 @@
-//! Entries sorted by an address, the addresses in an array of their own.
+//! Entries sorted by an address, the addresses side by side.
 //!
-//! The search reads addresses alone: 32 of them are four cache lines, 1000 fit in a quarter of a first-level cache.
+//! The search reads addresses alone: 32 of them are four cache lines, 1000 fit in a quarter of a first-level cache. Yet
+//! a table is one allocation, because each version of a bus is a fresh one: what a registration costs is mostly the
+//! allocations that it makes, and the cache lines that it is the first to touch.
 
-use alloc::vec::Vec;
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::slice;
 
 use mayfly_platform::memory::OutOfMemory;
 
 /// Sorted by key. Several entries may have one key.
 pub(crate) struct Table<E> {
-    keys: Vec<u64>,
-    entries: Vec<E>,
+    /// An allocation of [`Table::layout`], with room for `capacity` keys, and behind them for as many entries; dangling
+    /// where that is nothing. The first `len` of both are there.
+    keys: NonNull<u64>,
+    len: usize,
+    capacity: usize,
+    owns: PhantomData<E>,
 }
 
-impl<E: Copy> Table<E> {
-    pub(crate) const EMPTY: Self = Self { keys: Vec::new(), entries: Vec::new() };
+// SAFETY: owns its keys and entries, and nobody else knows where they are; so it is as a vector of each.
+unsafe impl<E: Send> Send for Table<E> {}
+// SAFETY: as above; `&Table` gives `&[u64]` and `&[E]`, and changes nothing.
+unsafe impl<E: Sync> Sync for Table<E> {}
 
+/// Readers.
+impl<E> Table<E> {
     /// The number of entries whose key is at most `key`.
     #[inline]
     pub(crate) fn up_to(&self, key: u64) -> usize {
         // The library's search is one of conditional moves: its only branch counts the steps.
-        self.keys.partition_point(|&other| other <= key)
+        self.keys().partition_point(|&other| other <= key)
     }
 
     /// The key and entry at `index`, if there is one.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<(u64, &E)> {
-        Some((*self.keys.get(index)?, self.entries.get(index)?))
+        Some((*self.keys().get(index)?, self.entries().get(index)?))
     }
 
+    #[inline]
     pub(crate) fn entries(&self) -> &[E] {
-        &self.entries
+        // SAFETY: `len` entries are there, aligned, and nobody changes them while `self` is borrowed.
+        unsafe { slice::from_raw_parts(self.first_entry().as_ptr(), self.len) }
     }
 
     /// The memory that the arrays take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<E>()
+        self.capacity * Self::ROOM
     }
 
+    #[inline]
+    fn keys(&self) -> &[u64] {
+        // SAFETY: `len` keys are there, aligned, and nobody changes them while `self` is borrowed.
+        unsafe { slice::from_raw_parts(self.keys.as_ptr(), self.len) }
+    }
+
+    #[inline]
+    fn first_entry(&self) -> NonNull<E> {
+        // SAFETY: behind the room for keys, inside or at the end of the allocation; nothing is added to what dangles.
+        unsafe { self.keys.add(self.capacity) }.cast()
+    }
+}
+
+/// Writers.
+impl<E: Copy> Table<E> {
     /// Puts an entry at `index`, where its key is in order. On failure nothing is changed.
     pub(crate) fn insert(&mut self, index: usize, key: u64, entry: E) -> Result<(), OutOfMemory> {
-        self.keys.try_reserve(1)?;
-        self.entries.try_reserve(1)?;
-        self.keys.insert(index, key);
-        self.entries.insert(index, entry);
+        if self.len == self.capacity {
+            *self = self.with_room(self.capacity.saturating_mul(2).max(2))?;
+        }
+        assert!(index <= self.len, "an entry is put among the others");
+        let (keys, entries, after) = (self.keys, self.first_entry(), self.len - index);
+        // SAFETY: there is room for one more of each; what lies behind `index` makes place for it first.
+        unsafe {
+            keys.add(index).copy_to(keys.add(index + 1), after);
+            keys.add(index).write(key);
+            entries.add(index).copy_to(entries.add(index + 1), after);
+            entries.add(index).write(entry);
+        }
+        self.len += 1;
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, index: usize) -> E {
-        self.keys.remove(index);
-        self.entries.remove(index)
+        let entry = self.entries()[index];
+        let (keys, entries, after) = (self.keys, self.first_entry(), self.len - index - 1);
+        // SAFETY: `index` is within both, and what lies behind moves one place to the front.
+        unsafe {
+            keys.add(index + 1).copy_to(keys.add(index), after);
+            entries.add(index + 1).copy_to(entries.add(index), after);
+        }
+        self.len -= 1;
+        entry
     }
 
     /// A copy; unless it is empty, with room for one more.
     pub(crate) fn copy(&self) -> Result<Self, OutOfMemory> {
-        let mut copy = Self::EMPTY;
-        if !self.keys.is_empty() {
-            copy.keys.try_reserve_exact(self.keys.len() + 1)?;
-            copy.entries.try_reserve_exact(self.entries.len() + 1)?;
-            copy.keys.extend_from_slice(&self.keys);
-            copy.entries.extend_from_slice(&self.entries);
+        if self.len == 0 { Ok(Self::EMPTY) } else { self.with_room(self.len + 1) }
+    }
+
+    /// A copy with room for `capacity`, which is not 0 and not less than there are.
+    fn with_room(&self, capacity: usize) -> Result<Self, OutOfMemory> {
+        let layout = Self::layout(capacity).ok_or(OutOfMemory)?;
+        // SAFETY: keys are not zero-sized, and there is room for some.
+        let keys = NonNull::new(unsafe { alloc(layout) }).ok_or(OutOfMemory)?.cast();
+        let copy = Self { keys, len: self.len, capacity, owns: PhantomData };
+        // SAFETY: a fresh allocation with room for as many of both, which are `Copy`.
+        unsafe {
+            self.keys.copy_to_nonoverlapping(copy.keys, self.len);
+            self.first_entry().copy_to_nonoverlapping(copy.first_entry(), self.len);
         }
         Ok(copy)
+    }
+}
+
+impl<E> Table<E> {
+    pub(crate) const EMPTY: Self = {
+        assert!(align_of::<E>() <= align_of::<u64>(), "entries lie behind keys without a gap");
+        // Aligned for entries too.
+        Self { keys: NonNull::dangling(), len: 0, capacity: 0, owns: PhantomData }
+    };
+
+    /// What an entry takes with its key, in bytes.
+    const ROOM: usize = size_of::<u64>() + size_of::<E>();
+
+    fn layout(capacity: usize) -> Option<Layout> {
+        let size = capacity.checked_mul(Self::ROOM)?;
+        Layout::from_size_align(size, align_of::<u64>()).ok()
+    }
+}
+
+impl<E> Drop for Table<E> {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            let layout = Self::layout(self.capacity).expect("it was allocated by this layout");
+            // SAFETY: allocated by this layout and not freed before; what was in it needs no drop, as it is `Copy`.
+            unsafe { dealloc(self.keys.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::Table;
+
+    /// What can be done to a table: an entry of this key put in its place, or that at this index, if there is one,
+    /// removed.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u64, u32),
+        Remove(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0..20_u64, any::<u32>()).prop_map(|(key, entry)| Step::Insert(key, entry)),
+            1 => (0..40_usize).prop_map(Step::Remove),
+        ];
+        proptest::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_is_as_a_sorted_list_and_a_copy_is_of_its_own(steps in steps()) {
+            let (mut table, mut list) = (Table::EMPTY, Vec::<(u64, u32)>::new());
+            for step in steps {
+                let before = (table.copy().unwrap(), list.clone());
+                match step {
+                    Step::Insert(key, entry) => {
+                        let index = list.partition_point(|(other, _)| *other <= key);
+                        prop_assert_eq!(table.up_to(key), index);
+                        table.insert(index, key, entry).unwrap();
+                        list.insert(index, (key, entry));
+                    }
+                    Step::Remove(index) if index < list.len() => {
+                        prop_assert_eq!(table.remove(index), list.remove(index).1);
+                    }
+                    Step::Remove(_) => {}
+                }
+                for (table, list) in [(&table, &list), (&before.0, &before.1)] {
+                    let found = (0..=list.len()).map_while(|index| table.get(index));
+                    prop_assert!(found.map(|(key, entry)| (key, *entry)).eq(list.iter().copied()));
+                    prop_assert_eq!(table.entries().len(), list.len());
+                }
+            }
+        }
     }
 }
