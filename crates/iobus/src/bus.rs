@@ -211,8 +211,9 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         change: impl FnOnce(&mut Draft<D>) -> Result<R, E>,
     ) -> Result<(R, Replaced<'_, D>), E> {
         let mut owners = self.owners.lock(&*self.platform);
-        let present = self.present.load(&self.domain().read_lock()).copy();
-        draft.snapshot = present.map_err(Error::from)?;
+        // SAFETY: only replaced here, under the lock.
+        let present = unsafe { self.present.load_protected() };
+        draft.snapshot = present.copy().map_err(Error::from)?;
         let made = change(draft)?;
         let (next, removed) = draft.finish(&mut owners).map_err(Error::from)?;
         let old = self.present.replace(next);

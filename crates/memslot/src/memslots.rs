@@ -111,8 +111,8 @@ impl<B: Backing> MemSlots<B> {
         rules::check(region, owner, self.has_smm)?;
         let space = self.space(region.slot.space);
         let _writer = self.writer.lock(&*self.platform);
-        let section = space.domain().read_lock();
-        let present = space.load(&section);
+        // SAFETY: only replaced here, under the lock, when it has been looked at.
+        let present = unsafe { space.load_protected() };
         let Some(edit) = rules::edit(present, region)? else { return Ok(None) };
         let next = present.try_edited(&edit)?;
         let generation = next.generation();

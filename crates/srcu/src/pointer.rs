@@ -136,6 +136,20 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         unsafe { &(*node).value }
     }
 
+    /// The present value, for a writer who keeps other writers out: no section is needed, since nobody retires what
+    /// nobody replaces. (Linux' `rcu_dereference_protected`.)
+    ///
+    /// # Safety
+    ///
+    /// Nobody replaces the value while what this returns is used.
+    #[inline]
+    pub unsafe fn load_protected(&self) -> &T {
+        // Acquire, pairing with the release of whoever published it.
+        let node = self.node.load(Ordering::Acquire);
+        // SAFETY: only what was replaced is freed, and the caller sees to it that this is not.
+        unsafe { &(*node).value }
+    }
+
     /// Publishes `value`. The old one is no longer found by sections that begin after this, and is the caller's to
     /// retire.
     pub fn replace(&self, value: RcuBox<T>) -> Retired<T> {
