@@ -6,28 +6,30 @@ use core::mem::{self, ManuallyDrop};
 
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::RcuBox;
+use smallvec::{CollectionAllocErr, SmallVec};
 
 use crate::owner::{Owner, Pointer};
 use crate::snapshot::Snapshot;
 use crate::{Error, Refused};
 
-/// A version, and what it changes. Dropped unpublished, it drops what was added and nothing else.
+/// A version, and what it changes: mostly one device, which needs no list elsewhere. Dropped unpublished, it drops what
+/// was added and nothing else.
 pub(crate) struct Draft<D> {
     /// To begin with, a copy of the present version.
     pub(crate) snapshot: Snapshot<D>,
     /// Owners of what was put into the snapshot here.
-    added: Vec<Owner<D>>,
+    added: SmallVec<[Owner<D>; 1]>,
     /// What was taken out of the snapshot here, in that order. Its owner is among the bus's, or added here.
-    removed: Vec<Pointer<D>>,
+    removed: SmallVec<[Pointer<D>; 1]>,
 }
 
 /// Owners of removed devices, which must not drop them before a grace period is over, not even in a panic.
-pub(crate) type Removed<D> = Vec<ManuallyDrop<Owner<D>>>;
+pub(crate) type Removed<D> = SmallVec<[ManuallyDrop<Owner<D>>; 1]>;
 
 impl<D> Draft<D> {
     /// Nothing changed, and nothing yet to change.
     pub(crate) fn new() -> Self {
-        Self { snapshot: Snapshot::EMPTY, added: Vec::new(), removed: Vec::new() }
+        Self { snapshot: Snapshot::EMPTY, added: SmallVec::new(), removed: SmallVec::new() }
     }
 
     /// Takes `device` over, to be placed in the snapshot.
@@ -56,7 +58,7 @@ impl<D> Draft<D> {
         &mut self,
         take: impl FnOnce(&mut Snapshot<D>) -> Result<Pointer<D>, Error>,
     ) -> Result<(), Error> {
-        self.removed.try_reserve(1).map_err(OutOfMemory::from)?;
+        self.removed.try_reserve(1).map_err(refused)?;
         self.removed.push(take(&mut self.snapshot)?);
         Ok(())
     }
@@ -68,13 +70,13 @@ impl<D> Draft<D> {
         &mut self,
         owners: &mut Vec<Owner<D>>,
     ) -> Result<(RcuBox<Snapshot<D>>, Removed<D>), OutOfMemory> {
-        let mut removed = Vec::new();
-        removed.try_reserve_exact(self.removed.len())?;
+        let mut removed = SmallVec::new();
+        removed.try_reserve_exact(self.removed.len()).map_err(refused)?;
         owners.try_reserve(self.added.len())?;
         let mut next = RcuBox::try_new_holding(Snapshot::EMPTY, self.snapshot.bytes())?;
         // Nothing fails from here on.
         *next = mem::replace(&mut self.snapshot, Snapshot::EMPTY);
-        owners.append(&mut self.added);
+        owners.extend(self.added.drain(..));
         for pointer in self.removed.drain(..) {
             let owner = owners.iter().position(|owner| owner.owns(pointer));
             let owner = owners.swap_remove(owner.expect("what was in the snapshot has an owner"));
@@ -82,6 +84,10 @@ impl<D> Draft<D> {
         }
         Ok((next, removed))
     }
+}
+
+fn refused(_: CollectionAllocErr) -> OutOfMemory {
+    OutOfMemory
 }
 
 impl<D> fmt::Debug for Draft<D> {

@@ -1,10 +1,10 @@
 //! What an edit leaves behind.
 
-use alloc::vec::IntoIter;
 use core::fmt;
 use core::mem::{self, ManuallyDrop};
 
 use mayfly_srcu::{Retired, Srcu};
+use smallvec::IntoIter;
 
 use crate::draft::Removed;
 use crate::owner::Owner;
@@ -84,7 +84,7 @@ impl<D: Send + Sync + 'static> fmt::Debug for Replaced<'_, D> {
 
 /// The devices that an edit removed, in the order in which it did. No reader has any of them.
 pub struct Devices<D> {
-    removed: IntoIter<ManuallyDrop<Owner<D>>>,
+    removed: IntoIter<[ManuallyDrop<Owner<D>>; 1]>,
 }
 
 impl<D> Iterator for Devices<D> {
