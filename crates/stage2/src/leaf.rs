@@ -41,11 +41,16 @@ pub struct Leaf {
     pub accessed: bool,
     /// Whether it has been written; always clear in a format that does not keep this.
     pub dirty: bool,
+    /// A mark that hardware ignores: somebody may write to it past the caches, or has, since it was last
+    /// [taken](crate::Stage2::take_written). It goes where the entry goes: to the pages of a block that is split, to the
+    /// same frame with other rights.
+    pub written: bool,
 }
 
 impl Leaf {
     /// Write-back memory at `pfn`, used, not written.
     pub const fn new(pfn: Pfn, permissions: Permissions) -> Self {
-        Self { pfn, permissions, memory: MemoryType::WriteBack, accessed: true, dirty: false }
+        let memory = MemoryType::WriteBack;
+        Self { pfn, permissions, memory, accessed: true, dirty: false, written: false }
     }
 }

@@ -86,6 +86,11 @@ pub(crate) trait Visitor<F: Format> {
     fn table(&mut self, _root: &Root<F>, _at: &At<'_, F>, _table: Pfn) -> Option<u32> {
         None
     }
+
+    /// Whether it can take no more: the slice ends then.
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 /// An entry, and where it is.
@@ -165,6 +170,9 @@ impl<F: Format> Root<F> {
                 }
             }
             range.start = next;
+            if visitor.is_full() {
+                return ControlFlow::Break(Stop::Spent);
+            }
             budget.spend(cost)?;
         }
         ControlFlow::Continue(())

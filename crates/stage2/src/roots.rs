@@ -45,6 +45,11 @@ impl Role {
     /// The number of roles.
     pub const COUNT: u8 = ROLES as u8;
 
+    /// The last role, under which the right to write comes with a mark in the leaf ([`Leaf::written`](crate::Leaf)), so
+    /// that it is known what was written. So that marks are not lost, no block takes a table's place here; and what the
+    /// host does to a page never gives the right.
+    pub const MARKED: Self = Self(Self::COUNT - 1);
+
     /// Role `number`, which is below [`Role::COUNT`].
     pub const fn new(number: u8) -> Option<Self> {
         if number < Self::COUNT { Some(Self(number)) } else { None }
@@ -53,6 +58,12 @@ impl Role {
     /// Its number.
     pub const fn get(self) -> u8 {
         self.0
+    }
+
+    /// Whether it is [`Role::MARKED`].
+    #[inline]
+    pub(crate) const fn marks_writes(self) -> bool {
+        self.0 == Self::MARKED.0
     }
 
     fn all() -> impl Iterator<Item = Self> {
@@ -110,6 +121,18 @@ impl<F: Format> Roots<F> {
             root = self.create(role, space)?;
         }
         Self::take(root, section).ok_or(Error::Destroyed)
+    }
+
+    /// The root of `role`, if there is one, for as long as the section lasts: nothing is written that vCPUs share.
+    pub(crate) fn find<'a>(
+        &'a self,
+        role: Role,
+        _section: &'a impl Section,
+    ) -> Option<&'a Root<F>> {
+        let root = NonNull::new(self.current(role).load(Ordering::Acquire))?;
+        // SAFETY: the place's reference, or the reclaimer's after it, is given up after a grace period only, which
+        // waits for the section.
+        (root.as_ptr() != closed()).then(|| unsafe { root.as_ref() })
     }
 
     /// Puts a new root in its place, unless something is there. Returns what is there now.

@@ -5,6 +5,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
 
 use crate::Requests;
+use crate::caches::CacheTraps;
 
 /// The largest access to a device, in bytes.
 pub const MMIO_MAX: usize = 8;
@@ -28,6 +29,8 @@ pub struct Translation {
     pub top: Pfn,
     /// What tags its translations in TLBs.
     pub vmid: Vmid,
+    /// Which of its cache operations are to bring the guest out.
+    pub traps: CacheTraps,
 }
 
 /// Why the guest came out.
@@ -37,6 +40,8 @@ pub enum Event {
     Access(Access),
     /// It accesses an I/O port.
     Port(PortAccess),
+    /// It does something to its caches, of what [`Translation::traps`] says. It has done it when it is next entered.
+    Caches(CacheOp),
     /// It has nothing more to do.
     Halt,
     /// Something was asked of the vCPU, or it is time for something else.
@@ -53,6 +58,19 @@ pub struct Access {
     pub len: u64,
     /// Whether it writes.
     pub write: bool,
+}
+
+/// What a guest does to the caches of its vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheOp {
+    /// It turns them on: from now on its accesses go through them. (Arm: its stage-1 MMU and data cache, which count as on
+    /// when both are: `SCTLR_EL1.M` and `SCTLR_EL1.C`.)
+    On,
+    /// It turns them off.
+    Off,
+    /// It cleans or invalidates them by set and way: what the caches of this vCPU, and of no other, hold of no address in
+    /// particular.
+    SetWay,
 }
 
 /// An access to an I/O port.

@@ -83,9 +83,12 @@ impl<W: World> Inner<W> {
             && let Ok(retiring) = self.stage2.replace_roots()
         {
             self.reload_roots();
+            // Of the old roots, which nobody writes through any more.
+            self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX));
             retiring.finish();
         } else {
             // Also where there is no memory for fresh roots: a slot can always be deleted.
+            self.flush_written(gfns.clone());
             self.stage2.zap(gfns, Tables::Free, self.slice);
         }
     }

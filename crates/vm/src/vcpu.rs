@@ -6,15 +6,13 @@ use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{ActiveVmid, Role, RootRef};
+use mayfly_stage2::{ActiveVmid, RootRef};
 
+use crate::caches::VcpuCaches;
 use crate::fault::Handled;
-use crate::guest::{Access, Event, Guest, MMIO_MAX, PortAccess, Translation};
+use crate::guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
 use crate::vm::Inner;
 use crate::{Device, Error, Requests, World};
-
-/// The root that vCPUs run on.
-const MAIN: Role = Role::new(0).expect("there is a first role");
 
 /// Why [`Vcpu::run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +22,9 @@ pub enum Exit {
     Mmio(Access),
     /// An access to a port that no device has; otherwise as [`Exit::Mmio`].
     Port(PortAccess),
+    /// The guest has done this to its caches; unless [`Caches::Tracked`](crate::Caches::Tracked) has the VM see to it.
+    /// The caller does what is to be done, and runs the vCPU again.
+    Caches(CacheOp),
     /// The guest has nothing more to do.
     Halt,
     /// [`Vm::kick`](crate::Vm::kick) asked for it, or the VM is being destroyed.
@@ -43,6 +44,7 @@ pub struct Vcpu<W: World> {
     /// The root that it runs on; none when the VM is destroyed.
     root: Option<RootRef<W::Format>>,
     active: ActiveVmid,
+    caches: VcpuCaches,
     last_slot: LastHit,
     last_mmio: iobus::LastHit,
     last_pio: iobus::LastHit,
@@ -58,6 +60,7 @@ impl<W: World> Vcpu<W> {
     ) -> Self {
         Self {
             id,
+            caches: vm.upkeep.vcpu(),
             vm,
             requests,
             reader,
@@ -82,7 +85,8 @@ impl<W: World> Vcpu<W> {
     /// Runs the guest until its exit is one that the caller has to see.
     ///
     /// Takes no lock. Waits for nobody but, at a fault, for who is just changing the very entry that it needs, or for
-    /// the host to be done with taking that page away. A device that was registered before (in the sense of
+    /// the host to be done with taking that page away; and where its guest turns its caches on or off, for TLBs, and for
+    /// other vCPUs that are at the same. A device that was registered before (in the sense of
     /// happens-before, through guest memory included) this guest's access was made is found by it.
     pub fn run(&mut self, guest: &mut impl Guest) -> Exit {
         let mut loading = false;
@@ -120,7 +124,8 @@ impl<W: World> Vcpu<W> {
             if core::mem::take(loading) {
                 self.vm.platform.charge(Op::RootLoadEnd);
             }
-            let event = guest.enter(Translation { top: root.top(), vmid }, &self.requests);
+            let translation = Translation { top: root.top(), vmid, traps: self.caches.traps() };
+            let event = guest.enter(translation, &self.requests);
             self.requests.leave_guest(&*self.vm.platform);
             match event {
                 Event::Request => {
@@ -129,6 +134,11 @@ impl<W: World> Vcpu<W> {
                     }
                 }
                 Event::Halt => return Exit::Halt,
+                Event::Caches(op) => {
+                    if !self.change_caches(op) {
+                        return Exit::Caches(op);
+                    }
+                }
                 Event::Access(access) => match self.access(access, guest) {
                     Ok(true) => {}
                     Ok(false) => return Exit::Mmio(access),
@@ -148,7 +158,7 @@ impl<W: World> Vcpu<W> {
     pub(crate) fn load_root(&mut self) -> Result<(), Error> {
         self.drop_root();
         let section = self.reader.lock();
-        self.root = Some(self.vm.stage2.root(MAIN, &section)?);
+        self.root = Some(self.vm.stage2.root(self.caches.role(), &section)?);
         Ok(())
     }
 
@@ -156,6 +166,25 @@ impl<W: World> Vcpu<W> {
         // Before the root goes: its VMID is given out again when it is reclaimed.
         self.active.deactivate();
         self.root = None;
+    }
+
+    /// The vCPU has been reset, and so its caches are off, without its guest having turned them off: to be called when
+    /// that happens to a vCPU that has run (the guest starts it again, or the VM). What memory the host has changed by
+    /// then, the guest reads as it is, caches or not.
+    pub fn reset_caches(&mut self) {
+        self.change_caches(CacheOp::Off);
+    }
+
+    /// The guest has done `op`, and is outside now. Returns whether that has been seen to.
+    fn change_caches(&mut self, op: CacheOp) -> bool {
+        order_after_guest();
+        let role = self.caches.role();
+        let seen_to = self.vm.change_caches(&mut self.caches, op);
+        if self.caches.role() != role {
+            // If there is none, the VM is being destroyed, and the vCPU comes out by itself.
+            let _ = self.load_root();
+        }
+        seen_to
     }
 
     /// Answers an access from memory or a device. Returns whether either did.

@@ -11,8 +11,9 @@ use mayfly_platform::sync::{AtomicBool, Ordering};
 use mayfly_srcu::Srcu;
 use mayfly_stage2::{self as stage2, Slice, Stage2};
 
+use crate::caches::Upkeep;
 use crate::vcpus::Vcpus;
-use crate::{Cache, Error, Requests, Vcpu, World};
+use crate::{Cache, Caches, Error, Requests, Vcpu, World};
 
 /// One of a VM's I/O buses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +34,8 @@ pub struct Config<W: World> {
     pub memory: Arc<W::Memory>,
     /// The host's caches.
     pub cache: Arc<dyn Cache>,
+    /// Who sees to them for guests that go past them.
+    pub caches: Caches,
     /// What deleting or moving a slot does to the tables.
     pub slot_zap: SlotZap,
     /// How long a piece of work on tables may be.
@@ -46,6 +49,7 @@ impl<W: World> Clone for Config<W> {
             stage2: self.stage2.clone(),
             memory: Arc::clone(&self.memory),
             cache: Arc::clone(&self.cache),
+            caches: self.caches,
             slot_zap: self.slot_zap,
             slice: self.slice,
         }
@@ -78,6 +82,7 @@ pub(crate) struct Inner<W: World> {
     pub(crate) stage2: Stage2<W::Format>,
     pub(crate) memory: Arc<W::Memory>,
     pub(crate) cache: Arc<dyn Cache>,
+    pub(crate) upkeep: Upkeep,
     pub(crate) slot_zap: SlotZap,
     pub(crate) slice: Slice,
     /// Held while memslots, and what is mapped through them, are changed.
@@ -103,6 +108,7 @@ impl<W: World> Vm<W> {
             mmio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
             pio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
             stage2: Stage2::try_new(config.stage2, &srcu)?,
+            upkeep: Upkeep::try_new(config.caches, &*config.cache, &platform)?,
             platform,
             memory: config.memory,
             cache: config.cache,
@@ -204,6 +210,10 @@ impl<W: World> Vm<W> {
         self.inner.vcpus.lock(&*self.inner.platform).add(id, requests.clone())?;
         // From here on it is asked to reload when roots are replaced, and dropping it takes it off the list.
         let mut vcpu = Vcpu::new(id, self.inner.clone(), requests, reader, active);
+        if let Some(role) = self.inner.upkeep.later_role() {
+            // So that no memory is needed when its caches are turned on.
+            self.inner.stage2.root(role, &self.inner.srcu.read_lock())?;
+        }
         vcpu.load_root()?;
         Ok(vcpu)
     }

@@ -58,10 +58,3 @@ pub enum HostFault {
     #[error("the host has no memory left")]
     OutOfMemory,
 }
-
-/// The host's caches, as far as unmapping has to care for them.
-pub trait Cache: Send + Sync {
-    /// Writes what the caches hold of `count` frames from `first` on back to memory, for a device that reads memory
-    /// past them.
-    fn clean(&self, first: Pfn, count: u64);
-}

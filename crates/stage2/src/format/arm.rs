@@ -37,6 +37,8 @@ const SHAREABILITY: u64 = 3 << 8;
 const INNER_SHAREABLE: u64 = 3 << 8;
 
 const ACCESS_FLAG: u64 = 1 << 10;
+/// The first of bits 58:55, which are reserved for software.
+const WRITTEN: u64 = 1 << 55;
 /// `XN[1]`; `XN[0]`, bit 53, means something only with `FEAT_XNX`, and for EL0 and EL1 alike when it is clear.
 const EXECUTE_NEVER: u64 = 1 << 54;
 
@@ -76,6 +78,7 @@ impl<const IPA_BITS: u32> Format for Arm<IPA_BITS> {
             | when(leaf.permissions.contains(Permissions::WRITE), WRITE)
             | INNER_SHAREABLE
             | when(leaf.accessed, ACCESS_FLAG)
+            | when(leaf.written, WRITTEN)
             | when(!leaf.permissions.contains(Permissions::EXECUTE), EXECUTE_NEVER)
     }
 
@@ -95,6 +98,7 @@ impl<const IPA_BITS: u32> Format for Arm<IPA_BITS> {
             memory,
             accessed: bits & ACCESS_FLAG != 0,
             dirty: false,
+            written: bits & WRITTEN != 0,
         }
     }
 

@@ -28,6 +28,8 @@ const WRITE_BACK: u64 = 6;
 const PAGE_SIZE: u64 = 1 << 7;
 const ACCESSED: u64 = 1 << 8;
 const DIRTY: u64 = 1 << 9;
+/// The first of bits 56:52, which are ignored.
+const WRITTEN: u64 = 1 << 52;
 
 impl Format for Ept {
     const NAME: &'static str = "EPT";
@@ -53,6 +55,7 @@ impl Format for Ept {
             | when(level > Level::PAGE, PAGE_SIZE)
             | when(leaf.accessed, ACCESSED)
             | when(leaf.dirty, DIRTY)
+            | when(leaf.written, WRITTEN)
     }
 
     #[inline]
@@ -71,6 +74,7 @@ impl Format for Ept {
             memory,
             accessed: bits & ACCESSED != 0,
             dirty: bits & DIRTY != 0,
+            written: bits & WRITTEN != 0,
         }
     }
 

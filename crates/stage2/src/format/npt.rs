@@ -26,6 +26,8 @@ const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 /// A leaf, above the lowest level, where the bit is PAT.
 const PAGE_SIZE: u64 = 1 << 7;
+/// The first of bits 58:52, which are available to software.
+const WRITTEN: u64 = 1 << 52;
 const NO_EXECUTE: u64 = 1 << 63;
 
 /// Entry 0.
@@ -60,6 +62,7 @@ impl Format for Npt {
             | when(level > Level::PAGE, PAGE_SIZE)
             | when(leaf.accessed, ACCESSED)
             | when(leaf.dirty, DIRTY)
+            | when(leaf.written, WRITTEN)
     }
 
     #[inline]
@@ -78,6 +81,7 @@ impl Format for Npt {
             memory,
             accessed: bits & ACCESSED != 0,
             dirty: bits & DIRTY != 0,
+            written: bits & WRITTEN != 0,
         }
     }
 

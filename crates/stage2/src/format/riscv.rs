@@ -32,6 +32,8 @@ const EXECUTE: u64 = 1 << 3;
 const USER: u64 = 1 << 4;
 const ACCESSED: u64 = 1 << 6;
 const DIRTY: u64 = 1 << 7;
+/// The first of the two bits of RSW, which are software's.
+const WRITTEN: u64 = 1 << 8;
 const PPN_SHIFT: u32 = 10;
 
 /// The page-based memory type; none is what the platform says of the address, which is write-back for memory.
@@ -71,6 +73,7 @@ impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
             | when(leaf.permissions.contains(Permissions::EXECUTE), EXECUTE)
             | USER
             | when(leaf.accessed, ACCESSED)
+            | when(leaf.written, WRITTEN)
             | memory
     }
 
@@ -90,6 +93,7 @@ impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
             memory,
             accessed: bits & ACCESSED != 0,
             dirty: false,
+            written: bits & WRITTEN != 0,
         }
     }
 

@@ -21,7 +21,8 @@ fn leaves() -> Vec<Leaf> {
         for permissions in [READ, READ_WRITE, READ_EXECUTE, ALL] {
             for memory in MEMORY {
                 for accessed in [false, true] {
-                    leaves.push(Leaf { pfn, permissions, memory, accessed, dirty: false });
+                    let leaf = Leaf::new(pfn, permissions);
+                    leaves.push(Leaf { memory, accessed, ..leaf });
                 }
             }
         }

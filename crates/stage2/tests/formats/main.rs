@@ -28,7 +28,8 @@ fn bits<F: Format>(
     dirty: bool,
 ) -> u64 {
     let pfn = Pfn::new(pfn);
-    Entry::<F>::leaf(level, &Leaf { pfn, permissions, memory, accessed, dirty }).bits()
+    let leaf = Leaf { pfn, permissions, memory, accessed, dirty, written: false };
+    Entry::<F>::leaf(level, &leaf).bits()
 }
 
 /// The bits of the table in a frame.

@@ -12,13 +12,14 @@ fn level() -> impl Strategy<Value = Level> {
 /// A leaf of any frame; with READ, which every leaf has, or without.
 fn leaf() -> impl Strategy<Value = Leaf> {
     let memory = vec![MemoryType::WriteBack, MemoryType::Uncached, MemoryType::Device];
-    (any::<u64>(), 1_u8..8, prop::sample::select(memory), any::<bool>(), any::<bool>()).prop_map(
-        |(pfn, permissions, memory, accessed, dirty)| Leaf {
+    (any::<u64>(), 1_u8..8, prop::sample::select(memory), any::<[bool; 3]>()).prop_map(
+        |(pfn, permissions, memory, [accessed, dirty, written])| Leaf {
             pfn: Pfn::new(pfn),
             permissions: Permissions::from_bits_truncate(permissions),
             memory,
             accessed,
             dirty,
+            written,
         },
     )
 }

@@ -1,0 +1,382 @@
+//! What a VM does for guests that go past the caches.
+//!
+//! On Arm without `FEAT_S2FWB` a vCPU whose stage-1 MMU is off reads and writes memory past the caches, and so do others
+//! where their stage 1 says so. Then a line in a cache and memory can say different things, and three things can go
+//! wrong:
+//!
+//! - **H1**: the host has written to a frame, through the caches; a vCPU reads memory behind the dirty line, and finds what
+//!   was there before: old contents, or another guest's.
+//! - **H2**: a vCPU has written to memory; a line that was filled before, or that a processor has filled by itself, is still
+//!   in a cache; when that vCPU, or another, then reads through the caches, it finds the old line.
+//! - **H3**: a vCPU has written through the caches, and turns them off; it reads memory behind its own dirty line.
+//!
+//! KVM answers the latter two by cleaning and invalidating all that is mapped whenever a vCPU turns its caches on
+//! (`stage2_flush_vm` in `arch/arm64/kvm/mmu.c`). Here what is maintained is what was written.
+//!
+//! # The protocol
+//!
+//! vCPUs whose caches are on run on the main root. Those whose caches are off run on a root of their own
+//! ([`Role::MARKED`]), whose leaves are read-only until they are written.
+//!
+//! - *A fault* \[clean\]: what is about to be mapped is cleaned before its entry can be found, unless this VM has it mapped
+//!   already. **H1**: whoever reads past the caches does so through an entry, and the host's lines are in memory by then.
+//! - *A first write past the caches* \[mark\]: the fault maps the page alone (a block is split), writable and marked as
+//!   written, in one store. The mark in the entry is the record. There is no moment at which the page may be written and
+//!   is not marked.
+//! - *A flush*, of some range: \[take\] each mark is taken, together with the right to write, by one compare-exchange;
+//!   \[forget\] the TLBs forget that right; \[flush\] the frames are cleaned and invalidated; \[join\] every flush that was
+//!   begun before is over. **H2**: what was written before \[take\] is in memory, and no line hides it. The order is what
+//!   matters. A write through a TLB that has not forgotten yet is in memory before the lines go; were the lines dropped
+//!   first, one could be filled again before that write, and nobody would look for it any more. After \[forget\], a write
+//!   faults, and marks the page anew: for the vCPUs that are still off the page is armed again.
+//! - *Caches on*: a flush of everything; then the vCPU takes the main root.
+//! - *Caches off*: an invalidation of everything is announced, what is marked is flushed, everything is zapped from the
+//!   root of those who are off, the announcement ends; then the vCPU takes that root, and finds nothing there. **H3**: what
+//!   it reads next is mapped for it by a fault, which cleans it \[clean\], whoever has it mapped elsewhere: from the first
+//!   time on, being mapped on the main root is no proof of being clean.
+//! - *Set and way*: a vCPU that does that with its caches on means to have its lines in memory; the same as *off*, but that
+//!   it stays on the main root, and is watched from then on for turning its caches off. While they are off, it does
+//!   nothing: what it wants in memory was brought there when they were turned off, and what it wants dropped will be when
+//!   they are turned on. (KVM's rule too: `kvm_set_way_flush`.) Where nothing has been mapped since the last time, nothing is
+//!   done: a loop over all sets and ways is one flush, and then a load each.
+//! - *The host* takes a page away, moves it, or looks at it in order to merge it: it reads the page through its caches,
+//!   which is H2 with the host as the reader. So what is marked of it is flushed first, inside the invalidation that was
+//!   announced, so that no new mark comes. Where a slot is deleted, likewise. Not when the whole address space goes, nor
+//!   when the VM is destroyed: nobody looks at the guest's memory after that, and a frame's next owner writes to it before
+//!   he reads.
+//!
+//! A dirty log that takes the right to write from a page leaves the mark: the page may have been written since it was
+//! put, and nothing says that it has been flushed.
+//!
+//! # When they race
+//!
+//! *Two flush at once.* A mark is one's or the other's, since it is taken by compare-exchange. The one that finds it gone
+//! must not go on before the other has flushed the page. So a flush is a section of an SRCU domain of its own (*flushes*),
+//! begun before the first mark is taken, and after it \[join\] waits for a grace period of that domain: who finds an entry
+//! without its mark has read it from the compare-exchange, or from something later, so the section of him who made it had
+//! begun, and is waited for. A flush waits for TLBs and for frozen entries, whose holders wait for TLBs; no CPU that waits
+//! for anything here is in a guest, so this ends.
+//!
+//! *A flush and a first write.* The fault's store comes before the visit of the entry, and the mark is taken; or after
+//! it, and then the write was not ordered before the flush began: if the guest had ordered it (by a flag that the other
+//! vCPU has read), the store would come before the write, the write before the flag, and the flag before the exit. The
+//! mark stays, for the flush by whom it is ordered before.
+//!
+//! *A flush and a fault in flight.* A fault that puts a mark while the flush is under way puts it in the entry, whoever
+//! went by there. None is lost, and none is taken that is not flushed.
+//!
+//! *Caches off, and a fault that has cleaned too early.* Vcpu A writes through the caches and turns them off; vCPU B, off
+//! already, has cleaned the page before A wrote, and maps it after A has zapped. The announcement refuses that fault: it
+//! samples the sequence before it cleans, and asks afterwards.
+//!
+//! *Nothing mapped.* A fault sets *mapped*, **\[arm\]** `fence(SeqCst)`, looks whether lines may have been left behind, and
+//! cleans; who turns its caches off says that lines may be left behind, **\[disarm\]** `fence(SeqCst)`, and looks at
+//! *mapped*. Store buffering: either the fault comes to know that it has to clean, and does so after the lines were
+//! written; or *mapped* is found, and what the fault maps is zapped, or the fault refused.
+//!
+//! *All roots replaced.* Marks are taken from the old roots too, as long as they are leaving: by who deletes the slot,
+//! when every vCPU has left them and before they go, or by whoever flushes before.
+//!
+//! # Which orders what
+//!
+//! | | pairs with | for |
+//! | --- | --- | --- |
+//! | \[mark\] the release of the entry's store | \[take\] the acquire of its load | a write that was ordered before finds its mark there |
+//! | \[take\] then \[forget\], an invalidation that is complete | the guest's walk | no write through the old entry after \[flush\] |
+//! | *flushes*: section | *flushes*: grace period | \[join\] |
+//! | \[arm\] fence | \[disarm\] fence | what is mapped past the caches was cleaned after the last to turn its own off |
+//! | `sequence`: \[install\] | `sequence`: \[announce\] | a fault that cleaned too early is refused |
+//!
+//! # What it costs
+//!
+//! A [`Caches::Coherent`] VM: a predictable branch at a fault. Otherwise, a clean for each page that the VM maps for the
+//! first time; a fault for each page written with caches off, and each time it is written first after a flush; a flush of
+//! exactly those pages. With `FEAT_S2FWB` a VM does nothing for data, however it was built.
+
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use mayfly_memslot::Gfn;
+use mayfly_platform::address::Pfn;
+use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_platform::sync::{AtomicBool, Ordering, fence};
+use mayfly_platform::{Op, Platform};
+use mayfly_srcu::{BuildError, Section, Srcu};
+use mayfly_stage2::{Level, Role, Root, Tables};
+
+use crate::vm::{Inner, Vm};
+use crate::{CacheOp, World};
+
+/// The role of the root of vCPUs whose caches are on.
+pub(crate) const MAIN: Role = Role::new(0).expect("there is a first role");
+
+/// Who sees to it that a VM's guests find in memory what is in the caches, and in the caches what is in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Caches {
+    /// Nobody has to: no access of a guest goes past the caches, as on x86.
+    #[default]
+    Coherent,
+    /// The VM, when it maps memory, which it cleans; for the rest its user, who is told by
+    /// [`Exit::Caches`](crate::Exit::Caches) what a guest does, and has [`Vm::clean_invalidate_mapped`].
+    Reported,
+    /// The VM, by what guests have written: see the [module](self).
+    Tracked,
+}
+
+/// Which of a guest's cache operations bring it out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheTraps {
+    /// None.
+    #[default]
+    None,
+    /// [`CacheOp::SetWay`] (Arm: `HCR_EL2.TSW`).
+    SetWay,
+    /// All; turning caches on and off by a trap of that register alone (`HFGWTR_EL2.SCTLR_EL1`, with `FEAT_FGT`).
+    Control,
+    /// All; by a trap of every register of stage 1, for want of anything finer (`HCR_EL2.TVM`).
+    Registers,
+}
+
+impl CacheTraps {
+    /// Whether turning the caches on or off brings the guest out.
+    pub fn toggles(self) -> bool {
+        matches!(self, Self::Control | Self::Registers)
+    }
+
+    /// Whether an operation by set and way does.
+    pub fn set_way(self) -> bool {
+        self != Self::None
+    }
+}
+
+/// The caches of one vCPU.
+#[derive(Debug)]
+pub(crate) struct VcpuCaches {
+    on: bool,
+    /// Has operated by set and way since it turned them on: it may be about to turn them off.
+    watched: bool,
+    /// What follows from the above.
+    traps: CacheTraps,
+    role: Role,
+}
+
+impl VcpuCaches {
+    #[inline]
+    pub(crate) fn traps(&self) -> CacheTraps {
+        self.traps
+    }
+
+    /// The root that the vCPU runs on.
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+}
+
+/// What a VM does about caches.
+pub(crate) struct Upkeep {
+    /// It does anything at all when it maps memory.
+    maps: bool,
+    mode: Caches,
+    capabilities: CacheCapabilities,
+    /// Where marks are kept.
+    tracking: Option<Tracking>,
+}
+
+struct Tracking {
+    /// Flushes are its sections.
+    flushes: Srcu,
+    /// Something has been mapped past the caches since that was last zapped.
+    mapped: AtomicBool,
+    /// Some vCPU has turned its caches off, or cleaned them by set and way: what is mapped on the main root may have
+    /// lines of its.
+    left_behind: AtomicBool,
+}
+
+impl Upkeep {
+    pub(crate) fn try_new(
+        mode: Caches,
+        cache: &dyn Cache,
+        platform: &Arc<dyn Platform>,
+    ) -> Result<Self, BuildError> {
+        let capabilities = cache.capabilities();
+        let maps = mode != Caches::Coherent && !(capabilities.fwb && capabilities.dic);
+        let tracking = if mode == Caches::Tracked && !capabilities.fwb {
+            let flushes = Srcu::try_new(Arc::clone(platform), mayfly_srcu::Config::default())?;
+            let (mapped, left_behind) = (AtomicBool::new(false), AtomicBool::new(false));
+            Some(Tracking { flushes, mapped, left_behind })
+        } else {
+            None
+        };
+        Ok(Self { maps, mode, capabilities, tracking })
+    }
+
+    /// The caches of a new vCPU: off, where that makes a difference.
+    pub(crate) fn vcpu(&self) -> VcpuCaches {
+        let mut caches =
+            VcpuCaches { on: false, watched: false, traps: CacheTraps::None, role: MAIN };
+        self.settle(&mut caches);
+        caches
+    }
+
+    /// The role of the root that a vCPU will run on, if not on its first one all the time.
+    pub(crate) fn later_role(&self) -> Option<Role> {
+        self.tracking.as_ref().map(|_| MAIN)
+    }
+
+    fn settle(&self, caches: &mut VcpuCaches) {
+        let past_caches = self.tracking.is_some() && !caches.on;
+        caches.role = if past_caches { Role::MARKED } else { MAIN };
+        caches.traps = if self.mode == Caches::Coherent || self.capabilities.fwb {
+            CacheTraps::None
+        } else if self.capabilities.fgt {
+            CacheTraps::Control
+        } else if caches.on && !caches.watched {
+            CacheTraps::SetWay
+        } else {
+            CacheTraps::Registers
+        };
+    }
+}
+
+impl<W: World> Vm<W> {
+    /// Cleans and invalidates all that is mapped at this moment, once for each root that maps it: what KVM does where
+    /// a vCPU turns its caches on or off, or operates by set and way (`stage2_flush_vm`). For users of
+    /// [`Caches::Reported`].
+    pub fn clean_invalidate_mapped(&self) {
+        let vm = self.inner();
+        let all = Gfn::new(0)..Gfn::new(u64::MAX);
+        vm.stage2.each_mapped(all, vm.slice, |first, count| {
+            vm.cache.clean_invalidate(first, count);
+        });
+    }
+}
+
+impl<W: World> Inner<W> {
+    /// The guest of a vCPU, which is outside now, has done `op`. Returns whether that has been seen to.
+    pub(crate) fn change_caches(&self, caches: &mut VcpuCaches, op: CacheOp) -> bool {
+        let was_on = caches.on;
+        match op {
+            CacheOp::On => (caches.on, caches.watched) = (true, false),
+            CacheOp::Off => caches.on = false,
+            CacheOp::SetWay => caches.watched = true,
+        }
+        self.upkeep.settle(caches);
+        if let Some(tracking) = &self.upkeep.tracking {
+            match (was_on, op) {
+                (false, CacheOp::On) => self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX)),
+                (true, CacheOp::Off | CacheOp::SetWay) => self.empty_past_caches(tracking),
+                _ => {}
+            }
+        }
+        self.upkeep.mode == Caches::Tracked
+    }
+
+    /// Has what was written past the caches in `gfns` seen through them: a *flush*. What is marked after this has begun,
+    /// and was not ordered before it, may stay so.
+    ///
+    /// Waits for TLBs, and for flushes under way. Not from inside one.
+    pub(crate) fn flush_written(&self, gfns: Range<Gfn>) {
+        let Some(tracking) = &self.upkeep.tracking else { return };
+        {
+            let _flush = tracking.flushes.read_lock();
+            // [take], [forget]
+            self.stage2.take_written(gfns, self.slice, |first, count| {
+                // [flush]
+                self.cache.clean_invalidate(first, count);
+                self.platform.charge(Op::Flushed(count));
+            });
+        }
+        // [join]
+        tracking.flushes.synchronize_expedited();
+    }
+
+    /// Has everything cleaned before it is next read past the caches.
+    fn empty_past_caches(&self, tracking: &Tracking) {
+        tracking.left_behind.store(true, Ordering::Relaxed);
+        // [disarm]
+        fence(Ordering::SeqCst);
+        if !tracking.mapped.load(Ordering::Relaxed) {
+            return;
+        }
+        let all = Gfn::new(0)..Gfn::new(u64::MAX);
+        let invalidation = self.stage2.begin_invalidation(&all);
+        // What is mapped from here on is mapped by faults that come later, and set this again.
+        tracking.mapped.store(false, Ordering::Relaxed);
+        self.flush_written(all.clone());
+        self.stage2.zap_role(Role::MARKED, all, Tables::Free, self.slice);
+        drop(invalidation);
+    }
+
+    /// Whether what is mapped in `root` is maintained.
+    #[inline]
+    pub(crate) fn maintains_maps(&self) -> bool {
+        self.upkeep.maps
+    }
+
+    /// Readies the frames from `pfn` on to be mapped in `root`, as the leaf of `level` at `first`: [clean]. After the
+    /// sequence was sampled.
+    pub(crate) fn ready_to_map(
+        &self,
+        first: Gfn,
+        level: Level,
+        pfn: Pfn,
+        root: &Root<W::Format>,
+        section: &impl Section,
+    ) {
+        let clean = self.known_clean(root, section);
+        let (mut page, mut from) = (0, 0);
+        while page < level.pages() {
+            let gfn = Gfn::new(first.get() + page);
+            let wanted = Pfn::new(pfn.get() + page);
+            let present = clean.into_iter().flatten().find_map(|root| {
+                let (level, leaf) = root.translate(gfn, section)?;
+                let into = gfn.get() & (level.pages() - 1);
+                (leaf.pfn.get() + into == wanted.get()).then(|| level.pages() - into)
+            });
+            if let Some(pages) = present {
+                self.ready_frames(Pfn::new(pfn.get() + from), page - from);
+                page += pages;
+                from = page;
+            } else {
+                page += 1;
+            }
+        }
+        self.ready_frames(Pfn::new(pfn.get() + from), level.pages().saturating_sub(from));
+    }
+
+    /// Roots in which only clean frames are mapped, as far as readers through `root` are concerned.
+    fn known_clean<'a>(
+        &'a self,
+        root: &'a Root<W::Format>,
+        section: &'a impl Section,
+    ) -> [Option<&'a Root<W::Format>>; 2] {
+        let other = self.upkeep.tracking.as_ref().and_then(|tracking| {
+            if root.role() == MAIN {
+                return self.stage2.find_root(Role::MARKED, section);
+            }
+            if !tracking.mapped.load(Ordering::Relaxed) {
+                tracking.mapped.store(true, Ordering::Relaxed);
+            }
+            // [arm]
+            fence(Ordering::SeqCst);
+            let left_behind = tracking.left_behind.load(Ordering::Relaxed);
+            if left_behind { None } else { self.stage2.find_root(MAIN, section) }
+        });
+        [Some(root), other]
+    }
+
+    /// Readies frames to be found by the guest: the host's lines are in memory, and no instruction cache has what was
+    /// there before.
+    pub(crate) fn ready_frames(&self, first: Pfn, count: u64) {
+        if count == 0 || !self.upkeep.maps {
+            return;
+        }
+        if !self.upkeep.capabilities.fwb {
+            self.cache.clean(first, count);
+            self.platform.charge(Op::CleanedToMap(count));
+        }
+        if !self.upkeep.capabilities.dic {
+            self.cache.invalidate_instructions(first, count);
+        }
+    }
+}
