@@ -11,6 +11,7 @@ use mayfly_machine::{
 };
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
+use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::{Pace, Stats, WorkerThread};
 use mayfly_vm::{Bus, Device, Exit};
 
@@ -97,6 +98,7 @@ impl MachineSubject {
             WorkerThread::spawn(Arc::new(Host::new())).context("starting the machine's worker")?;
         drop(pinned);
         let machine = Machine::with_worker(FRAMES, worker).context("starting the machine")?;
+        touch_frames(&machine).context("touching the frames of tables")?;
         Ok(Self {
             disposal,
             hz,
@@ -331,6 +333,20 @@ impl Subject for MachineSubject {
                 format!("{missed} vCPUs missed a registered device; {doorbells} VMs checked"),
             )
     }
+}
+
+/// Frames that tables come from: more than are in use and awaiting reclaim at one time.
+const TABLE_FRAMES: usize = 2048;
+
+/// Has the host find the memory behind frames before what is measured takes them for tables.
+fn touch_frames(machine: &Machine) -> Result<(), OutOfMemory> {
+    let arena = machine.hardware().arena();
+    let frames: Vec<_> = (0..TABLE_FRAMES).map(|_| arena.allocate(0)).collect::<Result<_, _>>()?;
+    for frame in frames {
+        arena.words(frame).for_each(|word| word.store(0, Ordering::Relaxed));
+        arena.free(frame, 0);
+    }
+    Ok(())
 }
 
 /// Memory whose frames are there.
