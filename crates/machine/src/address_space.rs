@@ -8,7 +8,7 @@
 //! *Order.* `changes` makes changes come one after the other; it is held over all of one, its notifications included.
 //! `mappings` is what resolving reads: closed for the moment of the change proper, open while notifiers are called. So
 //! a vCPU that resolves never waits for a notifier, and what it resolves during a change may be old: the notifier's
-//! sequence tells (start before the change, end after).
+//! sequence tells (start before the change, end after). The exception is a page that is shared; see [`sharing`].
 //!
 //! *What is guaranteed.* A frame that a change takes away is given back to the arena after the last `invalidate_end`
 //! has returned. So none is given out again before, be it to the same space. A frame that was resolved is good until a
@@ -17,12 +17,14 @@
 mod area;
 mod notifier;
 mod pages;
+mod remap;
+mod sharing;
 mod swap;
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mayfly_platform::address::{Hpa, Hva, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_platform::memory::OutOfMemory;
@@ -31,8 +33,11 @@ use mayfly_stage2::Level;
 use crate::Arena;
 use crate::read_mostly::ReadMostly;
 use area::{Area, Areas, Block, Blocks, Kind};
-pub use notifier::{Change, Notifier, Reason};
-use pages::{PageTable, Released, Store, chunks_of};
+pub use mayfly_vm::Protection as Rights;
+pub use notifier::{Change, Notifier, PageChange, Reason};
+use pages::{Held, PageTable, Released, Store, chunks_of};
+use sharing::Sharing;
+pub(crate) use sharing::{Looked, equal};
 use swap::Swap;
 
 /// What a range of addresses gets for memory.
@@ -73,8 +78,8 @@ pub enum Protection {
 /// Why an address space was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The size is zero, or the range is empty or not of whole pages (EINVAL).
-    #[error("not a range of whole pages")]
+    /// The size is zero, or the range is empty or not of whole pages; or this cannot be done to what is there (EINVAL).
+    #[error("not a range of whole pages, or not of such")]
     Invalid,
     /// Some of the range is not mapped (ENOMEM).
     #[error("not all of it is mapped")]
@@ -120,7 +125,16 @@ pub struct HostSpace {
     arena: Arc<Arena>,
     swap: Swap,
     mappings: ReadMostly<Mappings>,
-    changes: Mutex<Notifiers>,
+    /// Held over every change but that of a page that gets a frame of its own. Whoever has it may wait for vCPUs that are
+    /// resolving, so those do not wait for it.
+    changes: Mutex<()>,
+    /// Held while pages come to be shared, and while one of them gets a frame of its own. Taken after `changes`; whoever
+    /// has it waits for TLBs at most.
+    sharing: Mutex<Sharing>,
+    /// Replaced by whoever has both locks, so nobody is being called then.
+    notifiers: Mutex<Notifiers>,
+    /// A frame of zeroes for all pages of such; its first reference is the space's.
+    zero: OnceLock<Pfn>,
 }
 
 #[derive(Debug, Default)]
@@ -129,9 +143,12 @@ struct Mappings {
     pages: PageTable,
 }
 
+/// Who is registered; replaced as a whole, so that whoever calls them holds no lock that says who they are.
+type Registered = Arc<[(NotifierId, Arc<dyn Notifier>)]>;
+
 #[derive(Default)]
 struct Notifiers {
-    registered: Vec<(NotifierId, Arc<dyn Notifier>)>,
+    registered: Registered,
     next: u64,
 }
 
@@ -139,7 +156,15 @@ impl HostSpace {
     /// An empty address space whose frames are `arena`'s.
     pub fn new(arena: Arc<Arena>) -> Self {
         let mappings = ReadMostly::new(Mappings::default());
-        Self { arena, swap: Swap::default(), mappings, changes: Mutex::default() }
+        Self {
+            arena,
+            swap: Swap::default(),
+            mappings,
+            changes: Mutex::default(),
+            sharing: Mutex::default(),
+            notifiers: Mutex::default(),
+            zero: OnceLock::new(),
+        }
     }
 
     /// Where its frames come from.
@@ -149,16 +174,27 @@ impl HostSpace {
 
     /// Has `notifier` told of changes from now on, until [`HostSpace::unregister`]. Waits for a change under way.
     pub fn register(&self, notifier: Arc<dyn Notifier>) -> NotifierId {
-        let mut changes = self.changes();
-        let id = NotifierId(changes.next);
-        changes.next += 1;
-        changes.registered.push((id, notifier));
-        id
+        self.edit_notifiers(|notifiers| {
+            let id = NotifierId(notifiers.next);
+            notifiers.next += 1;
+            let new = [(id, notifier)];
+            notifiers.registered = notifiers.registered.iter().chain(&new).cloned().collect();
+            id
+        })
     }
 
     /// Has a notifier told no more. Waits for a change under way: the notifier is not being called when this returns.
     pub fn unregister(&self, id: NotifierId) {
-        self.changes().registered.retain(|(registered, _)| *registered != id);
+        self.edit_notifiers(|notifiers| {
+            let stays = |(registered, _): &&(NotifierId, Arc<dyn Notifier>)| *registered != id;
+            notifiers.registered = notifiers.registered.iter().filter(stays).cloned().collect();
+        });
+    }
+
+    fn edit_notifiers<T>(&self, edit: impl FnOnce(&mut Notifiers) -> T) -> T {
+        let _changes = self.changes();
+        let _sharing = self.sharing();
+        edit(&mut lock(&self.notifiers))
     }
 
     /// Maps `size` bytes, rounded up to whole pages (of the backing's size), at addresses of its choice: the lowest
@@ -205,14 +241,10 @@ impl HostSpace {
     /// [`Error::Invalid`].
     pub fn munmap(&self, range: Range<Hva>) -> Result<(), Error> {
         let pages = whole_pages(&range)?;
-        self.bracket(
-            &self.changes().registered,
-            pages.clone(),
-            Reason::Unmap,
-            |mappings, store, released| {
-                mappings.unmap(pages, store, released);
-            },
-        );
+        let _changes = self.changes();
+        self.bracket(&Change::taking(range, Reason::Unmap), |mappings, store, released| {
+            mappings.unmap(pages, store, released);
+        });
         Ok(())
     }
 
@@ -223,7 +255,7 @@ impl HostSpace {
     /// [`Error::Invalid`]; [`Error::NotMapped`], with nothing changed.
     pub fn mprotect(&self, range: Range<Hva>, protection: Protection) -> Result<(), Error> {
         let pages = whole_pages(&range)?;
-        let changes = self.changes();
+        let _changes = self.changes();
         let takes_away = {
             let mappings = self.mappings.read();
             if !mappings.areas.cover(pages.clone()) {
@@ -234,9 +266,8 @@ impl HostSpace {
                 && mappings.areas.overlapping(pages.clone()).any(is_writable)
         };
         if takes_away {
-            self.bracket(&changes.registered, pages.clone(), Reason::Protect, |mappings, _, _| {
-                mappings.protect(pages, protection);
-            });
+            let change = Change::protecting(range, Reason::Protect, Rights::ReadWrite);
+            self.bracket(&change, |mappings, _, _| mappings.protect(pages, protection));
         } else {
             self.mappings.write().protect(pages, protection);
         }
@@ -247,45 +278,67 @@ impl HostSpace {
     /// resolved. A huge page goes on as pages. Returns whether there was anything to reclaim: false for a page that is
     /// not mapped, not touched, in swap already, or there for good ([`Backing`]).
     pub fn reclaim(&self, hva: Hva) -> bool {
-        let changes = self.changes();
+        let _changes = self.changes();
         let page = page(hva);
-        // It keeps its frame until here, since others' changes wait.
+        // It keeps a frame until here, since others' changes wait.
         let is_present = self.mappings.read().pages.frame(page).is_some();
         if is_present {
-            self.bracket(
-                &changes.registered,
-                page..page + 1,
-                Reason::Reclaim,
-                |mappings, store, released| {
-                    mappings.pages.swap_out(page, store, released);
-                },
-            );
+            let change = Change::taking(hvas(&(page..page + 1)), Reason::Reclaim);
+            self.bracket(&change, |mappings, store, released| {
+                mappings.pages.swap_out(page, store, released);
+            });
         }
         is_present
     }
 
-    /// Moves the page at `hva` to another frame. A huge page goes on as pages. Returns whether there was anything to
-    /// move, as [`HostSpace::reclaim`].
+    /// Moves the page at `hva` to another frame, which is its own, even if it shared the one that it was in. A huge page
+    /// goes on as pages. Returns whether there was anything to move, as [`HostSpace::reclaim`].
     ///
     /// # Errors
     ///
     /// Where there is no other frame.
     pub fn migrate(&self, hva: Hva) -> Result<bool, OutOfMemory> {
-        let changes = self.changes();
         let page = page(hva);
-        if self.mappings.read().pages.frame(page).is_none() {
-            return Ok(false);
+        Ok(self.migrate_pages(page..page + 1)? > 0)
+    }
+
+    /// As [`HostSpace::migrate`], of all pages of `range`, as one change. Returns how many were moved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]; [`Error::OutOfMemory`], where there are not so many frames, with none moved.
+    pub fn migrate_range(&self, range: Range<Hva>) -> Result<u64, Error> {
+        Ok(self.migrate_pages(whole_pages(&range)?)?)
+    }
+
+    fn migrate_pages(&self, pages: Range<u64>) -> Result<u64, OutOfMemory> {
+        let _changes = self.changes();
+        let present: Vec<u64> = {
+            let mappings = self.mappings.read();
+            pages.clone().filter(|&page| mappings.pages.frame(page).is_some()).collect()
+        };
+        let mut frames = Vec::new();
+        for _ in &present {
+            match self.arena.allocate(0) {
+                Ok(frame) => frames.push(frame),
+                Err(error) => {
+                    frames.into_iter().for_each(|frame| self.arena.free(frame, 0));
+                    return Err(error);
+                }
+            }
         }
-        let to = self.arena.allocate(0)?;
-        self.bracket(
-            &changes.registered,
-            page..page + 1,
-            Reason::Migrate,
-            |mappings, store, released| {
-                mappings.pages.migrate(page, to, store, released);
-            },
-        );
-        Ok(true)
+        if !present.is_empty() {
+            let change = Change::taking(hvas(&pages), Reason::Migrate);
+            self.bracket(&change, |mappings, store, released| {
+                for (&page, &to) in present.iter().zip(&frames) {
+                    // It has a frame still, since others' changes wait.
+                    if !mappings.pages.migrate(page, to, store, released) {
+                        released.push((to, 1));
+                    }
+                }
+            });
+        }
+        Ok(present.len() as u64)
     }
 
     /// How many pages are in swap.
@@ -293,13 +346,14 @@ impl HostSpace {
         self.swap.len()
     }
 
-    /// The frame of the page at `hva`, for reading or for writing; the page gets one if it has none.
+    /// The frame of the page at `hva`, for reading or for writing; the page gets one if it has none, and one of its own
+    /// if it is to be written and shares what it has.
     ///
     /// # Errors
     ///
-    /// As [`Fault`] says.
+    /// As [`Fault`] says; nothing has changed then.
     pub fn resolve(&self, hva: Hva, write: bool) -> Result<Resolved, Fault> {
-        self.mappings.read().resolve(page(hva), write, self.store())
+        self.with_page(page(hva), write, |resolved| resolved)
     }
 
     /// The eight bytes at `hva`, as a guest may just be writing them.
@@ -312,10 +366,8 @@ impl HostSpace {
     ///
     /// If `hva` is not a multiple of eight.
     pub fn read_u64(&self, hva: Hva) -> Result<u64, Fault> {
-        // What is resolved stays as it is while `mappings` is read.
-        let mappings = self.mappings.read();
-        let resolved = mappings.resolve(page(hva), false, self.store())?;
-        Ok(self.arena.word(hpa(resolved.pfn, hva)).load(Ordering::Acquire))
+        let load = |frame| self.arena.word(hpa(frame, hva)).load(Ordering::Acquire);
+        self.with_page(page(hva), false, |resolved| load(resolved.pfn))
     }
 
     /// Writes eight bytes at `hva`, as a guest may just be reading them.
@@ -328,15 +380,40 @@ impl HostSpace {
     ///
     /// If `hva` is not a multiple of eight.
     pub fn write_u64(&self, hva: Hva, value: u64) -> Result<(), Fault> {
-        let mappings = self.mappings.read();
-        let resolved = mappings.resolve(page(hva), true, self.store())?;
-        self.arena.word(hpa(resolved.pfn, hva)).store(value, Ordering::Release);
-        Ok(())
+        let store = |frame| self.arena.word(hpa(frame, hva)).store(value, Ordering::Release);
+        self.with_page(page(hva), true, |resolved| store(resolved.pfn))
     }
 
-    fn changes(&self) -> MutexGuard<'_, Notifiers> {
+    /// Resolves `page`, and calls `then` while it stays as it was resolved.
+    fn with_page<T>(
+        &self,
+        page: u64,
+        write: bool,
+        then: impl FnOnce(Resolved) -> T,
+    ) -> Result<T, Fault> {
+        loop {
+            let obstacle = {
+                let mappings = self.mappings.read();
+                match mappings.resolve(page, write, self.store())? {
+                    Ok(resolved) => return Ok(then(resolved)),
+                    Err(obstacle) => obstacle,
+                }
+            };
+            match obstacle {
+                Obstacle::Shared => self.unshare(page)?,
+                // Who has the lock is at it.
+                Obstacle::Leaving => drop(self.sharing()),
+            }
+        }
+    }
+
+    fn changes(&self) -> MutexGuard<'_, ()> {
         // A notifier that panics has told of it; the space is as it was before the change, or after.
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.changes)
+    }
+
+    fn registered(&self) -> Registered {
+        Arc::clone(&lock(&self.notifiers).registered)
     }
 
     fn store(&self) -> Store<'_> {
@@ -363,23 +440,24 @@ impl HostSpace {
         Ok(blocks)
     }
 
-    /// Changes `pages` as `edit` does, between notifications.
-    fn bracket(
-        &self,
-        notifiers: &[(NotifierId, Arc<dyn Notifier>)],
-        pages: Range<u64>,
-        reason: Reason,
-        edit: impl FnOnce(&mut Mappings, Store<'_>, &mut Released),
-    ) {
-        let change = Change { range: hva(pages.start)..hva(pages.end), reason };
-        for (_, notifier) in notifiers {
-            notifier.invalidate_start(&change);
+    /// Changes what `edit` does, between notifications; the caller has `changes`.
+    ///
+    /// A page of the range that gets a frame of its own meanwhile does so before `edit` or after it.
+    fn bracket(&self, change: &Change, edit: impl FnOnce(&mut Mappings, Store<'_>, &mut Released)) {
+        let registered = self.registered();
+        self.sharing().changing = page(change.range.start)..page(change.range.end);
+        for (_, notifier) in &*registered {
+            notifier.invalidate_start(change);
         }
         let mut released = Released::new();
-        edit(&mut self.mappings.write(), self.store(), &mut released);
-        for (_, notifier) in notifiers {
-            notifier.invalidate_end(&change);
+        {
+            let _sharing = self.sharing();
+            edit(&mut self.mappings.write(), self.store(), &mut released);
         }
+        for (_, notifier) in &*registered {
+            notifier.invalidate_end(change);
+        }
+        self.sharing().changing = 0..0;
         for (first, count) in released {
             self.arena.put_run(first, count);
         }
@@ -390,14 +468,12 @@ impl Drop for HostSpace {
     /// Gives all frames back; notifiers that are still registered hear of it ([`Reason::Exit`]).
     fn drop(&mut self) {
         let pages = 0..1 << (u64::BITS - PAGE_SHIFT - 1);
-        self.bracket(
-            &self.changes().registered,
-            pages.clone(),
-            Reason::Exit,
-            |mappings, store, released| {
-                mappings.unmap(pages, store, released);
-            },
-        );
+        let change = Change::taking(hvas(&pages), Reason::Exit);
+        let _changes = self.changes();
+        self.bracket(&change, |mappings, store, released| mappings.unmap(pages, store, released));
+        if let Some(zero) = self.zero.get() {
+            self.arena.put(*zero);
+        }
     }
 }
 
@@ -407,19 +483,40 @@ impl fmt::Debug for HostSpace {
     }
 }
 
+/// What has to happen before a page can be used as was asked.
+enum Obstacle {
+    /// It is to be written, and shares its frame.
+    Shared,
+    /// It is just getting a frame of its own.
+    Leaving,
+}
+
 impl Mappings {
-    fn resolve(&self, page: u64, write: bool, store: Store<'_>) -> Result<Resolved, Fault> {
+    fn resolve(
+        &self,
+        page: u64,
+        write: bool,
+        store: Store<'_>,
+    ) -> Result<Result<Resolved, Obstacle>, Fault> {
         let (range, area) = self.areas.find(page).ok_or(Fault::NotMapped)?;
-        let writable = area.protection == Protection::ReadWrite;
+        let mut writable = area.protection == Protection::ReadWrite;
         if write && !writable {
             return Err(Fault::ReadOnly);
         }
         let (pfn, level) = match &area.kind {
-            Kind::OnDemand { .. } => self.pages.bring_in(page, store)?,
+            Kind::OnDemand { .. } => match self.pages.bring_in(page, store)? {
+                (Held::Own(pfn), level) => (pfn, level),
+                (Held::Leaving, _) => return Ok(Err(Obstacle::Leaving)),
+                (Held::Shared(_), _) if write => return Ok(Err(Obstacle::Shared)),
+                (Held::Shared(pfn), level) => {
+                    writable = false;
+                    (pfn, level)
+                }
+            },
             Kind::Contiguous(blocks) => (blocks.frame(page), largest(page, &range, Level::GIB1)),
             Kind::Shared(block) => (block.frame(page), largest(page, &range, block.level)),
         };
-        Ok(Resolved { pfn, level, writable })
+        Ok(Ok(Resolved { pfn, level, writable }))
     }
 
     fn unmap(&mut self, pages: Range<u64>, store: Store<'_>, released: &mut Released) {
@@ -487,6 +584,15 @@ fn page(hva: Hva) -> u64 {
 
 fn hva(page: u64) -> Hva {
     Hva::new(page << PAGE_SHIFT)
+}
+
+fn hvas(pages: &Range<u64>) -> Range<Hva> {
+    hva(pages.start)..hva(pages.end)
+}
+
+/// Takes a lock of the space's: whoever panics under one has not left anything half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The address of `hva` in its page's frame.

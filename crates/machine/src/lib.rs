@@ -37,6 +37,7 @@
 
 pub mod address_space;
 pub mod arena;
+pub mod merger;
 pub mod tlb;
 pub mod walk;
 
@@ -66,4 +67,4 @@ pub use memory::HostMemory;
 pub use program::{Instruction, Program};
 pub use thread::{CpuThread, Running, Stopped};
 pub use tlb::{CpuTlb, Tlbs};
-pub use world::MachineWorld;
+pub use world::{MachineWorld, Telling};

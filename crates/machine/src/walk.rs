@@ -31,6 +31,8 @@ pub struct WalkFault {
 pub enum Cause {
     /// The entry is absent, or the guest frame is none.
     Absent,
+    /// The entry is absent, and somebody is changing it: it will be there shortly.
+    Frozen,
     /// The leaf has accessed clear, and that is software's to set.
     Accessed,
     /// The leaf does not allow the access.
@@ -65,7 +67,8 @@ pub fn walk<F: Format>(
         let entry = Entry::<F>::from_bits(word.load(Ordering::Acquire));
         let fault = |cause| Err(WalkFault { level, cause });
         match entry.state(level) {
-            State::Empty | State::Frozen | State::Removed => return fault(Cause::Absent),
+            State::Empty | State::Removed => return fault(Cause::Absent),
+            State::Frozen => return fault(Cause::Frozen),
             State::Table(below) => {
                 let Some(next) = level.below() else { return fault(Cause::Absent) };
                 (level, table) = (next, below);

@@ -7,7 +7,7 @@ use mayfly_memslot::Hva;
 use mayfly_stage2::Format;
 use mayfly_vm::{HostFault, HostMemory, Resolved, Vm, World};
 
-use crate::address_space::{self, Change, Fault, Notifier};
+use crate::address_space::{self, Change, Fault, Notifier, PageChange};
 use crate::{AnyDevice, HostSpace};
 
 /// The kinds of the machine's VMs, whose CPUs translate in format `F`.
@@ -34,11 +34,14 @@ impl HostMemory<Hva> for HostSpace {
     }
 }
 
-/// Tells a VM what happens to the address space that its memory is in.
-pub(crate) struct Telling<F: Format> {
-    pub(crate) vm: Vm<MachineWorld<F>>,
+/// Tells a VM what happens to the address space that its memory is in. [`Machine::create_vm`](crate::Machine::create_vm)
+/// registers one.
+#[derive(Debug)]
+pub struct Telling<F: Format> {
+    /// The VM.
+    pub vm: Vm<MachineWorld<F>>,
     /// Whether the device that pages are swapped out to reads through the caches.
-    pub(crate) coherent_swap: bool,
+    pub coherent_swap: bool,
 }
 
 impl<F: Format> Telling<F> {
@@ -64,13 +67,18 @@ impl<F: Format> Notifier for Telling<F> {
         let bytes = change.range.end.get() - change.range.start.get();
         match self.reason(change.reason) {
             Some(reason) => {
+                let told = mayfly_vm::Change { reason, old: change.old, new: change.new };
                 // The end comes by another call.
-                std::mem::forget(self.vm.invalidate_start(change.range.start, bytes, reason));
+                std::mem::forget(self.vm.invalidate_start(change.range.start, bytes, told));
             }
             None => {
                 self.vm.age(change.range.start, bytes);
             }
         }
+    }
+
+    fn change_pte(&self, page: Hva, change: &PageChange) {
+        self.vm.change_pte(page, change);
     }
 
     fn invalidate_end(&self, change: &Change) {

@@ -267,13 +267,13 @@ fn a_notifier_hears_of_a_change_before_and_after_and_the_frames_are_kept_until_t
         (0..8).map(|page| space.resolve(at(start, page), true).unwrap().pfn).collect();
     assert_eq!(recorder.take(), []);
 
-    let change = Change { range: pages(start, 2..4), reason: Reason::Unmap };
+    let change = Change::taking(pages(start, 2..4), Reason::Unmap);
     space.munmap(change.range.clone()).unwrap();
     let before = Heard { start: true, change: change.clone(), frame: Some(frames[2]), in_use: 8 };
     let after = Heard { start: false, change, frame: None, in_use: 8 };
     assert_eq!((recorder.take(), arena.in_use()), (vec![before, after], 6));
 
-    let change = Change { range: pages(start, 5..6), reason: Reason::Reclaim };
+    let change = Change::taking(pages(start, 5..6), Reason::Reclaim);
     assert!(space.reclaim(at(start, 5)));
     let heard = recorder.take();
     assert_eq!(

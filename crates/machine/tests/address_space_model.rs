@@ -1,4 +1,4 @@
-//! The host's address space beside a model that is a map from pages to what they hold.
+//! The host's address space, and its page merger, beside a model that is a map from pages to what they hold.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mayfly_machine::Arena;
 use mayfly_machine::address_space::{Backing, Error, Fault, HostSpace, Protection};
+use mayfly_machine::merger::{Merger, Tunables};
 use mayfly_platform::address::{Hva, PAGE_SHIFT};
 use mayfly_stage2::Level;
 use proptest::prelude::*;
@@ -19,6 +20,9 @@ enum Step {
     Read(Target),
     Reclaim(Target),
     Migrate(Target),
+    Fork(Target),
+    Remap(Target),
+    Merge,
 }
 
 /// Pages by where they are among those that were ever mapped.
@@ -37,9 +41,22 @@ struct Model {
     values: HashMap<Cell, u64>,
     /// First page, and number of pages, of every mapping there was.
     mapped: Vec<Range<u64>>,
+    /// Mappings whose frames are there for good.
+    fixed: Vec<bool>,
 }
 
 impl Model {
+    /// What comes of moving or copying these pages.
+    fn expected(&self, pages: &Range<u64>) -> Result<(), Error> {
+        let mut found = pages.clone().map(|page| self.pages.get(&page));
+        if found.clone().any(|page| page.is_none()) {
+            return Err(Error::NotMapped);
+        }
+        let is_fixed =
+            |page: Option<&(Protection, Cell)>| page.is_some_and(|page| self.fixed[page.1.0]);
+        if found.any(is_fixed) { Err(Error::Invalid) } else { Ok(()) }
+    }
+
     fn target(&self, target: Target) -> Range<u64> {
         let total: u64 = self.mapped.iter().map(|range| range.end - range.start).sum();
         let mut at = target.at.index(total.max(1) as usize) as u64;
@@ -74,7 +91,7 @@ fn is_block(space: &HostSpace, page: u64, level: Level) -> bool {
         })
 }
 
-fn apply(space: &HostSpace, model: &mut Model, step: &Step) {
+fn apply(space: &HostSpace, merger: &Merger, model: &mut Model, step: &Step) {
     match *step {
         Step::Map { pages, backing, protection } => {
             let hva = space.mmap(pages << PAGE_SHIFT, backing, protection).unwrap();
@@ -93,7 +110,10 @@ fn apply(space: &HostSpace, model: &mut Model, step: &Step) {
                     "page {page:#x} was mapped"
                 );
             }
-            model.mapped.push(range);
+            model.mapped.push(range.clone());
+            model.fixed.push(matches!(backing, Backing::Contiguous | Backing::Shared(_)));
+            let expected = if model.fixed[mapping] { Err(Error::Invalid) } else { Ok(()) };
+            assert_eq!(merger.register(self::range(&range)), expected);
         }
         Step::Unmap(target) => {
             let pages = model.target(target);
@@ -143,7 +163,58 @@ fn apply(space: &HostSpace, model: &mut Model, step: &Step) {
         Step::Migrate(target) => {
             space.migrate(hva(model.target(target).start)).unwrap();
         }
+        Step::Fork(target) => {
+            let pages = model.target(target);
+            let forked = space.fork(range(&pages));
+            assert_eq!(forked.as_ref().map(|_| ()), model.expected(&pages).as_ref().map(|()| ()));
+            let Ok(forked) = forked else { return };
+            let first = forked.get() >> PAGE_SHIFT;
+            let mapping = model.mapped.len();
+            for page in pages.clone() {
+                let (protection, cell) = model.pages[&page];
+                let copy = (mapping, page - pages.start);
+                if let Some(value) = model.values.get(&cell).copied() {
+                    model.values.insert(copy, value);
+                }
+                model.pages.insert(page - pages.start + first, (protection, copy));
+            }
+            model.mapped.push(first..first + (pages.end - pages.start));
+            model.fixed.push(false);
+        }
+        Step::Remap(target) => {
+            let pages = model.target(target);
+            let moved = space.mremap(range(&pages), None);
+            assert_eq!(moved.as_ref().map(|_| ()), model.expected(&pages).as_ref().map(|()| ()));
+            let Ok(moved) = moved else { return };
+            let first = moved.get() >> PAGE_SHIFT;
+            for page in pages.clone() {
+                let moved = model.pages.remove(&page).unwrap();
+                model.pages.insert(page - pages.start + first, moved);
+            }
+            let to = first..first + (pages.end - pages.start);
+            merger.register(range(&to)).unwrap();
+            model.mapped.push(to);
+            model.fixed.push(false);
+        }
+        Step::Merge => {
+            merger.scan_all();
+            recount(space, merger, model);
+        }
     }
+}
+
+/// Counts by hand what is shared: the merger has a reference of its own to each frame that it has made to be.
+fn recount(space: &HostSpace, merger: &Merger, model: &Model) {
+    let mut pages = HashMap::<_, u64>::new();
+    for (page, (_, (mapping, _))) in &model.pages {
+        if !model.fixed[*mapping] {
+            *pages.entry(space.resolve(hva(*page), false).unwrap().pfn).or_default() += 1;
+        }
+    }
+    pages.retain(|frame, pages| space.arena().references(*frame) == *pages + 1);
+    let statistics = merger.statistics();
+    let (shared, sharing) = (pages.len() as u64, pages.values().sum::<u64>());
+    assert_eq!((statistics.pages_shared, statistics.pages_sharing), (shared, sharing - shared));
 }
 
 fn target(pages: impl Strategy<Value = u64>) -> impl Strategy<Value = Target> {
@@ -170,10 +241,13 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(pages, backing, protection)| Step::Map { pages, backing, protection }),
         2 => target(1..700_u64).prop_map(Step::Unmap),
         2 => (target(1..700_u64), protection()).prop_map(|(target, protection)| Step::Protect(target, protection)),
-        6 => (target(Just(1_u64)), any::<u64>()).prop_map(|(target, value)| Step::Write(target, value)),
+        6 => (target(Just(1_u64)), 0..4_u64).prop_map(|(target, value)| Step::Write(target, value)),
         6 => target(Just(1_u64)).prop_map(Step::Read),
         2 => target(Just(1_u64)).prop_map(Step::Reclaim),
         2 => target(Just(1_u64)).prop_map(Step::Migrate),
+        2 => target(1..700_u64).prop_map(Step::Fork),
+        2 => target(1..700_u64).prop_map(Step::Remap),
+        2 => Just(Step::Merge),
     ]
 }
 
@@ -183,11 +257,14 @@ proptest! {
     #[test]
     fn an_address_space_does_what_a_map_of_pages_does(steps in prop::collection::vec(step(), 1..80)) {
         let arena = Arc::new(Arena::new(1 << 18).unwrap());
-        let space = HostSpace::new(arena.clone());
+        let space = Arc::new(HostSpace::new(arena.clone()));
+        let merger = Merger::new(space.clone());
+        merger.set(Tunables { pages_to_scan: 1000, max_page_sharing: 100, ..Tunables::default() }).unwrap();
         let mut model = Model::default();
         for step in steps {
-            apply(&space, &mut model, &step);
+            apply(&space, &merger, &mut model, &step);
         }
+        recount(&space, &merger, &model);
         for (page, (protection, cell)) in &model.pages {
             let value = model.values.get(cell).copied().unwrap_or(0);
             assert_eq!(space.read_u64(hva(*page)), Ok(value), "page {page:#x}");
@@ -196,6 +273,7 @@ proptest! {
         for mapped in &model.mapped {
             space.munmap(range(mapped)).unwrap();
         }
+        drop(merger);
         assert_eq!((arena.in_use(), space.swapped()), (0, 0));
     }
 }

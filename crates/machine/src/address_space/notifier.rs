@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use mayfly_platform::address::Hva;
+pub use mayfly_vm::PageChange;
+use mayfly_vm::Protection as Rights;
 
 /// Why memory is taken away, or changed under whoever uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It is unmapped: `munmap(2)`.
+    /// It is unmapped, or goes to other addresses: `munmap(2)`, `mremap(2)`.
     Unmap,
     /// The address space ends.
     Exit,
@@ -19,7 +21,8 @@ pub enum Reason {
     Protect,
     /// A frame of equal contents takes its frame's place, to be shared.
     Merge,
-    /// A frame of its own takes a shared frame's place, to be written.
+    /// Its frames are shared until they are written, as by `fork(2)`; or it is about to be written, and a frame of its
+    /// own takes the shared one's place.
     CopyOnWrite,
     /// It is looked at whether it is used.
     Age,
@@ -32,19 +35,52 @@ pub struct Change {
     pub range: Range<Hva>,
     /// Why.
     pub reason: Reason,
+    /// The most that was allowed with any page of it.
+    pub old: Rights,
+    /// What may go on meanwhile, with the frames that are there.
+    pub new: Rights,
+}
+
+impl Change {
+    /// One that takes everything away.
+    pub fn taking(range: Range<Hva>, reason: Reason) -> Self {
+        Self { range, reason, old: Rights::ReadWrite, new: Rights::None }
+    }
+
+    /// One that takes away the right to write, from what had `old`.
+    pub fn protecting(range: Range<Hva>, reason: Reason, old: Rights) -> Self {
+        Self { range, reason, old, new: Rights::ReadOnly }
+    }
 }
 
 /// Somebody who uses frames of an address space and has to let go of them before they change, as KVM does by Linux's
 /// MMU notifiers (`include/linux/mmu_notifier.h`).
 ///
 /// Every change is bracketed: each notifier's [`Notifier::invalidate_start`], then the change, then each one's
-/// [`Notifier::invalidate_end`]. Changes of one address space come one after the other, so brackets do not overlap.
-/// While a notifier is called, the space can be resolved, read and written, by it too; changing the space or its
-/// notifiers from there would wait for itself.
+/// [`Notifier::invalidate_end`]. Changes of one address space come one after the other, except that a shared page may
+/// get a frame of its own meanwhile ([`Reason::CopyOnWrite`]): the fault of a vCPU brings that about, which must not
+/// wait for a change that may be waiting for the vCPU.
+///
+/// While a notifier is called, the space can be resolved and read, by it too. Changing the space or its notifiers from
+/// there would wait for itself; so would writing to what is shared, and reading a page whose frame
+/// [changes](Notifier::change_pte).
 pub trait Notifier: Send + Sync {
-    /// The range is about to change. When this returns, the notifier uses no frame of it any more; and what it resolves
-    /// before the end it must not use after.
+    /// The range is about to change. When this returns, the notifier does no more with the frames of it than
+    /// [`Change::new`] says; and what it resolves before the end it must not use after.
     fn invalidate_start(&self, change: &Change);
+
+    /// Between start and end: the page at `page` is in another frame from now on. When this returns, the notifier uses
+    /// the old one no more. Who has not kept the page since the start need not do anything.
+    fn change_pte(&self, page: Hva, change: &PageChange) {
+        let _ = (page, change);
+    }
+
+    /// As [`Notifier::change_pte`], of several pages at once, in order: all the same if one after the other.
+    fn change_ptes(&self, changes: &[(Hva, PageChange)]) {
+        for (page, change) in changes {
+            self.change_pte(*page, change);
+        }
+    }
 
     /// The range has changed, and may be resolved and used again.
     fn invalidate_end(&self, change: &Change);

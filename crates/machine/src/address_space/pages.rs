@@ -29,15 +29,22 @@ pub(super) type Released = Vec<(Pfn, u64)>;
 enum Place {
     /// It has not been touched.
     Nowhere,
-    /// In frames from this one on.
+    /// In frames from this one on, which are its own.
     Frame(Pfn),
     /// In swap, under this number.
     Swap(u64),
+    /// In this frame, which others may have as well: to be read only. A page alone, never a chunk.
+    Shared(Pfn),
+    /// On its way from this shared frame into one of its own: not to be used. A page alone, too.
+    Leaving(Pfn),
 }
 
 const FRAME: u64 = 1;
 const SWAP: u64 = 2;
-const TAG_BITS: u32 = 2;
+const SHARED: u64 = 3;
+const LEAVING: u64 = 4;
+const TAG_BITS: u32 = 3;
+const TAG: u64 = (1 << TAG_BITS) - 1;
 
 /// A [`Place`], filled by whoever touches the page first, and otherwise changed only while nobody reads the table.
 #[derive(Debug, Default)]
@@ -53,25 +60,33 @@ impl Slot {
             Place::Nowhere => 0,
             Place::Frame(pfn) => pfn.get() << TAG_BITS | FRAME,
             Place::Swap(number) => number << TAG_BITS | SWAP,
+            Place::Shared(pfn) => pfn.get() << TAG_BITS | SHARED,
+            Place::Leaving(pfn) => pfn.get() << TAG_BITS | LEAVING,
         }
     }
 
     fn place(&self) -> Place {
         // Acquire, pairing with the release in `bring_in`: the frame's contents are those that it was given.
         let bits = self.0.load(Ordering::Acquire);
-        match bits & (FRAME | SWAP) {
-            FRAME => Place::Frame(Pfn::new(bits >> TAG_BITS)),
-            SWAP => Place::Swap(bits >> TAG_BITS),
+        let value = bits >> TAG_BITS;
+        match bits & TAG {
+            FRAME => Place::Frame(Pfn::new(value)),
+            SWAP => Place::Swap(value),
+            SHARED => Place::Shared(Pfn::new(value)),
+            LEAVING => Place::Leaving(Pfn::new(value)),
             _ => Place::Nowhere,
         }
     }
 
     /// Its first frame of `1 << order`; brought in if there is none.
-    fn bring_in(&self, order: u32, store: Store<'_>) -> Result<Pfn, OutOfMemory> {
+    fn bring_in(&self, order: u32, store: Store<'_>) -> Result<Held, OutOfMemory> {
         loop {
             let place = self.place();
-            if let Place::Frame(pfn) = place {
-                return Ok(pfn);
+            match place {
+                Place::Frame(pfn) => return Ok(Held::Own(pfn)),
+                Place::Shared(pfn) => return Ok(Held::Shared(pfn)),
+                Place::Leaving(_) => return Ok(Held::Leaving),
+                Place::Nowhere | Place::Swap(_) => {}
             }
             let pfn = store.arena.allocate(order)?;
             let is_current = match place {
@@ -97,9 +112,20 @@ impl Slot {
             if let Place::Swap(number) = place {
                 store.swap.forget(number);
             }
-            return Ok(pfn);
+            return Ok(Held::Own(pfn));
         }
     }
+}
+
+/// How a page has a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// For itself.
+    Own(Pfn),
+    /// To be read only, for others may have it as well.
+    Shared(Pfn),
+    /// It is just getting one.
+    Leaving,
 }
 
 /// 2 MiB of an address space, aligned.
@@ -145,7 +171,7 @@ impl Chunk {
                 };
                 Level::MIB2.is_aligned(first.get()) && (0..).zip(&**slots).all(follows)
             }
-            Place::Swap(_) => false,
+            Place::Swap(_) | Place::Shared(_) | Place::Leaving(_) => false,
         };
         if is_huge {
             *self = Self::Huge(Slot::new(place));
@@ -177,11 +203,14 @@ impl PageTable {
         &self,
         page: u64,
         store: Store<'_>,
-    ) -> Result<(Pfn, Level), OutOfMemory> {
+    ) -> Result<(Held, Level), OutOfMemory> {
         match &self.chunks[&(page / CHUNK)] {
             Chunk::Huge(slot) => {
-                let first = slot.bring_in(CHUNK.ilog2(), store)?;
-                Ok((Pfn::new(first.get() + page % CHUNK), Level::MIB2))
+                let held = match slot.bring_in(CHUNK.ilog2(), store)? {
+                    Held::Own(first) => Held::Own(Pfn::new(first.get() + page % CHUNK)),
+                    held => held,
+                };
+                Ok((held, Level::MIB2))
             }
             Chunk::Small(slots) => {
                 Ok((slots[(page % CHUNK) as usize].bring_in(0, store)?, Level::PAGE))
@@ -189,15 +218,76 @@ impl PageTable {
         }
     }
 
-    /// The frame of a page, if it has one.
-    pub(super) fn frame(&self, page: u64) -> Option<Pfn> {
+    /// How a page has a frame, if it has one.
+    pub(super) fn held(&self, page: u64) -> Option<Held> {
         let (slot, offset) = match self.chunks.get(&(page / CHUNK))? {
             Chunk::Huge(slot) => (slot, page % CHUNK),
             Chunk::Small(slots) => (&slots[(page % CHUNK) as usize], 0),
         };
         match slot.place() {
-            Place::Frame(pfn) => Some(Pfn::new(pfn.get() + offset)),
-            _ => None,
+            Place::Frame(pfn) => Some(Held::Own(Pfn::new(pfn.get() + offset))),
+            Place::Shared(pfn) => Some(Held::Shared(pfn)),
+            Place::Leaving(_) => Some(Held::Leaving),
+            Place::Nowhere | Place::Swap(_) => None,
+        }
+    }
+
+    /// The frame of a page, if it has one, while none is on its way into one of its own.
+    pub(super) fn frame(&self, page: u64) -> Option<Pfn> {
+        match self.held(page)? {
+            Held::Own(pfn) | Held::Shared(pfn) => Some(pfn),
+            Held::Leaving => None,
+        }
+    }
+
+    /// Whether a page is in swap.
+    pub(super) fn is_in_swap(&self, page: u64) -> bool {
+        match self.chunks.get(&(page / CHUNK)) {
+            Some(Chunk::Small(slots)) => {
+                matches!(slots[(page % CHUNK) as usize].place(), Place::Swap(_))
+            }
+            // What is in swap is a page.
+            _ => false,
+        }
+    }
+
+    /// Has a page that has a frame keep it to be read only, since others have it or are about to; a huge page goes on as
+    /// pages. Who gives it a frame that it did not have has added a reference.
+    pub(super) fn share(&mut self, page: u64, frame: Pfn) {
+        self.replace(page, Place::Shared(frame));
+    }
+
+    /// Has a page keep a frame that nobody else has.
+    pub(super) fn own(&mut self, page: u64, frame: Pfn) {
+        self.replace(page, Place::Frame(frame));
+    }
+
+    /// Lets nobody use a page that is shared, until it has a frame of its own.
+    pub(super) fn leave(&mut self, page: u64, frame: Pfn) {
+        self.replace(page, Place::Leaving(frame));
+    }
+
+    /// Moves the pages from `from` on, to whose ends it has been split, to those of `to`, which are nowhere: their
+    /// frames, and what they have in swap. Huge pages stay so where they are aligned.
+    pub(super) fn relocate(&mut self, from: u64, to: &Range<u64>) {
+        let mut page = to.start;
+        while page < to.end {
+            let source = page - to.start + from;
+            let is_whole =
+                [page, source].iter().all(|page| page % CHUNK == 0) && page + CHUNK <= to.end;
+            if is_whole && let Some(Chunk::Huge(slot)) = self.chunks.get_mut(&(source / CHUNK)) {
+                let moved = Chunk::Huge(std::mem::take(slot));
+                self.chunks.insert(page / CHUNK, moved);
+                page += CHUNK;
+                continue;
+            }
+            let source_slot =
+                |chunk: &mut Chunk| std::mem::take(&mut chunk.split()[(source % CHUNK) as usize]);
+            let moved = self.chunks.get_mut(&(source / CHUNK)).map(source_slot);
+            if let (Some(moved), Some(chunk)) = (moved, self.chunks.get_mut(&(page / CHUNK))) {
+                chunk.split()[(page % CHUNK) as usize] = moved;
+            }
+            page += 1;
         }
     }
 
@@ -285,7 +375,7 @@ fn release(slot: &mut Slot, frames: u64, store: Store<'_>, released: &mut Releas
     match std::mem::take(slot).place() {
         Place::Nowhere => {}
         Place::Swap(number) => store.swap.forget(number),
-        Place::Frame(pfn) => match released.last_mut() {
+        Place::Frame(pfn) | Place::Shared(pfn) | Place::Leaving(pfn) => match released.last_mut() {
             // One run as long as it goes, so that blocks come back as blocks.
             Some((first, count)) if first.get() + *count == pfn.get() => *count += frames,
             _ => released.push((pfn, frames)),

@@ -1,0 +1,83 @@
+//! Memory that goes to other addresses.
+
+use std::ops::Range;
+
+use mayfly_platform::address::Hva;
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_stage2::Level;
+
+use super::area::{Area, Kind};
+use super::{Change, Error, HostSpace, Mappings, Reason, chunks_of, hva, page, whole_pages};
+
+/// What new addresses have in common with the old ones: their remainder by this, so that huge pages stay so.
+const ALIGN: u64 = Level::MIB2.pages();
+
+impl HostSpace {
+    /// Moves all that is mapped in `range` to other addresses, those from `to` on or such of its choice, as `mremap(2)`
+    /// does; and tells where it is now. Frames stay what they are, also where they are shared. Notifiers hear that the
+    /// range is unmapped ([`Reason::Unmap`]).
+    ///
+    /// # Errors
+    ///
+    /// With nothing changed: [`Error::Invalid`], also where something is mapped from `to` on, and for memory that is there
+    /// for good ([`Backing`](super::Backing)); [`Error::NotMapped`], where not all of the range is mapped;
+    /// [`Error::OutOfMemory`] where there are no addresses left.
+    pub fn mremap(&self, range: Range<Hva>, to: Option<Hva>) -> Result<Hva, Error> {
+        let pages = whole_pages(&range)?;
+        let count = pages.end - pages.start;
+        let _changes = self.changes();
+        let first = {
+            let mappings = self.mappings.read();
+            mappings.check_on_demand(&pages)?;
+            match to {
+                None => {
+                    let beside = pages.start % ALIGN;
+                    let first = mappings.areas.gap(count + beside, ALIGN).ok_or(OutOfMemory)?;
+                    first + beside
+                }
+                Some(to) => {
+                    let first = page(to);
+                    let last = first.checked_add(count).ok_or(Error::Invalid)?;
+                    let is_taken = mappings.areas.overlapping(first..last).next().is_some();
+                    if is_taken || hva(first) != to {
+                        return Err(Error::Invalid);
+                    }
+                    first
+                }
+            }
+        };
+        self.bracket(&Change::taking(range, Reason::Unmap), |mappings, _, _| {
+            mappings.relocate(&pages, first);
+        });
+        Ok(hva(first))
+    }
+}
+
+impl Mappings {
+    /// Whether all of `pages` are mapped, and each has a frame of which the page table knows.
+    pub(super) fn check_on_demand(&self, pages: &Range<u64>) -> Result<(), Error> {
+        if !self.areas.cover(pages.clone()) {
+            return Err(Error::NotMapped);
+        }
+        let is_on_demand = |(_, area): (_, &Area)| matches!(area.kind, Kind::OnDemand { .. });
+        if self.areas.overlapping(pages.clone()).all(is_on_demand) {
+            Ok(())
+        } else {
+            Err(Error::Invalid)
+        }
+    }
+
+    /// Moves `pages` to those from `first` on, which are free.
+    fn relocate(&mut self, pages: &Range<u64>, first: u64) {
+        self.split(pages);
+        let to = first..first + (pages.end - pages.start);
+        self.pages.insert(&to, false);
+        self.pages.relocate(pages.start, &to);
+        for (range, area) in self.areas.take(pages.clone()) {
+            let moved = |page: u64| page - pages.start + first;
+            self.areas.insert(moved(range.start), Area { end: moved(range.end), ..area });
+        }
+        let is_left = |chunk: &Range<u64>| self.areas.overlapping(chunk.clone()).next().is_none();
+        self.pages.forget(chunks_of(pages).filter(is_left));
+    }
+}

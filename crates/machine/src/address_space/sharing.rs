@@ -1,0 +1,291 @@
+//! Pages that share a frame until one of them is written.
+//!
+//! A shared page keeps its frame to be read only, and has a reference to it. Pages come to share by [`HostSpace::fork`]
+//! and by being merged ([`HostSpace::merge`], which the [merger](crate::merger) calls); a page leaves by a write, which
+//! is a *break*: it gets a frame of its own with the same contents.
+//!
+//! *Who waits for whom.* A break happens where a vCPU resolves a page, inside a section of its VM; so it may not wait
+//! for `changes`, whose holder may be waiting for that section to end. It takes `sharing` alone, whose holders wait for
+//! TLBs at most, and no vCPU that resolves is in the guest. A merge has both, from start to end. Any other change has
+//! `sharing` for the moment of the change proper, and says before its start which pages it is about (`changing`): a
+//! break among those gives no right to write, which the change may just have taken away. The vCPU finds out at its next
+//! try, for which it waits until the change is over.
+//!
+//! *A break, as others see it.* The frame is copied while all go on reading the old one. Then the page is *leaving*: who
+//! resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]), and the page has it.
+//! So nobody writes to the new frame while somebody still reads the old one.
+//!
+//! *A merge, as others see it*, of a run of pages at once: notifiers take away the right to write; the pages are shared,
+//! each its own frame; contents are compared, which nobody writes any more; those that are equal take the common frame,
+//! and notifiers replace the old ones by it.
+//!
+//! [`Notifier::change_pte`]: super::Notifier::change_pte
+
+use std::ops::Range;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use mayfly_platform::address::{Hva, Pfn};
+use mayfly_platform::memory::OutOfMemory;
+
+use super::area::{Area, Kind};
+use super::{
+    Change, Error, Fault, Held, HostSpace, PageChange, Protection, Reason, Released, Rights, hva,
+    hvas, lock, whole_pages,
+};
+use crate::Arena;
+
+/// What `sharing` protects, beside the shared pages.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    /// The pages that somebody is changing who does not hold the lock.
+    pub(super) changing: Range<u64>,
+}
+
+/// What the merger finds of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Looked {
+    pub(crate) frame: Pfn,
+    pub(crate) shared: bool,
+}
+
+impl HostSpace {
+    /// Maps the contents of `range` once more, at addresses of its choice, and returns these: each page shares its frame
+    /// with the old one until either is written, as after `fork(2)`. What is in swap is brought in.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostSpace::mremap`]; [`Error::OutOfMemory`] also where there is no frame for what is in swap. Nothing has been
+    /// mapped then.
+    pub fn fork(&self, range: Range<Hva>) -> Result<Hva, Error> {
+        let pages = whole_pages(&range)?;
+        let count = pages.end - pages.start;
+        let _changes = self.changes();
+        let first = {
+            let mappings = self.mappings.read();
+            mappings.check_on_demand(&pages)?;
+            for page in pages.clone().filter(|&page| mappings.pages.is_in_swap(page)) {
+                mappings.pages.bring_in(page, self.store())?;
+            }
+            mappings.areas.gap(count, 1).ok_or(OutOfMemory)?
+        };
+        let change = Change::protecting(range, Reason::CopyOnWrite, Rights::ReadWrite);
+        self.bracket(&change, |mappings, _, _| {
+            mappings.pages.insert(&(first..first + count), false);
+            let areas: Vec<_> = mappings
+                .areas
+                .overlapping(pages.clone())
+                .map(|(range, area)| (range, area.protection))
+                .collect();
+            for (range, protection) in areas {
+                let from = range.start.max(pages.start) - pages.start + first;
+                let end = range.end.min(pages.end) - pages.start + first;
+                let kind = Kind::OnDemand { huge: false };
+                mappings.areas.insert(from, Area { end, protection, kind });
+            }
+            for page in pages.clone() {
+                let Some(frame) = mappings.pages.frame(page) else { continue };
+                self.arena.get(frame);
+                mappings.pages.share(page, frame);
+                mappings.pages.share(page - pages.start + first, frame);
+            }
+        });
+        Ok(hva(first))
+    }
+
+    /// How many pages are merged with the frame of zeroes.
+    pub(crate) fn zero_pages(&self) -> u64 {
+        self.zero.get().map_or(0, |zero| self.arena.references(*zero) - 1)
+    }
+
+    /// The frame of zeroes.
+    pub(crate) fn zero_frame(&self) -> Result<Pfn, OutOfMemory> {
+        if let Some(zero) = self.zero.get() {
+            return Ok(*zero);
+        }
+        let fresh = self.arena.allocate(0)?;
+        let zero = *self.zero.get_or_init(|| fresh);
+        if zero != fresh {
+            self.arena.put(fresh);
+        }
+        Ok(zero)
+    }
+
+    pub(crate) fn is_zero_frame(&self, frame: Pfn) -> bool {
+        self.zero.get() == Some(&frame)
+    }
+
+    /// Whether all of `pages` can be merged.
+    pub(crate) fn check_mergeable(&self, pages: &Range<u64>) -> Result<(), Error> {
+        self.mappings.read().check_on_demand(pages)
+    }
+
+    /// Calls `then` with what there is of `page`, if it has a frame, which it keeps meanwhile.
+    pub(crate) fn look<T>(&self, page: u64, then: impl FnOnce(Looked) -> T) -> Option<T> {
+        let mappings = self.mappings.read();
+        match mappings.pages.held(page)? {
+            Held::Own(frame) => Some(then(Looked { frame, shared: false })),
+            Held::Shared(frame) => Some(then(Looked { frame, shared: true })),
+            Held::Leaving => None,
+        }
+    }
+
+    /// Has the pages from `first` on share the frames `with`, each where its contents are equal; or, where that is its own
+    /// frame already, get ready for it to be shared. The caller has a reference to each of the frames. Tells of each page
+    /// whether it shares now.
+    pub(crate) fn merge(&self, first: u64, with: &[Pfn]) -> Vec<bool> {
+        let pages = first..first + with.len() as u64;
+        let _changes = self.changes();
+        let _sharing = self.sharing();
+        let registered = self.registered();
+        let old = if pages.clone().any(|page| self.is_owner(page)) {
+            Rights::ReadWrite
+        } else {
+            Rights::ReadOnly
+        };
+        let change = Change::protecting(hvas(&pages), Reason::Merge, old);
+        for (_, notifier) in &*registered {
+            notifier.invalidate_start(&change);
+        }
+
+        let frames = self.close(&pages);
+        let is_equal = |frame: Pfn, with: Pfn| frame == with || equal(&self.arena, frame, with);
+        let merges: Vec<bool> = frames
+            .iter()
+            .zip(with)
+            .map(|(held, &with)| held.is_some_and(|Looked { frame, .. }| is_equal(frame, with)))
+            .collect();
+        let (mut changed, mut released) = (Vec::new(), Released::new());
+        {
+            let mut mappings = self.mappings.write();
+            for (((page, held), &with), &merges) in
+                pages.clone().zip(&frames).zip(with).zip(&merges)
+            {
+                let Some(Looked { frame, shared }) = *held else { continue };
+                if merges && frame != with {
+                    self.arena.get(with);
+                    mappings.pages.share(page, with);
+                    released.push((frame, 1));
+                    let (old, new, protection) = (frame, with, Rights::ReadOnly);
+                    changed.push((
+                        hva(page),
+                        PageChange { old, new, protection, same_contents: true },
+                    ));
+                } else if !merges && !shared {
+                    mappings.pages.own(page, frame);
+                }
+            }
+        }
+        for (_, notifier) in &*registered {
+            notifier.change_ptes(&changed);
+        }
+
+        for (_, notifier) in &*registered {
+            notifier.invalidate_end(&change);
+        }
+        for (frame, count) in released {
+            self.arena.put_run(frame, count);
+        }
+        merges
+    }
+
+    /// Gives `page` a frame of its own, if it shares one and may be written.
+    pub(crate) fn unshare(&self, page: u64) -> Result<(), Fault> {
+        let sharing = self.sharing();
+        let Some(shared) = self.to_break(page)? else { return Ok(()) };
+        if self.arena.references(shared) == 1 {
+            // All others have gone; none can come, which takes the lock.
+            let mut mappings = self.mappings.write();
+            if mappings.pages.held(page) == Some(Held::Shared(shared)) {
+                mappings.pages.own(page, shared);
+            }
+            return Ok(());
+        }
+        let own = self.arena.allocate(0)?;
+        // Whoever unmaps the page meanwhile gives up its reference.
+        self.arena.get(shared);
+        let range = hvas(&(page..page + 1));
+        let change = Change::protecting(range, Reason::CopyOnWrite, Rights::ReadOnly);
+        let registered = self.registered();
+        for (_, notifier) in &*registered {
+            notifier.invalidate_start(&change);
+        }
+        copy(&self.arena, shared, own);
+
+        let leaves = {
+            let mut mappings = self.mappings.write();
+            let leaves = mappings.pages.held(page) == Some(Held::Shared(shared));
+            if leaves {
+                mappings.pages.leave(page, shared);
+            }
+            leaves
+        };
+        if leaves {
+            let is_changing = sharing.changing.contains(&page);
+            let protection = if is_changing { Rights::ReadOnly } else { Rights::ReadWrite };
+            let change = PageChange { old: shared, new: own, protection, same_contents: true };
+            for (_, notifier) in &*registered {
+                notifier.change_pte(hva(page), &change);
+            }
+            self.mappings.write().pages.own(page, own);
+            self.arena.put(shared);
+        } else {
+            self.arena.put(own);
+        }
+
+        for (_, notifier) in &*registered {
+            notifier.invalidate_end(&change);
+        }
+        self.arena.put(shared);
+        Ok(())
+    }
+
+    pub(super) fn sharing(&self) -> MutexGuard<'_, Sharing> {
+        lock(&self.sharing)
+    }
+
+    fn is_owner(&self, page: u64) -> bool {
+        matches!(self.mappings.read().pages.held(page), Some(Held::Own(_)))
+    }
+
+    /// The frame that `page` shares; nothing if it has one of its own, or none.
+    fn to_break(&self, page: u64) -> Result<Option<Pfn>, Fault> {
+        let mappings = self.mappings.read();
+        let (_, area) = mappings.areas.find(page).ok_or(Fault::NotMapped)?;
+        if area.protection == Protection::ReadOnly {
+            return Err(Fault::ReadOnly);
+        }
+        Ok(match mappings.pages.held(page) {
+            Some(Held::Shared(frame)) => Some(frame),
+            _ => None,
+        })
+    }
+
+    /// Has nobody write to `pages` from here on: what there is of each, as it was before.
+    fn close(&self, pages: &Range<u64>) -> Vec<Option<Looked>> {
+        let mut mappings = self.mappings.write();
+        pages
+            .clone()
+            .map(|page| match mappings.pages.held(page)? {
+                Held::Own(frame) => {
+                    mappings.pages.share(page, frame);
+                    Some(Looked { frame, shared: false })
+                }
+                Held::Shared(frame) => Some(Looked { frame, shared: true }),
+                Held::Leaving => None,
+            })
+            .collect()
+    }
+}
+
+/// Whether two frames hold the same.
+pub(crate) fn equal(arena: &Arena, one: Pfn, other: Pfn) -> bool {
+    let mut words = arena.words(one).zip(arena.words(other));
+    words.all(|(one, other)| one.load(Ordering::Acquire) == other.load(Ordering::Acquire))
+}
+
+fn copy(arena: &Arena, from: Pfn, to: Pfn) {
+    for (from, to) in arena.words(from).zip(arena.words(to)) {
+        to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,320 @@
+//! The page merger: makes pages that hold the same share one frame, as Linux's KSM does (`mm/ksm.c`; tunables and
+//! statistics have the names of `/sys/kernel/mm/ksm`).
+//!
+//! [`Merger::scan`] looks at the next [`pages_to_scan`](Tunables::pages_to_scan) pages of the ranges that were
+//! [registered](Merger::register), as `MADV_MERGEABLE` does; a [`MergerThread`] does so again and again. Of each page:
+//!
+//! 1. Its contents are those of a frame in the *stable set*, of frames that nobody writes to: it is merged with that.
+//! 2. Its checksum is not that of the last look: it changes, and is left alone until it stays the same (*volatile*).
+//! 3. It is all zeroes, and [`use_zero_pages`](Tunables::use_zero_pages) is set: it is merged with the frame of zeroes.
+//! 4. Its contents are those of a page in the *unstable set*, of pages that have stayed the same since the last look, but
+//!    may be written at any moment: the other page's frame is closed to writes, goes to the stable set, and the page is
+//!    merged with it.
+//! 5. Otherwise it goes to the unstable set itself, which is forgotten when all ranges have been gone through.
+//!
+//! Both sets find contents by checksum, and compare word by word; nothing is merged that was not compared while nobody
+//! could write to either. (Linux keeps both in trees that are ordered by contents. The unstable one can go out of order
+//! when its pages are written; what is lost then is found in the next pass, as it is here.)
+//!
+//! Pages one after the other that are to be merged are merged together, up to
+//! [`pages_to_merge`](Tunables::pages_to_merge) of them: one start and end for all, and one request to TLBs to give up
+//! writing. Linux takes each by itself, with two.
+//!
+//! The stable set has a reference to each of its frames; those that no page shares any more are given up when a pass is
+//! over. Statistics count what shares a frame at that moment, and not at the scanner's last look.
+
+mod contents;
+mod counts;
+mod item;
+mod stable;
+mod thread;
+mod tunables;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mayfly_platform::address::{Hva, PAGE_SHIFT, Pfn};
+use mayfly_platform::memory::OutOfMemory;
+
+use crate::HostSpace;
+use crate::address_space::{Error, Fault, Looked, equal};
+use contents::checksum;
+pub use counts::Statistics;
+use item::{Items, Kind};
+use stable::Stable;
+pub use thread::MergerThread;
+pub use tunables::{Run, Tunables};
+
+/// A page merger of one address space.
+#[derive(Debug)]
+pub struct Merger {
+    space: Arc<HostSpace>,
+    tunables: Mutex<Tunables>,
+    scan: Mutex<Scan>,
+}
+
+/// How far the scanner is.
+#[derive(Debug, Default)]
+struct Scan {
+    items: Items,
+    stable: Stable,
+    /// Pages by the checksum of what they held when they were looked at in this pass.
+    unstable: HashMap<u64, Vec<u64>>,
+    /// The page that comes next.
+    next: u64,
+    full_scans: u64,
+    pages_scanned: u64,
+    pages_merged: u64,
+    /// Pages that go to be merged together, from this one on, each with its frame.
+    run: (u64, Vec<Pfn>),
+}
+
+impl Merger {
+    /// With no ranges, and the tunables of a kernel that has just started; [`Run::Stop`] among them.
+    pub fn new(space: Arc<HostSpace>) -> Self {
+        Self { space, tunables: Mutex::default(), scan: Mutex::default() }
+    }
+
+    /// Lets pages of `range` be merged from now on, as `MADV_MERGEABLE` does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`], also for memory that is there for good; [`Error::NotMapped`].
+    pub fn register(&self, range: Range<Hva>) -> Result<(), Error> {
+        let pages = whole_pages(&range)?;
+        self.space.check_mergeable(&pages)?;
+        self.scan().items.add(pages);
+        Ok(())
+    }
+
+    /// Lets pages of `range` be merged no more, and gives those that are a frame of their own, as `MADV_UNMERGEABLE` does.
+    /// To be called also for what is about to be unmapped; what has been is simply not found.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]; [`Error::OutOfMemory`], with nothing registered any more, but some of it merged still.
+    pub fn unregister(&self, range: Range<Hva>) -> Result<(), Error> {
+        let pages = whole_pages(&range)?;
+        let mut scan = self.scan();
+        scan.items.remove(&pages);
+        Ok(self.unmerge(&mut scan, pages)?)
+    }
+
+    /// The tunables.
+    pub fn tunables(&self) -> Tunables {
+        *lock(&self.tunables)
+    }
+
+    /// Sets the tunables. With [`Run::Unmerge`], every page that is merged has a frame of its own when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Where there are not so many frames; the tunables are set, and some pages merged still.
+    pub fn set(&self, tunables: Tunables) -> Result<(), OutOfMemory> {
+        *lock(&self.tunables) = tunables;
+        if tunables.run == Run::Unmerge {
+            let mut scan = self.scan();
+            for pages in scan.items.ranges() {
+                self.unmerge(&mut scan, pages)?;
+            }
+            scan.prune(&self.space);
+        }
+        Ok(())
+    }
+
+    /// Looks at the next [`Tunables::pages_to_scan`] pages, but at none twice, whatever [`Tunables::run`] says. Returns
+    /// how many that were.
+    pub fn scan_batch(&self) -> u64 {
+        let tunables = self.tunables();
+        let mut scan = self.scan();
+        let scanned = scan.batch(&self.space, &tunables);
+        scan.flush(&self.space);
+        scanned
+    }
+
+    /// Goes through all registered pages once, from wherever it is.
+    pub fn scan_all(&self) {
+        let before = self.statistics().full_scans;
+        while self.statistics().full_scans == before {
+            if self.scan_batch() == 0 {
+                return;
+            }
+        }
+    }
+
+    /// What was done so far, and what is shared at this moment. Waits for a batch under way.
+    pub fn statistics(&self) -> Statistics {
+        let scan = self.scan();
+        let shared = scan.stable.counts(self.space.arena());
+        Statistics {
+            pages_shared: shared.frames,
+            pages_sharing: shared.pages - shared.frames,
+            pages_unshared: scan.items.count(Kind::Unshared),
+            pages_volatile: scan.items.count(Kind::Volatile),
+            pages_scanned: scan.pages_scanned,
+            pages_merged: scan.pages_merged,
+            full_scans: scan.full_scans,
+            ksm_zero_pages: self.space.zero_pages(),
+            stable_node_chains: shared.chains,
+            stable_node_dups: shared.duplicates,
+        }
+    }
+
+    fn unmerge(&self, scan: &mut Scan, pages: Range<u64>) -> Result<(), OutOfMemory> {
+        for page in pages {
+            let merged = self.space.look(page, |found| found.shared).unwrap_or(false);
+            match if merged { self.space.unshare(page) } else { Ok(()) } {
+                // What may not be written keeps what it shares.
+                Ok(()) | Err(Fault::NotMapped | Fault::ReadOnly) => {}
+                Err(Fault::OutOfMemory(error)) => return Err(error),
+            }
+            scan.items.set(page, Kind::New);
+        }
+        Ok(())
+    }
+
+    fn scan(&self) -> MutexGuard<'_, Scan> {
+        lock(&self.scan)
+    }
+}
+
+impl Drop for Merger {
+    /// Gives up its references; what is merged stays so.
+    fn drop(&mut self) {
+        self.scan().stable.clear(self.space.arena());
+    }
+}
+
+impl Scan {
+    fn batch(&mut self, space: &HostSpace, tunables: &Tunables) -> u64 {
+        let most = tunables.pages_to_scan.min(self.items.len());
+        for scanned in 0..most {
+            let page = self.items.at_or_after(self.next).or_else(|| {
+                self.end_pass(space);
+                self.items.at_or_after(0)
+            });
+            let Some(page) = page else { return scanned };
+            self.pages_scanned += 1;
+            self.look_at(page, space, tunables);
+            self.next = page + 1;
+        }
+        if most > 0 && self.items.at_or_after(self.next).is_none() {
+            self.end_pass(space);
+        }
+        most
+    }
+
+    fn end_pass(&mut self, space: &HostSpace) {
+        self.flush(space);
+        self.next = 0;
+        self.full_scans += 1;
+        self.unstable.clear();
+        self.prune(space);
+    }
+
+    fn prune(&mut self, space: &HostSpace) {
+        self.stable.prune(space.arena());
+    }
+
+    fn look_at(&mut self, page: u64, space: &HostSpace, tunables: &Tunables) {
+        let arena = space.arena();
+        let looked = space.look(page, |found| (found, checksum(arena, found.frame)));
+        let Some((Looked { frame, shared }, sum)) = looked else {
+            // It has no frame: nothing to save.
+            return self.items.set(page, Kind::New);
+        };
+        if shared && (self.stable.contains(sum, frame) || space.is_zero_frame(frame)) {
+            return self.items.set(page, Kind::Merged);
+        }
+        let has_room = |stable: Pfn, pages: u64| {
+            let coming = self.run.1.iter().filter(|&&frame| frame == stable).count() as u64;
+            pages + coming < tunables.max_page_sharing
+        };
+        if let Some(with) = self.stable.find(sum, frame, arena, has_room) {
+            return self.merge(page, with, space, tunables);
+        }
+        if self.items.replace_checksum(page, sum) != Some(sum) {
+            return self.items.set(page, Kind::Volatile);
+        }
+        if tunables.use_zero_pages
+            && contents::is_zero(arena, frame)
+            && let Ok(zero) = space.zero_frame()
+        {
+            return self.merge(page, zero, space, tunables);
+        }
+        if let Some(with) = self.promote(page, frame, sum, space) {
+            return self.merge(page, with, space, tunables);
+        }
+        self.unstable.entry(sum).or_default().push(page);
+        self.items.set(page, Kind::Unshared);
+    }
+
+    /// Puts the frame of an unstable page that holds the same as `frame` into the stable set.
+    fn promote(&mut self, page: u64, frame: Pfn, sum: u64, space: &HostSpace) -> Option<Pfn> {
+        let arena = space.arena();
+        let others = self.unstable.get_mut(&sum)?;
+        let found = others.iter().enumerate().find_map(|(index, &other)| {
+            let is_equal = |found: Looked| found.frame != frame && equal(arena, found.frame, frame);
+            let holds = space.look(other, |found| {
+                let equal = is_equal(found);
+                if equal {
+                    arena.get(found.frame);
+                }
+                equal.then_some(found.frame)
+            });
+            (other != page).then_some((index, other, holds??))
+        });
+        let (index, other, with) = found?;
+        others.swap_remove(index);
+        self.flush(space);
+        // It holds the reference that it got above; its contents stay from here on.
+        let is_closed = space.merge(other, &[with])[0];
+        if !is_closed || checksum(arena, with) != sum {
+            arena.put(with);
+            return None;
+        }
+        self.stable.insert(sum, with);
+        self.items.set(other, Kind::Merged);
+        Some(with)
+    }
+
+    /// Merges `page`, now or with those that come next.
+    fn merge(&mut self, page: u64, with: Pfn, space: &HostSpace, tunables: &Tunables) {
+        let (first, run) = &self.run;
+        if !run.is_empty() && first + run.len() as u64 != page {
+            self.flush(space);
+        }
+        let (first, run) = &mut self.run;
+        if run.is_empty() {
+            *first = page;
+        }
+        run.push(with);
+        if run.len() as u64 >= tunables.pages_to_merge {
+            self.flush(space);
+        }
+    }
+
+    /// Merges what was put aside.
+    fn flush(&mut self, space: &HostSpace) {
+        let (first, run) = std::mem::take(&mut self.run);
+        if run.is_empty() {
+            return;
+        }
+        for (page, is_merged) in (first..).zip(space.merge(first, &run)) {
+            self.items.set(page, if is_merged { Kind::Merged } else { Kind::Volatile });
+            self.pages_merged += u64::from(is_merged);
+        }
+    }
+}
+
+fn whole_pages(range: &Range<Hva>) -> Result<Range<u64>, Error> {
+    let is_whole = range.start < range.end
+        && [range.start, range.end].iter().all(|hva| hva.get() % (1 << PAGE_SHIFT) == 0);
+    let pages = range.start.get() >> PAGE_SHIFT..range.end.get() >> PAGE_SHIFT;
+    if is_whole { Ok(pages) } else { Err(Error::Invalid) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,262 @@
+//! The page merger: what it merges, what it leaves alone, and what it says of it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::scope;
+
+use mayfly_machine::Arena;
+use mayfly_machine::address_space::{Backing, Fault, HostSpace, Protection};
+use mayfly_machine::merger::{Merger, MergerThread, Run, Statistics, Tunables};
+use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
+
+fn space(frames: usize) -> (Arc<Arena>, Arc<HostSpace>) {
+    let arena = Arc::new(Arena::new(frames).unwrap());
+    (arena.clone(), Arc::new(HostSpace::new(arena)))
+}
+
+fn at(start: Hva, page: u64) -> Hva {
+    Hva::new(start.get() + page * PAGE_SIZE)
+}
+
+fn pages(start: Hva, count: u64) -> Range<Hva> {
+    start..at(start, count)
+}
+
+fn filled(space: &HostSpace, values: &[u64]) -> Hva {
+    let bytes = values.len() as u64 * PAGE_SIZE;
+    let start = space.mmap(bytes, Backing::Pages, Protection::ReadWrite).unwrap();
+    for (page, value) in (0..).zip(values) {
+        space.write_u64(at(start, page), *value).unwrap();
+    }
+    start
+}
+
+fn merger(space: &Arc<HostSpace>, range: Range<Hva>, tunables: Tunables) -> Merger {
+    let merger = Merger::new(space.clone());
+    merger.set(tunables).unwrap();
+    merger.register(range).unwrap();
+    merger
+}
+
+/// What is shared, counted page by page.
+fn recount(space: &HostSpace, start: Hva, count: u64) -> (u64, u64) {
+    let mut pages = HashMap::<Pfn, u64>::new();
+    for page in 0..count {
+        let frame = space.resolve(at(start, page), false).unwrap().pfn;
+        *pages.entry(frame).or_default() += 1;
+    }
+    pages.retain(|frame, pages| space.arena().references(*frame) == *pages + 1);
+    (pages.len() as u64, pages.values().map(|pages| pages - 1).sum())
+}
+
+#[test]
+fn pages_that_stay_equal_are_merged_in_the_second_pass_and_others_are_not() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1, 2, 1, 3, 2, 1]);
+    let merger = merger(&space, pages(start, 6), Tunables::default());
+    merger.scan_all();
+    let first = merger.statistics();
+    assert_eq!((first.pages_volatile, first.pages_shared, first.full_scans), (6, 0, 1));
+    merger.scan_all();
+    let second = merger.statistics();
+    assert_eq!((second.pages_shared, second.pages_sharing), (2, 3));
+    assert_eq!((second.pages_unshared, second.pages_volatile), (1, 0));
+    assert_eq!((arena.in_use(), second.pages_scanned), (3, 12));
+    let values: Vec<_> = (0..6).map(|page| space.read_u64(at(start, page)).unwrap()).collect();
+    assert_eq!(values, [1, 2, 1, 3, 2, 1]);
+    assert_eq!(recount(&space, start, 6), (2, 3));
+}
+
+#[test]
+fn a_page_that_becomes_equal_to_what_is_shared_is_merged_at_the_next_look() {
+    let (_, space) = space(64);
+    let start = filled(&space, &[1, 1, 2]);
+    let merger = merger(&space, pages(start, 3), Tunables::default());
+    merger.scan_all();
+    merger.scan_all();
+    space.write_u64(at(start, 2), 1).unwrap();
+    merger.scan_all();
+    assert_eq!(merger.statistics().pages_sharing, 2);
+}
+
+#[test]
+fn a_page_that_changes_between_looks_is_left_alone() {
+    let (_, space) = space(64);
+    let start = filled(&space, &[0, 0]);
+    let merger = merger(&space, pages(start, 2), Tunables::default());
+    for pass in 1..6 {
+        for page in 0..2 {
+            space.write_u64(at(start, page), pass).unwrap();
+        }
+        merger.scan_all();
+        let statistics = merger.statistics();
+        assert_eq!((statistics.pages_volatile, statistics.pages_shared), (2, 0));
+    }
+}
+
+#[test]
+fn what_is_broken_is_no_longer_counted_and_its_frame_is_given_up_after_the_pass() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1, 1]);
+    let merger = merger(&space, pages(start, 2), Tunables::default());
+    merger.scan_all();
+    merger.scan_all();
+    space.write_u64(start, 2).unwrap();
+    let statistics = merger.statistics();
+    assert_eq!((statistics.pages_shared, statistics.pages_sharing), (1, 0));
+    space.write_u64(at(start, 1), 3).unwrap();
+    assert_eq!((merger.statistics().pages_shared, arena.in_use()), (0, 3));
+    merger.scan_all();
+    assert_eq!(arena.in_use(), 2);
+}
+
+#[test]
+fn no_frame_has_more_pages_than_it_may() {
+    let (_, space) = space(64);
+    let start = filled(&space, &[1; 10]);
+    let tunables = Tunables { max_page_sharing: 4, ..Tunables::default() };
+    let merger = merger(&space, pages(start, 10), tunables);
+    (0..6).for_each(|_| merger.scan_all());
+    let mut pages = HashMap::<Pfn, u64>::new();
+    for page in 0..10 {
+        *pages.entry(space.resolve(at(start, page), false).unwrap().pfn).or_default() += 1;
+    }
+    assert!(pages.values().all(|pages| *pages <= 4), "{pages:?}");
+    let statistics = merger.statistics();
+    assert_eq!((statistics.pages_shared, statistics.pages_sharing), (3, 7));
+    assert_eq!((statistics.stable_node_chains, statistics.stable_node_dups), (1, 3));
+}
+
+#[test]
+fn pages_of_zeroes_share_a_frame_that_is_counted_apart() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[0, 0, 0, 1]);
+    let tunables = Tunables { use_zero_pages: true, max_page_sharing: 2, ..Tunables::default() };
+    let merger = merger(&space, pages(start, 4), tunables);
+    merger.scan_all();
+    merger.scan_all();
+    let statistics = merger.statistics();
+    assert_eq!((statistics.ksm_zero_pages, statistics.pages_shared, arena.in_use()), (3, 0, 2));
+    space.write_u64(start, 5).unwrap();
+    assert_eq!((merger.statistics().ksm_zero_pages, space.read_u64(at(start, 1))), (2, Ok(0)));
+    drop(merger);
+    drop(space);
+    assert_eq!(arena.in_use(), 0);
+}
+
+#[test]
+fn what_is_not_to_be_merged_any_more_gets_frames_of_its_own() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1; 6]);
+    let merger = merger(&space, pages(start, 6), Tunables::default());
+    merger.scan_all();
+    merger.scan_all();
+    merger.unregister(pages(start, 2)).unwrap();
+    assert_eq!((merger.statistics().pages_sharing, recount(&space, start, 6)), (3, (1, 3)));
+    merger.scan_all();
+    assert_eq!(recount(&space, start, 6), (1, 3));
+
+    merger.set(Tunables { run: Run::Unmerge, ..Tunables::default() }).unwrap();
+    let Statistics { pages_shared, pages_sharing, .. } = merger.statistics();
+    assert_eq!((pages_shared, pages_sharing, arena.in_use()), (0, 0, 6));
+}
+
+#[test]
+fn a_batch_has_as_many_pages_as_were_asked_for_and_a_pass_ends_with_the_last() {
+    let (_, space) = space(64);
+    let start = filled(&space, &[1, 2, 3, 4, 5]);
+    let tunables = Tunables { pages_to_scan: 2, ..Tunables::default() };
+    let merger = merger(&space, pages(start, 5), tunables);
+    let passes = (0..5).map(|_| {
+        assert_eq!(merger.scan_batch(), 2);
+        merger.statistics().full_scans
+    });
+    assert_eq!(passes.collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
+}
+
+#[test]
+fn memory_that_goes_while_it_is_registered_is_forgotten() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1; 4]);
+    let merger = merger(&space, pages(start, 4), Tunables::default());
+    merger.scan_all();
+    merger.scan_all();
+    space.munmap(pages(start, 3)).unwrap();
+    merger.scan_all();
+    let statistics = merger.statistics();
+    assert_eq!((statistics.pages_shared, statistics.pages_sharing, arena.in_use()), (1, 0, 1));
+    assert_eq!(space.read_u64(start), Err(Fault::NotMapped));
+}
+
+#[test]
+fn writers_find_what_they_wrote_while_their_pages_are_merged_and_forked_and_moved_about() {
+    const PAGES: u64 = 32;
+    let (arena, space) = space(1 << 12);
+    let starts = [(); 3].map(|()| filled(&space, &[0; PAGES as usize]));
+    let merger = Arc::new(Merger::new(space.clone()));
+    let run = Tunables {
+        run: Run::Merge,
+        pages_to_scan: 50,
+        sleep_millisecs: 0,
+        use_zero_pages: true,
+        ..Tunables::default()
+    };
+    merger.set(run).unwrap();
+    for start in starts {
+        merger.register(pages(start, PAGES)).unwrap();
+    }
+    let thread = MergerThread::spawn(merger.clone()).unwrap();
+    let (ends, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    scope(|scope| {
+        for start in starts {
+            let (space, ends, rounds) = (&space, &ends, &rounds);
+            scope.spawn(move || {
+                // Equal to others for most of the time, so that there is always something to merge.
+                for round in 0_u64.. {
+                    let value =
+                        |page| if page % 8 == round % 8 { start.get() + round } else { round / 64 };
+                    for page in 0..PAGES {
+                        space.write_u64(at(start, page), value(page)).unwrap();
+                    }
+                    std::thread::yield_now();
+                    for page in 0..PAGES {
+                        assert_eq!(space.read_u64(at(start, page)), Ok(value(page)), "page {page}");
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                    if ends.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        let enough = || {
+            let merged = merger.statistics().pages_merged;
+            merged > 2000 && rounds.load(Ordering::Relaxed) > 500
+        };
+        while !enough() {
+            let copy = space.fork(pages(starts[0], PAGES)).unwrap();
+            space.migrate(at(starts[1], 3)).unwrap();
+            space.reclaim(at(starts[2], 4));
+            space.munmap(pages(copy, PAGES)).unwrap();
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    drop(thread);
+    let statistics = merger.statistics();
+    let counted = starts.map(|start| {
+        (0..PAGES)
+            .map(|page| space.resolve(at(start, page), false).unwrap().pfn)
+            .collect::<Vec<_>>()
+    });
+    let mut frames: Vec<_> = counted.into_iter().flatten().collect();
+    frames.sort_unstable();
+    frames.dedup();
+    let saved = 3 * PAGES - frames.len() as u64;
+    let zero = statistics.ksm_zero_pages;
+    assert_eq!(saved, statistics.pages_sharing + zero - u64::from(zero > 0));
+    drop(merger);
+    drop(space);
+    assert_eq!(arena.in_use(), 0);
+}
