@@ -14,6 +14,14 @@ pub enum Op {
     Callback,
     /// A TLB invalidation was issued.
     TlbInvalidation,
+    /// So many entries of tables were written, by whoever works on a range of them, or by a fault.
+    EntriesWritten(u64),
+    /// So many tables were taken out of a tree, to be freed.
+    TablesFreed(u64),
+    /// So many tables were left in a tree, though all that they map was taken away, since it is about to come back.
+    TablesKept(u64),
+    /// A fault was refused, as the host has changed something since it was asked, or is changing it: it looks again.
+    FaultRefused,
     /// A thread found an entry of a table frozen, and waits for it.
     FrozenWait,
     /// A slice of work on a range of tables begins, on this thread.

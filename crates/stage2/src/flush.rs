@@ -77,6 +77,10 @@ impl Flush {
             };
             root.invalidate_tlb(scope);
         }
+        let freed = self.dead.count() as u64;
+        if freed > 0 {
+            root.mmu().charge(Op::TablesFreed(freed));
+        }
         space.graveyard.bury(&self.dead, &space.tables);
     }
 }
@@ -111,10 +115,17 @@ impl<F: Format> Drop for Changing<'_, F> {
 }
 
 impl<F: Format> Root<F> {
+    /// Accounts for entries that were written.
+    pub(crate) fn charge_entries(&self, written: u64) {
+        if written > 0 {
+            self.mmu().charge(Op::EntriesWritten(written));
+        }
+    }
+
     /// Has every TLB forget `scope` of this root, if any can remember something of it.
     pub(crate) fn invalidate_tlb(&self, scope: Scope) {
         if let Some(vmid) = self.vmid() {
-            let mmu = &*self.space().tables.mmu;
+            let mmu = self.mmu();
             mmu.charge(Op::TlbInvalidation);
             mmu.complete(mmu.issue(vmid, scope));
         }

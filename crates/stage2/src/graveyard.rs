@@ -47,6 +47,11 @@ pub(crate) struct Dead {
 impl Dead {
     pub(crate) const NONE: Self = Self { first: NONE, last: NONE, count: 0 };
 
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Adds the table in `pfn`, whose first entry is removed.
     pub(crate) fn push(&mut self, pfn: Pfn, tables: &Tables) {
         tables.word(pfn, 0).store(link(self.first), Ordering::Relaxed);

@@ -42,8 +42,8 @@ pub struct Leaf {
     /// Whether it has been written; always clear in a format that does not keep this.
     pub dirty: bool,
     /// A mark that hardware ignores: somebody may write to it past the caches, or has, since it was last
-    /// [taken](crate::Stage2::take_written). It goes where the entry goes: to the pages of a block that is split, to the
-    /// same frame with other rights.
+    /// [taken](crate::Stage2::take_written). It goes where the entry goes: to the pages of a block that is split, to
+    /// the same frame with other rights.
     pub written: bool,
 }
 

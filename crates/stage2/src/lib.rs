@@ -19,11 +19,14 @@
 //! | --- | --- | --- | --- |
 //! | empty | leaf, table | a fault: `put`, `hang` | frozen meanwhile; back to empty, if refused |
 //! | leaf | leaf, with more allowed or another frame | a fault: `put` | frozen meanwhile; back, if refused |
-//! | leaf | table of the same frames | a fault: `split` | frozen meanwhile |
+//! | leaf | table of the same frames | a fault, or who changes a page of a block: `split` | frozen meanwhile |
 //! | table | block | a fault: `put` | frozen meanwhile; back, if refused |
 //! | leaf | leaf, with less allowed or not accessed | `write_protect`, `age` | compare-exchange |
+//! | leaf | leaf, of the same contents in another frame | `replace` | compare-exchange; frozen, if the format asks |
+//! | leaf | leaf, writable | `allow_writes` | frozen meanwhile; back, if refused |
+//! | leaf marked as written | the leaf, without the mark and with less allowed | `take_written` | compare-exchange |
 //! | leaf | leaf, accessed or dirty | hardware | compare-exchange |
-//! | leaf | empty | a zap | compare-exchange; frozen meanwhile, if it juts out of the range |
+//! | leaf | empty | a zap; `replace`, not in place | compare-exchange; frozen meanwhile, if it juts out of the range |
 //! | table | empty | a zap of all below | compare-exchange |
 //! | frozen | awaited | who waits | compare-exchange |
 //! | any but frozen | removed | who has taken its table out: `dismantle` | compare-exchange |
@@ -105,6 +108,7 @@ mod parking;
 mod protect;
 mod range;
 mod reclaim;
+mod replace;
 mod root;
 mod roots;
 mod run;
@@ -114,6 +118,7 @@ mod stage2;
 mod tables;
 mod vmid;
 mod walk;
+mod written;
 mod zap;
 
 pub use entry::{Entry, State};
@@ -124,6 +129,7 @@ pub use level::Level;
 pub use map::Mapped;
 pub use range::Slice;
 pub use reclaim::{Reclaimed, Reclaimer};
+pub use replace::Replacement;
 pub use root::{Root, RootRef};
 pub use roots::Role;
 pub use sequence::Seen;

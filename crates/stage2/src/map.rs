@@ -24,7 +24,8 @@ pub enum Mapped {
     Already,
     /// The host, or a memslot, has changed since the sequence was sampled, or is changing: look again.
     Retry,
-    /// There are smaller mappings where the block would go, and too many tables await reclaim already: map a page.
+    /// There are smaller mappings where the block would go, and they have to stay, or too many tables await reclaim
+    /// already: map a page.
     TooLarge,
 }
 
@@ -123,6 +124,7 @@ impl<F: Format> Root<F> {
                     return Attempt::Done(Mapped::Already);
                 }
                 leaf.dirty |= present.dirty && present.pfn == leaf.pfn;
+                leaf.written |= present.written && present.pfn == leaf.pfn;
             }
             State::Table(table) => below = Some(table),
             _ => {}
@@ -132,7 +134,9 @@ impl<F: Format> Root<F> {
         if !space.sequence.permits(gfns, seen) {
             return Attempt::Done(Mapped::Retry);
         }
-        if below.is_some() && space.graveyard.count() >= graveyard::BOUND {
+        let keeps_tables =
+            || self.role().marks_writes() || space.graveyard.count() >= graveyard::BOUND;
+        if below.is_some() && keeps_tables() {
             return Attempt::Done(Mapped::TooLarge);
         }
         let new = Entry::leaf(level, &leaf);
@@ -224,7 +228,8 @@ impl<F: Format> Root<F> {
             flush.add(gfn, level);
             flush.finish(self);
         }
-        space.parking.thaw(cell, new, &*space.tables.mmu);
+        space.parking.thaw(cell, new, self.mmu());
+        self.charge_entries(1);
     }
 
     /// Takes apart what hung below an entry that is now something else: a table whose entries are of `level`. Nobody
@@ -252,6 +257,7 @@ fn allows(present: &Leaf, level: Level, leaf: &Leaf, gfn: Gfn) -> bool {
         && present.permissions.contains(leaf.permissions)
         && present.memory == leaf.memory
         && (present.accessed || !leaf.accessed)
+        && (present.written || !leaf.written)
 }
 
 /// Whether TLBs may keep something of `entry` that `leaf` is not to be used beside.

@@ -10,21 +10,22 @@ use crate::root::Root;
 use crate::{Entry, Format, Leaf, Permissions};
 
 impl<F: Format> Root<F> {
-    /// Write-protects what is left of `range`, one slice of it; blocks as a whole. Returns whether all is done; no CPU
-    /// writes through the old entries when this returns. `each` is called for each leaf that was writable, with its
-    /// first frame.
+    /// Write-protects what is left of `range`, one slice of it. Returns whether all is done; no CPU writes through the
+    /// old entries when this returns. `each` is called for each leaf that was writable, with its first frame.
+    ///
+    /// A writable block that juts out is split; where there is no memory for that, it is protected as a whole.
     pub(crate) fn write_protect_slice(
         &self,
         range: &mut Range<Gfn>,
         slice: Slice,
         each: &mut dyn FnMut(Gfn, u64),
     ) -> bool {
-        let space = self.space();
-        let _section = space.srcu.read_lock();
+        let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut protect = WriteProtect { flush: Flush::new(), each };
-        let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut protect);
+        let mut protect = WriteProtect { flush: Flush::new(), entries: 0, each };
+        let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut protect);
         changing.finish(protect.flush, from..range.start);
+        self.charge_entries(protect.entries);
         done
     }
 
@@ -39,26 +40,33 @@ impl<F: Format> Root<F> {
         slice: Slice,
         each: &mut dyn FnMut(Gfn, u64),
     ) -> bool {
-        let space = self.space();
-        let _section = space.srcu.read_lock();
-        self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut Age { each })
+        let _section = self.space().srcu.read_lock();
+        let mut age = Age { entries: 0, each };
+        let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut age);
+        self.charge_entries(age.entries);
+        done
     }
 }
 
 struct WriteProtect<'a> {
     flush: Flush,
+    entries: u64,
     each: &'a mut dyn FnMut(Gfn, u64),
 }
 
 impl<F: Format> Visitor<F> for WriteProtect<'_> {
-    fn leaf(&mut self, _root: &Root<F>, at: &At<'_, F>) -> bool {
+    fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool {
         let leaf = at.entry.to_leaf(at.level);
         if !leaf.permissions.contains(Permissions::WRITE) {
             return true;
         }
+        if !at.whole && root.split_at(at) {
+            return false;
+        }
         let permissions = leaf.permissions - Permissions::WRITE;
         let done = at.cell.replace(at.entry, Entry::leaf(at.level, &Leaf { permissions, ..leaf }));
         if done {
+            self.entries += 1;
             self.flush.add(at.gfn, at.level);
             (self.each)(at.gfn, at.level.pages());
         }
@@ -67,6 +75,7 @@ impl<F: Format> Visitor<F> for WriteProtect<'_> {
 }
 
 struct Age<'a> {
+    entries: u64,
     each: &'a mut dyn FnMut(Gfn, u64),
 }
 
@@ -79,6 +88,7 @@ impl<F: Format> Visitor<F> for Age<'_> {
         let aged = Entry::leaf(at.level, &Leaf { accessed: false, ..leaf });
         let done = at.cell.replace(at.entry, aged);
         if done {
+            self.entries += 1;
             (self.each)(at.gfn, at.level.pages());
         }
         done

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 
+use mayfly_platform::Mmu;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{OutOfMemory, Shared, try_box};
@@ -90,6 +91,10 @@ impl<F: Format> Root<F> {
 
     pub(crate) fn space(&self) -> &Shared<Space> {
         &self.space
+    }
+
+    pub(crate) fn mmu(&self) -> &dyn Mmu {
+        &*self.space.tables.mmu
     }
 
     /// The VMID under which TLBs may remember something of it, if they may.

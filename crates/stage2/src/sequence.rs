@@ -20,6 +20,9 @@
 //! that a range operation does not find was published after [announce], so whatever is installed in it is installed by
 //! a fault whose [install] comes later still.
 //!
+//! An invalidation that gives a right back, in place, does as a fault does: it freezes the entry, [install], and asks
+//! whether there is another invalidation than its own, which may not have taken away yet what it is about to give.
+//!
 //! A fault's check reads one cache line, which only invalidations write.
 
 use core::ops::Range;
@@ -80,10 +83,17 @@ impl Sequence {
         !self.is_active_in(gfns) && self.sample() == seen
     }
 
-    fn is_active_in(&self, gfns: &Range<Gfn>) -> bool {
+    /// Whether an invalidation of some of `gfns` is under way.
+    #[inline]
+    pub(crate) fn is_active_in(&self, gfns: &Range<Gfn>) -> bool {
         self.line.active.load(Ordering::Acquire) != 0
             && self.line.start.load(Ordering::Acquire) < gfns.end.get()
             && self.line.end.load(Ordering::Acquire) > gfns.start.get()
+    }
+
+    /// Whether more than one invalidation is under way, of whatever frames.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.line.active.load(Ordering::Acquire) > 1
     }
 
     /// Announces an invalidation of the frames that `gfns` gives, under the writers' lock.

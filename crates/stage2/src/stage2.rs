@@ -5,7 +5,7 @@ use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 
-use mayfly_platform::address::Gfn;
+use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::memory::{OutOfMemory, Shared};
 use mayfly_platform::{Mmu, Op};
@@ -15,6 +15,7 @@ use crate::graveyard::{self, Graveyard};
 use crate::parking::Parking;
 use crate::range::Slice;
 use crate::reclaim::{Reclaimed, Reclaimer};
+use crate::replace::Replacement;
 use crate::root::{Root, RootRef};
 use crate::roots::{Leaving, ROLES, Role, Roots};
 use crate::sequence::{Seen, Sequence};
@@ -100,6 +101,17 @@ impl<F: Format> Stage2<F> {
         self.roots.find_or_create(role, &self.space, section)
     }
 
+    /// The root of `role` that vCPUs load at this moment, if there is one; without a reference of its own, so it is read
+    /// inside the section alone.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is not one of the VM's domain.
+    pub fn find_root<'a>(&'a self, role: Role, section: &'a impl Section) -> Option<&'a Root<F>> {
+        self.check(section);
+        self.roots.find(role, section)
+    }
+
     /// Every root that a vCPU may be running on, or come to run on, at this moment.
     ///
     /// # Panics
@@ -134,6 +146,13 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.end(self.mmu());
     }
 
+    /// Whether an invalidation may be under way in `gfns`: something there may be frozen for longer than a
+    /// compare-exchange.
+    #[inline]
+    pub fn is_invalidating(&self, gfns: &Range<Gfn>) -> bool {
+        self.space.sequence.is_active_in(gfns)
+    }
+
     /// Waits for the end of an invalidation that is under way in `gfns`, if there is one.
     pub fn wait_invalidation(&self, gfns: &Range<Gfn>) {
         self.space.sequence.wait(gfns, self.mmu());
@@ -157,8 +176,17 @@ impl<F: Format> Stage2<F> {
     /// Not from inside a section, with [`Tables::Free`](Emptied::Free): where too many tables await their readers, this
     /// waits for those.
     pub fn zap(&self, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
+        self.zap_in(None, gfns, tables, slice);
+    }
+
+    /// As [`Stage2::zap`], in the roots of `role` alone.
+    pub fn zap_role(&self, role: Role, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
+        self.zap_in(Some(role), gfns, tables, slice);
+    }
+
+    fn zap_in(&self, role: Option<Role>, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
         let space = &*self.space;
-        self.in_slices(gfns, |root, left| {
+        self.in_slices_of(role, gfns, |root, left| {
             let done = root.zap_slice(left, tables, slice, None);
             if tables == Emptied::Free && space.graveyard.count() > graveyard::BOUND {
                 space.graveyard.collect_all(&space.tables, &space.srcu);
@@ -179,10 +207,43 @@ impl<F: Format> Stage2<F> {
         });
     }
 
-    /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault.
+    /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault. A
+    /// block that juts out is split, so that the guest goes on writing beside; without memory for a table it is
+    /// protected as a whole.
+    ///
     /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
     pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
         self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, &mut each));
+    }
+
+    /// Has the pages of `gfns` for which `with` says so mapped to their new frames, to be read, in every root that maps
+    /// them to the old ones; with no moment in which they are absent, and one invalidation for each root and slice. A
+    /// page becomes absent where that cannot be: where the guest could write to the old frame, or the contents differ;
+    /// or where it is mapped to something else. Where it is absent it stays so. When this returns no CPU uses the old
+    /// frames for them. `prepare` is called before any CPU can find a new frame, for each root that will have it.
+    ///
+    /// Inside an invalidation that was [begun](Stage2::begin_invalidation), so that no fault brings an old frame back;
+    /// one change of a page at a time. May be called from inside a section: it waits for TLBs alone.
+    pub fn replace(
+        &self,
+        gfns: Range<Gfn>,
+        slice: Slice,
+        with: impl Fn(Gfn) -> Option<Replacement>,
+        mut prepare: impl FnMut(Pfn),
+    ) {
+        self.in_slices(gfns, |root, left| root.replace_slice(left, &with, slice, &mut prepare));
+    }
+
+    /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for [`Role::MARKED`], where the
+    /// first write has to fault. Nothing is done while another invalidation than the caller's is under way, which may be
+    /// about to take away the right to write: a fault gives it then.
+    ///
+    /// Inside an invalidation, as [`Stage2::replace`], and when no CPU has the page by another frame any more.
+    pub fn allow_writes(&self, gfn: Gfn, pfn: Pfn) {
+        self.in_slices(gfn..Gfn::new(gfn.get() + 1), |root, _| {
+            root.widen_page(gfn, pfn);
+            true
+        });
     }
 
     /// Clears the accessed marks of `gfns` in every root, slice by slice. `each` is called for each leaf that had one.
@@ -246,14 +307,25 @@ impl<F: Format> Stage2<F> {
         self.space.tables.frames()
     }
 
-    fn in_slices(&self, gfns: Range<Gfn>, mut one: impl FnMut(&Root<F>, &mut Range<Gfn>) -> bool) {
+    fn in_slices(&self, gfns: Range<Gfn>, one: impl FnMut(&Root<F>, &mut Range<Gfn>) -> bool) {
+        self.in_slices_of(None, gfns, one);
+    }
+
+    /// In the roots of `role`, or of all roles.
+    pub(crate) fn in_slices_of(
+        &self,
+        role: Option<Role>,
+        gfns: Range<Gfn>,
+        mut one: impl FnMut(&Root<F>, &mut Range<Gfn>) -> bool,
+    ) {
         // Collected inside a section, worked on outside: a reference keeps each root.
         let roots: [Option<RootRef<F>>; 2 * ROLES] = {
             let section = self.space.srcu.read_lock();
             let mut roots = self.roots.sample(&self.space.leaving, &section);
             core::array::from_fn(|_| roots.next())
         };
-        for root in roots.into_iter().flatten() {
+        let is_meant = |root: &RootRef<F>| role.is_none_or(|role| root.role() == role);
+        for root in roots.into_iter().flatten().filter(is_meant) {
             let mut left = gfns.clone();
             loop {
                 self.mmu().charge(Op::SliceBegin);

@@ -3,8 +3,9 @@
 use mayfly_platform::address::Gfn;
 use mayfly_srcu::Section;
 
+use crate::map::below_of;
 use crate::root::Root;
-use crate::{Format, Leaf, Level, State};
+use crate::{Format, Leaf, Level, Permissions, State};
 
 impl<F: Format> Root<F> {
     /// What `gfn` is mapped to at this moment: the page or block that it lies in, and its level.
@@ -34,5 +35,50 @@ impl<F: Format> Root<F> {
             }
         };
         Some((level, entry.to_leaf(level)))
+    }
+
+    /// Whether what `gfn` is mapped to allows an access that needs `wanted`, when whoever is just changing the entry is
+    /// done with it. Waits for that one entry, and asks nobody else.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is not one of the VM's domain.
+    pub fn settles(&self, gfn: Gfn, wanted: Permissions, section: &impl Section) -> bool {
+        self.check(section);
+        if !Self::reaches(gfn) {
+            return false;
+        }
+        let (mut table, mut level) = (self.top(), F::TOP);
+        loop {
+            let cell = self.cell(table, level, gfn);
+            let entry = cell.load();
+            match entry.state(level) {
+                State::Leaf => {
+                    let leaf = entry.to_leaf(level);
+                    return leaf.accessed && leaf.permissions.contains(wanted);
+                }
+                State::Table(below) => (table, level) = (below, below_of(level)),
+                State::Frozen => self.space().parking.wait(cell, self.mmu()),
+                State::Removed => (table, level) = (self.top(), F::TOP),
+                State::Empty => return false,
+            }
+        }
+    }
+
+    /// The level of the entry that a walk to `gfn` ends at, whatever it is: the largest leaf that is there, or fits
+    /// between the tables as they are at this moment.
+    ///
+    /// # Panics
+    ///
+    /// If `section` is not one of the VM's domain.
+    pub fn depth(&self, gfn: Gfn, section: &impl Section) -> Level {
+        self.check(section);
+        let (mut table, mut level) = (self.top(), F::TOP);
+        while Self::reaches(gfn)
+            && let State::Table(below) = self.cell(table, level, gfn).load().state(level)
+        {
+            (table, level) = (below, below_of(level));
+        }
+        level
     }
 }

@@ -1,11 +1,11 @@
 //! The marks of leaves that may have been written past the caches, and what leaves there are.
 //!
-//! Under [`Role::MARKED`] a mark ([`Leaf::written`]) is put with the right to write, by one store, by the fault of a first
-//! write ([`Root::map`]); taking it takes both, by one compare-exchange. So a leaf that may be written has its mark, at
-//! every moment; and a mark that is gone is one that its taker has, who has the TLBs forget the right to write before
-//! anything else is done. The mark in the entry is the only record there is: it needs no memory, goes where the entry
-//! goes (to the pages of a block that is split, to the same frame with other rights), and stays when a dirty log takes
-//! the right to write away.
+//! Under [`Role::MARKED`] a mark ([`Leaf::written`]) is put with the right to write, by one store, by the fault of a
+//! first write ([`Root::map`]); taking it takes both, by one compare-exchange. So a leaf that may be written has its
+//! mark, at every moment; and a mark that is gone is one that its taker has, who has the TLBs forget the right to write
+//! before anything else is done. The mark in the entry is the only record there is: it needs no memory, goes where the
+//! entry goes (to the pages of a block that is split, to the same frame with other rights), and stays when a dirty log
+//! takes the right to write away.
 
 use core::ops::Range;
 
@@ -21,14 +21,9 @@ impl<F: Format> Stage2<F> {
     /// Takes the marks of `gfns`, and with each the right to write, in the roots of [`Role::MARKED`], slice by slice.
     ///
     /// `each` is told of the frames, first and number, outside of any section of this one's, and when no CPU writes to
-    /// them any more through what was marked: what was written is in memory then. A mark that is put meanwhile is taken,
-    /// or stays. Needs no invalidation under way, and no memory.
-    pub fn take_written(
-        &self,
-        gfns: Range<Gfn>,
-        slice: Slice,
-        mut each: impl FnMut(Pfn, u64),
-    ) {
+    /// them any more through what was marked: what was written is in memory then. A mark that is put meanwhile is
+    /// taken, or stays. Needs no invalidation under way, and no memory.
+    pub fn take_written(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Pfn, u64)) {
         self.in_slices_of(Some(Role::MARKED), gfns, |root, left| {
             let mut told = Told::new();
             let done = root.take_written_slice(left, slice, &mut told);

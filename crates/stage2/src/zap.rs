@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::{Changing, Flush};
@@ -38,17 +39,21 @@ impl<F: Format> Root<F> {
         let space = self.space();
         let section = space.srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut zap = Zap { tables, flush: Flush::new(), told };
-        let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut zap);
+        let mut zap = Zap { tables, flush: Flush::new(), entries: 0, kept: 0, told };
+        let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut zap);
         changing.finish(zap.flush, from..range.start);
+        self.charge_entries(zap.entries);
+        if zap.kept > 0 {
+            self.mmu().charge(Op::TablesKept(zap.kept));
+        }
         drop(section);
         space.graveyard.collect(&space.tables, &space.srcu);
         done
     }
 
-    /// Zaps a block that juts out of the range. What is beside the range may be mapped again at once, by pages, and
+    /// Zaps a block for the sake of a part of it. What is beside that may be mapped again at once, by pages, and
     /// operations there may come and go; so the TLBs forget the block before anybody finds the entry empty.
-    fn zap_jutting(&self, at: &At<'_, F>) -> bool {
+    pub(crate) fn zap_block(&self, at: &At<'_, F>) -> bool {
         let zapped = at.cell.replace(at.entry, Entry::FROZEN);
         if zapped {
             let mut flush = Flush::new();
@@ -60,7 +65,8 @@ impl<F: Format> Root<F> {
     }
 }
 
-/// Leaves that were zapped, kept until no CPU uses them any more.
+/// Leaves that were found in a slice, to be told of when it is over: those that were zapped, when no CPU uses them any
+/// more.
 pub(crate) struct Told {
     leaves: [Option<(Gfn, Level, Leaf)>; Self::ROOM],
     count: usize,
@@ -77,7 +83,12 @@ impl Told {
         self.leaves.iter().map_while(|leaf| *leaf)
     }
 
-    fn add(&mut self, gfn: Gfn, level: Level, leaf: Leaf) {
+    /// Whether there is room for no more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == Self::ROOM
+    }
+
+    pub(crate) fn add(&mut self, gfn: Gfn, level: Level, leaf: Leaf) {
         self.leaves[self.count] = Some((gfn, level, leaf));
         self.count += 1;
     }
@@ -86,6 +97,9 @@ impl Told {
 struct Zap<'a> {
     tables: Tables,
     flush: Flush,
+    entries: u64,
+    /// Tables left empty.
+    kept: u64,
     told: Option<&'a mut Told>,
 }
 
@@ -96,9 +110,10 @@ impl<F: Format> Visitor<F> for Zap<'_> {
                 return false;
             }
             self.flush.add(at.gfn, at.level);
-        } else if !root.zap_jutting(at) {
+        } else if !root.zap_block(at) {
             return false;
         }
+        self.entries += 1;
         if let Some(told) = &mut self.told {
             told.add(at.gfn, at.level, at.entry.to_leaf(at.level));
         }
@@ -108,12 +123,17 @@ impl<F: Format> Visitor<F> for Zap<'_> {
     /// Takes a table out with all that is below it; up to those that stand for 1 GiB, so that a slice has no more than
     /// the entries of one table to go through at a time. Larger ones stay, empty, until their root goes.
     fn table(&mut self, root: &Root<F>, at: &At<'_, F>, table: Pfn) -> Option<u32> {
-        if self.tables == Tables::Keep || at.level > Level::GIB1 {
+        if at.level > Level::GIB1 {
+            return None;
+        }
+        if self.tables == Tables::Keep {
+            self.kept += 1;
             return None;
         }
         if !at.cell.replace(at.entry, Entry::EMPTY) {
             return None;
         }
+        self.entries += 1;
         self.flush.add(at.gfn, at.level);
         Some(root.dismantle(table, below_of(at.level), &mut self.flush))
     }

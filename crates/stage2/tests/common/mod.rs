@@ -37,6 +37,9 @@ pub(crate) struct Platformed {
     pub(crate) tlbs: Tlbs,
     frozen_waits: AtomicUsize,
     slices: AtomicUsize,
+    entries: AtomicUsize,
+    tables_freed: AtomicUsize,
+    tables_kept: AtomicUsize,
 }
 
 impl Platformed {
@@ -47,12 +50,26 @@ impl Platformed {
             tlbs: Tlbs::default(),
             frozen_waits: AtomicUsize::new(0),
             slices: AtomicUsize::new(0),
+            entries: AtomicUsize::new(0),
+            tables_freed: AtomicUsize::new(0),
+            tables_kept: AtomicUsize::new(0),
         })
     }
 
     /// How often a thread found an entry frozen.
     pub(crate) fn frozen_waits(&self) -> usize {
         self.frozen_waits.load(Ordering::SeqCst)
+    }
+
+    /// How much was charged of `op`, whatever amount it names here.
+    pub(crate) fn charged(&self, op: Op) -> usize {
+        match op {
+            Op::EntriesWritten(_) => &self.entries,
+            Op::TablesFreed(_) => &self.tables_freed,
+            Op::TablesKept(_) => &self.tables_kept,
+            _ => panic!("{op:?} is not counted"),
+        }
+        .load(Ordering::Relaxed)
     }
 
     /// Slices of work on ranges.
@@ -93,6 +110,11 @@ impl Platform for Platformed {
                 self.frozen_waits.fetch_add(1, Ordering::SeqCst)
             }
             Op::SliceBegin => self.slices.fetch_add(1, Ordering::Relaxed),
+            Op::EntriesWritten(count) => self.entries.fetch_add(count as usize, Ordering::Relaxed),
+            Op::TablesFreed(count) => {
+                self.tables_freed.fetch_add(count as usize, Ordering::Relaxed)
+            }
+            Op::TablesKept(count) => self.tables_kept.fetch_add(count as usize, Ordering::Relaxed),
             _ => 0,
         };
     }

@@ -50,6 +50,11 @@ impl Tlbs {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Has no hook called any more.
+    pub(crate) fn forget_hook(&self) {
+        *self.hook.lock().unwrap() = None;
+    }
+
     /// Has the TLB remember where `gfn` is mapped under `vmid`.
     pub(crate) fn walk(&self, vmid: Vmid, gfn: Gfn, level: Level, leaf: &Leaf) {
         self.remembered.lock().unwrap().insert((vmid, gfn), Remembered::of(gfn, level, leaf));

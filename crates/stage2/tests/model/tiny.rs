@@ -13,6 +13,7 @@ const TABLE: u64 = 1 << 1;
 const WRITE: u64 = 1 << 2;
 const ACCESSED: u64 = 1 << 6;
 const FREED: u64 = 1 << 7;
+const WRITTEN: u64 = 1 << 8;
 const PFN_SHIFT: u32 = 12;
 
 /// What the words of a freed frame are: a table and a leaf that nobody may read.
@@ -35,14 +36,17 @@ impl<const BREAK: bool> Format for Tiny<BREAK> {
         if leaf.accessed {
             bits |= ACCESSED;
         }
+        if leaf.written {
+            bits |= WRITTEN;
+        }
         bits
     }
 
     fn decode_leaf(_: Level, bits: u64) -> Leaf {
         let mut permissions = Permissions::READ;
         permissions.set(Permissions::WRITE, bits & WRITE != 0);
-        let accessed = bits & ACCESSED != 0;
-        Leaf { accessed, ..Leaf::new(Pfn::new(bits >> PFN_SHIFT), permissions) }
+        let (accessed, written) = (bits & ACCESSED != 0, bits & WRITTEN != 0);
+        Leaf { accessed, written, ..Leaf::new(Pfn::new(bits >> PFN_SHIFT), permissions) }
     }
 
     fn encode_table(pfn: Pfn) -> u64 {

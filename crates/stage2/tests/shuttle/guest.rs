@@ -13,6 +13,7 @@ use mayfly_stage2::{ActiveVmid, Entry, Format, Level, Mapped, Root, State};
 use crate::cpus::Translation;
 use crate::host::{BLOCK, Host, PAGES};
 use crate::model::{Tiny, gfn, gfns, readable, role, writable};
+use crate::sharing::unshare;
 use crate::{Machine, Vm};
 
 pub(crate) struct Guest<const BREAK: bool> {
@@ -129,16 +130,23 @@ impl<const BREAK: bool> Guest<BREAK> {
         let mut as_block = thread_rng().gen_bool(0.5);
         loop {
             let section = self.reader.lock();
+            let wanted = if write { writable } else { readable }(0).permissions;
+            if stage2.is_invalidating(&gfns(page, 1)) && root.settles(gfn(page), wanted, &section) {
+                return true;
+            }
             let seen = stage2.sample();
             if !self.host.has_slot(page) {
                 return false;
+            }
+            if write && self.host.is_shared(page) {
+                unshare(&self.vm, &self.host, page);
             }
             let logging = self.host.logging.load(Ordering::Relaxed);
             if logging && write {
                 self.host.mark_dirty(page);
             }
-            let leaf =
-                if write || (!logging && thread_rng().gen_bool(0.5)) { writable } else { readable };
+            let may_write = !logging && !self.host.is_shared(page) && thread_rng().gen_bool(0.5);
+            let leaf = if write || may_write { writable } else { readable };
             let block = if as_block && !logging { self.host.block_pfn(page) } else { None };
             let (level, leaf) = match block {
                 Some(first) => (Level::MIB2, leaf(first)),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool as Flag, Ordering};
 
+use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Pages of the guest: as many as the format has.
@@ -19,6 +20,12 @@ pub(crate) struct Host {
     withdrawn: Vec<Flag>,
     /// Whether there is a memslot, for each block.
     slots: Vec<AtomicBool>,
+    /// Whether a page is shared with somebody else, and so not to be written.
+    shared: Vec<AtomicBool>,
+    /// Frames that nobody may write: they are compared, copied, or shared.
+    sealed: Vec<Flag>,
+    /// Held while it is changed in which frame a page is, and whether it is shared.
+    pub(crate) changes: Mutex<()>,
     /// Whether writes are logged.
     pub(crate) logging: AtomicBool,
     /// Whether all that is written from now on is logged.
@@ -33,6 +40,9 @@ impl Host {
             versions: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
             withdrawn: flags(PAGES * (VERSIONS + 1)),
             slots: (0..PAGES / BLOCK).map(|_| AtomicBool::new(true)).collect(),
+            shared: (0..PAGES).map(|_| AtomicBool::new(false)).collect(),
+            sealed: flags(PAGES * (VERSIONS + 1)),
+            changes: Mutex::new(()),
             logging: AtomicBool::new(false),
             all_logged: Flag::new(false),
             dirty: flags(PAGES),
@@ -48,13 +58,37 @@ impl Host {
     pub(crate) fn block_pfn(&self, page: u64) -> Option<u64> {
         let first = page - page % BLOCK;
         let pfn = self.pfn(first);
-        (1..BLOCK).all(|offset| self.pfn(first + offset) == pfn + offset).then_some(pfn)
+        let fits = |offset| self.pfn(first + offset) == pfn + offset;
+        (0..BLOCK).all(|offset| fits(offset) && !self.is_shared(first + offset)).then_some(pfn)
     }
 
-    /// Puts other frames behind `pages`. Returns those that there were.
+    pub(crate) fn is_shared(&self, page: u64) -> bool {
+        self.shared[page as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_shared(&self, page: u64, shared: bool) {
+        self.shared[page as usize].store(shared, Ordering::Relaxed);
+    }
+
+    /// Whether a frame may be written no more, or again.
+    pub(crate) fn seal(&self, pfn: u64, sealed: bool) {
+        self.sealed[pfn as usize].store(sealed, Ordering::Relaxed);
+    }
+
+    /// Puts other frames behind `pages`, which are nobody else's. Returns those that there were.
     pub(crate) fn replace(&self, pages: Range<u64>) -> Vec<u64> {
-        let replace = |page| self.versions[page as usize].fetch_add(1, Ordering::Relaxed);
-        pages.map(|page| frame(page, replace(page))).collect()
+        let _changes = self.changes.lock().unwrap();
+        let replace = |page| {
+            self.set_shared(page, false);
+            self.move_page(page).0
+        };
+        pages.map(replace).collect()
+    }
+
+    /// Puts another frame behind `page`, with the changes held. Returns the old one and the new.
+    pub(crate) fn move_page(&self, page: u64) -> (u64, u64) {
+        let version = self.versions[page as usize].fetch_add(1, Ordering::Relaxed);
+        (frame(page, version), frame(page, version + 1))
     }
 
     /// Nobody uses these frames any more.
@@ -81,6 +115,8 @@ impl Host {
         assert_eq!(pfn % PAGES, page, "another page's frame");
         let withdrawn = self.withdrawn[pfn as usize].load(Ordering::Relaxed);
         assert!(!withdrawn, "frame {pfn:#x} was used after it was taken away");
+        let sealed = self.sealed[pfn as usize].load(Ordering::Relaxed);
+        assert!(!write || !sealed, "frame {pfn:#x} was written while it must not change");
         if write && self.all_logged.load(Ordering::Relaxed) {
             assert!(self.dirty[page as usize].load(Ordering::Relaxed), "a write was not logged");
         }

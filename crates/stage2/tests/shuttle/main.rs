@@ -14,6 +14,7 @@ mod guest;
 mod host;
 #[path = "../model/mod.rs"]
 mod model;
+mod sharing;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,12 +25,13 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Level, Slice, Tables};
+use mayfly_stage2::{Leaf, Level, Slice, Tables};
 
 use cpus::Cpus;
 use guest::Guest;
 use host::{BLOCK, Host, PAGES};
-use model::{Tiny, gfn, gfns, role, writable};
+use model::{Tiny, gfn, gfns, readable, role, writable};
+use sharing::{merge, unshare};
 
 type Vm<const BREAK: bool> = model::Vm<Tiny<BREAK>, Cpus>;
 
@@ -83,6 +85,8 @@ impl<const BREAK: bool> Machine<BREAK> {
                 if let Some((level, leaf)) = root.translate(gfn(page), &section) {
                     let pfn = leaf.pfn.get() + page % level.pages();
                     assert_eq!(pfn, self.host.pfn(page), "stale");
+                    let is_writable = leaf.permissions == writable(0).permissions;
+                    assert!(!is_writable || !self.host.is_shared(page), "shared, and writable");
                 }
             }
         }
@@ -245,6 +249,60 @@ fn runs<const BREAK: bool>() {
     machine.end();
 }
 in_both_ways!(runs_of_pages_among_faults_and_invalidations_leave_nothing_stale, runs);
+
+/// A page that guests use, some of them more than others.
+fn some_page() -> u64 {
+    [4, 5, 6, 0][thread_rng().gen_range(0..4)]
+}
+
+fn merges<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(3);
+    machine.spawn(|vm, host| (0..3).for_each(|_| merge(vm, host, some_page())));
+    machine.end();
+}
+in_both_ways!(no_guest_writes_what_is_merged_or_reads_what_was_before_it_was_broken, merges);
+
+fn merges_and_zaps<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    machine.spawn(|vm, host| (0..2).for_each(|_| merge(vm, host, some_page())));
+    machine.spawn(|vm, host| invalidate(vm, host));
+    machine.spawn(|vm, host| replace_slot(vm, host, thread_rng().gen_bool(0.5)));
+    machine.end();
+}
+in_both_ways!(pages_are_merged_broken_and_zapped_side_by_side, merges_and_zaps);
+
+/// All guests write to the same page, which is shared.
+fn breaks<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(1);
+    machine.spawn(|vm, host| (0..2).for_each(|_| merge(vm, host, 5)));
+    for _ in 0..2 {
+        machine.spawn(|vm, host| (0..2).for_each(|_| unshare(vm, host, 5)));
+    }
+    machine.end();
+}
+in_both_ways!(two_that_break_one_page_leave_it_with_one_frame, breaks);
+
+/// The host write-protects pages for good while they are broken.
+fn protects<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    machine.spawn(|vm, host| (0..2).for_each(|_| merge(vm, host, 5)));
+    machine.spawn(|vm, _| {
+        let pages = 4..8;
+        let _invalidation = vm.stage2.begin_invalidation(&frames(&pages));
+        vm.stage2.write_protect(frames(&pages), SHORT, |_, _| ());
+        // Until the end nothing of it becomes writable, whoever breaks what.
+        let section = vm.domain.read_lock();
+        let Ok(root) = vm.stage2.root(role(), &section) else { return };
+        for page in pages {
+            thread::yield_now();
+            let found = root.translate(gfn(page), &section);
+            let readable = |(_, leaf): (_, Leaf)| leaf.permissions == readable(0).permissions;
+            assert!(found.is_none_or(readable), "it was made writable meanwhile");
+        }
+    });
+    machine.end();
+}
+in_both_ways!(no_break_makes_writable_what_is_just_protected, protects);
 
 fn destruction<const BREAK: bool>() {
     let mut machine = Machine::<BREAK>::with_guests(2);

@@ -13,7 +13,9 @@ mod overlap;
 mod random;
 mod reclaim;
 mod refusal;
+mod replace;
 mod threads;
+mod written;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{Leaf, Permissions};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions};
+use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Replacement};
 
 /// What one root maps, by first frame.
 #[derive(Default)]
@@ -52,15 +52,10 @@ impl Model {
             {
                 return Mapped::Already;
             }
-            self.leaves.remove(&start);
             if present_level == level {
                 break;
             }
-            let below = present_level.below().unwrap();
-            for offset in (0..present_level.pages()).step_by(below.pages() as usize) {
-                let pfn = Pfn::new(present.pfn.get() + offset);
-                self.leaves.insert(start + offset, (below, Leaf { pfn, ..present }));
-            }
+            self.split(start);
         }
         for start in self.in_range(&(first..first + level.pages())) {
             self.leaves.remove(&start);
@@ -81,11 +76,60 @@ impl Model {
 
     /// Returns what was writable: first frame, and number of frames.
     pub(crate) fn write_protect(&mut self, range: &Range<u64>) -> Vec<(u64, u64)> {
+        let is_writable = |leaf: &Leaf| leaf.permissions.contains(Permissions::WRITE);
+        self.split_jutting(range, is_writable);
         self.change(range, |leaf| {
-            let was = leaf.permissions.contains(Permissions::WRITE);
+            let was = is_writable(leaf);
             leaf.permissions -= Permissions::WRITE;
             was
         })
+    }
+
+    pub(crate) fn replace(&mut self, gfn: u64, with: &Replacement) {
+        self.split_jutting(&(gfn..gfn + 1), |_| true);
+        let Some((_, leaf)) = self.leaves.get_mut(&gfn) else { return };
+        if leaf.pfn == with.new {
+            return;
+        }
+        let is_writable = leaf.permissions.contains(Permissions::WRITE);
+        if leaf.pfn == with.old && with.same_contents && !is_writable {
+            *leaf = Leaf { pfn: with.new, written: false, ..*leaf };
+        } else {
+            self.leaves.remove(&gfn);
+        }
+    }
+
+    pub(crate) fn allow_writes(&mut self, gfn: u64, pfn: Pfn) {
+        let may = |leaf: &Leaf| !leaf.permissions.contains(Permissions::WRITE);
+        self.split_jutting(&(gfn..gfn + 1), may);
+        if let Some((_, leaf)) = self.leaves.get_mut(&gfn)
+            && leaf.pfn == pfn
+            && may(leaf)
+        {
+            leaf.permissions |= Permissions::WRITE;
+        }
+    }
+
+    /// Turns the block at `start` into those of the next smaller size.
+    fn split(&mut self, start: u64) {
+        let (level, block) = self.leaves.remove(&start).unwrap();
+        let below = level.below().unwrap();
+        for offset in (0..level.pages()).step_by(below.pages() as usize) {
+            let pfn = Pfn::new(block.pfn.get() + offset);
+            self.leaves.insert(start + offset, (below, Leaf { pfn, ..block }));
+        }
+    }
+
+    /// Splits blocks that jut out of `range`, as long as there are any.
+    fn split_jutting(&mut self, range: &Range<u64>, of_interest: impl Fn(&Leaf) -> bool) {
+        loop {
+            let juts = |start: &u64| {
+                let (level, leaf) = &self.leaves[start];
+                of_interest(leaf) && (*start < range.start || start + level.pages() > range.end)
+            };
+            let Some(start) = self.in_range(range).into_iter().find(juts) else { return };
+            self.split(start);
+        }
     }
 
     /// Returns what had the mark: first frame, and number of frames.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::tlb::{Scope, Vmid};
 use mayfly_stage2::{
-    Arm, Ept, Format, Leaf, Level, Mapped, MemoryType, Npt, Permissions, Reclaimed, Slice, Sv39x4,
-    Sv48x4, Tables,
+    Arm, Ept, Format, Leaf, Level, Mapped, MemoryType, Npt, Permissions, Reclaimed, Replacement,
+    Slice, Sv39x4, Sv48x4, Tables,
 };
 use proptest::prelude::*;
 
@@ -48,6 +48,8 @@ enum Step {
     ZapEach { range: Between, slice: u32 },
     WriteProtect { range: Between, slice: u32 },
     Age { range: Between, slice: u32 },
+    Replace { place: Place, old: u64, new: u64, same_contents: bool },
+    AllowWrites { place: Place, distance: u64 },
     ReplaceRoots,
 }
 
@@ -69,6 +71,7 @@ impl What {
             memory: self.memory,
             accessed: self.accessed,
             dirty: false,
+            written: false,
         }
     }
 }
@@ -93,8 +96,12 @@ fn places() -> impl Strategy<Value = Place> {
     (0_usize..6, index(), index()).prop_map(|(gib, mib2, page)| Place { gib, mib2, page })
 }
 
+fn distances() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => Just(0_u64), 1 => Just(1), 1 => Just(3)]
+}
+
 fn whats() -> impl Strategy<Value = What> {
-    let distance = prop_oneof![6 => Just(0_u64), 1 => Just(1), 1 => Just(3)];
+    let distance = distances();
     let permissions = prop_oneof![
         3 => Just(Permissions::all()),
         1 => Just(Permissions::READ),
@@ -139,6 +146,11 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (ranges(), slice()).prop_map(|(range, slice)| Step::ZapEach { range, slice }),
         1 => (ranges(), slice()).prop_map(|(range, slice)| Step::WriteProtect { range, slice }),
         1 => (ranges(), slice()).prop_map(|(range, slice)| Step::Age { range, slice }),
+        3 => (places(), distances(), distances(), prop::bool::weighted(0.8)).prop_map(
+            |(place, old, new, same_contents)| Step::Replace { place, old, new, same_contents }
+        ),
+        2 => (places(), distances())
+            .prop_map(|(place, distance)| Step::AllowWrites { place, distance }),
         1 => Just(Step::ReplaceRoots),
     ]
 }
@@ -269,6 +281,29 @@ impl<F: Format> Run<F> {
                 let models = self.models.iter_mut();
                 assert_eq!(were, models.flat_map(|m| m.age(&range)).collect::<Vec<_>>());
                 self.probe_range(&range);
+            }
+            Step::Replace { place, old, new, same_contents } => {
+                let gfn = place.gfn::<F>();
+                let [old, new] = [old, new].map(|distance| Pfn::new(gfn ^ distance << 18));
+                let with = Replacement { old, new, same_contents };
+                let announced = stage2.begin_invalidation(&gfns(gfn..gfn + 1));
+                stage2.replace(gfns(gfn..gfn + 1), entries(1), |_| Some(with), |_| ());
+                drop(announced);
+                for model in &mut self.models {
+                    model.replace(gfn, &with);
+                }
+                self.probe(&(gfn..gfn + 1));
+            }
+            Step::AllowWrites { place, distance } => {
+                let gfn = place.gfn::<F>();
+                let pfn = Pfn::new(gfn ^ distance << 18);
+                let announced = stage2.begin_invalidation(&gfns(gfn..gfn + 1));
+                stage2.allow_writes(Gfn::new(gfn), pfn);
+                drop(announced);
+                for model in &mut self.models {
+                    model.allow_writes(gfn, pfn);
+                }
+                self.probe(&(gfn..gfn + 1));
             }
             Step::ReplaceRoots => {
                 let retiring = stage2.replace_roots().unwrap();

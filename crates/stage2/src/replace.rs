@@ -1,0 +1,197 @@
+//! Another frame in the place of a page's: a change by the host that no vCPU has to fault for.
+//!
+//! While a page comes to be in another frame, some CPUs read it from the old one, which their TLBs remember, and others
+//! from the new one. Nobody can tell, if both hold the same bytes and nobody writes to either. So:
+//!
+//! | from | to | how |
+//! | --- | --- | --- |
+//! | read-only | another frame of the same contents, read-only | compare-exchange; the TLBs forget it |
+//! | read-only | the same frame, writable | frozen while the sequence is asked |
+//! | writable | the same frame, read-only | compare-exchange; the TLBs forget it (`protect`) |
+//! | anything | another frame | empty; the TLBs forget it |
+//!
+//! By the first three no vCPU finds the entry empty, or frozen while TLBs are waited for; and Arm allows all of them:
+//! break-before-make is for another address where either entry is writable, or contents differ
+//! ([`Format::requires_break_before_make`], which is asked all the same: an entry is frozen for a format that wants it).
+//! From read-only to another frame that is writable it takes two steps, so that what Arm would ask a break for in one
+//! needs none. They are two in every format, the second when the first is done in all roots and at all places: a CPU
+//! that writes to the new frame already would have its writes missed by one that still reads the old. For the same
+//! reason nothing is left in place where contents differ: once somebody has read the new ones, nobody may read the old.
+//!
+//! A page of a block has the block split first, by a table that is allocated before anything is changed. Without memory
+//! for it, the block is zapped: an absent page is always right, it only costs the fault that brings it back, and the
+//! host's change, which has been made, cannot fail any more.
+
+use core::ops::Range;
+
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::sync::{Ordering, fence};
+
+use crate::flush::{Changing, Flush};
+use crate::range::{At, Budget, Slice, Visitor};
+use crate::root::Root;
+use crate::{Entry, Format, Leaf, Level, Permissions};
+
+/// Another frame for a page, wherever it is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Replacement {
+    /// The frame that it was in.
+    pub old: Pfn,
+    /// The frame that it is in now.
+    pub new: Pfn,
+    /// Whether both hold the same bytes, and nobody writes to either until the replacement is made.
+    pub same_contents: bool,
+}
+
+impl<F: Format> Root<F> {
+    /// Has pages of what is left of `range`, one slice of it, mapped to the new frames that `with` says, to be read, where
+    /// they are mapped to the old ones. Returns whether all is done; no CPU uses the old frames when this returns.
+    /// `prepare` is called before an entry that names a new frame can be found.
+    pub(crate) fn replace_slice(
+        &self,
+        range: &mut Range<Gfn>,
+        with: With<'_>,
+        slice: Slice,
+        prepare: &mut dyn FnMut(Pfn),
+    ) -> bool {
+        let _section = self.space().srcu.read_lock();
+        let (changing, from) = (Changing::begin(self), range.start);
+        let mut replace =
+            Replace { range: range.clone(), with, prepare, flush: Flush::new(), entries: 0 };
+        let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut replace);
+        changing.finish(replace.flush, from..range.start);
+        self.charge_entries(replace.entries);
+        done
+    }
+
+    /// Has page `gfn` writable where it is mapped to frame `pfn`, unless another invalidation is under way.
+    pub(crate) fn widen_page(&self, gfn: Gfn, pfn: Pfn) {
+        if self.role().marks_writes() {
+            return;
+        }
+        let _section = self.space().srcu.read_lock();
+        let mut widen = Widen { pfn, entries: 0 };
+        let mut page = gfn..Gfn::new(gfn.get() + 1);
+        while !self.visit(&mut page, &mut Budget::new(Slice::default(), self.mmu()), &mut widen) {}
+        self.charge_entries(widen.entries);
+    }
+
+    /// Splits a block, so that a page of it can be changed by itself. Returns whether there was memory for that; the
+    /// entry is to be loaded again then.
+    pub(crate) fn split_at(&self, at: &At<'_, F>) -> bool {
+        let Ok(table) = self.allocate_table() else { return false };
+        self.split(at.cell, at.level, at.gfn, at.entry, table);
+        true
+    }
+}
+
+/// Which pages are replaced, and by what.
+pub(crate) type With<'a> = &'a dyn Fn(Gfn) -> Option<Replacement>;
+
+struct Replace<'a> {
+    range: Range<Gfn>,
+    with: With<'a>,
+    prepare: &'a mut dyn FnMut(Pfn),
+    flush: Flush,
+    entries: u64,
+}
+
+impl Replace<'_> {
+    /// Whether a page of the block is replaced.
+    fn has_any<F: Format>(&self, at: &At<'_, F>) -> bool {
+        let end = self.range.end.get().min(at.gfn.get() + at.level.pages());
+        let pages = self.range.start.max(at.gfn).get()..end;
+        pages.map(Gfn::new).any(|gfn| (self.with)(gfn).is_some())
+    }
+
+    /// Changes the entry, and owes the TLBs that.
+    fn change<F: Format>(&mut self, at: &At<'_, F>, new: Entry<F>) -> bool {
+        let done = at.cell.replace(at.entry, new);
+        if done {
+            self.entries += 1;
+            self.flush.add(at.gfn, at.level);
+        }
+        done
+    }
+
+    fn change_by_freezing<F: Format>(
+        &mut self,
+        root: &Root<F>,
+        at: &At<'_, F>,
+        new: Entry<F>,
+    ) -> bool {
+        let frozen = at.cell.replace(at.entry, Entry::FROZEN);
+        if frozen {
+            let mut flush = Flush::new();
+            flush.add(at.gfn, at.level);
+            flush.finish(root);
+            root.space().parking.thaw(at.cell, new, root.mmu());
+            self.entries += 1;
+        }
+        frozen
+    }
+}
+
+impl<F: Format> Visitor<F> for Replace<'_> {
+    fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool {
+        if at.level > Level::PAGE {
+            return !self.has_any(at) || !root.split_at(at) && root.zap_block(at);
+        }
+        let Some(with) = (self.with)(at.gfn) else { return true };
+        let present = at.entry.to_leaf(at.level);
+        if present.pfn == with.new {
+            return true;
+        }
+        let in_place = present.pfn == with.old
+            && with.same_contents
+            && !present.permissions.contains(Permissions::WRITE);
+        if !in_place {
+            return self.change(at, Entry::EMPTY);
+        }
+        (self.prepare)(with.new);
+        // What was noted of the old frame is not true of the new one.
+        let leaf = Leaf { pfn: with.new, dirty: false, written: false, ..present };
+        let new = Entry::leaf(at.level, &leaf);
+        if at.entry.requires_break_before_make(at.level, new, true) {
+            self.change_by_freezing(root, at, new)
+        } else {
+            self.change(at, new)
+        }
+    }
+}
+
+struct Widen {
+    pfn: Pfn,
+    entries: u64,
+}
+
+impl<F: Format> Visitor<F> for Widen {
+    fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool {
+        let present = at.entry.to_leaf(at.level);
+        let permissions = present.permissions | Permissions::WRITE;
+        if permissions == present.permissions {
+            return true;
+        }
+        if at.level > Level::PAGE {
+            // Without memory it stays as it is, and a write faults.
+            return !root.split_at(at);
+        }
+        if present.pfn != self.pfn {
+            return true;
+        }
+        let space = root.space();
+        if !at.cell.replace(at.entry, Entry::FROZEN) {
+            return false;
+        }
+        // [install]
+        fence(Ordering::SeqCst);
+        let new = if space.sequence.is_shared() {
+            at.entry
+        } else {
+            self.entries += 1;
+            Entry::leaf(at.level, &Leaf { permissions, ..present })
+        };
+        space.parking.thaw(at.cell, new, root.mmu());
+        true
+    }
+}
