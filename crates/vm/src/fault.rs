@@ -3,9 +3,10 @@
 use core::ops::Range;
 
 use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
+use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions, RootRef, Seen};
+use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role, RootRef, Seen};
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
@@ -34,6 +35,9 @@ impl<W: World> Inner<W> {
         loop {
             let changing = {
                 let section = reader.lock();
+                if self.is_settled(gfn, write, root, &section) {
+                    return Ok(Handled::Resolved);
+                }
                 // Before the slots and the host are asked: what they say is good if the sequence is still the same.
                 let seen = self.stage2.sample();
                 let slots = self.slots.load(AddressSpace::Main, &section);
@@ -46,9 +50,25 @@ impl<W: World> Inner<W> {
                     Some(changing) => changing,
                 }
             };
+            self.platform.charge(Op::FaultRefused);
             // Outside of the section, so that whoever is changing something need not wait for this.
             self.stage2.wait_invalidation(&changing);
         }
+    }
+
+    /// Whether the host is changing something around `gfn`, and has left there, or put there by now, what the access
+    /// needs: then the guest has but met an entry that was frozen at that moment, and neither slot nor host is asked.
+    fn is_settled(
+        &self,
+        gfn: Gfn,
+        write: bool,
+        root: &RootRef<W::Format>,
+        section: &impl Section,
+    ) -> bool {
+        let mut wanted = Permissions::READ;
+        wanted.set(Permissions::WRITE, write);
+        let page = gfn..Gfn::new(gfn.get() + 1);
+        self.stage2.is_invalidating(&page) && root.settles(gfn, wanted, section)
     }
 
     /// Returns the frames of what was to be mapped, if something has changed about them, or is changing.
@@ -65,20 +85,59 @@ impl<W: World> Inner<W> {
         let resolved = self.memory.resolve(backing, write)?;
         let writable = resolved.writable && !slot.flags().contains(Flags::READONLY);
         let logs = slot.dirty().is_some();
+        let marks = root.role() == Role::MARKED;
         let mut permissions = Permissions::READ | Permissions::EXECUTE;
-        if writable && (write || !logs) {
+        if writable && (write || !(logs || marks)) {
             permissions |= Permissions::WRITE;
             // Before the guest can write. Whoever takes the mark has earlier faults refused, this one among them if it
             // has not come to the entry yet, and then write-protects the page before reading it.
             slot.mark_dirty(gfn);
         }
         let mut level = block_of(gfn, slot, resolved).min(largest::<W>());
+        let mut leaf = Leaf::new(resolved.pfn, permissions);
+        if marks {
+            level = level.min(root.depth(gfn, section));
+            if write {
+                if root.translate(gfn, section).is_some() {
+                    self.platform.charge(Op::TrackingFault);
+                }
+                // What is around it is going to be read, though only the page is written.
+                let around = Leaf { permissions: permissions - Permissions::WRITE, ..leaf };
+                if level > Level::PAGE
+                    && let Some(changing) = self.install(gfn, level, around, root, seen, section)?
+                {
+                    return Ok(Some(changing));
+                }
+                (level, leaf.written) = (Level::PAGE, true);
+            }
+        }
+        self.install(gfn, level, leaf, root, seen, section)
+    }
+
+    /// Puts the leaf of `level` around `gfn` in place, which is to be mapped as `leaf` says; otherwise as
+    /// [`Inner::map`].
+    fn install(
+        &self,
+        gfn: Gfn,
+        mut level: Level,
+        leaf: Leaf,
+        root: &RootRef<W::Format>,
+        seen: Seen,
+        section: &impl Section,
+    ) -> Result<Option<Range<Gfn>>, Error> {
         loop {
             let first = level.first(gfn);
             let into = gfn.get() - first.get();
-            let pfn = Pfn::new(resolved.pfn.get() - into);
-            match root.map(gfn, level, &Leaf::new(pfn, permissions), seen, section)? {
-                Mapped::Installed | Mapped::Already => return Ok(None),
+            let pfn = Pfn::new(leaf.pfn.get() - into);
+            if self.maintains_maps() {
+                self.ready_to_map(first, level, pfn, root, section);
+            }
+            match root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)? {
+                Mapped::Installed => {
+                    self.platform.charge(Op::EntriesWritten(1));
+                    return Ok(None);
+                }
+                Mapped::Already => return Ok(None),
                 Mapped::Retry => {
                     return Ok(Some(first..Gfn::new(first.get() + level.pages())));
                 }

@@ -14,10 +14,12 @@
 //! | [`Vm::set_memory_region`] that creates | invalidations |
 //! | [`Vm::set_memory_region`] that takes away | invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
 //! | [`Vm::harvest_dirty`] | invalidations; TLBs |
-//! | [`Vm::invalidate_start`], [`Vm::age`] | TLBs (not to age) |
+//! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
+//! | [`Vm::release`] | vCPUs in the guest |
 //! | [`Vm::destroy`] | nobody |
 //! | [`Vm::wait_reclaimed`] | the reclaimer, and vCPUs that have not run since |
 //! | [`Vcpu::run`] | nobody; at a fault, whoever is changing that very entry, or taking that very page away |
+//! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | invalidations; TLBs; others who flush |
 //!
 //! *Taking away* is to delete, to move, or to change flags; vCPUs in the guest are waited for with
 //! [`SlotZap::AllRoots`] alone, until they have come out once. An *invalidation* is the host's, from
@@ -34,6 +36,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod caches;
 mod change;
 mod device;
 mod error;
@@ -48,11 +51,13 @@ mod vcpus;
 mod vm;
 mod world;
 
+pub use caches::{CacheTraps, Caches};
 pub use change::{Change, PageChange, Protection, Reason};
 pub use device::Device;
 pub use error::Error;
-pub use guest::{Access, Event, Guest, MMIO_MAX, PortAccess, Translation};
+pub use guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
+pub use mayfly_platform::cache::{Cache, CacheCapabilities};
 pub use requests::Requests;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{Bus, Config, SlotZap, Vm};
-pub use world::{Cache, HostFault, HostMemory, Resolved, World};
+pub use world::{HostFault, HostMemory, Resolved, World};

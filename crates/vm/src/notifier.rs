@@ -4,17 +4,18 @@ use core::ops::Range;
 
 use mayfly_memslot::{Gfn, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Invalidation, Tables};
+use mayfly_stage2::{Invalidation, Replacement, Tables};
 
+use crate::places::Place;
 use crate::vm::{Inner, Vm};
-use crate::{Change, PageChange, Reason, World};
+use crate::{Change, PageChange, Protection, Reason, World};
 
 impl<W: World> Vm<W> {
     /// The host is about to change what `bytes` bytes of its memory from `from` on are. When this returns, no CPU does
     /// more with what the VM had mapped of it than `change` leaves, and no fault maps anything of it until what this
     /// returns is dropped, which the host does when the change is made.
     ///
-    /// What goes on being readable stays mapped, without its right to write. What comes of a page in the meantime is
+    /// What the guest may go on reading stays mapped, without its right to write. What becomes of a page meanwhile is
     /// told by [`Vm::change_pte`].
     ///
     /// May be called while other changes are under way; and, but for [`Reason::Unmap`] and [`Reason::Exit`], from
@@ -25,10 +26,11 @@ impl<W: World> Vm<W> {
         bytes: u64,
         change: impl Into<Change>,
     ) -> Invalidation<'_> {
-        let vm = self.inner();
-        let Change { reason, .. } = change.into();
+        let (vm, change) = (self.inner(), change.into());
         let invalidation = vm.stage2.begin_invalidation_of(|| vm.hull(from, bytes));
-        vm.for_each_place(from, bytes, |gfns| vm.zap_for(gfns, reason));
+        if change.takes_away() {
+            vm.for_each_place(from, bytes, |place| vm.take_away(place.gfns, change));
+        }
         invalidation
     }
 
@@ -38,17 +40,36 @@ impl<W: World> Vm<W> {
         self.inner().stage2.end_invalidation();
     }
 
-    /// The page of host memory at `from` is in another frame from now on, or gets other rights: wherever the VM has it
-    /// mapped, the entry is replaced in place, so that no vCPU has to fault for it. Where it is not mapped, it stays so.
-    /// When this returns, no CPU uses the old frame for it.
+    /// The page of host memory at `from` is in another frame from now on, or gets other rights. Wherever the VM has it
+    /// mapped its entry is changed in place, so that no vCPU has to fault for it; where it is not mapped it stays so.
+    /// When this returns, no CPU uses the old frame for it, or has more rights.
     ///
-    /// Inside of an invalidation of the page, that is between [`Vm::invalidate_start`] and its end; if the frame is
-    /// another one, one that has left no right to write. May be called from inside
-    /// [`HostMemory::resolve`](crate::HostMemory::resolve).
+    /// Inside of an invalidation of the page, that is between [`Vm::invalidate_start`] and its end. The host changes a
+    /// page once at a time. May be called from inside [`HostMemory::resolve`](crate::HostMemory::resolve).
+    ///
+    /// Another frame comes in place only after an invalidation that has left no right to write, and with the same
+    /// contents; otherwise the page is zapped. In a slot that is read-only, or logs writes, what becomes writable stays
+    /// read-only: a write there has to fault.
     pub fn change_pte(&self, from: W::Backing, change: &PageChange) {
+        self.change_ptes(from, &[Some(*change)]);
+    }
+
+    /// As [`Vm::change_pte`], of the pages from `from` on, those that change; with one invalidation of TLBs for each
+    /// place where the VM has the run, instead of one for each page.
+    pub fn change_ptes(&self, from: W::Backing, changes: &[Option<PageChange>]) {
         let vm = self.inner();
-        let _ = change;
-        vm.for_each_place(from, PAGE_SIZE, |gfns| vm.zap_for(gfns, Reason::Protect));
+        let bytes = changes.len() as u64 * PAGE_SIZE;
+        vm.for_each_place(from, bytes, |place| vm.change_in_place(&place, changes));
+        // Nobody reads an old frame any more, wherever its page is mapped.
+        vm.for_each_place(from, bytes, |place| {
+            if place.writable {
+                for (gfn, change) in place.changes(changes) {
+                    if change.protection == Protection::ReadWrite {
+                        vm.stage2.allow_writes(gfn, change.new);
+                    }
+                }
+            }
+        });
     }
 
     /// Whether the guest has accessed `bytes` bytes of host memory from `from` on since this was last asked: how many
@@ -56,16 +77,16 @@ impl<W: World> Vm<W> {
     pub fn age(&self, from: W::Backing, bytes: u64) -> u64 {
         let vm = self.inner();
         let mut accessed = 0;
-        vm.for_each_place(from, bytes, |gfns| {
+        vm.for_each_place(from, bytes, |Place { gfns, .. }| {
             vm.stage2.age(gfns, vm.slice, |_, pages| accessed += pages);
         });
         accessed
     }
 
     /// The host's address space goes, and all the guest's memory with it. When this returns no CPU uses any frame that
-    /// was mapped, and none is mapped again: vCPUs have left the guest and enter it no more, as after [`Vm::destroy`].
+    /// was mapped, and none ever will: vCPUs have left the guest and enter it no more, as after [`Vm::destroy`].
     ///
-    /// Waits for vCPUs that are in the guest to come out, and for nothing else: no entry is visited, and no TLB asked,
+    /// Waits for vCPUs that are in the guest to come out, and for nothing else: no entry is visited and no TLB asked,
     /// since nobody runs under the VM's VMIDs any more. May be called from inside
     /// [`HostMemory::resolve`](crate::HostMemory::resolve).
     pub fn release(&self) {
@@ -75,13 +96,58 @@ impl<W: World> Vm<W> {
     }
 }
 
+impl Change {
+    /// Whether the tables may have something that has to go.
+    fn takes_away(self) -> bool {
+        self.new < self.old || self.reason.is_read_past_caches()
+    }
+}
+
+impl Reason {
+    fn is_read_past_caches(self) -> bool {
+        self == Self::Reclaim { coherent: false }
+    }
+}
+
 impl<W: World> Inner<W> {
-    fn zap_for(&self, gfns: Range<Gfn>, reason: Reason) {
-        match reason {
-            Reason::Unmap | Reason::Exit => self.stage2.zap(gfns, Tables::Free, self.slice),
-            Reason::Reclaim { coherent: false } => self.zap_and_clean(&gfns),
+    /// Makes `changes` but for what they give.
+    fn change_in_place(&self, place: &Place, changes: &[Option<PageChange>]) {
+        let with = |gfn| {
+            let PageChange { old, new, protection, same_contents } = place.change(gfn, changes)?;
+            let moves = old != new && protection != Protection::None;
+            moves.then_some(Replacement { old, new, same_contents })
+        };
+        if place.changes(changes).any(|(gfn, _)| with(gfn).is_some()) {
+            let ready = |pfn| self.ready_frames(pfn, 1);
+            self.stage2.replace(place.gfns.clone(), self.slice, with, ready);
+        }
+        for (gfn, change) in place.changes(changes) {
+            let page = gfn..Gfn::new(gfn.get() + 1);
+            match change.protection {
+                Protection::None => self.stage2.zap(page, Tables::Keep, self.slice),
+                Protection::ReadOnly if change.old == change.new => {
+                    self.stage2.write_protect(page, self.slice, |_, _| ());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes away what `change` does not leave of `gfns`.
+    fn take_away(&self, gfns: Range<Gfn>, Change { reason, new, .. }: Change) {
+        if reason != Reason::Exit {
+            self.flush_written(gfns.clone());
+        }
+        if reason.is_read_past_caches() {
+            return self.zap_and_clean(&gfns);
+        }
+        match (new, reason) {
+            (Protection::None, Reason::Unmap | Reason::Exit) => {
+                self.stage2.zap(gfns, Tables::Free, self.slice);
+            }
             // Which waits for no reader, as the caller may be one.
-            _ => self.stage2.zap(gfns, Tables::Keep, self.slice),
+            (Protection::None, _) => self.stage2.zap(gfns, Tables::Keep, self.slice),
+            _ => self.stage2.write_protect(gfns, self.slice, |_, _| ()),
         }
     }
 

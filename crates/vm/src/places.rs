@@ -2,55 +2,85 @@
 
 use core::ops::Range;
 
-use mayfly_memslot::{AddressSpace, Gfn};
+use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, PAGE_SIZE, Slot};
 
-use crate::World;
 use crate::vm::Inner;
+use crate::{PageChange, World};
+
+/// Guest frames of one slot, behind which some host memory is.
+pub(crate) struct Place {
+    pub(crate) gfns: Range<Gfn>,
+    /// How many pages of the host memory come before the first.
+    before: u64,
+    /// Whether they may be mapped to be written without a write to them having faulted: the slot allows writes, and
+    /// keeps no log of them.
+    pub(crate) writable: bool,
+}
+
+impl Place {
+    /// Where `slot` has host memory from `from` on, which is `gfns`.
+    fn new<B: Backing>(slot: &Slot<B>, gfns: Range<Gfn>, from: B) -> Self {
+        let first = slot.backing_of(gfns.start).map_or(0, Backing::position);
+        let before = first.saturating_sub(from.position()) / PAGE_SIZE;
+        let writable = !slot.flags().contains(Flags::READONLY) && slot.dirty().is_none();
+        Self { gfns, before, writable }
+    }
+
+    /// What becomes of the page at `gfn`, of `changes` to the host's pages.
+    pub(crate) fn change(&self, gfn: Gfn, changes: &[Option<PageChange>]) -> Option<PageChange> {
+        let index = self.before + (gfn.get() - self.gfns.start.get());
+        changes.get(usize::try_from(index).ok()?).copied().flatten()
+    }
+
+    /// The pages that change, of `changes` to the host's.
+    pub(crate) fn changes(
+        &self,
+        changes: &[Option<PageChange>],
+    ) -> impl Iterator<Item = (Gfn, PageChange)> {
+        let gfns = (self.gfns.start.get()..self.gfns.end.get()).map(Gfn::new);
+        gfns.filter_map(|gfn| Some((gfn, self.change(gfn, changes)?)))
+    }
+}
 
 impl<W: World> Inner<W> {
     /// Guest frames among which are all that are backed by the `bytes` bytes at `from`.
     pub(crate) fn hull(&self, from: W::Backing, bytes: u64) -> Range<Gfn> {
-        let mut hull = self.left(from, bytes).unwrap_or(Gfn::new(u64::MAX)..Gfn::new(0));
-        let mut number = 0;
-        while let Some(gfns) = self.place(from, bytes, number) {
+        let mut hull = Gfn::new(u64::MAX)..Gfn::new(0);
+        self.for_each_place(from, bytes, |Place { gfns, .. }| {
             hull = hull.start.min(gfns.start)..hull.end.max(gfns.end);
-            number += 1;
-        }
+        });
         hull
     }
 
-    /// Calls `each` with the guest frames of every place that is backed by some of the `bytes` bytes at `from`, the slot
-    /// that is being taken away included. Inside an invalidation the memslots stay as they are, so going through them by
-    /// number, outside of a section, finds all of them.
-    pub(crate) fn for_each_place(
-        &self,
-        from: W::Backing,
-        bytes: u64,
-        mut each: impl FnMut(Range<Gfn>),
-    ) {
+    /// Calls `each` with every place in guest memory that is backed by some of the `bytes` bytes at `from`, the slot
+    /// that is being taken away included. Inside an invalidation the memslots stay as they are, so going through the
+    /// places by number, outside of a section, finds all of them.
+    pub(crate) fn for_each_place(&self, from: W::Backing, bytes: u64, mut each: impl FnMut(Place)) {
         let mut number = 0;
-        while let Some(gfns) = self.place(from, bytes, number) {
-            each(gfns);
+        while let Some(place) = self.place(from, bytes, number) {
+            each(place);
             number += 1;
         }
-        if let Some(gfns) = self.left(from, bytes) {
-            each(gfns);
+        if let Some(place) = self.left(from, bytes) {
+            each(place);
         }
     }
 
     /// Place `number` of those in guest memory that are backed by some of the `bytes` bytes at `from`.
-    fn place(&self, from: W::Backing, bytes: u64, number: usize) -> Option<Range<Gfn>> {
+    fn place(&self, from: W::Backing, bytes: u64, number: usize) -> Option<Place> {
         let section = self.srcu.read_lock();
         let spaces = [AddressSpace::Main, AddressSpace::Smm].into_iter();
         spaces
             .flat_map(|space| self.slots.load(space, &section).backed_by(from, bytes))
             .nth(number)
-            .map(|(_, gfns)| gfns)
+            .map(|(slot, gfns)| Place::new(slot, gfns, from))
     }
 
-    /// Guest frames of the slot that is being taken away, if there is one, that are backed by some of the `bytes` bytes
-    /// at `from`. Nobody finds the slot, but it is not zapped yet.
-    fn left(&self, from: W::Backing, bytes: u64) -> Option<Range<Gfn>> {
-        self.leaving.lock(&*self.platform).as_ref()?.backed_by(from, bytes)
+    /// The place in the slot that is being taken away, if there is one, that is backed by some of the `bytes` bytes at
+    /// `from`. Nobody finds the slot, but it is not zapped yet.
+    fn left(&self, from: W::Backing, bytes: u64) -> Option<Place> {
+        let leaving = self.leaving.lock(&*self.platform);
+        let slot = leaving.as_ref()?;
+        slot.backed_by(from, bytes).map(|gfns| Place::new(slot, gfns, from))
     }
 }

@@ -11,7 +11,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Host, Platform, ReaderBarrier};
+use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
 
 use super::frames;
 
@@ -26,10 +26,14 @@ pub(crate) struct Hardware {
     on_allocation: Mutex<Option<Hook>>,
     on_invalidation: Mutex<Option<Hook>>,
     tlb: Mutex<TlbLog>,
+    charges: [AtomicUsize; OPS],
 }
 
 /// Tests that count allocations have room for what is written down in them.
 const ROOM: usize = 1 << 12;
+
+/// Numbers that [`number`] gives.
+const OPS: usize = 6;
 
 struct TlbLog {
     issued: Vec<(Vmid, Scope)>,
@@ -48,6 +52,7 @@ impl Hardware {
             on_allocation: Mutex::new(None),
             on_invalidation: Mutex::new(None),
             tlb: Mutex::new(TlbLog { issued, completed: 0, rollovers: 0 }),
+            charges: Default::default(),
         }
     }
 
@@ -85,9 +90,26 @@ impl Hardware {
         std::mem::replace(&mut tlb.issued, Vec::with_capacity(ROOM))
     }
 
+    /// How much was charged of `op`, whatever amount it names here.
+    pub(crate) fn charged(&self, op: Op) -> usize {
+        self.charges[number(op)].load(Ordering::SeqCst)
+    }
+
     /// How often everything under all VMIDs was forgotten.
     pub(crate) fn rollovers(&self) -> usize {
         self.tlb.lock().unwrap().rollovers
+    }
+}
+
+/// Where `op` is counted; what no test asks for, together.
+fn number(op: Op) -> usize {
+    match op {
+        Op::EntriesWritten(_) => 0,
+        Op::TablesFreed(_) => 1,
+        Op::TablesKept(_) => 2,
+        Op::FaultRefused => 3,
+        Op::FrozenWait => 4,
+        _ => OPS - 1,
     }
 }
 
@@ -121,6 +143,14 @@ impl Platform for Hardware {
 
     fn heavy_barrier(&self) {
         self.host.heavy_barrier();
+    }
+
+    fn charge(&self, op: Op) {
+        let amount = match op {
+            Op::EntriesWritten(amount) | Op::TablesFreed(amount) | Op::TablesKept(amount) => amount,
+            _ => 1,
+        };
+        self.charges[number(op)].fetch_add(amount as usize, Ordering::SeqCst);
     }
 }
 

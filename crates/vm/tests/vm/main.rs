@@ -4,6 +4,7 @@
 mod common;
 
 mod accesses;
+mod caches;
 mod destroy;
 mod devices;
 mod dirty;
@@ -11,6 +12,7 @@ mod errors;
 mod eventfds;
 mod faults;
 mod notifier;
+mod notifier_in_place;
 mod ports;
 mod requests;
 mod slots;

@@ -1,0 +1,484 @@
+//! Guests that go past the caches: what is maintained for them, when, and what is not.
+
+use std::sync::mpsc::channel;
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
+use mayfly_platform::address::Pfn;
+use mayfly_stage2::{Level, Permissions};
+use mayfly_vm::{
+    CacheCapabilities, CacheOp, CacheTraps, Caches, Config, Event, Exit, Guest, Reason, Requests,
+    SlotZap, Translation,
+};
+
+use crate::common::{
+    Kept, Order, Outcome, Setup, TestFormat, TestVcpu, TestVm, deleted, frames, hva, read, region,
+    top, translation, write,
+};
+
+/// A guest that does something to its caches, if it is to, and halts.
+struct Toggle {
+    op: Option<CacheOp>,
+    traps: CacheTraps,
+}
+
+impl Guest for Toggle {
+    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+        self.traps = translation.traps;
+        self.op.take().map_or(Event::Halt, Event::Caches)
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        unreachable!("it accesses nothing")
+    }
+}
+
+fn toggle(vcpu: &mut TestVcpu, op: CacheOp) -> Exit {
+    vcpu.run(&mut Toggle { op: Some(op), traps: CacheTraps::None })
+}
+
+fn traps(vcpu: &mut TestVcpu) -> CacheTraps {
+    let mut guest = Toggle { op: None, traps: CacheTraps::None };
+    assert_eq!(vcpu.run(&mut guest), Exit::Halt);
+    guest.traps
+}
+
+/// A vCPU's guest has done `op`, and the VM has seen to it.
+fn turn(vcpu: &mut TestVcpu, op: CacheOp) {
+    assert_eq!(toggle(vcpu, op), Exit::Halt);
+}
+
+/// Processors that leave data to the core.
+const DATA: CacheCapabilities = CacheCapabilities { fwb: false, dic: true, fgt: false };
+
+fn create(caches: Caches, capabilities: CacheCapabilities) -> (Setup, TestVm) {
+    create_with(SlotZap::Range, caches, capabilities)
+}
+
+fn create_with(
+    slot_zap: SlotZap,
+    caches: Caches,
+    capabilities: CacheCapabilities,
+) -> (Setup, TestVm) {
+    let setup = Setup::new(slot_zap);
+    setup.caches.set_capabilities(capabilities);
+    let vm = TestVm::create(Config { caches, ..setup.config() }).unwrap();
+    (setup, vm)
+}
+
+/// A VM that tracks, with two vCPUs and a slot of 8 pages at guest frame 0x10.
+fn tracked() -> (Setup, TestVm, [TestVcpu; 2]) {
+    let (setup, vm) = create(Caches::Tracked, DATA);
+    let vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+    (setup, vm, vcpus)
+}
+
+/// The frame behind page `page` of slot 0.
+fn pfn(page: u64) -> Pfn {
+    Pfn::new(hva(0, page * PAGE_SIZE).get() / PAGE_SIZE)
+}
+
+/// A page of the slot of [`tracked`], as the guest sees it.
+fn gpa(page: u64) -> u64 {
+    (0x10 + page) * PAGE_SIZE
+}
+
+fn writes(vcpu: &mut TestVcpu, pages: &[u64]) {
+    for &page in pages {
+        write(vcpu, gpa(page), &[1]);
+    }
+}
+
+#[test]
+fn a_coherent_vm_traps_nothing_maintains_nothing_and_tells_its_user() {
+    let (setup, vm) = create(Caches::Coherent, CacheCapabilities::default());
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+    for op in [CacheOp::On, CacheOp::SetWay, CacheOp::Off] {
+        writes(&mut vcpu, &[0, 1]);
+        assert_eq!(toggle(&mut vcpu, op), Exit::Caches(op));
+        assert_eq!(traps(&mut vcpu), CacheTraps::None);
+    }
+    assert_eq!(setup.caches.take(), []);
+}
+
+#[test]
+fn a_frame_is_readied_before_its_entry_can_be_found_and_by_what_processors_do_not_do() {
+    let modes = [Caches::Reported, Caches::Tracked];
+    for (mode, fwb, dic) in modes.into_iter().flat_map(|mode| {
+        [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(fwb, dic)| (mode, fwb, dic))
+    }) {
+        let (setup, vm) = create(mode, CacheCapabilities { fwb, dic, fgt: false });
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+        let top = top(&mut vcpu);
+        setup.caches.at_next(move || {
+            assert_eq!(frames::walk::<TestFormat>(top, Gfn::new(0x10)), None);
+        });
+        read(&mut vcpu, gpa(0), 1);
+        assert!(frames::walk::<TestFormat>(top, Gfn::new(0x10)).is_some());
+        let cleaned = (!fwb).then_some(Kept::Cleaned(pfn(0), 1));
+        let fetched = (!dic).then_some(Kept::Fetched(pfn(0), 1));
+        let expected: Vec<_> = cleaned.into_iter().chain(fetched).collect();
+        assert_eq!(setup.caches.take(), expected, "{mode:?}");
+        write(&mut vcpu, gpa(0), &[1]);
+        assert_eq!(setup.caches.take(), [], "the frame was there already");
+    }
+}
+
+#[test]
+fn turning_caches_on_flushes_exactly_the_pages_that_were_written() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    writes(&mut one, &[0, 1, 4]);
+    read(&mut one, gpa(2), 1);
+    writes(&mut two, &[1, 6]);
+    setup.caches.take();
+    turn(&mut one, CacheOp::On);
+    let flushed = [(0, 2), (4, 1), (6, 1)].map(|(page, count)| Kept::Flushed(pfn(page), count));
+    assert_eq!(setup.caches.take(), flushed);
+    turn(&mut two, CacheOp::On);
+    assert_eq!(setup.caches.take(), [], "nothing was written since");
+    assert_eq!(top(&mut one), top(&mut two));
+    writes(&mut one, &[0, 1, 2, 3]);
+    turn(&mut two, CacheOp::On);
+    let cleaned = setup.caches.take_cleaned();
+    assert_eq!(cleaned, [(pfn(3), 1)], "mapped now; the others were, for those who were off");
+}
+
+#[test]
+fn a_page_is_armed_again_for_those_who_are_still_off() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    writes(&mut one, &[0]);
+    writes(&mut two, &[5]);
+    turn(&mut one, CacheOp::On);
+    setup.caches.take();
+    for _ in 0..2 {
+        writes(&mut two, &[5, 0]);
+    }
+    turn(&mut two, CacheOp::On);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(0), 1), Kept::Flushed(pfn(5), 1)]);
+}
+
+#[test]
+fn what_was_written_is_flushed_when_no_tlb_has_the_right_to_write_it_and_not_before() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    writes(&mut one, &[3]);
+    let (order, root) = (Order::default(), top(&mut two));
+    let is_writable = move || {
+        let (_, leaf) = frames::walk::<TestFormat>(root, Gfn::new(0x13)).unwrap();
+        leaf.permissions.contains(Permissions::WRITE)
+    };
+    let noting = order.clone();
+    setup.hardware.at_next_invalidation(move || {
+        assert!(!is_writable());
+        noting.note("forgotten");
+    });
+    let noting = order.clone();
+    setup.caches.at_next(move || noting.note("flushed"));
+    turn(&mut one, CacheOp::On);
+    assert_eq!(order.take(), ["forgotten", "flushed"]);
+    assert_eq!(setup.hardware.take_invalidations().len(), 1);
+    write(&mut two, gpa(3), &[1]);
+    assert!(is_writable());
+}
+
+#[test]
+fn of_a_block_only_the_page_is_written_and_it_is_mapped_with_what_is_around_it() {
+    let (setup, vm) = create(Caches::Tracked, DATA);
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    setup.memory.set_level(Level::MIB2);
+    vm.set_memory_region(&region(0, 0x200, 0x200)).unwrap();
+    write(&mut vcpu, 0x205 * PAGE_SIZE, &[1]);
+    assert_eq!(setup.caches.take(), [Kept::Cleaned(pfn(0), 0x200)]);
+    for page in 0..0x200 {
+        let (level, leaf) = translation(&mut vcpu, 0x200 + page).unwrap();
+        assert_eq!((level, leaf.pfn), (Level::PAGE, pfn(page)));
+        let is_written = page == 5;
+        assert_eq!(leaf.written, is_written);
+        assert_eq!(leaf.permissions.contains(Permissions::WRITE), is_written);
+    }
+    read(&mut vcpu, 0x200 * PAGE_SIZE, 1);
+    turn(&mut vcpu, CacheOp::On);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(5), 1)]);
+    write(&mut vcpu, 0x200 * PAGE_SIZE, &[1]);
+    assert_eq!(translation(&mut vcpu, 0x200).unwrap().0, Level::MIB2);
+    assert_eq!(setup.caches.take(), [], "all of it was cleaned");
+}
+
+#[test]
+fn a_block_that_is_read_takes_the_place_of_no_page_that_was_written() {
+    let (setup, vm) = create(Caches::Tracked, DATA);
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&region(0, 0x200, 0x200)).unwrap();
+    write(&mut vcpu, 0x205 * PAGE_SIZE, &[1]);
+    setup.memory.set_level(Level::MIB2);
+    setup.caches.take();
+    read(&mut vcpu, 0x206 * PAGE_SIZE, 1);
+    assert_eq!(setup.caches.take(), [Kept::Cleaned(pfn(6), 1)]);
+    turn(&mut vcpu, CacheOp::On);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(5), 1)]);
+}
+
+#[test]
+fn a_dirty_log_takes_the_right_to_write_and_leaves_the_mark() {
+    let (setup, vm) = create(Caches::Tracked, DATA);
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&Region { flags: Flags::LOG_DIRTY_PAGES, ..region(0, 0x10, 8) }).unwrap();
+    writes(&mut vcpu, &[1, 2]);
+    let harvest = || {
+        let mut bits = [0];
+        vm.harvest_dirty(SlotId::main(0), 0, &mut bits).unwrap();
+        bits[0]
+    };
+    assert_eq!(harvest(), 0b110);
+    writes(&mut vcpu, &[2, 3]);
+    assert_eq!(harvest(), 0b1100);
+    setup.caches.take();
+    turn(&mut vcpu, CacheOp::On);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(1), 3)]);
+    assert_eq!(harvest(), 0);
+}
+
+#[test]
+fn what_was_written_is_flushed_before_the_host_reads_it_whatever_for() {
+    let reasons = [
+        Reason::Unmap,
+        Reason::Exit,
+        Reason::Migrate,
+        Reason::Reclaim { coherent: true },
+        Reason::Protect,
+        Reason::Merge,
+        Reason::CopyOnWrite,
+    ];
+    for reason in reasons {
+        let (setup, vm, [mut vcpu, _other]) = tracked();
+        writes(&mut vcpu, &[2, 3, 4]);
+        read(&mut vcpu, gpa(1), 1);
+        setup.caches.take();
+        let invalidation = vm.invalidate_start(hva(0, 0), 4 * PAGE_SIZE, reason);
+        let expected = [Kept::Flushed(pfn(2), 2)];
+        let flushed = setup.caches.take();
+        assert_eq!(flushed, &expected[..usize::from(reason != Reason::Exit)], "{reason:?}");
+        drop(invalidation);
+        turn(&mut vcpu, CacheOp::On);
+        assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(4), 1)]);
+    }
+}
+
+#[test]
+fn what_was_written_is_flushed_before_its_slot_is_gone() {
+    for slot_zap in [SlotZap::Range, SlotZap::AllRoots] {
+        let (setup, vm) = create_with(slot_zap, Caches::Tracked, DATA);
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+        writes(&mut vcpu, &[2, 3]);
+        setup.caches.take();
+        vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
+        assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(2), 2)], "{slot_zap:?}");
+        turn(&mut vcpu, CacheOp::On);
+        assert_eq!(setup.caches.take(), []);
+    }
+}
+
+#[test]
+fn a_frame_in_the_place_of_another_is_cleaned_and_is_written_by_a_fault_alone() {
+    let (setup, vm, [mut vcpu, _other]) = tracked();
+    read(&mut vcpu, gpa(1), 1);
+    drop(vm.invalidate_start(hva(0, PAGE_SIZE), PAGE_SIZE, Reason::Migrate));
+    setup.memory.move_page(hva(0, PAGE_SIZE), 0x9999);
+    setup.caches.take();
+    write(&mut vcpu, gpa(1), &[1]);
+    assert_eq!(setup.caches.take(), [Kept::Cleaned(Pfn::new(0x9999), 1)]);
+    turn(&mut vcpu, CacheOp::On);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(Pfn::new(0x9999), 1)]);
+}
+
+#[test]
+fn who_turns_caches_off_reads_nothing_that_was_not_cleaned_since() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    turn(&mut one, CacheOp::On);
+    writes(&mut one, &[0, 1]);
+    writes(&mut two, &[2]);
+    read(&mut two, gpa(0), 1);
+    assert_eq!(setup.caches.take_cleaned(), [(pfn(0), 1), (pfn(1), 1), (pfn(2), 1)]);
+    turn(&mut one, CacheOp::Off);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(2), 1)]);
+    assert_eq!(top(&mut one), top(&mut two));
+    assert_eq!([0x10, 0x11, 0x12].map(|gfn| translation(&mut two, gfn)), [None; 3]);
+    for page in [1, 0, 2, 1] {
+        read(&mut one, gpa(page), 1);
+    }
+    assert_eq!(setup.caches.take_cleaned(), [(pfn(1), 1), (pfn(0), 1), (pfn(2), 1)]);
+    turn(&mut two, CacheOp::On);
+    read(&mut two, gpa(1), 1);
+    read(&mut two, gpa(2), 1);
+    assert_eq!(setup.caches.take(), [], "cleaned for those who are off");
+}
+
+#[test]
+fn a_vcpu_that_is_reset_has_its_caches_off() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    turn(&mut one, CacheOp::On);
+    writes(&mut one, &[0]);
+    read(&mut two, gpa(0), 1);
+    setup.caches.take();
+    one.reset_caches();
+    assert_eq!(top(&mut one), top(&mut two));
+    read(&mut two, gpa(0), 1);
+    assert_eq!(setup.caches.take_cleaned(), [(pfn(0), 1)]);
+}
+
+#[test]
+fn set_and_way_has_everything_cleaned_once_for_all_that_is_mapped_since() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    turn(&mut two, CacheOp::SetWay);
+    turn(&mut one, CacheOp::On);
+    writes(&mut one, &[0]);
+    read(&mut two, gpa(0), 1);
+    writes(&mut two, &[1]);
+    turn(&mut two, CacheOp::SetWay);
+    assert!(translation(&mut two, 0x11).is_some(), "its caches are off: it does nothing");
+    setup.caches.take();
+    setup.hardware.take_invalidations();
+    turn(&mut one, CacheOp::SetWay);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(1), 1)]);
+    assert_ne!(setup.hardware.take_invalidations(), []);
+    assert_eq!([0x10, 0x11].map(|gfn| translation(&mut two, gfn)), [None; 2]);
+    assert!(translation(&mut one, 0x10).is_some());
+    for _ in 0..3 {
+        turn(&mut one, CacheOp::SetWay);
+    }
+    assert_eq!(setup.hardware.take_invalidations(), [], "nothing was mapped since");
+    read(&mut two, gpa(0), 1);
+    assert_eq!(setup.caches.take_cleaned(), [(pfn(0), 1)]);
+}
+
+#[test]
+fn no_more_is_trapped_than_shows_when_caches_go_off_again() {
+    for mode in [Caches::Reported, Caches::Tracked] {
+        let (_setup, vm) = create(mode, DATA);
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        let mut after = |op| {
+            toggle(&mut vcpu, op);
+            traps(&mut vcpu)
+        };
+        assert_eq!(after(CacheOp::Off), CacheTraps::Registers);
+        assert_eq!(after(CacheOp::On), CacheTraps::SetWay);
+        assert_eq!(after(CacheOp::SetWay), CacheTraps::Registers);
+        assert_eq!(after(CacheOp::On), CacheTraps::SetWay);
+        assert_eq!(after(CacheOp::SetWay), CacheTraps::Registers);
+        assert_eq!(after(CacheOp::Off), CacheTraps::Registers);
+        let (_setup, vm) = create(mode, CacheCapabilities { fgt: true, ..DATA });
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        assert_eq!(traps(&mut vcpu), CacheTraps::Control);
+        for op in [CacheOp::On, CacheOp::SetWay, CacheOp::Off] {
+            toggle(&mut vcpu, op);
+            assert_eq!(traps(&mut vcpu), CacheTraps::Control);
+        }
+    }
+}
+
+#[test]
+fn with_fwb_all_vcpus_share_a_root_and_nothing_is_trapped_or_flushed() {
+    let (setup, vm) = create(Caches::Tracked, CacheCapabilities { fwb: true, ..DATA });
+    let mut vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+    let [one, two] = &mut vcpus;
+    writes(one, &[0, 1]);
+    turn(one, CacheOp::On);
+    assert_eq!(top(one), top(two));
+    turn(one, CacheOp::Off);
+    assert_eq!(traps(one), CacheTraps::None);
+    assert_eq!(setup.caches.take(), []);
+}
+
+#[test]
+fn a_fault_that_cleaned_before_caches_went_off_is_refused() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    turn(&mut one, CacheOp::On);
+    let (done, was_done) = channel();
+    setup.caches.at_next(move || {
+        // It has not cleaned yet; but it has made up its mind that it needs no more than that.
+        turn(&mut one, CacheOp::Off);
+        done.send(top(&mut one)).unwrap();
+    });
+    write(&mut two, gpa(3), &[1]);
+    assert_eq!(was_done.recv().unwrap(), top(&mut two));
+    assert_eq!(setup.caches.take_cleaned(), [(pfn(3), 1); 2]);
+    assert!(translation(&mut two, 0x13).unwrap().1.written);
+}
+
+#[test]
+fn who_finds_that_another_flushes_waits_for_it() {
+    let (setup, _vm, [mut one, mut two]) = tracked();
+    writes(&mut one, &[3]);
+    setup.caches.take();
+    let order = Order::default();
+    let (begun, has_begun) = channel();
+    let noting = order.clone();
+    setup.caches.at_next(move || {
+        begun.send(()).unwrap();
+        // Long enough for the other one to go on, if it did.
+        sleep(Duration::from_millis(50));
+        noting.note("flushed");
+    });
+    let flushing = spawn(move || turn(&mut one, CacheOp::On));
+    has_begun.recv().unwrap();
+    turn(&mut two, CacheOp::On);
+    order.note("on");
+    flushing.join().unwrap();
+    assert_eq!(order.take(), ["flushed", "on"]);
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(3), 1)]);
+}
+
+#[test]
+fn so_does_the_host() {
+    let (setup, vm, [mut one, _two]) = tracked();
+    writes(&mut one, &[3]);
+    let order = Order::default();
+    let (begun, has_begun) = channel();
+    let noting = order.clone();
+    setup.caches.at_next(move || {
+        begun.send(()).unwrap();
+        sleep(Duration::from_millis(50));
+        noting.note("flushed");
+    });
+    let flushing = spawn(move || turn(&mut one, CacheOp::On));
+    has_begun.recv().unwrap();
+    drop(vm.invalidate_start(hva(0, 0), 8 * PAGE_SIZE, Reason::Migrate));
+    order.note("the host reads it");
+    flushing.join().unwrap();
+    assert_eq!(order.take(), ["flushed", "the host reads it"]);
+}
+
+#[test]
+fn turning_caches_on_and_off_takes_no_frames() {
+    let (setup, vm) = create(Caches::Tracked, DATA);
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    setup.hardware.refuse_frames_after(0);
+    for op in [CacheOp::On, CacheOp::SetWay, CacheOp::Off, CacheOp::On] {
+        turn(&mut vcpu, op);
+    }
+    assert_eq!(setup.hardware.refuse_no_frames(), 0);
+}
+
+#[test]
+fn where_it_is_reported_all_that_is_mapped_can_be_flushed() {
+    let (setup, vm) = create(Caches::Reported, DATA);
+    let mut vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+    let [one, two] = &mut vcpus;
+    assert_eq!(top(one), top(two));
+    writes(one, &[0, 1]);
+    read(two, gpa(5), 1);
+    setup.caches.take();
+    assert_eq!(toggle(one, CacheOp::On), Exit::Caches(CacheOp::On));
+    assert_eq!(setup.caches.take(), []);
+    vm.clean_invalidate_mapped();
+    assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(0), 2), Kept::Flushed(pfn(5), 1)]);
+    assert_eq!(write(one, gpa(0), &[1]), Outcome::Memory(hva(0, 0)), "and is mapped still");
+    assert_eq!(setup.caches.take(), []);
+}
