@@ -18,13 +18,14 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
 use mayfly_platform::frames::{Frames, WORDS};
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::CacheLine;
 
+use crate::cache::Oracle;
 use crate::shard::{SHARDS, shard};
 use bits::{BITS, Bits};
 use buddy::{Buddy, blocks};
@@ -57,6 +58,8 @@ pub struct Arena {
     blocks: Mutex<Buddy>,
     stocks: [CacheLine<Stock>; SHARDS],
     failing: Failing,
+    /// What memory says, where the words above are what caches say.
+    oracle: Option<Arc<Oracle>>,
 }
 
 /// Free single frames, and how many frames were given out by the threads that use this stock (less those that they took
@@ -94,7 +97,20 @@ impl Arena {
             blocks: Mutex::new(Buddy::new(FIRST..end)),
             stocks: Default::default(),
             failing: Failing::default(),
+            oracle: None,
         })
+    }
+
+    /// The same, with `oracle` behind its caches.
+    #[must_use]
+    pub fn with_oracle(mut self, oracle: Arc<Oracle>) -> Self {
+        self.oracle = Some(oracle);
+        self
+    }
+
+    /// What is behind its caches, where that is a model.
+    pub fn oracle(&self) -> Option<&Arc<Oracle>> {
+        self.oracle.as_ref()
     }
 
     /// How many frames there are.
@@ -142,6 +158,9 @@ impl Arena {
         let first = first.ok_or(OutOfMemory)?;
         stock.given.fetch_add(1 << order, Ordering::Relaxed);
         self.make_zero(first, order);
+        if let Some(oracle) = &self.oracle {
+            oracle.given_out(first, order);
+        }
         let was_free = self.given.set(first, order);
         debug_assert!(was_free, "frame {first:#x} is free and given out");
         Ok(Pfn::new(first))

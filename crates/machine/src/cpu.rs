@@ -3,15 +3,15 @@
 use std::hint::spin_loop;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use mayfly_memslot::{Gpa, PAGE_SIZE};
 use mayfly_platform::address::Hpa;
 use mayfly_stage2::{Ept, Format, Permissions};
-use mayfly_vm::{Access, Event, Guest, Requests, Translation};
+use mayfly_vm::{Access, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
 
+use crate::reach::Reach;
 use crate::tlb::{CpuCounts, InGuest};
-use crate::{Arena, CpuTlb, Hardware, Instruction, Program};
+use crate::{Arena, CpuTlb, Hardware, Instruction, Mismatch, Program};
 
 /// Bytes of an access to memory.
 const WORD: u64 = 8;
@@ -28,6 +28,7 @@ const LOOKS: u32 = 64;
 pub struct Cpu<F: Format = Ept> {
     tlb: CpuTlb,
     arena: Arc<Arena>,
+    has_caches_on: bool,
     state: State,
     format: PhantomData<F>,
 }
@@ -44,6 +45,8 @@ struct State {
     awaited: Option<u64>,
     /// It came out with an access, and somebody has taken the data since: it is answered.
     answered: bool,
+    /// It came out with this, and finds it done when it is entered again.
+    switching: Option<CacheOp>,
     /// The access that it is at.
     access: Option<Access>,
     /// The bytes of an access, little-endian.
@@ -52,19 +55,26 @@ struct State {
     looks: u32,
     reads: u64,
     mismatches: u64,
+    first_mismatch: Option<Mismatch>,
 }
 
 impl<F: Format> Cpu<F> {
-    /// Of `hardware`, at the beginning of `program`.
+    /// Of `hardware`, at the beginning of `program`, with its caches on.
     pub fn new(hardware: &Hardware, program: Program) -> Self {
         let state = State { program, ..State::default() };
         let arena = Arc::clone(hardware.arena());
-        Self { tlb: hardware.tlbs().cpu(), arena, state, format: PhantomData }
+        let tlb = hardware.tlbs().cpu();
+        Self { tlb, arena, has_caches_on: true, state, format: PhantomData }
     }
 
-    /// Begins another program, as a new processor would; the TLB stays, as tagged as it is.
+    /// Begins another program. TLB and caches stay as they are.
     pub fn load(&mut self, program: Program) {
         self.state = State { program, ..State::default() };
+    }
+
+    /// Turns its caches off, as they are when a processor is reset: for a vCPU that the core takes to begin so.
+    pub fn turn_caches_off(&mut self) {
+        self.has_caches_on = false;
     }
 
     /// What its TLB has done.
@@ -80,6 +90,11 @@ impl<F: Format> Cpu<F> {
     /// Words that were not what [`Instruction::Verify`] said they are.
     pub fn mismatches(&self) -> u64 {
         self.state.mismatches
+    }
+
+    /// The first of those.
+    pub fn first_mismatch(&self) -> Option<Mismatch> {
+        self.state.first_mismatch
     }
 
     /// What the last [`Instruction::ReadMmio`] read.
@@ -112,14 +127,20 @@ impl State {
         Some(self.access(page, WORD, value))
     }
 
-    /// The access it came out with was performed, or answered.
-    fn complete(&mut self) {
+    /// The access `made` was performed at `place`, or answered.
+    fn complete(&mut self, made: Access, place: Option<(Reach<'_>, Hpa)>) {
         match self.program.get(self.at) {
             Some(Instruction::Touch { .. }) => self.done += PAGE_SIZE,
-            Some(&Instruction::Verify { value, .. }) => {
+            Some(&Instruction::Verify { value: expected, .. }) => {
                 self.reads += 1;
-                self.mismatches += u64::from(u64::from_le_bytes(self.data) != value);
                 self.done += PAGE_SIZE;
+                let read = u64::from_le_bytes(self.data);
+                if read != expected {
+                    self.mismatches += 1;
+                    let other_way = place.and_then(|(reach, hpa)| reach.other_way(hpa));
+                    let mismatch = Mismatch { gpa: made.gpa, expected, read, other_way };
+                    self.first_mismatch.get_or_insert(mismatch);
+                }
             }
             Some(&Instruction::WaitFor { value, .. }) => {
                 if u64::from_le_bytes(self.data) == value {
@@ -184,6 +205,10 @@ impl State {
                     self.pause();
                 }
             }
+            Instruction::Caches(on) => {
+                return Some(Event::Caches(if on { CacheOp::On } else { CacheOp::Off }));
+            }
+            Instruction::SetWay => return Some(Event::Caches(CacheOp::SetWay)),
             Instruction::Jump(target) => {
                 self.at = target;
                 self.done = 0;
@@ -194,47 +219,52 @@ impl State {
     }
 }
 
-/// Makes `access`, if the translation allows it. Returns whether it did.
+/// Makes `access`, if the translation allows it. Returns where.
 fn perform<F: Format>(
     access: Access,
     bytes: &mut [u8],
     guest: &mut InGuest<'_>,
     arena: &Arena,
-) -> bool {
+    reach: Reach<'_>,
+) -> Option<Hpa> {
     let needed = if access.write { Permissions::WRITE } else { Permissions::READ };
-    let leaves_page = access.len > PAGE_SIZE - access.gpa.page_offset();
-    let Some(found) = (!leaves_page)
-        .then(|| guest.translate::<F>(arena, access.gpa.gfn(), needed))
-        .and_then(Result::ok)
-    else {
-        return false;
-    };
+    if access.len > PAGE_SIZE - access.gpa.page_offset() {
+        return None;
+    }
+    let found = guest.translate::<F>(arena, access.gpa.gfn(), needed).ok()?;
     let hpa = found.hpa(access.gpa);
     if let (Ok(word), true) = (<[u8; 8]>::try_from(&*bytes), hpa.get().is_multiple_of(WORD)) {
         if access.write {
-            arena.word(hpa).store(u64::from_le_bytes(word), Ordering::Release);
+            reach.store(hpa, u64::from_le_bytes(word));
         } else {
-            bytes.copy_from_slice(&arena.word(hpa).load(Ordering::Acquire).to_le_bytes());
+            bytes.copy_from_slice(&reach.load(hpa).to_le_bytes());
         }
-        return true;
+        return Some(hpa);
     }
     for (offset, byte) in (0..).zip(bytes) {
-        let there = arena.byte(Hpa::new(hpa.get() + offset));
+        let there = Hpa::new(hpa.get() + offset);
         if access.write {
-            there.store(*byte, Ordering::Release);
+            reach.store_byte(there, *byte);
         } else {
-            *byte = there.load(Ordering::Acquire);
+            *byte = reach.load_byte(there);
         }
     }
-    true
+    Some(hpa)
 }
 
 impl<F: Format> Guest for Cpu<F> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        let Self { tlb, arena, state, .. } = self;
-        if std::mem::take(&mut state.answered) && state.access.take().is_some() {
-            state.complete();
+        let Self { tlb, arena, has_caches_on, state, .. } = self;
+        if std::mem::take(&mut state.answered)
+            && let Some(access) = state.access.take()
+        {
+            state.complete(access, None);
         }
+        if let Some(op) = state.switching.take() {
+            switch(has_caches_on, op);
+            state.next();
+        }
+        let mut reach = Reach::new(arena, *has_caches_on);
         let mut guest = tlb.enter_guest(translation.top, translation.vmid);
         for _ in 0..TIME_SLICE {
             if requests.any() {
@@ -250,11 +280,20 @@ impl<F: Format> Guest for Cpu<F> {
                 None => {}
                 Some(Event::Access(access)) => {
                     let bytes = &mut state.data[..state.len];
-                    if !perform::<F>(access, bytes, &mut guest, arena) {
+                    let Some(hpa) = perform::<F>(access, bytes, &mut guest, arena, reach) else {
                         return Event::Access(access);
-                    }
+                    };
                     state.access = None;
-                    state.complete();
+                    state.complete(access, Some((reach, hpa)));
+                }
+                Some(Event::Caches(op)) if is_trapped(translation.traps, op) => {
+                    state.switching = Some(op);
+                    return Event::Caches(op);
+                }
+                Some(Event::Caches(op)) => {
+                    switch(has_caches_on, op);
+                    reach = Reach::new(arena, *has_caches_on);
+                    state.next();
                 }
                 Some(event) => return event,
             }
@@ -265,5 +304,20 @@ impl<F: Format> Guest for Cpu<F> {
     fn data(&mut self) -> &mut [u8] {
         self.state.answered = true;
         &mut self.state.data[..self.state.len]
+    }
+}
+
+fn is_trapped(traps: CacheTraps, op: CacheOp) -> bool {
+    match op {
+        CacheOp::On | CacheOp::Off => traps.toggles(),
+        CacheOp::SetWay => traps.set_way(),
+    }
+}
+
+fn switch(has_caches_on: &mut bool, op: CacheOp) {
+    match op {
+        CacheOp::On => *has_caches_on = true,
+        CacheOp::Off => *has_caches_on = false,
+        CacheOp::SetWay => {}
     }
 }

@@ -12,6 +12,7 @@ use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
 
+use crate::shard::{SHARDS, shard};
 use crate::{Arena, Tlbs};
 
 /// The host's platform, physical memory and TLBs, as one: a [`mayfly_platform::Mmu`]. Keeps the books of what the core
@@ -21,11 +22,11 @@ pub struct Hardware {
     host: Arc<Host>,
     arena: Arc<Arena>,
     tlbs: Arc<Tlbs>,
-    charges: [CacheLine<AtomicU64>; OPS],
+    charges: [CacheLine<[AtomicU64; OPS]>; SHARDS],
 }
 
 /// Numbers of [`number`].
-const OPS: usize = 8;
+const OPS: usize = 15;
 
 impl Hardware {
     /// With an arena of `frames` frames, and no CPUs.
@@ -54,9 +55,9 @@ impl Hardware {
         &self.tlbs
     }
 
-    /// How often `op` was charged.
+    /// How often `op` was charged; of one that says how much, how much of it in all, whatever `op` says here.
     pub fn charged(&self, op: Op) -> u64 {
-        self.charges[number(op)].load(Ordering::Relaxed)
+        self.charges.iter().map(|shard| shard[number(op)].load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -70,6 +71,13 @@ fn number(op: Op) -> usize {
         Op::TlbInvalidation => 4,
         Op::FrozenWait => 5,
         Op::RootLoadBegin => 6,
+        Op::TrackingFault => 7,
+        Op::CleanedToMap(_) => 8,
+        Op::Flushed(_) => 9,
+        Op::EntriesWritten(_) => 10,
+        Op::TablesFreed(_) => 11,
+        Op::TablesKept(_) => 12,
+        Op::FaultRefused => 13,
         _ => OPS - 1,
     }
 }
@@ -100,7 +108,15 @@ impl Platform for Hardware {
     }
 
     fn charge(&self, op: Op) {
-        self.charges[number(op)].fetch_add(1, Ordering::Relaxed);
+        let amount = match op {
+            Op::CleanedToMap(amount)
+            | Op::Flushed(amount)
+            | Op::EntriesWritten(amount)
+            | Op::TablesFreed(amount)
+            | Op::TablesKept(amount) => amount,
+            _ => 1,
+        };
+        self.charges[shard()][number(op)].fetch_add(amount, Ordering::Relaxed);
     }
 }
 

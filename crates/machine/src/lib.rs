@@ -37,7 +37,9 @@
 
 pub mod address_space;
 pub mod arena;
+pub mod cache;
 pub mod merger;
+pub mod scenario;
 pub mod tlb;
 pub mod walk;
 
@@ -45,10 +47,11 @@ mod barrier;
 mod cpu;
 mod device;
 mod hardware;
-mod lines;
 mod machine;
 mod memory;
+mod mismatch;
 mod program;
+mod reach;
 mod read_mostly;
 mod reclaim;
 mod shard;
@@ -58,12 +61,13 @@ mod world;
 pub use address_space::HostSpace;
 pub use arena::Arena;
 pub use barrier::GuestBarrier;
+pub use cache::{DataCache, LINE};
 pub use cpu::Cpu;
 pub use device::{AnyDevice, Register, Signal};
 pub use hardware::Hardware;
-pub use lines::{DataCache, LINE};
 pub use machine::{FRAMES, Machine, MachineVcpu, MachineVm, VmOptions};
 pub use memory::HostMemory;
+pub use mismatch::Mismatch;
 pub use program::{Instruction, Program};
 pub use thread::{CpuThread, Running, Stopped};
 pub use tlb::{CpuTlb, Tlbs};

@@ -4,16 +4,17 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use mayfly_platform::cache::CacheCapabilities;
 use mayfly_platform::{Host, Mmu, Platform};
 use mayfly_srcu::{Pace, WorkerThread};
 use mayfly_stage2::{self as stage2, Ept, Format, Reclaimer, Slice, Vmids};
-use mayfly_vm::{Config, Error, SlotZap, Vcpu, Vm};
+use mayfly_vm::{Caches, Config, Error, SlotZap, Vcpu, Vm};
 
 use crate::address_space::{self, Backing, Protection};
-use crate::lines::DataCache;
+use crate::cache::{Lines, Oracle};
 use crate::reclaim::ReclaimThread;
 use crate::world::{MachineWorld, Telling, Told};
-use crate::{Cpu, Hardware, HostMemory, HostSpace, Program};
+use crate::{Arena, Cpu, DataCache, Hardware, HostMemory, HostSpace, Program};
 
 /// A vCPU of the software machine.
 pub type MachineVcpu<F = Ept> = Vcpu<MachineWorld<F>>;
@@ -28,6 +29,9 @@ const VMID_BITS: u32 = 16;
 /// help: where the reclaimer comes too seldom, nobody else is to go without frames.
 const DEAD_PART: usize = 16;
 
+/// What makes caches nobody's concern, as on x86.
+const COHERENT: CacheCapabilities = CacheCapabilities { fwb: true, dic: true, fgt: true };
+
 /// How a VM of the machine differs from the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmOptions {
@@ -39,6 +43,8 @@ pub struct VmOptions {
     pub slice: Slice,
     /// Whether the device that pages are swapped out to reads through the caches.
     pub coherent_swap: bool,
+    /// Who maintains caches for its guests.
+    pub caches: Caches,
 }
 
 /// Physical memory, CPUs, a host address space; and the threads that do the deferred work of all VMs. Its CPUs translate
@@ -66,7 +72,7 @@ impl Machine {
 }
 
 impl<F: Format> Machine<F> {
-    /// A machine with so many frames of memory.
+    /// A machine with so many frames of memory, past whose caches no guest gets.
     ///
     /// # Errors
     ///
@@ -75,20 +81,52 @@ impl<F: Format> Machine<F> {
         Self::with_worker(frames, WorkerThread::spawn(Arc::new(Host::new()))?)
     }
 
+    /// A machine with so many frames, whose caches are maintained so, and whose processors take so much off the core's
+    /// hands.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::with_frames`].
+    pub fn with_caches(
+        frames: usize,
+        lines: Lines,
+        capabilities: CacheCapabilities,
+    ) -> io::Result<Self> {
+        let arena = match lines {
+            Lines::Modelled => {
+                Arena::new(frames)?.with_oracle(Arc::new(Oracle::new(capabilities.fwb)))
+            }
+            Lines::Real | Lines::Counted => Arena::new(frames)?,
+        };
+        let worker = WorkerThread::spawn(Arc::new(Host::new()))?;
+        Self::assemble(Arc::new(arena), lines, capabilities, worker)
+    }
+
     /// As [`Machine::with_frames`], with a worker that the caller has started, where it is to run.
     ///
     /// # Errors
     ///
     /// As [`Machine::with_frames`].
     pub fn with_worker(frames: usize, worker: WorkerThread) -> io::Result<Self> {
-        let hardware = Arc::new(Hardware::new(frames)?);
+        Self::assemble(Arc::new(Arena::new(frames)?), Lines::Real, COHERENT, worker)
+    }
+
+    fn assemble(
+        arena: Arc<Arena>,
+        lines: Lines,
+        capabilities: CacheCapabilities,
+        worker: WorkerThread,
+    ) -> io::Result<Self> {
+        let cache = Arc::new(DataCache::new(Arc::clone(&arena), lines, capabilities));
+        let frames = arena.frames() as usize;
+        let hardware = Arc::new(Hardware::with_arena(arena));
         let mmu: Arc<dyn Mmu> = hardware.clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS).map_err(io::Error::other)?;
         let bound = Reclaimer::<F>::BOUND.min(frames / DEAD_PART);
         let reclaimer = Arc::new(Reclaimer::new(mmu, bound));
         Ok(Self {
             space: Arc::new(HostSpace::new(Arc::clone(hardware.arena()))),
-            cache: Arc::new(DataCache::new(Arc::clone(hardware.arena()))),
+            cache,
             worker,
             reclaim: ReclaimThread::spawn(reclaimer)?,
             vmids,
@@ -111,7 +149,7 @@ impl<F: Format> Machine<F> {
         &self.space
     }
 
-    /// Its data cache.
+    /// Its caches.
     pub fn cache(&self) -> &Arc<DataCache> {
         &self.cache
     }
@@ -165,7 +203,7 @@ impl<F: Format> Machine<F> {
     ///
     /// As [`Vm::create`].
     pub fn create_vm_with(&self, options: VmOptions) -> Result<MachineVm<F>, Error> {
-        let VmOptions { pace, slot_zap, slice, coherent_swap } = options;
+        let VmOptions { pace, slot_zap, slice, coherent_swap, caches } = options;
         let worker = Some(Arc::clone(self.worker.worker()));
         let vm = Vm::create(Config {
             srcu: mayfly_srcu::Config { pace, worker, ..Default::default() },
@@ -176,6 +214,7 @@ impl<F: Format> Machine<F> {
             },
             memory: Arc::clone(&self.space),
             cache: self.cache.clone(),
+            caches,
             slot_zap,
             slice,
         })?;

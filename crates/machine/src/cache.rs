@@ -1,0 +1,135 @@
+//! The caches between the CPUs and memory, and their maintenance, which is counted.
+//!
+//! What is done to a line depends on what is to be found out:
+//!
+//! | [`Lines`] are | maintenance | guests with their caches off |
+//! | --- | --- | --- |
+//! | [`Real`](Lines::Real) | by the host's processor: what it costs is real | read and write as everybody does |
+//! | [`Counted`](Lines::Counted) | is counted, for more memory than the host has | read and write as everybody does |
+//! | [`Modelled`](Lines::Modelled) | of caches that do the worst they may | read and write past them: see [`Oracle`] |
+
+mod oracle;
+mod real;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_platform::address::{PAGE_SIZE, Pfn};
+use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_platform::sync::CacheLine;
+
+use crate::Arena;
+pub use oracle::{ANOTHERS, Interlude, Moment, Oracle, View};
+use real::Real;
+
+/// Bytes of a line. Smaller than it may be on some processors, which costs instructions there and misses nothing.
+pub const LINE: u64 = 64;
+
+/// What is maintained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// The lines of the host's caches.
+    Real,
+    /// None: they are counted.
+    Counted,
+    /// Those of the arena's [`Oracle`].
+    Modelled,
+}
+
+/// A machine's caches.
+#[derive(Debug)]
+pub struct DataCache {
+    arena: Arc<Arena>,
+    capabilities: CacheCapabilities,
+    backend: Backend,
+    counts: CacheLine<Cells>,
+}
+
+#[derive(Debug)]
+enum Backend {
+    Real(Real),
+    Counted,
+    Oracle(Arc<Oracle>),
+}
+
+/// Lines that were maintained, by what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineCounts {
+    /// Written back: before a guest, or a device, that looks past the caches gets the frame.
+    pub cleaned: u64,
+    /// Written back and dropped: after a guest has written past the caches.
+    pub flushed: u64,
+    /// Dropped from instruction caches.
+    pub fetched: u64,
+}
+
+#[derive(Debug, Default)]
+struct Cells {
+    cleaned: AtomicU64,
+    flushed: AtomicU64,
+    fetched: AtomicU64,
+}
+
+impl DataCache {
+    /// The caches in front of `arena`, of processors that can as much.
+    ///
+    /// # Panics
+    ///
+    /// If the lines of an oracle are wanted, and the arena has none.
+    pub fn new(arena: Arc<Arena>, lines: Lines, capabilities: CacheCapabilities) -> Self {
+        let backend = match lines {
+            Lines::Real => Backend::Real(Real::detect()),
+            Lines::Counted => Backend::Counted,
+            Lines::Modelled => {
+                Backend::Oracle(Arc::clone(arena.oracle().expect("the arena has an oracle")))
+            }
+        };
+        Self { arena, capabilities, backend, counts: CacheLine::default() }
+    }
+
+    /// What was maintained up to now.
+    pub fn lines(&self) -> LineCounts {
+        let Cells { cleaned, flushed, fetched } = &*self.counts;
+        LineCounts {
+            cleaned: cleaned.load(Ordering::Relaxed),
+            flushed: flushed.load(Ordering::Relaxed),
+            fetched: fetched.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Cache for DataCache {
+    fn capabilities(&self) -> CacheCapabilities {
+        self.capabilities
+    }
+
+    fn clean(&self, first: Pfn, count: u64) {
+        match &self.backend {
+            Backend::Real(real) => real.clean(&self.arena, first, count),
+            Backend::Counted => {}
+            Backend::Oracle(oracle) => oracle.clean(&self.arena, first, count),
+        }
+        self.counts.cleaned.fetch_add(lines(count), Ordering::Relaxed);
+    }
+
+    fn clean_invalidate(&self, first: Pfn, count: u64) {
+        match &self.backend {
+            Backend::Real(real) => real.clean_invalidate(&self.arena, first, count),
+            Backend::Counted => {}
+            Backend::Oracle(oracle) => oracle.clean_invalidate(&self.arena, first, count),
+        }
+        self.counts.flushed.fetch_add(lines(count), Ordering::Relaxed);
+    }
+
+    fn invalidate_instructions(&self, first: Pfn, count: u64) {
+        if let Backend::Real(_) = self.backend {
+            Real::invalidate_instructions(&self.arena, first, count);
+        }
+        self.counts.fetched.fetch_add(lines(count), Ordering::Relaxed);
+    }
+}
+
+/// Lines of so many frames.
+fn lines(frames: u64) -> u64 {
+    frames * (PAGE_SIZE / LINE)
+}

@@ -1,0 +1,330 @@
+//! Memory behind caches that do the worst they may.
+//!
+//! The arena's words are what the caches say, of every frame: the host, and guests with their caches on, read and write
+//! them. What memory says is kept here, and guests with their caches off read and write that. For each line there is
+//! also what it was filled with, and so it is *dirty* where it says something else by now, or was written.
+//!
+//! The caches are as unhelpful as an architecture lets them be:
+//!
+//! - A line is always there. One that is invalidated is filled from memory again at once, as a processor may do that
+//!   looks ahead; so what is written past the caches from then on is hidden by it until it is invalidated again.
+//! - A dirty line is not written back before it is cleaned, so that memory is old until then; and cleaning it then
+//!   writes all of it, over what was written past the caches meanwhile.
+//! - A frame that is given out is dirty throughout, since its owner has just made it zero, and memory has what nobody
+//!   who is to see the frame has ever written ([`ANOTHERS`]): another guest's secret, say.
+//!
+//! Everything happens in one order, that of a lock, in which the host's own accesses to the arena do not take part. Where
+//! one races with the invalidation of its line, it wins: the line is dirty then.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
+use mayfly_platform::frames::WORDS;
+
+use super::LINE;
+use crate::Arena;
+
+/// What is read of memory that its last owner left, and nobody has cleaned since.
+pub const ANOTHERS: u64 = 0x5ec2_e75e_c2e7_5ec2;
+
+/// Words of a line.
+const LINE_WORDS: usize = LINE as usize / 8;
+
+/// How a processor reaches memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// Through the caches.
+    Cached,
+    /// Past them.
+    Memory,
+}
+
+/// When in the maintenance of some frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// They are about to be cleaned.
+    BeforeClean,
+    /// They have been.
+    AfterClean,
+    /// They are about to be cleaned and invalidated.
+    BeforeFlush,
+    /// They have been.
+    AfterFlush,
+}
+
+/// What is done in between, in a test: see [`Oracle::at_maintenance`].
+pub type Interlude = Box<dyn Fn(Moment, Pfn, u64) + Send + Sync>;
+
+/// What memory says behind the caches of an arena.
+pub struct Oracle {
+    /// Whether stage 2 makes all of a guest's accesses go through the caches (Arm's `FEAT_S2FWB`).
+    forces_write_back: bool,
+    /// By frame. One that is not here is as it was given out.
+    frames: Mutex<BTreeMap<u64, Behind>>,
+    interlude: OnceLock<Interlude>,
+}
+
+/// Behind a frame.
+struct Behind {
+    memory: Box<[u64; WORDS]>,
+    /// What each word of the cache was filled with.
+    filled: Box<[u64; WORDS]>,
+    /// A bit for each line that was written, whatever it says.
+    written: u64,
+}
+
+impl Oracle {
+    /// Behind an arena of which no frame is given out. With `forces_write_back`, nobody gets past its caches.
+    pub fn new(forces_write_back: bool) -> Self {
+        Self { forces_write_back, frames: Mutex::default(), interlude: OnceLock::new() }
+    }
+
+    /// How a guest reaches memory.
+    pub(crate) fn view(&self, has_caches_on: bool) -> View {
+        if has_caches_on || self.forces_write_back { View::Cached } else { View::Memory }
+    }
+
+    /// Has `interlude` done in the middle of maintenance from now on, so that a test chooses what races with it. The
+    /// first one stays.
+    pub fn at_maintenance(&self, interlude: Interlude) {
+        let _ = self.interlude.set(interlude);
+    }
+
+    /// The word at `hpa`, a multiple of eight, in that view.
+    pub(crate) fn load(&self, arena: &Arena, hpa: Hpa, view: View) -> u64 {
+        let mut frames = self.frames();
+        let cached = arena.word(hpa);
+        match view {
+            View::Cached => cached.load(Ordering::Acquire),
+            View::Memory => behind(&mut frames, hpa).memory[word(hpa)],
+        }
+    }
+
+    /// Changes the word at `hpa`, a multiple of eight, in that view.
+    pub(crate) fn update(
+        &self,
+        arena: &Arena,
+        hpa: Hpa,
+        view: View,
+        change: impl FnOnce(u64) -> u64,
+    ) {
+        let mut frames = self.frames();
+        let behind = behind(&mut frames, hpa);
+        match view {
+            View::Cached => {
+                let cached = arena.word(hpa);
+                cached.store(change(cached.load(Ordering::Acquire)), Ordering::Release);
+                behind.written |= 1 << (word(hpa) / LINE_WORDS);
+            }
+            View::Memory => {
+                let memory = &mut behind.memory[word(hpa)];
+                *memory = change(*memory);
+            }
+        }
+    }
+
+    /// `1 << order` frames have a new owner, who has made them zero.
+    pub(crate) fn given_out(&self, first: u64, order: u32) {
+        let mut frames = self.frames();
+        let given: Vec<_> =
+            frames.range(first..first + (1 << order)).map(|(frame, _)| *frame).collect();
+        for frame in given {
+            frames.remove(&frame);
+        }
+    }
+
+    pub(super) fn clean(&self, arena: &Arena, first: Pfn, count: u64) {
+        self.interlude(Moment::BeforeClean, first, count);
+        for frame in first.get()..first.get() + count {
+            let mut frames = self.frames();
+            frames.entry(frame).or_default().clean(arena, Pfn::new(frame));
+        }
+        self.interlude(Moment::AfterClean, first, count);
+    }
+
+    pub(super) fn clean_invalidate(&self, arena: &Arena, first: Pfn, count: u64) {
+        self.interlude(Moment::BeforeFlush, first, count);
+        for frame in first.get()..first.get() + count {
+            let mut frames = self.frames();
+            let behind = frames.entry(frame).or_default();
+            behind.clean(arena, Pfn::new(frame));
+            behind.refill(arena, Pfn::new(frame));
+        }
+        self.interlude(Moment::AfterFlush, first, count);
+    }
+
+    fn interlude(&self, moment: Moment, first: Pfn, count: u64) {
+        if let Some(interlude) = self.interlude.get() {
+            interlude(moment, first, count);
+        }
+    }
+
+    fn frames(&self) -> MutexGuard<'_, BTreeMap<u64, Behind>> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Behind {
+    /// Of a frame as it was given out.
+    fn default() -> Self {
+        Self {
+            memory: Box::new([ANOTHERS; WORDS]),
+            filled: Box::new([0; WORDS]),
+            written: u64::MAX,
+        }
+    }
+}
+
+impl Behind {
+    /// Writes back what is dirty.
+    fn clean(&mut self, arena: &Arena, frame: Pfn) {
+        let cached: Vec<u64> =
+            arena.words(frame).map(|word| word.load(Ordering::Acquire)).collect();
+        for (line, first) in (0..WORDS).step_by(LINE_WORDS).enumerate() {
+            let words = first..first + LINE_WORDS;
+            let is_written = self.written & 1 << line != 0;
+            if is_written || cached[words.clone()] != self.filled[words.clone()] {
+                self.memory[words.clone()].copy_from_slice(&cached[words.clone()]);
+                self.filled[words.clone()].copy_from_slice(&cached[words]);
+            }
+        }
+        self.written = 0;
+    }
+
+    /// Drops what is clean, and fills it from memory.
+    fn refill(&mut self, arena: &Arena, frame: Pfn) {
+        for (at, cached) in arena.words(frame).enumerate() {
+            // Unless the host has written it meanwhile.
+            let _ = cached.compare_exchange(
+                self.filled[at],
+                self.memory[at],
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            self.filled[at] = self.memory[at];
+        }
+    }
+}
+
+impl std::fmt::Debug for Oracle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Oracle").field("frames", &self.frames().len()).finish_non_exhaustive()
+    }
+}
+
+fn behind(frames: &mut BTreeMap<u64, Behind>, hpa: Hpa) -> &mut Behind {
+    frames.entry(hpa.pfn().get()).or_default()
+}
+
+/// The number of the word in its frame.
+fn word(hpa: Hpa) -> usize {
+    (hpa.get() % PAGE_SIZE / 8) as usize
+}
+
+const _: () = assert!(WORDS / LINE_WORDS == u64::BITS as usize && size_of::<AtomicU64>() == 8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Board {
+        arena: Arena,
+        oracle: Oracle,
+        frame: Pfn,
+    }
+
+    impl Board {
+        fn new() -> Self {
+            let (arena, oracle) = (Arena::new(16).unwrap(), Oracle::new(false));
+            let frame = arena.allocate(0).unwrap();
+            Self { arena, oracle, frame }
+        }
+
+        fn at(&self, word: u64) -> Hpa {
+            Hpa::new(self.frame.hpa().unwrap().get() + 8 * word)
+        }
+
+        fn read(&self, word: u64) -> (u64, u64) {
+            let read = |view| self.oracle.load(&self.arena, self.at(word), view);
+            (read(View::Cached), read(View::Memory))
+        }
+
+        fn write(&self, word: u64, view: View, value: u64) {
+            self.oracle.update(&self.arena, self.at(word), view, |_| value);
+        }
+
+        fn clean(&self) {
+            self.oracle.clean(&self.arena, self.frame, 1);
+        }
+
+        fn flush(&self) {
+            self.oracle.clean_invalidate(&self.arena, self.frame, 1);
+        }
+    }
+
+    #[test]
+    fn memory_under_a_new_frame_is_anothers_until_it_is_cleaned() {
+        let board = Board::new();
+        assert_eq!(board.read(0), (0, ANOTHERS));
+        board.clean();
+        assert_eq!(board.read(0), (0, 0));
+        board.write(0, View::Memory, 7);
+        board.oracle.given_out(board.frame.get(), 0);
+        assert_eq!(board.read(0), (0, ANOTHERS));
+    }
+
+    #[test]
+    fn what_is_written_past_a_line_is_hidden_by_it_until_it_is_invalidated_and_again_from_then_on()
+    {
+        let board = Board::new();
+        board.clean();
+        board.write(3, View::Memory, 7);
+        board.clean();
+        assert_eq!(board.read(3), (0, 7));
+        board.flush();
+        assert_eq!(board.read(3), (7, 7));
+        board.write(3, View::Memory, 8);
+        assert_eq!(board.read(3), (7, 8));
+    }
+
+    #[test]
+    fn a_dirty_line_is_in_memory_when_it_is_cleaned_and_then_takes_all_of_the_line_with_it() {
+        let board = Board::new();
+        board.clean();
+        board.write(0, View::Cached, 5);
+        board.write(7, View::Memory, 6);
+        board.write(8, View::Memory, 6);
+        assert_eq!(board.read(0), (5, 0));
+        board.clean();
+        assert_eq!((board.read(0), board.read(7), board.read(8)), ((5, 5), (0, 0), (0, 6)));
+    }
+
+    #[test]
+    fn a_write_of_what_the_line_says_makes_it_dirty_all_the_same() {
+        let board = Board::new();
+        board.clean();
+        board.write(0, View::Memory, 6);
+        board.write(0, View::Cached, 0);
+        board.flush();
+        assert_eq!(board.read(0), (0, 0));
+    }
+
+    #[test]
+    fn the_hosts_own_writes_are_dirty_lines() {
+        let board = Board::new();
+        board.clean();
+        board.arena.word(board.at(1)).store(9, Ordering::Relaxed);
+        assert_eq!(board.read(1), (9, 0));
+        board.flush();
+        assert_eq!(board.read(1), (9, 9));
+    }
+
+    #[test]
+    fn processors_that_force_write_back_never_get_past_the_caches() {
+        let (with, without) = (Oracle::new(true), Oracle::new(false));
+        assert_eq!([with.view(true), with.view(false)], [View::Cached; 2]);
+        assert_eq!([without.view(true), without.view(false)], [View::Cached, View::Memory]);
+    }
+}

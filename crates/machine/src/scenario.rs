@@ -1,0 +1,110 @@
+//! What guests rely on when they turn their caches on and off: scenarios, each played on a machine whose
+//! [`Oracle`](crate::cache::Oracle) does the worst that caches may.
+//!
+//! A guest in a scenario says what each of its reads has to find: the last value that was written there, by whom and in
+//! whatever state of caches, where hypervisor and architecture together promise that. So a read that finds another has
+//! found a hole in the [`Rule`] by which caches are maintained.
+
+mod races;
+mod stage;
+mod suite;
+
+use std::error::Error;
+use std::fmt;
+
+use mayfly_platform::cache::CacheCapabilities;
+use mayfly_stage2::Arm;
+use mayfly_vm::{CacheOp, Caches};
+
+use crate::address_space::Backing;
+use crate::cache::LineCounts;
+use crate::{MachineVm, Mismatch};
+use stage::Stage;
+
+/// The tables of the machine that scenarios are played on: Arm's, whose guests get past their caches.
+pub type TableFormat = Arm<48>;
+
+/// What kept a scenario from being played.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Who maintains caches when a guest does something to its vCPU's.
+pub trait Rule: Sync {
+    /// [`Caches::Tracked`] where the core does, [`Caches::Reported`] where this does.
+    fn caches(&self) -> Caches;
+
+    /// vCPU `vcpu` has come out with `op`, and does it when this returns. Not called where the core looks after it.
+    fn switched(&self, vm: &MachineVm<TableFormat>, vcpu: u32, op: CacheOp);
+}
+
+/// The core's own rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Tracked;
+
+impl Rule for Tracked {
+    fn caches(&self) -> Caches {
+        Caches::Tracked
+    }
+
+    fn switched(&self, _: &MachineVm<TableFormat>, _: u32, _: CacheOp) {}
+}
+
+/// Something that guests rely on.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Lower case, words joined by dashes.
+    pub name: &'static str,
+    /// What the guest relies on, in one line.
+    pub relies_on: &'static str,
+    capabilities: CacheCapabilities,
+    play: fn(&Stage<'_>) -> Result<(), Failure>,
+}
+
+impl Scenario {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        suite::SCENARIOS.into_iter().chain(races::SCENARIOS)
+    }
+
+    /// Plays it under `rule`, with memory that the host has in pages of that kind.
+    ///
+    /// # Errors
+    ///
+    /// Where the machine, the VM, or a vCPU does something else than it should.
+    pub fn play(&self, rule: &dyn Rule, backing: Backing) -> Result<Played, Failure> {
+        let stage = Stage::new(rule, self.capabilities, backing)?;
+        (self.play)(&stage)?;
+        Ok(stage.close())
+    }
+}
+
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scenario").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How a scenario went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Played {
+    /// Reads whose value the guest knew.
+    pub reads: u64,
+    /// Those that gave another; the first of each stay that a vCPU had.
+    pub stale: Vec<Stale>,
+    /// What was maintained.
+    pub lines: LineCounts,
+}
+
+/// A read that did not give the last value written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// Who read.
+    pub vcpu: u32,
+    /// What.
+    pub mismatch: Mismatch,
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vCPU {} read {}", self.vcpu, self.mismatch)
+    }
+}

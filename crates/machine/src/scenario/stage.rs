@@ -1,0 +1,146 @@
+//! Where scenarios are played: a machine with an oracle, a VM, its memory.
+
+use std::sync::{Mutex, PoisonError};
+
+use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_platform::address::{PAGE_SHIFT, Pfn};
+use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_stage2::Level;
+use mayfly_vm::{Caches, Exit};
+
+use super::{Failure, Played, Rule, Stale, TableFormat};
+use crate::address_space::Backing;
+use crate::cache::{Lines, Oracle};
+use crate::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions};
+
+/// Pages that scenarios name by number, each in a block of its own.
+pub(super) const PAGES: u64 = 4;
+
+/// Frames of the machine: the memory, what becomes of it, and tables.
+const FRAMES: usize = 1 << 13;
+
+/// A slot's memory, in blocks.
+const BLOCK: u64 = Level::MIB2.pages() << PAGE_SHIFT;
+
+/// A VM, and what its guests have found.
+pub(super) struct Stage<'a> {
+    pub(super) vm: MachineVm<TableFormat>,
+    pub(super) memory: HostMemory,
+    pub(super) machine: Machine<TableFormat>,
+    rule: &'a dyn Rule,
+    played: Mutex<Played>,
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(
+        rule: &'a dyn Rule,
+        capabilities: CacheCapabilities,
+        backing: Backing,
+    ) -> Result<Self, Failure> {
+        let machine = Machine::with_caches(FRAMES, Lines::Modelled, capabilities)?;
+        let vm =
+            machine.create_vm_with(VmOptions { caches: rule.caches(), ..VmOptions::default() })?;
+        let memory = machine.map_backed(PAGES * BLOCK, backing)?;
+        let stage = Self { vm, memory, machine, rule, played: Mutex::default() };
+        stage.set_slot(Flags::empty(), stage.memory.size())?;
+        Ok(stage)
+    }
+
+    /// Sets the VM's slot, which begins at 0.
+    pub(super) fn set_slot(&self, flags: Flags, size: u64) -> Result<(), Failure> {
+        let (slot, gpa, backing) = (SlotId::main(0), at(0), self.memory.hva());
+        Ok(self.vm.set_memory_region(&Region { slot, flags, gpa, size, backing })?)
+    }
+
+    /// A vCPU as it comes out of reset: with its caches off.
+    pub(super) fn vcpu(&self, id: u32) -> Result<Actor<'_>, Failure> {
+        let vcpu = self.vm.create_vcpu(id)?;
+        let mut cpu = self.machine.cpu(Vec::new());
+        cpu.turn_caches_off();
+        Ok(Actor { stage: self, vcpu, cpu })
+    }
+
+    /// The host's address of a page.
+    pub(super) fn hva(&self, page: u64) -> Hva {
+        Hva::new(self.memory.hva().get() + at(page).get())
+    }
+
+    /// The frame that a page is in.
+    pub(super) fn frame(&self, page: u64) -> Result<Pfn, Failure> {
+        Ok(self.machine.space().resolve(self.hva(page), false)?.pfn)
+    }
+
+    /// To be called before the host takes a page away, or the VM a slot. Linux cleans and invalidates what it unmaps
+    /// (`stage2_unmap_walker`, `arch/arm64/kvm/hyp/pgtable.c`), and the older rules rely on that.
+    pub(super) fn about_to_unmap(&self, page: u64) -> Result<(), Failure> {
+        if self.rule.caches() == Caches::Reported {
+            self.machine.cache().clean_invalidate(self.frame(page)?, 1);
+        }
+        Ok(())
+    }
+
+    pub(super) fn oracle(&self) -> Result<&Oracle, Failure> {
+        Ok(self.machine.hardware().arena().oracle().ok_or("the machine has no oracle")?)
+    }
+
+    /// How it went.
+    pub(super) fn close(self) -> Played {
+        let mut played = self.played.into_inner().unwrap_or_else(PoisonError::into_inner);
+        played.lines = self.machine.cache().lines();
+        played
+    }
+
+    fn note(&self, vcpu: u32, cpu: &Cpu<TableFormat>) {
+        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        played.reads += cpu.reads();
+        played.stale.extend(cpu.first_mismatch().map(|mismatch| Stale { vcpu, mismatch }));
+    }
+}
+
+/// A vCPU and its processor.
+pub(super) struct Actor<'a> {
+    stage: &'a Stage<'a>,
+    vcpu: MachineVcpu<TableFormat>,
+    cpu: Cpu<TableFormat>,
+}
+
+impl Actor<'_> {
+    /// Runs a program to its end.
+    pub(super) fn does(&mut self, program: impl Into<Vec<Instruction>>) -> Result<(), Failure> {
+        self.cpu.load(program.into());
+        let id = self.vcpu.id();
+        loop {
+            match self.vcpu.run(&mut self.cpu) {
+                Exit::Halt => break,
+                Exit::Caches(op) => self.stage.rule.switched(&self.stage.vm, id, op),
+                exit => return Err(format!("vCPU {id} came out with {exit:?}").into()),
+            }
+        }
+        self.stage.note(id, &self.cpu);
+        Ok(())
+    }
+}
+
+/// The guest's address of a page.
+fn at(page: u64) -> Gpa {
+    Gpa::new(page * (BLOCK + (1 << PAGE_SHIFT)))
+}
+
+/// Writes to a page.
+pub(super) fn write(page: u64, value: u64) -> Instruction {
+    Instruction::Touch { gpa: at(page), len: 1, value }
+}
+
+/// Reads a page, which has to say that.
+pub(super) fn read(page: u64, value: u64) -> Instruction {
+    Instruction::Verify { gpa: at(page), len: 1, value }
+}
+
+/// Reads a page, whatever it says.
+pub(super) fn look(page: u64) -> Instruction {
+    Instruction::ReadMmio { gpa: at(page), len: 8 }
+}
+
+pub(super) const ON: Instruction = Instruction::Caches(true);
+pub(super) const OFF: Instruction = Instruction::Caches(false);
+pub(super) const SET_WAY: Instruction = Instruction::SetWay;
