@@ -16,9 +16,9 @@
 //! could write to either. (Linux keeps both in trees that are ordered by contents. The unstable one can go out of order
 //! when its pages are written; what is lost then is found in the next pass, as it is here.)
 //!
-//! Pages one after the other that are to be merged are merged together, up to
-//! [`pages_to_merge`](Tunables::pages_to_merge) of them: one start and end for all, and one request to TLBs to give up
-//! writing. Linux takes each by itself, with two.
+//! Pages one after the other (of one range as it was registered) that are to be merged are merged together, up to
+//! [`pages_to_merge`](Tunables::pages_to_merge) of them: one start and end for all, and TLBs are asked twice, to give up
+//! writing and to forget the old frames. Linux takes each page by itself, with two starts and ends.
 //!
 //! The stable set has a reference to each of its frames; those that no page shares any more are given up when a pass is
 //! over. Statistics count what shares a frame at that moment, and not at the scanner's last look.
@@ -282,7 +282,8 @@ impl Scan {
     /// Merges `page`, now or with those that come next.
     fn merge(&mut self, page: u64, with: Pfn, space: &HostSpace, tunables: &Tunables) {
         let (first, run) = &self.run;
-        if !run.is_empty() && first + run.len() as u64 != page {
+        let goes_on = first + run.len() as u64 == page && self.items.are_together(*first, page);
+        if !run.is_empty() && !goes_on {
             self.flush(space);
         }
         let (first, run) = &mut self.run;

@@ -97,14 +97,17 @@ pub struct Played {
 /// A read that did not give the last value written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// Who read.
-    pub vcpu: u32,
+    /// The vCPU that read; none, where the host did.
+    pub vcpu: Option<u32>,
     /// What.
     pub mismatch: Mismatch,
 }
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "vCPU {} read {}", self.vcpu, self.mismatch)
+        match self.vcpu {
+            Some(vcpu) => write!(f, "vCPU {vcpu} read {}", self.mismatch),
+            None => write!(f, "the host read {}", self.mismatch),
+        }
     }
 }

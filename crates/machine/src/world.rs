@@ -81,6 +81,10 @@ impl<F: Format> Notifier for Telling<F> {
         self.vm.change_pte(page, change);
     }
 
+    fn change_ptes(&self, first: Hva, changes: &[Option<PageChange>]) {
+        self.vm.change_ptes(first, changes);
+    }
+
     fn invalidate_end(&self, change: &Change) {
         if self.reason(change.reason).is_some() {
             self.vm.invalidate_end();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mayfly_platform::address::Hva;
+use mayfly_platform::address::{Hva, PAGE_SIZE};
 pub use mayfly_vm::PageChange;
 use mayfly_vm::Protection as Rights;
 
@@ -75,10 +75,12 @@ pub trait Notifier: Send + Sync {
         let _ = (page, change);
     }
 
-    /// As [`Notifier::change_pte`], of several pages at once, in order: all the same if one after the other.
-    fn change_ptes(&self, changes: &[(Hva, PageChange)]) {
-        for (page, change) in changes {
-            self.change_pte(*page, change);
+    /// As [`Notifier::change_pte`], of the pages from `first` on, those that change: all the same if one after the other.
+    fn change_ptes(&self, first: Hva, changes: &[Option<PageChange>]) {
+        for (page, change) in (first.get()..).step_by(PAGE_SIZE as usize).zip(changes) {
+            if let Some(change) = change {
+                self.change_pte(Hva::new(page), change);
+            }
         }
     }
 

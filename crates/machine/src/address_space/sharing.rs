@@ -155,29 +155,28 @@ impl HostSpace {
             .zip(with)
             .map(|(held, &with)| held.is_some_and(|Looked { frame, .. }| is_equal(frame, with)))
             .collect();
-        let (mut changed, mut released) = (Vec::new(), Released::new());
+        let mut released = Released::new();
+        let mut changes = vec![None; with.len()];
         {
             let mut mappings = self.mappings.write();
-            for (((page, held), &with), &merges) in
-                pages.clone().zip(&frames).zip(with).zip(&merges)
+            for (((page, held), &new), change) in
+                pages.clone().zip(&frames).zip(with).zip(&mut changes)
             {
-                let Some(Looked { frame, shared }) = *held else { continue };
-                if merges && frame != with {
-                    self.arena.get(with);
-                    mappings.pages.share(page, with);
-                    released.push((frame, 1));
-                    let (old, new, protection) = (frame, with, Rights::ReadOnly);
-                    changed.push((
-                        hva(page),
-                        PageChange { old, new, protection, same_contents: true },
-                    ));
+                let Some(Looked { frame: old, shared }) = *held else { continue };
+                let merges = merges[(page - first) as usize];
+                if merges && old != new {
+                    self.arena.get(new);
+                    mappings.pages.share(page, new);
+                    released.push((old, 1));
+                    let protection = Rights::ReadOnly;
+                    *change = Some(PageChange { old, new, protection, same_contents: true });
                 } else if !merges && !shared {
-                    mappings.pages.own(page, frame);
+                    mappings.pages.own(page, old);
                 }
             }
         }
         for (_, notifier) in &*registered {
-            notifier.change_ptes(&changed);
+            notifier.change_ptes(hva(first), &changes);
         }
 
         for (_, notifier) in &*registered {

@@ -88,6 +88,11 @@ impl Items {
         }
     }
 
+    /// Whether two pages are of one range as it was added.
+    pub(super) fn are_together(&self, page: u64, other: u64) -> bool {
+        self.range_of(page).is_some_and(|range| range.contains(&other))
+    }
+
     /// Says what a page is, if it is there.
     pub(super) fn set(&mut self, page: u64, kind: Kind) {
         let Some(item) = self.item(page) else { return };
@@ -127,6 +132,7 @@ mod tests {
         items.remove(&(12..16));
         assert_eq!((items.len(), items.count(Kind::Merged)), (21, 0));
         assert_eq!(items.ranges(), [5..10, 10..12, 16..20, 20..30]);
+        assert!(items.are_together(10, 11) && !items.are_together(9, 10));
         assert_eq!((items.at_or_after(11), items.at_or_after(12)), (Some(11), Some(16)));
         assert_eq!(items.at_or_after(30), None);
     }

@@ -1,6 +1,6 @@
 //! Where scenarios are played: a machine with an oracle, a VM, its memory.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::address::{PAGE_SHIFT, Pfn};
@@ -11,7 +11,8 @@ use mayfly_vm::{Caches, Exit};
 use super::{Failure, Played, Rule, Stale, TableFormat};
 use crate::address_space::Backing;
 use crate::cache::{Lines, Oracle};
-use crate::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions};
+use crate::reach::Reach;
+use crate::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Mismatch, VmOptions};
 
 /// Pages that scenarios name by number, each in a block of its own.
 pub(super) const PAGES: u64 = 4;
@@ -65,6 +66,21 @@ impl<'a> Stage<'a> {
         Hva::new(self.memory.hva().get() + at(page).get())
     }
 
+    /// The host reads a copy of `page` that it has at `hva`, which has to say that.
+    pub(super) fn host_reads(&self, page: u64, hva: Hva, expected: u64) -> Result<(), Failure> {
+        let read = self.machine.space().read_u64(hva)?;
+        let frame = self.machine.space().resolve(hva, false)?.pfn;
+        let hpa = frame.hpa().ok_or("a frame beyond all addresses")?;
+        let other_way = Reach::new(self.machine.hardware().arena(), true).other_way(hpa);
+        let mut played = self.played();
+        played.reads += 1;
+        if read != expected {
+            let mismatch = Mismatch { gpa: at(page), expected, read, other_way };
+            played.stale.push(Stale { vcpu: None, mismatch });
+        }
+        Ok(())
+    }
+
     /// The frame that a page is in.
     pub(super) fn frame(&self, page: u64) -> Result<Pfn, Failure> {
         Ok(self.machine.space().resolve(self.hva(page), false)?.pfn)
@@ -91,9 +107,14 @@ impl<'a> Stage<'a> {
     }
 
     fn note(&self, vcpu: u32, cpu: &Cpu<TableFormat>) {
-        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut played = self.played();
         played.reads += cpu.reads();
-        played.stale.extend(cpu.first_mismatch().map(|mismatch| Stale { vcpu, mismatch }));
+        let stale = |mismatch| Stale { vcpu: Some(vcpu), mismatch };
+        played.stale.extend(cpu.first_mismatch().map(stale));
+    }
+
+    fn played(&self) -> MutexGuard<'_, Played> {
+        self.played.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
