@@ -41,6 +41,7 @@
 mod error;
 mod host;
 mod ioevent;
+mod ksm;
 mod long_mode;
 mod memory;
 mod payload;
@@ -50,6 +51,7 @@ mod vm;
 pub use error::Error;
 pub use host::{Facts, Kvm};
 pub use ioevent::IoEvent;
+pub use ksm::Ksm;
 pub use memory::{GuestMemory, HugePages};
 pub use payload::Payload;
 pub use vcpu::{Exit, Vcpu};

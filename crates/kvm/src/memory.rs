@@ -78,6 +78,17 @@ impl GuestMemory {
             .map_err(Error::call("madvise"))
     }
 
+    /// Lets the kernel merge the mapping's pages with equal ones: `madvise(2)` with `MADV_MERGEABLE`.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `madvise`: EINVAL where the kernel has no page merger.
+    pub fn let_merge(&self) -> Result<(), Error> {
+        // SAFETY: all of a mapping that lives as long as `self`; which frames its pages share changes nothing of what
+        // they hold.
+        unsafe { madvise(self.region.as_ptr().cast(), self.size(), Advice::LinuxMergeable) }
+            .map_err(Error::call("madvise"))
+    }
+
     /// The mapping's size in bytes.
     pub fn size(&self) -> usize {
         self.region.size()
