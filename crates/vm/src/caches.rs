@@ -1,13 +1,13 @@
 //! What a VM does for guests that go past the caches.
 //!
-//! On Arm without `FEAT_S2FWB` a vCPU whose stage-1 MMU is off reads and writes memory past the caches, and so do others
-//! where their stage 1 says so. Then a line in a cache and memory can say different things, and three things can go
-//! wrong:
+//! On Arm without `FEAT_S2FWB` a vCPU whose stage-1 MMU is off reads and writes memory past the caches, and so do
+//! others where their stage 1 says so. Then a line in a cache and memory can say different things, and three things can
+//! go wrong:
 //!
-//! - **H1**: the host has written to a frame, through the caches; a vCPU reads memory behind the dirty line, and finds what
-//!   was there before: old contents, or another guest's.
-//! - **H2**: a vCPU has written to memory; a line that was filled before, or that a processor has filled by itself, is still
-//!   in a cache; when that vCPU, or another, then reads through the caches, it finds the old line.
+//! - **H1**: the host has written to a frame, through the caches; a vCPU reads memory behind the dirty line, and finds
+//!   what was there before: old contents, or another guest's.
+//! - **H2**: a vCPU has written to memory; a line that was filled before, or that a processor has filled by itself, is
+//!   still in a cache; when that vCPU, or another, then reads through the caches, it finds the old line.
 //! - **H3**: a vCPU has written through the caches, and turns them off; it reads memory behind its own dirty line.
 //!
 //! KVM answers the latter two by cleaning and invalidating all that is mapped whenever a vCPU turns its caches on
@@ -18,44 +18,45 @@
 //! vCPUs whose caches are on run on the main root. Those whose caches are off run on a root of their own
 //! ([`Role::MARKED`]), whose leaves are read-only until they are written.
 //!
-//! - *A fault* \[clean\]: what is about to be mapped is cleaned before its entry can be found, unless this VM has it mapped
-//!   already. **H1**: whoever reads past the caches does so through an entry, and the host's lines are in memory by then.
+//! - *A fault* \[clean\]: what is about to be mapped is cleaned before its entry can be found, unless this VM has it
+//!   mapped already. **H1**: whoever reads past the caches does so through an entry, and the host's lines are in memory
+//!   by then.
 //! - *A first write past the caches* \[mark\]: the fault maps the page alone (a block is split), writable and marked as
-//!   written, in one store. The mark in the entry is the record. There is no moment at which the page may be written and
-//!   is not marked.
+//!   written, in one store. The mark in the entry is the record. There is no moment at which the page may be written
+//!   and is not marked.
 //! - *A flush*, of some range: \[take\] each mark is taken, together with the right to write, by one compare-exchange;
-//!   \[forget\] the TLBs forget that right; \[flush\] the frames are cleaned and invalidated; \[join\] every flush that was
-//!   begun before is over. **H2**: what was written before \[take\] is in memory, and no line hides it. The order is what
-//!   matters. A write through a TLB that has not forgotten yet is in memory before the lines go; were the lines dropped
-//!   first, one could be filled again before that write, and nobody would look for it any more. After \[forget\], a write
-//!   faults, and marks the page anew: for the vCPUs that are still off the page is armed again.
+//!   \[forget\] the TLBs forget that right; \[flush\] the frames are cleaned and invalidated; \[join\] every flush that
+//!   was begun before is over. **H2**: what was written before \[take\] is in memory, and no line hides it. The order
+//!   is what matters. A write through a TLB that has not forgotten yet is in memory before the lines go; were the lines
+//!   dropped first, one could be filled again before that write, and nobody would look for it any more. After
+//!   \[forget\], a write faults, and marks the page anew: for the vCPUs that are still off the page is armed again.
 //! - *Caches on*: a flush of everything; then the vCPU takes the main root.
 //! - *Caches off*: an invalidation of everything is announced, what is marked is flushed, everything is zapped from the
-//!   root of those who are off, the announcement ends; then the vCPU takes that root, and finds nothing there. **H3**: what
-//!   it reads next is mapped for it by a fault, which cleans it \[clean\], whoever has it mapped elsewhere: from the first
-//!   time on, being mapped on the main root is no proof of being clean.
-//! - *Set and way*: a vCPU that does that with its caches on means to have its lines in memory; the same as *off*, but that
-//!   it stays on the main root, and is watched from then on for turning its caches off. While they are off, it does
-//!   nothing: what it wants in memory was brought there when they were turned off, and what it wants dropped will be when
-//!   they are turned on. (KVM's rule too: `kvm_set_way_flush`.) Where nothing has been mapped since the last time, nothing is
-//!   done: a loop over all sets and ways is one flush, and then a load each.
+//!   root of those who are off, the announcement ends; then the vCPU takes that root, and finds nothing there. **H3**:
+//!   what it reads next is mapped for it by a fault, which cleans it \[clean\], whoever has it mapped elsewhere: from
+//!   the first time on, being mapped on the main root is no proof of being clean.
+//! - *Set and way*: a vCPU that does that with its caches on means to have its lines in memory; the same as *off*, but
+//!   that it stays on the main root, and is watched from then on for turning its caches off. While they are off, it
+//!   does nothing: what it wants in memory was brought there when they were turned off, and what it wants dropped will
+//!   be when they are turned on. (KVM's rule too: `kvm_set_way_flush`.) Where nothing has been mapped since the last
+//!   time, nothing is done: a loop over all sets and ways is one flush, and then a load each.
 //! - *The host* takes a page away, moves it, or looks at it in order to merge it: it reads the page through its caches,
-//!   which is H2 with the host as the reader. So what is marked of it is flushed first, inside the invalidation that was
-//!   announced, so that no new mark comes. Where a slot is deleted, likewise. Not when the whole address space goes, nor
-//!   when the VM is destroyed: nobody looks at the guest's memory after that, and a frame's next owner writes to it before
-//!   he reads.
+//!   which is H2 with the host as the reader. So what is marked of it is flushed first, inside the invalidation that
+//!   was announced, so that no new mark comes. Where a slot is deleted, likewise. Not when the whole address space
+//!   goes, nor when the VM is destroyed: nobody looks at the guest's memory after that, and a frame's next owner writes
+//!   to it before he reads.
 //!
 //! A dirty log that takes the right to write from a page leaves the mark: the page may have been written since it was
 //! put, and nothing says that it has been flushed.
 //!
 //! # When they race
 //!
-//! *Two flush at once.* A mark is one's or the other's, since it is taken by compare-exchange. The one that finds it gone
-//! must not go on before the other has flushed the page. So a flush is a section of an SRCU domain of its own (*flushes*),
-//! begun before the first mark is taken, and after it \[join\] waits for a grace period of that domain: who finds an entry
-//! without its mark has read it from the compare-exchange, or from something later, so the section of him who made it had
-//! begun, and is waited for. A flush waits for TLBs and for frozen entries, whose holders wait for TLBs; no CPU that waits
-//! for anything here is in a guest, so this ends.
+//! *Two flush at once.* A mark is one's or the other's, since it is taken by compare-exchange. The one that finds it
+//! gone must not go on before the other has flushed the page. So a flush is a section of an SRCU domain of its own
+//! (*flushes*), begun before the first mark is taken, and after it \[join\] waits for a grace period of that domain:
+//! who finds an entry without its mark has read it from the compare-exchange, or from something later, so the section
+//! of him who made it had begun, and is waited for. A flush waits for TLBs and for frozen entries, whose holders wait
+//! for TLBs; no CPU that waits for anything here is in a guest, so this ends.
 //!
 //! *A flush and a first write.* The fault's store comes before the visit of the entry, and the mark is taken; or after
 //! it, and then the write was not ordered before the flush began: if the guest had ordered it (by a flag that the other
@@ -65,13 +66,13 @@
 //! *A flush and a fault in flight.* A fault that puts a mark while the flush is under way puts it in the entry, whoever
 //! went by there. None is lost, and none is taken that is not flushed.
 //!
-//! *Caches off, and a fault that has cleaned too early.* Vcpu A writes through the caches and turns them off; vCPU B, off
-//! already, has cleaned the page before A wrote, and maps it after A has zapped. The announcement refuses that fault: it
-//! samples the sequence before it cleans, and asks afterwards.
+//! *Caches off, and a fault that has cleaned too early.* Vcpu A writes through the caches and turns them off; vCPU B,
+//! off already, has cleaned the page before A wrote, and maps it after A has zapped. The announcement refuses that
+//! fault: it samples the sequence before it cleans, and asks afterwards.
 //!
-//! *Nothing mapped.* A fault sets *mapped*, **\[arm\]** `fence(SeqCst)`, looks whether lines may have been left behind, and
-//! cleans; who turns its caches off says that lines may be left behind, **\[disarm\]** `fence(SeqCst)`, and looks at
-//! *mapped*. Store buffering: either the fault comes to know that it has to clean, and does so after the lines were
+//! *Nothing mapped.* A fault sets *mapped*, **\[arm\]** `fence(SeqCst)`, looks whether lines may have been left behind,
+//! and cleans; who turns its caches off says that lines may be left behind, **\[disarm\]** `fence(SeqCst)`, and looks
+//! at *mapped*. Store buffering: either the fault comes to know that it has to clean, and does so after the lines were
 //! written; or *mapped* is found, and what the fault maps is zapped, or the fault refused.
 //!
 //! *All roots replaced.* Marks are taken from the old roots too, as long as they are leaving: by who deletes the slot,
@@ -89,9 +90,9 @@
 //!
 //! # What it costs
 //!
-//! A [`Caches::Coherent`] VM: a predictable branch at a fault. Otherwise, a clean for each page that the VM maps for the
-//! first time; a fault for each page written with caches off, and each time it is written first after a flush; a flush of
-//! exactly those pages. With `FEAT_S2FWB` a VM does nothing for data, however it was built.
+//! A [`Caches::Coherent`] VM: a predictable branch at a fault. Otherwise, a clean for each page that the VM maps for
+//! the first time; a fault for each page written with caches off, and each time it is written first after a flush; a
+//! flush of exactly those pages. With `FEAT_S2FWB` a VM does nothing for data, however it was built.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -119,7 +120,7 @@ pub enum Caches {
     /// The VM, when it maps memory, which it cleans; for the rest its user, who is told by
     /// [`Exit::Caches`](crate::Exit::Caches) what a guest does, and has [`Vm::clean_invalidate_mapped`].
     Reported,
-    /// The VM, by what guests have written: see the [module](self).
+    /// The VM, which knows what guests have written past the caches, and maintains that when it has to.
     Tracked,
 }
 
@@ -271,8 +272,8 @@ impl<W: World> Inner<W> {
         self.upkeep.mode == Caches::Tracked
     }
 
-    /// Has what was written past the caches in `gfns` seen through them: a *flush*. What is marked after this has begun,
-    /// and was not ordered before it, may stay so.
+    /// Has what was written past the caches in `gfns` seen through them: a *flush*. What is marked after this has
+    /// begun, and was not ordered before it, may stay so.
     ///
     /// Waits for TLBs, and for flushes under way. Not from inside one.
     pub(crate) fn flush_written(&self, gfns: Range<Gfn>) {

@@ -63,13 +63,13 @@ pub struct Access {
 /// What a guest does to the caches of its vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheOp {
-    /// It turns them on: from now on its accesses go through them. (Arm: its stage-1 MMU and data cache, which count as on
-    /// when both are: `SCTLR_EL1.M` and `SCTLR_EL1.C`.)
+    /// It turns them on: from now on its accesses go through them. (Arm: its stage-1 MMU and data cache, which count as
+    /// on when both are: `SCTLR_EL1.M` and `SCTLR_EL1.C`.)
     On,
     /// It turns them off.
     Off,
-    /// It cleans or invalidates them by set and way: what the caches of this vCPU, and of no other, hold of no address in
-    /// particular.
+    /// It cleans or invalidates them by set and way: what the caches of this vCPU, and of no other, hold of no address
+    /// in particular.
     SetWay,
 }
 

@@ -85,9 +85,9 @@ impl<W: World> Vcpu<W> {
     /// Runs the guest until its exit is one that the caller has to see.
     ///
     /// Takes no lock. Waits for nobody but, at a fault, for who is just changing the very entry that it needs, or for
-    /// the host to be done with taking that page away; and where its guest turns its caches on or off, for TLBs, and for
-    /// other vCPUs that are at the same. A device that was registered before (in the sense of
-    /// happens-before, through guest memory included) this guest's access was made is found by it.
+    /// the host to be done with taking that page away; and where its guest turns its caches on or off, for TLBs, and
+    /// for other vCPUs that are at the same. A device that was registered before (in the sense of happens-before,
+    /// through guest memory included) this guest's access was made is found by it.
     pub fn run(&mut self, guest: &mut impl Guest) -> Exit {
         let mut loading = false;
         let exit = self.run_until_exit(guest, &mut loading);

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use mayfly_memslot::{Hva, PAGE_SHIFT};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::Level;
-use mayfly_vm::{Cache, HostFault, HostMemory, Resolved};
+use mayfly_vm::{Cache, CacheCapabilities, HostFault, HostMemory, Resolved};
 
 type Hook = Box<dyn FnMut() + Send>;
 
@@ -95,19 +95,72 @@ impl HostMemory<Hva> for Memory {
     }
 }
 
-/// Caches that write down what is cleaned.
+/// What was done for some frames: the first, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kept {
+    Cleaned(Pfn, u64),
+    /// Cleaned and invalidated.
+    Flushed(Pfn, u64),
+    /// Invalidated for instructions.
+    Fetched(Pfn, u64),
+}
+
+/// Caches that write down what is maintained.
 #[derive(Default)]
-pub(crate) struct Caches(Mutex<Vec<(Pfn, u64)>>);
+pub(crate) struct Caches {
+    capabilities: Mutex<CacheCapabilities>,
+    kept: Mutex<Vec<Kept>>,
+    hook: Mutex<Option<Hook>>,
+}
 
 impl Caches {
-    /// What was cleaned since the last time: first frame, and how many.
+    /// For VMs that are yet to be created.
+    pub(crate) fn set_capabilities(&self, capabilities: CacheCapabilities) {
+        *self.capabilities.lock().unwrap() = capabilities;
+    }
+
+    /// What was done since the last time.
+    pub(crate) fn take(&self) -> Vec<Kept> {
+        std::mem::take(&mut self.kept.lock().unwrap())
+    }
+
+    /// What was cleaned since the last time, which is all that was done: first frame, and how many.
     pub(crate) fn take_cleaned(&self) -> Vec<(Pfn, u64)> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        let cleaned = |kept| match kept {
+            Kept::Cleaned(first, count) => (first, count),
+            other => panic!("{other:?}"),
+        };
+        self.take().into_iter().map(cleaned).collect()
+    }
+
+    /// Has `hook` called once, when something is done next, before it is.
+    pub(crate) fn at_next(&self, hook: impl FnMut() + Send + 'static) {
+        *self.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    fn keep(&self, kept: Kept) {
+        let hook = self.hook.lock().unwrap().take();
+        if let Some(mut hook) = hook {
+            hook();
+        }
+        self.kept.lock().unwrap().push(kept);
     }
 }
 
 impl Cache for Caches {
+    fn capabilities(&self) -> CacheCapabilities {
+        *self.capabilities.lock().unwrap()
+    }
+
     fn clean(&self, first: Pfn, count: u64) {
-        self.0.lock().unwrap().push((first, count));
+        self.keep(Kept::Cleaned(first, count));
+    }
+
+    fn clean_invalidate(&self, first: Pfn, count: u64) {
+        self.keep(Kept::Flushed(first, count));
+    }
+
+    fn invalidate_instructions(&self, first: Pfn, count: u64) {
+        self.keep(Kept::Fetched(first, count));
     }
 }

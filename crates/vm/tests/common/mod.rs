@@ -18,7 +18,7 @@ pub(crate) use guest::{
     write_port,
 };
 pub(crate) use hardware::Hardware;
-pub(crate) use memory::{Caches, Memory};
+pub(crate) use memory::{Caches, Kept, Memory};
 pub(crate) use setup::{Kinds, Setup, TestFormat, TestVcpu, TestVm, vm};
 pub(crate) use stop::{Order, Stop, Stopped, Stopping};
 

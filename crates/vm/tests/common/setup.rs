@@ -60,6 +60,7 @@ impl Setup {
             },
             memory: self.memory.clone(),
             cache: self.caches.clone(),
+            caches: mayfly_vm::Caches::Coherent,
             slot_zap: self.slot_zap,
             slice: Slice::default(),
         }
