@@ -1,6 +1,7 @@
 //! What an experiment is, and which there are.
 
 use crate::backend::Backend;
+use crate::cache_enable::CacheEnable;
 use crate::device_registration::DeviceRegistration;
 use crate::host::Host;
 use crate::params::Params;
@@ -11,7 +12,7 @@ use crate::teardown::Teardown;
 
 /// Every experiment of Mayfly, in the order of `mayfly list`.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&DeviceRegistration, &SlotDelete, &Teardown]
+    &[&DeviceRegistration, &CacheEnable, &SlotDelete, &Teardown]
 }
 
 /// The same work under several variants, timed.

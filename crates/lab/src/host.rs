@@ -1,6 +1,7 @@
 //! What was measured on.
 
 mod kernel;
+pub(crate) mod memory;
 mod processor;
 
 use std::fs::{self, File};

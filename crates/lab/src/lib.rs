@@ -12,9 +12,11 @@
 mod affinity;
 mod backend;
 mod before;
+mod cache_enable;
 mod device_registration;
 mod experiment;
 pub mod host;
+mod mapping;
 mod params;
 mod plan;
 pub mod progress;

@@ -5,7 +5,6 @@ mod host;
 mod kvm;
 mod machine;
 mod maintenance;
-mod mapping;
 mod rows;
 
 use crate::Backend;
@@ -14,8 +13,8 @@ use crate::params::Size;
 use crate::progress::Progress;
 use crate::record::ResultRow;
 
+use crate::mapping::Mapping;
 use machine::{Design, Ground};
-use mapping::Mapping;
 use rows::Row;
 
 const NAME: &str = "teardown";

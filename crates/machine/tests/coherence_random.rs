@@ -52,7 +52,7 @@ enum Place {
 }
 
 struct World {
-    players: Vec<Vcpu>,
+    players: Vec<Player>,
     pages: [(Place, u64); PAGES],
     vm: MachineVm<TableFormat>,
     memory: HostMemory,
@@ -60,7 +60,7 @@ struct World {
     reads: u64,
 }
 
-struct Vcpu {
+struct Player {
     vcpu: MachineVcpu<TableFormat>,
     cpu: Cpu<TableFormat>,
     on: bool,
@@ -90,11 +90,11 @@ impl World {
         world
     }
 
-    fn vcpu(&self, id: usize) -> Vcpu {
+    fn vcpu(&self, id: usize) -> Player {
         let vcpu = self.vm.create_vcpu(id as u32).unwrap();
         let mut cpu = self.machine.cpu(Vec::new());
         cpu.turn_caches_off();
-        Vcpu { vcpu, cpu, on: false }
+        Player { vcpu, cpu, on: false }
     }
 
     fn set_slot(&self, size: u64) {
@@ -117,7 +117,7 @@ impl World {
     }
 
     fn run(&mut self, vcpu: usize, instruction: Instruction) {
-        let Vcpu { vcpu, cpu, .. } = &mut self.players[vcpu];
+        let Player { vcpu, cpu, .. } = &mut self.players[vcpu];
         cpu.load(vec![instruction]);
         assert_eq!(vcpu.run(cpu), Exit::Halt);
         assert_eq!(cpu.first_mismatch(), None);

@@ -32,10 +32,12 @@ pub(super) fn write(
     }
     columns.line(Kind::Head, line("p50", lower));
     for group in groups {
-        if !group.title.is_empty() {
+        let is_measured =
+            |metric: &&&str| group.rows.iter().any(|row| row.metrics.contains_key(**metric));
+        if !group.title.is_empty() && metrics.iter().any(|metric| is_measured(&metric)) {
             columns.title(&group.title);
         }
-        for metric in metrics {
+        for metric in metrics.iter().filter(is_measured) {
             let cells = labels.iter().map(|wanted| {
                 let row = group.rows.iter().find(|row| label(row) == *wanted);
                 let summary = row.and_then(|row| row.metrics.get(*metric));

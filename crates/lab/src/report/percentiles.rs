@@ -46,7 +46,12 @@ pub(super) fn write(
         }
     }
     if !measured {
-        return Ok(());
+        // What was counted and checked stands below.
+        return if group.title.is_empty() {
+            Ok(())
+        } else {
+            writeln!(f, "\n{}", style.faint(&group.title))
+        };
     }
     writeln!(f)?;
     columns.write(f, style)

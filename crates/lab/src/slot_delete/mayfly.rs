@@ -14,7 +14,7 @@ use mayfly_srcu::WorkerThread;
 use mayfly_stage2::{
     self as stage2, Ept, Leaf, Level, Mapped, Permissions, Reclaimer, Slice, Vmids,
 };
-use mayfly_vm::{Config, Exit, SlotZap, Vm};
+use mayfly_vm::{Caches, Config, Exit, SlotZap, Vm};
 
 use super::design::{Design, Slot};
 use super::guest::Guest;
@@ -61,6 +61,7 @@ impl Mayfly {
             },
             memory: Arc::clone(machine.space()),
             cache: machine.cache().clone(),
+            caches: Caches::Coherent,
             slot_zap,
             slice: Slice::default(),
         })?;

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::host::memory::available;
+
 /// What decides which VMs can be run on KVM.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
@@ -19,33 +21,5 @@ impl Facts {
             // The mode in force stands in brackets; without the file, the kernel knows none.
             huge_pages: enabled.is_ok_and(|modes| !modes.contains("[never]")),
         }
-    }
-}
-
-/// Bytes that a process can have without swapping: `MemAvailable` of `/proc/meminfo` (`proc_meminfo(5)`).
-fn available() -> Option<u64> {
-    parse(&fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn parse(meminfo: &str) -> Option<u64> {
-    let value = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_is_found_among_others_and_counted_in_kib() {
-        let meminfo = "MemTotal:       24 kB\nMemFree:        3 kB\nMemAvailable:      12345 kB\n";
-        assert_eq!(parse(meminfo), Some(12345 * 1024));
-    }
-
-    #[test]
-    fn what_the_kernel_does_not_say_is_not_guessed() {
-        assert_eq!(parse("MemTotal: 24 kB\n"), None);
-        assert_eq!(parse("MemAvailable: many kB\n"), None);
     }
 }

@@ -12,8 +12,8 @@ use crate::record::ResultRow;
 use crate::stats::Samples;
 
 use super::host::Facts;
-use super::mapping::Mapping;
 use super::{NAME, SIZES, rounds};
+use crate::mapping::Mapping;
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;

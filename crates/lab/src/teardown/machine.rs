@@ -19,7 +19,7 @@ use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
 use crate::params::Size;
 
 use super::before::Tables;
-use super::mapping::Mapping;
+use crate::mapping::Mapping;
 
 /// The problem is arm64's.
 pub(super) type TableFormat = Arm<48>;
@@ -149,7 +149,7 @@ impl Ground {
         let mut noting = Noting { cpu, entered: None };
         let exit = vcpu.run(&mut noting);
         ensure!(exit == Exit::Halt, "the guest came out with {exit:?}");
-        let Translation { top, vmid } = noting.entered.context("the guest was not entered")?;
+        let Translation { top, vmid, .. } = noting.entered.context("the guest was not entered")?;
 
         let counts = {
             let section = vm.srcu().read_lock();
@@ -183,7 +183,7 @@ impl Ground {
     /// Tears `built` down, and waits until every frame of its tables is back.
     pub(super) fn tear_down(&self, built: Built, design: Design) -> anyhow::Result<Torn> {
         let (tlbs, cache) = (self.machine.hardware().tlbs(), self.machine.cache());
-        let (asked, cleaned) = (tlbs.counts(), cache.lines_cleaned());
+        let (asked, cleaned) = (tlbs.counts(), cache.lines().cleaned);
         rest();
         let start = Instant::now();
         let modelled = match design {
@@ -208,7 +208,7 @@ impl Ground {
             modelled,
             by_ipa: after.ranges - asked.ranges,
             by_vmid: after.vmids + after.everything - asked.vmids - asked.everything,
-            lines: cache.lines_cleaned() - cleaned,
+            lines: cache.lines().cleaned - cleaned,
         })
     }
 

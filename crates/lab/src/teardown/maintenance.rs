@@ -9,7 +9,7 @@ use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role};
 use mayfly_vm::Exit;
 
 use super::machine::TableFormat;
-use super::mapping::Mapping;
+use crate::mapping::Mapping;
 
 const MAIN: Role = Role::new(0).expect("there is a first role");
 
@@ -55,10 +55,10 @@ fn swap_out(
     let mut cpu = machine.cpu(vec![Instruction::Touch { gpa, len, value: VALUE }]);
     ensure!(vcpu.run(&mut cpu) == Exit::Halt, "the guest does not halt");
 
-    let before = machine.cache().lines_cleaned();
+    let before = machine.cache().lines().cleaned;
     let third = Hva::new(memory.hva().get() + 3 * PAGE_SIZE);
     ensure!(machine.space().reclaim(third), "there is no page to swap out");
-    let cleaned = machine.cache().lines_cleaned() - before;
+    let cleaned = machine.cache().lines().cleaned - before;
 
     cpu.load(vec![Instruction::Verify { gpa, len, value: VALUE }]);
     ensure!(vcpu.run(&mut cpu) == Exit::Halt, "the guest does not halt");
@@ -72,7 +72,7 @@ fn swap_out(
 fn block_over_table(machine: &Machine<TableFormat>) -> anyhow::Result<u64> {
     let memory = machine.map_backed(SIZE, Backing::Contiguous)?;
     let vm = vm(machine, &memory, VmOptions::default())?;
-    let before = machine.cache().lines_cleaned();
+    let before = machine.cache().lines().cleaned;
     {
         let section = vm.srcu().read_lock();
         let root = vm.stage2().root(MAIN, &section)?;
@@ -86,7 +86,7 @@ fn block_over_table(machine: &Machine<TableFormat>) -> anyhow::Result<u64> {
         ensure!(level == Level::MIB2, "the table is still there");
     }
     vm.destroy();
-    Ok(machine.cache().lines_cleaned() - before)
+    Ok(machine.cache().lines().cleaned - before)
 }
 
 fn vm(

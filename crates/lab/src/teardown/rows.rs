@@ -8,7 +8,7 @@ use crate::stats::Samples;
 
 use super::machine::{Counts, Design, TableFormat, Torn};
 use super::maintenance::{Cleaned, LINES};
-use super::mapping::Mapping;
+use crate::mapping::Mapping;
 
 /// What was measured and counted of one variant.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use mayfly_platform::sync::{AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb};
 use mayfly_platform::{Op, Platform};
 use mayfly_stage2::Level;
-use mayfly_vm::{SlotZap, Translation};
+use mayfly_vm::{CacheTraps, SlotZap, Translation};
 
 use super::kick::{Kick, RELOAD, STOP};
 use super::lock::FairLock;
@@ -259,7 +259,9 @@ impl Design for TdpMmu {
                 platform.charge(Op::RootLoadEnd);
                 is_loading = false;
             }
-            let left = guest.enter(Translation { top: root.top, vmid: root.vmid }, || kick.any());
+            let translation =
+                Translation { top: root.top, vmid: root.vmid, traps: CacheTraps::None };
+            let left = guest.enter(translation, || kick.any());
             kick.leave(platform);
             match left {
                 Left::Asked if kick.any() => {}

@@ -5,7 +5,7 @@ use mayfly_stage2::Level;
 
 /// What a VM's memory is mapped in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mapping {
+pub(crate) enum Mapping {
     /// Pages of 4 KiB.
     Pages,
     /// Blocks of 2 MiB.
@@ -13,12 +13,12 @@ pub(super) enum Mapping {
 }
 
 impl Mapping {
-    pub(super) const ALL: [Self; 2] = [Self::Pages, Self::Blocks];
+    pub(crate) const ALL: [Self; 2] = [Self::Pages, Self::Blocks];
 
     /// The parameter's name in records.
-    pub(super) const PARAM: &'static str = "mapping";
+    pub(crate) const PARAM: &'static str = "mapping";
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Pages => "4KiB",
             Self::Blocks => "2MiB",
@@ -26,7 +26,7 @@ impl Mapping {
     }
 
     /// The level that the leaves are in.
-    pub(super) const fn level(self) -> Level {
+    pub(crate) const fn level(self) -> Level {
         match self {
             Self::Pages => Level::PAGE,
             Self::Blocks => Level::MIB2,
@@ -34,7 +34,7 @@ impl Mapping {
     }
 
     /// Host memory of which a fault maps as much.
-    pub(super) const fn backing(self) -> Backing {
+    pub(crate) const fn backing(self) -> Backing {
         match self {
             Self::Pages => Backing::Pages,
             Self::Blocks => Backing::HugePages,

@@ -1,0 +1,235 @@
+//! What it costs that vCPUs turn their caches on, one after the other, and whether guests find what they rely on.
+
+mod bring_up;
+mod cost;
+mod design;
+mod rows;
+mod verdict;
+
+use anyhow::Context;
+use mayfly_machine::cache::Lines;
+
+use crate::Backend;
+use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::host::memory::available;
+use crate::mapping::Mapping;
+use crate::params::{Bound, Size};
+use crate::progress::Progress;
+use crate::record::ResultRow;
+
+use bring_up::{Ground, Shape};
+use cost::LineCost;
+use design::Design;
+use rows::Row;
+
+const NAME: &str = "cache-enable";
+const KERNEL: &str = "kernel";
+
+const VCPUS: [u32; 1] = [64];
+const ROUNDS: u32 = 1;
+
+const GIB: u64 = 512;
+/// With the lines of the host's processor.
+const REAL: Size = Size::blocks(2 * GIB);
+/// With lines that are counted.
+const MODELLED: Size = Size::blocks(128 * GIB);
+
+/// The parameter that says what becomes of a line, in records.
+const LINES: &str = "lines";
+
+/// The experiment `cache-enable`.
+pub(crate) struct CacheEnable;
+
+impl Experiment for CacheEnable {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "vCPUs turn their caches on: what is flushed, and who reads stale data"
+    }
+
+    fn about(&self) -> &'static str {
+        "On arm64 without FEAT_S2FWB, a vCPU whose MMU is off reads and writes memory past
+the caches, so that memory and caches can disagree. KVM cleans and invalidates all
+memory that the VM has mapped whenever a vCPU turns its caches on (every-vcpu): with 64
+vCPUs and 128 GiB, most of a boot of 33 s. It was proposed in April 2025 to do so for
+vCPU 0 alone (vcpu0-only, 5 s); the answer was that vCPU 0 is not special, and that
+the first vCPU would be the better rule (first-vcpu); but that with either, a guest
+no longer finds with its caches on what it wrote with them off.
+
+Mayfly flushes what was written: vCPUs whose caches are off run on a root of their own,
+where the first write to a page is noted.
+
+A boot vCPU writes 256 KiB with its caches off, turns them on, and touches all of the
+memory, which is not part of bring_up; then each other vCPU in turn writes 8 KiB, turns
+its caches on, and reads what it wrote. The machine's tables are arm64's. Lines are
+those of the host's processor, really cleaned and invalidated, where the host has
+twice the memory. Where it has not, or for 128 GiB by default, they are counted, and
+bring_up is modelled: the time that it took, and for each line what one takes here.
+
+Whether it is right is found out with lines that are modelled to do the worst that
+caches may (lines oracle): every one may be filled at any time, and none is
+written back before it is cleaned. Each scenario is something that guests rely on. The
+two proposals read stale data in some of them, and the report says where; KVM's rule
+and Mayfly's must in none.
+
+On KVM there is nothing to run on x86, whose guests cannot get past the caches."
+    }
+
+    fn variants(&self) -> &'static [Variant] {
+        &[
+            Variant {
+                backend: Backend::Machine,
+                name: "every-vcpu",
+                summary: "all that is mapped is flushed at each vCPU's switch (KVM)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "vcpu0-only",
+                summary: "all that is mapped is flushed at vCPU 0's (proposed in 2025)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "first-vcpu",
+                summary: "all that is mapped is flushed when the first vCPU turns its caches on",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: Variant::BASELINE,
+                summary: "what was written with caches off is flushed",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: KERNEL,
+                summary: "/dev/kvm, as the running kernel has it",
+            },
+        ]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[
+            Metric {
+                name: rows::BRING_UP,
+                summary: "all vCPUs, until the last has its caches on and has read; without set_up",
+            },
+            Metric { name: rows::SECONDARY, summary: "one vCPU of those after the first" },
+            Metric {
+                name: rows::MODELLED_BRING_UP,
+                summary: "as bring_up, with what the counted lines would take",
+            },
+            Metric { name: rows::MODELLED_SECONDARY, summary: "as secondary, likewise" },
+            Metric {
+                name: rows::SET_UP,
+                summary: "the first vCPU's accesses to all memory, which maps and cleans it",
+            },
+        ]
+    }
+
+    fn params(&self) -> &'static [Param] {
+        &[
+            Param {
+                name: Bound::VCPUS.name,
+                default: "64",
+                summary: "vCPUs of the VM: one number after another",
+            },
+            Param {
+                name: Size::PARAM,
+                default: "2GiB and 128GiB",
+                summary: "sizes of a VM's memory; modelled where they are above half of the host's",
+            },
+            Param { name: Bound::ROUNDS.name, default: "1", summary: "VMs of each variant" },
+        ]
+    }
+
+    fn run(
+        &self,
+        request: &Request<'_>,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<ResultRow>> {
+        let designs: Vec<_> =
+            request.variants_on(Backend::Machine).filter_map(Design::of).collect();
+        let mut rows = Vec::new();
+        if !designs.is_empty() {
+            rows.extend(verdict::rows(&designs, progress)?);
+            let sizes = sizes(request);
+            let is_modelled = sizes.iter().any(|(_, lines)| *lines == Lines::Counted);
+            let line = is_modelled.then(cost::of_a_line).transpose()?;
+            for (memory, lines) in sizes {
+                for mapping in Mapping::ALL {
+                    for vcpus in request.params.vcpus_or(&VCPUS) {
+                        let shape = Shape { vcpus, memory, mapping, lines };
+                        let rounds = request.params.rounds.unwrap_or(ROUNDS);
+                        rows.extend(measured(&designs, shape, rounds, line, progress)?);
+                    }
+                }
+            }
+        }
+        rows.extend(request.variants_on(Backend::Kvm).map(on_kvm));
+        Ok(rows)
+    }
+}
+
+/// What to go through, and what becomes of its lines.
+fn sizes(request: &Request<'_>) -> Vec<(Size, Lines)> {
+    if request.params.memory.is_empty() {
+        return vec![(REAL, fitting(REAL)), (MODELLED, Lines::Counted)];
+    }
+    request.params.memory_or(&[]).into_iter().map(|size| (size, fitting(size))).collect()
+}
+
+/// Lines are real where the host has twice the memory, if it says how much it has.
+fn fitting(size: Size) -> Lines {
+    match available() {
+        Some(available) if size.bytes() > available / 2 => Lines::Counted,
+        _ => Lines::Real,
+    }
+}
+
+/// The rows of one shape, of VMs whose lines would take so long where they are but counted.
+fn measured(
+    designs: &[Design],
+    shape: Shape,
+    rounds: u32,
+    line: Option<LineCost>,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Vec<ResultRow>> {
+    let Shape { vcpus, memory, mapping, lines } = shape;
+    let title = format!("{NAME}, {vcpus} vCPUs, {memory} in {}", mapping.name());
+    progress.begin(&title, u64::from(rounds) * designs.len() as u64);
+    let ground = Ground::new(shape).with_context(|| title.clone())?;
+    let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
+    for round in 0..rounds as usize {
+        // So that none of them always follows the same other.
+        for turn in 0..designs.len() {
+            let index = (round + turn) % designs.len();
+            let up = ground.bring_up(designs[index]).with_context(|| designs[index].name())?;
+            rows[index].note(up);
+            progress.step();
+        }
+    }
+    progress.finish();
+    let line = line.filter(|_| lines == Lines::Counted);
+    let rows = designs.iter().zip(rows).map(|(design, row)| {
+        let empty = ResultRow::new(NAME, Backend::Machine, design.name())
+            .param(Bound::VCPUS.name, vcpus)
+            .param(Size::PARAM, memory.to_string())
+            .param(Mapping::PARAM, mapping.name())
+            .param(LINES, if line.is_some() { "counted" } else { "real" })
+            .param(Bound::ROUNDS.name, rounds);
+        row.report(empty, *design, shape, line)
+    });
+    Ok(rows.collect())
+}
+
+fn on_kvm(variant: &str) -> ResultRow {
+    let why = if cfg!(target_arch = "x86_64") {
+        "x86's guests cannot get past the caches, and KVM flushes nothing when they turn them on"
+    } else {
+        "the guest that runs on KVM is x86-64's"
+    };
+    ResultRow::new(NAME, Backend::Kvm, variant).skipped(why)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! VMs on the software machine whose vCPUs come up as a kernel's do.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use mayfly_machine::address_space::Backing;
+use mayfly_machine::cache::{LineCounts, Lines};
+use mayfly_machine::scenario::{Rule, TableFormat};
+use mayfly_machine::{
+    Cpu, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions,
+};
+use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_platform::Op;
+use mayfly_platform::address::{PAGE_SHIFT, PAGE_SIZE};
+use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role};
+use mayfly_vm::Exit;
+
+use crate::mapping::Mapping;
+use crate::params::Size;
+
+use super::design::Design;
+
+/// What the boot vCPU writes before its caches are on, in bytes: a kernel's first page tables, and what its image does
+/// not have filled in.
+pub(super) const BOOT: u64 = 256 << 10;
+/// What each other vCPU does: a stack and a mailbox.
+pub(super) const SECONDARY: u64 = 8 << 10;
+
+/// The slot that these are in, at the beginning of guest memory; less, if there is less.
+const EARLY: u64 = 4 << 20;
+
+/// The role of the root that is run on with caches on.
+const MAIN: Role = Role::new(0).expect("there is a first role");
+
+/// Processors that take nothing off the core's hands but the traps that it does not need.
+const CAPABILITIES: CacheCapabilities = CacheCapabilities { fwb: false, dic: true, fgt: true };
+
+/// A VM that comes up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) vcpus: u32,
+    pub(super) memory: Size,
+    pub(super) mapping: Mapping,
+    pub(super) lines: Lines,
+}
+
+impl Shape {
+    /// Bytes that all vCPUs together write before their caches are on.
+    pub(super) fn written(self) -> u64 {
+        BOOT + SECONDARY * u64::from(self.vcpus - 1)
+    }
+
+    /// Bytes that are mapped when all vCPUs are up.
+    pub(super) fn mapped(self) -> u64 {
+        let unit = self.mapping.level().pages() << PAGE_SHIFT;
+        self.written().next_multiple_of(unit) + self.later()
+    }
+
+    /// Bytes of the slot that is written early.
+    fn early(self) -> u64 {
+        EARLY.min(self.memory.bytes())
+    }
+
+    /// Bytes that are touched in setting up.
+    pub(super) fn later(self) -> u64 {
+        self.memory.bytes() - self.early()
+    }
+}
+
+/// A machine, and memory for VMs on it: one VM at a time.
+pub(super) struct Ground {
+    machine: Machine<TableFormat>,
+    shape: Shape,
+    early: HostMemory,
+    later: Option<HostMemory>,
+}
+
+/// A VM that is up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Measured {
+    /// The first vCPU, without what it set up.
+    pub(super) boot: Piece,
+    /// The others, in their order.
+    pub(super) secondaries: Vec<Piece>,
+    pub(super) set_up: Duration,
+    pub(super) lines: LineCounts,
+    pub(super) pages_flushed: u64,
+    pub(super) tracking_faults: u64,
+    pub(super) reads: u64,
+    pub(super) mismatches: u64,
+}
+
+/// A vCPU's way up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Piece {
+    pub(super) time: Duration,
+    /// Lines flushed on it.
+    pub(super) flushed: u64,
+}
+
+impl Ground {
+    pub(super) fn new(shape: Shape) -> anyhow::Result<Self> {
+        let Shape { vcpus, memory, mapping, lines } = shape;
+        if shape.written() > shape.early() {
+            bail!("{vcpus} vCPUs write more than {memory} before their caches are on");
+        }
+        // Twice the memory: room for tables, and for blocks that are not whole.
+        let frames = FRAMES.max(usize::try_from(memory.bytes() >> (PAGE_SHIFT - 1))?);
+        let machine =
+            Machine::with_caches(frames, lines, CAPABILITIES).context("starting the machine")?;
+        let early = machine.map_backed(shape.early(), mapping.backing())?;
+        let backing = if lines == Lines::Counted { Backing::Contiguous } else { mapping.backing() };
+        let later = (shape.later() > 0).then(|| machine.map_backed(shape.later(), backing));
+        let ground = Self { machine, shape, early, later: later.transpose()? };
+        // What is not there cannot be in a cache.
+        touch(&ground.early);
+        if lines != Lines::Counted {
+            ground.later.iter().for_each(touch);
+        }
+        Ok(ground)
+    }
+
+    /// Brings a VM up.
+    pub(super) fn bring_up(&self, design: Design) -> anyhow::Result<Measured> {
+        let rule = design.rule();
+        let options = VmOptions { caches: rule.caches(), ..VmOptions::default() };
+        let vm = self.machine.create_vm_with(options)?;
+        self.set_slots(&vm)?;
+        let mut vcpus = (0..self.shape.vcpus)
+            .map(|id| Ok(Started::new(vm.create_vcpu(id)?, self.cpu())))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let (boot, secondaries) = vcpus.split_first_mut().context("there is a vCPU")?;
+
+        let charged = self.charged();
+        let before = self.machine.cache().lines();
+        let booted = self.piece(|| boot.come_up(&vm, &rule, 0..BOOT))?;
+        let mut up = Measured { boot: booted, ..Measured::default() };
+        let begun = Instant::now();
+        self.set_up(&vm, boot, &rule)?;
+        up.set_up = begun.elapsed();
+        for (number, secondary) in (0..).zip(&mut *secondaries) {
+            let first = BOOT + number * SECONDARY;
+            let piece = self.piece(|| secondary.come_up(&vm, &rule, first..first + SECONDARY))?;
+            up.secondaries.push(piece);
+        }
+        for vcpu in &vcpus {
+            up.reads += vcpu.reads;
+            up.mismatches += vcpu.mismatches;
+        }
+        let (pages_flushed, tracking_faults) = self.charged();
+        up.pages_flushed = pages_flushed - charged.0;
+        up.tracking_faults = tracking_faults - charged.1;
+        let after = self.machine.cache().lines();
+        up.lines = LineCounts {
+            cleaned: after.cleaned - before.cleaned,
+            flushed: after.flushed - before.flushed,
+            fetched: after.fetched - before.fetched,
+        };
+        drop(vcpus);
+        let handle = (*vm).clone();
+        vm.destroy();
+        // So that the next VM does not begin beside the end of this one.
+        handle.wait_reclaimed();
+        Ok(up)
+    }
+
+    fn set_slots(&self, vm: &MachineVm<TableFormat>) -> anyhow::Result<()> {
+        let slot = |id, gpa, memory: &HostMemory| {
+            let (slot, flags, gpa) = (SlotId::main(id), Flags::empty(), Gpa::new(gpa));
+            let (size, backing) = (memory.size(), memory.hva());
+            vm.set_memory_region(&Region { slot, flags, gpa, size, backing })
+        };
+        slot(0, 0, &self.early)?;
+        if let Some(later) = &self.later {
+            slot(1, self.shape.early(), later)?;
+        }
+        Ok(())
+    }
+
+    /// A processor out of reset.
+    fn cpu(&self) -> Cpu<TableFormat> {
+        let mut cpu = self.machine.cpu(Vec::new());
+        cpu.turn_caches_off();
+        cpu
+    }
+
+    fn piece(&self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Piece> {
+        let before = self.machine.cache().lines().flushed;
+        let begun = Instant::now();
+        work()?;
+        let time = begun.elapsed();
+        Ok(Piece { time, flushed: self.machine.cache().lines().flushed - before })
+    }
+
+    /// Pages flushed, and faults taken to know which.
+    fn charged(&self) -> (u64, u64) {
+        let hardware = self.machine.hardware();
+        (hardware.charged(Op::Flushed(0)), hardware.charged(Op::TrackingFault))
+    }
+
+    /// Has all of the memory mapped: by the guest's accesses; or, where there is too much for that, as these would.
+    fn set_up(
+        &self,
+        vm: &MachineVm<TableFormat>,
+        boot: &mut Started,
+        rule: &dyn Rule,
+    ) -> anyhow::Result<()> {
+        let Some(later) = &self.later else { return Ok(()) };
+        let (gpa, len) = (Gpa::new(self.shape.early()), later.size());
+        if self.shape.lines != Lines::Counted {
+            return boot.does(vm, rule, vec![Instruction::Touch { gpa, len, value: len }]);
+        }
+        let piece = Level::GIB1.pages() << PAGE_SHIFT;
+        // Blocks of the host, which are aligned from the slot's beginning on.
+        for from in (0..len).step_by(usize::try_from(piece)?) {
+            let bytes = piece.min(len - from);
+            let host = Hva::new(later.hva().get() + from);
+            let leaf = Leaf::new(self.machine.space().resolve(host, true)?.pfn, Permissions::all());
+            self.machine.cache().clean(leaf.pfn, bytes >> PAGE_SHIFT);
+            let section = vm.srcu().read_lock();
+            let root = vm.stage2().root(MAIN, &section)?;
+            let seen = vm.stage2().sample();
+            let first = gpa.get() + from;
+            let gfns = Gpa::new(first).gfn()..Gpa::new(first + bytes).gfn();
+            let level = self.shape.mapping.level();
+            let mapped = root.map_run(gfns.clone(), level, &leaf, seen, &section)?;
+            ensure!(mapped == Mapped::Installed, "mapping {gfns:?} gave {mapped:?}");
+        }
+        Ok(())
+    }
+}
+
+/// A vCPU and its processor.
+struct Started {
+    vcpu: MachineVcpu<TableFormat>,
+    cpu: Cpu<TableFormat>,
+    reads: u64,
+    mismatches: u64,
+}
+
+impl Started {
+    fn new(vcpu: MachineVcpu<TableFormat>, cpu: Cpu<TableFormat>) -> Self {
+        Self { vcpu, cpu, reads: 0, mismatches: 0 }
+    }
+
+    /// Writes to each page of `early`, turns its caches on, and reads them.
+    fn come_up(
+        &mut self,
+        vm: &MachineVm<TableFormat>,
+        rule: &dyn Rule,
+        early: Range<u64>,
+    ) -> anyhow::Result<()> {
+        let (gpa, len) = (Gpa::new(early.start), early.end - early.start);
+        let value = early.end;
+        let program = vec![
+            Instruction::Touch { gpa, len, value },
+            Instruction::Caches(true),
+            Instruction::Verify { gpa, len, value },
+        ];
+        self.does(vm, rule, program)
+    }
+
+    /// Runs a program to its end.
+    fn does(
+        &mut self,
+        vm: &MachineVm<TableFormat>,
+        rule: &dyn Rule,
+        program: Vec<Instruction>,
+    ) -> anyhow::Result<()> {
+        self.cpu.load(program);
+        loop {
+            match self.vcpu.run(&mut self.cpu) {
+                Exit::Halt => break,
+                Exit::Caches(op) => rule.switched(vm, self.vcpu.id(), op),
+                exit => bail!("vCPU {} came out with {exit:?}", self.vcpu.id()),
+            }
+        }
+        self.reads += self.cpu.reads();
+        self.mismatches += self.cpu.mismatches();
+        Ok(())
+    }
+}
+
+fn touch(memory: &HostMemory) {
+    for page in (0..memory.size()).step_by(PAGE_SIZE as usize) {
+        memory.write_u64(page, page);
+    }
+}

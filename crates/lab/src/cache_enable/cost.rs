@@ -1,0 +1,53 @@
+//! What it takes to clean and invalidate a line, here.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use mayfly_machine::address_space::Backing;
+use mayfly_machine::cache::Lines;
+use mayfly_machine::scenario::TableFormat;
+use mayfly_machine::{LINE, Machine};
+use mayfly_platform::address::PAGE_SIZE;
+use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_stage2::Level;
+
+/// What is flushed to find out: as a whole VM, it is not in the caches.
+const SAMPLE: u64 = 256 << 20;
+
+/// How often; the shortest counts, which nobody has disturbed.
+const PASSES: u32 = 5;
+
+/// The time that a line takes, of many that are flushed one after the other.
+pub(super) fn of_a_line() -> anyhow::Result<LineCost> {
+    let frames = 2 * usize::try_from(Level::GIB1.pages())?;
+    let machine =
+        Machine::<TableFormat>::with_caches(frames, Lines::Real, CacheCapabilities::default())
+            .context("starting the machine")?;
+    let memory = machine.map_backed(SAMPLE, Backing::Contiguous)?;
+    for page in (0..SAMPLE).step_by(usize::try_from(PAGE_SIZE)?) {
+        memory.write_u64(page, page);
+    }
+    let first = machine.space().resolve(memory.hva(), true)?.pfn;
+    let pass = |_| {
+        let begun = Instant::now();
+        machine.cache().clean_invalidate(first, SAMPLE / PAGE_SIZE);
+        begun.elapsed()
+    };
+    // The first writes back what was written above.
+    let shortest = (0..=PASSES).map(pass).skip(1).min().unwrap_or_default();
+    Ok(LineCost { lines: SAMPLE / LINE, time: shortest })
+}
+
+/// How long so many lines took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineCost {
+    lines: u64,
+    time: Duration,
+}
+
+impl LineCost {
+    /// What `lines` would take.
+    pub(super) fn times(self, lines: u64) -> Duration {
+        self.time.mul_f64(lines as f64 / self.lines as f64)
+    }
+}

@@ -1,0 +1,119 @@
+use mayfly_machine::scenario::Scenario;
+
+use crate::progress::Silent;
+
+use super::bring_up::{BOOT, Ground, Measured, SECONDARY, Shape};
+use super::design::Design;
+use super::rows::Row;
+use super::*;
+
+const VCPUS: u32 = 5;
+const SMALL: Size = Size::blocks(6);
+const EARLY: u64 = BOOT + 4 * SECONDARY;
+/// What is mapped in the end, in bytes: of the first two blocks, what was written.
+const IN_PAGES: u64 = EARLY + (8 << 20);
+const IN_BLOCKS: u64 = 10 << 20;
+
+fn shape(mapping: Mapping, lines: Lines) -> Shape {
+    Shape { vcpus: VCPUS, memory: SMALL, mapping, lines }
+}
+
+fn up(design: Design, mapping: Mapping, lines: Lines) -> Measured {
+    Ground::new(shape(mapping, lines)).unwrap().bring_up(design).unwrap()
+}
+
+#[test]
+fn mayfly_flushes_what_each_vcpu_wrote_and_as_much_is_cleaned_as_under_any_rule() {
+    for lines in [Lines::Real, Lines::Counted] {
+        for (mapping, mapped) in [(Mapping::Pages, IN_PAGES), (Mapping::Blocks, IN_BLOCKS)] {
+            let mayfly = up(Design::Mayfly, mapping, lines);
+            assert_eq!(mayfly.boot.flushed, BOOT / 64);
+            for secondary in &mayfly.secondaries {
+                assert_eq!(secondary.flushed, SECONDARY / 64);
+            }
+            assert_eq!(mayfly.secondaries.len(), 4);
+            assert_eq!(mayfly.lines.flushed, EARLY / 64);
+            assert_eq!(mayfly.pages_flushed, EARLY / 4096);
+            // A page that is mapped by its first write has its mark from the beginning.
+            let mapped_by_blocks = if mapping == Mapping::Blocks { EARLY / 4096 - 1 } else { 0 };
+            assert_eq!(mayfly.tracking_faults, mapped_by_blocks);
+            for design in [Design::EveryVcpu, Design::Vcpu0Only, Design::FirstVcpu] {
+                assert_eq!(up(design, mapping, lines).lines.cleaned, mapped / 64);
+            }
+            assert_eq!(mayfly.lines.cleaned, mapped / 64, "{mapping:?}");
+            assert_eq!((mayfly.reads, mayfly.mismatches), (EARLY / 4096, 0));
+        }
+    }
+}
+
+#[test]
+fn the_older_rules_flush_all_that_is_mapped_for_whom_they_say() {
+    let first = [BOOT, 2 << 20];
+    for (mapping, first) in Mapping::ALL.into_iter().zip(first) {
+        let every = up(Design::EveryVcpu, mapping, Lines::Counted);
+        assert_eq!(every.boot.flushed, first / 64);
+        assert!(every.secondaries.iter().all(|piece| piece.flushed >= (8 << 20) / 64));
+        for design in [Design::Vcpu0Only, Design::FirstVcpu] {
+            assert_eq!(up(design, mapping, Lines::Counted).lines.flushed, first / 64);
+        }
+        assert_eq!((every.pages_flushed, every.tracking_faults), (0, 0));
+    }
+}
+
+#[test]
+fn vcpus_that_write_more_than_there_is_are_refused() {
+    let shape = Shape { vcpus: 256, memory: Size::UNIT, ..shape(Mapping::Pages, Lines::Counted) };
+    let error = Ground::new(shape).err().unwrap().to_string();
+    assert!(error.contains("256 vCPUs") && error.contains("2MiB"), "{error}");
+}
+
+#[test]
+fn the_proposals_read_stale_where_a_secondary_relies_on_its_own_writes_and_others_nowhere() {
+    let designs =
+        ["every-vcpu", "vcpu0-only", "first-vcpu", "mayfly"].map(|n| Design::of(n).unwrap());
+    let rows = verdict::rows(&designs, &mut Silent).unwrap();
+    for row in &rows {
+        assert!(row.checks.iter().all(|check| check.ok), "{}: {:?}", row.variant, row.checks);
+        assert_eq!(row.counters["scenarios"], Scenario::all().count() as u64);
+        let own = row.checks.iter().find(|check| check.name == "stale_in_own-writes");
+        let is_stale = ["vcpu0-only", "first-vcpu"].contains(&row.variant.as_str());
+        assert_eq!(own.is_some(), is_stale, "{}", row.variant);
+        if let Some(own) = own {
+            let why = "a line in the cache hides what memory has";
+            assert!(own.detail.contains("vCPU 1") && own.detail.contains(why), "{own:?}");
+        }
+    }
+    let later = |row: &&ResultRow| {
+        row.checks.iter().any(|check| check.name == "stale_in_vcpu-0-comes-later")
+    };
+    assert_eq!(rows.iter().filter(later).count(), 2);
+}
+
+#[test]
+fn checks_fail_where_counts_are_off() {
+    let (mapping, lines) = (Mapping::Pages, Lines::Counted);
+    let failed = |design, up: Measured| {
+        let mut row = Row::default();
+        row.note(up);
+        let empty = ResultRow::new(NAME, Backend::Machine, "any");
+        let row = row.report(empty, design, shape(mapping, lines), None);
+        row.checks.into_iter().filter(|c| !c.ok).map(|c| c.name).collect::<Vec<_>>()
+    };
+    let right = up(Design::Mayfly, mapping, lines);
+    assert!(failed(Design::Mayfly, right.clone()).is_empty());
+    let with = |change: fn(&mut Measured)| {
+        let mut wrong = right.clone();
+        change(&mut wrong);
+        wrong
+    };
+    let exactly = ["exactly_what_was_written_is_flushed"];
+    assert_eq!(failed(Design::Mayfly, with(|up| up.lines.flushed += 1)), exactly);
+    assert_eq!(failed(Design::Mayfly, with(|up| up.pages_flushed -= 1)), exactly);
+    let more = with(|up| up.lines.cleaned += 64);
+    assert_eq!(failed(Design::Mayfly, more), ["mapped_once_cleaned_once"]);
+    assert_eq!(failed(Design::Mayfly, with(|up| up.mismatches = 1)), ["guest_reads"]);
+    assert_eq!(failed(Design::EveryVcpu, right), ["everything_flushed_for_every_vcpu"]);
+    let stale = verdict::Verdict { scenarios: 3, reads: 9, stale: Vec::new() };
+    let row = stale.report(ResultRow::new(NAME, Backend::Machine, "any"), Design::FirstVcpu);
+    assert!(!row.checks[0].ok, "a rule that is known to be stale has to be seen to be");
+}

@@ -1,0 +1,59 @@
+//! The experiment `cache-enable`, as the command runs it.
+
+use mayfly_lab::host::Host;
+use mayfly_lab::progress::Silent;
+use mayfly_lab::{
+    Backend, BackendChoice, Params, Plan, Record, Report, ResultRow, Selection, experiments,
+};
+
+fn run(backend: BackendChoice, host: &Host) -> Vec<ResultRow> {
+    let selection = Selection {
+        experiments: vec!["cache-enable".to_owned()],
+        backend,
+        params: Params {
+            vcpus: vec![8],
+            memory: vec!["32MiB".parse().unwrap()],
+            ..Params::default()
+        },
+        ..Selection::default()
+    };
+    Plan::new(experiments(), &selection, host).unwrap().run(&mut Silent).unwrap()
+}
+
+#[test]
+fn every_rule_brings_vcpus_up_in_both_mappings_and_is_judged_by_the_oracle() {
+    let rows = run(BackendChoice::Only(Backend::Machine), &Host::default());
+    assert_eq!(rows.len(), 12);
+    for row in &rows {
+        assert!(row.checks.iter().all(|check| check.ok), "{}: {:?}", row.variant, row.checks);
+        let judged = row.params["lines"] == "oracle";
+        assert_eq!(row.counters.contains_key("scenarios"), judged);
+        if !judged {
+            assert_eq!((row.metrics["bring_up"].count, row.metrics["secondary"].count), (1, 7));
+        }
+    }
+    let lines = |variant: &str| {
+        let of = |row: &&ResultRow| row.variant == variant && row.params["lines"] == "real";
+        rows.iter().filter(of).map(|row| row.counters["lines_flushed"]).collect::<Vec<_>>()
+    };
+    let written = ((256 << 10) + 7 * (8 << 10)) / 64;
+    assert_eq!(lines("mayfly"), [written, written]);
+    assert!(lines("every-vcpu").into_iter().all(|lines| lines > 7 * ((28 << 20) / 64)));
+    let record = Record::new(Host::default(), rows);
+    let report = Report::new(&record, experiments()).to_string();
+    assert!(report.contains("\nlines oracle\n"), "{report}");
+    let found = "first-vcpu stale_in_own-writes: ok, vCPU 1 read 0x0 instead of 0x15";
+    assert!(report.contains(found), "{report}");
+}
+
+#[test]
+fn on_kvm_it_is_skipped_and_says_why() {
+    let host = Host::gather(["test".to_owned()]);
+    if !host.kvm {
+        return;
+    }
+    let rows = run(BackendChoice::Only(Backend::Kvm), &host);
+    assert_eq!(rows.len(), 1);
+    let why = rows[0].skipped.as_deref().unwrap();
+    assert!(why.contains("x86"), "{why}");
+}
