@@ -130,9 +130,12 @@ impl<F: Format> Roots<F> {
         _section: &'a impl Section,
     ) -> Option<&'a Root<F>> {
         let root = NonNull::new(self.current(role).load(Ordering::Acquire))?;
+        if root.as_ptr() == closed() {
+            return None;
+        }
         // SAFETY: the place's reference, or the reclaimer's after it, is given up after a grace period only, which
         // waits for the section.
-        (root.as_ptr() != closed()).then(|| unsafe { root.as_ref() })
+        Some(unsafe { root.as_ref() })
     }
 
     /// Puts a new root in its place, unless something is there. Returns what is there now.
