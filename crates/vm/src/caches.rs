@@ -73,7 +73,9 @@
 //! *Nothing mapped.* A fault sets *mapped*, **\[arm\]** `fence(SeqCst)`, looks whether lines may have been left behind,
 //! and cleans; who turns its caches off says that lines may be left behind, **\[disarm\]** `fence(SeqCst)`, and looks
 //! at *mapped*. Store buffering: either the fault comes to know that it has to clean, and does so after the lines were
-//! written; or *mapped* is found, and what the fault maps is zapped, or the fault refused.
+//! written; or *mapped* is found, and what the fault maps is zapped, or the fault refused. *Mapped* is taken back when
+//! everything is zapped, and not before, for another vCPU may go on at once where it finds nothing mapped; and inside
+//! the announcement, for every fault that has set it by then is refused, and sets it again.
 //!
 //! *All roots replaced.* Marks are taken from the old roots too, as long as they are leaving: by who deletes the slot,
 //! when every vCPU has left them and before they go, or by whoever flushes before.
@@ -296,15 +298,17 @@ impl<W: World> Inner<W> {
         tracking.left_behind.store(true, Ordering::Relaxed);
         // [disarm]
         fence(Ordering::SeqCst);
-        if !tracking.mapped.load(Ordering::Relaxed) {
+        // Acquire, pairing with the release below: what others have zapped no CPU uses any more.
+        if !tracking.mapped.load(Ordering::Acquire) {
             return;
         }
         let all = Gfn::new(0)..Gfn::new(u64::MAX);
         let invalidation = self.stage2.begin_invalidation(&all);
-        // What is mapped from here on is mapped by faults that come later, and set this again.
-        tracking.mapped.store(false, Ordering::Relaxed);
         self.flush_written(all.clone());
         self.stage2.zap_role(Role::MARKED, all, Tables::Free, self.slice);
+        // Not before, since others rely on it; and before the end, so that a fault that is not refused sets it after
+        // this.
+        tracking.mapped.store(false, Ordering::Release);
         drop(invalidation);
     }
 

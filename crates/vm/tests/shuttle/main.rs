@@ -1,0 +1,243 @@
+//! Guests that turn their caches on and off, under shuttle, in schedules drawn at random and by probabilistic
+//! concurrency testing (PCT): real VMs and vCPUs, on CPUs with TLBs, before memory and caches that say different things
+//! wherever they may.
+//!
+//! A guest that reads anything but what it wrote itself last, its caches on or off by then, fails the model, and so
+//! does one that reads what it was not given. A thread that is never woken is a deadlock, which shuttle reports.
+
+#![cfg(shuttle)]
+
+#[path = "../../../stage2/tests/shuttle/cpus.rs"]
+#[allow(dead_code)]
+mod cpus;
+mod guest;
+mod memory;
+#[path = "../../../stage2/tests/model/mod.rs"]
+#[allow(dead_code)]
+mod model;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread::{self, JoinHandle};
+
+use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_stage2 as stage2;
+use mayfly_vm::{
+    CacheCapabilities, CacheOp, Caches, Config, Device, Exit, Reason, SlotZap, Vm, World,
+};
+
+use cpus::Cpus;
+use guest::{Guest, Step};
+use memory::Memory;
+use model::{Tiny, WHOLE};
+
+const RANDOM: usize = 1_000;
+const PCT: usize = 500;
+/// Preemptions that PCT aims at in one execution.
+const DEPTH: usize = 4;
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let model = Arc::new(model);
+    let same = Arc::clone(&model);
+    shuttle::check_random(move || same(), RANDOM);
+    shuttle::check_pct(move || model(), PCT, DEPTH);
+}
+
+/// Frames for tables: more than any model takes.
+const FRAMES: usize = 400;
+/// Pages of the guest's memory: two blocks.
+const PAGES: u64 = 8;
+
+struct NoDevice;
+
+impl Device for NoDevice {
+    fn read(&self, _: u64, _: &mut [u8]) {
+        unreachable!("no device is registered");
+    }
+
+    fn write(&self, _: u64, _: &[u8]) {
+        unreachable!("no device is registered");
+    }
+}
+
+struct Kinds<const BREAK: bool>(PhantomData<()>);
+
+impl<const BREAK: bool> World for Kinds<BREAK> {
+    type Device = NoDevice;
+    type Backing = Hva;
+    type Format = Tiny<BREAK>;
+    type Memory = Memory;
+}
+
+/// One VM, and what it lives in.
+struct Machine<const BREAK: bool> {
+    /// Frames, TLBs, VMIDs.
+    below: model::Vm<Tiny<BREAK>, Cpus>,
+    memory: Arc<Memory>,
+    vm: Vm<Kinds<BREAK>>,
+    threads: Vec<JoinHandle<()>>,
+    cpus: u32,
+}
+
+impl<const BREAK: bool> Machine<BREAK> {
+    fn new(cpus: usize, fgt: bool, slot_zap: SlotZap) -> Self {
+        let below = model::Vm::new(FRAMES, Cpus::new(cpus));
+        let memory = Arc::new(Memory::new(CacheCapabilities { fwb: false, dic: true, fgt }));
+        let vm = Vm::create(Config {
+            srcu: mayfly_srcu::Config::default(),
+            stage2: stage2::Config {
+                mmu: below.world.clone(),
+                vmids: below.vmids.clone(),
+                reclaimer: below.reclaimer.clone(),
+            },
+            memory: memory.clone(),
+            cache: memory.clone(),
+            caches: Caches::Tracked,
+            slot_zap,
+            slice: WHOLE,
+        })
+        .unwrap();
+        vm.set_memory_region(&slot(0, 0, PAGES)).unwrap();
+        Self { below, memory, vm, threads: Vec::new(), cpus: 0 }
+    }
+
+    /// A guest on a CPU of its own, which goes through `steps`.
+    fn guest(&mut self, steps: Vec<Step>) {
+        let (id, world) = (self.cpus, self.below.world.clone());
+        self.cpus += 1;
+        let mut vcpu = self.vm.create_vcpu(id).unwrap();
+        let mut guest = Guest::<BREAK>::new(id as usize, world, self.memory.clone(), steps);
+        self.threads.push(thread::spawn(move || assert_eq!(vcpu.run(&mut guest), Exit::Halt)));
+    }
+
+    fn spawn(&mut self, life: impl FnOnce(&Vm<Kinds<BREAK>>, &Memory) + Send + 'static) {
+        let (vm, memory) = (self.vm.clone(), self.memory.clone());
+        self.threads.push(thread::spawn(move || life(&vm, &memory)));
+    }
+
+    fn join(&mut self) {
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+
+    /// All that was given is given back.
+    fn end(mut self) {
+        self.join();
+        self.vm.clone().destroy();
+        self.vm.wait_reclaimed();
+        drop(self.vm);
+        self.below.end();
+    }
+}
+
+fn slot(index: u16, gfn: u64, pages: u64) -> Region<Hva> {
+    Region {
+        slot: SlotId::main(index),
+        flags: Flags::empty(),
+        gpa: Gpa::new(gfn * PAGE_SIZE),
+        size: pages * PAGE_SIZE,
+        backing: Hva::new(gfn * PAGE_SIZE),
+    }
+}
+
+/// The host moves some page to another frame, as when it compacts memory: by a copy through its caches.
+fn migrate<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory) {
+    let page = thread_rng().gen_range(0..4);
+    let invalidation = vm.invalidate_start(Hva::new(page * PAGE_SIZE), PAGE_SIZE, Reason::Migrate);
+    memory.migrate(page);
+    drop(invalidation);
+}
+
+fn two_at_once<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::new(3, true, SlotZap::Range);
+    machine.guest(vec![Step::Write(0, 7), Step::Write(5, 7)]);
+    machine.join();
+    for _ in 0..2 {
+        machine.guest(vec![Step::Caches(CacheOp::On), Step::Read(0, 7), Step::Read(5, 7)]);
+    }
+    machine.end();
+}
+
+#[test]
+fn two_that_turn_their_caches_on_at_once_both_see_what_was_written_before() {
+    check(two_at_once::<false>);
+    check(two_at_once::<true>);
+}
+
+fn on_and_first_write<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::new(4, true, SlotZap::Range);
+    machine.guest(vec![Step::Write(0, 1)]);
+    machine.join();
+    machine.guest(vec![Step::Caches(CacheOp::On), Step::ReadAtLeast(0, 1)]);
+    machine.guest(vec![Step::Write(0, 2), Step::Caches(CacheOp::On), Step::Read(0, 2)]);
+    machine.join();
+    machine.guest(vec![Step::Caches(CacheOp::On), Step::Read(0, 2)]);
+    machine.end();
+}
+
+#[test]
+fn a_first_write_while_another_turns_its_caches_on_is_not_lost() {
+    check(on_and_first_write::<false>);
+    check(on_and_first_write::<true>);
+}
+
+/// What a guest does to pages of its own, one in each block, while it looks at everybody's.
+fn life(own: [u64; 2], watched: bool) -> Vec<Step> {
+    let mut random = thread_rng();
+    let (mut steps, mut written) = (Vec::new(), [0; 2]);
+    let mut value = 0;
+    let mut on = false;
+    for _ in 0..12 {
+        let which = random.gen_range(0..2);
+        match random.gen_range(0..8) {
+            0..3 => {
+                value += 1;
+                written[which] = value;
+                steps.push(Step::Write(own[which], value));
+            }
+            3..5 => steps.push(Step::Read(own[which], written[which])),
+            5 => steps.push(Step::Look(random.gen_range(0..PAGES))),
+            _ => {
+                if on && watched {
+                    steps.push(Step::Caches(CacheOp::SetWay));
+                }
+                on = !on;
+                steps.push(Step::Caches(if on { CacheOp::On } else { CacheOp::Off }));
+                steps.push(Step::Read(own[which], written[which]));
+            }
+        }
+    }
+    steps
+}
+
+fn own_writes<const BREAK: bool>(slot_zap: SlotZap) {
+    let fgt = thread_rng().gen_bool(0.5);
+    let mut machine = Machine::<BREAK>::new(2, fgt, slot_zap);
+    for id in 0..2 {
+        machine.guest(life([id, 4 + id], !fgt));
+    }
+    machine.spawn(move |vm, memory| {
+        for _ in 0..3 {
+            if slot_zap == SlotZap::AllRoots && thread_rng().gen_bool(0.5) {
+                let other = slot(1, 8, 4);
+                vm.set_memory_region(&other).unwrap();
+                vm.set_memory_region(&Region { size: 0, ..other }).unwrap();
+            } else {
+                migrate(vm, memory);
+            }
+        }
+    });
+    machine.end();
+}
+
+#[test]
+fn a_guest_reads_what_it_wrote_whatever_it_and_the_host_do_to_caches_and_pages() {
+    check(|| own_writes::<false>(SlotZap::Range));
+    check(|| own_writes::<true>(SlotZap::Range));
+}
+
+#[test]
+fn so_it_does_when_all_roots_are_replaced() {
+    check(|| own_writes::<false>(SlotZap::AllRoots));
+}

@@ -1,0 +1,127 @@
+//! The host's frames, of one line each, and caches that do the worst they may: a line is always in a cache, and so
+//! stale as soon as memory is written past it; it is written back only when it is cleaned.
+
+use std::sync::Mutex;
+
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_memslot::Hva;
+use mayfly_platform::address::{PAGE_SIZE, Pfn};
+use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_stage2::Level;
+use mayfly_vm::{HostFault, HostMemory, Resolved};
+
+use crate::PAGES;
+
+/// How often the host may move a page, at most.
+const VERSIONS: u64 = 8;
+/// What was in memory before the host made a frame zero.
+const ANOTHERS: u64 = 0x5ec2e7;
+
+#[derive(Clone, Copy)]
+struct Line {
+    memory: u64,
+    cached: u64,
+    dirty: bool,
+    /// The frame is nobody's any more.
+    withdrawn: bool,
+}
+
+/// Version `v` of page `p` is in frame `PAGES * (v + 1) + p`.
+pub(crate) struct Memory {
+    capabilities: CacheCapabilities,
+    versions: Vec<AtomicU64>,
+    /// Behind the checker's back: an access is one step.
+    lines: Mutex<Vec<Line>>,
+}
+
+impl Memory {
+    pub(crate) fn new(capabilities: CacheCapabilities) -> Self {
+        // The host has made every frame zero.
+        let line = Line { memory: ANOTHERS, cached: 0, dirty: true, withdrawn: false };
+        let lines = vec![line; (PAGES * (VERSIONS + 1)) as usize];
+        let versions = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
+        Self { capabilities, versions, lines: Mutex::new(lines) }
+    }
+
+    fn pfn(&self, page: u64) -> u64 {
+        let version = self.versions[page as usize].load(Ordering::Relaxed);
+        assert!(version < VERSIONS);
+        PAGES * (version + 1) + page
+    }
+
+    /// Copies `page` to another frame, through the caches.
+    pub(crate) fn migrate(&self, page: u64) {
+        let old = self.pfn(page);
+        self.versions[page as usize].fetch_add(1, Ordering::Relaxed);
+        let mut lines = self.lines.lock().unwrap();
+        let copied = lines[old as usize].cached;
+        lines[old as usize].withdrawn = true;
+        let new = &mut lines[(old + PAGES) as usize];
+        (new.cached, new.dirty) = (copied, true);
+    }
+
+    pub(crate) fn read(&self, pfn: u64, cached: bool) -> u64 {
+        let line = self.line(pfn);
+        if cached { line.cached } else { line.memory }
+    }
+
+    pub(crate) fn write(&self, pfn: u64, cached: bool, value: u64) {
+        self.line(pfn);
+        let line = &mut self.lines.lock().unwrap()[pfn as usize];
+        if cached {
+            (line.cached, line.dirty) = (value, true);
+        } else {
+            line.memory = value;
+        }
+    }
+
+    fn line(&self, pfn: u64) -> Line {
+        let line = self.lines.lock().unwrap()[pfn as usize];
+        assert!(!line.withdrawn, "frame {pfn:#x} was used after it was taken away");
+        line
+    }
+
+    fn maintain(&self, first: Pfn, count: u64, invalidate: bool) {
+        for pfn in first.get()..first.get() + count {
+            // Others come in between two lines.
+            shuttle::thread::yield_now();
+            let line = &mut self.lines.lock().unwrap()[pfn as usize];
+            if std::mem::take(&mut line.dirty) {
+                line.memory = line.cached;
+            }
+            if invalidate {
+                line.cached = line.memory;
+            }
+        }
+    }
+}
+
+impl HostMemory<Hva> for Memory {
+    fn resolve(&self, backing: Hva, _write: bool) -> Result<Resolved, HostFault> {
+        let page = backing.get() / PAGE_SIZE;
+        let (pfn, block) = (self.pfn(page), Level::MIB2.pages());
+        let (first, base) = (page - page % block, pfn - pfn % block);
+        let whole = (0..block).all(|offset| self.pfn(first + offset) == base + offset);
+        let level = if whole { Level::MIB2 } else { Level::PAGE };
+        Ok(Resolved { pfn: Pfn::new(pfn), level, writable: true })
+    }
+}
+
+impl Cache for Memory {
+    fn capabilities(&self) -> CacheCapabilities {
+        self.capabilities
+    }
+
+    fn clean(&self, first: Pfn, count: u64) {
+        self.maintain(first, count, false);
+    }
+
+    fn clean_invalidate(&self, first: Pfn, count: u64) {
+        self.maintain(first, count, true);
+    }
+
+    fn invalidate_instructions(&self, _: Pfn, _: u64) {
+        unreachable!("instruction caches see what is written");
+    }
+}
