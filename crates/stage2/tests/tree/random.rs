@@ -285,25 +285,11 @@ impl<F: Format> Run<F> {
             Step::Replace { place, old, new, same_contents } => {
                 let gfn = place.gfn::<F>();
                 let [old, new] = [old, new].map(|distance| Pfn::new(gfn ^ distance << 18));
-                let with = Replacement { old, new, same_contents };
-                let announced = stage2.begin_invalidation(&gfns(gfn..gfn + 1));
-                stage2.replace(gfns(gfn..gfn + 1), entries(1), |_| Some(with), |_| ());
-                drop(announced);
-                for model in &mut self.models {
-                    model.replace(gfn, &with);
-                }
-                self.probe(&(gfn..gfn + 1));
+                self.replace(gfn, Replacement { old, new, same_contents });
             }
             Step::AllowWrites { place, distance } => {
                 let gfn = place.gfn::<F>();
-                let pfn = Pfn::new(gfn ^ distance << 18);
-                let announced = stage2.begin_invalidation(&gfns(gfn..gfn + 1));
-                stage2.allow_writes(Gfn::new(gfn), pfn);
-                drop(announced);
-                for model in &mut self.models {
-                    model.allow_writes(gfn, pfn);
-                }
-                self.probe(&(gfn..gfn + 1));
+                self.allow_writes(gfn, Pfn::new(gfn ^ distance << 18));
             }
             Step::ReplaceRoots => {
                 let retiring = stage2.replace_roots().unwrap();
@@ -318,6 +304,28 @@ impl<F: Format> Run<F> {
                 self.reclaim(&old);
             }
         }
+    }
+
+    fn replace(&mut self, gfn: u64, with: Replacement) {
+        let (stage2, page) = (&self.world.stage2, gfns(gfn..gfn + 1));
+        let announced = stage2.begin_invalidation(&page);
+        stage2.replace(page, entries(1), |_| Some(with), |_| ());
+        drop(announced);
+        for model in &mut self.models {
+            model.replace(gfn, &with);
+        }
+        self.probe(&(gfn..gfn + 1));
+    }
+
+    fn allow_writes(&mut self, gfn: u64, pfn: Pfn) {
+        let stage2 = &self.world.stage2;
+        let announced = stage2.begin_invalidation(&gfns(gfn..gfn + 1));
+        stage2.allow_writes(Gfn::new(gfn), pfn);
+        drop(announced);
+        for model in &mut self.models {
+            model.allow_writes(gfn, pfn);
+        }
+        self.probe(&(gfn..gfn + 1));
     }
 
     fn probe_range(&mut self, range: &Range<u64>) {

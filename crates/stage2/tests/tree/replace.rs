@@ -29,8 +29,11 @@ fn map<F: Format>(world: &World<F>, gfn: u64, level: Level, what: Leaf) -> Mappe
     map_in(world, 0, gfn, level, what)
 }
 
+/// What a page is mapped to: at which level, its own frame, and what is allowed.
+type Found = Option<(Level, u64, Permissions)>;
+
 /// What the page is mapped to under role `role`, as a page.
-fn look<F: Format>(world: &World<F>, role: u8, gfn: u64) -> Option<(Level, u64, Permissions)> {
+fn look<F: Format>(world: &World<F>, role: u8, gfn: u64) -> Found {
     let (root, section) = (world.root(role), world.srcu.read_lock());
     let (level, leaf) = root.translate(Gfn::new(gfn), &section)?;
     Some((level, leaf.pfn.get() + gfn % level.pages(), leaf.permissions))
@@ -67,11 +70,8 @@ fn allow_writes<F: Format>(world: &World<F>, pfn: u64) {
 fn at_invalidations<F: Format>(
     world: &Arc<World<F>>,
     change: impl FnOnce(&World<F>),
-) -> Vec<Option<(Level, u64, Permissions)>> {
-    fn watch<F: Format>(
-        world: &Arc<World<F>>,
-        found: &Arc<Mutex<Vec<Option<(Level, u64, Permissions)>>>>,
-    ) {
+) -> Vec<Found> {
+    fn watch<F: Format>(world: &Arc<World<F>>, found: &Arc<Mutex<Vec<Found>>>) {
         let (again, noted) = (Arc::clone(world), Arc::clone(found));
         world.platform.tlbs.on_next_issue(move || {
             noted.lock().unwrap().push(look(&again, 0, PAGE));
