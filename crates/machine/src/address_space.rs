@@ -37,7 +37,7 @@ pub use mayfly_vm::Protection as Rights;
 pub use notifier::{Change, Notifier, PageChange, Reason};
 use pages::{Held, PageTable, Released, Store, chunks_of};
 use sharing::Sharing;
-pub(crate) use sharing::{Looked, equal};
+pub(crate) use sharing::{Looked, Merged, equal};
 use swap::Swap;
 
 /// What a range of addresses gets for memory.
@@ -322,7 +322,9 @@ impl HostSpace {
             match self.arena.allocate(0) {
                 Ok(frame) => frames.push(frame),
                 Err(error) => {
-                    frames.into_iter().for_each(|frame| self.arena.free(frame, 0));
+                    for frame in frames {
+                        self.arena.free(frame, 0);
+                    }
                     return Err(error);
                 }
             }

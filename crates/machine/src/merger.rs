@@ -38,7 +38,7 @@ use mayfly_platform::address::{Hva, PAGE_SHIFT, Pfn};
 use mayfly_platform::memory::OutOfMemory;
 
 use crate::HostSpace;
-use crate::address_space::{Error, Fault, Looked, equal};
+use crate::address_space::{Error, Fault, Looked, Merged, equal};
 use contents::checksum;
 pub use counts::Statistics;
 use item::{Items, Kind};
@@ -66,8 +66,24 @@ struct Scan {
     full_scans: u64,
     pages_scanned: u64,
     pages_merged: u64,
-    /// Pages that go to be merged together, from this one on, each with its frame.
-    run: (u64, Vec<Pfn>),
+    /// Pages that go to be merged together.
+    run: PageRun,
+}
+
+/// Pages one after the other, to be merged.
+#[derive(Debug, Default)]
+struct PageRun {
+    first: u64,
+    /// What each is to share; its own frame, if it shares it already.
+    frames: Vec<Pfn>,
+    /// Those that do not share it yet.
+    merging: u64,
+}
+
+impl PageRun {
+    fn is_next(&self, page: u64, items: &Items) -> bool {
+        self.first + self.frames.len() as u64 == page && items.are_together(self.first, page)
+    }
 }
 
 impl Merger {
@@ -225,10 +241,14 @@ impl Scan {
             return self.items.set(page, Kind::New);
         };
         if shared && (self.stable.contains(sum, frame) || space.is_zero_frame(frame)) {
+            if self.run.merging > 0 && self.run.is_next(page, &self.items) {
+                // So that it does not part those before from those behind.
+                self.run.frames.push(frame);
+            }
             return self.items.set(page, Kind::Merged);
         }
         let has_room = |stable: Pfn, pages: u64| {
-            let coming = self.run.1.iter().filter(|&&frame| frame == stable).count() as u64;
+            let coming = self.run.frames.iter().filter(|&&frame| frame == stable).count() as u64;
             pages + coming < tunables.max_page_sharing
         };
         if let Some(with) = self.stable.find(sum, frame, arena, has_room) {
@@ -267,9 +287,8 @@ impl Scan {
         });
         let (index, other, with) = found?;
         others.swap_remove(index);
-        self.flush(space);
         // It holds the reference that it got above; its contents stay from here on.
-        let is_closed = space.merge(other, &[with])[0];
+        let is_closed = space.merge(other, &[with])[0] != Merged::No;
         if !is_closed || checksum(arena, with) != sum {
             arena.put(with);
             return None;
@@ -281,30 +300,29 @@ impl Scan {
 
     /// Merges `page`, now or with those that come next.
     fn merge(&mut self, page: u64, with: Pfn, space: &HostSpace, tunables: &Tunables) {
-        let (first, run) = &self.run;
-        let goes_on = first + run.len() as u64 == page && self.items.are_together(*first, page);
-        if !run.is_empty() && !goes_on {
+        if self.run.merging > 0 && !self.run.is_next(page, &self.items) {
             self.flush(space);
         }
-        let (first, run) = &mut self.run;
-        if run.is_empty() {
-            *first = page;
+        if self.run.merging == 0 {
+            self.run = PageRun { first: page, ..PageRun::default() };
         }
-        run.push(with);
-        if run.len() as u64 >= tunables.pages_to_merge {
+        self.run.frames.push(with);
+        self.run.merging += 1;
+        if self.run.merging >= tunables.pages_to_merge {
             self.flush(space);
         }
     }
 
     /// Merges what was put aside.
     fn flush(&mut self, space: &HostSpace) {
-        let (first, run) = std::mem::take(&mut self.run);
-        if run.is_empty() {
+        let PageRun { first, frames, merging } = std::mem::take(&mut self.run);
+        if merging == 0 {
             return;
         }
-        for (page, is_merged) in (first..).zip(space.merge(first, &run)) {
+        for (page, merged) in (first..).zip(space.merge(first, &frames)) {
+            let is_merged = merged != Merged::No;
             self.items.set(page, if is_merged { Kind::Merged } else { Kind::Volatile });
-            self.pages_merged += u64::from(is_merged);
+            self.pages_merged += u64::from(merged == Merged::Now);
         }
     }
 }

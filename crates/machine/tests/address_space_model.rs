@@ -165,42 +165,50 @@ fn apply(space: &HostSpace, merger: &Merger, model: &mut Model, step: &Step) {
         }
         Step::Fork(target) => {
             let pages = model.target(target);
-            let forked = space.fork(range(&pages));
-            assert_eq!(forked.as_ref().map(|_| ()), model.expected(&pages).as_ref().map(|()| ()));
-            let Ok(forked) = forked else { return };
-            let first = forked.get() >> PAGE_SHIFT;
-            let mapping = model.mapped.len();
-            for page in pages.clone() {
-                let (protection, cell) = model.pages[&page];
-                let copy = (mapping, page - pages.start);
-                if let Some(value) = model.values.get(&cell).copied() {
-                    model.values.insert(copy, value);
-                }
-                model.pages.insert(page - pages.start + first, (protection, copy));
-            }
-            model.mapped.push(first..first + (pages.end - pages.start));
-            model.fixed.push(false);
+            fork(space, model, &pages);
         }
         Step::Remap(target) => {
             let pages = model.target(target);
-            let moved = space.mremap(range(&pages), None);
-            assert_eq!(moved.as_ref().map(|_| ()), model.expected(&pages).as_ref().map(|()| ()));
-            let Ok(moved) = moved else { return };
-            let first = moved.get() >> PAGE_SHIFT;
-            for page in pages.clone() {
-                let moved = model.pages.remove(&page).unwrap();
-                model.pages.insert(page - pages.start + first, moved);
-            }
-            let to = first..first + (pages.end - pages.start);
-            merger.register(range(&to)).unwrap();
-            model.mapped.push(to);
-            model.fixed.push(false);
+            remap(space, merger, model, &pages);
         }
         Step::Merge => {
             merger.scan_all();
             recount(space, merger, model);
         }
     }
+}
+
+fn fork(space: &HostSpace, model: &mut Model, pages: &Range<u64>) {
+    let forked = space.fork(range(pages));
+    assert_eq!(forked.map(|_| ()), model.expected(pages));
+    let Ok(forked) = forked else { return };
+    let first = forked.get() >> PAGE_SHIFT;
+    let mapping = model.mapped.len();
+    for page in pages.clone() {
+        let (protection, cell) = model.pages[&page];
+        let copy = (mapping, page - pages.start);
+        if let Some(value) = model.values.get(&cell).copied() {
+            model.values.insert(copy, value);
+        }
+        model.pages.insert(page - pages.start + first, (protection, copy));
+    }
+    model.mapped.push(first..first + (pages.end - pages.start));
+    model.fixed.push(false);
+}
+
+fn remap(space: &HostSpace, merger: &Merger, model: &mut Model, pages: &Range<u64>) {
+    let moved = space.mremap(range(pages), None);
+    assert_eq!(moved.map(|_| ()), model.expected(pages));
+    let Ok(moved) = moved else { return };
+    let first = moved.get() >> PAGE_SHIFT;
+    for page in pages.clone() {
+        let moved = model.pages.remove(&page).unwrap();
+        model.pages.insert(page - pages.start + first, moved);
+    }
+    let to = first..first + (pages.end - pages.start);
+    merger.register(range(&to)).unwrap();
+    model.mapped.push(to);
+    model.fixed.push(false);
 }
 
 /// Counts by hand what is shared: the merger has a reference of its own to each frame that it has made to be.

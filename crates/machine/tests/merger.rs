@@ -232,8 +232,8 @@ fn writers_find_what_they_wrote_while_their_pages_are_merged_and_forked_and_move
             });
         }
         let enough = || {
-            let merged = merger.statistics().pages_merged;
-            merged > 2000 && rounds.load(Ordering::Relaxed) > 500
+            let count = merger.statistics().pages_merged;
+            count > 2000 && rounds.load(Ordering::Relaxed) > 500
         };
         while !enough() {
             let copy = space.fork(pages(starts[0], PAGES)).unwrap();

@@ -49,6 +49,17 @@ pub(crate) struct Looked {
     pub(crate) shared: bool,
 }
 
+/// What became of a page that was to share a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Merged {
+    /// It holds something else, or nothing.
+    No,
+    /// It had the frame before; nobody writes to it any more.
+    Before,
+    /// It has the frame now.
+    Now,
+}
+
 impl HostSpace {
     /// Maps the contents of `range` once more, at addresses of its choice, and returns these: each page shares its frame
     /// with the old one until either is written, as after `fork(2)`. What is in swap is brought in.
@@ -131,9 +142,8 @@ impl HostSpace {
     }
 
     /// Has the pages from `first` on share the frames `with`, each where its contents are equal; or, where that is its own
-    /// frame already, get ready for it to be shared. The caller has a reference to each of the frames. Tells of each page
-    /// whether it shares now.
-    pub(crate) fn merge(&self, first: u64, with: &[Pfn]) -> Vec<bool> {
+    /// frame already, get ready for it to be shared. The caller has a reference to each of the frames that is not.
+    pub(crate) fn merge(&self, first: u64, with: &[Pfn]) -> Vec<Merged> {
         let pages = first..first + with.len() as u64;
         let _changes = self.changes();
         let _sharing = self.sharing();
@@ -149,11 +159,14 @@ impl HostSpace {
         }
 
         let frames = self.close(&pages);
-        let is_equal = |frame: Pfn, with: Pfn| frame == with || equal(&self.arena, frame, with);
-        let merges: Vec<bool> = frames
+        let outcomes: Vec<Merged> = frames
             .iter()
             .zip(with)
-            .map(|(held, &with)| held.is_some_and(|Looked { frame, .. }| is_equal(frame, with)))
+            .map(|(held, &with)| match held {
+                Some(Looked { frame, .. }) if *frame == with => Merged::Before,
+                Some(Looked { frame, .. }) if equal(&self.arena, *frame, with) => Merged::Now,
+                _ => Merged::No,
+            })
             .collect();
         let mut released = Released::new();
         let mut changes = vec![None; with.len()];
@@ -163,14 +176,14 @@ impl HostSpace {
                 pages.clone().zip(&frames).zip(with).zip(&mut changes)
             {
                 let Some(Looked { frame: old, shared }) = *held else { continue };
-                let merges = merges[(page - first) as usize];
-                if merges && old != new {
+                let merged = outcomes[(page - first) as usize];
+                if merged == Merged::Now {
                     self.arena.get(new);
                     mappings.pages.share(page, new);
                     released.push((old, 1));
                     let protection = Rights::ReadOnly;
                     *change = Some(PageChange { old, new, protection, same_contents: true });
-                } else if !merges && !shared {
+                } else if merged == Merged::No && !shared {
                     mappings.pages.own(page, old);
                 }
             }
@@ -185,7 +198,7 @@ impl HostSpace {
         for (frame, count) in released {
             self.arena.put_run(frame, count);
         }
-        merges
+        outcomes
     }
 
     /// Gives `page` a frame of its own, if it shares one and may be written.
