@@ -1,3 +1,4 @@
 //! Designs that were: structures that Mayfly replaced by others, so that the experiments can measure them.
 
+pub(crate) mod notifiers;
 pub(crate) mod tdp_mmu;

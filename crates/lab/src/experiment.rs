@@ -4,6 +4,7 @@ use crate::backend::Backend;
 use crate::cache_enable::CacheEnable;
 use crate::device_registration::DeviceRegistration;
 use crate::host::Host;
+use crate::page_merge::PageMerge;
 use crate::params::Params;
 use crate::progress::Progress;
 use crate::record::ResultRow;
@@ -12,7 +13,7 @@ use crate::teardown::Teardown;
 
 /// Every experiment of Mayfly, in the order of `mayfly list`.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&DeviceRegistration, &CacheEnable, &SlotDelete, &Teardown]
+    &[&DeviceRegistration, &CacheEnable, &SlotDelete, &PageMerge, &Teardown]
 }
 
 /// The same work under several variants, timed.

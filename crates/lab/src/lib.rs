@@ -17,6 +17,7 @@ mod device_registration;
 mod experiment;
 pub mod host;
 mod mapping;
+mod page_merge;
 mod params;
 mod plan;
 pub mod progress;

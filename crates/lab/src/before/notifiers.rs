@@ -1,0 +1,98 @@
+//! How KVM heard of changes to its host's memory before: by the range alone, without the reason.
+//!
+//! Both do what they stand for to Mayfly's tables, in the place of Mayfly's own bridge. A reason was not known, so what
+//! is zapped is zapped as if it were unmapped for good: with its tables.
+
+use std::ops::Range;
+
+use mayfly_machine::MachineWorld;
+use mayfly_machine::address_space::{Change, Notifier, PageChange, Reason, Rights};
+use mayfly_memslot::Hva;
+use mayfly_platform::address::{Gfn, PAGE_SHIFT};
+use mayfly_stage2::{Format, Level, Replacement, Slice, Stage2, Tables};
+use mayfly_vm::Vm;
+
+/// A VM whose memory is one slot at guest address 0, and where that is in the host.
+#[derive(Debug)]
+pub(crate) struct Memory<F: Format> {
+    pub(crate) vm: Vm<MachineWorld<F>>,
+    pub(crate) hvas: Range<Hva>,
+}
+
+impl<F: Format> Memory<F> {
+    fn stage2(&self) -> &Stage2<F> {
+        self.vm.stage2()
+    }
+
+    fn gfn(&self, hva: Hva) -> Gfn {
+        Gfn::new((hva.get() - self.hvas.start.get()) >> PAGE_SHIFT)
+    }
+
+    /// Announces a change, which is all that faults in flight need.
+    fn announce(&self, change: &Change) -> Range<Gfn> {
+        let gfns = self.gfn(change.range.start)..self.gfn(change.range.end);
+        // The end comes by another call.
+        std::mem::forget(self.stage2().begin_invalidation(&gfns));
+        gfns
+    }
+
+    fn zap(&self, gfns: Range<Gfn>) {
+        // Less than a table maps takes none with it; and only then is this called from inside a section, where nobody may
+        // wait for others to leave theirs.
+        let pages = gfns.end.get() - gfns.start.get();
+        let tables = if pages < Level::MIB2.pages() { Tables::Keep } else { Tables::Free };
+        self.stage2().zap(gfns, tables, Slice::default());
+    }
+}
+
+/// Zaps the range at the start of every change, and ignores `change_pte`, as Linux does since v6.10; and did before, as
+/// `change_pte` never found an entry to change (`virt/kvm/kvm_main.c`).
+#[derive(Debug)]
+pub(crate) struct Invalidate<F: Format>(pub(crate) Memory<F>);
+
+impl<F: Format> Notifier for Invalidate<F> {
+    fn invalidate_start(&self, change: &Change) {
+        let gfns = self.0.announce(change);
+        self.0.zap(gfns);
+    }
+
+    fn invalidate_end(&self, _: &Change) {
+        self.0.stage2().end_invalidation();
+    }
+}
+
+/// Ignores the start of a merge and of a break, and does what `change_pte` says: replaces the frame, if it is to be read
+/// only, and zaps the page, if it may be written (`kvm_set_pte_rmapp`, `arch/x86/kvm/mmu.c`). As Jérôme Glisse proposed
+/// in 2019 (*Restore `change_pte` optimization to its former glory*).
+#[derive(Debug)]
+pub(crate) struct ChangePte<F: Format>(pub(crate) Memory<F>);
+
+impl<F: Format> Notifier for ChangePte<F> {
+    fn invalidate_start(&self, change: &Change) {
+        let gfns = self.0.announce(change);
+        match (change.reason, change.old) {
+            // For Linux's merger this is a `change_pte` of its own: the same frame, write-protected.
+            (Reason::Merge, Rights::ReadWrite) => {
+                self.0.stage2().write_protect(gfns, Slice::default(), |_, _| ());
+            }
+            (Reason::Merge, _) | (Reason::CopyOnWrite, Rights::ReadOnly) => {}
+            _ => self.0.zap(gfns),
+        }
+    }
+
+    fn change_pte(&self, page: Hva, change: &PageChange) {
+        let gfn = self.0.gfn(page);
+        let gfns = gfn..Gfn::new(gfn.get() + 1);
+        let PageChange { old, new, protection, same_contents } = *change;
+        if protection == Rights::ReadOnly {
+            let with = Replacement { old, new, same_contents };
+            self.0.stage2().replace(gfns, Slice::default(), |_| Some(with), |_| ());
+        } else {
+            self.0.zap(gfns);
+        }
+    }
+
+    fn invalidate_end(&self, _: &Change) {
+        self.0.stage2().end_invalidation();
+    }
+}

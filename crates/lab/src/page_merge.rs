@@ -1,0 +1,180 @@
+//! What it costs guests that the host merges their pages, and takes them apart again.
+
+mod guest;
+mod kvm;
+mod machine;
+mod pattern;
+mod rig;
+mod rounds;
+mod scans;
+mod watched;
+mod window;
+
+use anyhow::{Context, ensure};
+
+use crate::Backend;
+use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::params::{Bound, Size};
+use crate::progress::Progress;
+use crate::record::ResultRow;
+
+use pattern::MOST_VMS;
+use rounds::Shape;
+
+const NAME: &str = "page-merge";
+const KERNEL: &str = "kernel";
+const INVALIDATE: &str = "invalidate";
+const CHANGE_PTE: &str = "change-pte";
+
+const VMS: u32 = 8;
+const VCPUS: u32 = 2;
+const ROUNDS: u32 = 3;
+/// 4 MiB.
+const MEMORY: Size = Size::blocks(2);
+
+const MERGE: &str = "merge";
+const BREAK: &str = "break";
+const WRITE_FAULT: &str = "write_fault";
+const WINDOW_FAULTS: &str = "window_faults";
+const FULL_SCAN: &str = "full_scan";
+const FULL_SCANS: &str = "full_scans_per_second";
+const MERGED_WRITE: &str = "merged_page_write";
+const OWN_WRITE: &str = "own_page_write";
+
+/// The experiment `page-merge`.
+pub(crate) struct PageMerge;
+
+impl Experiment for PageMerge {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "equal pages are merged under guests and taken apart: what guests fault for"
+    }
+
+    fn about(&self) -> &'static str {
+        "Linux's page merger (KSM) has equal pages share one frame, to be read only; a write
+gives a page a frame of its own again. It tells KVM of each change at its start and at
+its end. KVM takes the page out of the guest's tables at the start, so a guest that
+touches it meanwhile finds nothing, and takes a full fault, though the contents of
+the page are there all the time. A call to change the entry in place, change_pte, was
+there, but never found an entry to change; Linux removed it in v6.10.
+
+Several VMs run at once, as in the tests ksm01 and ksm02 of the Linux Test Project. In
+each round their pages become equal in all VMs, are merged, and differ again, each
+written by its guest; a few are written all the time, and a few are all zeroes. While
+all is merged the host write-protects the memory part by part and gives the right
+back, forks each VM's memory as fork(2) does, and moves some away and back
+(mremap(2)); when it differs again, some of it is migrated. vCPUs keep reading,
+writing and checking: what they read is what was written last.
+
+The machine's variants differ in what the VM does when it is told: invalidate zaps at
+every start, as Linux does; change-pte, as proposed in 2019 (Jérôme Glisse), ignores
+the start of a merge and of a break, replaces what stays read-only in place, and
+zaps what becomes writable; mayfly leaves what may still be read, replaces in place, and
+frees tables only where memory goes for good. Each runs on EPT and on arm64's format,
+where entries may have to be broken before they are made.
+
+On KVM: the kernel's own KSM, as root. Its settings are put back as they were by a
+process of its own, whatever becomes of this one."
+    }
+
+    fn variants(&self) -> &'static [Variant] {
+        &[
+            Variant {
+                backend: Backend::Machine,
+                name: INVALIDATE,
+                summary: "zapped at the start of every change, whatever it is (Linux)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: CHANGE_PTE,
+                summary: "merges replaced in place, breaks zapped (proposed in 2019)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: Variant::BASELINE,
+                summary: "in place wherever something may still be read; tables kept by reason",
+            },
+            Variant {
+                backend: Backend::Kvm,
+                name: KERNEL,
+                summary: "/dev/kvm and KSM, as the running kernel has them",
+            },
+        ]
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        &[
+            Metric { name: MERGE, summary: "the VM's part of merging a page, all its calls" },
+            Metric { name: BREAK, summary: "the VM's part of giving a page its own frame again" },
+            Metric {
+                name: WRITE_FAULT,
+                summary: "from a guest's write to what it may only read until it goes on",
+            },
+            Metric {
+                name: WINDOW_FAULTS,
+                summary: "full faults between start and end of a change to pages that were mapped",
+            },
+            Metric { name: FULL_SCAN, summary: "a pass of the merger over all memory" },
+            Metric { name: FULL_SCANS, summary: "such passes a second" },
+            Metric {
+                name: MERGED_WRITE,
+                summary: "a page's share of a guest's pass over merged pages, writing to each (KVM)",
+            },
+            Metric { name: OWN_WRITE, summary: "the same of the pass after that (KVM)" },
+        ]
+    }
+
+    fn params(&self) -> &'static [Param] {
+        &[
+            Param { name: Bound::VMS.name, default: "8", summary: "VMs at once, at most 256" },
+            Param { name: Bound::VCPUS.name, default: "2", summary: "vCPUs of each VM" },
+            Param { name: Size::PARAM, default: "4MiB", summary: "memory of each VM" },
+            Param {
+                name: Bound::ROUNDS.name,
+                default: "3",
+                summary: "how often pages become equal and differ again",
+            },
+        ]
+    }
+
+    fn run(
+        &self,
+        request: &Request<'_>,
+        progress: &mut dyn Progress,
+    ) -> anyhow::Result<Vec<ResultRow>> {
+        let params = request.params;
+        let vms = params.vms.unwrap_or(VMS);
+        ensure!(vms <= MOST_VMS, "no more than {MOST_VMS} VMs run at once");
+        let rounds = params.rounds.unwrap_or(ROUNDS);
+        let mut rows = Vec::new();
+        for vcpus in params.vcpus_or(&[VCPUS]) {
+            for memory in params.memory_or(&[MEMORY]) {
+                let shape = Shape { vms, vcpus, rounds, memory };
+                let designs: Vec<_> = request.variants_on(Backend::Machine).collect();
+                if !designs.is_empty() {
+                    rows.extend(machine::rows(&designs, shape, request, progress)?);
+                }
+                for variant in request.variants_on(Backend::Kvm) {
+                    let row = row(Backend::Kvm, variant, shape);
+                    rows.push(kvm::run(row, shape, progress).context("on KVM")?);
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+fn row(backend: Backend, variant: &str, shape: Shape) -> ResultRow {
+    let Shape { vms, vcpus, rounds, memory } = shape;
+    ResultRow::new(NAME, backend, variant)
+        .param(Bound::VMS.name, vms)
+        .param(Bound::VCPUS.name, vcpus)
+        .param(Bound::ROUNDS.name, rounds)
+        .param(Size::PARAM, memory.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! A machine with VMs whose notifiers are one variant's.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use mayfly_machine::address_space::{Notifier, NotifierId};
+use mayfly_machine::merger::{Merger, Run, Tunables};
+use mayfly_machine::{HostMemory, Machine, MachineWorld, Telling};
+use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_platform::{Host, Mmu};
+use mayfly_srcu::WorkerThread;
+use mayfly_stage2::{self as stage2, Format, Slice, Vmids};
+use mayfly_vm::{Caches, Config, SlotZap, Vm};
+
+use super::pattern::pages_of;
+use super::rounds::Shape;
+use super::watched::{Books, Watched};
+use super::window::Windows;
+use crate::before::notifiers::{ChangePte, Invalidate, Memory};
+use crate::experiment::Variant;
+
+const VMID_BITS: u32 = 16;
+
+/// The merger's settings: it scans more at a time than Linux's does by default, and does not rest.
+const TUNABLES: Tunables = Tunables {
+    run: Run::Stop,
+    pages_to_scan: 1024,
+    sleep_millisecs: 0,
+    use_zero_pages: true,
+    max_page_sharing: 256,
+    pages_to_merge: 64,
+};
+
+/// The machine, its VMs and its merger.
+pub(super) struct Rig<F: Format> {
+    pub(super) vms: Vec<Subject<F>>,
+    pub(super) merger: Merger,
+    worker: WorkerThread,
+    pub(super) machine: Machine<F>,
+}
+
+/// A VM, and who watches what it is told.
+pub(super) struct Subject<F: Format> {
+    pub(super) vm: Vm<MachineWorld<F>>,
+    pub(super) memory: HostMemory,
+    pub(super) windows: Arc<Windows>,
+    pub(super) watched: Arc<Watched<F>>,
+    id: NotifierId,
+}
+
+impl<F: Format> Rig<F> {
+    pub(super) fn new(variant: &str, shape: Shape) -> anyhow::Result<Self> {
+        let pages = pages_of(shape.memory);
+        // Twice the memory, for a time in which nothing is merged and one VM is forked; and tables.
+        let frames = (2 * pages * shape.vms as usize).next_power_of_two().max(1 << 18);
+        let machine = Machine::with_frames(frames).context("starting the machine")?;
+        let worker = WorkerThread::spawn(Arc::new(Host::new())).context("starting the worker")?;
+        let mmu: Arc<dyn Mmu> = machine.hardware().clone();
+        let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS)?;
+        let merger = Merger::new(Arc::clone(machine.space()));
+        merger.set(TUNABLES)?;
+        let mut rig = Self { vms: Vec::new(), merger, worker, machine };
+        for _ in 0..shape.vms {
+            let vm = Vm::create(Config {
+                srcu: mayfly_srcu::Config {
+                    worker: Some(Arc::clone(rig.worker.worker())),
+                    ..Default::default()
+                },
+                stage2: stage2::Config {
+                    mmu: Arc::clone(&mmu),
+                    vmids: vmids.clone(),
+                    reclaimer: Arc::clone(rig.machine.reclaimer()),
+                },
+                memory: Arc::clone(rig.machine.space()),
+                cache: rig.machine.cache().clone(),
+                caches: Caches::Coherent,
+                slot_zap: SlotZap::Range,
+                slice: Slice::default(),
+            })?;
+            rig.add(vm, variant, shape)?;
+        }
+        Ok(rig)
+    }
+
+    fn add(&mut self, vm: Vm<MachineWorld<F>>, variant: &str, shape: Shape) -> anyhow::Result<()> {
+        let memory = self.machine.map(shape.memory.bytes()).context("mapping memory")?;
+        let hvas = memory.hva()..Hva::new(memory.hva().get() + memory.size());
+        vm.set_memory_region(&Region {
+            slot: SlotId::main(0),
+            flags: Flags::empty(),
+            gpa: Gpa::new(0),
+            size: memory.size(),
+            backing: memory.hva(),
+        })?;
+        let told = Memory { vm: vm.clone(), hvas: hvas.clone() };
+        let inner: Box<dyn Notifier> = match variant {
+            super::INVALIDATE => Box::new(Invalidate(told)),
+            super::CHANGE_PTE => Box::new(ChangePte(told)),
+            _ => {
+                debug_assert_eq!(variant, Variant::BASELINE);
+                Box::new(Telling { vm: vm.clone(), coherent_swap: true })
+            }
+        };
+        let windows = Arc::new(Windows::new(pages_of(shape.memory)));
+        let watched = Arc::new(Watched {
+            inner,
+            vm: vm.clone(),
+            memory: hvas.clone(),
+            windows: Arc::clone(&windows),
+            arena: Arc::clone(self.machine.hardware().arena()),
+            books: Mutex::new(Books::default()),
+        });
+        let id = self.machine.space().register(watched.clone());
+        self.merger.register(hvas).context("registering memory")?;
+        self.vms.push(Subject { vm, memory, windows, watched, id });
+        Ok(())
+    }
+
+    /// Ends the VMs, whose vCPUs are gone. Returns how many frames are left over, beside that of zeroes, which is the
+    /// address space's.
+    pub(super) fn end(self) -> u64 {
+        let Self { vms, merger, machine, .. } = self;
+        let zero = u64::from(merger.statistics().ksm_zero_pages > 0);
+        for Subject { vm, memory, watched, id, .. } in vms {
+            machine.space().unregister(id);
+            drop(watched);
+            vm.clone().destroy();
+            vm.wait_reclaimed();
+            drop(memory);
+        }
+        drop(merger);
+        machine.hardware().arena().in_use() - zero
+    }
+}
+
+impl<F: Format> Subject<F> {
+    /// Addresses of `pages` of its memory.
+    pub(super) fn hvas(&self, pages: std::ops::Range<usize>) -> std::ops::Range<Hva> {
+        self.hva(pages.start)..self.hva(pages.end)
+    }
+
+    /// The address of page `page` of its memory.
+    pub(super) fn hva(&self, page: usize) -> Hva {
+        Hva::new(self.memory.hva().get() + page as u64 * mayfly_memslot::PAGE_SIZE)
+    }
+}

@@ -1,0 +1,354 @@
+//! VMs whose pages become equal and differ again, round after round, while their vCPUs read, write and check.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Builder, ScopedJoinHandle, scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use mayfly_machine::MachineVcpu;
+use mayfly_machine::address_space::{Protection, Resolved};
+use mayfly_platform::Op;
+use mayfly_platform::address::Pfn;
+use mayfly_stage2::{Format, Level};
+use mayfly_vm::{Error, Exit, HostFault};
+
+use super::guest::{Guest, Progress, Seat, Tally};
+use super::pattern::{Use, count, pages_of};
+use super::rig::{Rig, Subject};
+use super::scans::Scans;
+use super::watched::Log;
+use crate::params::Size;
+use crate::slot_delete::watch::idle;
+
+/// What is done to how many VMs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) vms: u32,
+    pub(super) vcpus: u32,
+    pub(super) rounds: u32,
+    pub(super) memory: Size,
+}
+
+/// Pages that are write-protected together.
+const PROTECTED: usize = 8;
+
+/// Between two batches of the merger.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// A guest that comes upon memory that is elsewhere, or may not be written, tries again after this.
+const RETRY: Duration = Duration::from_micros(100);
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the core has charged for.
+pub(super) const CHARGED: [(&str, Op); 6] = [
+    ("tlb_invalidations", Op::TlbInvalidation),
+    ("entries_written", Op::EntriesWritten(0)),
+    ("tables_freed", Op::TablesFreed(0)),
+    ("tables_kept", Op::TablesKept(0)),
+    ("frozen_waits", Op::FrozenWait),
+    ("faults_refused", Op::FaultRefused),
+];
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    pub(super) log: Log,
+    pub(super) scans: Scans,
+    pub(super) tally: Tally,
+    pub(super) charged: [u64; CHARGED.len()],
+    pub(super) merged: u64,
+    pub(super) broken: u64,
+    /// What was shared when all was merged: as the merger says it, and as counted page by page.
+    pub(super) shared: [Shared; 2],
+    /// What should have been.
+    pub(super) expected: Shared,
+    /// Rounds in which the three were not equal.
+    pub(super) unbalanced: u64,
+    /// Frames that were not given back.
+    pub(super) leaked: u64,
+}
+
+/// What is shared, by the merger's names: `pages_shared`, `pages_sharing`, `ksm_zero_pages`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shared {
+    pub(super) frames: u64,
+    pub(super) sharing: u64,
+    pub(super) zero: u64,
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}", self.frames, self.sharing, self.zero)
+    }
+}
+
+/// Runs the rounds under one variant; tells `step` after each.
+pub(super) fn measure<F: Format>(
+    variant: &str,
+    shape: Shape,
+    step: &mut dyn FnMut(),
+) -> anyhow::Result<Measured> {
+    let rig = Rig::<F>::new(variant, shape)?;
+    let wanted = Arc::new(AtomicU64::new(0));
+    let progress: Vec<Arc<Progress>> =
+        (0..shape.vms * shape.vcpus).map(|_| Arc::default()).collect();
+    let ends = AtomicBool::new(false);
+    let mut measured = Measured::default();
+    scope(|scope| {
+        let dismiss = || {
+            ends.store(true, Ordering::Release);
+            for Subject { vm, .. } in &rig.vms {
+                for id in 0..shape.vcpus {
+                    vm.kick(id);
+                }
+            }
+        };
+        let mut vcpus = Vec::new();
+        let idle = idle(shape.vms * shape.vcpus);
+        for (progress, seat) in progress.iter().zip(0_u32..) {
+            let (vm, vcpu) = (seat / shape.vcpus, seat % shape.vcpus);
+            let subject = &rig.vms[vm as usize];
+            let (vcpus_of, pages) = (shape.vcpus as usize, pages_of(shape.memory));
+            let guest = Guest::<F>::new(
+                rig.machine.hardware(),
+                Seat { vm, vcpu: vcpu as usize, vcpus: vcpus_of, pages, idle },
+                Arc::clone(&subject.windows),
+                Arc::clone(progress),
+                Arc::clone(&wanted),
+            );
+            let ends = &ends;
+            let started =
+                subject.vm.create_vcpu(vcpu).context("creating a vCPU").and_then(|vcpu| {
+                    Builder::new()
+                        .name("vcpu".into())
+                        .spawn_scoped(scope, move || run(vcpu, guest, ends))
+                        .context("starting a vCPU's thread")
+                });
+            vcpus.push(started.inspect_err(|_| dismiss())?);
+        }
+        let run = Running { rig: &rig, wanted: &wanted, progress: &progress, vcpus: &vcpus, shape };
+        let ran = run.all_rounds(&mut measured, step);
+        dismiss();
+        for ended in vcpus.into_iter().map(ScopedJoinHandle::join) {
+            measured.tally += ended.map_err(|_| anyhow!("a vCPU's thread has panicked"))??;
+        }
+        ran
+    })?;
+    measured.leaked = rig.end();
+    Ok(measured)
+}
+
+/// Runs a vCPU until the end.
+fn run<F: Format>(
+    mut vcpu: MachineVcpu<F>,
+    mut guest: Guest<F>,
+    ends: &AtomicBool,
+) -> anyhow::Result<Tally> {
+    while !ends.load(Ordering::Acquire) {
+        match vcpu.run(&mut guest) {
+            Exit::Kicked => {}
+            Exit::Failed(_, Error::Host(HostFault::NotMapped | HostFault::ReadOnly)) => {
+                sleep(RETRY);
+            }
+            exit => bail!("a vCPU came out with {exit:?}"),
+        }
+    }
+    Ok(guest.into_tally())
+}
+
+type Vcpus<'scope> = [ScopedJoinHandle<'scope, anyhow::Result<Tally>>];
+
+/// The VMs while their vCPUs run.
+struct Running<'a, 'scope, F: Format> {
+    rig: &'a Rig<F>,
+    wanted: &'a AtomicU64,
+    progress: &'a [Arc<Progress>],
+    vcpus: &'a Vcpus<'scope>,
+    shape: Shape,
+}
+
+impl<F: Format> Running<'_, '_, F> {
+    fn all_rounds(&self, measured: &mut Measured, step: &mut dyn FnMut()) -> anyhow::Result<()> {
+        measured.expected = self.expected();
+        self.sweep()?;
+        let charged = || CHARGED.map(|(_, op)| self.rig.machine.hardware().charged(op));
+        let (before, merged) = (charged(), self.rig.merger.statistics().pages_merged);
+        self.take_log();
+        for round in 0..u64::from(self.shape.rounds) {
+            self.round(round, measured)?;
+            step();
+        }
+        for ((charged, before), sum) in charged().iter().zip(before).zip(&mut measured.charged) {
+            *sum = charged - before;
+        }
+        measured.merged = self.rig.merger.statistics().pages_merged - merged;
+        measured.log = self.take_log();
+        measured.broken = measured.log.breaks.len() as u64;
+        Ok(())
+    }
+
+    fn round(&self, round: u64, measured: &mut Measured) -> anyhow::Result<()> {
+        let (start, scans) = (Instant::now(), self.rig.merger.statistics().full_scans);
+        self.become_phase(2 * round + 1)?;
+        self.merge_until("all is merged", || {
+            let shared = self.shared();
+            shared.sharing >= measured.expected.sharing && shared.zero >= measured.expected.zero
+        })?;
+        measured.scans.note(self.rig.merger.statistics().full_scans - scans, start.elapsed());
+        self.sweep()?;
+
+        for vm in &self.rig.vms {
+            self.protect(vm)?;
+        }
+        for vm in &self.rig.vms {
+            self.fork(vm)?;
+        }
+        for vm in &self.rig.vms {
+            self.remap(vm)?;
+        }
+        self.sweep()?;
+        self.balance(measured)?;
+
+        self.become_phase(2 * round + 2)?;
+        self.sweep()?;
+        for vm in &self.rig.vms {
+            let table = vm.hvas(0..Level::MIB2.pages() as usize);
+            self.rig.machine.space().migrate_range(table).context("migrating")?;
+        }
+        self.sweep()
+    }
+
+    /// Has every page in this phase, and merges meanwhile.
+    fn become_phase(&self, phase: u64) -> anyhow::Result<()> {
+        self.wanted.store(phase, Ordering::Release);
+        self.merge_until("all vCPUs are in the phase", || {
+            self.progress.iter().all(|progress| progress.phase() >= phase)
+        })
+    }
+
+    fn merge_until(&self, what: &str, done: impl Fn() -> bool) -> anyhow::Result<()> {
+        self.until(what, || {
+            self.rig.merger.scan_batch();
+            done()
+        })
+    }
+
+    /// Waits until every vCPU has gone over all pages, from the first to the last, since this was called: twice to the
+    /// end, as it may have been anywhere.
+    fn sweep(&self) -> anyhow::Result<()> {
+        let before: Vec<u64> = self.progress.iter().map(|progress| progress.sweeps()).collect();
+        self.until("every vCPU has gone over its memory", || {
+            self.progress
+                .iter()
+                .zip(&before)
+                .all(|(progress, before)| progress.sweeps() >= before + 2)
+        })
+    }
+
+    fn until(&self, what: &str, mut done: impl FnMut() -> bool) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while !done() {
+            ensure!(start.elapsed() < PATIENCE, "waited for {PATIENCE:?} until {what}");
+            let is_over = |vcpu: &ScopedJoinHandle<'_, _>| vcpu.is_finished();
+            ensure!(!self.vcpus.iter().any(is_over), "a vCPU has ended");
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Write-protects all of a VM's memory, part by part, and gives the right to write back.
+    fn protect(&self, vm: &Subject<F>) -> anyhow::Result<()> {
+        let space = self.rig.machine.space();
+        let pages = pages_of(self.shape.memory);
+        for first in (0..pages).step_by(PROTECTED) {
+            let part = vm.hvas(first..first + PROTECTED);
+            space.mprotect(part, Protection::ReadOnly).context("protecting")?;
+        }
+        space.mprotect(vm.hvas(0..pages), Protection::ReadWrite).context("protecting")
+    }
+
+    /// Has a VM's memory shared with a copy, which sees nothing of what the guest writes until it goes.
+    fn fork(&self, vm: &Subject<F>) -> anyhow::Result<()> {
+        let space = self.rig.machine.space();
+        let range = vm.hvas(0..pages_of(self.shape.memory));
+        let copy = space.fork(range.clone()).context("forking")?;
+        self.sweep()?;
+        let end = copy.get() + (range.end.get() - range.start.get());
+        space.munmap(copy..mayfly_memslot::Hva::new(end)).context("unmapping the fork")
+    }
+
+    /// Moves the first table's worth of a VM's memory away, and back.
+    fn remap(&self, vm: &Subject<F>) -> anyhow::Result<()> {
+        let space = self.rig.machine.space();
+        let range = vm.hvas(0..Level::MIB2.pages() as usize);
+        let moved = space.mremap(range.clone(), None).context("moving memory away")?;
+        let end = moved.get() + (range.end.get() - range.start.get());
+        let away = moved..mayfly_memslot::Hva::new(end);
+        space.mremap(away, Some(range.start)).context("moving memory back")?;
+        Ok(())
+    }
+
+    fn expected(&self) -> Shared {
+        let pages = pages_of(self.shape.memory);
+        let (vms, patterned) = (u64::from(self.shape.vms), count(pages, Use::Patterned));
+        Shared {
+            // A page that is alone has no equal.
+            frames: if vms > 1 { patterned } else { 0 },
+            sharing: patterned * (vms - 1),
+            zero: count(pages, Use::Zero) * vms,
+        }
+    }
+
+    fn shared(&self) -> Shared {
+        let statistics = self.rig.merger.statistics();
+        Shared {
+            frames: statistics.pages_shared,
+            sharing: statistics.pages_sharing,
+            zero: statistics.ksm_zero_pages,
+        }
+    }
+
+    /// Compares what the merger says with what is there.
+    fn balance(&self, measured: &mut Measured) -> anyhow::Result<()> {
+        measured.shared = [self.shared(), self.recount()?];
+        let is_balanced = measured.shared == [measured.expected; 2];
+        measured.unbalanced += u64::from(!is_balanced);
+        Ok(())
+    }
+
+    /// Counts page by page which frames have several pages. Those that are all zeroes are of a kind of their own.
+    fn recount(&self) -> anyhow::Result<Shared> {
+        let space = self.rig.machine.space();
+        let mut frames = HashMap::<Pfn, u64>::new();
+        for vm in &self.rig.vms {
+            for page in 0..pages_of(self.shape.memory) {
+                let Resolved { pfn, .. } = space.resolve(vm.hva(page), false)?;
+                *frames.entry(pfn).or_default() += 1;
+            }
+        }
+        frames.retain(|_, pages| *pages > 1);
+        let arena = self.rig.machine.hardware().arena();
+        let is_zero = |frame: Pfn| arena.words(frame).all(|word| word.load(Ordering::Relaxed) == 0);
+        let (zero, others): (Vec<_>, Vec<_>) =
+            frames.into_iter().partition(|(frame, _)| is_zero(*frame));
+        let pages = |frames: &[(Pfn, u64)]| frames.iter().map(|(_, pages)| pages).sum::<u64>();
+        let frames = others.len() as u64;
+        Ok(Shared { frames, sharing: pages(&others) - frames, zero: pages(&zero) })
+    }
+
+    fn take_log(&self) -> Log {
+        let mut all = Log::default();
+        for vm in &self.rig.vms {
+            let Log { merges, breaks, faults } = vm.watched.take();
+            all.merges.extend(merges);
+            all.breaks.extend(breaks);
+            all.faults.extend(faults);
+        }
+        all
+    }
+}

@@ -1,0 +1,57 @@
+//! Small runs of every variant.
+
+use std::array::from_fn;
+
+use mayfly_stage2::{Arm, Ept, Format};
+
+use super::rounds::{CHARGED, Measured, Shape, measure};
+use super::{CHANGE_PTE, INVALIDATE};
+use crate::experiment::Variant;
+use crate::params::Size;
+
+const SHAPE: Shape = Shape { vms: 3, vcpus: 2, rounds: 1, memory: Size::UNIT };
+
+fn charged(measured: &Measured, name: &str) -> u64 {
+    let at = CHARGED.iter().position(|(charged, _)| *charged == name).unwrap();
+    measured.charged[at]
+}
+
+/// What has to be so under every variant.
+fn run<F: Format>(variant: &str) -> Measured {
+    let mut steps = 0;
+    let measured = measure::<F>(variant, SHAPE, &mut || steps += 1).unwrap();
+    let Measured { tally, shared, expected, .. } = &measured;
+    assert!(tally.reads > 0 && tally.mismatches == 0, "{variant}, {}: {tally:?}", F::NAME);
+    assert_eq!((shared, measured.unbalanced), (&[*expected; 2], 0), "{variant}, {}", F::NAME);
+    assert_eq!((measured.leaked, steps), (0, 1), "{variant}, {}", F::NAME);
+    assert!(measured.merged >= expected.sharing + expected.zero);
+    assert!(measured.broken >= expected.sharing + expected.frames);
+    measured
+}
+
+fn compare<F: Format>() {
+    let [invalidate, change_pte, mayfly] =
+        [INVALIDATE, CHANGE_PTE, Variant::BASELINE].map(run::<F>);
+    assert_eq!(mayfly.tally.slow, 0, "{}", F::NAME);
+    assert!(mayfly.log.faults.iter().all(|faults| *faults == 0));
+    for name in ["entries_written", "tables_freed"] {
+        let [ours, theirs, most] =
+            [&mayfly, &change_pte, &invalidate].map(|measured| charged(measured, name));
+        assert!(ours <= theirs && theirs <= most, "{name}: {ours}, {theirs}, {most}");
+    }
+    let all = [&mayfly, &change_pte, &invalidate];
+    let [ours, others @ ..]: [u64; 3] = from_fn(|at| charged(all[at], "tlb_invalidations"));
+    assert!(ours <= others[0].min(others[1]), "{ours}, {others:?}");
+    assert!(charged(&mayfly, "tables_kept") > 0 && charged(&invalidate, "tables_kept") == 0);
+    assert!(mayfly.tally.faults < invalidate.tally.faults);
+}
+
+#[test]
+fn in_place_no_guest_faults_in_a_window_and_less_is_done_than_before() {
+    compare::<Ept>();
+}
+
+#[test]
+fn the_same_holds_where_entries_may_have_to_be_broken_before_they_are_made() {
+    compare::<Arm<48>>();
+}
