@@ -1,0 +1,84 @@
+//! Caches on the machine: what is counted, and what brings a guest out.
+
+use std::sync::Arc;
+
+use mayfly_machine::cache::{LineCounts, Lines, Oracle};
+use mayfly_machine::scenario::TableFormat;
+use mayfly_machine::{Arena, DataCache, Instruction, Machine, VmOptions};
+use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_vm::{CacheOp, Caches, Exit};
+
+const NONE: CacheCapabilities = CacheCapabilities { fwb: false, dic: false, fgt: false };
+
+#[test]
+fn lines_are_counted_by_what_is_done_to_them_and_say_what_they_said_before() {
+    for lines in [Lines::Real, Lines::Counted, Lines::Modelled] {
+        let arena = Arena::new(64).unwrap().with_oracle(Arc::new(Oracle::new(false)));
+        let arena = Arc::new(arena);
+        let cache = DataCache::new(Arc::clone(&arena), lines, NONE);
+        let first = arena.allocate(2).unwrap();
+        let word = arena.word(first.hpa().unwrap());
+        word.store(7, std::sync::atomic::Ordering::Relaxed);
+        cache.clean(first, 4);
+        cache.clean_invalidate(first, 2);
+        cache.invalidate_instructions(first, 1);
+        assert_eq!(cache.lines(), LineCounts { cleaned: 256, flushed: 128, fetched: 64 });
+        assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), 7);
+    }
+}
+
+/// What a guest comes out with that does all of `ops`.
+fn exits(capabilities: CacheCapabilities, ops: &[CacheOp]) -> Vec<CacheOp> {
+    let machine: Machine<TableFormat> =
+        Machine::with_caches(64, Lines::Counted, capabilities).unwrap();
+    let options = VmOptions { caches: Caches::Reported, ..VmOptions::default() };
+    let vm = machine.create_vm_with(options).unwrap();
+    let instruction = |op: &CacheOp| match op {
+        CacheOp::On => Instruction::Caches(true),
+        CacheOp::Off => Instruction::Caches(false),
+        CacheOp::SetWay => Instruction::SetWay,
+    };
+    let mut cpu = machine.cpu(ops.iter().map(instruction).collect());
+    cpu.turn_caches_off();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let mut seen = Vec::new();
+    loop {
+        match vcpu.run(&mut cpu) {
+            Exit::Caches(op) => seen.push(op),
+            Exit::Halt => return seen,
+            exit => panic!("{exit:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_guest_comes_out_once_with_each_operation_that_is_trapped() {
+    use CacheOp::{Off, On, SetWay};
+    let ops = [On, Off, On, SetWay, Off, On, Off];
+    // One register is trapped for good.
+    assert_eq!(exits(CacheCapabilities { fgt: true, ..NONE }, &ops), ops);
+    // All of them are, until caches are on, and again after an operation by set and way.
+    assert_eq!(exits(NONE, &ops), [On, SetWay, Off, On]);
+    assert_eq!(exits(CacheCapabilities { fwb: true, ..NONE }, &ops), []);
+}
+
+#[test]
+fn a_usual_machine_maintains_nothing_when_it_maps_memory() {
+    let machine = Machine::new().unwrap();
+    for caches in [Caches::Coherent, Caches::Reported, Caches::Tracked] {
+        let vm = machine.create_vm_with(VmOptions { caches, ..VmOptions::default() }).unwrap();
+        let memory = machine.map(1 << 20).unwrap();
+        let region = mayfly_memslot::Region {
+            slot: mayfly_memslot::SlotId::main(0),
+            flags: mayfly_memslot::Flags::empty(),
+            gpa: mayfly_memslot::Gpa::new(0),
+            size: memory.size(),
+            backing: memory.hva(),
+        };
+        vm.set_memory_region(&region).unwrap();
+        let touch = Instruction::Touch { gpa: region.gpa, len: region.size, value: 1 };
+        let exit = vm.create_vcpu(0).unwrap().run(&mut machine.cpu(vec![touch]));
+        assert_eq!(exit, Exit::Halt);
+    }
+    assert_eq!(machine.cache().lines(), LineCounts::default());
+}
