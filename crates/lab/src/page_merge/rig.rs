@@ -116,11 +116,9 @@ impl<F: Format> Rig<F> {
         Ok(())
     }
 
-    /// Ends the VMs, whose vCPUs are gone. Returns how many frames are left over, beside that of zeroes, which is the
-    /// address space's.
+    /// Ends the VMs, whose vCPUs are gone, and the machine. Returns how many frames are left over.
     pub(super) fn end(self) -> u64 {
-        let Self { vms, merger, machine, .. } = self;
-        let zero = u64::from(merger.statistics().ksm_zero_pages > 0);
+        let Self { vms, merger, machine, worker } = self;
         for Subject { vm, memory, watched, id, .. } in vms {
             machine.space().unregister(id);
             drop(watched);
@@ -128,8 +126,10 @@ impl<F: Format> Rig<F> {
             vm.wait_reclaimed();
             drop(memory);
         }
-        drop(merger);
-        machine.hardware().arena().in_use() - zero
+        drop((merger, worker));
+        let arena = Arc::clone(machine.hardware().arena());
+        drop(machine);
+        arena.in_use()
     }
 }
 
