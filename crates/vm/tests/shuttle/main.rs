@@ -33,8 +33,8 @@ use guest::{Guest, Step};
 use memory::Memory;
 use model::{Tiny, WHOLE};
 
-const RANDOM: usize = 1_000;
-const PCT: usize = 500;
+const RANDOM: usize = 3_000;
+const PCT: usize = 1_000;
 /// Preemptions that PCT aims at in one execution.
 const DEPTH: usize = 4;
 
