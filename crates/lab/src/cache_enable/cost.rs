@@ -7,17 +7,20 @@ use mayfly_machine::address_space::Backing;
 use mayfly_machine::cache::Lines;
 use mayfly_machine::scenario::TableFormat;
 use mayfly_machine::{LINE, Machine};
-use mayfly_platform::address::PAGE_SIZE;
+use mayfly_platform::address::{PAGE_SIZE, Pfn};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
 use mayfly_stage2::Level;
 
 /// What is flushed to find out: as a whole VM, it is not in the caches.
 const SAMPLE: u64 = 256 << 20;
 
-/// How often; the shortest counts, which nobody has disturbed.
-const PASSES: u32 = 5;
+/// How much of it at once: shorter than a scheduler's turn, so that few of them are disturbed.
+const PIECE: u64 = 4 << 20;
 
-/// The time that a line takes, of many that are flushed one after the other.
+/// How often all of it.
+const PASSES: usize = 5;
+
+/// The time that a line takes, of many that are flushed one after the other: the median's of the pieces.
 pub(super) fn of_a_line() -> anyhow::Result<LineCost> {
     let frames = 2 * usize::try_from(Level::GIB1.pages())?;
     let machine =
@@ -27,15 +30,19 @@ pub(super) fn of_a_line() -> anyhow::Result<LineCost> {
     for page in (0..SAMPLE).step_by(usize::try_from(PAGE_SIZE)?) {
         memory.write_u64(page, page);
     }
-    let first = machine.space().resolve(memory.hva(), true)?.pfn;
-    let pass = |_| {
+    let first = machine.space().resolve(memory.hva(), true)?.pfn.get();
+    let piece = |frame| {
         let begun = Instant::now();
-        machine.cache().clean_invalidate(first, SAMPLE / PAGE_SIZE);
+        machine.cache().clean_invalidate(Pfn::new(frame), PIECE / PAGE_SIZE);
         begun.elapsed()
     };
+    let frames = first..first + SAMPLE / PAGE_SIZE;
+    let pass = || frames.clone().step_by((PIECE / PAGE_SIZE) as usize).map(piece);
     // The first writes back what was written above.
-    let shortest = (0..=PASSES).map(pass).skip(1).min().unwrap_or_default();
-    Ok(LineCost { lines: SAMPLE / LINE, time: shortest })
+    pass().for_each(drop);
+    let mut times: Vec<_> = (0..PASSES).flat_map(|_| pass()).collect();
+    times.sort_unstable();
+    Ok(LineCost { lines: PIECE / LINE, time: times[times.len() / 2] })
 }
 
 /// How long so many lines took.
