@@ -50,29 +50,31 @@ impl Experiment for CacheEnable {
     }
 
     fn about(&self) -> &'static str {
-        "On arm64 without FEAT_S2FWB, a vCPU whose MMU is off reads and writes memory past
-the caches, so that memory and caches can disagree. KVM cleans and invalidates all
-memory that the VM has mapped whenever a vCPU turns its caches on (every-vcpu): with 64
-vCPUs and 128 GiB, most of a boot of 33 s. It was proposed in April 2025 to do so for
-vCPU 0 alone (vcpu0-only, 5 s); the answer was that vCPU 0 is not special, and that
-the first vCPU would be the better rule (first-vcpu); but that with either, a guest
-no longer finds with its caches on what it wrote with them off.
+        "On arm64 without FEAT_S2FWB, a vCPU whose MMU is off reads and writes memory
+past the caches, so that memory and caches can disagree. KVM cleans and
+invalidates all memory that the VM has mapped whenever a vCPU turns its caches
+on (every-vcpu): with 64 vCPUs and 128 GiB, most of a boot of 33 s. It was
+proposed in April 2025 to do so for vCPU 0 alone (vcpu0-only, 5 s); the answer
+was that vCPU 0 is not special, and that the first vCPU would be the better rule
+(first-vcpu); but that with either, a guest no longer finds with its caches on
+what it wrote with them off.
 
-Mayfly flushes what was written: vCPUs whose caches are off run on a root of their own,
-where the first write to a page is noted.
+Mayfly flushes what was written: vCPUs whose caches are off run on a root of
+their own, where the first write to a page is noted.
 
-A boot vCPU writes 256 KiB with its caches off, turns them on, and touches all of the
-memory, which is not part of bring_up; then each other vCPU in turn writes 8 KiB, turns
-its caches on, and reads what it wrote. The machine's tables are arm64's. Lines are
-those of the host's processor, really cleaned and invalidated, where the host has
-twice the memory. Where it has not, or for 128 GiB by default, they are counted, and
-bring_up is modelled: the time that it took, and for each line what one takes here.
+A boot vCPU writes 256 KiB with its caches off, turns them on, and touches all
+of the memory, which is not part of bring_up; then each other vCPU in turn
+writes 8 KiB, turns its caches on, and reads what it wrote. The machine's tables
+are arm64's. Lines are those of the host's processor, really cleaned and
+invalidated, where the host has twice the memory. Where it has not, or for 128
+GiB by default, they are counted, and bring_up is modelled: the time that it
+took, and for each line what one takes here.
 
-Whether it is right is found out with lines that are modelled to do the worst that
-caches may (lines oracle): every one may be filled at any time, and none is
-written back before it is cleaned. Each scenario is something that guests rely on. The
-two proposals read stale data in some of them, and the report says where; KVM's rule
-and Mayfly's must in none.
+Whether it is right is found out with lines that are modelled to do the worst
+that caches may (lines oracle): every one may be filled at any time, and none is
+written back before it is cleaned. Each scenario is something that guests rely
+on. The two proposals read stale data in some of them, and the report says
+where; KVM's rule and Mayfly's must in none.
 
 On KVM there is nothing to run on x86, whose guests cannot get past the caches."
     }
