@@ -19,7 +19,7 @@ pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat
     while !round.tally.is_over() {
         let pages = some(random);
         let hvas = hvas(round, &pages);
-        match random.below(7) {
+        match random.below(9) {
             0..2 => {
                 seat.at("protecting");
                 protect(round, pages);
@@ -37,6 +37,17 @@ pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat
                 seat.at("swapping out");
                 let swapped = pages.filter(|&page| space.reclaim(round.hva(page))).count();
                 round.tally.add(What::SwappedOut, swapped as u64);
+            }
+            6 => {
+                seat.at("forking");
+                fork(round, pages, random);
+            }
+            7 => {
+                seat.at("merging");
+                let before = round.merger.statistics().pages_merged;
+                round.merger.scan_batch();
+                let after = round.merger.statistics().pages_merged;
+                round.tally.add(What::Merged, after - before);
             }
             _ => {
                 seat.at("migrating");
@@ -75,6 +86,23 @@ pub(crate) fn remap<F: Format>(round: &Round<F>, pages: Range<usize>) {
     assert_eq!(mapped, hvas.start, "it is the only gap");
     step(book, |page| &page.era);
     round.tally.add(What::Remapped, 1);
+}
+
+/// Has pages share their frames with a copy, which sees nothing of what guests write meanwhile.
+fn fork<F: Format>(round: &Round<F>, pages: Range<usize>, random: &mut Random) {
+    let space = round.machine.space();
+    let _mapping = round.mapping.lock().unwrap();
+    let copy = space.fork(hvas(round, &pages)).unwrap();
+    let copied = || (0..pages.len() as u64).map(|page| Hva::new(copy.get() + page * PAGE_SIZE));
+    let read = || copied().map(|hva| space.read_u64(hva).unwrap());
+    let before: Vec<_> = read().collect();
+    if random.once_in(2) {
+        std::thread::yield_now();
+    }
+    assert!(read().eq(before), "a copy was written");
+    let end = Hva::new(copy.get() + pages.len() as u64 * PAGE_SIZE);
+    space.munmap(copy..end).unwrap();
+    round.tally.add(What::Forked, 1);
 }
 
 /// Forbids writes, looks whether there are any, and allows them.

@@ -36,6 +36,10 @@ counted! {
     Protected: SOME,
     SwappedOut: SOME,
     Migrated: SOME,
+    /// A page came to share a frame, because another held the same.
+    Merged: SOME,
+    /// Pages came to share their frames with a copy, which went again.
+    Forked: SOME / 4,
     Aged: SOME,
     VcpuCreated: SOME,
     /// A vCPU came out because it was kicked.
