@@ -199,7 +199,7 @@ fn measured(
     let Shape { vcpus, memory, mapping, lines } = shape;
     let title = format!("{NAME}, {vcpus} vCPUs, {memory} in {}", mapping.name());
     progress.begin(&title, u64::from(rounds) * designs.len() as u64);
-    let ground = Ground::new(shape).with_context(|| title.clone())?;
+    let ground = Ground::new(shape)?;
     let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
     for round in 0..rounds as usize {
         // So that none of them always follows the same other.
