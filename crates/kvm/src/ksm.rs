@@ -17,8 +17,8 @@ const DIRECTORY: &str = "/sys/kernel/mm/ksm";
 const SETTINGS: [&str; 6] =
     ["advisor_mode", "smart_scan", "pages_to_scan", "sleep_millisecs", "use_zero_pages", "run"];
 
-/// Says that it is ready; waits until this process is gone or closes its end, whatever the terminal sends meanwhile; and
-/// writes each value to its file.
+/// Says that it is ready; waits until this process is gone or closes its end, whatever the terminal sends meanwhile;
+/// and writes each value to its file.
 const RESTORE: &str = r#"
 trap '' INT TERM HUP QUIT
 echo
@@ -27,7 +27,8 @@ while [ $# -gt 1 ]; do printf %s "$2" > "$1"; shift 2; done
 "#;
 
 /// The kernel's page merger, in the hands of this process. It has its settings back when this is dropped; and, should
-/// that not come about (an interrupt, a signal that cannot be caught), when the process ends: another process sees to it.
+/// that not come about (an interrupt, a signal that cannot be caught), when the process ends: another process sees to
+/// it.
 #[derive(Debug)]
 pub struct Ksm {
     directory: PathBuf,
@@ -81,7 +82,8 @@ impl Ksm {
         Ok(ksm)
     }
 
-    /// Sets what [`SETTINGS`] names, if the kernel knows it.
+    /// Sets `run`, `pages_to_scan`, `sleep_millisecs`, `use_zero_pages`; and `smart_scan` and `advisor_mode`, if the
+    /// kernel knows them.
     ///
     /// # Errors
     ///

@@ -72,8 +72,8 @@ impl GuestMemory {
             HugePages::Wanted => Advice::LinuxHugepage,
             HugePages::Unwanted => Advice::LinuxNoHugepage,
         };
-        // SAFETY: all of a mapping that lives as long as `self`; the advice changes what backs its pages, and never what
-        // they hold.
+        // SAFETY: all of a mapping that lives as long as `self`; the advice changes what backs its pages, and never
+        // what they hold.
         unsafe { madvise(self.region.as_ptr().cast(), self.size(), advice) }
             .map_err(Error::call("madvise"))
     }

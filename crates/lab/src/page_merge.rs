@@ -10,7 +10,7 @@ mod scans;
 mod watched;
 mod window;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use crate::Backend;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
@@ -54,30 +54,33 @@ impl Experiment for PageMerge {
     }
 
     fn about(&self) -> &'static str {
-        "Linux's page merger (KSM) has equal pages share one frame, to be read only; a write
-gives a page a frame of its own again. It tells KVM of each change at its start and at
-its end. KVM takes the page out of the guest's tables at the start, so a guest that
-touches it meanwhile finds nothing, and takes a full fault, though the contents of
-the page are there all the time. A call to change the entry in place, change_pte, was
-there, but never found an entry to change; Linux removed it in v6.10.
+        "Linux's page merger (KSM) has equal pages share one frame, to be read only; a
+write gives a page a frame of its own again. It tells KVM of each change at its
+start and at its end. KVM takes the page out of the guest's tables at the start,
+so a guest that touches it meanwhile finds nothing, and takes a full fault,
+though the contents of the page are there all the time. A call to change the
+entry in place, change_pte, was there, but never found an entry to change; Linux
+removed it in v6.10.
 
-Several VMs run at once, as in the tests ksm01 and ksm02 of the Linux Test Project. In
-each round their pages become equal in all VMs, are merged, and differ again, each
-written by its guest; a few are written all the time, and a few are all zeroes. While
-all is merged the host write-protects the memory part by part and gives the right
-back, forks each VM's memory as fork(2) does, and moves some away and back
-(mremap(2)); when it differs again, some of it is migrated. vCPUs keep reading,
-writing and checking: what they read is what was written last.
+Several VMs run at once, as in the tests ksm01 and ksm02 of the Linux Test
+Project. In each round their pages become equal in all VMs, are merged, and
+differ again, each written by its guest; a few are written all the time, and a
+few are all zeroes. While all is merged the host write-protects the memory part
+by part and gives the right back, forks each VM's memory as fork(2) does, and
+moves some away and back (mremap(2)); when it differs again, some of it is
+migrated. vCPUs keep reading, writing and checking: what they read is what was
+written last.
 
-The machine's variants differ in what the VM does when it is told: invalidate zaps at
-every start, as Linux does; change-pte, as proposed in 2019 (Jérôme Glisse), ignores
-the start of a merge and of a break, replaces what stays read-only in place, and
-zaps what becomes writable; mayfly leaves what may still be read, replaces in place, and
-frees tables only where memory goes for good. Each runs on EPT and on arm64's format,
-where entries may have to be broken before they are made.
+The machine's variants differ in what the VM does when it is told: invalidate
+zaps at every start, as Linux does; change-pte, as proposed in 2019 (Jérôme
+Glisse), ignores the start of a merge and of a break, replaces what stays
+read-only in place, and zaps what becomes writable; mayfly leaves what may still
+be read, replaces in place, and frees tables only where memory goes for good.
+Each runs on EPT and on arm64's format, where entries may have to be broken
+before they are made.
 
-On KVM: the kernel's own KSM, as root. Its settings are put back as they were by a
-process of its own, whatever becomes of this one."
+On KVM: the kernel's own KSM, as root. Its settings are put back as they were by
+a process of its own, whatever becomes of this one."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -147,12 +150,19 @@ process of its own, whatever becomes of this one."
     ) -> anyhow::Result<Vec<ResultRow>> {
         let params = request.params;
         let vms = params.vms.unwrap_or(VMS);
-        ensure!(vms <= MOST_VMS, "no more than {MOST_VMS} VMs run at once");
         let rounds = params.rounds.unwrap_or(ROUNDS);
         let mut rows = Vec::new();
         for vcpus in params.vcpus_or(&[VCPUS]) {
             for memory in params.memory_or(&[MEMORY]) {
                 let shape = Shape { vms, vcpus, rounds, memory };
+                if vms > MOST_VMS {
+                    let why = format!("no more than {MOST_VMS} VMs are run at once");
+                    let skipped = |variant: &&Variant| {
+                        row(variant.backend, variant.name, shape).skipped(why.clone())
+                    };
+                    rows.extend(request.variants.iter().map(skipped));
+                    continue;
+                }
                 let designs: Vec<_> = request.variants_on(Backend::Machine).collect();
                 if !designs.is_empty() {
                     rows.extend(machine::rows(&designs, shape, request, progress)?);

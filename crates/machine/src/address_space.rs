@@ -8,7 +8,7 @@
 //! *Order.* `changes` makes changes come one after the other; it is held over all of one, its notifications included.
 //! `mappings` is what resolving reads: closed for the moment of the change proper, open while notifiers are called. So
 //! a vCPU that resolves never waits for a notifier, and what it resolves during a change may be old: the notifier's
-//! sequence tells (start before the change, end after). The exception is a page that is shared; see [`sharing`].
+//! sequence tells (start before the change, end after). The exception is a page that is shared (`sharing`).
 //!
 //! *What is guaranteed.* A frame that a change takes away is given back to the arena after the last `invalidate_end`
 //! has returned. So none is given out again before, be it to the same space. A frame that was resolved is good until a
@@ -125,11 +125,11 @@ pub struct HostSpace {
     arena: Arc<Arena>,
     swap: Swap,
     mappings: ReadMostly<Mappings>,
-    /// Held over every change but that of a page that gets a frame of its own. Whoever has it may wait for vCPUs that are
-    /// resolving, so those do not wait for it.
+    /// Held over every change but that of a page that gets a frame of its own. Whoever has it may wait for vCPUs that
+    /// are resolving, so those do not wait for it.
     changes: Mutex<()>,
-    /// Held while pages come to be shared, and while one of them gets a frame of its own. Taken after `changes`; whoever
-    /// has it waits for TLBs at most.
+    /// Held while pages come to be shared, and while one of them gets a frame of its own. Taken after `changes`;
+    /// whoever has it waits for TLBs at most.
     sharing: Mutex<Sharing>,
     /// Replaced by whoever has both locks, so nobody is being called then.
     notifiers: Mutex<Notifiers>,
@@ -291,8 +291,8 @@ impl HostSpace {
         is_present
     }
 
-    /// Moves the page at `hva` to another frame, which is its own, even if it shared the one that it was in. A huge page
-    /// goes on as pages. Returns whether there was anything to move, as [`HostSpace::reclaim`].
+    /// Moves the page at `hva` to another frame, which is its own, even if it shared the one that it was in. A huge
+    /// page goes on as pages. Returns whether there was anything to move, as [`HostSpace::reclaim`].
     ///
     /// # Errors
     ///

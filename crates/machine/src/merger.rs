@@ -1,15 +1,15 @@
 //! The page merger: makes pages that hold the same share one frame, as Linux's KSM does (`mm/ksm.c`; tunables and
 //! statistics have the names of `/sys/kernel/mm/ksm`).
 //!
-//! [`Merger::scan`] looks at the next [`pages_to_scan`](Tunables::pages_to_scan) pages of the ranges that were
+//! [`Merger::scan_batch`] looks at the next [`pages_to_scan`](Tunables::pages_to_scan) pages of the ranges that were
 //! [registered](Merger::register), as `MADV_MERGEABLE` does; a [`MergerThread`] does so again and again. Of each page:
 //!
 //! 1. Its contents are those of a frame in the *stable set*, of frames that nobody writes to: it is merged with that.
 //! 2. Its checksum is not that of the last look: it changes, and is left alone until it stays the same (*volatile*).
 //! 3. It is all zeroes, and [`use_zero_pages`](Tunables::use_zero_pages) is set: it is merged with the frame of zeroes.
-//! 4. Its contents are those of a page in the *unstable set*, of pages that have stayed the same since the last look, but
-//!    may be written at any moment: the other page's frame is closed to writes, goes to the stable set, and the page is
-//!    merged with it.
+//! 4. Its contents are those of a page in the *unstable set*, of pages that have stayed the same since the last look,
+//!    but may be written at any moment: the other page's frame is closed to writes, goes to the stable set, and the
+//!    page is merged with it.
 //! 5. Otherwise it goes to the unstable set itself, which is forgotten when all ranges have been gone through.
 //!
 //! Both sets find contents by checksum, and compare word by word; nothing is merged that was not compared while nobody
@@ -17,8 +17,8 @@
 //! when its pages are written; what is lost then is found in the next pass, as it is here.)
 //!
 //! Pages one after the other (of one range as it was registered) that are to be merged are merged together, up to
-//! [`pages_to_merge`](Tunables::pages_to_merge) of them: one start and end for all, and TLBs are asked twice, to give up
-//! writing and to forget the old frames. Linux takes each page by itself, with two starts and ends.
+//! [`pages_to_merge`](Tunables::pages_to_merge) of them: one start and end for all, and TLBs are asked twice, to give
+//! up writing and to forget the old frames. Linux takes each page by itself, with two starts and ends.
 //!
 //! The stable set has a reference to each of its frames; those that no page shares any more are given up when a pass is
 //! over. Statistics count what shares a frame at that moment, and not at the scanner's last look.
@@ -104,8 +104,9 @@ impl Merger {
         Ok(())
     }
 
-    /// Lets pages of `range` be merged no more, and gives those that are a frame of their own, as `MADV_UNMERGEABLE` does.
-    /// To be called also for what is about to be unmapped; what has been is simply not found.
+    /// Lets pages of `range` be merged no more, and gives those that are a frame of their own, as `MADV_UNMERGEABLE`
+    /// does. To be called also for what is about to be unmapped: it is addresses that are registered, and what is
+    /// mapped there later would be merged as well.
     ///
     /// # Errors
     ///

@@ -34,8 +34,8 @@ impl HostMemory<Hva> for HostSpace {
     }
 }
 
-/// Tells a VM what happens to the address space that its memory is in. [`Machine::create_vm`](crate::Machine::create_vm)
-/// registers one.
+/// Tells a VM what happens to the address space that its memory is in.
+/// [`Machine::create_vm`](crate::Machine::create_vm) registers one.
 #[derive(Debug)]
 pub struct Telling<F: Format> {
     /// The VM.

@@ -37,8 +37,8 @@ impl<F: Format> Memory<F> {
     }
 
     fn zap(&self, gfns: Range<Gfn>) {
-        // Less than a table maps takes none with it; and only then is this called from inside a section, where nobody may
-        // wait for others to leave theirs.
+        // Less than a table maps takes none with it; and only then is this called from inside a section, where nobody
+        // may wait for others to leave theirs.
         let pages = gfns.end.get() - gfns.start.get();
         let tables = if pages < Level::MIB2.pages() { Tables::Keep } else { Tables::Free };
         self.stage2().zap(gfns, tables, Slice::default());
@@ -61,9 +61,9 @@ impl<F: Format> Notifier for Invalidate<F> {
     }
 }
 
-/// Ignores the start of a merge and of a break, and does what `change_pte` says: replaces the frame, if it is to be read
-/// only, and zaps the page, if it may be written (`kvm_set_pte_rmapp`, `arch/x86/kvm/mmu.c`). As Jérôme Glisse proposed
-/// in 2019 (*Restore `change_pte` optimization to its former glory*).
+/// Ignores the start of a merge and of a break, and does what `change_pte` says: replaces the frame, if it is to be
+/// read only, and zaps the page, if it may be written (`kvm_set_pte_rmapp`, `arch/x86/kvm/mmu.c`). As Jérôme Glisse
+/// proposed in 2019 (*Restore `change_pte` optimization to its former glory*).
 #[derive(Debug)]
 pub(crate) struct ChangePte<F: Format>(pub(crate) Memory<F>);
 

@@ -75,7 +75,8 @@ pub trait Notifier: Send + Sync {
         let _ = (page, change);
     }
 
-    /// As [`Notifier::change_pte`], of the pages from `first` on, those that change: all the same if one after the other.
+    /// As [`Notifier::change_pte`], of the pages from `first` on, those that change: all the same if one after the
+    /// other.
     fn change_ptes(&self, first: Hva, changes: &[Option<PageChange>]) {
         for (page, change) in (first.get()..).step_by(PAGE_SIZE as usize).zip(changes) {
             if let Some(change) = change {

@@ -251,8 +251,8 @@ impl PageTable {
         }
     }
 
-    /// Has a page that has a frame keep it to be read only, since others have it or are about to; a huge page goes on as
-    /// pages. Who gives it a frame that it did not have has added a reference.
+    /// Has a page that has a frame keep it to be read only, since others have it or are about to; a huge page goes on
+    /// as pages. Who gives it a frame that it did not have has added a reference.
     pub(super) fn share(&mut self, page: u64, frame: Pfn) {
         self.replace(page, Place::Shared(frame));
     }

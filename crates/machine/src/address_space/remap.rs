@@ -19,8 +19,8 @@ impl HostSpace {
     ///
     /// # Errors
     ///
-    /// With nothing changed: [`Error::Invalid`], also where something is mapped from `to` on, and for memory that is there
-    /// for good ([`Backing`](super::Backing)); [`Error::NotMapped`], where not all of the range is mapped;
+    /// With nothing changed: [`Error::Invalid`], also where something is mapped from `to` on, and for memory that is
+    /// there for good ([`Backing`](super::Backing)); [`Error::NotMapped`], where not all of the range is mapped;
     /// [`Error::OutOfMemory`] where there are no addresses left.
     pub fn mremap(&self, range: Range<Hva>, to: Option<Hva>) -> Result<Hva, Error> {
         let pages = whole_pages(&range)?;

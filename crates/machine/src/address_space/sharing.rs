@@ -11,13 +11,13 @@
 //! break among those gives no right to write, which the change may just have taken away. The vCPU finds out at its next
 //! try, for which it waits until the change is over.
 //!
-//! *A break, as others see it.* The frame is copied while all go on reading the old one. Then the page is *leaving*: who
-//! resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]), and the page has it.
-//! So nobody writes to the new frame while somebody still reads the old one.
+//! *A break, as others see it.* The frame is copied while all go on reading the old one. Then the page is *leaving*:
+//! who resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]), and the page has
+//! it. So nobody writes to the new frame while somebody still reads the old one.
 //!
-//! *A merge, as others see it*, of a run of pages at once: notifiers take away the right to write; the pages are shared,
-//! each its own frame; contents are compared, which nobody writes any more; those that are equal take the common frame,
-//! and notifiers replace the old ones by it.
+//! *A merge, as others see it*, of a run of pages at once: notifiers take away the right to write; the pages are
+//! shared, each its own frame; contents are compared, which nobody writes any more; those that are equal take the
+//! common frame, and notifiers replace the old ones by it.
 //!
 //! [`Notifier::change_pte`]: super::Notifier::change_pte
 
@@ -61,13 +61,13 @@ pub(crate) enum Merged {
 }
 
 impl HostSpace {
-    /// Maps the contents of `range` once more, at addresses of its choice, and returns these: each page shares its frame
-    /// with the old one until either is written, as after `fork(2)`. What is in swap is brought in.
+    /// Maps the contents of `range` once more, at addresses of its choice, and returns these: each page shares its
+    /// frame with the old one until either is written, as after `fork(2)`. What is in swap is brought in.
     ///
     /// # Errors
     ///
-    /// As [`HostSpace::mremap`]; [`Error::OutOfMemory`] also where there is no frame for what is in swap. Nothing has been
-    /// mapped then.
+    /// As [`HostSpace::mremap`]; [`Error::OutOfMemory`] also where there is no frame for what is in swap. Nothing has
+    /// been mapped then.
     pub fn fork(&self, range: Range<Hva>) -> Result<Hva, Error> {
         let pages = whole_pages(&range)?;
         let count = pages.end - pages.start;
@@ -141,8 +141,8 @@ impl HostSpace {
         }
     }
 
-    /// Has the pages from `first` on share the frames `with`, each where its contents are equal; or, where that is its own
-    /// frame already, get ready for it to be shared. The caller has a reference to each of the frames that is not.
+    /// Has the pages from `first` on share the frames `with`, each where its contents are equal; or, where that is its
+    /// own frame already, get ready for it to be shared. The caller has a reference to each of the frames that is not.
     pub(crate) fn merge(&self, first: u64, with: &[Pfn]) -> Vec<Merged> {
         let pages = first..first + with.len() as u64;
         let _changes = self.changes();

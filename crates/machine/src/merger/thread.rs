@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Merger, Run};
 
-/// A thread that scans batch after batch, with pauses, while [`Tunables::run`](super::Tunables::run) says so; until this
-/// is dropped.
+/// A thread that scans batch after batch, with pauses, while [`Tunables::run`](super::Tunables::run) says so; until
+/// this is dropped.
 #[derive(Debug)]
 pub struct MergerThread {
     stop: Option<Sender<()>>,
