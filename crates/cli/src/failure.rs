@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use mayfly_lab::Error;
 
 /// Something went wrong.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     code: u8,
     message: String,

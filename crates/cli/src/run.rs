@@ -40,7 +40,22 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
         let report = Report::new(&record, experiments()).colour(stream.colour());
         stream.write(&report.to_string())?;
     }
-    kept
+    kept.and_then(|()| verdict(&record))
+}
+
+/// Whether what ran also did right: whoever reads nothing but the exit code has to know.
+fn verdict(record: &Record) -> Result<(), Failure> {
+    let mut failed = record.failed_checks();
+    let Some((row, check)) = failed.next() else { return Ok(()) };
+    let more = match failed.count() {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let (experiment, variant) = (&row.experiment, &row.variant);
+    Err(Failure::runtime(format_args!(
+        "a check failed: {experiment}, {variant}: {}{more}",
+        check.name
+    )))
 }
 
 /// Runs the plan under a progress bar that an interrupt wipes from the terminal.
@@ -64,4 +79,33 @@ fn measure(plan: &Plan<'_>, quiet: bool) -> Result<Vec<ResultRow>, Failure> {
 fn command_line() -> impl Iterator<Item = String> {
     let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
     ["mayfly".to_owned()].into_iter().chain(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_lab::Backend;
+
+    use super::*;
+
+    fn record(checks: &[(&str, bool)]) -> Record {
+        let row = ResultRow::new("teardown", Backend::Machine, "mayfly");
+        let row = checks.iter().fold(row, |row, (name, ok)| row.check(name, *ok, "as it was"));
+        Record::new(Host::gather(command_line()), vec![row])
+    }
+
+    #[test]
+    fn a_run_whose_checks_are_all_well_succeeds() {
+        assert!(verdict(&record(&[])).is_ok());
+        assert!(verdict(&record(&[("guest_reads", true), ("no_line_cleaned", true)])).is_ok());
+    }
+
+    #[test]
+    fn a_run_with_a_failed_check_fails_and_names_it() {
+        let one = verdict(&record(&[("guest_reads", true), ("no_line_cleaned", false)]));
+        let message = "a check failed: teardown, mayfly: no_line_cleaned";
+        assert_eq!(one.unwrap_err(), Failure::runtime(message));
+        let two = verdict(&record(&[("guest_reads", false), ("no_line_cleaned", false)]));
+        let message = "a check failed: teardown, mayfly: guest_reads, and 1 more";
+        assert_eq!(two.unwrap_err(), Failure::runtime(message));
+    }
 }

@@ -35,4 +35,10 @@ impl Record {
     pub fn new(host: Host, results: Vec<ResultRow>) -> Self {
         Self { schema: format!("{SCHEMA}/{VERSION}"), host, results }
     }
+
+    /// The checks that found something wrong, each with its row.
+    pub fn failed_checks(&self) -> impl Iterator<Item = (&ResultRow, &Check)> {
+        let checks = self.results.iter().flat_map(|row| row.checks.iter().map(move |c| (row, c)));
+        checks.filter(|(_, check)| !check.ok)
+    }
 }
