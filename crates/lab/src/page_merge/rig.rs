@@ -96,6 +96,10 @@ impl<F: Format> Rig<F> {
         let inner: Box<dyn Notifier> = match variant {
             super::INVALIDATE => Box::new(Invalidate(told)),
             super::CHANGE_PTE => Box::new(ChangePte(told)),
+            #[cfg(test)]
+            super::tests::DEAF => {
+                Box::new(super::tests::Deaf(Telling { vm: vm.clone(), coherent_swap: true }))
+            }
             _ => {
                 debug_assert_eq!(variant, Variant::BASELINE);
                 Box::new(Telling { vm: vm.clone(), coherent_swap: true })
