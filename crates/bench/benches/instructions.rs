@@ -1,5 +1,5 @@
-//! Mayfly's instructions beside its peers', counted by callgrind. Each benchmark does its thing a thousand times, or maps
-//! a GiB; what it returns is freed uncounted.
+//! Mayfly's instructions beside its peers', counted by callgrind. Each benchmark does its thing a thousand times, or
+//! maps a GiB; what it returns is freed uncounted.
 #![expect(missing_docs, reason = "the harness generates public items")]
 
 use std::mem::ManuallyDrop;

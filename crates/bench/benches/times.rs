@@ -214,8 +214,8 @@ fn translating(here: &Here, table: &mut Table) {
     table.row(&format!("{inside}, EPT"), &ept_inside, Some(&x86), Target::Shown);
 }
 
-/// Faults of each vCPU in a batch. Not left to calibration, which would make batches of a few where the other thread keeps
-/// losing its processor, and what is timed then is how the two come together.
+/// Faults of each vCPU in a batch. Not left to calibration, which would make batches of a few where the other thread
+/// keeps losing its processor, and what is timed then is how the two come together.
 const FAULTS: u32 = 4096;
 
 fn faulting(processors: Processors, table: &mut Table) {

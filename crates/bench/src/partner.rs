@@ -1,8 +1,8 @@
 //! The other thread, where two do the same at the same time.
 //!
-//! What is timed is from before both begin until both are done. So the partner waits for its orders by looking for them,
-//! and begins within a fraction of a microsecond; and it has been seen to run just before ([`Partner::wake`]), since
-//! somebody else's work may have its processor.
+//! What is timed is from before both begin until both are done. So the partner waits for its orders by looking for
+//! them, and begins within a fraction of a microsecond; and it has been seen to run just before ([`Partner::wake`]),
+//! since somebody else's work may have its processor.
 
 use std::cell::Cell;
 use std::hint::spin_loop;

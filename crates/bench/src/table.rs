@@ -59,8 +59,8 @@ impl Table {
         );
     }
 
-    /// Prints how many times as much two threads do `together` as one does `alone`, beside as many `apart`, and judges the
-    /// ratio of the two: it must be `share`, as it is printed. A second line has the quartiles of the turns.
+    /// Prints how many times as much two threads do `together` as one does `alone`, beside as many `apart`, and judges
+    /// the ratio of the two: it must be `share`, as it is printed. A second line has the quartiles of the turns.
     pub fn speed_up(&mut self, what: &str, [alone, together, apart]: [&Times; 3], share: f64) {
         let reached = apart.ratio_to(together);
         let met = (reached * 100.0).round() >= share * 100.0;

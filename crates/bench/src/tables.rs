@@ -32,8 +32,8 @@ pub fn hardware() -> Arc<Hardware> {
     Arc::new(Hardware::new(FRAMES).expect("the host has some address space"))
 }
 
-/// As [`hardware`], where each frame has been used before, so that it is made zero when it is given out, as most are in a
-/// machine that has been running for a while.
+/// As [`hardware`], where each frame has been used before, so that it is made zero when it is given out, as most are in
+/// a machine that has been running for a while.
 ///
 /// # Panics
 ///

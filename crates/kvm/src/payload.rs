@@ -15,8 +15,8 @@ use crate::{Error, GuestMemory, long_mode};
 /// Each pass writes the pass's number, from 1, as 8 bytes at the start of each 4096 bytes of
 /// `touch`; then, with a `doorbell`, as 4 bytes to that address; then, as 4 bytes, to `port`.
 ///
-/// The guest's virtual addresses are its physical ones. They end with the memory that the code was installed in, rounded
-/// up to whole GiB; at 4 GiB at least, and at [`Payload::REACH`] at most.
+/// The guest's virtual addresses are its physical ones. They end with the memory that the code was installed in,
+/// rounded up to whole GiB; at 4 GiB at least, and at [`Payload::REACH`] at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// The guest physical range to write to. May be empty.

@@ -47,8 +47,8 @@ pub struct VmOptions {
     pub caches: Caches,
 }
 
-/// Physical memory, CPUs, a host address space; and the threads that do the deferred work of all VMs. Its CPUs translate
-/// in format `F`.
+/// Physical memory, CPUs, a host address space; and the threads that do the deferred work of all VMs. Its CPUs
+/// translate in format `F`.
 ///
 /// Memory that backs a VM's slots may go at any time: the VM is told, and its guests fault.
 pub struct Machine<F: Format = Ept> {

@@ -60,8 +60,8 @@ pub enum Instruction {
     /// Turns the vCPU's caches on or off (Arm: writes `SCTLR_EL1`, as a guest does that turns its MMU on or off). Comes
     /// out if that is trapped.
     Caches(bool),
-    /// Maintains caches by set and way, as a guest does that believes to have the machine to itself. Comes out if that is
-    /// trapped.
+    /// Maintains caches by set and way, as a guest does that believes to have the machine to itself. Comes out if that
+    /// is trapped.
     SetWay,
     /// Goes on with the instruction of this index.
     Jump(usize),

@@ -1,7 +1,7 @@
 //! vCPUs that turn their caches on and off at random, and write and read as far as somebody promises what they find.
 //!
-//! Beside them goes a model that knows of each page only where its last value is: in both memory and caches, or in one of
-//! them. It allows what has a promise, and no more: nobody reads, or writes to, the side that is behind.
+//! Beside them goes a model that knows of each page only where its last value is: in both memory and caches, or in one
+//! of them. It allows what has a promise, and no more: nobody reads, or writes to, the side that is behind.
 
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::cache::Lines;

@@ -22,8 +22,8 @@ pub struct CacheCapabilities {
 /// The caches of all CPUs, down to memory (Arm: the point of coherency).
 ///
 /// Each call is complete when it returns, its barrier included: on Arm, lines by `DC CVAC` or `DC CIVAC` and then `DSB
-/// SY`; `IC IVAU` and then `DSB ISH`. Frames are named, and need not be anybody's any more: what is cleaned then is what
-/// their present owner has written.
+/// SY`; `IC IVAU` and then `DSB ISH`. Frames are named, and need not be anybody's any more: what is cleaned then is
+/// what their present owner has written.
 pub trait Cache: Send + Sync {
     /// What need not be done here. Never changes; a VM asks when it is built.
     fn capabilities(&self) -> CacheCapabilities;

@@ -30,8 +30,8 @@ pub enum Op {
     SliceEnd,
     /// This thread's vCPU has found that it is to load its root anew.
     RootLoadBegin,
-    /// The vCPU is about to run on the root that it has loaded, or will not run any more. A platform that sees a wait in
-    /// between has been made to keep a vCPU from its root, which Mayfly never does.
+    /// The vCPU is about to run on the root that it has loaded, or will not run any more. A platform that sees a wait
+    /// in between has been made to keep a vCPU from its root, which Mayfly never does.
     RootLoadEnd,
     /// A fault was taken only so that a first write past the caches is known.
     TrackingFault,

@@ -72,8 +72,8 @@ pub trait Platform: Send + Sync {
     /// the caller too. Called only where [`Platform::reader_barrier`] is [`ReaderBarrier::Asymmetric`].
     fn heavy_barrier(&self);
 
-    /// Lets others have this CPU for a moment, if any want it. A vCPU calls this between two stays in the guest, where it
-    /// holds nothing. The default goes on at once.
+    /// Lets others have this CPU for a moment, if any want it. A vCPU calls this between two stays in the guest, where
+    /// it holds nothing. The default goes on at once.
     fn relax(&self) {}
 
     /// Accounts for `op`. The default keeps no books.

@@ -27,8 +27,8 @@ pub struct TlbToken(pub u64);
 ///
 /// An invalidation covers what a translation consists of: stage-2 entries, the tables above them, and the combined
 /// stage-1-and-2 entries that were made from them. (Arm: `TLBI IPAS2E1IS`, `DSB ISH`, `TLBI VMALLE1IS`, `DSB ISH`; one
-/// `TLBI VMALLS12E1IS` for [`Scope::All`].) It also orders: what its issuer wrote to the tables before is what CPUs walk
-/// afterwards.
+/// `TLBI VMALLS12E1IS` for [`Scope::All`].) It also orders: what its issuer wrote to the tables before is what CPUs
+/// walk afterwards.
 pub trait Tlb: Send + Sync {
     /// Begins to invalidate `scope` of `vmid` on every CPU. Does not wait.
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken;

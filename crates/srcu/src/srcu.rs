@@ -168,8 +168,9 @@ impl Srcu {
         }
     }
 
-    /// Names the grace period that would be asked for now, and leaves it to [`Srcu::poll`] to start it, or to anybody else
-    /// who waits meanwhile. Costs a fence. (Linux: `get_state_synchronize_srcu`.) A domain paced as Linux starts it.
+    /// Names the grace period that would be asked for now, and leaves it to [`Srcu::poll`] to start it, or to anybody
+    /// else who waits meanwhile. Costs a fence. (Linux: `get_state_synchronize_srcu`.) A domain paced as Linux starts
+    /// it.
     pub fn cookie(&self) -> Cookie {
         match &self.domain.linux {
             None => Cookie(self.domain.snapshot()),
@@ -203,9 +204,9 @@ impl Srcu {
         self.domain.linux.is_none() && self.domain.tick()
     }
 
-    /// For an embedder that is about to let go of its domain: runs what is deferred as far as that needs no waiting, and
-    /// has the worker let go of the domain, so that it is freed with its last handle, here, and not at the worker's next
-    /// turn.
+    /// For an embedder that is about to let go of its domain: runs what is deferred as far as that needs no waiting,
+    /// and has the worker let go of the domain, so that it is freed with its last handle, here, and not at the worker's
+    /// next turn.
     pub fn wind_up(&self) {
         self.tick();
         if let Some(worker) = &self.domain.worker

@@ -105,8 +105,8 @@ impl<F: Format> Entry<F> {
     }
 }
 
-/// A removed entry that names the next table of a list. The number is inverted, so that a processor that speculates past
-/// an absent entry (L1TF) is led to no memory that there is.
+/// A removed entry that names the next table of a list. The number is inverted, so that a processor that speculates
+/// past an absent entry (L1TF) is led to no memory that there is.
 pub(crate) const fn link(next: Pfn) -> u64 {
     !next.get() << LINK_SHIFT | REMOVED
 }

@@ -1,8 +1,8 @@
 //! What an operation still owes the TLBs.
 //!
 //! An operation changes many entries, and then invalidates them together. In between, an entry shows nothing of what
-//! TLBs still remember; another operation that comes to it then would find nothing to do, and return before the TLBs have
-//! forgotten. So operations count themselves in their root before they change anything, and out when they have
+//! TLBs still remember; another operation that comes to it then would find nothing to do, and return before the TLBs
+//! have forgotten. So operations count themselves in their root before they change anything, and out when they have
 //! invalidated ([`Changing`]); and one that finds another counted when it has visited its entries invalidates all that
 //! it has visited, whether it changed something or not. (Linux does the same where threads unmap side by side:
 //! `mm_tlb_flush_nested`, `include/linux/mm_types.h`.)

@@ -67,9 +67,9 @@ pub trait Format: Copy + Send + Sync + 'static {
     /// The bits of the table in frame `pfn`.
     fn encode_table(pfn: Pfn) -> u64;
 
-    /// What the present entry with these bits is at `level`. If a table, [`Format::encode_table`] made them, and hardware
-    /// has at most set marks below the frame number: so there is nothing above to be masked, which saves a walk an
-    /// instruction or two at each level.
+    /// What the present entry with these bits is at `level`. If a table, [`Format::encode_table`] made them, and
+    /// hardware has at most set marks below the frame number: so there is nothing above to be masked, which saves a
+    /// walk an instruction or two at each level.
     fn kind(level: Level, bits: u64) -> Kind;
 
     /// Whether the architecture forbids to overwrite the present entry `old` with the present entry `new` at `level`,

@@ -1,10 +1,10 @@
 //! Tables that are no longer part of a tree, until nobody can be walking them.
 //!
-//! A table that was taken out of its tree, and out of every TLB and walk cache, may still be read by a walker that found
-//! it before: a vCPU that handles a fault, inside an SRCU section. It is *buried*: pushed onto a list that is linked
-//! through the tables themselves (their first entry is a removed one, which has room for a frame number), so that
-//! burying never allocates and vCPUs can do it without a lock. Whoever *collects* takes the whole list, asks for a grace
-//! period, and frees what an earlier grace period covers.
+//! A table that was taken out of its tree, and out of every TLB and walk cache, may still be read by a walker that
+//! found it before: a vCPU that handles a fault, inside an SRCU section. It is *buried*: pushed onto a list that is
+//! linked through the tables themselves (their first entry is a removed one, which has room for a frame number), so
+//! that burying never allocates and vCPUs can do it without a lock. Whoever *collects* takes the whole list, asks for a
+//! grace period, and frees what an earlier grace period covers.
 //!
 //! - **\[bury\]** is the release of the push; **\[collect\]** is the acquire of the swap that takes the list. What was
 //!   taken out of the trees before [bury] is out of them before [collect], and the grace period that is asked for after

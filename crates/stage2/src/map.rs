@@ -173,8 +173,8 @@ impl<F: Format> Root<F> {
         Attempt::Done(Mapped::Installed)
     }
 
-    /// Puts the table in frame `table` in the place of an empty entry, on the way to `gfns`. Not while something of those
-    /// is taken away: a TLB may remember a block here still, and finding it beside a table is not for every TLB.
+    /// Puts the table in frame `table` in the place of an empty entry, on the way to `gfns`. Not while something of
+    /// those is taken away: a TLB may remember a block here still, and finding it beside a table is not for every TLB.
     pub(crate) fn hang(
         &self,
         cell: Cell<'_, F>,

@@ -3,10 +3,10 @@
 //! An operation on a range visits the entries that map something of it, in order, and stops when its [`Budget`] is
 //! spent; the range then begins where it has to go on. Between two slices it holds nothing: no section, no entry.
 //!
-//! Each entry is loaded, looked at, and replaced by compare-exchange. That fails only when somebody else has changed the
-//! entry in between, which can be hardware that notes an access (twice at most: accessed, dirty) or a fault. A fault
-//! that is refused by the [sequence](crate::sequence) freezes an entry once at most, before it waits; so an operation
-//! that was announced collides with each vCPU once, however often the guest touches the range.
+//! Each entry is loaded, looked at, and replaced by compare-exchange. That fails only when somebody else has changed
+//! the entry in between, which can be hardware that notes an access (twice at most: accessed, dirty) or a fault. A
+//! fault that is refused by the [sequence](crate::sequence) freezes an entry once at most, before it waits; so an
+//! operation that was announced collides with each vCPU once, however often the guest touches the range.
 
 use core::ops::{ControlFlow, Range};
 use core::time::Duration;

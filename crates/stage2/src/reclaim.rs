@@ -13,8 +13,8 @@
 //!    read-modify-write, and no look at the leaves: a leaf owns nothing. (A frame is dirty for the host from the moment
 //!    that it is mapped writable, so there is no mark to be saved either.)
 //!
-//! Nothing of that is waited for by the vCPUs, nor by whoever retires a root, as long as what awaits reclaim stays below
-//! a bound; who goes above it does some of the work.
+//! Nothing of that is waited for by the vCPUs, nor by whoever retires a root, as long as what awaits reclaim stays
+//! below a bound; who goes above it does some of the work.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

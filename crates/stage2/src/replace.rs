@@ -12,10 +12,10 @@
 //!
 //! By the first three no vCPU finds the entry empty, or frozen while TLBs are waited for; and Arm allows all of them:
 //! break-before-make is for another address where either entry is writable, or contents differ
-//! ([`Format::requires_break_before_make`], which is asked all the same: an entry is frozen for a format that wants it).
-//! From read-only to another frame that is writable it takes two steps, so that what Arm would ask a break for in one
-//! needs none. They are two in every format, the second when the first is done in all roots and at all places: a CPU
-//! that writes to the new frame already would have its writes missed by one that still reads the old. For the same
+//! ([`Format::requires_break_before_make`], which is asked all the same: an entry is frozen for a format that wants
+//! it). From read-only to another frame that is writable it takes two steps, so that what Arm would ask a break for in
+//! one needs none. They are two in every format, the second when the first is done in all roots and at all places: a
+//! CPU that writes to the new frame already would have its writes missed by one that still reads the old. For the same
 //! reason nothing is left in place where contents differ: once somebody has read the new ones, nobody may read the old.
 //!
 //! A page of a block has the block split first, by a table that is allocated before anything is changed. Without memory
@@ -44,9 +44,9 @@ pub struct Replacement {
 }
 
 impl<F: Format> Root<F> {
-    /// Has pages of what is left of `range`, one slice of it, mapped to the new frames that `with` says, to be read, where
-    /// they are mapped to the old ones. Returns whether all is done; no CPU uses the old frames when this returns.
-    /// `prepare` is called before an entry that names a new frame can be found.
+    /// Has pages of what is left of `range`, one slice of it, mapped to the new frames that `with` says, to be read,
+    /// where they are mapped to the old ones. Returns whether all is done; no CPU uses the old frames when this
+    /// returns. `prepare` is called before an entry that names a new frame can be found.
     pub(crate) fn replace_slice(
         &self,
         range: &mut Range<Gfn>,

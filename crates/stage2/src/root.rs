@@ -116,8 +116,8 @@ impl<F: Format> Root<F> {
         self.references.load(Ordering::Acquire) & !RETIRED
     }
 
-    /// Says that the reclaimer has the root. Returns whether nobody else has a reference; if somebody has, whoever gives
-    /// up the last but one tells the reclaimer.
+    /// Says that the reclaimer has the root. Returns whether nobody else has a reference; if somebody has, whoever
+    /// gives up the last but one tells the reclaimer.
     pub(crate) fn set_retired(&self) -> bool {
         self.references.fetch_or(RETIRED, Ordering::AcqRel) == 1
     }
@@ -233,8 +233,8 @@ impl<F: Format> Clone for RootRef<F> {
 }
 
 impl<F: Format> Drop for RootRef<F> {
-    /// Never frees: the last reference is the reclaimer's, which is told when there is no other. The root may be gone by
-    /// then, so the bell is held meanwhile.
+    /// Never frees: the last reference is the reclaimer's, which is told when there is no other. The root may be gone
+    /// by then, so the bell is held meanwhile.
     fn drop(&mut self) {
         let bell = Arc::clone(&self.space.bell);
         // Release, and acquire by the reclaimer: what was done with the root comes before it is freed.

@@ -5,9 +5,9 @@
 //! own and uses that. A vCPU loads the place inside an SRCU section and adds a reference; it may, since the place's own
 //! reference is given up only after a grace period that begins when the place has been changed.
 //!
-//! A root that leaves its place while vCPUs run on it is in its role's second place (*leaving*) before that: **\[leave\]**
-//! is the release of the exchange of *current*, **\[sample\]** the acquire of its load. Who samples a place that has been
-//! changed finds the old root in the other.
+//! A root that leaves its place while vCPUs run on it is in its role's second place (*leaving*) before that:
+//! **\[leave\]** is the release of the exchange of *current*, **\[sample\]** the acquire of its load. Who samples a
+//! place that has been changed finds the old root in the other.
 //!
 //! - *Invalidating all roots* puts fresh ones in the places of the old ones. When no vCPU runs on those any more, they
 //!   leave the second place, and the reclaimer has them.
@@ -20,8 +20,8 @@
 //! each role. A root that it does not find was put in its place later; what faults install there they install under
 //! the announcement, or after it, and so correctly.
 //!
-//! No lock, and no wait, is on a vCPU's way to its root. What vCPUs share here and write is the count of references of a
-//! root, once for each load of another root.
+//! No lock, and no wait, is on a vCPU's way to its root. What vCPUs share here and write is the count of references of
+//! a root, once for each load of another root.
 
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
@@ -95,8 +95,8 @@ impl Leaving {
         &self.0[usize::from(role.0)]
     }
 
-    /// Takes out `root`, of `role`. Returns whether it was there: then it has to wait once more for those who have found
-    /// it inside a section.
+    /// Takes out `root`, of `role`. Returns whether it was there: then it has to wait once more for those who have
+    /// found it inside a section.
     pub(crate) fn remove<F: Format>(&self, role: Role, root: NonNull<Root<F>>) -> bool {
         let (root, place) = (root.as_ptr().cast(), self.of(role));
         place.compare_exchange(root, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -186,8 +186,8 @@ impl<F: Format> Roots<F> {
         self.open().filter_map(move |role| NonNull::new(take(role)))
     }
 
-    /// Has no root made any more, and gives those that there are, with the references of their places; they are leaving.
-    /// One at a time with [`Roots::replace`].
+    /// Has no root made any more, and gives those that there are, with the references of their places; they are
+    /// leaving. One at a time with [`Roots::replace`].
     pub(crate) fn close(&self, leaving: &Leaving) -> impl Iterator<Item = NonNull<Root<F>>> {
         let close = |role| self.leave(role, closed(), leaving);
         self.open().filter_map(move |role| NonNull::new(close(role)))

@@ -12,8 +12,9 @@ use crate::sequence::Seen;
 use crate::{Entry, Error, Format, Leaf, Level, Mapped, State};
 
 impl<F: Format> Root<F> {
-    /// Maps `gfns`, in leaves of `level`, to frames that follow each other from `leaf`'s on; what is mapped already, and
-    /// allows as much, stays. Otherwise as [`Root::map`], to which it comes down for what is not missing by the table.
+    /// Maps `gfns`, in leaves of `level`, to frames that follow each other from `leaf`'s on; what is mapped already,
+    /// and allows as much, stays. Otherwise as [`Root::map`], to which it comes down for what is not missing by the
+    /// table.
     ///
     /// Where a whole table is missing, it is filled before anybody can find it, and installed with one entry.
     ///

@@ -161,8 +161,8 @@ impl Sequence {
         }
     }
 
-    /// Sleeps until some invalidation ends, if one is `active`. Who ends one changes `ended`, and then looks for waiters;
-    /// who waits says so, and then looks whether there is something to wait for.
+    /// Sleeps until some invalidation ends, if one is `active`. Who ends one changes `ended`, and then looks for
+    /// waiters; who waits says so, and then looks whether there is something to wait for.
     fn wait_end(&self, active: impl FnOnce() -> bool, mmu: &dyn Mmu) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -101,8 +101,8 @@ impl<F: Format> Stage2<F> {
         self.roots.find_or_create(role, &self.space, section)
     }
 
-    /// The root of `role` that vCPUs load at this moment, if there is one; without a reference of its own, so it is read
-    /// inside the section alone.
+    /// The root of `role` that vCPUs load at this moment, if there is one; without a reference of its own, so it is
+    /// read inside the section alone.
     ///
     /// # Panics
     ///
@@ -128,14 +128,14 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.sample()
     }
 
-    /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of what this returns, no
-    /// fault installs anything there.
+    /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of what this returns,
+    /// no fault installs anything there.
     pub fn begin_invalidation(&self, gfns: &Range<Gfn>) -> Invalidation<'_> {
         self.begin_invalidation_of(|| gfns.clone())
     }
 
-    /// As [`Stage2::begin_invalidation`], of the frames that `gfns` gives, which sees all memslots as they will be until
-    /// the end ([`Stage2::change_slots`]).
+    /// As [`Stage2::begin_invalidation`], of the frames that `gfns` gives, which sees all memslots as they will be
+    /// until the end ([`Stage2::change_slots`]).
     pub fn begin_invalidation_of(&self, gfns: impl FnOnce() -> Range<Gfn>) -> Invalidation<'_> {
         self.space.sequence.begin(gfns, self.mmu());
         Invalidation { space: &self.space }
@@ -158,8 +158,8 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.wait(gfns, self.mmu());
     }
 
-    /// Runs `publish`, which publishes new memslots, while no invalidation is under way; it waits for those that are, and
-    /// those that come wait for it. Every fault that had sampled the sequence is refused.
+    /// Runs `publish`, which publishes new memslots, while no invalidation is under way; it waits for those that are,
+    /// and those that come wait for it. Every fault that had sampled the sequence is refused.
     ///
     /// So an invalidation, which looks up in the memslots where the host's memory is mapped, knows all the places until
     /// its end.
@@ -167,8 +167,8 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.exclude(publish, self.mmu())
     }
 
-    /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole. When
-    /// this returns no CPU uses what was mapped there.
+    /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole.
+    /// When this returns no CPU uses what was mapped there.
     ///
     /// The caller has seen to it that no fault installs anything of the range meanwhile: by an invalidation that was
     /// [begun](Stage2::begin_invalidation), or by [taking the memslot away](Stage2::change_slots).
@@ -235,8 +235,8 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for [`Role::MARKED`], where the
-    /// first write has to fault. Nothing is done while another invalidation than the caller's is under way, which may be
-    /// about to take away the right to write: a fault gives it then.
+    /// first write has to fault. Nothing is done while another invalidation than the caller's is under way, which may
+    /// be about to take away the right to write: a fault gives it then.
     ///
     /// Inside an invalidation, as [`Stage2::replace`], and when no CPU has the page by another frame any more.
     pub fn allow_writes(&self, gfn: Gfn, pfn: Pfn) {
@@ -251,8 +251,8 @@ impl<F: Format> Stage2<F> {
         self.in_slices(gfns, |root, left| root.age_slice(left, slice, &mut each));
     }
 
-    /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the caller
-    /// has every vCPU leave it, and then calls [`Retiring::finish`].
+    /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the
+    /// caller has every vCPU leave it, and then calls [`Retiring::finish`].
     ///
     /// # Errors
     ///
@@ -290,8 +290,8 @@ impl<F: Format> Stage2<F> {
         }
     }
 
-    /// Waits until every table is freed, after [`Stage2::retire`] and when every vCPU has dropped its root; helps to free
-    /// them. Not from inside a section.
+    /// Waits until every table is freed, after [`Stage2::retire`] and when every vCPU has dropped its root; helps to
+    /// free them. Not from inside a section.
     pub fn wait_reclaimed(&self) {
         loop {
             while self.reclaimer.run_slice(Slice::default()) == Reclaimed::More {}

@@ -107,8 +107,8 @@ impl Tables {
 
     /// Entry `index` of the table in frame `pfn`; in a root of several tables, counted from the first.
     ///
-    /// `pfn` must come from a table entry that was found inside an SRCU section that lasts, or from a root that is held,
-    /// or from [`Tables::allocate`].
+    /// `pfn` must come from a table entry that was found inside an SRCU section that lasts, or from a root that is
+    /// held, or from [`Tables::allocate`].
     #[inline]
     pub(crate) fn cell<F: Format>(&self, pfn: Pfn, index: usize) -> Cell<'_, F> {
         self.linear_map().table(pfn).cell(index)
@@ -120,8 +120,8 @@ impl Tables {
         self.linear_map().table(pfn).word(index)
     }
 
-    /// Where the frames are, to be kept at hand throughout a walk: what is behind a reference is loaded again after each
-    /// atomic load.
+    /// Where the frames are, to be kept at hand throughout a walk: what is behind a reference is loaded again after
+    /// each atomic load.
     #[inline]
     pub(crate) fn linear_map(&self) -> LinearMap<'_> {
         LinearMap { start: self.linear_map, tables: PhantomData }

@@ -1,7 +1,7 @@
 //! The protocol under loom: every interleaving, and every value that a load may return.
 //!
-//! A frame that is freed is mutated without synchronisation, so loom fails the model if anybody's access to the table in
-//! it is not ordered before, or comes later. A waiter that is never woken is a deadlock, which loom reports.
+//! A frame that is freed is mutated without synchronisation, so loom fails the model if anybody's access to the table
+//! in it is not ordered before, or comes later. A waiter that is never woken is a deadlock, which loom reports.
 
 #![cfg(loom)]
 

@@ -19,14 +19,14 @@
 //!
 //! Zapping a root invalidates no TLB in either: a vCPU that loads a root begins with nothing in its TLB, here because
 //! no two roots have the same VMID. What the series took away was the invalidation for *leaves* in roots that are
-//! invalid, and the visit to those (fcdffe97f80e, 99b85fda91b1): an operation on a range may find some there, which does
-//! not happen where a slot is deleted by range alone.
+//! invalid, and the visit to those (fcdffe97f80e, 99b85fda91b1): an operation on a range may find some there, which
+//! does not happen where a slot is deleted by range alone.
 //!
 //! Left out, in favour of the earlier designs: `synchronize_srcu` at each change of the memslots (that is
-//! `device-registration`'s subject; here a fault asks a sequence under the lock whether they have changed); the books of
-//! each page (`handle_changed_spte`); and the wait for vCPUs to leave the guest when all roots are invalidated, which KVM
-//! does with the lock held, where each vCPU has a processor: here, where it may first have to get one, the lock is given
-//! up before.
+//! `device-registration`'s subject; here a fault asks a sequence under the lock whether they have changed); the books
+//! of each page (`handle_changed_spte`); and the wait for vCPUs to leave the guest when all roots are invalidated,
+//! which KVM does with the lock held, where each vCPU has a processor: here, where it may first have to get one, the
+//! lock is given up before.
 
 mod kick;
 mod lock;

@@ -15,8 +15,8 @@ use super::watch::Log;
 
 /// A part of the guest's memory.
 ///
-/// In the host it is contiguous, but a page away from where the guest's blocks would begin: all of it is mapped by pages
-/// of 4 KiB.
+/// In the host it is contiguous, but a page away from where the guest's blocks would begin: all of it is mapped by
+/// pages of 4 KiB.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) id: u16,

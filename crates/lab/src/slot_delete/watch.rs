@@ -32,8 +32,8 @@ pub(crate) struct Watch {
 const BUSY: Duration = Duration::from_micros(60);
 
 /// For how long each of `vcpus` vCPUs is idle between two stays in the guest: not at all where each has a processor.
-/// Where they are more, for long enough that the processors suffice: who is asked something comes to it soon, as it would
-/// on a processor of its own, and not when all others have had their turns.
+/// Where they are more, for long enough that the processors suffice: who is asked something comes to it soon, as it
+/// would on a processor of its own, and not when all others have had their turns.
 pub(crate) fn idle(vcpus: u32) -> Duration {
     let processors = processors();
     if vcpus > processors { BUSY * vcpus / processors } else { Duration::ZERO }

@@ -212,9 +212,9 @@ impl Ground {
         })
     }
 
-    /// Every leaf is cleared, forgotten by the TLBs, and what it mapped is cleaned: of the first `sample` bytes. Returns
-    /// how long all of it would have taken, if there is more: as long as the sample for each part of its size, and what
-    /// came after the walk.
+    /// Every leaf is cleared, forgotten by the TLBs, and what it mapped is cleaned: of the first `sample` bytes.
+    /// Returns how long all of it would have taken, if there is more: as long as the sample for each part of its size,
+    /// and what came after the walk.
     fn per_page(&self, built: Built, start: Instant) -> Option<Duration> {
         let (hardware, cache) = (self.machine.hardware(), self.machine.cache());
         let limit = Gpa::new(self.sample).gfn();
@@ -266,7 +266,8 @@ impl Built {
         self.vm.destroy();
     }
 
-    /// As [`Built::destroy`], and returns when the tables are freed, for which it does not leave the processor to others.
+    /// As [`Built::destroy`], and returns when the tables are freed, for which it does not leave the processor to
+    /// others.
     fn destroy_and_wait(self) {
         let vm = (*self.vm).clone();
         self.destroy();
@@ -274,8 +275,8 @@ impl Built {
     }
 }
 
-/// Leaves the processor to whoever waits for it, so that what is timed next is not where the scheduler makes up for what
-/// building the VM took; and comes back from sleep.
+/// Leaves the processor to whoever waits for it, so that what is timed next is not where the scheduler makes up for
+/// what building the VM took; and comes back from sleep.
 fn rest() {
     std::thread::sleep(Duration::from_millis(1));
     let awake = Instant::now();

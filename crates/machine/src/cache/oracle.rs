@@ -13,8 +13,8 @@
 //! - A frame that is given out is dirty throughout, since its owner has just made it zero, and memory has what nobody
 //!   who is to see the frame has ever written ([`ANOTHERS`]): another guest's secret, say.
 //!
-//! Everything happens in one order, that of a lock, in which the host's own accesses to the arena do not take part. Where
-//! one races with the invalidation of its line, it wins: the line is dirty then.
+//! Everything happens in one order, that of a lock, in which the host's own accesses to the arena do not take part.
+//! Where one races with the invalidation of its line, it wins: the line is dirty then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

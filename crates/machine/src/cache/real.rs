@@ -137,8 +137,8 @@ impl Instruction {
     fn execute(self, word: &AtomicU64) {
         use std::arch::asm;
         let line = word.as_ptr();
-        // SAFETY: maintaining a line of memory that is there changes nothing that a program sees; Linux lets programs do
-        // it (SCTLR_EL1.UCI).
+        // SAFETY: maintaining a line of memory that is there changes nothing that a program sees; Linux lets programs
+        // do it (SCTLR_EL1.UCI).
         unsafe {
             match self {
                 Self::Clean => asm!("dc cvac, {}", in(reg) line, options(nostack, preserves_flags)),

@@ -2,10 +2,10 @@
 //! probabilistic concurrency testing (PCT). Sequentially consistent, so this is about schedules; loom is about memory
 //! orders.
 //!
-//! Guests run on CPUs with TLBs, walk the tables as hardware does, and fault; the host takes frames away, slots come and
-//! go, roots are replaced. A guest never uses a frame that was taken away, nobody reads a table that was freed, no write
-//! goes unlogged, all that was given is given back, and a thread that is never woken is a deadlock, which shuttle reports
-//! with the schedule that led there.
+//! Guests run on CPUs with TLBs, walk the tables as hardware does, and fault; the host takes frames away, slots come
+//! and go, roots are replaced. A guest never uses a frame that was taken away, nobody reads a table that was freed, no
+//! write goes unlogged, all that was given is given back, and a thread that is never woken is a deadlock, which shuttle
+//! reports with the schedule that led there.
 
 #![cfg(shuttle)]
 

@@ -1,9 +1,9 @@
 //! A fair lock for one writer or many readers.
 //!
 //! Linux's (`kernel/locking/qrwlock.c`): who cannot have it at once queues, readers and writers in one queue; who comes
-//! while somebody queues, queues too, readers behind a waiting writer among them; the lock goes to the head of the queue,
-//! and with a reader to all readers next to it. Linux's waiters spin, each on a processor of its own; these sleep, in
-//! the platform.
+//! while somebody queues, queues too, readers behind a waiting writer among them; the lock goes to the head of the
+//! queue, and with a reader to all readers next to it. Linux's waiters spin, each on a processor of its own; these
+//! sleep, in the platform.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -45,8 +45,8 @@ impl<'a, 'b> Pieces<'a, 'b> {
         }
     }
 
-    /// The end of a piece, in which an entry of `level` was zapped. If somebody waits for the lock, it is given up for a
-    /// moment, after `flush`.
+    /// The end of a piece, in which an entry of `level` was zapped. If somebody waits for the lock, it is given up for
+    /// a moment, after `flush`.
     fn end_piece(&mut self, level: Level, flush: impl FnOnce()) {
         let mut begins = level > Level::PAGE;
         if !begins {
@@ -128,8 +128,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Zaps the pages of `gfns`, one at a time, and keeps the tables (`tdp_mmu_zap_leafs`). `flush` invalidates the TLBs;
-    /// the caller does so as well when this has returned.
+    /// Zaps the pages of `gfns`, one at a time, and keeps the tables (`tdp_mmu_zap_leafs`). `flush` invalidates the
+    /// TLBs; the caller does so as well when this has returned.
     pub(super) fn zap_leaves(
         &self,
         top: Pfn,
