@@ -15,6 +15,8 @@
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
 //!
+//! [`Ksm`] is the kernel's own page merger, in the hands of this process for a while.
+//!
 //! The guest is x86-64. Elsewhere the crate compiles and [`Kvm::open`] gives
 //! [`Error::UnsupportedArch`].
 //!
