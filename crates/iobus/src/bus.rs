@@ -17,7 +17,7 @@ use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, Wr
 /// Guest I/O addresses (MMIO or PIO: one bus each), and the devices behind them.
 ///
 /// Readers take no lock and write nothing shared: they hold a section of the bus's domain. Writers take turns; each
-/// copies the present version (pointers to devices, not devices), changes the copy and publishes it.
+/// shares the present version (pointers to devices, not devices), changes a copy of what changes, and publishes that.
 ///
 /// There are two ways to change a bus. [`register`](IoBus::register) and [`unregister`](IoBus::unregister) dispose of
 /// the old version as a VM wants it. [`insert`](IoBus::insert), [`remove`](IoBus::remove) and [`edit`](IoBus::edit)
@@ -212,8 +212,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     ) -> Result<(R, Replaced<'_, D>), E> {
         let mut owners = self.owners.lock(&*self.platform);
         // SAFETY: only replaced here, under the lock.
-        let present = unsafe { self.present.load_protected() };
-        draft.snapshot = present.copy().map_err(Error::from)?;
+        draft.snapshot = unsafe { self.present.load_protected() }.share();
         let made = change(draft)?;
         let (next, removed) = draft.finish(&mut owners).map_err(Error::from)?;
         let old = self.present.replace(next);

@@ -15,7 +15,7 @@ use crate::{Error, Refused};
 /// A version, and what it changes: mostly one device, which needs no list elsewhere. Dropped unpublished, it drops what
 /// was added and nothing else.
 pub(crate) struct Draft<D> {
-    /// To begin with, a copy of the present version.
+    /// To begin with, the present version.
     pub(crate) snapshot: Snapshot<D>,
     /// Owners of what was put into the snapshot here.
     added: SmallVec<[Owner<D>; 1]>,

@@ -1,7 +1,5 @@
 //! One version of a bus.
 
-use mayfly_platform::memory::OutOfMemory;
-
 use crate::ioeventfd::Write;
 use crate::owner::Pointer;
 use crate::table::Table;
@@ -71,8 +69,9 @@ impl<D> Snapshot<D> {
 impl<D> Snapshot<D> {
     pub(crate) const EMPTY: Self = Self { devices: Table::EMPTY, eventfds: Table::EMPTY };
 
-    pub(crate) fn copy(&self) -> Result<Self, OutOfMemory> {
-        Ok(Self { devices: self.devices.copy()?, eventfds: self.eventfds.copy()? })
+    /// The same version, until either is changed.
+    pub(crate) fn share(&self) -> Self {
+        Self { devices: self.devices.share(), eventfds: self.eventfds.share() }
     }
 
     pub(crate) fn place(&mut self, range: IoRange, device: Pointer<D>) -> Result<(), Error> {
@@ -96,7 +95,7 @@ impl<D> Snapshot<D> {
     pub(crate) fn take(&mut self, range: IoRange) -> Result<Pointer<D>, Error> {
         let index = self.devices.up_to(range.start).wrapping_sub(1);
         if self.range_at(index) == Some(range) {
-            Ok(self.devices.remove(index).1)
+            Ok(self.devices.remove(index)?.1)
         } else {
             Err(Error::NoDevice(range))
         }
@@ -117,7 +116,7 @@ impl<D> Snapshot<D> {
     pub(crate) fn take_eventfd(&mut self, on: Ioeventfd) -> Result<Pointer<D>, Error> {
         let index = self.eventfds.entries().partition_point(|(other, _)| other.key() < on.key());
         match self.eventfds.get(index) {
-            Some((_, (other, _))) if *other == on => Ok(self.eventfds.remove(index).1),
+            Some((_, (other, _))) if *other == on => Ok(self.eventfds.remove(index)?.1),
             _ => Err(Error::NoEventfd(on)),
         }
     }
