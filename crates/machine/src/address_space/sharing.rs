@@ -31,9 +31,10 @@ use mayfly_platform::memory::OutOfMemory;
 use super::area::{Area, Kind};
 use super::{
     Change, Error, Fault, Held, HostSpace, PageChange, Protection, Reason, Released, Rights, hva,
-    hvas, lock, whole_pages,
+    hvas, whole_pages,
 };
 use crate::Arena;
+use crate::lock::lock;
 
 /// What `sharing` protects, beside the shared pages.
 #[derive(Debug, Default)]
@@ -148,10 +149,12 @@ impl HostSpace {
         let _changes = self.changes();
         let _sharing = self.sharing();
         let registered = self.registered();
-        let old = if pages.clone().any(|page| self.is_owner(page)) {
-            Rights::ReadWrite
-        } else {
+        // What is shared stays so while the lock is held. A page that has no frame may get one at any moment, and be
+        // written before all have heard of the start.
+        let old = if pages.clone().all(|page| self.is_shared(page)) {
             Rights::ReadOnly
+        } else {
+            Rights::ReadWrite
         };
         let change = Change::protecting(hvas(&pages), Reason::Merge, old);
         for (_, notifier) in &*registered {
@@ -256,8 +259,8 @@ impl HostSpace {
         lock(&self.sharing)
     }
 
-    fn is_owner(&self, page: u64) -> bool {
-        matches!(self.mappings.read().pages.held(page), Some(Held::Own(_)))
+    fn is_shared(&self, page: u64) -> bool {
+        matches!(self.mappings.read().pages.held(page), Some(Held::Shared(_)))
     }
 
     /// The frame that `page` shares; nothing if it has one of its own, or none.
@@ -299,5 +302,44 @@ pub(crate) fn equal(arena: &Arena, one: Pfn, other: Pfn) -> bool {
 fn copy(arena: &Arena, from: Pfn, to: Pfn) {
     for (from, to) in arena.words(from).zip(arena.words(to)) {
         to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::{Backing, Notifier};
+    use super::*;
+
+    /// Touches a page when it hears of a change, as a vCPU may at that moment.
+    struct Toucher {
+        space: Arc<HostSpace>,
+        page: Hva,
+        loses_writing: AtomicBool,
+    }
+
+    impl Notifier for Toucher {
+        fn invalidate_start(&self, change: &Change) {
+            let is_writable = self.space.resolve(self.page, false).unwrap().writable;
+            let may_write = change.old == Rights::ReadWrite;
+            self.loses_writing.store(may_write || !is_writable, Ordering::Relaxed);
+        }
+
+        fn invalidate_end(&self, _: &Change) {}
+    }
+
+    #[test]
+    fn a_page_that_gets_a_frame_as_it_is_merged_loses_the_right_to_write() {
+        let space = Arc::new(HostSpace::new(Arc::new(Arena::new(64).unwrap())));
+        let page = space.mmap(4096, Backing::Pages, Protection::ReadWrite).unwrap();
+        let loses_writing = AtomicBool::new(false);
+        let toucher = Arc::new(Toucher { space: space.clone(), page, loses_writing });
+        let id = space.register(toucher.clone());
+        let zero = space.zero_frame().unwrap();
+        assert_eq!(space.merge(super::super::page(page), &[zero]), [Merged::Now]);
+        assert!(toucher.loses_writing.load(Ordering::Relaxed));
+        space.unregister(id);
     }
 }
