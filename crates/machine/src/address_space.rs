@@ -24,13 +24,14 @@ mod swap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use mayfly_platform::address::{Hpa, Hva, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_stage2::Level;
 
 use crate::Arena;
+use crate::lock::lock;
 use crate::read_mostly::ReadMostly;
 use area::{Area, Areas, Block, Blocks, Kind};
 pub use mayfly_vm::Protection as Rights;
@@ -592,17 +593,13 @@ fn hvas(pages: &Range<u64>) -> Range<Hva> {
     hva(pages.start)..hva(pages.end)
 }
 
-/// Takes a lock of the space's: whoever panics under one has not left anything half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The address of `hva` in its page's frame.
 fn hpa(frame: Pfn, hva: Hva) -> Hpa {
     Hpa::new((frame.get() << PAGE_SHIFT) + hva.get() % PAGE_SIZE)
 }
 
-fn whole_pages(range: &Range<Hva>) -> Result<Range<u64>, Error> {
+/// The numbers of the pages of `range`.
+pub(crate) fn whole_pages(range: &Range<Hva>) -> Result<Range<u64>, Error> {
     let is_whole = range.start < range.end
         && [range.start, range.end].iter().all(|hva| hva.get() % PAGE_SIZE == 0);
     if is_whole { Ok(page(range.start)..page(range.end)) } else { Err(Error::Invalid) }

@@ -18,7 +18,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
 use mayfly_platform::frames::{Frames, WORDS};
@@ -26,6 +26,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::CacheLine;
 
 use crate::cache::Oracle;
+use crate::lock::lock;
 use crate::shard::{SHARDS, shard};
 use bits::{BITS, Bits};
 use buddy::{Buddy, blocks};
@@ -347,11 +348,6 @@ impl Failing {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         (self.first.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)).contains(&number)
     }
-}
-
-/// Takes a mutex of this module's; nothing under them panics halfway.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const _: () = assert!(WORDS as u64 * 8 == PAGE_SIZE);

@@ -48,6 +48,7 @@ mod barrier;
 mod cpu;
 mod device;
 mod hardware;
+mod lock;
 mod machine;
 mod memory;
 mod mismatch;

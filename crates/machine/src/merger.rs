@@ -32,13 +32,14 @@ mod tunables;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use mayfly_platform::address::{Hva, PAGE_SHIFT, Pfn};
+use mayfly_platform::address::{Hva, Pfn};
 use mayfly_platform::memory::OutOfMemory;
 
 use crate::HostSpace;
-use crate::address_space::{Error, Fault, Looked, Merged, equal};
+use crate::address_space::{Error, Fault, Looked, Merged, equal, whole_pages};
+use crate::lock::lock;
 use contents::checksum;
 pub use counts::Statistics;
 use item::{Items, Kind};
@@ -326,15 +327,4 @@ impl Scan {
             self.pages_merged += u64::from(merged == Merged::Now);
         }
     }
-}
-
-fn whole_pages(range: &Range<Hva>) -> Result<Range<u64>, Error> {
-    let is_whole = range.start < range.end
-        && [range.start, range.end].iter().all(|hva| hva.get() % (1 << PAGE_SHIFT) == 0);
-    let pages = range.start.get() >> PAGE_SHIFT..range.end.get() >> PAGE_SHIFT;
-    if is_whole { Ok(pages) } else { Err(Error::Invalid) }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -53,6 +53,7 @@ use mayfly_platform::Platform;
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 
+use crate::lock::lock;
 pub use counts::{CpuCounts, TlbCounts};
 use counts::{TlbCells, count};
 use cpu::Shared;
@@ -99,7 +100,7 @@ impl Tlbs {
     /// What the CPUs did, those that are gone among them. Each count is right; a CPU that is busy, or leaving, may show
     /// in some and not yet in others.
     pub fn cpu_counts(&self) -> CpuCounts {
-        let mut sum = *self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = *lock(&self.gone);
         for cpu in self.cpus().iter() {
             sum += cpu.counts.read();
         }
@@ -107,7 +108,7 @@ impl Tlbs {
     }
 
     fn remove(&self, shared: &Arc<Shared>) {
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = lock(&self.gone);
         let mut cpus = self.cpus.write().unwrap_or_else(PoisonError::into_inner);
         *cpus = cpus.iter().filter(|cpu| !Arc::ptr_eq(cpu, shared)).cloned().collect();
         *gone += shared.counts.read();

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use mayfly_platform::address::Pfn;
 
 use crate::Arena;
+use crate::lock::lock;
 
 /// Contents of pages, each under a number that is never used again.
 #[derive(Debug, Default)]
@@ -52,6 +53,6 @@ impl Swap {
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pages)
     }
 }

@@ -18,13 +18,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
 use mayfly_platform::frames::WORDS;
 
 use super::LINE;
 use crate::Arena;
+use crate::lock::lock;
 
 /// What is read of memory that its last owner left, and nobody has cleaned since.
 pub const ANOTHERS: u64 = 0x5ec2_e75e_c2e7_5ec2;
@@ -162,7 +163,7 @@ impl Oracle {
     }
 
     fn frames(&self) -> MutexGuard<'_, BTreeMap<u64, Behind>> {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.frames)
     }
 }
 

@@ -11,6 +11,7 @@ use mayfly_vm::{Caches, Exit};
 use super::{Failure, Played, Rule, Stale, TableFormat};
 use crate::address_space::Backing;
 use crate::cache::{Lines, Oracle};
+use crate::lock::lock;
 use crate::reach::Reach;
 use crate::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Mismatch, VmOptions};
 
@@ -114,7 +115,7 @@ impl<'a> Stage<'a> {
     }
 
     fn played(&self) -> MutexGuard<'_, Played> {
-        self.played.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.played)
     }
 }
 

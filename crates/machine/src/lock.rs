@@ -1,0 +1,8 @@
+//! Mutexes that outlive a panic.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Takes a mutex of the machine's: whoever panics under one has not left anything half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
