@@ -45,11 +45,11 @@ pub struct Telling<F: Format> {
 }
 
 impl<F: Format> Telling<F> {
-    /// The reason as the core knows it; `None` for a look that takes nothing away.
-    fn reason(&self, reason: address_space::Reason) -> Option<mayfly_vm::Reason> {
+    /// The reason as the core knows it.
+    fn reason(&self, reason: address_space::Reason) -> mayfly_vm::Reason {
         use address_space::Reason as Host;
         use mayfly_vm::Reason;
-        Some(match reason {
+        match reason {
             Host::Unmap => Reason::Unmap,
             Host::Exit => Reason::Exit,
             Host::Migrate => Reason::Migrate,
@@ -57,24 +57,17 @@ impl<F: Format> Telling<F> {
             Host::Protect => Reason::Protect,
             Host::Merge => Reason::Merge,
             Host::CopyOnWrite => Reason::CopyOnWrite,
-            Host::Age => return None,
-        })
+        }
     }
 }
 
 impl<F: Format> Notifier for Telling<F> {
     fn invalidate_start(&self, change: &Change) {
         let bytes = change.range.end.get() - change.range.start.get();
-        match self.reason(change.reason) {
-            Some(reason) => {
-                let told = mayfly_vm::Change { reason, old: change.old, new: change.new };
-                // The end comes by another call.
-                std::mem::forget(self.vm.invalidate_start(change.range.start, bytes, told));
-            }
-            None => {
-                self.vm.age(change.range.start, bytes);
-            }
-        }
+        let reason = self.reason(change.reason);
+        let told = mayfly_vm::Change { reason, old: change.old, new: change.new };
+        // The end comes by another call.
+        std::mem::forget(self.vm.invalidate_start(change.range.start, bytes, told));
     }
 
     fn change_pte(&self, page: Hva, change: &PageChange) {
@@ -85,10 +78,8 @@ impl<F: Format> Notifier for Telling<F> {
         self.vm.change_ptes(first, changes);
     }
 
-    fn invalidate_end(&self, change: &Change) {
-        if self.reason(change.reason).is_some() {
-            self.vm.invalidate_end();
-        }
+    fn invalidate_end(&self, _: &Change) {
+        self.vm.invalidate_end();
     }
 }
 

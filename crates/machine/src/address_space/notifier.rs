@@ -24,8 +24,6 @@ pub enum Reason {
     /// Its frames are shared until they are written, as by `fork(2)`; or it is about to be written, and a frame of its
     /// own takes the shared one's place.
     CopyOnWrite,
-    /// It is looked at whether it is used.
-    Age,
 }
 
 /// A change to a range of an address space.
