@@ -275,18 +275,23 @@ impl Scan {
     /// Puts the frame of an unstable page that holds the same as `frame` into the stable set.
     fn promote(&mut self, page: u64, frame: Pfn, sum: u64, space: &HostSpace) -> Option<Pfn> {
         let arena = space.arena();
-        let others = self.unstable.get_mut(&sum)?;
-        let found = others.iter().enumerate().find_map(|(index, &other)| {
-            let is_equal = |found: Looked| found.frame != frame && equal(arena, found.frame, frame);
-            let holds = space.look(other, |found| {
-                let equal = is_equal(found);
-                if equal {
-                    arena.get(found.frame);
-                }
-                equal.then_some(found.frame)
-            });
-            (other != page).then_some((index, other, holds??))
-        });
+        let Self { items, stable, unstable, .. } = self;
+        let others = unstable.get_mut(&sum)?;
+        // Something else may be where a page was when it was looked at; or it may not be registered any more.
+        let is_equal = |found: Looked| {
+            let is_stable = stable.contains(sum, found.frame) || space.is_zero_frame(found.frame);
+            found.frame != frame && !is_stable && equal(arena, found.frame, frame)
+        };
+        let is_another = |other: u64| other != page && items.at_or_after(other) == Some(other);
+        let hold = |found: Looked| {
+            is_equal(found).then(|| {
+                arena.get(found.frame);
+                found.frame
+            })
+        };
+        let mut candidates = others.iter().enumerate().filter(|(_, other)| is_another(**other));
+        let found =
+            candidates.find_map(|(index, &other)| Some((index, other, space.look(other, hold)??)));
         let (index, other, with) = found?;
         others.swap_remove(index);
         // It holds the reference that it got above; its contents stay from here on.

@@ -177,6 +177,49 @@ fn a_batch_has_as_many_pages_as_were_asked_for_and_a_pass_ends_with_the_last() {
 }
 
 #[test]
+fn a_page_that_waits_for_an_equal_does_so_no_more_when_it_is_unregistered() {
+    let (_, space) = space(64);
+    let start = filled(&space, &[1, 1]);
+    let one_by_one = Tunables { pages_to_scan: 1, ..Tunables::default() };
+    let merger = merger(&space, pages(start, 2), one_by_one);
+    merger.scan_all();
+    merger.scan_batch();
+    assert_eq!(merger.statistics().pages_unshared, 1);
+    merger.unregister(pages(start, 1)).unwrap();
+    merger.scan_all();
+    merger.scan_all();
+    let Statistics { pages_shared, pages_merged, .. } = merger.statistics();
+    assert_eq!((pages_shared, pages_merged, recount(&space, start, 2)), (0, 0, (0, 0)));
+    assert!(space.resolve(start, false).unwrap().writable);
+}
+
+#[test]
+fn a_shared_frame_that_comes_to_where_a_page_waits_for_an_equal_is_counted_once_and_stays_full() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1, 1, 2, 3]);
+    let tunables = Tunables { pages_to_scan: 1, max_page_sharing: 2, ..Tunables::default() };
+    let merger = merger(&space, pages(start, 4), tunables);
+    merger.scan_all();
+    merger.scan_all();
+    [2, 3].iter().for_each(|page| space.write_u64(at(start, *page), 1).unwrap());
+    merger.scan_all();
+    (0..3).for_each(|_| assert_eq!(merger.scan_batch(), 1));
+    assert_eq!((merger.statistics().pages_sharing, merger.statistics().pages_unshared), (1, 1));
+
+    // The page that waits goes, and one of those that share is put in its place.
+    space.munmap(at(start, 2)..at(start, 3)).unwrap();
+    space.mremap(pages(start, 1), Some(at(start, 2))).unwrap();
+    merger.scan_all();
+    let Statistics { pages_shared, pages_sharing, .. } = merger.statistics();
+    assert_eq!((pages_shared, pages_sharing), recount(&space, at(start, 1), 3));
+    assert_eq!((pages_shared, pages_sharing), (1, 1));
+
+    space.munmap(at(start, 1)..at(start, 4)).unwrap();
+    merger.scan_all();
+    assert_eq!(arena.in_use(), 0);
+}
+
+#[test]
 fn memory_that_goes_while_it_is_registered_is_forgotten() {
     let (arena, space) = space(64);
     let start = filled(&space, &[1; 4]);
