@@ -201,7 +201,9 @@ fn a_shared_frame_that_comes_to_where_a_page_waits_for_an_equal_is_counted_once_
     let merger = merger(&space, pages(start, 4), tunables);
     merger.scan_all();
     merger.scan_all();
-    [2, 3].iter().for_each(|page| space.write_u64(at(start, *page), 1).unwrap());
+    for page in [2, 3] {
+        space.write_u64(at(start, page), 1).unwrap();
+    }
     merger.scan_all();
     (0..3).for_each(|_| assert_eq!(merger.scan_batch(), 1));
     assert_eq!((merger.statistics().pages_sharing, merger.statistics().pages_unshared), (1, 1));
