@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use mayfly_memslot::Hva;
+use mayfly_platform::address::Pfn;
 use mayfly_stage2::Format;
-use mayfly_vm::{HostFault, HostMemory, Resolved, Vm, World};
+use mayfly_vm::{HostFault, HostMemory, Protection, Resolved, Vm, World};
 
 use crate::address_space::{self, Change, Fault, Notifier, PageChange};
 use crate::{AnyDevice, HostSpace};
@@ -71,16 +72,28 @@ impl<F: Format> Notifier for Telling<F> {
     }
 
     fn change_pte(&self, page: Hva, change: &PageChange) {
-        self.vm.change_pte(page, change);
+        self.vm.change_pte(page, &closed(*change));
     }
 
     fn change_ptes(&self, first: Hva, changes: &[Option<PageChange>]) {
-        self.vm.change_ptes(first, changes);
+        let changes: Vec<_> = changes.iter().map(|change| change.map(closed)).collect();
+        self.vm.change_ptes(first, &changes);
+    }
+
+    fn allow_writes(&self, page: Hva, frame: Pfn) {
+        let protection = Protection::ReadWrite;
+        let change = PageChange { old: frame, new: frame, protection, same_contents: true };
+        self.vm.change_pte(page, &change);
     }
 
     fn invalidate_end(&self, _: &Change) {
         self.vm.invalidate_end();
     }
+}
+
+/// `change`, without the right to write, which comes when every VM has heard of the change.
+fn closed(change: PageChange) -> PageChange {
+    PageChange { protection: change.protection.min(Protection::ReadOnly), ..change }
 }
 
 /// A registered [`Telling`]; dropped, the VM is told no more.

@@ -252,6 +252,37 @@ fn a_break_lets_all_go_on_reading_until_the_page_has_another_frame() {
     );
 }
 
+/// One of several who have the same page: its number, and what all of them hear of frames, and of writing.
+struct Neighbour(u32, Arc<Mutex<Vec<(u32, Pfn, bool)>>>);
+
+impl Notifier for Neighbour {
+    fn invalidate_start(&self, _: &Change) {}
+
+    fn change_pte(&self, _: Hva, change: &PageChange) {
+        self.1.lock().unwrap().push((self.0, change.new, false));
+    }
+
+    fn allow_writes(&self, _: Hva, frame: Pfn) {
+        self.1.lock().unwrap().push((self.0, frame, true));
+    }
+
+    fn invalidate_end(&self, _: &Change) {}
+}
+
+#[test]
+fn nobody_is_let_write_to_the_new_frame_of_a_page_while_another_may_still_read_the_old_one() {
+    let (_, space) = space(64);
+    let start = filled(&space, 2, 7);
+    let _merger = merged(&space, pages(start, 0..2));
+    let heard = Arc::new(Mutex::default());
+    for number in 0..3 {
+        space.register(Arc::new(Neighbour(number, Arc::clone(&heard))));
+    }
+    let new = space.resolve(start, true).unwrap().pfn;
+    let all = |writes| [0, 1, 2].map(|number| (number, new, writes));
+    assert_eq!(*heard.lock().unwrap(), [all(false), all(true)].concat());
+}
+
 /// Writes to a page while it is being changed, as a vCPU may.
 struct Writer {
     space: Arc<HostSpace>,
@@ -270,6 +301,10 @@ impl Notifier for Writer {
 
     fn change_pte(&self, _: Hva, change: &PageChange) {
         self.heard.lock().unwrap().push(*change);
+    }
+
+    fn allow_writes(&self, _: Hva, _: Pfn) {
+        unreachable!("the range is being protected");
     }
 
     fn invalidate_end(&self, _: &Change) {}

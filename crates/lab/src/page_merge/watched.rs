@@ -8,7 +8,7 @@ use mayfly_machine::address_space::{Change, Notifier, PageChange, Reason, Rights
 use mayfly_machine::walk::walk;
 use mayfly_machine::{Arena, MachineWorld};
 use mayfly_memslot::Hva;
-use mayfly_platform::address::{Gfn, PAGE_SHIFT};
+use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_stage2::{Format, Permissions};
 use mayfly_vm::Vm;
 
@@ -164,6 +164,13 @@ impl<F: Format> Notifier for Watched<F> {
 
     fn change_pte(&self, page: Hva, change: &PageChange) {
         self.change_ptes(page, &[Some(*change)]);
+    }
+
+    fn allow_writes(&self, page: Hva, frame: Pfn) {
+        if self.memory.contains(&page) {
+            let spent = timed(|| self.inner.allow_writes(page, frame));
+            self.add(page, spent, 0);
+        }
     }
 
     fn invalidate_end(&self, change: &Change) {

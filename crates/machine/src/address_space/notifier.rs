@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mayfly_platform::address::{Hva, PAGE_SIZE};
+use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
 pub use mayfly_vm::PageChange;
 use mayfly_vm::Protection as Rights;
 
@@ -68,7 +68,9 @@ pub trait Notifier: Send + Sync {
     fn invalidate_start(&self, change: &Change);
 
     /// Between start and end: the page at `page` is in another frame from now on. When this returns, the notifier uses
-    /// the old one no more. Who has not kept the page since the start need not do anything.
+    /// the old one no more. Nor does it write to the new one, whatever its rights, before it is
+    /// [let](Notifier::allow_writes), for others may still read the old one. Who has not kept the page since the start
+    /// need not do anything.
     fn change_pte(&self, page: Hva, change: &PageChange) {
         let _ = (page, change);
     }
@@ -81,6 +83,12 @@ pub trait Notifier: Send + Sync {
                 self.change_pte(Hva::new(page), change);
             }
         }
+    }
+
+    /// Between start and end: the page at `page` may be written, in its new frame, which is `frame`; every notifier has
+    /// heard of that. Who leaves this to the next write after the end need not do anything.
+    fn allow_writes(&self, page: Hva, frame: Pfn) {
+        let _ = (page, frame);
     }
 
     /// The range has changed, and may be resolved and used again.

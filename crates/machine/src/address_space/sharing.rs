@@ -12,13 +12,15 @@
 //! try, for which it waits until the change is over.
 //!
 //! *A break, as others see it.* The frame is copied while all go on reading the old one. Then the page is *leaving*:
-//! who resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]), and the page has
-//! it. So nobody writes to the new frame while somebody still reads the old one.
+//! who resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]); when all have, they
+//! let it be written ([`Notifier::allow_writes`]), and the page has it. So nobody writes to the new frame while somebody
+//! still reads the old one.
 //!
 //! *A merge, as others see it*, of a run of pages at once: notifiers take away the right to write; the pages are
 //! shared, each its own frame; contents are compared, which nobody writes any more; those that are equal take the
 //! common frame, and notifiers replace the old ones by it.
 //!
+//! [`Notifier::allow_writes`]: super::Notifier::allow_writes
 //! [`Notifier::change_pte`]: super::Notifier::change_pte
 
 use std::ops::Range;
@@ -241,6 +243,12 @@ impl HostSpace {
             let change = PageChange { old: shared, new: own, protection, same_contents: true };
             for (_, notifier) in &*registered {
                 notifier.change_pte(hva(page), &change);
+            }
+            if protection == Rights::ReadWrite {
+                // Only now, when none of them reads the old frame.
+                for (_, notifier) in &*registered {
+                    notifier.allow_writes(hva(page), own);
+                }
             }
             self.mappings.write().pages.own(page, own);
             self.arena.put(shared);
