@@ -16,6 +16,7 @@ mod cache_enable;
 mod device_registration;
 mod experiment;
 pub mod host;
+mod idle;
 mod mapping;
 mod page_merge;
 mod params;

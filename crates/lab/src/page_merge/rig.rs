@@ -1,12 +1,13 @@
 //! A machine with VMs whose notifiers are one variant's.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use mayfly_machine::address_space::{Notifier, NotifierId};
 use mayfly_machine::merger::{Merger, Run, Tunables};
 use mayfly_machine::{HostMemory, Machine, MachineWorld, Telling};
-use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::{Host, Mmu};
 use mayfly_srcu::WorkerThread;
 use mayfly_stage2::{self as stage2, Format, Slice, Vmids};
@@ -139,12 +140,12 @@ impl<F: Format> Rig<F> {
 
 impl<F: Format> Subject<F> {
     /// Addresses of `pages` of its memory.
-    pub(super) fn hvas(&self, pages: std::ops::Range<usize>) -> std::ops::Range<Hva> {
+    pub(super) fn hvas(&self, pages: Range<usize>) -> Range<Hva> {
         self.hva(pages.start)..self.hva(pages.end)
     }
 
     /// The address of page `page` of its memory.
     pub(super) fn hva(&self, page: usize) -> Hva {
-        Hva::new(self.memory.hva().get() + page as u64 * mayfly_memslot::PAGE_SIZE)
+        Hva::new(self.memory.hva().get() + page as u64 * PAGE_SIZE)
     }
 }

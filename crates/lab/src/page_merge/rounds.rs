@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail, ensure};
 use mayfly_machine::MachineVcpu;
 use mayfly_machine::address_space::{Protection, Resolved};
+use mayfly_memslot::Hva;
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Level};
@@ -20,8 +21,8 @@ use super::pattern::{Use, count, pages_of};
 use super::rig::{Rig, Subject};
 use super::scans::Scans;
 use super::watched::Log;
+use crate::idle::idle;
 use crate::params::Size;
-use crate::slot_delete::watch::idle;
 
 /// What is done to how many VMs.
 #[derive(Clone, Copy, Debug)]
@@ -279,7 +280,7 @@ impl<F: Format> Running<'_, '_, F> {
         let copy = space.fork(range.clone()).context("forking")?;
         self.sweep()?;
         let end = copy.get() + (range.end.get() - range.start.get());
-        space.munmap(copy..mayfly_memslot::Hva::new(end)).context("unmapping the fork")
+        space.munmap(copy..Hva::new(end)).context("unmapping the fork")
     }
 
     /// Moves the first table's worth of a VM's memory away, and back.
@@ -288,7 +289,7 @@ impl<F: Format> Running<'_, '_, F> {
         let range = vm.hvas(0..Level::MIB2.pages() as usize);
         let moved = space.mremap(range.clone(), None).context("moving memory away")?;
         let end = moved.get() + (range.end.get() - range.start.get());
-        let away = moved..mayfly_memslot::Hva::new(end);
+        let away = moved..Hva::new(end);
         space.mremap(away, Some(range.start)).context("moving memory back")?;
         Ok(())
     }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure};
 use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
+use crate::idle::idle;
 use crate::params::Zap;
 use crate::record::ResultRow;
 use crate::stats::Samples;
 
 use super::metrics;
 use super::rounds::Shape;
-use super::watch::idle;
 
 /// vCPUs beyond which a row is skipped.
 const MOST: u32 = 16;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::mem::take;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::thread::{available_parallelism, sleep, yield_now};
+use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use mayfly_machine::Hardware;
@@ -17,6 +17,8 @@ use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Op, Platform, ReaderBarrier, time};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::idle::idle;
+
 /// The platform.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -26,22 +28,6 @@ pub(crate) struct Watch {
     /// Root loads that are made to wait.
     #[cfg(test)]
     hindered: std::sync::atomic::AtomicU32,
-}
-
-/// What a stay in the guest takes of a processor, with something to spare.
-const BUSY: Duration = Duration::from_micros(60);
-
-/// For how long each of `vcpus` vCPUs is idle between two stays in the guest: not at all where each has a processor.
-/// Where they are more, for long enough that the processors suffice: who is asked something comes to it soon, as it
-/// would on a processor of its own, and not when all others have had their turns.
-pub(crate) fn idle(vcpus: u32) -> Duration {
-    let processors = processors();
-    if vcpus > processors { BUSY * vcpus / processors } else { Duration::ZERO }
-}
-
-/// Processors that this process may run on.
-pub(crate) fn processors() -> u32 {
-    available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok()).unwrap_or(1)
 }
 
 /// What one thread did since it last [gave its books away](collect).

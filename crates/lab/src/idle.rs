@@ -1,0 +1,20 @@
+//! Guests that are more than the host's processors.
+
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// What a stay in the guest takes of a processor, with something to spare.
+const BUSY: Duration = Duration::from_micros(60);
+
+/// For how long each of `vcpus` vCPUs is idle between two stays in the guest: not at all where each has a processor.
+/// Where they are more, for long enough that the processors suffice: who is asked something comes to it soon, as it
+/// would on a processor of its own, and not when all others have had their turns.
+pub(crate) fn idle(vcpus: u32) -> Duration {
+    let processors = processors();
+    if vcpus > processors { BUSY * vcpus / processors } else { Duration::ZERO }
+}
+
+/// Processors that this process may run on.
+fn processors() -> u32 {
+    available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok()).unwrap_or(1)
+}
