@@ -45,28 +45,32 @@ impl Experiment for SlotDelete {
 
     fn about(&self) -> &'static str {
         "On x86, deleting a memslot invalidates every root table of the VM by default.
-All vCPUs drop the old root and load a new one; the old tables are zapped. On arm64
-(and on x86, on request, since v6.12) what the slot had mapped is zapped instead.
+All vCPUs drop the old root and load a new one; the old tables are zapped. On
+arm64 (and on x86, on request, since v6.12) what the slot had mapped is zapped
+instead.
 
-Until v6.8, KVM's TDP MMU took mmu_lock for write to drop a root and again to load one
-(write-locked). The lock is fair: all vCPUs queue for it, one after the other, behind
-a zap that gives it up every 1 GiB. Since v6.9 they take it for read, and the zap
-looks for waiters at every entry (read-locked). Mayfly's roots are found, made
-once, and released by atomics; what is zapped is freed in the background.
+Until v6.8, KVM's TDP MMU took mmu_lock for write to drop a root and again to
+load one (write-locked). The lock is fair: all vCPUs queue for it, one after the
+other, behind a zap that gives it up every 1 GiB. Since v6.9 they take it for
+read, and the zap looks for waiters at every entry (read-locked). Mayfly's roots
+are found, made once, and released by atomics; what is zapped is freed in the
+background.
 
-The vCPUs of a VM go over their memory, reading what they wrote before. All of the
-memory is mapped by 4 KiB. Another slot, a fourth of its size, which they go over too,
-is deleted and created again, round after round. Every design runs on the software machine: real
-tables, real locks, a thread for each vCPU, TLBs that others invalidate.
+The vCPUs of a VM go over their memory, reading what they wrote before. All of
+the memory is mapped by 4 KiB. Another slot, a fourth of its size, which they go
+over too, is deleted and created again, round after round. Every design runs on
+the software machine: real tables, real locks, a thread for each vCPU, TLBs that
+others invalidate.
 
-Where vCPUs are more than processors, they are idle between two short stays in the
-guest; the time on a clock is the scheduler's then, and is not set in relation. What
-counts is how many had the lock or queued for it when a root load came
-(root_load_ahead), and what the load took of its processor (root_load_cpu). Waiting is
-asleep here and not spinning as in Linux, so it does not count as time of a processor.
+Where vCPUs are more than processors, they are idle between two short stays in
+the guest; the time on a clock is the scheduler's then, and is not set in
+relation. What counts is how many had the lock or queued for it when a root load
+came (root_load_ahead), and what the load took of its processor (root_load_cpu).
+Waiting is asleep here and not spinning as in Linux, so it does not count as
+time of a processor.
 
-On KVM, guests in ring 3 write to their pages and to the slot; the stall is from one
-exit to the next. Roots cannot be seen from outside."
+On KVM, guests in ring 3 write to their pages and to the slot; the stall is from
+one exit to the next. Roots cannot be seen from outside."
     }
 
     fn variants(&self) -> &'static [Variant] {

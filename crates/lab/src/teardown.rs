@@ -9,11 +9,11 @@ mod rows;
 
 use crate::Backend;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
-use crate::params::Size;
+use crate::mapping::Mapping;
+use crate::params::{Bound, Size};
 use crate::progress::Progress;
 use crate::record::ResultRow;
 
-use crate::mapping::Mapping;
 use machine::{Design, Ground};
 use rows::Row;
 
@@ -41,29 +41,32 @@ impl Experiment for Teardown {
     }
 
     fn about(&self) -> &'static str {
-        "On arm64, Linux took a VM's memory away page by page when the VM ended: it cleared
-the entry, invalidated the page in every TLB, and cleaned the page's cache lines to
-memory. The last is only of use to a device that reads memory past the caches, as
-one may that a page is swapped out to. For a VM of 64 GiB it took seconds.
+        "On arm64, Linux took a VM's memory away page by page when the VM ended: it
+cleared the entry, invalidated the page in every TLB, and cleaned the page's
+cache lines to memory. The last is only of use to a device that reads memory
+past the caches, as one may that a page is swapped out to. For a VM of 64 GiB it
+took seconds.
 
-A VM of each size is mapped throughout, in pages of 4 KiB or in blocks of 2 MiB, runs
-its guest, and is destroyed; the time until the call returns is taken, and the
-time until every frame of its tables is free. The frames that it maps are mostly
-untouched (the arena is sparse), the entries are all there: 16.7 million of them
-for 64 GiB in pages. The tables are in arm64's format. The last 16 MiB are mapped by
-the guest's own faults, the rest as by faults, but many at once.
+A VM of each size is mapped throughout, in pages of 4 KiB or in blocks of 2 MiB,
+runs its guest, and is destroyed; the time until the call returns is taken, and
+the time until every frame of its tables is free. The frames that it maps are
+mostly untouched (the arena is sparse), the entries are all there: 16.7 million
+of them for 64 GiB in pages. The tables are in arm64's format. The last 16 MiB
+are mapped by the guest's own faults, the rest as by faults, but many at once.
 
-The machine's variants: per-page, as arm64 did up to 2019; elided, as proposed then
-(Marc Zyngier), which leaves out what the end of a VM does not need, but still walks
-every entry before it returns; and mayfly, which detaches the root and returns,
-and frees tables in the background without looking at their leaves. per-page really
-cleans the first GiB of a VM. Where there is more, what the whole would have taken
-is modelled_destroy: the time of that GiB for every GiB, and what came after.
+The machine's variants: per-page, as arm64 did up to 2019; elided, as proposed
+then (Marc Zyngier), which leaves out what the end of a VM does not need, but
+still walks every entry before it returns; and mayfly, which detaches the root
+and returns, and frees tables in the background without looking at their leaves.
+per-page really cleans the first GiB of a VM. Where there is more, what the
+whole would have taken is modelled_destroy: the time of that GiB for every GiB,
+and what came after.
 
-On KVM: the guest writes to every page, the vCPU and the VM are closed, then the memory
-is unmapped. That is x86's kernel, which cleans no caches here; arm64's it is not.
-In blocks means where the host gives huge pages: madvise(2), MADV_HUGEPAGE. Sizes
-above half of the host's available memory are left out."
+On KVM: the guest writes to every page, the vCPU and the VM are closed, then the
+memory is unmapped. That kernel is x86's, which cleans no caches at a VM's end,
+and not arm64's. Memory is in blocks where the host gives huge pages:
+madvise(2), MADV_HUGEPAGE. Sizes above half of the host's available memory are
+left out."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -113,7 +116,11 @@ above half of the host's available memory are left out."
                 default: "1GiB,16GiB,64GiB; 1GiB on KVM",
                 summary: "sizes of a VM's memory, one after another",
             },
-            Param { name: "rounds", default: "5", summary: "VMs of each variant and size" },
+            Param {
+                name: Bound::ROUNDS.name,
+                default: "5",
+                summary: "VMs of each variant and size",
+            },
         ]
     }
 
@@ -159,7 +166,7 @@ fn row(backend: Backend, variant: &str, size: Size, mapping: Mapping, rounds: u3
     ResultRow::new(NAME, backend, variant)
         .param(Size::PARAM, size.to_string())
         .param(Mapping::PARAM, mapping.name())
-        .param("rounds", rounds)
+        .param(Bound::ROUNDS.name, rounds)
 }
 
 /// The machine's rows of one size and mapping: all designs, in turn.

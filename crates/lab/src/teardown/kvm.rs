@@ -6,6 +6,7 @@ use anyhow::ensure;
 use mayfly_kvm::{Exit, GuestMemory, HugePages, Kvm, MemoryFlags, Payload, Vm};
 
 use crate::experiment::Request;
+use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::progress::Progress;
 use crate::record::ResultRow;
@@ -13,7 +14,6 @@ use crate::stats::Samples;
 
 use super::host::Facts;
 use super::{NAME, SIZES, rounds};
-use crate::mapping::Mapping;
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;

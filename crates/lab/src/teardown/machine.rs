@@ -16,16 +16,16 @@ use mayfly_stage2::RootRef;
 use mayfly_stage2::{Arm, Leaf, Level, Mapped, Permissions, Role};
 use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
 
+use crate::mapping::Mapping;
 use crate::params::Size;
 
 use super::before::Tables;
-use crate::mapping::Mapping;
 
 /// The problem is arm64's.
 pub(super) type TableFormat = Arm<48>;
 
 /// The role that vCPUs run on.
-const MAIN: Role = Role::new(0).expect("there is a first role");
+pub(super) const MAIN: Role = Role::new(0).expect("there is a first role");
 
 /// The guest touches so much of its memory itself, at the end of it; all of it, if it has no more.
 const FAULTED: u64 = 16 << 20;

@@ -5,13 +5,12 @@ use mayfly_machine::address_space::Backing;
 use mayfly_machine::{HostMemory, Instruction, LINE, Machine, MachineVm, VmOptions};
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::address::{Gfn, PAGE_SIZE};
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role};
+use mayfly_stage2::{Leaf, Level, Mapped, Permissions};
 use mayfly_vm::Exit;
 
-use super::machine::TableFormat;
 use crate::mapping::Mapping;
 
-const MAIN: Role = Role::new(0).expect("there is a first role");
+use super::machine::{MAIN, TableFormat};
 
 /// A VM's memory: two blocks.
 const SIZE: u64 = 4 << 20;

@@ -2,13 +2,13 @@
 
 use mayfly_stage2::Format;
 
+use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::record::ResultRow;
 use crate::stats::Samples;
 
 use super::machine::{Counts, Design, TableFormat, Torn};
 use super::maintenance::{Cleaned, LINES};
-use crate::mapping::Mapping;
 
 /// What was measured and counted of one variant.
 #[derive(Default)]
