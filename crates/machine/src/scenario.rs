@@ -14,7 +14,7 @@ use std::fmt;
 
 use mayfly_platform::cache::CacheCapabilities;
 use mayfly_stage2::Arm;
-use mayfly_vm::{CacheOp, Caches};
+use mayfly_vm::{CacheOp, Caches, SlotZap};
 
 use crate::address_space::Backing;
 use crate::cache::LineCounts;
@@ -55,8 +55,15 @@ pub struct Scenario {
     pub name: &'static str,
     /// What the guest relies on, in one line.
     pub relies_on: &'static str,
-    capabilities: CacheCapabilities,
+    machine: Conditions,
     play: fn(&Stage<'_>) -> Result<(), Failure>,
+}
+
+/// What it is played on.
+#[derive(Clone, Copy)]
+struct Conditions {
+    capabilities: CacheCapabilities,
+    slot_zap: SlotZap,
 }
 
 impl Scenario {
@@ -71,7 +78,7 @@ impl Scenario {
     ///
     /// Where the machine, the VM, or a vCPU does something else than it should.
     pub fn play(&self, rule: &dyn Rule, backing: Backing) -> Result<Played, Failure> {
-        let stage = Stage::new(rule, self.capabilities, backing)?;
+        let stage = Stage::new(rule, self.machine, backing)?;
         (self.play)(&stage)?;
         Ok(stage.close())
     }

@@ -59,7 +59,7 @@ const EACH_IN_SLICE: [(&str, &str, &str); 3] = [
     ),
 ];
 
-const MUTANTS: [Mutant; 19] = [
+const MUTANTS: [Mutant; 23] = [
     Mutant {
         step: "a frame is cleaned when it is mapped",
         edits: &[(CACHES, "self.cache.clean(first, count);", "")],
@@ -149,6 +149,14 @@ const MUTANTS: [Mutant; 19] = [
         edits: &[(CACHES, "tracking.flushes.synchronize_expedited();", "")],
     },
     Mutant {
+        step: "what was written is invalidated in the caches",
+        edits: &[(
+            CACHES,
+            "self.cache.clean_invalidate(first, count);",
+            "self.cache.clean(first, count);",
+        )],
+    },
+    Mutant {
         step: "what was written is flushed when caches are turned on",
         edits: &[(
             CACHES,
@@ -163,6 +171,14 @@ const MUTANTS: [Mutant; 19] = [
             "(true, CacheOp::Off | CacheOp::SetWay) =>",
             "(true, CacheOp::SetWay) =>",
         )],
+    },
+    Mutant {
+        step: "it is known that something is mapped in that root",
+        edits: &[(CACHES, "tracking.mapped.store(true, Ordering::Relaxed);", "")],
+    },
+    Mutant {
+        step: "what was written there is flushed before",
+        edits: &[(CACHES, "self.flush_written(all.clone());", "")],
     },
     Mutant {
         step: "that root is zapped",
@@ -199,6 +215,10 @@ const MUTANTS: [Mutant; 19] = [
     Mutant {
         step: "what was written is flushed before its slot is deleted",
         edits: &[(MEMORY, "self.flush_written(gfns.clone());", "")],
+    },
+    Mutant {
+        step: "what was written is flushed before all roots are replaced",
+        edits: &[(MEMORY, "self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX));", "")],
     },
 ];
 

@@ -24,25 +24,25 @@ pub(super) const SCENARIOS: [Scenario; 4] = [
     Scenario {
         name: "two-at-once",
         relies_on: "two vCPUs that turn their caches on at once both find what either wrote",
-        capabilities: NONE,
+        machine: NONE,
         play: two_at_once,
     },
     Scenario {
         name: "write-beside-flush",
         relies_on: "what a vCPU writes with its caches off while another turns its on is not lost",
-        capabilities: NONE,
+        machine: NONE,
         play: write_beside_flush,
     },
     Scenario {
         name: "read-beside-clean",
         relies_on: "a vCPU with its caches off that comes upon a page just as it is mapped finds what is in it",
-        capabilities: NONE,
+        machine: NONE,
         play: read_beside_clean,
     },
     Scenario {
         name: "off-beside-fault",
         relies_on: "with its caches off again, a vCPU finds what it wrote just as another came upon the page",
-        capabilities: FGT,
+        machine: FGT,
         play: off_beside_fault,
     },
 ];

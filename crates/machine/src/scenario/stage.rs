@@ -4,11 +4,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::address::{PAGE_SHIFT, Pfn};
-use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_platform::cache::Cache;
 use mayfly_stage2::Level;
 use mayfly_vm::{Caches, Exit};
 
-use super::{Failure, Played, Rule, Stale, TableFormat};
+use super::{Conditions, Failure, Played, Rule, Stale, TableFormat};
 use crate::address_space::Backing;
 use crate::cache::{Lines, Oracle};
 use crate::lock::lock;
@@ -36,12 +36,12 @@ pub(super) struct Stage<'a> {
 impl<'a> Stage<'a> {
     pub(super) fn new(
         rule: &'a dyn Rule,
-        capabilities: CacheCapabilities,
+        Conditions { capabilities, slot_zap }: Conditions,
         backing: Backing,
     ) -> Result<Self, Failure> {
         let machine = Machine::with_caches(FRAMES, Lines::Modelled, capabilities)?;
-        let vm =
-            machine.create_vm_with(VmOptions { caches: rule.caches(), ..VmOptions::default() })?;
+        let caches = rule.caches();
+        let vm = machine.create_vm_with(VmOptions { caches, slot_zap, ..VmOptions::default() })?;
         let memory = machine.map_backed(PAGES * BLOCK, backing)?;
         let stage = Self { vm, memory, machine, rule, played: Mutex::default() };
         stage.set_slot(Flags::empty(), stage.memory.size())?;

@@ -3,93 +3,113 @@
 use mayfly_memslot::{Flags, Hva, SlotId};
 use mayfly_platform::address::PAGE_SIZE;
 use mayfly_platform::cache::CacheCapabilities;
+use mayfly_vm::SlotZap;
 
 use super::stage::{OFF, ON, SET_WAY, Stage, read, write};
-use super::{Failure, Scenario};
+use super::{Conditions, Failure, Scenario};
 
 /// Processors that leave everything to the core.
-pub(super) const NONE: CacheCapabilities = CacheCapabilities { fwb: false, dic: false, fgt: false };
+pub(super) const NONE: Conditions = Conditions {
+    capabilities: CacheCapabilities { fwb: false, dic: false, fgt: false },
+    slot_zap: SlotZap::Range,
+};
 /// Those on which turning caches off is always seen.
-pub(super) const FGT: CacheCapabilities = CacheCapabilities { fgt: true, ..NONE };
-const FWB: CacheCapabilities = CacheCapabilities { fwb: true, ..NONE };
+pub(super) const FGT: Conditions =
+    Conditions { capabilities: CacheCapabilities { fgt: true, ..NONE.capabilities }, ..NONE };
+const FWB: Conditions =
+    Conditions { capabilities: CacheCapabilities { fwb: true, ..NONE.capabilities }, ..NONE };
+/// A VM whose roots are all replaced where a slot goes.
+const ALL_ROOTS: Conditions = Conditions { slot_zap: SlotZap::AllRoots, ..NONE };
 
-pub(super) const SCENARIOS: [Scenario; 13] = [
+pub(super) const SCENARIOS: [Scenario; 15] = [
     Scenario {
         name: "vcpu-0-comes-later",
         relies_on: "whichever vCPU is first finds what it wrote before its caches were on",
-        capabilities: NONE,
+        machine: NONE,
         play: vcpu_0_comes_later,
     },
     Scenario {
         name: "own-writes",
         relies_on: "a secondary vCPU finds what it wrote before its caches were on",
-        capabilities: NONE,
+        machine: NONE,
         play: own_writes,
     },
     Scenario {
         name: "anothers-writes",
         relies_on: "when its caches are on, others find what a vCPU wrote before",
-        capabilities: NONE,
+        machine: NONE,
         play: anothers_writes,
     },
     Scenario {
         name: "others-still-off",
         relies_on: "a vCPU that goes on with its caches off is not forgotten when another turns its on",
-        capabilities: NONE,
+        machine: NONE,
         play: others_still_off,
     },
     Scenario {
         name: "off-again",
         relies_on: "with its caches off again, as for kexec, a vCPU finds what was written with them on",
-        capabilities: FGT,
+        machine: FGT,
         play: off_again,
+    },
+    Scenario {
+        name: "anothers-off",
+        relies_on: "what a vCPU wrote with its caches off is not forgotten when another turns its off",
+        machine: FGT,
+        play: anothers_off,
     },
     Scenario {
         name: "set-way",
         relies_on: "maintenance by set and way, and then caches off and on, as older kernels do for kexec",
-        capabilities: NONE,
+        machine: NONE,
         play: set_way,
     },
     Scenario {
         name: "hotplug",
         relies_on: "a vCPU that is taken away and comes back is as good as a new one",
-        capabilities: NONE,
+        machine: NONE,
         play: hotplug,
     },
     Scenario {
         name: "page-mapped-between",
         relies_on: "what the VMM put into a page is there for a vCPU with its caches off, and nothing else",
-        capabilities: NONE,
+        machine: NONE,
         play: page_mapped_between,
     },
     Scenario {
         name: "page-moved-and-swapped",
         relies_on: "what was written with caches off is still there when the host has moved the page",
-        capabilities: NONE,
+        machine: NONE,
         play: page_moved_and_swapped,
     },
     Scenario {
         name: "page-shared-and-broken",
         relies_on: "what was written with caches off is in both when the host shares a page and somebody writes",
-        capabilities: NONE,
+        machine: NONE,
         play: page_shared_and_broken,
     },
     Scenario {
         name: "slot-comes-back",
         relies_on: "what was written with caches off is still there when a slot was deleted and created again",
-        capabilities: NONE,
+        machine: NONE,
+        play: slot_comes_back,
+    },
+    Scenario {
+        name: "roots-replaced",
+        relies_on: "what was written with caches off is still there when all tables went with the slot",
+        machine: ALL_ROOTS,
         play: slot_comes_back,
     },
     Scenario {
         name: "log-harvested",
         relies_on: "what was written with caches off is found whoever else looks for written pages",
-        capabilities: NONE,
+        machine: NONE,
         play: log_harvested,
     },
     Scenario {
         name: "fwb",
         relies_on: "processors that force write-back need nothing of all this",
-        capabilities: FWB,
+        machine: FWB,
         play: own_writes,
     },
 ];
@@ -126,6 +146,14 @@ fn off_again(stage: &Stage<'_>) -> Result<(), Failure> {
     crashed.does([read(1, 0), read(2, 0), ON, write(1, 51)])?;
     boot.does([write(2, 52)])?;
     crashed.does([OFF, read(1, 51), read(2, 52), write(1, 53), ON, read(1, 53)])
+}
+
+fn anothers_off(stage: &Stage<'_>) -> Result<(), Failure> {
+    let (mut boot, mut waiting) = (stage.vcpu(0)?, stage.vcpu(1)?);
+    boot.does([write(0, 55), ON])?;
+    waiting.does([write(1, 56)])?;
+    boot.does([OFF, read(1, 56)])?;
+    waiting.does([ON, read(1, 56), read(0, 55)])
 }
 
 fn set_way(stage: &Stage<'_>) -> Result<(), Failure> {
