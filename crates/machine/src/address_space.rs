@@ -15,6 +15,7 @@
 //! notifier hears of its range; for somebody without a notifier, while nobody changes that range.
 
 mod area;
+mod mappings;
 mod notifier;
 mod pages;
 mod remap;
@@ -33,10 +34,11 @@ use mayfly_stage2::Level;
 use crate::Arena;
 use crate::lock::lock;
 use crate::read_mostly::ReadMostly;
-use area::{Area, Areas, Block, Blocks, Kind};
+use area::{Area, Block, Blocks, Kind};
+use mappings::{Mappings, Obstacle};
 pub use mayfly_vm::Protection as Rights;
 pub use notifier::{Change, Notifier, PageChange, Reason};
-use pages::{Held, PageTable, Released, Store, chunks_of};
+use pages::{Held, Released, Store};
 use sharing::Sharing;
 pub(crate) use sharing::{Looked, Merged, equal};
 use swap::Swap;
@@ -136,12 +138,6 @@ pub struct HostSpace {
     notifiers: Mutex<Notifiers>,
     /// A frame of zeroes for all pages of such; its first reference is the space's.
     zero: OnceLock<Pfn>,
-}
-
-#[derive(Debug, Default)]
-struct Mappings {
-    areas: Areas,
-    pages: PageTable,
 }
 
 /// Who is registered; replaced as a whole, so that whoever calls them holds no lock that says who they are.
@@ -484,101 +480,6 @@ impl fmt::Debug for HostSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostSpace").field("swapped", &self.swapped()).finish_non_exhaustive()
     }
-}
-
-/// What has to happen before a page can be used as was asked.
-enum Obstacle {
-    /// It is to be written, and shares its frame.
-    Shared,
-    /// It is just getting a frame of its own.
-    Leaving,
-}
-
-impl Mappings {
-    fn resolve(
-        &self,
-        page: u64,
-        write: bool,
-        store: Store<'_>,
-    ) -> Result<Result<Resolved, Obstacle>, Fault> {
-        let (range, area) = self.areas.find(page).ok_or(Fault::NotMapped)?;
-        let mut writable = area.protection == Protection::ReadWrite;
-        if write && !writable {
-            return Err(Fault::ReadOnly);
-        }
-        let (pfn, level) = match &area.kind {
-            Kind::OnDemand { .. } => match self.pages.bring_in(page, store)? {
-                (Held::Own(pfn), level) => (pfn, level),
-                (Held::Leaving, _) => return Ok(Err(Obstacle::Leaving)),
-                (Held::Shared(_), _) if write => return Ok(Err(Obstacle::Shared)),
-                (Held::Shared(pfn), level) => {
-                    writable = false;
-                    (pfn, level)
-                }
-            },
-            Kind::Contiguous(blocks) => (blocks.frame(page), largest(page, &range, Level::GIB1)),
-            Kind::Shared(block) => (block.frame(page), largest(page, &range, block.level)),
-        };
-        Ok(Ok(Resolved { pfn, level, writable }))
-    }
-
-    fn unmap(&mut self, pages: Range<u64>, store: Store<'_>, released: &mut Released) {
-        self.split(&pages);
-        let taken = self.areas.take(pages);
-        for (range, area) in &taken {
-            match &area.kind {
-                Kind::OnDemand { .. } => self.pages.remove(range, store, released),
-                Kind::Contiguous(blocks) => released.extend(blocks.runs(range.clone())),
-                Kind::Shared(_) => {}
-            }
-        }
-        for (range, area) in taken {
-            match area.kind {
-                Kind::OnDemand { .. } => {
-                    // Chunks at its ends may have pages of areas that stay.
-                    let is_left =
-                        |chunk: &Range<u64>| self.areas.overlapping(chunk.clone()).next().is_none();
-                    self.pages.forget(chunks_of(&range).filter(is_left));
-                }
-                Kind::Contiguous(_) => {}
-                Kind::Shared(block) => {
-                    let last = Arc::into_inner(block);
-                    released.extend(last.map(|block| (block.first, block.level.pages())));
-                }
-            }
-        }
-    }
-
-    fn protect(&mut self, pages: Range<u64>, protection: Protection) {
-        self.split(&pages);
-        self.areas.protect(pages.clone(), protection);
-        self.areas.join(pages.clone());
-        for page in [pages.start, pages.end - 1] {
-            if let Some((range, Area { kind: Kind::OnDemand { huge: true }, .. })) =
-                self.areas.find(page)
-            {
-                let is_within =
-                    |chunk: &Range<u64>| range.start <= chunk.start && chunk.end <= range.end;
-                self.pages.join(chunks_of(&(page..page + 1)).filter(is_within));
-            }
-        }
-    }
-
-    fn split(&mut self, pages: &Range<u64>) {
-        for page in [pages.start, pages.end] {
-            self.areas.split(page);
-            self.pages.split(page);
-        }
-    }
-}
-
-/// The largest level, `most` at most, whose block around `page` is within `range`.
-fn largest(page: u64, range: &Range<u64>, most: Level) -> Level {
-    let fits = |level: &Level| {
-        let first = page - page % level.pages();
-        *level <= most && range.start <= first && first + level.pages() <= range.end
-    };
-    [Level::GIB1, Level::MIB2].into_iter().find(fits).unwrap_or(Level::PAGE)
 }
 
 fn page(hva: Hva) -> u64 {

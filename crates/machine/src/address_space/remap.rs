@@ -7,7 +7,9 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_stage2::Level;
 
 use super::area::{Area, Kind};
-use super::{Change, Error, HostSpace, Mappings, Reason, chunks_of, hva, page, whole_pages};
+use super::mappings::Mappings;
+use super::pages::chunks_of;
+use super::{Change, Error, HostSpace, Reason, hva, page, whole_pages};
 
 /// What new addresses have in common with the old ones: their remainder by this, so that huge pages stay so.
 const ALIGN: u64 = Level::MIB2.pages();

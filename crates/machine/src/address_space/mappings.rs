@@ -1,0 +1,115 @@
+//! What is mapped: the areas of an address space, and the frames of their pages.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mayfly_stage2::Level;
+
+use super::area::{Area, Areas, Kind};
+use super::pages::{Held, PageTable, Released, Store, chunks_of};
+use super::{Fault, Protection, Resolved};
+
+#[derive(Debug, Default)]
+pub(super) struct Mappings {
+    pub(super) areas: Areas,
+    pub(super) pages: PageTable,
+}
+
+/// What has to happen before a page can be used as was asked.
+pub(super) enum Obstacle {
+    /// It is to be written, and shares its frame.
+    Shared,
+    /// It is just getting a frame of its own.
+    Leaving,
+}
+
+impl Mappings {
+    /// Where `page` is, to be written or read.
+    pub(super) fn resolve(
+        &self,
+        page: u64,
+        write: bool,
+        store: Store<'_>,
+    ) -> Result<Result<Resolved, Obstacle>, Fault> {
+        let (range, area) = self.areas.find(page).ok_or(Fault::NotMapped)?;
+        let mut writable = area.protection == Protection::ReadWrite;
+        if write && !writable {
+            return Err(Fault::ReadOnly);
+        }
+        let (pfn, level) = match &area.kind {
+            Kind::OnDemand { .. } => match self.pages.bring_in(page, store)? {
+                (Held::Own(pfn), level) => (pfn, level),
+                (Held::Leaving, _) => return Ok(Err(Obstacle::Leaving)),
+                (Held::Shared(_), _) if write => return Ok(Err(Obstacle::Shared)),
+                (Held::Shared(pfn), level) => {
+                    writable = false;
+                    (pfn, level)
+                }
+            },
+            Kind::Contiguous(blocks) => (blocks.frame(page), largest(page, &range, Level::GIB1)),
+            Kind::Shared(block) => (block.frame(page), largest(page, &range, block.level)),
+        };
+        Ok(Ok(Resolved { pfn, level, writable }))
+    }
+
+    /// Unmaps `pages`, and adds the frames that go to `released`.
+    pub(super) fn unmap(&mut self, pages: Range<u64>, store: Store<'_>, released: &mut Released) {
+        self.split(&pages);
+        let taken = self.areas.take(pages);
+        for (range, area) in &taken {
+            match &area.kind {
+                Kind::OnDemand { .. } => self.pages.remove(range, store, released),
+                Kind::Contiguous(blocks) => released.extend(blocks.runs(range.clone())),
+                Kind::Shared(_) => {}
+            }
+        }
+        for (range, area) in taken {
+            match area.kind {
+                Kind::OnDemand { .. } => {
+                    // Chunks at its ends may have pages of areas that stay.
+                    let is_left =
+                        |chunk: &Range<u64>| self.areas.overlapping(chunk.clone()).next().is_none();
+                    self.pages.forget(chunks_of(&range).filter(is_left));
+                }
+                Kind::Contiguous(_) => {}
+                Kind::Shared(block) => {
+                    let last = Arc::into_inner(block);
+                    released.extend(last.map(|block| (block.first, block.level.pages())));
+                }
+            }
+        }
+    }
+
+    /// Gives `pages` another protection.
+    pub(super) fn protect(&mut self, pages: Range<u64>, protection: Protection) {
+        self.split(&pages);
+        self.areas.protect(pages.clone(), protection);
+        self.areas.join(pages.clone());
+        for page in [pages.start, pages.end - 1] {
+            if let Some((range, Area { kind: Kind::OnDemand { huge: true }, .. })) =
+                self.areas.find(page)
+            {
+                let is_within =
+                    |chunk: &Range<u64>| range.start <= chunk.start && chunk.end <= range.end;
+                self.pages.join(chunks_of(&(page..page + 1)).filter(is_within));
+            }
+        }
+    }
+
+    /// Has areas and huge pages end where `pages` do.
+    pub(super) fn split(&mut self, pages: &Range<u64>) {
+        for page in [pages.start, pages.end] {
+            self.areas.split(page);
+            self.pages.split(page);
+        }
+    }
+}
+
+/// The largest level, `most` at most, whose block around `page` is within `range`.
+fn largest(page: u64, range: &Range<u64>, most: Level) -> Level {
+    let fits = |level: &Level| {
+        let first = page - page % level.pages();
+        *level <= most && range.start <= first && first + level.pages() <= range.end
+    };
+    [Level::GIB1, Level::MIB2].into_iter().find(fits).unwrap_or(Level::PAGE)
+}
