@@ -50,8 +50,8 @@ impl<W: World> Vm<W> {
     /// Another frame comes in place only after an invalidation that has left no right to write, and with the same
     /// contents; otherwise the page is zapped. In a slot that is read-only, or logs writes, what becomes writable stays
     /// read-only: a write there has to fault. Where several VMs have the page, none may write to the new frame while
-    /// another reads the old one: all are told that it is read-only, and then all that it is writable, in the frame that
-    /// it has by then.
+    /// another reads the old one: all are told that it is read-only, and then all that it is writable, in the frame
+    /// that it has by then.
     pub fn change_pte(&self, from: W::Backing, change: &PageChange) {
         self.change_ptes(from, &[Some(*change)]);
     }

@@ -12,9 +12,9 @@
 //! try, for which it waits until the change is over.
 //!
 //! *A break, as others see it.* The frame is copied while all go on reading the old one. Then the page is *leaving*:
-//! who resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]); when all have, they
-//! let it be written ([`Notifier::allow_writes`]), and the page has it. So nobody writes to the new frame while somebody
-//! still reads the old one.
+//! who resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]); when all have,
+//! they let it be written ([`Notifier::allow_writes`]), and the page has it. So nobody writes to the new frame while
+//! somebody still reads the old one.
 //!
 //! *A merge, as others see it*, of a run of pages at once: notifiers take away the right to write; the pages are
 //! shared, each its own frame; contents are compared, which nobody writes any more; those that are equal take the
