@@ -73,11 +73,11 @@ written last.
 
 The machine's variants differ in what the VM does when it is told: invalidate
 zaps at every start, as Linux does; change-pte, as proposed in 2019 (Jérôme
-Glisse), ignores the start of a merge and of a break, replaces what stays
-read-only in place, and zaps what becomes writable; mayfly leaves what may still
-be read, replaces in place, and frees tables only where memory goes for good.
-Each runs on EPT and on arm64's format, where entries may have to be broken
-before they are made.
+Glisse), ignores the start of a break, takes only the right to write at that of
+a merge, replaces what stays read-only in place, and zaps what becomes writable;
+mayfly leaves what may still be read, replaces in place, and frees tables only
+where memory goes for good. Each runs on EPT and on arm64's format, where
+entries may have to be broken before they are made.
 
 On KVM: the kernel's own KSM, as root. Its settings are put back as they were by
 a process of its own, whatever becomes of this one."

@@ -61,9 +61,10 @@ impl<F: Format> Notifier for Invalidate<F> {
     }
 }
 
-/// Ignores the start of a merge and of a break, and does what `change_pte` says: replaces the frame, if it is to be
-/// read only, and zaps the page, if it may be written (`kvm_set_pte_rmapp`, `arch/x86/kvm/mmu.c`). As Jérôme Glisse
-/// proposed in 2019 (*Restore `change_pte` optimization to its former glory*).
+/// Takes nothing away at the start of a break, and at that of a merge no more than the right to write; then does what
+/// `change_pte` says: replaces the frame, if it is to be read only, and zaps the page, if it may be written
+/// (`kvm_set_pte_rmapp`, `arch/x86/kvm/mmu.c`). As Jérôme Glisse proposed in 2019 (*Restore `change_pte` optimization to
+/// its former glory*).
 #[derive(Debug)]
 pub(crate) struct ChangePte<F: Format>(pub(crate) Memory<F>);
 
