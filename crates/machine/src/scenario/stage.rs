@@ -41,7 +41,7 @@ impl<'a> Stage<'a> {
     ) -> Result<Self, Failure> {
         let machine = Machine::with_caches(FRAMES, Lines::Modelled, capabilities)?;
         let caches = rule.caches();
-        let vm = machine.create_vm_with(VmOptions { caches, slot_zap, ..VmOptions::default() })?;
+        let vm = machine.create_vm_with(VmOptions { slot_zap, caches, ..VmOptions::default() })?;
         let memory = machine.map_backed(PAGES * BLOCK, backing)?;
         let stage = Self { vm, memory, machine, rule, played: Mutex::default() };
         stage.set_slot(Flags::empty(), stage.memory.size())?;
