@@ -33,6 +33,7 @@ mod tunables;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use mayfly_platform::address::{Hva, Pfn};
 use mayfly_platform::memory::OutOfMemory;
@@ -144,11 +145,18 @@ impl Merger {
     /// Looks at the next [`Tunables::pages_to_scan`] pages, but at none twice, whatever [`Tunables::run`] says. Returns
     /// how many that were.
     pub fn scan_batch(&self) -> u64 {
-        let tunables = self.tunables();
         let mut scan = self.scan();
-        let scanned = scan.batch(&self.space, &tunables);
-        scan.flush(&self.space);
-        scanned
+        let tunables = self.tunables();
+        scan.batch(&self.space, &tunables)
+    }
+
+    /// Has a [`MergerThread`] do a batch, if it is to. Returns the pause after it.
+    fn serve(&self) -> Option<Duration> {
+        let mut scan = self.scan();
+        // Asked under the scanner's lock: what was unmerged by `set` is not merged again when that has returned.
+        let tunables = self.tunables();
+        let has_scanned = tunables.run == Run::Merge && scan.batch(&self.space, &tunables) > 0;
+        has_scanned.then(|| Duration::from_millis(tunables.sleep_millisecs))
     }
 
     /// Goes through all registered pages once, from wherever it is.
@@ -220,6 +228,7 @@ impl Scan {
         if most > 0 && self.items.at_or_after(self.next).is_none() {
             self.end_pass(space);
         }
+        self.flush(space);
         most
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use super::{Merger, Run};
+use super::Merger;
 
 /// A thread that scans batch after batch, with pauses, while [`Tunables::run`](super::Tunables::run) says so; until
 /// this is dropped.
@@ -30,12 +30,7 @@ impl MergerThread {
         let thread = Builder::new().name("ksmd".into()).spawn(move || {
             let mut pause = Duration::ZERO;
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                let tunables = merger.tunables();
-                pause = if tunables.run == Run::Merge && merger.scan_batch() > 0 {
-                    Duration::from_millis(tunables.sleep_millisecs)
-                } else {
-                    IDLE
-                };
+                pause = merger.serve().unwrap_or(IDLE);
             }
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
