@@ -8,9 +8,9 @@ use rustix::io::Errno;
 /// Why an operation on KVM failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The guest is x86-64 code, and this is another architecture.
-    #[error("the KVM guest is x86-64 code, and this host is {}", std::env::consts::ARCH)]
-    UnsupportedArch,
+    /// What was asked for is there on these architectures, and this is another one.
+    #[error("this is for KVM on {0}, and this host is {host}", host = std::env::consts::ARCH)]
+    UnsupportedArch(&'static str),
     /// There is no KVM device: the module is not loaded, or the processor offers it no
     /// virtualisation.
     #[error(
@@ -53,6 +53,14 @@ pub enum Error {
         offset: usize,
         /// The bytes there are.
         size: usize,
+    },
+    /// A guest was given more memory than its code has tables for.
+    #[error("guest memory has {size:#x} bytes, and the guest reaches {reach:#x}")]
+    OutOfReach {
+        /// The bytes there are.
+        size: usize,
+        /// The first address that it cannot reach.
+        reach: u64,
     },
     /// A vCPU came back with an exit that the payload never makes.
     #[error("the vCPU stopped with an unexpected exit: {0}")]

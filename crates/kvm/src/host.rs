@@ -42,8 +42,8 @@ impl Kvm {
     /// # Errors
     /// As [`Kvm::open`]; [`Error::Call`] with `KVM_GET_API_VERSION` for a device that is not KVM's.
     pub fn open_at(path: &Path) -> Result<Self, Error> {
-        if cfg!(not(target_arch = "x86_64")) {
-            return Err(Error::UnsupportedArch);
+        if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+            return Err(Error::UnsupportedArch("x86-64 and arm64"));
         }
         // A name with a NUL in it names nothing.
         let name = CString::new(path.as_os_str().as_bytes())

@@ -12,13 +12,14 @@
 //! | [`Vm::set_memory_region`], [`Vm::delete_memory_region`] | `KVM_SET_USER_MEMORY_REGION` |
 //! | [`Vm::zap_deleted_slots_alone`] | `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` |
 //! | [`Vm::create_vcpu`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
+//! | [`Vcpu::load_cache_switch`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
 //!
 //! [`Ksm`] is the kernel's own page merger, in the hands of this process for a while.
 //!
-//! The guest is x86-64. Elsewhere the crate compiles and [`Kvm::open`] gives
-//! [`Error::UnsupportedArch`].
+//! [`Payload`] is x86-64 code. On arm64 there is [`CacheSwitch`], for the one question that x86's caches do not ask.
+//! What is not for this host's architecture compiles, and gives [`Error::UnsupportedArch`].
 //!
 //! ```no_run
 //! use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vm};
@@ -40,6 +41,8 @@
 //! # Ok::<(), mayfly_kvm::Error>(())
 //! ```
 
+mod cache_switch;
+mod el1;
 mod error;
 mod host;
 mod ioevent;
@@ -50,6 +53,7 @@ mod payload;
 mod vcpu;
 mod vm;
 
+pub use cache_switch::CacheSwitch;
 pub use error::Error;
 pub use host::{Facts, Kvm};
 pub use ioevent::IoEvent;

@@ -57,7 +57,7 @@ fn write_table(
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn enter(_vcpu: &kvm_ioctls::VcpuFd, _payload: &crate::Payload) -> Result<(), Error> {
-    Err(Error::UnsupportedArch)
+    Err(Error::UnsupportedArch("x86-64"))
 }
 
 #[cfg(target_arch = "x86_64")]

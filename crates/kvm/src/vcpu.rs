@@ -6,7 +6,7 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use rustix::io::Errno;
 
 use crate::vm::Shared;
-use crate::{Error, Payload, long_mode};
+use crate::{CacheSwitch, Error, Payload, el1, long_mode};
 
 /// A virtual CPU. Runs on whichever thread calls [`Vcpu::run_to_exit`]; moving it between threads
 /// costs KVM a migration.
@@ -15,7 +15,7 @@ pub struct Vcpu {
     // Dropped first, so that closing a VM's last vCPU after its `Vm` still goes before unmapping
     // its memory.
     fd: VcpuFd,
-    _vm: Arc<Shared>,
+    vm: Arc<Shared>,
 }
 
 /// Why a vCPU came back.
@@ -28,18 +28,18 @@ pub enum Exit {
         /// The pass, from 1.
         value: u32,
     },
-    /// `KVM_EXIT_MMIO`: the payload wrote to its doorbell, and no ioeventfd took it.
+    /// `KVM_EXIT_MMIO`: the guest wrote to its doorbell, and no ioeventfd took it.
     MmioWrite {
         /// The guest physical address.
         gpa: u64,
-        /// The pass, from 1.
+        /// The pass, from 1; of [`CacheSwitch`], what that says.
         value: u32,
     },
 }
 
 impl Vcpu {
     pub(crate) fn new(fd: VcpuFd, vm: Arc<Shared>) -> Self {
-        Self { fd, _vm: vm }
+        Self { fd, vm }
     }
 
     /// Sets the registers so that the next run starts `payload`. The VM has, or will have by then,
@@ -50,6 +50,16 @@ impl Vcpu {
     /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
     pub fn load(&mut self, payload: &Payload) -> Result<(), Error> {
         long_mode::enter(&self.fd, payload)
+    }
+
+    /// Initialises the vCPU (`KVM_ARM_VCPU_INIT`) and sets its registers so that the next run starts `guest`. The VM
+    /// has, or will have by then, memory at gpa 0 in which [`CacheSwitch::install`] put the code. Once, as
+    /// [`Vcpu::load`].
+    ///
+    /// # Errors
+    /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
+    pub fn load_cache_switch(&mut self, guest: &CacheSwitch) -> Result<(), Error> {
+        el1::enter(&self.fd, self.vm.fd(), guest)
     }
 
     /// Runs the guest until it leaves for this process: `KVM_RUN`, again after each signal.

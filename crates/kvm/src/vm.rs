@@ -70,7 +70,7 @@ impl Vm {
         #[cfg(target_arch = "x86_64")]
         return self.shared.fd.create_irq_chip().map_err(Error::ioctl("KVM_CREATE_IRQCHIP"));
         #[cfg(not(target_arch = "x86_64"))]
-        Err(Error::UnsupportedArch)
+        Err(Error::UnsupportedArch("x86-64"))
     }
 
     /// Lets the guest's matching writes signal `event`: `KVM_IOEVENTFD`.
@@ -154,7 +154,7 @@ impl Vm {
             self.shared.fd.enable_cap(&quirk).map_err(Error::ioctl("KVM_ENABLE_CAP"))
         }
         #[cfg(not(target_arch = "x86_64"))]
-        Err(Error::UnsupportedArch)
+        Err(Error::UnsupportedArch("x86-64"))
     }
 
     /// Creates the vCPU `id`: `KVM_CREATE_VCPU`, and the mapping of the page that it shares with
@@ -184,6 +184,10 @@ impl Vm {
 }
 
 impl Shared {
+    pub(crate) fn fd(&self) -> &VmFd {
+        &self.fd
+    }
+
     fn slots(&self) -> MutexGuard<'_, Vec<(u32, GuestMemory)>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

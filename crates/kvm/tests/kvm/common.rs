@@ -1,5 +1,6 @@
 //! What the tests on the real KVM share.
 
+use std::env::consts::ARCH;
 use std::io::{self, Write};
 use std::sync::Once;
 
@@ -9,19 +10,27 @@ static SAID: Once = Once::new();
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// This host's KVM; where there is none, or none for this user, says so in one line.
+/// This host's KVM for x86-64 guests; where there is none, or none for this user, says so in one line.
 pub(crate) fn kvm() -> Option<Kvm> {
-    match Kvm::open() {
-        Ok(kvm) => Some(kvm),
-        Err(error @ (Error::NoDevice(_) | Error::NoPermission(_) | Error::UnsupportedArch)) => {
-            // Past the harness, which keeps what passing tests print to itself; and once for them
-            // all.
-            let mut stderr = io::stderr();
-            SAID.call_once(|| writeln!(stderr, "tests on KVM not run: {error}").unwrap());
-            None
+    kvm_with_guests_of("x86_64")
+}
+
+/// The same for guests of an architecture, as [`std::env::consts::ARCH`] names it.
+pub(crate) fn kvm_with_guests_of(arch: &str) -> Option<Kvm> {
+    let why = match Kvm::open() {
+        Ok(kvm) if arch == ARCH => return Some(kvm),
+        Ok(_) => format!("this host is {ARCH}"),
+        Err(error @ (Error::NoDevice(_) | Error::NoPermission(_) | Error::UnsupportedArch(_))) => {
+            error.to_string()
         }
         Err(error) => panic!("{error}"),
-    }
+    };
+    // Past the harness, which keeps what passing tests print to itself; and once for them all.
+    let mut stderr = io::stderr();
+    SAID.call_once(|| {
+        writeln!(stderr, "tests on KVM with guests of {arch} not run: {why}").unwrap();
+    });
+    None
 }
 
 /// 2 MiB with the payload's code in it.

@@ -10,13 +10,13 @@ use rustix::io::Errno;
 #[test]
 fn a_path_where_nothing_is_gives_no_device() {
     let path = Path::new("/nonexistent/kvm");
-    assert_eq!(open_error(path), on_x86_64(Error::NoDevice(path.to_owned())));
+    assert_eq!(open_error(path), where_opened(Error::NoDevice(path.to_owned())));
 }
 
 #[test]
 fn a_device_that_is_not_kvms_is_named_by_the_ioctl_that_it_does_not_know() {
     let unknown = Error::Call { call: "KVM_GET_API_VERSION", errno: Errno::NOTTY.raw_os_error() };
-    assert_eq!(open_error(Path::new("/dev/null")), on_x86_64(unknown));
+    assert_eq!(open_error(Path::new("/dev/null")), where_opened(unknown));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn errnos_of_opening_are_told_apart_in_one_line_each() {
     let all = [
         from(Errno::NOENT),
         other,
-        Error::UnsupportedArch,
+        Error::UnsupportedArch("x86-64"),
         Error::ApiVersion(11),
         Error::MissingCapability("KVM_CAP_IOEVENTFD"),
         Error::Call { call: "KVM_CREATE_VM", errno: Errno::BUSY.raw_os_error() },
@@ -102,8 +102,9 @@ fn open_error(path: &Path) -> Error {
 }
 
 /// `error`, where the crate gets as far as the device.
-fn on_x86_64(error: Error) -> Error {
-    if cfg!(target_arch = "x86_64") { error } else { Error::UnsupportedArch }
+fn where_opened(error: Error) -> Error {
+    let known = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+    if known { error } else { Error::UnsupportedArch("x86-64 and arm64") }
 }
 
 /// A module's parameter: its name and its value.

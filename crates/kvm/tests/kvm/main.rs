@@ -1,5 +1,6 @@
 //! The VM's life on this host's KVM. Where there is none, each test that needs one returns at once.
 
+mod cache_switch;
 mod common;
 mod guest;
 mod host;
