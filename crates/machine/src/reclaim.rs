@@ -32,7 +32,8 @@ impl<F: Format> ReclaimThread<F> {
 /// and on a busy processor would otherwise often run at once and in that one's place: the call that leaves the work to
 /// others would last as long as the work. Its weight stays as it is, so that it comes to its turn.
 fn preempt_nobody() {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a struct of integers, of which C libraries have the priority and more; each may be 0.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: reads a parameter that outlives the call, and changes nothing but how this thread is scheduled.
     // Where it is refused, the work is done all the same.
     let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
