@@ -36,6 +36,12 @@ pub trait Experiment: Sync {
     /// The parameters it reads.
     fn params(&self) -> &'static [Param];
 
+    /// Why its variants on KVM have no guest to run on an architecture (as `uname -m` names it), if they have none.
+    fn why_not_on_kvm_of(&self, arch: &str) -> Option<String> {
+        (arch != "x86_64")
+            .then(|| format!("the guest that runs on KVM is x86-64's, and this host is {arch}"))
+    }
+
     /// Runs the requested variants. Every row says which parameters it ran with; those that differ between
     /// the rows of one backend are what reports group by.
     ///

@@ -84,14 +84,17 @@ struct Part<'a> {
     experiment: &'a dyn Experiment,
     /// What runs.
     variants: Vec<&'static Variant>,
-    /// What would run if there were a KVM.
+    /// What would run if there were a KVM for its guests.
     without_kvm: Vec<&'static Variant>,
+    /// Why there is none.
+    why_not: Option<String>,
 }
 
 impl<'a> Plan<'a> {
     /// Checks a selection among `available` experiments on this host.
     ///
-    /// With [`BackendChoice::Auto`], variants on a KVM that cannot be opened become skipped rows.
+    /// With [`BackendChoice::Auto`], variants on a KVM that cannot be opened become skipped rows; with any choice, so
+    /// do those that have no guest for this host's architecture.
     ///
     /// # Errors
     ///
@@ -109,14 +112,18 @@ impl<'a> Plan<'a> {
         {
             return Err(Error::NoKvm(why.clone()));
         }
-        let runs_here = |variant: &&Variant| variant.backend != Backend::Kvm || host.kvm;
         let parts = experiments
             .into_iter()
             .map(|experiment| {
+                let why_not = experiment
+                    .why_not_on_kvm_of(&host.arch)
+                    .or_else(|| (!host.kvm).then(|| host.kvm_missing.clone().unwrap_or_default()));
+                let runs_here =
+                    |variant: &&Variant| variant.backend != Backend::Kvm || why_not.is_none();
                 let (variants, without_kvm) = candidates(experiment, selection.backend)
                     .filter(|v| selected(v, &selection.variants))
                     .partition(runs_here);
-                Part { experiment, variants, without_kvm }
+                Part { experiment, variants, without_kvm, why_not }
             })
             .collect();
         Ok(Self { parts, params: selection.params.clone(), host })
@@ -129,7 +136,7 @@ impl<'a> Plan<'a> {
     /// The first experiment that fails ends the run.
     pub fn run(&self, progress: &mut dyn Progress) -> Result<Vec<ResultRow>, Error> {
         let mut rows = Vec::new();
-        for Part { experiment, variants, without_kvm } in &self.parts {
+        for Part { experiment, variants, without_kvm, why_not } in &self.parts {
             if !variants.is_empty() {
                 let request = Request { variants, params: &self.params, host: self.host };
                 let result = experiment.run(&request, progress);
@@ -140,7 +147,7 @@ impl<'a> Plan<'a> {
                     })?,
                 );
             }
-            let why = self.host.kvm_missing.as_deref().unwrap_or_default();
+            let why = why_not.as_deref().unwrap_or_default();
             rows.extend(without_kvm.iter().map(|variant| {
                 ResultRow::new(experiment.name(), variant.backend, variant.name).skipped(why)
             }));

@@ -69,7 +69,8 @@ impl Experiment for Probe {
 
 fn host(kvm: bool) -> Host {
     let kvm_missing = (!kvm).then(|| "there is no /dev/kvm".to_owned());
-    Host { kvm, kvm_missing, hz: Some(300), ..Host::default() }
+    let arch = "x86_64".to_owned();
+    Host { arch, kvm, kvm_missing, hz: Some(300), ..Host::default() }
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -107,6 +108,17 @@ fn without_kvm_its_variants_are_skipped_with_the_reason() {
         ["wide/machine/slow", "wide/machine/mayfly", "(wide/kvm/kernel)", "narrow/machine/mayfly"]
     );
     assert_eq!(rows[2].skipped.as_deref(), Some("there is no /dev/kvm"));
+}
+
+#[test]
+fn on_another_architecture_variants_on_kvm_say_whose_their_guest_is() {
+    let arm64 = Host { arch: "aarch64".to_owned(), ..host(true) };
+    for backend in [BackendChoice::Auto, BackendChoice::Only(Backend::Kvm)] {
+        let rows = run_on(&arm64, &Selection { backend, ..Selection::default() }).unwrap();
+        let row = rows.iter().find(|row| row.backend == Backend::Kvm).unwrap();
+        let why = "the guest that runs on KVM is x86-64's, and this host is aarch64";
+        assert_eq!(row.skipped.as_deref(), Some(why));
+    }
 }
 
 #[test]
