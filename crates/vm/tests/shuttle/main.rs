@@ -23,9 +23,11 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_platform::address::Pfn;
 use mayfly_stage2 as stage2;
 use mayfly_vm::{
-    CacheCapabilities, CacheOp, Caches, Config, Device, Exit, Reason, SlotZap, Vm, World,
+    CacheCapabilities, CacheOp, Caches, Change, Config, Device, Exit, PageChange, Protection,
+    Reason, SlotZap, Vm, World,
 };
 
 use cpus::Cpus;
@@ -124,6 +126,7 @@ impl<const BREAK: bool> Machine<BREAK> {
     /// All that was given is given back.
     fn end(mut self) {
         self.join();
+        self.memory.break_by(None);
         self.vm.clone().destroy();
         self.vm.wait_reclaimed();
         drop(self.vm);
@@ -147,6 +150,48 @@ fn migrate<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory) {
     let invalidation = vm.invalidate_start(Hva::new(page * PAGE_SIZE), PAGE_SIZE, Reason::Migrate);
     memory.migrate(page);
     drop(invalidation);
+}
+
+fn about_to<const BREAK: bool>(
+    vm: &Vm<Kinds<BREAK>>,
+    page: u64,
+    reason: Reason,
+    old: Protection,
+) -> stage2::Invalidation<'_> {
+    let change = Change { reason, old, new: Protection::ReadOnly };
+    vm.invalidate_start(Hva::new(page * PAGE_SIZE), PAGE_SIZE, change)
+}
+
+fn is_in<const BREAK: bool>(
+    vm: &Vm<Kinds<BREAK>>,
+    page: u64,
+    (old, new): (u64, u64),
+    protection: Protection,
+) {
+    let (old, new) = (Pfn::new(old), Pfn::new(new));
+    let change = PageChange { old, new, protection, same_contents: true };
+    vm.change_pte(Hva::new(page * PAGE_SIZE), &change);
+}
+
+/// The host merges some page with one that is in a frame of the same contents.
+fn merge<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory) {
+    let page = [0, 1, 4, 5][thread_rng().gen_range(0..4)];
+    let _sharing = memory.sharing();
+    if memory.is_shared(page) {
+        return;
+    }
+    let _invalidation = about_to(vm, page, Reason::Merge, Protection::ReadWrite);
+    let frames = memory.set_shared(page, true);
+    is_in(vm, page, frames, Protection::ReadOnly);
+    memory.withdraw(frames.0);
+}
+
+/// The host gives a page that is shared a frame of its own, while a vCPU asks for it.
+fn unshare<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory, page: u64) {
+    let _invalidation = about_to(vm, page, Reason::CopyOnWrite, Protection::ReadOnly);
+    let frames = memory.set_shared(page, false);
+    is_in(vm, page, frames, Protection::ReadWrite);
+    memory.withdraw(frames.0);
 }
 
 fn two_at_once<const BREAK: bool>() {
@@ -235,6 +280,30 @@ fn own_writes<const BREAK: bool>(slot_zap: SlotZap) {
 fn a_guest_reads_what_it_wrote_whatever_it_and_the_host_do_to_caches_and_pages() {
     check(|| own_writes::<false>(SlotZap::Range));
     check(|| own_writes::<true>(SlotZap::Range));
+}
+
+fn shared_writes<const BREAK: bool>() {
+    let fgt = thread_rng().gen_bool(0.5);
+    let slot_zap = [SlotZap::Range, SlotZap::AllRoots][thread_rng().gen_range(0..2)];
+    let mut machine = Machine::<BREAK>::new(2, fgt, slot_zap);
+    let vm = machine.vm.clone();
+    machine.memory.break_by(Some(Box::new(move |memory, page| unshare(&vm, memory, page))));
+    for id in 0..2 {
+        machine.guest(life([id, 4 + id], !fgt));
+    }
+    machine.spawn(|vm, memory| (0..3).for_each(|_| merge(vm, memory)));
+    machine.spawn(|vm, _| {
+        let other = slot(1, 8, 4);
+        vm.set_memory_region(&other).unwrap();
+        vm.set_memory_region(&Region { size: 0, ..other }).unwrap();
+    });
+    machine.end();
+}
+
+#[test]
+fn so_it_does_when_its_pages_are_merged_and_broken_in_place() {
+    check(shared_writes::<false>);
+    check(shared_writes::<true>);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use std::sync::Mutex;
 
-use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shuttle::sync::{Mutex as Sharing, MutexGuard};
 
 use mayfly_memslot::Hva;
 use mayfly_platform::address::{PAGE_SIZE, Pfn};
@@ -25,12 +26,20 @@ struct Line {
     dirty: bool,
     /// The frame is nobody's any more.
     withdrawn: bool,
+    /// Nobody may write to it.
+    sealed: bool,
 }
+
+/// Gives a page, which is shared, a frame of its own, and tells the VM.
+type Break = Box<dyn Fn(&Memory, u64) + Send + Sync>;
 
 /// Version `v` of page `p` is in frame `PAGES * (v + 1) + p`.
 pub(crate) struct Memory {
     capabilities: CacheCapabilities,
     versions: Vec<AtomicU64>,
+    shared: Vec<AtomicBool>,
+    /// Held while a page comes to be shared, and while it is broken.
+    sharing: Sharing<Option<Break>>,
     /// Behind the checker's back: an access is one step.
     lines: Mutex<Vec<Line>>,
 }
@@ -38,10 +47,13 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(capabilities: CacheCapabilities) -> Self {
         // The host has made every frame zero.
-        let line = Line { memory: ANOTHERS, cached: 0, dirty: true, withdrawn: false };
+        let line =
+            Line { memory: ANOTHERS, cached: 0, dirty: true, withdrawn: false, sealed: false };
         let lines = vec![line; (PAGES * (VERSIONS + 1)) as usize];
         let versions = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
-        Self { capabilities, versions, lines: Mutex::new(lines) }
+        let shared = (0..PAGES).map(|_| AtomicBool::new(false)).collect();
+        let (sharing, lines) = (Sharing::new(None), Mutex::new(lines));
+        Self { capabilities, versions, shared, sharing, lines }
     }
 
     fn pfn(&self, page: u64) -> u64 {
@@ -52,13 +64,47 @@ impl Memory {
 
     /// Copies `page` to another frame, through the caches.
     pub(crate) fn migrate(&self, page: u64) {
+        let (old, _) = self.copy(page);
+        self.withdraw(old);
+    }
+
+    /// Copies `page` to another frame, through the caches, and tells from where to where.
+    fn copy(&self, page: u64) -> (u64, u64) {
         let old = self.pfn(page);
         self.versions[page as usize].fetch_add(1, Ordering::Relaxed);
         let mut lines = self.lines.lock().unwrap();
         let copied = lines[old as usize].cached;
-        lines[old as usize].withdrawn = true;
         let new = &mut lines[(old + PAGES) as usize];
         (new.cached, new.dirty) = (copied, true);
+        (old, old + PAGES)
+    }
+
+    /// Nobody uses the frame from here on.
+    pub(crate) fn withdraw(&self, pfn: u64) {
+        self.lines.lock().unwrap()[pfn as usize].withdrawn = true;
+    }
+
+    /// Has pages that are shared and written broken by this; none are shared from then on, if it is nothing.
+    pub(crate) fn break_by(&self, breaks: Option<Break>) {
+        *self.sharing() = breaks;
+    }
+
+    pub(crate) fn sharing(&self) -> MutexGuard<'_, Option<Break>> {
+        self.sharing.lock().unwrap()
+    }
+
+    pub(crate) fn is_shared(&self, page: u64) -> bool {
+        self.shared[page as usize].load(Ordering::Acquire)
+    }
+
+    /// Has `page`, which nobody writes to, shared from here on, in another frame; or in one of its own.
+    pub(crate) fn set_shared(&self, page: u64, shared: bool) -> (u64, u64) {
+        let before = self.pfn(page);
+        self.lines.lock().unwrap()[before as usize].sealed = true;
+        let (old, new) = self.copy(page);
+        self.lines.lock().unwrap()[new as usize].sealed = shared;
+        self.shared[page as usize].store(shared, Ordering::Release);
+        (old, new)
     }
 
     pub(crate) fn read(&self, pfn: u64, cached: bool) -> u64 {
@@ -69,6 +115,7 @@ impl Memory {
     pub(crate) fn write(&self, pfn: u64, cached: bool, value: u64) {
         self.line(pfn);
         let line = &mut self.lines.lock().unwrap()[pfn as usize];
+        assert!(!line.sealed, "frame {pfn:#x} was written while it was shared");
         if cached {
             (line.cached, line.dirty) = (value, true);
         } else {
@@ -98,13 +145,21 @@ impl Memory {
 }
 
 impl HostMemory<Hva> for Memory {
-    fn resolve(&self, backing: Hva, _write: bool) -> Result<Resolved, HostFault> {
+    fn resolve(&self, backing: Hva, write: bool) -> Result<Resolved, HostFault> {
         let page = backing.get() / PAGE_SIZE;
+        if write && self.is_shared(page) {
+            let breaks = self.sharing();
+            if self.is_shared(page) {
+                breaks.as_ref().expect("it was shared by who breaks it")(self, page);
+            }
+        }
         let (pfn, block) = (self.pfn(page), Level::MIB2.pages());
         let (first, base) = (page - page % block, pfn - pfn % block);
-        let whole = (0..block).all(|offset| self.pfn(first + offset) == base + offset);
+        let is_alone = |page| !self.is_shared(page);
+        let whole = (0..block)
+            .all(|offset| self.pfn(first + offset) == base + offset && is_alone(first + offset));
         let level = if whole { Level::MIB2 } else { Level::PAGE };
-        Ok(Resolved { pfn: Pfn::new(pfn), level, writable: true })
+        Ok(Resolved { pfn: Pfn::new(pfn), level, writable: is_alone(page) })
     }
 }
 
