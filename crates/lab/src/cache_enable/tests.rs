@@ -1,5 +1,6 @@
 use mayfly_machine::scenario::Scenario;
 
+use crate::host::Host;
 use crate::progress::Silent;
 
 use super::bring_up::{BOOT, Ground, Measured, SECONDARY, Shape};
@@ -116,4 +117,30 @@ fn checks_fail_where_counts_are_off() {
     let stale = verdict::Verdict { scenarios: 3, reads: 9, stale: Vec::new() };
     let row = stale.report(ResultRow::new(NAME, Backend::Machine, "any"), Design::FirstVcpu);
     assert!(!row.checks[0].ok, "a rule that is known to be stale has to be seen to be");
+}
+
+#[test]
+fn memory_on_kvm_is_as_the_machines_but_never_above_half_of_what_is_available() {
+    let gib = |gibs: u64| Some(gibs << 30);
+    assert_eq!(kvm::default_size(None), REAL);
+    assert_eq!(kvm::default_size(gib(64)), REAL);
+    assert_eq!(kvm::default_size(gib(1)).to_string(), "512MiB");
+    assert_eq!(kvm::default_size(Some(0)), Size::UNIT);
+}
+
+#[test]
+fn vcpus_on_arm64s_kvm_read_what_they_wrote_before_their_caches_were_on() {
+    if cfg!(not(target_arch = "aarch64")) || mayfly_kvm::Kvm::open().is_err() {
+        return;
+    }
+    let (vcpus, memory) = (vec![3], vec![Size::blocks(2)]);
+    let params = crate::params::Params { vcpus, memory, ..Default::default() };
+    let request = Request { variants: &[], params: &params, host: &Host::default() };
+    let rows = kvm::rows(KERNEL, &request, &mut Silent).unwrap();
+    assert_eq!(rows.len(), Mapping::ALL.len());
+    for row in rows.iter().filter(|row| row.skipped.is_none()) {
+        assert_eq!(row.metrics[rows::SECONDARY].count, 2);
+        assert_eq!(row.checks[0].detail, "68 reads, 0 wrong");
+        assert!(row.checks[0].ok);
+    }
 }

@@ -1,0 +1,183 @@
+//! VMs of the running kernel's KVM whose vCPUs come up as those of the software machine do.
+//!
+//! The guest is arm64's.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use mayfly_kvm::{CacheSwitch, Exit, GuestMemory, HugePages, Kvm, MemoryFlags, Vcpu, Vm};
+use mayfly_platform::address::PAGE_SIZE;
+
+use crate::Backend;
+use crate::experiment::Request;
+use crate::host::memory::available;
+use crate::mapping::Mapping;
+use crate::params::{Bound, Size};
+use crate::progress::Progress;
+use crate::record::ResultRow;
+use crate::stats::Samples;
+
+use super::bring_up::{BOOT, SECONDARY};
+use super::rows::{BRING_UP, SECONDARY as SECONDARY_TIME, SET_UP};
+use super::{NAME, REAL, ROUNDS, VCPUS};
+
+/// The rows of a variant: one for each size, mapping and number of vCPUs.
+pub(super) fn rows(
+    variant: &str,
+    request: &Request<'_>,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<Vec<ResultRow>> {
+    let row = || ResultRow::new(NAME, Backend::Kvm, variant);
+    let kvm = Kvm::open()?;
+    let rounds = request.params.rounds.unwrap_or(ROUNDS);
+    let mut rows = Vec::new();
+    for memory in request.params.memory_or(&[default_size(available())]) {
+        for mapping in Mapping::ALL {
+            for vcpus in request.params.vcpus_or(&VCPUS) {
+                let shape = Shape { vcpus, memory, mapping };
+                let row = row()
+                    .param(Bound::VCPUS.name, vcpus)
+                    .param(Size::PARAM, memory.to_string())
+                    .param(Mapping::PARAM, mapping.name())
+                    .param(Bound::ROUNDS.name, rounds);
+                rows.push(match shape.why_not(available()) {
+                    Some(why) => row.skipped(why),
+                    None => measured(&kvm, row, shape, rounds, progress)?,
+                });
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What runs where nothing was asked for: as with the machine, but no more than half of what the host has.
+pub(super) fn default_size(available: Option<u64>) -> Size {
+    let block = Size::UNIT.bytes();
+    let half = available.map_or(u64::MAX, |available| available / 2 / block);
+    Size::blocks(half.clamp(1, REAL.bytes() / block))
+}
+
+/// A VM that comes up.
+#[derive(Clone, Copy)]
+struct Shape {
+    vcpus: u32,
+    memory: Size,
+    mapping: Mapping,
+}
+
+impl Shape {
+    /// The first address past what is written with caches off.
+    fn early_end(self) -> u64 {
+        CacheSwitch::FREE + BOOT + SECONDARY * u64::from(self.vcpus - 1)
+    }
+
+    /// Why it is not run, if it is not.
+    fn why_not(self, available: Option<u64>) -> Option<String> {
+        let Self { vcpus, memory, mapping } = self;
+        if self.early_end() > memory.bytes() {
+            return Some(format!(
+                "{vcpus} vCPUs write more than {memory} before their caches are on"
+            ));
+        }
+        if available.is_some_and(|available| memory.bytes() > available / 2) {
+            return Some(format!(
+                "{memory} is more than half of the memory that the host has available"
+            ));
+        }
+        if memory.bytes() > CacheSwitch::REACH {
+            return Some(format!("{memory} is beyond the guest's reach"));
+        }
+        let advise = || GuestMemory::map(PAGE_SIZE as usize)?.advise(HugePages::Wanted);
+        (mapping == Mapping::Blocks && advise().is_err())
+            .then(|| "the host has no huge pages".to_owned())
+    }
+}
+
+fn measured(
+    kvm: &Kvm,
+    row: ResultRow,
+    shape: Shape,
+    rounds: u32,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<ResultRow> {
+    let Shape { vcpus, memory, mapping } = shape;
+    let title = format!("{NAME} on KVM, {vcpus} vCPUs, {memory} in {}", mapping.name());
+    progress.begin(&title, rounds.into());
+    let mut times = Times::default();
+    for _ in 0..rounds {
+        times.bring_up(kvm, shape)?;
+        progress.step();
+    }
+    progress.finish();
+    let Times { bring_up, secondary, set_up, reads, right } = times;
+    Ok(row
+        .metric(BRING_UP, &bring_up)
+        .metric(SECONDARY_TIME, &secondary)
+        .metric(SET_UP, &set_up)
+        .uncompared(SET_UP)
+        .check("guest_reads", right == reads, format!("{reads} reads, {} wrong", reads - right)))
+}
+
+/// What VMs took, and what their guests have read.
+#[derive(Default)]
+struct Times {
+    bring_up: Samples,
+    secondary: Samples,
+    set_up: Samples,
+    reads: u64,
+    right: u64,
+}
+
+impl Times {
+    /// Brings a VM up, one vCPU after the other, and ends it.
+    fn bring_up(&mut self, kvm: &Kvm, shape: Shape) -> anyhow::Result<()> {
+        let memory = GuestMemory::map(usize::try_from(shape.memory.bytes())?)?;
+        match shape.mapping {
+            Mapping::Blocks => memory.advise(HugePages::Wanted)?,
+            // Where the kernel knows no huge pages, it need not be told.
+            Mapping::Pages => memory.advise(HugePages::Unwanted).unwrap_or_default(),
+        }
+        CacheSwitch::install(&memory)?;
+        let doorbell = CacheSwitch::doorbell(&memory);
+        let vm = Vm::create(kvm)?;
+        vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
+        let mut vcpus = Vec::new();
+        let mut early = CacheSwitch::FREE;
+        for id in 0..shape.vcpus {
+            let end = early + if id == 0 { BOOT } else { SECONDARY };
+            let later = shape.early_end()..if id == 0 { shape.memory.bytes() } else { 0 };
+            let mut vcpu = vm.create_vcpu(id)?;
+            vcpu.load_cache_switch(&CacheSwitch { early: early..end, later, doorbell })?;
+            vcpus.push(vcpu);
+            early = end;
+        }
+        let mut all = Duration::ZERO;
+        for (id, vcpu) in vcpus.iter_mut().enumerate() {
+            let begun = Instant::now();
+            let right = run(vcpu, doorbell)?;
+            let time = begun.elapsed();
+            all += time;
+            self.reads += if id == 0 { BOOT } else { SECONDARY } / PAGE_SIZE;
+            self.right += u64::from(right);
+            if id > 0 {
+                self.secondary.record(time);
+                continue;
+            }
+            // All of the memory is mapped before the others come.
+            let begun = Instant::now();
+            run(vcpu, doorbell)?;
+            self.set_up.record(begun.elapsed());
+        }
+        self.bring_up.record(all);
+        vm.destroy(vcpus);
+        Ok(())
+    }
+}
+
+/// Runs until the guest is done, and gives the number of pages that it has read as it wrote them.
+fn run(vcpu: &mut Vcpu, doorbell: u64) -> anyhow::Result<u32> {
+    match vcpu.run_to_exit()? {
+        Exit::MmioWrite { gpa, value } if gpa == doorbell && value != u32::MAX => Ok(value),
+        exit => bail!("the guest came out with {exit:?}"),
+    }
+}
