@@ -77,9 +77,9 @@ written back before it is cleaned. Each scenario is something that guests rely
 on. The two proposals read stale data in some of them, and the report says
 where; KVM's rule and Mayfly's must in none.
 
-On arm64's KVM, a guest of a few instructions does the same as the machine's: its
-secondary vCPUs take what the running kernel flushes. There is nothing to run on
-x86's, whose guests cannot get past the caches."
+On arm64's KVM, a guest of a few instructions does the same, and its vCPUs take
+what the running kernel flushes for them. There is nothing to run on x86's,
+whose guests cannot get past the caches."
     }
 
     fn variants(&self) -> &'static [Variant] {
