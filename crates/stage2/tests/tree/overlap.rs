@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Npt, Slice, Sv39x4, Tables};
+use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Npt, Sv39x4, Tables};
 
 use crate::common::World;
-use crate::{READ_WRITE, gfns, leaf};
+use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
 
@@ -20,7 +20,7 @@ fn map<F: Format>(world: &World<F>, gfn: u64, level: Level) -> Mapped {
 
 fn zap<F: Format>(world: &World<F>, range: std::ops::Range<u64>) {
     let _announced = world.stage2.begin_invalidation(&gfns(range.clone()));
-    world.stage2.zap(gfns(range), Tables::Free, Slice::default());
+    world.stage2.zap(gfns(range), Tables::Free, UNHURRIED);
 }
 
 /// Has the TLB remember where `gfn` is mapped.
@@ -78,11 +78,11 @@ fn a_write_protection_that_finds_another_not_invalidated_yet_invalidates_itself<
     walk(&world, 7);
     in_between(
         &world,
-        |world| world.stage2.write_protect(gfns(0..PAGES), Slice::default(), |_, _| ()),
+        |world| world.stage2.write_protect(gfns(0..PAGES), UNHURRIED, |_, _| ()),
         |world| {
-            world.stage2.write_protect(gfns(7..8), Slice::default(), |_, _| {
-                panic!("it is not writable any more")
-            });
+            world
+                .stage2
+                .write_protect(gfns(7..8), UNHURRIED, |_, _| panic!("it is not writable any more"));
             assert!(world.platform.tlbs.remembered().is_empty(), "the page is writable still");
         },
     );
@@ -141,7 +141,7 @@ fn a_zapped_leaf_is_told_of_when_tlbs_have_forgotten_it<F: Format>() {
     walk(&world, PAGES + 9);
     let announced = world.stage2.begin_invalidation(&gfns(0..PAGES + 10));
     let mut told = 0;
-    world.stage2.zap_each(gfns(0..PAGES + 10), Slice::default(), |gfn, level, _| {
+    world.stage2.zap_each(gfns(0..PAGES + 10), UNHURRIED, |gfn, level, _| {
         let of = gfns(gfn.get()..gfn.get() + level.pages());
         let remembered = world.platform.tlbs.remembered();
         assert!(remembered.keys().all(|(_, gfn)| !of.contains(gfn)), "{gfn} is in use still");

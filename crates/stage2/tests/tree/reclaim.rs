@@ -12,7 +12,7 @@ use mayfly_stage2::{
 };
 
 use crate::common::{World, role};
-use crate::{READ_WRITE, gfns, leaf};
+use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
 
@@ -104,7 +104,7 @@ fn a_root_that_a_vcpu_has_loaded_is_kept_until_it_is_dropped() {
     let frames = world.live();
     world.stage2.retire();
     for _ in 0..3 {
-        assert_eq!(world.reclaimer.run_slice(Slice::default()), Reclaimed::Waits);
+        assert_eq!(world.reclaimer.run_slice(UNHURRIED), Reclaimed::Waits);
     }
     assert_eq!((world.live(), world.platform.tlbs.take_issued().len()), (frames, 0));
     drop(vcpu);
@@ -118,7 +118,7 @@ fn a_root_is_kept_while_a_reader_may_have_found_it() {
     let frames = world.live();
     let section = world.srcu.read_lock();
     world.stage2.retire();
-    assert_eq!(world.reclaimer.run_slice(Slice::default()), Reclaimed::Waits);
+    assert_eq!(world.reclaimer.run_slice(UNHURRIED), Reclaimed::Waits);
     assert_eq!(world.live(), frames);
     drop(section);
     world.destroy();
@@ -130,7 +130,7 @@ fn a_root_that_waits_holds_up_no_other_though_readers_come_and_go() {
     let held = world.vcpu(0);
     grow(&world, 0);
     world.stage2.retire();
-    assert_eq!(world.reclaimer.run_slice(Slice::default()), Reclaimed::Waits);
+    assert_eq!(world.reclaimer.run_slice(UNHURRIED), Reclaimed::Waits);
 
     let (other, srcu) = world.another_vm();
     let readers = [srcu.reader().unwrap(), srcu.reader().unwrap()];
@@ -300,10 +300,10 @@ fn tables_that_a_zap_takes_out_wait_for_readers_and_are_freed_by_a_later_one() {
     grow(&world, 0);
     let frames = world.live();
     let section = world.srcu.read_lock();
-    world.stage2.zap(gfns(0..PAGES), Tables::Free, Slice::default());
+    world.stage2.zap(gfns(0..PAGES), Tables::Free, UNHURRIED);
     assert_eq!(world.live(), frames);
     drop(section);
-    world.stage2.zap(gfns(0..PAGES), Tables::Free, Slice::default());
+    world.stage2.zap(gfns(0..PAGES), Tables::Free, UNHURRIED);
     assert_eq!(world.live(), frames - 1);
     world.destroy();
 }
@@ -342,7 +342,7 @@ fn a_block_gives_way_to_pages_when_too_many_tables_await_readers() {
     };
     assert_eq!((refused, collapsed), (Mapped::TooLarge, 4096));
     drop(held);
-    world.stage2.zap(gfns(1..1), Tables::Keep, Slice::default());
+    world.stage2.zap(gfns(1..1), Tables::Keep, UNHURRIED);
     assert_eq!(map(Level::MIB2, 0), Mapped::Installed);
     drop(root);
     world.destroy();

@@ -1,10 +1,10 @@
 //! Which faults are refused: those that asked the host before, or while, it takes away what they would map.
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Ept, Level, Mapped, Seen, Slice, Tables};
+use mayfly_stage2::{Ept, Level, Mapped, Seen, Tables};
 
 use crate::common::{World, role};
-use crate::{READ, gfns, leaf};
+use crate::{READ, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
 
@@ -113,7 +113,7 @@ fn whoever_waits_for_an_invalidation_that_is_not_there_goes_on() {
     world.stage2.wait_invalidation(&gfns(8..9));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| world.stage2.wait_invalidation(&gfns(7..8)));
-        world.stage2.zap(gfns(0..8), Tables::Free, Slice::default());
+        world.stage2.zap(gfns(0..8), Tables::Free, UNHURRIED);
         drop(announced);
         waiter.join().unwrap();
     });

@@ -8,12 +8,11 @@ use std::time::Duration;
 use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{
-    Arm, Ept, Format, Leaf, Level, Mapped, Npt, Permissions, Replacement, Role, Slice, Sv39x4,
-    Tables,
+    Arm, Ept, Format, Leaf, Level, Mapped, Npt, Permissions, Replacement, Role, Sv39x4, Tables,
 };
 
 use crate::common::{Vcpu, World};
-use crate::{READ, READ_WRITE, gfns, leaf};
+use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
 const PAGE: u64 = 7;
@@ -57,7 +56,7 @@ fn merge() -> Replacement {
 fn replace<F: Format>(world: &World<F>, with: &Replacement) -> usize {
     let _announced = world.stage2.begin_invalidation(&page());
     let mut prepared = 0;
-    world.stage2.replace(page(), Slice::default(), |_| Some(*with), |_| prepared += 1);
+    world.stage2.replace(page(), UNHURRIED, |_| Some(*with), |_| prepared += 1);
     prepared
 }
 
@@ -201,7 +200,7 @@ fn pages_of_a_run_are_invalidated_together<F: Format>() {
         even(gfn).then(|| Replacement { old, ..merge() })
     };
     let announced = world.stage2.begin_invalidation(&gfns(0..100));
-    world.stage2.replace(gfns(0..100), Slice::default(), with, |_| ());
+    world.stage2.replace(gfns(0..100), UNHURRIED, with, |_| ());
     assert_eq!(world.platform.tlbs.take_issued().len(), 1);
     let remembered = world.platform.tlbs.remembered();
     assert!(remembered.keys().all(|(_, gfn)| !even(*gfn)), "an old frame is in use still");
@@ -220,7 +219,7 @@ fn the_new_frame_is_prepared_before_anybody_can_find_it<F: Format>() {
     let announced = world.stage2.begin_invalidation(&page());
     let mut found = None;
     let look = |_| found = Some(look(&world, 0, PAGE));
-    world.stage2.replace(page(), Slice::default(), |_| Some(merge()), look);
+    world.stage2.replace(page(), UNHURRIED, |_| Some(merge()), look);
     assert_eq!(found, Some(Some((Level::PAGE, OLD, READ))));
     drop((announced, vcpu));
     world.destroy();
@@ -269,7 +268,7 @@ fn a_page_of_a_writable_block_is_protected_by_itself_if_there_is_memory<F: Forma
         }
         let mut were = Vec::new();
         let each = |gfn: Gfn, pages| were.push((gfn.get(), pages));
-        world.stage2.write_protect(page(), Slice::default(), each);
+        world.stage2.write_protect(page(), UNHURRIED, each);
         let (level, rights) = if memory { (Level::PAGE, READ_WRITE) } else { (Level::MIB2, READ) };
         assert_eq!(look(&world, 0, PAGE), Some((level, 0x1000 + PAGE, READ)));
         assert_eq!(look(&world, 0, PAGE + 1), Some((level, 0x1001 + PAGE, rights)));
@@ -333,7 +332,7 @@ fn a_fault_that_was_told_of_the_old_frame_is_refused<F: Format>() {
         |leaf, seen| vcpu.root.map(Gfn::new(PAGE), Level::PAGE, &leaf, seen, &section).unwrap();
     {
         let _announced = world.stage2.begin_invalidation(&page());
-        world.stage2.replace(page(), Slice::default(), |_| Some(merge()), |_| ());
+        world.stage2.replace(page(), UNHURRIED, |_| Some(merge()), |_| ());
         assert_eq!(fault(leaf(OLD, READ), seen), Mapped::Retry, "before the end");
     }
     assert_eq!(fault(leaf(OLD, READ_WRITE), seen), Mapped::Retry, "after it");
@@ -355,7 +354,7 @@ fn tables_are_counted_that_are_kept_and_that_are_freed<F: Format>() {
     };
     let zap = |tables| {
         let _announced = world.stage2.begin_invalidation(&gfns(0..PAGES));
-        world.stage2.zap(gfns(0..PAGES), tables, Slice::default());
+        world.stage2.zap(gfns(0..PAGES), tables, UNHURRIED);
     };
     zap(Tables::Keep);
     assert_eq!(counted(), [1, 0, 1], "the page's entry");
@@ -400,7 +399,7 @@ fn who_meets_a_frozen_entry_waits_for_it_and_finds_what_became_of_it() {
     world.platform.tlbs.on_next_issue(hook);
     let announced = world.stage2.begin_invalidation(&page());
     let with = Replacement { old: Pfn::new(0x1000 + PAGE), ..merge() };
-    world.stage2.replace(page(), Slice::default(), |_| Some(with), |_| ());
+    world.stage2.replace(page(), UNHURRIED, |_| Some(with), |_| ());
     while asked.load(Ordering::SeqCst) == 0 || Arc::strong_count(&world) > 1 {
         std::thread::yield_now();
     }

@@ -6,7 +6,7 @@ use mayfly_stage2::{
 };
 
 use crate::common::{Vcpu, World};
-use crate::{READ, READ_WRITE, gfns, leaf};
+use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 const MARKED: u8 = Role::MARKED.get();
 
@@ -51,18 +51,18 @@ fn keeps_and_gives<F: Format>() {
         );
     }
     map(&world, &vcpu, 5, Level::PAGE, &leaf(0x105, READ)).unwrap();
-    world.stage2.write_protect(gfns(3..4), Slice::default(), |_, _| ());
-    world.stage2.age(gfns(0..8), Slice::default(), |_, _| ());
+    world.stage2.write_protect(gfns(3..4), UNHURRIED, |_, _| ());
+    world.stage2.age(gfns(0..8), UNHURRIED, |_, _| ());
     map(&world, &vcpu, 3, Level::PAGE, &leaf(0x103, READ)).unwrap();
     let (_, kept) = found(&world, &vcpu, 3);
     assert!(kept.written && kept.permissions == READ, "{}: {kept:?}", F::NAME);
-    assert_eq!(taken(&world, 0..7, Slice::default()), [(0x103, 2)], "{}", F::NAME);
+    assert_eq!(taken(&world, 0..7, UNHURRIED), [(0x103, 2)], "{}", F::NAME);
     for gfn in [3, 4] {
         let (_, left) = found(&world, &vcpu, gfn);
         assert!(!left.written && left.permissions == READ);
     }
-    assert_eq!(taken(&world, 0..8, Slice::default()), [(0x107, 1)]);
-    assert_eq!(taken(&world, 0..8, Slice::default()), []);
+    assert_eq!(taken(&world, 0..8, UNHURRIED), [(0x107, 1)]);
+    assert_eq!(taken(&world, 0..8, UNHURRIED), []);
     drop(vcpu);
     world.destroy();
 }
@@ -83,7 +83,7 @@ fn a_page_that_may_be_written_and_has_no_mark_gets_one_by_the_next_fault() {
     assert_eq!(map(&world, &vcpu, 3, Level::PAGE, &written(3)), Ok(Mapped::Installed));
     assert_eq!(map(&world, &vcpu, 3, Level::PAGE, &written(3)), Ok(Mapped::Already));
     assert_eq!(map(&world, &vcpu, 3, Level::PAGE, &leaf(3, READ)), Ok(Mapped::Already));
-    assert_eq!(taken(&world, 0..8, Slice::default()), [(3, 1)]);
+    assert_eq!(taken(&world, 0..8, UNHURRIED), [(3, 1)]);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn all_marks_are_told_however_many_and_however_short_the_slices() {
         for gfn in (0..1024).filter(|gfn| gfn % 4 != 3) {
             map(&world, &vcpu, gfn, Level::PAGE, &written(0x1000 + gfn)).unwrap();
         }
-        let slice = Slice { entries, ..Slice::default() };
+        let slice = Slice { entries, ..UNHURRIED };
         let pages: Vec<u64> = taken(&world, 0..2048, slice)
             .into_iter()
             .flat_map(|(first, count)| first..first + count)
@@ -112,7 +112,7 @@ fn marks_are_told_when_the_tlbs_have_forgotten_the_right_to_write() {
     map(&world, &vcpu, 9, Level::PAGE, &written(9)).unwrap();
     world.platform.tlbs.take_issued();
     let mut told = false;
-    world.stage2.take_written(gfns(0..16), Slice::default(), |_, _| {
+    world.stage2.take_written(gfns(0..16), UNHURRIED, |_, _| {
         told = true;
         assert_eq!(world.platform.tlbs.take_issued().len(), 1);
         assert_eq!(found(&world, &vcpu, 9).1, leaf(9, READ));
@@ -129,7 +129,7 @@ fn a_block_takes_no_tables_place_where_marks_are_kept_and_does_elsewhere() {
         let mapped = map(&world, &vcpu, 0x200, Level::MIB2, &leaf(0x400, READ));
         let keeps = role == MARKED;
         assert_eq!(mapped, Ok(if keeps { Mapped::TooLarge } else { Mapped::Installed }));
-        let pages = taken(&world, 0..0x400, Slice::default());
+        let pages = taken(&world, 0..0x400, UNHURRIED);
         assert_eq!(pages, if keeps { vec![(0x403, 1)] } else { Vec::new() });
     }
 }
@@ -142,8 +142,7 @@ fn the_pages_of_a_marked_block_are_marked() {
     map(&world, &vcpu, 0x200, Level::MIB2, &block).unwrap();
     map(&world, &vcpu, 0x205, Level::PAGE, &written(0x405)).unwrap();
     assert_eq!(found(&world, &vcpu, 0x206).0, Level::PAGE);
-    let pages: u64 =
-        taken(&world, 0..0x400, Slice::default()).iter().map(|&(_, count)| count).sum();
+    let pages: u64 = taken(&world, 0..0x400, UNHURRIED).iter().map(|&(_, count)| count).sum();
     assert_eq!(pages, 512);
 }
 
@@ -171,7 +170,7 @@ fn one_role_can_be_zapped_alone() {
         map(&world, vcpu, 3, Level::PAGE, &leaf(3, READ)).unwrap();
     }
     let invalidation = world.stage2.begin_invalidation(&gfns(0..8));
-    world.stage2.zap_role(Role::MARKED, gfns(0..8), Tables::Free, Slice::default());
+    world.stage2.zap_role(Role::MARKED, gfns(0..8), Tables::Free, UNHURRIED);
     drop(invalidation);
     let section = world.srcu.read_lock();
     let found = vcpus.each_ref().map(|vcpu| vcpu.root.translate(Gfn::new(3), &section).is_some());
@@ -192,6 +191,6 @@ fn all_that_is_mapped_is_told_once_for_each_root() {
     map(&world, &vcpus[0], 0x200, Level::MIB2, &leaf(0x200, READ)).unwrap();
     let mut told = Vec::new();
     let each = |pfn: Pfn, count| told.push((pfn.get(), count));
-    world.stage2.each_mapped(gfns(0..0x1000), Slice::default(), each);
+    world.stage2.each_mapped(gfns(0..0x1000), UNHURRIED, each);
     assert_eq!(told, [(3, 2), (0x200, 512), (3, 2)]);
 }
