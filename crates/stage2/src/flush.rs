@@ -19,6 +19,7 @@ use mayfly_platform::tlb::Scope;
 
 use crate::graveyard::Dead;
 use crate::level::Level;
+use crate::range::At;
 use crate::root::Root;
 use crate::{Entry, Format};
 
@@ -120,6 +121,24 @@ impl<F: Format> Root<F> {
         if written > 0 {
             self.mmu().charge(Op::EntriesWritten(written));
         }
+    }
+
+    /// Has every TLB forget what was in an entry of `level` at `gfn`.
+    pub(crate) fn forget(&self, gfn: Gfn, level: Level) {
+        let mut flush = Flush::new();
+        flush.add(gfn, level);
+        flush.finish(self);
+    }
+
+    /// Puts `new` in the place of an entry that somebody may be using, frozen until the TLBs have forgotten it. Returns
+    /// whether the entry was still there.
+    pub(crate) fn break_and_make(&self, at: &At<'_, F>, new: Entry<F>) -> bool {
+        let frozen = at.cell.replace(at.entry, Entry::FROZEN);
+        if frozen {
+            self.forget(at.gfn, at.level);
+            self.space().parking.thaw(at.cell, new, self.mmu());
+        }
+        frozen
     }
 
     /// Has every TLB forget `scope` of this root, if any can remember something of it.

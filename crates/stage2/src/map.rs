@@ -157,9 +157,7 @@ impl<F: Format> Root<F> {
         let mut flush = Flush::new();
         let mut changing = None;
         if entry.requires_break_before_make(level, new, false) {
-            flush.add(gfns.start, level);
-            flush.finish(self);
-            flush = Flush::new();
+            self.forget(gfns.start, level);
         } else if moves(entry, level, &leaf) {
             changing = Some(Changing::begin(self));
             flush.add(gfns.start, level);
@@ -224,9 +222,7 @@ impl<F: Format> Root<F> {
         // No fence: nothing is asked of the host. The frames are those of before, and who zaps them finds the entry
         // frozen, or the table, or has zapped the block.
         if entry.requires_break_before_make(level, new, true) {
-            let mut flush = Flush::new();
-            flush.add(gfn, level);
-            flush.finish(self);
+            self.forget(gfn, level);
         }
         space.parking.thaw(cell, new, self.mmu());
         self.charge_entries(1);

@@ -113,23 +113,6 @@ impl Replace<'_> {
         }
         done
     }
-
-    fn change_by_freezing<F: Format>(
-        &mut self,
-        root: &Root<F>,
-        at: &At<'_, F>,
-        new: Entry<F>,
-    ) -> bool {
-        let frozen = at.cell.replace(at.entry, Entry::FROZEN);
-        if frozen {
-            let mut flush = Flush::new();
-            flush.add(at.gfn, at.level);
-            flush.finish(root);
-            root.space().parking.thaw(at.cell, new, root.mmu());
-            self.entries += 1;
-        }
-        frozen
-    }
 }
 
 impl<F: Format> Visitor<F> for Replace<'_> {
@@ -153,7 +136,9 @@ impl<F: Format> Visitor<F> for Replace<'_> {
         let leaf = Leaf { pfn: with.new, dirty: false, written: false, ..present };
         let new = Entry::leaf(at.level, &leaf);
         if at.entry.requires_break_before_make(at.level, new, true) {
-            self.change_by_freezing(root, at, new)
+            let done = root.break_and_make(at, new);
+            self.entries += u64::from(done);
+            done
         } else {
             self.change(at, new)
         }

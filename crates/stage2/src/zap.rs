@@ -54,14 +54,7 @@ impl<F: Format> Root<F> {
     /// Zaps a block for the sake of a part of it. What is beside that may be mapped again at once, by pages, and
     /// operations there may come and go; so the TLBs forget the block before anybody finds the entry empty.
     pub(crate) fn zap_block(&self, at: &At<'_, F>) -> bool {
-        let zapped = at.cell.replace(at.entry, Entry::FROZEN);
-        if zapped {
-            let mut flush = Flush::new();
-            flush.add(at.gfn, at.level);
-            flush.finish(self);
-            self.space().parking.thaw(at.cell, Entry::EMPTY, &*self.space().tables.mmu);
-        }
-        zapped
+        self.break_and_make(at, Entry::EMPTY)
     }
 }
 
