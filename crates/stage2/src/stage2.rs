@@ -196,9 +196,8 @@ impl<F: Format> Stage2<F> {
     }
 
     /// As [`Stage2::zap`] with [`Tables::Keep`](Emptied::Keep). `each` is told of every leaf, when no CPU uses it any
-    /// more: what is then cleaned out of the caches does not get into them again. For that, slices are short.
+    /// more: what is then cleaned out of the caches does not get into them again.
     pub fn zap_each(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, Level, Leaf)) {
-        let slice = Slice { entries: slice.entries.min(Told::ROOM as u32), ..slice };
         self.in_slices(gfns, |root, left| {
             let mut told = Told::new();
             let done = root.zap_slice(left, Emptied::Keep, slice, Some(&mut told));

@@ -28,7 +28,7 @@ impl<F: Format> Root<F> {
     /// [begun](crate::Stage2::begin_invalidation) or by
     /// [taking the memslot away](crate::Stage2::change_slots).
     ///
-    /// `told` gets every leaf, where tables are kept; a slice then has no more entries than it has room for.
+    /// `told` gets every leaf, where tables are kept; the slice ends when it is full.
     pub(crate) fn zap_slice(
         &self,
         range: &mut Range<Gfn>,
@@ -66,7 +66,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    pub(crate) const ROOM: usize = 64;
+    const ROOM: usize = 64;
 
     pub(crate) fn new() -> Self {
         Self { leaves: [None; Self::ROOM], count: 0 }
@@ -111,6 +111,10 @@ impl<F: Format> Visitor<F> for Zap<'_> {
             told.add(at.gfn, at.level, at.entry.to_leaf(at.level));
         }
         true
+    }
+
+    fn is_full(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| told.is_full())
     }
 
     /// Takes a table out with all that is below it; up to those that stand for 1 GiB, so that a slice has no more than
