@@ -11,6 +11,7 @@ use mayfly_srcu::Section;
 use crate::cell::Cell;
 use crate::flush::{Changing, Flush};
 use crate::graveyard;
+use crate::range::At;
 use crate::root::Root;
 use crate::sequence::Seen;
 use crate::{Entry, Error, Format, Leaf, Level, State};
@@ -226,6 +227,14 @@ impl<F: Format> Root<F> {
         }
         space.parking.thaw(cell, new, self.mmu());
         self.charge_entries(1);
+    }
+
+    /// Splits a block, so that a page of it can be changed by itself. Returns whether there was memory for that; the
+    /// entry is to be loaded again then.
+    pub(crate) fn split_at(&self, at: &At<'_, F>) -> bool {
+        let Ok(table) = self.allocate_table() else { return false };
+        self.split(at.cell, at.level, at.gfn, at.entry, table);
+        true
     }
 
     /// Takes apart what hung below an entry that is now something else: a table whose entries are of `level`. Nobody

@@ -75,14 +75,6 @@ impl<F: Format> Root<F> {
         while !self.visit(&mut page, &mut Budget::new(Slice::default(), self.mmu()), &mut widen) {}
         self.charge_entries(widen.entries);
     }
-
-    /// Splits a block, so that a page of it can be changed by itself. Returns whether there was memory for that; the
-    /// entry is to be loaded again then.
-    pub(crate) fn split_at(&self, at: &At<'_, F>) -> bool {
-        let Ok(table) = self.allocate_table() else { return false };
-        self.split(at.cell, at.level, at.gfn, at.entry, table);
-        true
-    }
 }
 
 /// Which pages are replaced, and by what.

@@ -46,19 +46,17 @@ impl<F: Format> Stage2<F> {
 
 impl<F: Format> Root<F> {
     fn take_written_slice(&self, range: &mut Range<Gfn>, slice: Slice, told: &mut Told) -> bool {
-        let space = self.space();
-        let _section = space.srcu.read_lock();
+        let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
         let mut take = TakeWritten { flush: Flush::new(), told };
-        let done = self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut take);
+        let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut take);
         changing.finish(take.flush, from..range.start);
         done
     }
 
     fn look_slice(&self, range: &mut Range<Gfn>, slice: Slice, told: &mut Told) -> bool {
-        let space = self.space();
-        let _section = space.srcu.read_lock();
-        self.visit(range, &mut Budget::new(slice, &*space.tables.mmu), &mut Look { told })
+        let _section = self.space().srcu.read_lock();
+        self.visit(range, &mut Budget::new(slice, self.mmu()), &mut Look { told })
     }
 }
 
