@@ -45,6 +45,9 @@ impl Role {
     /// The number of roles.
     pub const COUNT: u8 = ROLES as u8;
 
+    /// The first role: what a vCPU runs on if nothing calls for another.
+    pub const MAIN: Self = Self(0);
+
     /// The last role, under which the right to write comes with a mark in the leaf ([`Leaf::written`](crate::Leaf)), so
     /// that it is known what was written. So that marks are not lost, no block takes a table's place here; and what the
     /// host does to a page never gives the right.

@@ -18,10 +18,10 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_srcu::Reader;
 use mayfly_stage2::{
-    Error, Format, Leaf, Level, Mapped, Permissions, Reclaimed, RootRef, Seen, Tables,
+    Error, Format, Leaf, Level, Mapped, Permissions, Reclaimed, Role, RootRef, Seen, Tables,
 };
 
-use model::{WHOLE, gfn, gfns, readable, role, writable};
+use model::{WHOLE, gfn, gfns, readable, writable};
 
 /// Changes in place what it may.
 type InPlace = model::Tiny<false>;
@@ -63,7 +63,7 @@ fn explore(mut builder: Builder, model: impl Fn() + Send + Sync + 'static) {
 /// A VM with its root, on a machine with room for `tables` tables below.
 fn vm<F: Format>(tables: usize) -> (Arc<Vm<F>>, RootRef<F>) {
     let vm = Arc::new(Vm::new(1 + tables, NoTlb));
-    let root = vm.stage2.root(role(), &vm.domain.read_lock()).unwrap();
+    let root = vm.stage2.root(Role::MAIN, &vm.domain.read_lock()).unwrap();
     (vm, root)
 }
 
@@ -408,7 +408,7 @@ fn rootless(frames: usize) -> (Arc<Vm<InPlace>>, [Reader; 2]) {
 }
 
 fn load(vm: &Vm<InPlace>, reader: &Reader) -> Result<RootRef<InPlace>, Error> {
-    vm.stage2.root(role(), &reader.lock())
+    vm.stage2.root(Role::MAIN, &reader.lock())
 }
 
 fn load_in_thread(

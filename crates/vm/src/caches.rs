@@ -15,7 +15,7 @@
 //!
 //! # The protocol
 //!
-//! vCPUs whose caches are on run on the main root. Those whose caches are off run on a root of their own
+//! vCPUs whose caches are on run on the main root ([`Role::MAIN`]). Those whose caches are off run on a root of their own
 //! ([`Role::MARKED`]), whose leaves are read-only until they are written.
 //!
 //! - *A fault* \[clean\]: what is about to be mapped is cleaned before its entry can be found, unless this VM has it
@@ -109,9 +109,6 @@ use mayfly_stage2::{Level, Role, Root, Tables};
 
 use crate::vm::{Inner, Vm};
 use crate::{CacheOp, World};
-
-/// The role of the root of vCPUs whose caches are on.
-pub(crate) const MAIN: Role = Role::new(0).expect("there is a first role");
 
 /// Who sees to it that a VM's guests find in memory what is in the caches, and in the caches what is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -216,19 +213,19 @@ impl Upkeep {
     /// The caches of a new vCPU: off, where that makes a difference.
     pub(crate) fn vcpu(&self) -> VcpuCaches {
         let mut caches =
-            VcpuCaches { on: false, watched: false, traps: CacheTraps::None, role: MAIN };
+            VcpuCaches { on: false, watched: false, traps: CacheTraps::None, role: Role::MAIN };
         self.settle(&mut caches);
         caches
     }
 
     /// The role of the root that a vCPU will run on, if not on its first one all the time.
     pub(crate) fn later_role(&self) -> Option<Role> {
-        self.tracking.as_ref().map(|_| MAIN)
+        self.tracking.as_ref().map(|_| Role::MAIN)
     }
 
     fn settle(&self, caches: &mut VcpuCaches) {
         let past_caches = self.tracking.is_some() && !caches.on;
-        caches.role = if past_caches { Role::MARKED } else { MAIN };
+        caches.role = if past_caches { Role::MARKED } else { Role::MAIN };
         caches.traps = if self.mode == Caches::Coherent || self.capabilities.fwb {
             CacheTraps::None
         } else if self.capabilities.fgt {
@@ -356,7 +353,7 @@ impl<W: World> Inner<W> {
         section: &'a impl Section,
     ) -> [Option<&'a Root<W::Format>>; 2] {
         let other = self.upkeep.tracking.as_ref().and_then(|tracking| {
-            if root.role() == MAIN {
+            if root.role() == Role::MAIN {
                 return self.stage2.find_root(Role::MARKED, section);
             }
             if !tracking.mapped.load(Ordering::Relaxed) {
@@ -365,7 +362,7 @@ impl<W: World> Inner<W> {
             // [arm]
             fence(Ordering::SeqCst);
             let left_behind = tracking.left_behind.load(Ordering::Relaxed);
-            if left_behind { None } else { self.stage2.find_root(MAIN, section) }
+            if left_behind { None } else { self.stage2.find_root(Role::MAIN, section) }
         });
         [Some(root), other]
     }

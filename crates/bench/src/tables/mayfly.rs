@@ -15,7 +15,6 @@ use mayfly_stage2::{
 use super::{BACKING, PAGES};
 use crate::addresses::Addresses;
 
-const ROLE: Role = Role::new(0).expect("there is a first role");
 const EVERYTHING: Permissions = Permissions::all();
 
 /// A VM's tables, of one root.
@@ -53,7 +52,8 @@ impl<F: Format> Tables<F> {
 
     fn load_root(&mut self) {
         let section = self.reader.lock();
-        self.root = Some(self.stage2.root(ROLE, &section).expect("a root takes little memory"));
+        self.root =
+            Some(self.stage2.root(Role::MAIN, &section).expect("a root takes little memory"));
     }
 
     fn root(&self) -> &RootRef<F> {

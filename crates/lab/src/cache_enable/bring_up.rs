@@ -31,9 +31,6 @@ pub(super) const SECONDARY: u64 = 8 << 10;
 /// The slot that these are in, at the beginning of guest memory; less, if there is less.
 const EARLY: u64 = 4 << 20;
 
-/// The role of the root that is run on with caches on.
-const MAIN: Role = Role::new(0).expect("there is a first role");
-
 /// Processors that take nothing off the core's hands but the traps that it does not need.
 const CAPABILITIES: CacheCapabilities = CacheCapabilities { fwb: false, dic: true, fgt: true };
 
@@ -220,7 +217,7 @@ impl Ground {
             let leaf = Leaf::new(self.machine.space().resolve(host, true)?.pfn, Permissions::all());
             self.machine.cache().clean(leaf.pfn, bytes >> PAGE_SHIFT);
             let section = vm.srcu().read_lock();
-            let root = vm.stage2().root(MAIN, &section)?;
+            let root = vm.stage2().root(Role::MAIN, &section)?;
             let seen = vm.stage2().sample();
             let first = gpa.get() + from;
             let gfns = Gpa::new(first).gfn()..Gpa::new(first + bytes).gfn();

@@ -24,9 +24,6 @@ use super::before::Tables;
 /// The problem is arm64's.
 pub(super) type TableFormat = Arm<48>;
 
-/// The role that vCPUs run on.
-pub(super) const MAIN: Role = Role::new(0).expect("there is a first role");
-
 /// The guest touches so much of its memory itself, at the end of it; all of it, if it has no more.
 const FAULTED: u64 = 16 << 20;
 
@@ -169,7 +166,7 @@ impl Ground {
         let piece = Level::GIB1.pages() << PAGE_SHIFT;
         for from in (0..bytes).step_by(usize::try_from(piece)?) {
             let section = vm.srcu().read_lock();
-            let root = vm.stage2().root(MAIN, &section)?;
+            let root = vm.stage2().root(Role::MAIN, &section)?;
             let seen = vm.stage2().sample();
             let host = Hva::new(self.rest.hva().get() + from);
             let leaf = Leaf::new(self.machine.space().resolve(host, true)?.pfn, ALL);

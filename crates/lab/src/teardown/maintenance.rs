@@ -5,12 +5,12 @@ use mayfly_machine::address_space::Backing;
 use mayfly_machine::{HostMemory, Instruction, LINE, Machine, MachineVm, VmOptions};
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::address::{Gfn, PAGE_SIZE};
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions};
+use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role};
 use mayfly_vm::Exit;
 
 use crate::mapping::Mapping;
 
-use super::machine::{MAIN, TableFormat};
+use super::machine::TableFormat;
 
 /// A VM's memory: two blocks.
 const SIZE: u64 = 4 << 20;
@@ -74,7 +74,7 @@ fn block_over_table(machine: &Machine<TableFormat>) -> anyhow::Result<u64> {
     let before = machine.cache().lines().cleaned;
     {
         let section = vm.srcu().read_lock();
-        let root = vm.stage2().root(MAIN, &section)?;
+        let root = vm.stage2().root(Role::MAIN, &section)?;
         let leaf = Leaf::new(machine.space().resolve(memory.hva(), true)?.pfn, Permissions::all());
         let (first, seen) = (Gfn::new(0), vm.stage2().sample());
         let gfns = first..Gfn::new(Level::MIB2.pages());

@@ -71,7 +71,7 @@ fn mayfly_returns_with_every_leaf_in_place_and_frees_what_nobody_refers_to() {
     let mut ground = ground(SMALL);
     for mapping in Mapping::ALL {
         let built = ground.build(SMALL, mapping).unwrap();
-        let root = built.root(Role::new(0).unwrap()).unwrap();
+        let root = built.root(Role::MAIN).unwrap();
         let arena = std::sync::Arc::clone(ground.machine.hardware().arena());
         let in_use = arena.in_use();
         let asked = ground.machine.hardware().tlbs().counts();

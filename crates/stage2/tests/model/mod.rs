@@ -16,7 +16,7 @@ use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Mmu, Model, Platform, ReaderBarrier};
 use mayfly_srcu::{Config as Domain, Srcu};
 use mayfly_stage2::{
-    Config, Format, Leaf, Permissions, Reclaimed, Reclaimer, Role, Slice, Stage2, Vmids,
+    Config, Format, Leaf, Permissions, Reclaimed, Reclaimer, Slice, Stage2, Vmids,
 };
 
 pub(crate) use arena::Arena;
@@ -24,11 +24,6 @@ pub(crate) use tiny::Tiny;
 
 /// A slice that is never over.
 pub(crate) const WHOLE: Slice = Slice { entries: u32::MAX, time: Duration::from_secs(1) };
-
-/// The role that a model's roots have.
-pub(crate) fn role() -> Role {
-    Role::new(0).unwrap()
-}
 
 pub(crate) fn gfn(number: u64) -> Gfn {
     Gfn::new(number)

@@ -8,11 +8,11 @@ use shuttle::thread;
 
 use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::Reader;
-use mayfly_stage2::{ActiveVmid, Entry, Format, Level, Mapped, Root, State};
+use mayfly_stage2::{ActiveVmid, Entry, Format, Level, Mapped, Role, Root, State};
 
 use crate::cpus::Translation;
 use crate::host::{BLOCK, Host, PAGES};
-use crate::model::{Tiny, gfn, gfns, readable, role, writable};
+use crate::model::{Tiny, gfn, gfns, readable, writable};
 use crate::sharing::unshare;
 use crate::{Machine, Vm};
 
@@ -56,7 +56,7 @@ impl<const BREAK: bool> Guest<BREAK> {
         let mut access = Access::any();
         while accesses > 0 {
             let kicks = cpus.kicks();
-            let Ok(root) = vm.stage2.root(role(), &self.reader.lock()) else { return };
+            let Ok(root) = vm.stage2.root(Role::MAIN, &self.reader.lock()) else { return };
             let Ok(vmid) = self.active.activate(root.tag()) else {
                 thread::yield_now();
                 continue;

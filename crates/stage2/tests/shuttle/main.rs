@@ -25,12 +25,12 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Leaf, Level, Slice, Tables};
+use mayfly_stage2::{Leaf, Level, Role, Slice, Tables};
 
 use cpus::Cpus;
 use guest::Guest;
 use host::{BLOCK, Host, PAGES};
-use model::{Tiny, gfn, gfns, readable, role, writable};
+use model::{Tiny, gfn, gfns, readable, writable};
 use sharing::{merge, unshare};
 
 type Vm<const BREAK: bool> = model::Vm<Tiny<BREAK>, Cpus>;
@@ -79,7 +79,7 @@ impl<const BREAK: bool> Machine<BREAK> {
     /// Whatever is mapped is what the host has there, and everything is given back in the end.
     fn end(mut self) {
         self.join();
-        if let Ok(root) = self.vm.stage2.root(role(), &self.vm.domain.read_lock()) {
+        if let Ok(root) = self.vm.stage2.root(Role::MAIN, &self.vm.domain.read_lock()) {
             let section = self.vm.domain.read_lock();
             for page in 0..PAGES {
                 if let Some((level, leaf)) = root.translate(gfn(page), &section) {
@@ -236,7 +236,7 @@ fn runs<const BREAK: bool>() {
         let reader = machine.vm.domain.reader().unwrap();
         machine.spawn(move |vm, host| {
             let section = reader.lock();
-            let root = vm.stage2.root(role(), &section).unwrap();
+            let root = vm.stage2.root(Role::MAIN, &section).unwrap();
             let seen = vm.stage2.sample();
             let pfn = host.pfn(0);
             if (0..PAGES).all(|page| host.pfn(page) == pfn + page) {
@@ -292,7 +292,7 @@ fn protects<const BREAK: bool>() {
         vm.stage2.write_protect(frames(&pages), SHORT, |_, _| ());
         // Until the end nothing of it becomes writable, whoever breaks what.
         let section = vm.domain.read_lock();
-        let Ok(root) = vm.stage2.root(role(), &section) else { return };
+        let Ok(root) = vm.stage2.root(Role::MAIN, &section) else { return };
         for page in pages {
             thread::yield_now();
             let found = root.translate(gfn(page), &section);

@@ -103,7 +103,7 @@ impl World {
 
     /// The line that the entry of `gfn` lies in.
     fn entry(&self, gfn: u64) -> usize {
-        let root = mayfly_stage2::Role::new(0).unwrap();
+        let root = mayfly_stage2::Role::MAIN;
         let top = self.vm.stage2().root(root, &self.vm.srcu().read_lock()).unwrap().top();
         std::ptr::from_ref(frames::entry::<TestFormat>(top, Gfn::new(gfn))).addr() / LINE
     }
