@@ -9,6 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// A duration in nanoseconds; those beyond `u64::MAX` ns (584 years) are that.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Durations of one operation, in nanoseconds, in the order they were measured; or numbers of something.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
@@ -30,7 +35,7 @@ impl Samples {
 
     /// Adds one sample. Durations beyond `u64::MAX` ns (584 years) are recorded as that.
     pub fn record(&mut self, duration: Duration) {
-        self.record_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+        self.record_ns(nanoseconds(duration));
     }
 
     /// Adds one sample, in nanoseconds.

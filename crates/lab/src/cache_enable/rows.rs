@@ -6,7 +6,7 @@ use mayfly_machine::LINE;
 use mayfly_platform::address::PAGE_SIZE;
 
 use crate::record::ResultRow;
-use crate::stats::Samples;
+use crate::stats::{Samples, nanoseconds};
 use crate::units;
 
 use super::bring_up::{Measured, Piece, Shape};
@@ -41,8 +41,7 @@ impl Row {
     ) -> ResultRow {
         let row = self.checked(self.timed(row, line), design, shape);
         let Some(line) = line else { return row };
-        let thousand = u64::try_from(line.times(1000).as_nanos()).unwrap_or(u64::MAX);
-        row.counter("modelled_ps_a_line", thousand)
+        row.counter("modelled_ps_a_line", nanoseconds(line.times(1000)))
     }
 
     fn timed(&self, row: ResultRow, line: Option<LineCost>) -> ResultRow {

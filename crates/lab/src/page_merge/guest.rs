@@ -16,6 +16,7 @@ use mayfly_vm::{self as vm, Access, Event, Requests, Translation};
 
 use super::pattern::{self, Phase, Use, used_for};
 use super::window::Windows;
+use crate::stats::nanoseconds;
 
 /// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
 const STAY: u32 = 512;
@@ -260,8 +261,7 @@ impl<F: Format> Guest<F> {
 impl<F: Format> vm::Guest for Guest<F> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
         if let Some(since) = self.writes_since.take() {
-            let out = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.state.tally.writes.push(out);
+            self.state.tally.writes.push(nanoseconds(since.elapsed()));
         }
         if std::mem::take(&mut self.rests) && !self.state.seat.idle.is_zero() {
             sleep(self.state.seat.idle);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::record::ResultRow;
-use crate::stats::{Samples, Unit};
+use crate::stats::{Samples, Unit, nanoseconds};
 
 use super::{FULL_SCAN, FULL_SCANS};
 
@@ -20,8 +20,8 @@ impl Scans {
         if let Some(pass) = u32::try_from(scans).ok().and_then(|scans| time.checked_div(scans)) {
             self.pass.record(pass);
         }
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.per_second.push((scans * 1_000_000_000 + nanoseconds / 2) / nanoseconds);
+        let took = nanoseconds(time).max(1);
+        self.per_second.push((scans * 1_000_000_000 + took / 2) / took);
     }
 
     pub(super) fn report(self, row: ResultRow) -> ResultRow {

@@ -13,6 +13,7 @@ use mayfly_stage2::{Format, Permissions};
 use mayfly_vm::Vm;
 
 use super::window::Windows;
+use crate::stats::nanoseconds;
 
 /// What was noted of a VM.
 #[derive(Clone, Debug, Default)]
@@ -127,7 +128,7 @@ impl<F: Format> Watched<F> {
         if !window.is_empty() {
             all.push(faults);
         }
-        let spent = u64::try_from((before + spent).as_nanos()).unwrap_or(u64::MAX);
+        let spent = nanoseconds(before + spent);
         match change.reason {
             Reason::Merge => {
                 let pages = changed.max(1);

@@ -11,6 +11,7 @@ use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{self as vm, Access, Event, Requests, Translation};
 
 use super::watch;
+use crate::stats::nanoseconds;
 
 /// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
 const STAY: u32 = 64;
@@ -137,7 +138,7 @@ impl Guest {
             }
             *is_read = !write;
             let now = Instant::now();
-            let gap = u64::try_from((now - *last_step).as_nanos()).unwrap_or(u64::MAX);
+            let gap = nanoseconds(now - *last_step);
             *last_step = now;
             if gap > stall.load(Ordering::Relaxed) {
                 stall.fetch_max(gap, Ordering::Relaxed);

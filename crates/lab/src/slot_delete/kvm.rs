@@ -11,7 +11,7 @@ use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use crate::idle::idle;
 use crate::params::Zap;
 use crate::record::ResultRow;
-use crate::stats::Samples;
+use crate::stats::{Samples, nanoseconds};
 
 use super::metrics;
 use super::rounds::Shape;
@@ -157,8 +157,7 @@ fn go(
                 break value;
             }
         };
-        let stall = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        progress.stall.fetch_max(stall, Ordering::Relaxed);
+        progress.stall.fetch_max(nanoseconds(start.elapsed()), Ordering::Relaxed);
         progress.passes.fetch_add(1, Ordering::Release);
         if !rest.is_zero() {
             sleep(rest);

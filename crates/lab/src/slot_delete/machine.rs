@@ -11,7 +11,7 @@ use crate::before::tdp_mmu::{Locking, TdpMmu};
 use crate::experiment::Variant;
 use crate::params::Zap;
 use crate::record::ResultRow;
-use crate::stats::{Samples, Unit};
+use crate::stats::{Samples, Unit, nanoseconds};
 use crate::units::duration;
 
 use super::mayfly::Mayfly;
@@ -99,7 +99,7 @@ pub(super) fn unhindered(row: ResultRow, measured: &Measured) -> ResultRow {
 /// slices themselves, all of them over all of the memory that they were for: a processor that is slow, or shared, is so
 /// for both.
 fn bounded(row: ResultRow, measured: &Measured, zap: Zap, shape: Shape) -> ResultRow {
-    let budget = u64::try_from(Slice::default().time.as_nanos()).unwrap_or(u64::MAX);
+    let budget = nanoseconds(Slice::default().time);
     let total: u64 = measured.slices.iter().sum();
     let mapped = shape.mapped(zap) * u64::from(shape.rounds);
     let table = total.saturating_mul(1 << 20) / (mapped >> 10);

@@ -18,6 +18,7 @@ use mayfly_platform::{Op, Platform, ReaderBarrier, time};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::idle::idle;
+use crate::stats::nanoseconds;
 
 /// The platform.
 #[derive(Debug)]
@@ -100,10 +101,6 @@ fn cpu_time() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-fn nanoseconds_since(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Watch {
     /// Of `vcpus` vCPUs, each on a thread of its own, which are [`idle`] between two stays in the guest.
     pub(crate) fn new(hardware: Arc<Hardware>, vcpus: u32) -> Self {
@@ -133,7 +130,7 @@ impl Watch {
         }
         let start = Instant::now();
         work();
-        let waited = nanoseconds_since(start);
+        let waited = nanoseconds(start.elapsed());
         THREAD.with_borrow_mut(|thread| {
             if let Some(Loading { so_far, .. }) = &mut thread.load {
                 so_far.wait += waited;
@@ -160,7 +157,7 @@ fn begin_load() {
 fn end_load() {
     THREAD.with_borrow_mut(|thread| {
         let Some(Loading { start, cpu, so_far }) = thread.load.take() else { return };
-        let wall = nanoseconds_since(start);
+        let wall = nanoseconds(start.elapsed());
         let cpu = cpu_time().saturating_sub(cpu);
         // Whoever waits is behind somebody, even one that keeps no queue.
         let ahead = so_far.ahead.max(so_far.waits);
