@@ -20,6 +20,7 @@ mod idle;
 mod mapping;
 mod page_merge;
 mod params;
+mod patience;
 mod plan;
 pub mod progress;
 pub mod record;

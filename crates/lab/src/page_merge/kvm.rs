@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
+use anyhow::anyhow;
 use mayfly_kvm::{Exit, GuestMemory, HugePages, Ksm, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
 use crate::params::{Bound, Size};
+use crate::patience::{self, PATIENCE};
 use crate::progress::Progress;
 use crate::record::ResultRow;
 use crate::stats::Samples;
@@ -27,9 +28,6 @@ const HOT_PART: u64 = 8;
 
 /// vCPUs of each VM: one whose pages are merged, and one whose are not.
 const VCPUS: u32 = 2;
-
-/// How long merging may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often the merger is looked at.
 const LOOK: Duration = Duration::from_millis(1);
@@ -261,13 +259,8 @@ fn go(mut vcpu: Vcpu, ends: &AtomicBool, passes: &AtomicU64) -> anyhow::Result<V
     Ok(vcpu)
 }
 
-fn until(what: &str, mut done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-    let start = Instant::now();
-    while !done()? {
-        ensure!(start.elapsed() < PATIENCE, "waited for {PATIENCE:?} until {what}");
-        sleep(LOOK);
-    }
-    Ok(())
+fn until(what: &str, done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    patience::until(LOOK, format_args!("waited for {PATIENCE:?} until {what}"), done)
 }
 
 fn faults() -> Option<u64> {

@@ -23,6 +23,7 @@ use super::scans::Scans;
 use super::watched::Log;
 use crate::idle::idle;
 use crate::params::Size;
+use crate::patience::{self, PATIENCE, two_more};
 
 /// What is done to how many VMs.
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +42,6 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// A guest that comes upon memory that is elsewhere, or may not be written, tries again after this.
 const RETRY: Duration = Duration::from_micros(100);
-
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the core has charged for.
 pub(super) const CHARGED: [(&str, Op); 6] = [
@@ -239,27 +237,18 @@ impl<F: Format> Running<'_, '_, F> {
         })
     }
 
-    /// Waits until every vCPU has gone over all pages, from the first to the last, since this was called: twice to the
-    /// end, as it may have been anywhere.
+    /// Waits until every vCPU has gone over all pages, from the first to the last, since this was called.
     fn sweep(&self) -> anyhow::Result<()> {
-        let before: Vec<u64> = self.progress.iter().map(|progress| progress.sweeps()).collect();
-        self.until("every vCPU has gone over its memory", || {
-            self.progress
-                .iter()
-                .zip(&before)
-                .all(|(progress, before)| progress.sweeps() >= before + 2)
-        })
+        self.until("every vCPU has gone over its memory", two_more(self.progress, Progress::sweeps))
     }
 
     fn until(&self, what: &str, mut done: impl FnMut() -> bool) -> anyhow::Result<()> {
-        let start = Instant::now();
-        while !done() {
-            ensure!(start.elapsed() < PATIENCE, "waited for {PATIENCE:?} until {what}");
+        patience::until(PAUSE, format_args!("waited for {PATIENCE:?} until {what}"), || {
+            let is_done = done();
             let is_over = |vcpu: &ScopedJoinHandle<'_, _>| vcpu.is_finished();
-            ensure!(!self.vcpus.iter().any(is_over), "a vCPU has ended");
-            sleep(PAUSE);
-        }
-        Ok(())
+            ensure!(is_done || !self.vcpus.iter().any(is_over), "a vCPU has ended");
+            Ok(is_done)
+        })
     }
 
     /// Write-protects all of a VM's memory, part by part, and gives the right to write back.

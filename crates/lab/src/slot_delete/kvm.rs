@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
+use anyhow::anyhow;
 use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
 use crate::idle::idle;
@@ -14,7 +14,7 @@ use crate::record::ResultRow;
 use crate::stats::{Samples, nanoseconds};
 
 use super::metrics;
-use super::rounds::Shape;
+use super::rounds::{Shape, all_run};
 
 /// vCPUs beyond which a row is skipped.
 const MOST: u32 = 16;
@@ -36,15 +36,18 @@ const PAGES: u64 = 32;
 /// Bytes of the slot.
 const SIZE: usize = 2 << 20;
 
-/// How long vCPUs may take until each of them has run.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// What others see of a vCPU.
 #[derive(Default)]
 struct Progress {
     passes: AtomicU64,
     /// Nanoseconds.
     stall: AtomicU64,
+}
+
+impl Progress {
+    fn passes(&self) -> u64 {
+        self.passes.load(Ordering::Acquire)
+    }
 }
 
 /// Runs the rounds on KVM, and fills the row.
@@ -93,14 +96,14 @@ pub(super) fn run(
             .map(|(vcpu, progress)| scope.spawn(|| go(vcpu, progress, &ends, idle)))
             .collect();
         let ran = (0..shape.rounds).try_for_each(|_| -> anyhow::Result<()> {
-            all_pass(&progress)?;
+            all_run(&progress, Progress::passes)?;
             for progress in &progress {
                 progress.stall.store(0, Ordering::Relaxed);
             }
             let start = Instant::now();
             vm.delete_memory_region(SLOT.0)?;
             delete.record(start.elapsed());
-            all_pass(&progress)?;
+            all_run(&progress, Progress::passes)?;
             let start = Instant::now();
             vm.set_memory_region(SLOT.0, SLOT.1, &slot, MemoryFlags::default())?;
             create.record(start.elapsed());
@@ -164,16 +167,4 @@ fn go(
         }
     }
     Ok((vcpu, last))
-}
-
-/// Waits until every guest has gone through a pass that began after this was called.
-fn all_pass(progress: &[Arc<Progress>]) -> anyhow::Result<()> {
-    let passes = |progress: &Progress| progress.passes.load(Ordering::Acquire);
-    let before: Vec<u64> = progress.iter().map(|progress| passes(progress)).collect();
-    let start = Instant::now();
-    while progress.iter().zip(&before).any(|(progress, before)| passes(progress) < before + 2) {
-        ensure!(start.elapsed() < PATIENCE, "a vCPU has not run for {PATIENCE:?}");
-        sleep(Duration::from_micros(50));
-    }
-    Ok(())
 }

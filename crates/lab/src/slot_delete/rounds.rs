@@ -1,10 +1,10 @@
 //! A VM whose guests run, while a slot is deleted and created again, round after round.
 
 use std::sync::Arc;
-use std::thread::{Builder, ScopedJoinHandle, scope, sleep};
+use std::thread::{Builder, ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use mayfly_machine::Machine;
 use mayfly_platform::Op;
 use mayfly_platform::address::Gfn;
@@ -13,6 +13,7 @@ use super::design::{Design, Slot};
 use super::guest::{Guest, Progress};
 use super::watch::{self, Log, RootLoad};
 use crate::params::{Size, Zap};
+use crate::patience::{PATIENCE, two_more, until};
 use crate::stats::Samples;
 
 /// Pages that a vCPU goes over, at most: of the memory that stays, and of the slot that is deleted.
@@ -20,9 +21,6 @@ const PAGES: (u64, u64) = (32, 8);
 
 /// The GiB of guest memory that the deleted slot begins in: behind all that memory can be.
 const DELETED_AT: u64 = Size::MAX.bytes() >> 30;
-
-/// How long vCPUs may take until each of them has run.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const STACK: usize = 256 << 10;
 
@@ -154,7 +152,7 @@ fn round(
 ) -> anyhow::Result<()> {
     design.populate(&memory.stays)?;
     design.populate(&memory.deleted)?;
-    all_step(progress)?;
+    all_run(progress, Progress::steps)?;
     for progress in progress {
         progress.take_stall();
     }
@@ -167,7 +165,7 @@ fn round(
     measured.invalidations += invalidations() - invalidated;
 
     let left = memory.words();
-    all_step(progress)?;
+    all_run(progress, Progress::steps)?;
     let mut roots: Vec<u64> = progress.iter().map(|progress| progress.top()).collect();
     roots.sort_unstable();
     roots.dedup();
@@ -186,16 +184,11 @@ fn round(
     Ok(())
 }
 
-/// Waits until every guest has made an access that began after this was called: two, of which the first may have been
-/// under way.
-fn all_step(progress: &[Arc<Progress>]) -> anyhow::Result<()> {
-    let before: Vec<u64> = progress.iter().map(|progress| progress.steps()).collect();
-    let start = Instant::now();
-    while progress.iter().zip(&before).any(|(progress, before)| progress.steps() < before + 2) {
-        ensure!(start.elapsed() < PATIENCE, "a vCPU has not run for {PATIENCE:?}");
-        sleep(Duration::from_micros(50));
-    }
-    Ok(())
+/// Waits until every guest has done, from its beginning to its end, one of what `count` counts.
+pub(super) fn all_run<P>(progress: &[Arc<P>], count: impl Fn(&P) -> u64) -> anyhow::Result<()> {
+    let late = format_args!("a vCPU has not run for {PATIENCE:?}");
+    let all_have = two_more(progress, count);
+    until(Duration::from_micros(50), late, || Ok(all_have()))
 }
 
 impl Memory {
