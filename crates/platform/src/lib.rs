@@ -33,6 +33,8 @@ pub use charge::Op;
 pub use host::Host;
 #[cfg(any(loom, shuttle))]
 pub use model::Model;
+#[cfg(shuttle)]
+pub use model::check_schedules;
 
 use frames::Frames;
 use sync::AtomicU32;

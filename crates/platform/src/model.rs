@@ -1,6 +1,9 @@
 //! The platform under a model checker: sleeping and waking through the checker's own lock and condition variable, so
 //! that a lost wake-up is a deadlock, which the checker reports.
 
+#[cfg(shuttle)]
+use alloc::sync::Arc;
+
 #[cfg(loom)]
 use loom::{
     sync::{Condvar, Mutex},
@@ -69,4 +72,15 @@ impl Platform for Model {
     fn heavy_barrier(&self) {
         unreachable!("readers are fenced under a model checker");
     }
+}
+
+/// Runs a shuttle test under so many `random` schedules, and so many of those that aim at four preemptions (`pct`:
+/// Burckhardt and others, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010).
+#[cfg(shuttle)]
+pub fn check_schedules(random: usize, pct: usize, model: impl Fn() + Send + Sync + 'static) {
+    const DEPTH: usize = 4;
+    let model = Arc::new(model);
+    let same = Arc::clone(&model);
+    shuttle::check_random(move || same(), random);
+    shuttle::check_pct(move || model(), pct, DEPTH);
 }

@@ -16,19 +16,11 @@ use shuttle::thread::{self, JoinHandle};
 
 use mayfly_platform::sync::AtomicU32;
 use mayfly_platform::time::Instant;
-use mayfly_platform::{Model, Platform, ReaderBarrier};
+use mayfly_platform::{Model, Platform, ReaderBarrier, check_schedules};
 use mayfly_srcu::{Callback, Config, Limits, RcuBox, Section, Srcu, Worker};
 
-const RANDOM: usize = 10_000;
-const PCT: usize = 5_000;
-/// Preemptions that PCT aims at in one execution.
-const DEPTH: usize = 4;
-
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let model = StdArc::new(model);
-    let same = StdArc::clone(&model);
-    shuttle::check_random(move || same(), RANDOM);
-    shuttle::check_pct(move || model(), PCT, DEPTH);
+    check_schedules(10_000, 5_000, model);
 }
 
 /// A platform where no deadline ever comes: what is not woken sleeps on, so who relies on the worker looking by itself

@@ -463,7 +463,7 @@ fn a_root_is_reclaimed_after_its_last_reference_and_not_before() {
             })
         };
         vm.stage2.retire();
-        let _ = vm.reclaimer.run_slice(WHOLE);
+        let _ = vm.config.reclaimer.run_slice(WHOLE);
         vcpu.join().unwrap();
         vm.assert_reclaimed();
     });
@@ -483,9 +483,9 @@ fn a_vcpu_that_loads_a_root_while_all_are_replaced_holds_one_that_lasts() {
             })
         };
         vm.stage2.replace_roots().unwrap().finish();
-        let _ = vm.reclaimer.run_slice(WHOLE);
+        let _ = vm.config.reclaimer.run_slice(WHOLE);
         vcpu.join().unwrap();
-        assert_eq!(vm.reclaimer.run_slice(WHOLE), Reclaimed::All);
+        assert_eq!(vm.config.reclaimer.run_slice(WHOLE), Reclaimed::All);
         assert_eq!(vm.world.arena.in_use(), 1);
         vm.end();
     });
@@ -549,7 +549,7 @@ fn a_destroyed_vms_root_is_not_freed_under_an_operation_on_a_range() {
         vm.stage2.retire();
         let reclaimer = {
             let vm = Arc::clone(&vm);
-            thread::spawn(move || vm.reclaimer.run_slice(WHOLE))
+            thread::spawn(move || vm.config.reclaimer.run_slice(WHOLE))
         };
         vm.stage2.age(gfns(0, 16), WHOLE, |_, _| ());
         reclaimer.join().unwrap();

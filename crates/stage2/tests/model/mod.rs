@@ -56,8 +56,8 @@ pub(crate) struct Vm<F: Format, T> {
     pub(crate) world: Arc<World<T>>,
     pub(crate) domain: Srcu,
     pub(crate) stage2: Stage2<F>,
-    pub(crate) reclaimer: Arc<Reclaimer<F>>,
-    pub(crate) vmids: Vmids,
+    /// What `stage2` is built of.
+    pub(crate) config: Config<F>,
 }
 
 impl<F: Format, T: Tlb + 'static> Vm<F, T> {
@@ -69,10 +69,9 @@ impl<F: Format, T: Tlb + 'static> Vm<F, T> {
             Srcu::try_new(Arc::clone(&world) as Arc<dyn Platform>, Domain::default()).unwrap();
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<F>::BOUND));
         let vmids = Vmids::try_new(Arc::clone(&mmu), 2).unwrap();
-        let (vmids_too, reclaimer_too) = (vmids.clone(), Arc::clone(&reclaimer));
-        let config = Config { mmu, vmids: vmids_too, reclaimer: reclaimer_too };
-        let stage2 = Stage2::try_new(config, &domain).unwrap();
-        Self { world, domain, stage2, reclaimer, vmids }
+        let config = Config { mmu, vmids, reclaimer };
+        let stage2 = Stage2::try_new(config.clone(), &domain).unwrap();
+        Self { world, domain, stage2, config }
     }
 
     /// The end of a model, when no thread is left and no root is held: everything is given back.
@@ -83,10 +82,11 @@ impl<F: Format, T: Tlb + 'static> Vm<F, T> {
 
     /// All that was retired can be reclaimed at once.
     pub(crate) fn assert_reclaimed(&self) {
-        assert_eq!(self.reclaimer.run_slice(WHOLE), Reclaimed::All, "somebody is still waited for");
+        let reclaimer = &self.config.reclaimer;
+        assert_eq!(reclaimer.run_slice(WHOLE), Reclaimed::All, "somebody is still waited for");
         self.stage2.wait_reclaimed();
         assert_eq!(self.world.arena.in_use(), 0, "frames are lost");
-        assert_eq!(self.reclaimer.frames(), 0);
+        assert_eq!(reclaimer.frames(), 0);
     }
 }
 

@@ -25,6 +25,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use mayfly_platform::address::Gfn;
+use mayfly_platform::check_schedules;
 use mayfly_stage2::{Leaf, Level, Role, Slice, Tables};
 
 use cpus::Cpus;
@@ -35,16 +36,8 @@ use sharing::{merge, unshare};
 
 type Vm<const BREAK: bool> = model::Vm<Tiny<BREAK>, Cpus>;
 
-const RANDOM: usize = 1_000;
-const PCT: usize = 500;
-/// Preemptions that PCT aims at in one execution.
-const DEPTH: usize = 4;
-
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let model = Arc::new(model);
-    let same = Arc::clone(&model);
-    shuttle::check_random(move || same(), RANDOM);
-    shuttle::check_pct(move || model(), PCT, DEPTH);
+    check_schedules(1_000, 500, model);
 }
 
 /// Frames for tables: more than any model takes.
@@ -173,13 +166,13 @@ in_both_ways!(no_guest_uses_the_memory_of_a_slot_that_is_gone, slots);
 fn roots<const BREAK: bool>() {
     let mut machine = Machine::<BREAK>::with_guests(2);
     let reclaimer = {
-        let reclaimer = Arc::clone(&machine.vm.reclaimer);
+        let reclaimer = Arc::clone(&machine.vm.config.reclaimer);
         thread::spawn(move || reclaimer.serve(SHORT))
     };
     machine.spawn(|vm, host| (0..2).for_each(|_| replace_slot(vm, host, true)));
     machine.spawn(|vm, host| invalidate(vm, host));
     machine.join();
-    machine.vm.reclaimer.stop();
+    machine.vm.config.reclaimer.stop();
     reclaimer.join().unwrap();
     machine.end();
 }
@@ -320,9 +313,9 @@ fn destruction<const BREAK: bool>() {
     machine.spawn(|vm, _| {
         vm.stage2.retire();
         vm.stage2.wait_reclaimed();
-        vm.reclaimer.stop();
+        vm.config.reclaimer.stop();
     });
-    machine.spawn(|vm, _| vm.reclaimer.serve(SHORT));
+    machine.spawn(|vm, _| vm.config.reclaimer.serve(SHORT));
     machine.end();
 }
 in_both_ways!(a_vm_destroyed_while_it_runs_gives_everything_back, destruction);

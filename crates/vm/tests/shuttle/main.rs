@@ -24,7 +24,8 @@ use shuttle::thread::{self, JoinHandle};
 
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2 as stage2;
+use mayfly_platform::check_schedules;
+use mayfly_stage2::Invalidation;
 use mayfly_vm::{
     CacheCapabilities, CacheOp, Caches, Change, Config, Device, Exit, PageChange, Protection,
     Reason, SlotZap, Vm, World,
@@ -35,16 +36,8 @@ use guest::{Guest, Step};
 use memory::Memory;
 use model::{Tiny, WHOLE};
 
-const RANDOM: usize = 3_000;
-const PCT: usize = 1_000;
-/// Preemptions that PCT aims at in one execution.
-const DEPTH: usize = 4;
-
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let model = Arc::new(model);
-    let same = Arc::clone(&model);
-    shuttle::check_random(move || same(), RANDOM);
-    shuttle::check_pct(move || model(), PCT, DEPTH);
+    check_schedules(3_000, 1_000, model);
 }
 
 /// Frames for tables: more than any model takes.
@@ -89,11 +82,7 @@ impl<const BREAK: bool> Machine<BREAK> {
         let memory = Arc::new(Memory::new(CacheCapabilities { fwb: false, dic: true, fgt }));
         let vm = Vm::create(Config {
             srcu: mayfly_srcu::Config::default(),
-            stage2: stage2::Config {
-                mmu: below.world.clone(),
-                vmids: below.vmids.clone(),
-                reclaimer: below.reclaimer.clone(),
-            },
+            stage2: below.config.clone(),
             memory: memory.clone(),
             cache: memory.clone(),
             caches: Caches::Tracked,
@@ -157,7 +146,7 @@ fn about_to<const BREAK: bool>(
     page: u64,
     reason: Reason,
     old: Protection,
-) -> stage2::Invalidation<'_> {
+) -> Invalidation<'_> {
     let change = Change { reason, old, new: Protection::ReadOnly };
     vm.invalidate_start(Hva::new(page * PAGE_SIZE), PAGE_SIZE, change)
 }
