@@ -5,6 +5,37 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+/// Tests of rules that are generic in the format, in those that differ in when they ask for break-before-make.
+macro_rules! in_formats {
+    ($($rule:ident)*) => {
+        $(
+            mod $rule {
+                use mayfly_stage2::{Arm, Ept, Npt, Sv39x4};
+
+                #[test]
+                fn arm() {
+                    super::$rule::<Arm<40>>();
+                }
+
+                #[test]
+                fn ept() {
+                    super::$rule::<Ept>();
+                }
+
+                #[test]
+                fn npt() {
+                    super::$rule::<Npt>();
+                }
+
+                #[test]
+                fn sv39x4() {
+                    super::$rule::<Sv39x4>();
+                }
+            }
+        )*
+    };
+}
+
 mod heap;
 mod in_place;
 mod model;
@@ -24,6 +55,11 @@ use mayfly_stage2::{Leaf, Permissions, Slice};
 
 /// A slice that lasts as long as its entries: what is counted must not depend on how busy the host is.
 const UNHURRIED: Slice = Slice { entries: 1 << 16, time: Duration::MAX };
+
+/// One of so many entries.
+fn entries(entries: u32) -> Slice {
+    Slice { entries, ..UNHURRIED }
+}
 
 const READ: Permissions = Permissions::READ;
 const READ_WRITE: Permissions = Permissions::READ.union(Permissions::WRITE);

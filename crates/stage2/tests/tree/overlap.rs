@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Npt, Sv39x4, Tables};
+use mayfly_stage2::{Arm, Format, Level, Mapped, Tables};
 
 use crate::common::World;
 use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
@@ -209,36 +209,6 @@ fn a_zap_waits_for_an_entry_that_a_fault_is_changing() {
     assert_eq!(vcpu.root.translate(Gfn::new(7), &world.srcu.read_lock()), None);
     drop(vcpu);
     end(world);
-}
-
-macro_rules! in_formats {
-    ($($rule:ident)*) => {
-        $(
-            mod $rule {
-                use super::*;
-
-                #[test]
-                fn arm() {
-                    super::$rule::<Arm<40>>();
-                }
-
-                #[test]
-                fn ept() {
-                    super::$rule::<Ept>();
-                }
-
-                #[test]
-                fn npt() {
-                    super::$rule::<Npt>();
-                }
-
-                #[test]
-                fn sv39x4() {
-                    super::$rule::<Sv39x4>();
-                }
-            }
-        )*
-    };
 }
 
 in_formats! {

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Duration;
 
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::tlb::{Scope, Vmid};
 use mayfly_stage2::{
     Arm, Ept, Format, Leaf, Level, Mapped, MemoryType, Npt, Permissions, Reclaimed, Replacement,
-    Slice, Sv39x4, Sv48x4, Tables,
+    Sv39x4, Sv48x4, Tables,
 };
 use proptest::prelude::*;
 
 use crate::common::{Vcpu, World};
-use crate::gfns;
 use crate::model::Model;
+use crate::{entries, gfns};
 
 const ROLES: u8 = 2;
 const LEVELS: [Level; 3] = [Level::PAGE, Level::MIB2, Level::GIB1];
@@ -379,10 +378,6 @@ impl<F: Format> Run<F> {
         assert!(self.world.platform.tlbs.remembered().is_empty());
         self.world.destroy();
     }
-}
-
-fn entries(entries: u32) -> Slice {
-    Slice { entries, time: Duration::MAX }
 }
 
 macro_rules! agrees_with_the_naive_map {

@@ -7,18 +7,12 @@ use std::time::Duration;
 
 use mayfly_platform::address::Gfn;
 use mayfly_platform::tlb::Scope;
-use mayfly_stage2::{
-    Arm, Ept, Error, Format, Level, Mapped, Reclaimed, Slice, Sv39x4, Sv48x4, Tables,
-};
+use mayfly_stage2::{Arm, Ept, Error, Format, Level, Mapped, Reclaimed, Sv39x4, Sv48x4, Tables};
 
 use crate::common::{World, role};
-use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
+use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
-
-fn entries(entries: u32) -> Slice {
-    Slice { entries, time: Duration::MAX }
-}
 
 /// Tables in several places of every level, the last place of the root among them.
 fn grow<F: Format>(world: &World<F>, number: u8) {

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, Pfn};
-use mayfly_stage2::{
-    Arm, Ept, Format, Leaf, Level, Mapped, Npt, Permissions, Replacement, Role, Sv39x4, Tables,
-};
+use mayfly_stage2::{Arm, Format, Leaf, Level, Mapped, Permissions, Replacement, Role, Tables};
 
 use crate::common::{Vcpu, World};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
@@ -406,36 +404,6 @@ fn who_meets_a_frozen_entry_waits_for_it_and_finds_what_became_of_it() {
     drop(announced);
     drop(vcpu);
     end(world);
-}
-
-macro_rules! in_formats {
-    ($($rule:ident)*) => {
-        $(
-            mod $rule {
-                use super::*;
-
-                #[test]
-                fn arm() {
-                    super::$rule::<Arm<40>>();
-                }
-
-                #[test]
-                fn ept() {
-                    super::$rule::<Ept>();
-                }
-
-                #[test]
-                fn npt() {
-                    super::$rule::<Npt>();
-                }
-
-                #[test]
-                fn sv39x4() {
-                    super::$rule::<Sv39x4>();
-                }
-            }
-        )*
-    };
 }
 
 in_formats! {
