@@ -4,6 +4,8 @@
 //! text. That takes a build each, so it is a part of its own:
 //!
 //!     cargo test -p mayfly-machine --test mutants -- --ignored --nocapture
+//!
+//! That the texts are there to be changed, all tests of the crate say.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,14 +50,9 @@ const EACH_IN_SLICE: [(&str, &str, &str); 3] = [
     ),
     (
         WRITTEN,
-        "slice: Slice, told: &mut Told) -> bool {
-        let space = self.space();
-        let _section = space.srcu.read_lock();
-        let (changing",
-        "slice: Slice, told: &mut Told, mut each: &mut dyn FnMut(Pfn, u64)) -> bool {
-        let space = self.space();
-        let _section = space.srcu.read_lock();
-        let (changing",
+        "fn take_written_slice(&self, range: &mut Range<Gfn>, slice: Slice, told: &mut Told)",
+        "fn take_written_slice(&self, range: &mut Range<Gfn>, slice: Slice, told: &mut Told,
+                               mut each: &mut dyn FnMut(Pfn, u64))",
     ),
 ];
 
@@ -223,6 +220,15 @@ const MUTANTS: [Mutant; 23] = [
 ];
 
 #[test]
+fn each_step_is_where_it_is_changed() {
+    for Mutant { step, edits } in MUTANTS {
+        for edit in edits {
+            find(&workspace(), step, edit);
+        }
+    }
+}
+
+#[test]
 #[ignore = "builds the crates once a step; scripts/test has it as a part of its own"]
 fn without_any_one_step_some_scenario_reads_stale() {
     let copy = Copy::make();
@@ -248,7 +254,7 @@ struct Copy {
 
 impl Copy {
     fn make() -> Self {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+        let workspace = workspace();
         let target = workspace.join("target/mutants");
         let source = target.join("source");
         for file in ["Cargo.toml", "Cargo.lock"] {
@@ -260,14 +266,9 @@ impl Copy {
     }
 
     /// Changes a text that a file has once. Returns the file, and what it was.
-    fn edit(&self, step: &str, (file, from, to): &(&str, &str, &str)) -> (PathBuf, String) {
-        let path = self.source.join(file);
-        let text = fs::read_to_string(&path).unwrap();
-        let found = text.matches(from).count();
-        assert_eq!(
-            found, 1,
-            "in {file}, to change that {step}, this should be there once:\n{from}"
-        );
+    fn edit(&self, step: &str, edit: &(&str, &str, &str)) -> (PathBuf, String) {
+        let (path, text) = find(&self.source, step, edit);
+        let (_, from, to) = edit;
         fs::write(&path, text.replace(from, to)).unwrap();
         (path, text)
     }
@@ -295,6 +296,19 @@ impl Copy {
         let text = [output.stderr, output.stdout].concat();
         (output.status.success(), String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Finds the text of an edit, which its file has once. Returns the file, and what it says.
+fn find(source: &Path, step: &str, (file, from, _): &(&str, &str, &str)) -> (PathBuf, String) {
+    let path = source.join(file);
+    let text = fs::read_to_string(&path).unwrap();
+    let found = text.matches(from).count();
+    assert_eq!(found, 1, "in {file}, to change that {step}, this should be there once:\n{from}");
+    (path, text)
 }
 
 fn copy_tree(from: &Path, to: &Path) {
