@@ -350,9 +350,7 @@ impl PageTable {
         released: &mut Released,
     ) -> bool {
         let Some(frame) = self.frame(page) else { return false };
-        for (from, to) in store.arena.words(frame).zip(store.arena.words(to)) {
-            to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
-        }
+        copy(store.arena, frame, to);
         self.replace(page, Place::Frame(to));
         released.push((frame, 1));
         true
@@ -369,6 +367,13 @@ impl PageTable {
 pub(super) fn chunks_of(pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     (pages.start / CHUNK..pages.end.div_ceil(CHUNK))
         .map(|number| number * CHUNK..(number + 1) * CHUNK)
+}
+
+/// Has frame `to` hold what `from` does.
+pub(super) fn copy(arena: &Arena, from: Pfn, to: Pfn) {
+    for (from, to) in arena.words(from).zip(arena.words(to)) {
+        to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
+    }
 }
 
 fn release(slot: &mut Slot, frames: u64, store: Store<'_>, released: &mut Released) {

@@ -31,6 +31,7 @@ use mayfly_platform::address::{Hva, Pfn};
 use mayfly_platform::memory::OutOfMemory;
 
 use super::area::{Area, Kind};
+use super::pages::copy;
 use super::{
     Change, Error, Fault, Held, HostSpace, PageChange, Protection, Reason, Released, Rights, hva,
     hvas, whole_pages,
@@ -305,12 +306,6 @@ impl HostSpace {
 pub(crate) fn equal(arena: &Arena, one: Pfn, other: Pfn) -> bool {
     let mut words = arena.words(one).zip(arena.words(other));
     words.all(|(one, other)| one.load(Ordering::Acquire) == other.load(Ordering::Acquire))
-}
-
-fn copy(arena: &Arena, from: Pfn, to: Pfn) {
-    for (from, to) in arena.words(from).zip(arena.words(to)) {
-        to.store(from.load(Ordering::Acquire), Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]
