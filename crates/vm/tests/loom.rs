@@ -61,19 +61,22 @@ impl World {
     }
 }
 
+/// A vCPU that goes into the guest so many times.
+fn stays(world: &Arc<World>, count: usize) -> thread::JoinHandle<()> {
+    let world = Arc::clone(world);
+    thread::spawn(move || {
+        let mut root = 0;
+        for _ in 0..count {
+            world.enter(&mut root, || ());
+        }
+    })
+}
+
 #[test]
 fn a_root_is_not_in_use_when_it_was_waited_for() {
     loom::model(|| {
         let world = World::new();
-        let vcpu = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                let mut root = 0;
-                for _ in 0..3 {
-                    world.enter(&mut root, || ());
-                }
-            })
-        };
+        let vcpu = stays(&world, 3);
         world.replace_root();
         vcpu.join().unwrap();
     });
@@ -87,15 +90,7 @@ fn two_who_ask_are_both_right() {
             let world = Arc::clone(&world);
             thread::spawn(move || world.requests.ask_exit(&world.platform))
         };
-        let vcpu = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                let mut root = 0;
-                for _ in 0..2 {
-                    world.enter(&mut root, || ());
-                }
-            })
-        };
+        let vcpu = stays(&world, 2);
         world.replace_root();
         for thread in [kicker, vcpu] {
             thread.join().unwrap();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mayfly_memslot::Hva;
-use mayfly_stage2::{self as stage2, Arm, Reclaimed, Reclaimer, Slice, Vmids};
+use mayfly_stage2::{self as stage2, Arm, Level, Reclaimed, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Config, SlotZap, Vcpu, Vm, World};
 
-use super::{AnyDevice, Caches, Hardware, Memory};
+use super::{AnyDevice, Caches, Hardware, Memory, region};
 
 /// Concatenated root tables, break-before-make, and an accessed mark that faults: what asks most of the VM.
 pub(crate) type TestFormat = Arm<40>;
@@ -37,6 +37,16 @@ impl Setup {
     /// VMs whose slots are zapped as `slot_zap` says, with 8 bits of VMID.
     pub(crate) fn new(slot_zap: SlotZap) -> Self {
         Self::with_vmids(slot_zap, 8)
+    }
+
+    /// A VM with a slot of `pages` pages at guest frame 0x200, behind which the host has blocks of 2 MiB; and a vCPU.
+    pub(crate) fn in_blocks(pages: u64) -> (Self, TestVm, TestVcpu) {
+        let setup = Self::new(SlotZap::Range);
+        setup.memory.set_level(Level::MIB2);
+        let vm = setup.vm();
+        let vcpu = vm.create_vcpu(0).unwrap();
+        vm.set_memory_region(&region(0, 0x200, pages)).unwrap();
+        (setup, vm, vcpu)
     }
 
     pub(crate) fn with_vmids(slot_zap: SlotZap, vmid_bits: u32) -> Self {

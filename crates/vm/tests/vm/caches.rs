@@ -1,7 +1,7 @@
 //! Guests that go past the caches: what is maintained for them, when, and what is not.
 
 use std::sync::mpsc::channel;
-use std::thread::{sleep, spawn};
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
@@ -411,22 +411,28 @@ fn a_fault_that_cleaned_before_caches_went_off_is_refused() {
     assert!(translation(&mut two, 0x13).unwrap().1.written);
 }
 
+/// Has `vcpu` turn its caches on, and is back when it is flushing; notes when it has flushed.
+fn flush_slowly(setup: &Setup, order: &Order, mut vcpu: TestVcpu) -> JoinHandle<()> {
+    let (begun, has_begun) = channel();
+    let noting = order.clone();
+    setup.caches.at_next(move || {
+        begun.send(()).unwrap();
+        // Long enough for whoever comes next to go on, if it did.
+        sleep(Duration::from_millis(50));
+        noting.note("flushed");
+    });
+    let flushing = spawn(move || turn(&mut vcpu, CacheOp::On));
+    has_begun.recv().unwrap();
+    flushing
+}
+
 #[test]
 fn who_finds_that_another_flushes_waits_for_it() {
     let (setup, _vm, [mut one, mut two]) = tracked();
     writes(&mut one, &[3]);
     setup.caches.take();
     let order = Order::default();
-    let (begun, has_begun) = channel();
-    let noting = order.clone();
-    setup.caches.at_next(move || {
-        begun.send(()).unwrap();
-        // Long enough for the other one to go on, if it did.
-        sleep(Duration::from_millis(50));
-        noting.note("flushed");
-    });
-    let flushing = spawn(move || turn(&mut one, CacheOp::On));
-    has_begun.recv().unwrap();
+    let flushing = flush_slowly(&setup, &order, one);
     turn(&mut two, CacheOp::On);
     order.note("on");
     flushing.join().unwrap();
@@ -439,15 +445,7 @@ fn so_does_the_host() {
     let (setup, vm, [mut one, _two]) = tracked();
     writes(&mut one, &[3]);
     let order = Order::default();
-    let (begun, has_begun) = channel();
-    let noting = order.clone();
-    setup.caches.at_next(move || {
-        begun.send(()).unwrap();
-        sleep(Duration::from_millis(50));
-        noting.note("flushed");
-    });
-    let flushing = spawn(move || turn(&mut one, CacheOp::On));
-    has_begun.recv().unwrap();
+    let flushing = flush_slowly(&setup, &order, one);
     drop(vm.invalidate_start(hva(0, 0), 8 * PAGE_SIZE, Reason::Migrate));
     order.note("the host reads it");
     flushing.join().unwrap();

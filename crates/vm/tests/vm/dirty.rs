@@ -61,11 +61,7 @@ fn a_page_that_is_only_read_is_neither_logged_nor_writable() {
 
 #[test]
 fn switching_the_log_on_protects_what_is_writable_and_splits_its_blocks() {
-    let setup = Setup::new(SlotZap::Range);
-    setup.memory.set_level(Level::MIB2);
-    let vm = setup.vm();
-    let mut vcpu = vm.create_vcpu(0).unwrap();
-    vm.set_memory_region(&region(0, 0x200, 0x400)).unwrap();
+    let (_setup, vm, mut vcpu) = Setup::in_blocks(0x400);
     write(&mut vcpu, 0x20_0000, &[1]);
     assert_eq!(translation(&mut vcpu, 0x200).unwrap().0, Level::MIB2);
     vm.set_memory_region(&logged(0x200, 0x400)).unwrap();

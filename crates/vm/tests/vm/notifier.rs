@@ -202,11 +202,7 @@ fn only_what_a_device_reads_past_the_caches_is_cleaned_and_exactly_that() {
 
 #[test]
 fn of_a_block_only_the_pages_that_go_are_cleaned() {
-    let setup = Setup::new(SlotZap::Range);
-    setup.memory.set_level(Level::MIB2);
-    let vm = setup.vm();
-    let mut vcpu = vm.create_vcpu(0).unwrap();
-    vm.set_memory_region(&region(0, 0x200, 0x400)).unwrap();
+    let (setup, vm, mut vcpu) = Setup::in_blocks(0x400);
     for page in [0, 0x200] {
         write(&mut vcpu, (0x200 + page) * PAGE_SIZE, &[1]);
     }
@@ -256,11 +252,7 @@ fn a_page_counts_as_accessed_once_for_each_time_that_the_guest_came_back_to_it()
 
 #[test]
 fn a_block_counts_as_all_its_pages() {
-    let setup = Setup::new(SlotZap::Range);
-    setup.memory.set_level(Level::MIB2);
-    let vm = setup.vm();
-    let mut vcpu = vm.create_vcpu(0).unwrap();
-    vm.set_memory_region(&region(0, 0x200, 0x400)).unwrap();
+    let (_setup, vm, mut vcpu) = Setup::in_blocks(0x400);
     read(&mut vcpu, 0x20_0000, 1);
     assert_eq!(vm.age(hva(0, 0x1000), PAGE_SIZE), 0x200);
     assert_eq!(vm.age(hva(0, 0), 0x40_0000), 0);

@@ -8,7 +8,7 @@ use mayfly_memslot::{Flags, Gfn, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Scope;
-use mayfly_stage2::{Level, Permissions};
+use mayfly_stage2::Permissions;
 use mayfly_vm::{Change, Exit, PageChange, Protection, Reason, SlotZap};
 
 use crate::common::{
@@ -314,11 +314,7 @@ fn what_becomes_writable_stays_read_only_where_the_slot_is_or_logs_writes() {
 
 #[test]
 fn a_page_of_a_block_is_changed_by_itself() {
-    let setup = Setup::new(SlotZap::Range);
-    setup.memory.set_level(Level::MIB2);
-    let vm = setup.vm();
-    let mut vcpu = vm.create_vcpu(0).unwrap();
-    vm.set_memory_region(&region(0, 0x200, 0x200)).unwrap();
+    let (setup, vm, mut vcpu) = Setup::in_blocks(0x200);
     write(&mut vcpu, 0x20_0000, &[1]);
     merge(&setup, &vm);
     assert_eq!(found(&mut vcpu, 0x200), Some((SHARED, false)));
@@ -331,11 +327,7 @@ fn a_page_of_a_block_is_changed_by_itself() {
 
 #[test]
 fn without_memory_for_a_table_a_change_is_made_and_costs_a_fault() {
-    let setup = Setup::new(SlotZap::Range);
-    setup.memory.set_level(Level::MIB2);
-    let vm = setup.vm();
-    let mut vcpu = vm.create_vcpu(0).unwrap();
-    vm.set_memory_region(&region(0, 0x200, 0x200)).unwrap();
+    let (setup, vm, mut vcpu) = Setup::in_blocks(0x200);
     write(&mut vcpu, 0x20_0000, &[1]);
     setup.hardware.refuse_frames_after(0);
     merge(&setup, &vm);
@@ -347,11 +339,7 @@ fn without_memory_for_a_table_a_change_is_made_and_costs_a_fault() {
 
 #[test]
 fn a_vcpu_that_meets_a_frozen_entry_waits_for_it_and_asks_nobody() {
-    let setup = Setup::new(SlotZap::Range);
-    setup.memory.set_level(Level::MIB2);
-    let vm = setup.vm();
-    let mut vcpu = vm.create_vcpu(0).unwrap();
-    vm.set_memory_region(&region(0, 0x200, 0x200)).unwrap();
+    let (setup, vm, mut vcpu) = Setup::in_blocks(0x200);
     write(&mut vcpu, 0x20_0000, &[1]);
     setup.memory.take_asked();
     // Arm splits the block by way of a frozen entry; here the vCPU comes to it.
