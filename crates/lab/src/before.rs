@@ -2,3 +2,4 @@
 
 pub(crate) mod notifiers;
 pub(crate) mod tdp_mmu;
+pub(crate) mod unmap;

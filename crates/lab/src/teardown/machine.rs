@@ -16,10 +16,9 @@ use mayfly_stage2::RootRef;
 use mayfly_stage2::{Arm, Leaf, Level, Mapped, Permissions, Role};
 use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
 
+use crate::before::unmap::Tables;
 use crate::mapping::Mapping;
 use crate::params::Size;
-
-use super::before::Tables;
 
 /// The problem is arm64's.
 pub(super) type TableFormat = Arm<48>;

@@ -1,9 +1,9 @@
 use mayfly_machine::address_space::Backing;
 use mayfly_stage2::Role;
 
-use super::before::Tables;
 use super::machine::TableFormat;
 use super::*;
+use crate::before::unmap::Tables;
 
 const SMALL: Size = Size::blocks(24);
 const PAGES: u64 = SMALL.bytes() / 4096;

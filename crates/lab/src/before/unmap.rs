@@ -12,15 +12,15 @@ use mayfly_stage2::{Entry, Format, Leaf, Level, State};
 
 /// A VM's tables, of which no CPU is running on any.
 #[derive(Clone, Copy)]
-pub(super) struct Tables<'a> {
-    pub(super) arena: &'a Arena,
+pub(crate) struct Tables<'a> {
+    pub(crate) arena: &'a Arena,
     /// The root.
-    pub(super) top: Pfn,
+    pub(crate) top: Pfn,
 }
 
 impl Tables<'_> {
     /// Walks all tables in format `F`, clears every leaf, and calls `each` after each.
-    pub(super) fn unmap<F: Format>(self, mut each: impl FnMut(Gfn, Level, &Leaf)) {
+    pub(crate) fn unmap<F: Format>(self, mut each: impl FnMut(Gfn, Level, &Leaf)) {
         const { assert!(F::ROOT_ORDER == 0, "the root is one table") };
         self.unmap_table::<F>(self.top, F::TOP, Gfn::new(0), &mut each);
     }
@@ -50,7 +50,7 @@ impl Tables<'_> {
 
     /// How many leaves there are, and the frames that they map.
     #[cfg(test)]
-    pub(super) fn leaves<F: Format>(self) -> (u64, u64) {
+    pub(crate) fn leaves<F: Format>(self) -> (u64, u64) {
         fn count<F: Format>(tables: Tables<'_>, table: Pfn, level: Level) -> (u64, u64) {
             tables.arena.words(table).fold((0, 0), |(leaves, frames), word| {
                 let entry = Entry::<F>::from_bits(word.load(Ordering::Relaxed));
