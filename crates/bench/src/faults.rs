@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::{HostMemory, Machine, MachineVcpu, MachineVm};
-use mayfly_memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Ept, Level};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, Translation};
 
@@ -93,13 +93,9 @@ impl Vms {
     fn set_slots(&self, size: u64) {
         for vm in &self.all {
             for number in 0..VCPUS {
-                let region = Region {
-                    slot: SlotId::main(number),
-                    flags: Flags::empty(),
-                    gpa: Gpa::new(u64::from(number) * GIB),
-                    size,
-                    backing: self.host.memory[usize::from(number)].hva(),
-                };
+                let memory = &self.host.memory[usize::from(number)];
+                let region = memory.region(SlotId::main(number), Gpa::new(u64::from(number) * GIB));
+                let region = Region { size, ..region };
                 vm.set_memory_region(&region).expect("no two slots overlap");
             }
         }

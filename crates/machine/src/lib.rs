@@ -9,15 +9,14 @@
 //! ```
 //! use std::sync::Arc;
 //! use mayfly_machine::{Instruction, Machine, Register};
-//! use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+//! use mayfly_memslot::{Gpa, SlotId};
 //! use mayfly_iobus::IoRange;
 //! use mayfly_vm::{Bus, Exit};
 //!
 //! let machine = Machine::new()?;
 //! let vm = machine.create_vm()?;
 //! let memory = machine.map(1 << 20)?;
-//! let (slot, flags, gpa) = (SlotId::main(0), Flags::empty(), Gpa::new(0));
-//! vm.set_memory_region(&Region { slot, flags, gpa, size: memory.size(), backing: memory.hva() })?;
+//! vm.set_memory_region(&memory.region(SlotId::main(0), Gpa::new(0)))?;
 //! let register = Arc::new(Register::default());
 //! vm.register_device(Bus::Mmio, IoRange { start: 0xd000_0000, len: 8 }, register.clone())?;
 //!

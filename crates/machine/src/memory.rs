@@ -1,8 +1,9 @@
 //! Host memory for guests.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use mayfly_memslot::Hva;
+use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 
 use crate::HostSpace;
 
@@ -28,6 +29,16 @@ impl HostMemory {
     /// Its length in bytes, in whole pages.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Its addresses.
+    pub fn hvas(&self) -> Range<Hva> {
+        self.start..Hva::new(self.start.get() + self.size)
+    }
+
+    /// All of it as a memslot from `gpa` on, without flags.
+    pub fn region(&self, slot: SlotId, gpa: Gpa) -> Region<Hva> {
+        Region { slot, flags: Flags::empty(), gpa, size: self.size, backing: self.start }
     }
 
     /// The eight bytes at `offset`, as a guest may just be writing them.
@@ -56,8 +67,7 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        let end = Hva::new(self.start.get() + self.size);
-        let unmapped = self.space.munmap(self.start..end);
+        let unmapped = self.space.munmap(self.hvas());
         debug_assert!(unmapped.is_ok());
     }
 }

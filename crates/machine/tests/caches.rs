@@ -5,6 +5,7 @@ use std::sync::Arc;
 use mayfly_machine::cache::{LineCounts, Lines, Oracle};
 use mayfly_machine::scenario::TableFormat;
 use mayfly_machine::{Arena, DataCache, Instruction, Machine, VmOptions};
+use mayfly_memslot::{Gpa, SlotId};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
 use mayfly_vm::{CacheOp, Caches, Exit};
 
@@ -68,13 +69,7 @@ fn a_usual_machine_maintains_nothing_when_it_maps_memory() {
     for caches in [Caches::Coherent, Caches::Reported, Caches::Tracked] {
         let vm = machine.create_vm_with(VmOptions { caches, ..VmOptions::default() }).unwrap();
         let memory = machine.map(1 << 20).unwrap();
-        let region = mayfly_memslot::Region {
-            slot: mayfly_memslot::SlotId::main(0),
-            flags: mayfly_memslot::Flags::empty(),
-            gpa: mayfly_memslot::Gpa::new(0),
-            size: memory.size(),
-            backing: memory.hva(),
-        };
+        let region = memory.region(SlotId::main(0), Gpa::new(0));
         vm.set_memory_region(&region).unwrap();
         let touch = Instruction::Touch { gpa: region.gpa, len: region.size, value: 1 };
         let exit = vm.create_vcpu(0).unwrap().run(&mut machine.cpu(vec![touch]));

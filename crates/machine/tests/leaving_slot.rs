@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, yield_now};
 
 use mayfly_machine::{CpuTlb, Machine, VmOptions};
-use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+use mayfly_memslot::{Gpa, Region, SlotId};
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, SlotZap, Translation};
 
@@ -51,13 +51,7 @@ fn memory_that_is_unmapped_while_its_slot_is_being_deleted_is_used_no_more() {
     let options = VmOptions { slot_zap: SlotZap::AllRoots, ..VmOptions::default() };
     let vm = machine.create_vm_with(options).unwrap();
     let memory = machine.map(0x1000).unwrap();
-    let region = Region {
-        slot: SlotId::main(0),
-        flags: Flags::empty(),
-        gpa: GPA,
-        size: memory.size(),
-        backing: memory.hva(),
-    };
+    let region = memory.region(SlotId::main(0), GPA);
     vm.set_memory_region(&region).unwrap();
     let (has_read, may_go, looks) =
         (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));

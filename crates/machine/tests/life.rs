@@ -13,13 +13,7 @@ const RAM: u64 = 0;
 const DEVICE: u64 = 0xd000_0000;
 
 fn region(index: u16, gpa: u64, memory: &HostMemory) -> Region<Hva> {
-    Region {
-        slot: SlotId::main(index),
-        flags: Flags::empty(),
-        gpa: Gpa::new(gpa),
-        size: memory.size(),
-        backing: memory.hva(),
-    }
+    memory.region(SlotId::main(index), Gpa::new(gpa))
 }
 
 fn vm_with_memory(machine: &Machine) -> (MachineVm, HostMemory) {

@@ -91,13 +91,7 @@ impl<F: Format> Refusing<F> {
 }
 
 fn region(number: u16, gpa: u64, memory: &HostMemory) -> Region<Hva> {
-    Region {
-        slot: SlotId::main(number),
-        flags: Flags::empty(),
-        gpa: Gpa::new(gpa),
-        size: memory.size(),
-        backing: memory.hva(),
-    }
+    memory.region(SlotId::main(number), Gpa::new(gpa))
 }
 
 /// Memory in pages and in blocks, written, swapped out, migrated, logged (which takes blocks apart), moved and deleted.

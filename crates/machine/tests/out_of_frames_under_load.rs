@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::yield_now;
 
 use mayfly_machine::{HostMemory, Instruction, Machine, MachineVm, Program, VmOptions};
-use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Arm, Ept, Format};
 use mayfly_vm::{Exit, SlotZap, Vm};
 
@@ -44,8 +44,7 @@ struct Load<F: Format> {
 }
 
 fn region(number: u16, gpa: Gpa, memory: &HostMemory) -> Region<Hva> {
-    let flags = Flags::empty();
-    Region { slot: SlotId::main(number), flags, gpa, size: memory.size(), backing: memory.hva() }
+    memory.region(SlotId::main(number), gpa)
 }
 
 /// Writes and reads `TIMES` times.

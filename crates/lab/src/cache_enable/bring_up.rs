@@ -10,7 +10,7 @@ use mayfly_machine::scenario::{Rule, TableFormat};
 use mayfly_machine::{
     Cpu, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions,
 };
-use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_memslot::{Gpa, Hva, SlotId};
 use mayfly_platform::Op;
 use mayfly_platform::address::{PAGE_SHIFT, PAGE_SIZE};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
@@ -165,9 +165,7 @@ impl Ground {
 
     fn set_slots(&self, vm: &MachineVm<TableFormat>) -> anyhow::Result<()> {
         let slot = |id, gpa, memory: &HostMemory| {
-            let (slot, flags, gpa) = (SlotId::main(id), Flags::empty(), Gpa::new(gpa));
-            let (size, backing) = (memory.size(), memory.hva());
-            vm.set_memory_region(&Region { slot, flags, gpa, size, backing })
+            vm.set_memory_region(&memory.region(SlotId::main(id), Gpa::new(gpa)))
         };
         slot(0, 0, &self.early)?;
         if let Some(later) = &self.later {

@@ -10,7 +10,7 @@ use mayfly_machine::{
     AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm,
     Register, Running, VmOptions,
 };
-use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId, USER_SLOTS};
+use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::{Pace, Stats, WorkerThread};
@@ -234,26 +234,15 @@ impl Subject for MachineSubject {
 
     fn set_memory(&mut self, index: u16) -> anyhow::Result<()> {
         let memory = &self.memory[usize::from(index)];
-        let region = Region {
-            slot: SlotId::main(index),
-            flags: Flags::empty(),
-            gpa: Gpa::new(MEMORY[usize::from(index)].0),
-            size: memory.size(),
-            backing: memory.hva(),
-        };
-        self.set_slot(&region, false)
+        let gpa = Gpa::new(MEMORY[usize::from(index)].0);
+        self.set_slot(&memory.region(SlotId::main(index), gpa), false)
     }
 
     fn create_vcpu(&mut self, id: u32) -> anyhow::Result<()> {
         let vcpu = self.vm()?.create_vcpu(id)?;
         if id == 0 && self.internal_slot {
-            let region = Region {
-                slot: SlotId::main(USER_SLOTS),
-                flags: Flags::empty(),
-                gpa: Gpa::new(APIC_ACCESS_PAGE),
-                size: 4096,
-                backing: self.memory[0].hva(),
-            };
+            let (slot, gpa) = (SlotId::main(USER_SLOTS), Gpa::new(APIC_ACCESS_PAGE));
+            let region = Region { size: PAGE_SIZE, ..self.memory[0].region(slot, gpa) };
             self.set_slot(&region, true)?;
         }
         let cpu = self.cpus.pop().context("there are no more processors")?;

@@ -7,7 +7,7 @@ use anyhow::Context;
 use mayfly_machine::address_space::{Notifier, NotifierId};
 use mayfly_machine::merger::{Merger, Run, Tunables};
 use mayfly_machine::{HostMemory, Machine, MachineWorld, Telling};
-use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, SlotId};
 use mayfly_platform::{Host, Mmu};
 use mayfly_srcu::WorkerThread;
 use mayfly_stage2::{self as stage2, Format, Slice, Vmids};
@@ -85,14 +85,8 @@ impl<F: Format> Rig<F> {
 
     fn add(&mut self, vm: Vm<MachineWorld<F>>, variant: &str, shape: Shape) -> anyhow::Result<()> {
         let memory = self.machine.map(shape.memory.bytes()).context("mapping memory")?;
-        let hvas = memory.hva()..Hva::new(memory.hva().get() + memory.size());
-        vm.set_memory_region(&Region {
-            slot: SlotId::main(0),
-            flags: Flags::empty(),
-            gpa: Gpa::new(0),
-            size: memory.size(),
-            backing: memory.hva(),
-        })?;
+        let hvas = memory.hvas();
+        vm.set_memory_region(&memory.region(SlotId::main(0), Gpa::new(0)))?;
         let told = Memory { vm: vm.clone(), hvas: hvas.clone() };
         let inner: Box<dyn Notifier> = match variant {
             super::INVALIDATE => Box::new(Invalidate(told)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use mayfly_machine::{Machine, MachineVcpu, MachineWorld};
-use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+use mayfly_memslot::{Gpa, Region, SlotId};
 use mayfly_platform::Mmu;
 use mayfly_platform::address::PAGE_SHIFT;
 use mayfly_srcu::WorkerThread;
@@ -69,13 +69,9 @@ impl Mayfly {
     }
 
     fn set(&self, slot: &Slot, size: u64) -> anyhow::Result<()> {
-        Ok(self.vm.set_memory_region(&Region {
-            slot: SlotId::main(slot.id),
-            flags: Flags::empty(),
-            gpa: Gpa::new(slot.base.get() << PAGE_SHIFT),
-            size,
-            backing: slot.memory.hva(),
-        })?)
+        let gpa = Gpa::new(slot.base.get() << PAGE_SHIFT);
+        let region = slot.memory.region(SlotId::main(slot.id), gpa);
+        Ok(self.vm.set_memory_region(&Region { size, ..region })?)
     }
 }
 

@@ -8,7 +8,7 @@ use mayfly_machine::address_space::Backing;
 use mayfly_machine::{
     Cpu, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions,
 };
-use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_memslot::{Gpa, Hva, Region, SlotId};
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_platform::tlb::{Scope, Tlb, Vmid};
 #[cfg(test)]
@@ -125,13 +125,13 @@ impl Ground {
         let vm = self.machine.create_vm_with(VmOptions::default())?;
         let faulted = size.bytes().min(FAULTED);
         let by_run = size.bytes() - faulted;
-        let slot = |id, gpa, size, backing| {
-            let (slot, flags, gpa) = (SlotId::main(id), Flags::empty(), Gpa::new(gpa));
-            vm.set_memory_region(&Region { slot, flags, gpa, size, backing })
+        let slot = |id, gpa, size, memory: &HostMemory| {
+            let region = memory.region(SlotId::main(id), Gpa::new(gpa));
+            vm.set_memory_region(&Region { size, ..region })
         };
-        slot(0, by_run, faulted, self.faulted[mapping as usize].hva())?;
+        slot(0, by_run, faulted, &self.faulted[mapping as usize])?;
         if by_run > 0 {
-            slot(1, 0, by_run, self.rest.hva())?;
+            slot(1, 0, by_run, &self.rest)?;
         }
         let mut vcpu = vm.create_vcpu(0)?;
         self.map(&vm, by_run, mapping)?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::{HostMemory, Instruction, LINE, Machine, MachineVm, VmOptions};
-use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_memslot::{Gpa, Hva, SlotId};
 use mayfly_platform::address::{Gfn, PAGE_SIZE};
 use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role};
 use mayfly_vm::Exit;
@@ -94,12 +94,6 @@ fn vm(
     options: VmOptions,
 ) -> anyhow::Result<MachineVm<TableFormat>> {
     let vm = machine.create_vm_with(options)?;
-    vm.set_memory_region(&Region {
-        slot: SlotId::main(0),
-        flags: Flags::empty(),
-        gpa: Gpa::new(0),
-        size: memory.size(),
-        backing: memory.hva(),
-    })?;
+    vm.set_memory_region(&memory.region(SlotId::main(0), Gpa::new(0)))?;
     Ok(vm)
 }

@@ -50,8 +50,8 @@ impl<'a> Stage<'a> {
 
     /// Sets the VM's slot, which begins at 0.
     pub(super) fn set_slot(&self, flags: Flags, size: u64) -> Result<(), Failure> {
-        let (slot, gpa, backing) = (SlotId::main(0), at(0), self.memory.hva());
-        Ok(self.vm.set_memory_region(&Region { slot, flags, gpa, size, backing })?)
+        let region = self.memory.region(SlotId::main(0), at(0));
+        Ok(self.vm.set_memory_region(&Region { flags, size, ..region })?)
     }
 
     /// A vCPU as it comes out of reset: with its caches off.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mayfly_machine::{Cpu, Instruction, Program, VmOptions};
-use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+use mayfly_memslot::{Gpa, Region, SlotId};
 use mayfly_stage2::Format;
 use mayfly_vm::{Exit, SlotZap, Vm};
 
@@ -32,8 +32,7 @@ fn live<F: Format>(round: &Round<F>, cpu: &mut Cpu<F>, random: &mut Random, seat
         round.machine.map(SIZE).unwrap()
     };
     let (gpa, value) = (Gpa::new(random.below(4) << 21), random.next());
-    let (slot, flags) = (SlotId::main(0), Flags::empty());
-    let region = Region { slot, flags, gpa, size: memory.size(), backing: memory.hva() };
+    let region = memory.region(SlotId::main(0), gpa);
     vm.set_memory_region(&region).unwrap();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     cpu.load(vec![

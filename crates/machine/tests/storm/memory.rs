@@ -23,13 +23,7 @@ pub(crate) const PRIVATE_SIZE: u64 = VCPUS as u64 * PRIVATE_PAGES * PAGE_SIZE;
 
 /// The slot of what the vCPUs have to themselves.
 pub(crate) fn private_region(memory: &HostMemory) -> Region<Hva> {
-    Region {
-        slot: SlotId::main(0),
-        flags: Flags::empty(),
-        gpa: Gpa::new(0),
-        size: memory.size(),
-        backing: memory.hva(),
-    }
+    memory.region(SlotId::main(0), Gpa::new(0))
 }
 
 /// What vCPU `id` has to itself: where, and how many bytes.
@@ -97,13 +91,9 @@ fn create(storm: &Storm, slot: u16, random: &mut Random) -> (Region<Hva>, HostMe
     for page in 0..PAGES {
         memory.write_u64(page * PAGE_SIZE, value(slot));
     }
-    let region = Region {
-        slot: SlotId::main(slot),
-        flags: if random.once_in(2) { Flags::LOG_DIRTY_PAGES } else { Flags::empty() },
-        gpa: place(slot, random.below(PLACES)),
-        size: memory.size(),
-        backing: memory.hva(),
-    };
+    let flags = if random.once_in(2) { Flags::LOG_DIRTY_PAGES } else { Flags::empty() };
+    let gpa = place(slot, random.below(PLACES));
+    let region = Region { flags, ..memory.region(SlotId::main(slot), gpa) };
     storm.vm.set_memory_region(&region).unwrap();
     storm.tally.add(What::SlotCreated, 1);
     (region, memory)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mayfly_machine::{CpuThread, Instruction, MachineVm, Program, Running, VmOptions};
-use mayfly_memslot::{Flags, Gpa, Region, SlotId};
+use mayfly_memslot::{Gpa, Region, SlotId};
 use mayfly_vm::{Bus, Exit};
 
 use crate::Storm;
@@ -30,13 +30,7 @@ fn live(storm: &Storm, threads: &[CpuThread], random: &mut Random) {
         .create_vm_with(VmOptions { pace: storm.pace, ..VmOptions::default() })
         .unwrap();
     let memory = storm.machine.map(SIZE).unwrap();
-    let slot = Region {
-        slot: SlotId::main(0),
-        flags: Flags::empty(),
-        gpa: Gpa::new(0),
-        size: memory.size(),
-        backing: memory.hva(),
-    };
+    let slot = memory.region(SlotId::main(0), Gpa::new(0));
     let devices: Vec<_> = (0..DEVICES).map(|_| Mortal::new(&storm.tally)).collect();
     if random.once_in(2) {
         vm.set_memory_region(&slot).unwrap();
