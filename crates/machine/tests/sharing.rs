@@ -111,6 +111,21 @@ fn memory_that_is_not_all_mapped_or_there_for_good_is_neither_forked_nor_moved()
 }
 
 #[test]
+fn memory_is_not_moved_to_where_no_mapping_may_be() {
+    let (arena, space) = space(64);
+    let start = filled(&space, 2, 7);
+    for to in [0, 1 << 43, (1 << 47) - PAGE_SIZE, 1 << 47, 1 << 63, u64::MAX << 12] {
+        let moved = space.mremap(pages(start, 0..2), Some(Hva::new(to)));
+        assert_eq!(moved, Err(Error::Invalid), "{to:#x}");
+    }
+    assert_eq!(space.read_u64(at(start, 1)), Ok(7));
+    let highest = Hva::new((1 << 47) - 2 * PAGE_SIZE);
+    assert_eq!(space.mremap(pages(start, 0..2), Some(highest)), Ok(highest));
+    drop(space);
+    assert_eq!(arena.in_use(), 0);
+}
+
+#[test]
 fn memory_goes_to_other_addresses_and_back_in_the_frames_that_it_had() {
     let (arena, space) = space(2048);
     let start = space.mmap(2 * MIB2, Backing::HugePages, Protection::ReadWrite).unwrap();

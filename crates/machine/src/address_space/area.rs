@@ -111,6 +111,12 @@ impl Areas {
         (page + count <= PAGES.end).then_some(page)
     }
 
+    /// Whether areas may have `pages`, and none has any of them.
+    pub(super) fn are_free(&self, pages: Range<u64>) -> bool {
+        let may_be_had = PAGES.start <= pages.start && pages.end <= PAGES.end;
+        may_be_had && self.overlapping(pages).next().is_none()
+    }
+
     /// Adds an area where none is.
     pub(super) fn insert(&mut self, first: u64, area: Area) {
         self.areas.insert(first, area);

@@ -21,9 +21,9 @@ impl HostSpace {
     ///
     /// # Errors
     ///
-    /// With nothing changed: [`Error::Invalid`], also where something is mapped from `to` on, and for memory that is
-    /// there for good ([`Backing`](super::Backing)); [`Error::NotMapped`], where not all of the range is mapped;
-    /// [`Error::OutOfMemory`] where there are no addresses left.
+    /// With nothing changed: [`Error::Invalid`], also where something is mapped from `to` on, or nothing may be, and
+    /// for memory that is there for good ([`Backing`](super::Backing)); [`Error::NotMapped`], where not all of the
+    /// range is mapped; [`Error::OutOfMemory`] where there are no addresses left.
     pub fn mremap(&self, range: Range<Hva>, to: Option<Hva>) -> Result<Hva, Error> {
         let pages = whole_pages(&range)?;
         let count = pages.end - pages.start;
@@ -39,9 +39,7 @@ impl HostSpace {
                 }
                 Some(to) => {
                     let first = page(to);
-                    let last = first.checked_add(count).ok_or(Error::Invalid)?;
-                    let is_taken = mappings.areas.overlapping(first..last).next().is_some();
-                    if is_taken || hva(first) != to {
+                    if hva(first) != to || !mappings.areas.are_free(first..first + count) {
                         return Err(Error::Invalid);
                     }
                     first
