@@ -303,9 +303,9 @@ impl Scan {
             candidates.find_map(|(index, &other)| Some((index, other, space.look(other, hold)??)));
         let (index, other, with) = found?;
         others.swap_remove(index);
-        // It holds the reference that it got above; its contents stay from here on.
-        let is_closed = space.merge(other, &[with])[0] != Merged::No;
-        if !is_closed || checksum(arena, with) != sum {
+        // It holds the reference that it got above; its contents stay from here on. Not where the page has another by
+        // now: then this may be a page's that was moved, and that is written.
+        if !space.close_page(other, with) || checksum(arena, with) != sum {
             arena.put(with);
             return None;
         }

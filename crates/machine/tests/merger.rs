@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
 use mayfly_machine::Arena;
-use mayfly_machine::address_space::{Backing, Fault, HostSpace, Protection};
+use mayfly_machine::address_space::{
+    Backing, Change, Fault, HostSpace, Notifier, Protection, Reason,
+};
 use mayfly_machine::merger::{Merger, MergerThread, Run, Statistics, Tunables};
 use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
 
@@ -219,6 +221,61 @@ fn a_shared_frame_that_comes_to_where_a_page_waits_for_an_equal_is_counted_once_
     space.munmap(at(start, 1)..at(start, 4)).unwrap();
     merger.scan_all();
     assert_eq!(arena.in_use(), 0);
+}
+
+/// Has a page that is about to be moved away looked at by the merger, and lets it go only then.
+struct LookedAt {
+    arena: Arc<Arena>,
+    page: Hva,
+    frame: Pfn,
+    is_leaving: AtomicBool,
+}
+
+impl Notifier for LookedAt {
+    fn invalidate_start(&self, change: &Change) {
+        if change.range.start == self.page && change.reason == Reason::Unmap {
+            self.is_leaving.store(true, Ordering::Release);
+            // The merger has a reference to what it found, and waits for the change to be over.
+            while self.arena.references(self.frame) == 1 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn invalidate_end(&self, _: &Change) {}
+}
+
+#[test]
+fn a_page_that_is_moved_as_it_is_found_equal_shares_its_frame_with_nobody() {
+    // Each time somebody else may come first.
+    for _ in 0..20 {
+        let (arena, space) = space(64);
+        let start = filled(&space, &[7, 7]);
+        let other = filled(&space, &[7]);
+        let tunables = Tunables { pages_to_scan: 1, ..Tunables::default() };
+        let merger = merger(&space, pages(start, 2), tunables);
+        merger.scan_all();
+        merger.scan_batch();
+        let frame = space.resolve(start, false).unwrap().pfn;
+        let is_leaving = AtomicBool::new(false);
+        let looked_at = Arc::new(LookedAt { arena: arena.clone(), page: start, frame, is_leaving });
+        let id = space.register(looked_at.clone());
+        let moved = scope(|scope| {
+            scope.spawn(|| {
+                while !looked_at.is_leaving.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                merger.scan_batch();
+            });
+            let moved = space.mremap(pages(start, 1), None).unwrap();
+            // An equal page takes its place before the merger gets there.
+            space.mremap(pages(other, 1), Some(start)).unwrap();
+            moved
+        });
+        space.unregister(id);
+        space.write_u64(moved, 8).unwrap();
+        assert_eq!([0, 1].map(|page| space.read_u64(at(start, page))), [Ok(7); 2]);
+    }
 }
 
 #[test]

@@ -145,9 +145,20 @@ impl HostSpace {
         }
     }
 
-    /// Has the pages from `first` on share the frames `with`, each where its contents are equal; or, where that is its
-    /// own frame already, get ready for it to be shared. The caller has a reference to each of the frames that is not.
+    /// Has nobody write to `page` any more, if `frame` is what it has: to be shared. Returns whether it is.
+    pub(crate) fn close_page(&self, page: u64, frame: Pfn) -> bool {
+        self.share(page, &[frame], |_, _| false) == [Merged::Before]
+    }
+
+    /// Has the pages from `first` on share the frames `with`, each where its contents are equal. The caller has a
+    /// reference to each of the frames, to which nobody writes.
     pub(crate) fn merge(&self, first: u64, with: &[Pfn]) -> Vec<Merged> {
+        self.share(first, with, |held, with| equal(&self.arena, held, with))
+    }
+
+    /// Has nobody write to the pages from `first` on that have the frames `with`, or that `may_take` them in place of
+    /// what they have: those share them then.
+    fn share(&self, first: u64, with: &[Pfn], may_take: impl Fn(Pfn, Pfn) -> bool) -> Vec<Merged> {
         let pages = first..first + with.len() as u64;
         let _changes = self.changes();
         let _sharing = self.sharing();
@@ -170,7 +181,7 @@ impl HostSpace {
             .zip(with)
             .map(|(held, &with)| match held {
                 Some(Looked { frame, .. }) if *frame == with => Merged::Before,
-                Some(Looked { frame, .. }) if equal(&self.arena, *frame, with) => Merged::Now,
+                Some(Looked { frame, .. }) if may_take(*frame, with) => Merged::Now,
                 _ => Merged::No,
             })
             .collect();
