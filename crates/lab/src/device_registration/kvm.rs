@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
 use crate::params::Order;
@@ -133,10 +133,11 @@ impl Subject for KvmSubject {
             self.running.push(spawn(move || run(vcpu, &stop, &passes)));
         }
         while self.passes.iter().any(|passes| passes.load(Ordering::Relaxed) == 0) {
-            ensure!(
-                !self.running.iter().all(JoinHandle::is_finished),
-                "the vCPUs ended before they ran"
-            );
+            if self.running.iter().any(JoinHandle::is_finished) {
+                // It says why.
+                self.stop_all()?;
+                bail!("a vCPU has ended before all ran");
+            }
             std::thread::yield_now();
         }
         // Deleting a slot that is not in the guest's way synchronises: what registering the doorbell deferred is not
@@ -192,4 +193,29 @@ fn run(mut vcpu: Vcpu, stop: &AtomicBool, passes: &AtomicU64) -> anyhow::Result<
         }
     }
     Ok((vcpu, missed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_vcpu_that_does_not_run_is_not_waited_for() {
+        if cfg!(not(target_arch = "x86_64")) || Kvm::open().is_err() {
+            return;
+        }
+        let shape = Shape { devices: 1, vcpus: 2 };
+        let mut subject = KvmSubject::new(shape).unwrap();
+        subject.create(Order::DevicesFirst).unwrap();
+        subject.create_irqchip().unwrap();
+        subject.set_memory(0).unwrap();
+        (0..shape.vcpus).for_each(|id| subject.create_vcpu(id).unwrap());
+        subject.prepare().unwrap();
+        // Past what its page tables map.
+        let payload =
+            Payload { touch: Payload::REACH..Payload::REACH + 1, doorbell: None, port: PORT };
+        subject.vcpus[1].load(&payload).unwrap();
+        let error = subject.start_all(shape).unwrap_err().to_string();
+        assert!(error.contains("unexpected exit"), "{error}");
+    }
 }
