@@ -18,6 +18,8 @@ mod area;
 mod mappings;
 mod notifier;
 mod pages;
+mod paging;
+mod registry;
 mod remap;
 mod sharing;
 mod swap;
@@ -39,6 +41,8 @@ use mappings::{Mappings, Obstacle};
 pub use mayfly_vm::Protection as Rights;
 pub use notifier::{Change, Notifier, PageChange, Reason};
 use pages::{Held, Released, Store};
+pub use registry::NotifierId;
+use registry::Notifiers;
 use sharing::Sharing;
 pub(crate) use sharing::{Looked, Merged, equal};
 use swap::Swap;
@@ -119,10 +123,6 @@ pub struct Resolved {
     pub writable: bool,
 }
 
-/// Names a registered notifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NotifierId(u64);
-
 /// An address space.
 pub struct HostSpace {
     arena: Arc<Arena>,
@@ -138,15 +138,6 @@ pub struct HostSpace {
     notifiers: Mutex<Notifiers>,
     /// A frame of zeroes for all pages of such; its first reference is the space's.
     zero: OnceLock<Pfn>,
-}
-
-/// Who is registered; replaced as a whole, so that whoever calls them holds no lock that says who they are.
-type Registered = Arc<[(NotifierId, Arc<dyn Notifier>)]>;
-
-#[derive(Default)]
-struct Notifiers {
-    registered: Registered,
-    next: u64,
 }
 
 impl HostSpace {
@@ -167,31 +158,6 @@ impl HostSpace {
     /// Where its frames come from.
     pub fn arena(&self) -> &Arc<Arena> {
         &self.arena
-    }
-
-    /// Has `notifier` told of changes from now on, until [`HostSpace::unregister`]. Waits for a change under way.
-    pub fn register(&self, notifier: Arc<dyn Notifier>) -> NotifierId {
-        self.edit_notifiers(|notifiers| {
-            let id = NotifierId(notifiers.next);
-            notifiers.next += 1;
-            let new = [(id, notifier)];
-            notifiers.registered = notifiers.registered.iter().chain(&new).cloned().collect();
-            id
-        })
-    }
-
-    /// Has a notifier told no more. Waits for a change under way: the notifier is not being called when this returns.
-    pub fn unregister(&self, id: NotifierId) {
-        self.edit_notifiers(|notifiers| {
-            let stays = |(registered, _): &&(NotifierId, Arc<dyn Notifier>)| *registered != id;
-            notifiers.registered = notifiers.registered.iter().filter(stays).cloned().collect();
-        });
-    }
-
-    fn edit_notifiers<T>(&self, edit: impl FnOnce(&mut Notifiers) -> T) -> T {
-        let _changes = self.changes();
-        let _sharing = self.sharing();
-        edit(&mut lock(&self.notifiers))
     }
 
     /// Maps `size` bytes, rounded up to whole pages (of the backing's size), at addresses of its choice: the lowest
@@ -271,80 +237,6 @@ impl HostSpace {
         Ok(())
     }
 
-    /// Puts the contents of the page at `hva` into swap, and gives its frame back; the page has another when it is next
-    /// resolved. A huge page goes on as pages. Returns whether there was anything to reclaim: false for a page that is
-    /// not mapped, not touched, in swap already, or there for good ([`Backing`]).
-    pub fn reclaim(&self, hva: Hva) -> bool {
-        let _changes = self.changes();
-        let page = page(hva);
-        // It keeps a frame until here, since others' changes wait.
-        let is_present = self.mappings.read().pages.frame(page).is_some();
-        if is_present {
-            let change = Change::taking(hvas(&(page..page + 1)), Reason::Reclaim);
-            self.bracket(&change, |mappings, store, released| {
-                mappings.pages.swap_out(page, store, released);
-            });
-        }
-        is_present
-    }
-
-    /// Moves the page at `hva` to another frame, which is its own, even if it shared the one that it was in. A huge
-    /// page goes on as pages. Returns whether there was anything to move, as [`HostSpace::reclaim`].
-    ///
-    /// # Errors
-    ///
-    /// Where there is no other frame.
-    pub fn migrate(&self, hva: Hva) -> Result<bool, OutOfMemory> {
-        let page = page(hva);
-        Ok(self.migrate_pages(page..page + 1)? > 0)
-    }
-
-    /// As [`HostSpace::migrate`], of all pages of `range`, as one change. Returns how many were moved.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`]; [`Error::OutOfMemory`], where there are not so many frames, with none moved.
-    pub fn migrate_range(&self, range: Range<Hva>) -> Result<u64, Error> {
-        Ok(self.migrate_pages(whole_pages(&range)?)?)
-    }
-
-    fn migrate_pages(&self, pages: Range<u64>) -> Result<u64, OutOfMemory> {
-        let _changes = self.changes();
-        let present: Vec<u64> = {
-            let mappings = self.mappings.read();
-            pages.clone().filter(|&page| mappings.pages.frame(page).is_some()).collect()
-        };
-        let mut frames = Vec::new();
-        for _ in &present {
-            match self.arena.allocate(0) {
-                Ok(frame) => frames.push(frame),
-                Err(error) => {
-                    for frame in frames {
-                        self.arena.free(frame, 0);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        if !present.is_empty() {
-            let change = Change::taking(hvas(&pages), Reason::Migrate);
-            self.bracket(&change, |mappings, store, released| {
-                for (&page, &to) in present.iter().zip(&frames) {
-                    // It has a frame still, since others' changes wait.
-                    if !mappings.pages.migrate(page, to, store, released) {
-                        released.push((to, 1));
-                    }
-                }
-            });
-        }
-        Ok(present.len() as u64)
-    }
-
-    /// How many pages are in swap.
-    pub fn swapped(&self) -> usize {
-        self.swap.len()
-    }
-
     /// The frame of the page at `hva`, for reading or for writing; the page gets one if it has none, and one of its own
     /// if it is to be written and shares what it has.
     ///
@@ -409,10 +301,6 @@ impl HostSpace {
     fn changes(&self) -> MutexGuard<'_, ()> {
         // A notifier that panics has told of it; the space is as it was before the change, or after.
         lock(&self.changes)
-    }
-
-    fn registered(&self) -> Registered {
-        Arc::clone(&lock(&self.notifiers).registered)
     }
 
     fn store(&self) -> Store<'_> {

@@ -1,0 +1,50 @@
+//! Who is registered, to be told of changes.
+
+use std::sync::Arc;
+
+use super::{HostSpace, Notifier};
+use crate::lock::lock;
+
+/// Names a registered notifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NotifierId(u64);
+
+/// Who is registered; replaced as a whole, so that whoever calls them holds no lock that says who they are.
+pub(super) type Registered = Arc<[(NotifierId, Arc<dyn Notifier>)]>;
+
+#[derive(Default)]
+pub(super) struct Notifiers {
+    registered: Registered,
+    next: u64,
+}
+
+impl HostSpace {
+    /// Has `notifier` told of changes from now on, until [`HostSpace::unregister`]. Waits for a change under way.
+    pub fn register(&self, notifier: Arc<dyn Notifier>) -> NotifierId {
+        self.edit_notifiers(|notifiers| {
+            let id = NotifierId(notifiers.next);
+            notifiers.next += 1;
+            let new = [(id, notifier)];
+            notifiers.registered = notifiers.registered.iter().chain(&new).cloned().collect();
+            id
+        })
+    }
+
+    /// Has a notifier told no more. Waits for a change under way: the notifier is not being called when this returns.
+    pub fn unregister(&self, id: NotifierId) {
+        self.edit_notifiers(|notifiers| {
+            let stays = |(registered, _): &&(NotifierId, Arc<dyn Notifier>)| *registered != id;
+            notifiers.registered = notifiers.registered.iter().filter(stays).cloned().collect();
+        });
+    }
+
+    fn edit_notifiers<T>(&self, edit: impl FnOnce(&mut Notifiers) -> T) -> T {
+        let _changes = self.changes();
+        let _sharing = self.sharing();
+        edit(&mut lock(&self.notifiers))
+    }
+
+    pub(super) fn registered(&self) -> Registered {
+        Arc::clone(&lock(&self.notifiers).registered)
+    }
+}
