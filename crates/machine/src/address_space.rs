@@ -333,17 +333,13 @@ impl HostSpace {
     fn bracket(&self, change: &Change, edit: impl FnOnce(&mut Mappings, Store<'_>, &mut Released)) {
         let registered = self.registered();
         self.sharing().changing = page(change.range.start)..page(change.range.end);
-        for (_, notifier) in &*registered {
-            notifier.invalidate_start(change);
-        }
+        registered.tell(|notifier| notifier.invalidate_start(change));
         let mut released = Released::new();
         {
             let _sharing = self.sharing();
             edit(&mut self.mappings.write(), self.store(), &mut released);
         }
-        for (_, notifier) in &*registered {
-            notifier.invalidate_end(change);
-        }
+        registered.tell(|notifier| notifier.invalidate_end(change));
         self.sharing().changing = 0..0;
         for (first, count) in released {
             self.arena.put_run(first, count);

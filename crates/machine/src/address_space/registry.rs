@@ -10,7 +10,17 @@ use crate::lock::lock;
 pub struct NotifierId(u64);
 
 /// Who is registered; replaced as a whole, so that whoever calls them holds no lock that says who they are.
-pub(super) type Registered = Arc<[(NotifierId, Arc<dyn Notifier>)]>;
+#[derive(Clone, Default)]
+pub(super) struct Registered(Arc<[(NotifierId, Arc<dyn Notifier>)]>);
+
+impl Registered {
+    /// Tells one after the other.
+    pub(super) fn tell(&self, what: impl Fn(&dyn Notifier)) {
+        for (_, notifier) in &*self.0 {
+            what(&**notifier);
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Notifiers {
@@ -24,8 +34,8 @@ impl HostSpace {
         self.edit_notifiers(|notifiers| {
             let id = NotifierId(notifiers.next);
             notifiers.next += 1;
-            let new = [(id, notifier)];
-            notifiers.registered = notifiers.registered.iter().chain(&new).cloned().collect();
+            let Registered(all) = &mut notifiers.registered;
+            *all = all.iter().cloned().chain([(id, notifier)]).collect();
             id
         })
     }
@@ -33,8 +43,8 @@ impl HostSpace {
     /// Has a notifier told no more. Waits for a change under way: the notifier is not being called when this returns.
     pub fn unregister(&self, id: NotifierId) {
         self.edit_notifiers(|notifiers| {
-            let stays = |(registered, _): &&(NotifierId, Arc<dyn Notifier>)| *registered != id;
-            notifiers.registered = notifiers.registered.iter().filter(stays).cloned().collect();
+            let Registered(all) = &mut notifiers.registered;
+            *all = all.iter().filter(|(registered, _)| *registered != id).cloned().collect();
         });
     }
 
@@ -45,6 +55,6 @@ impl HostSpace {
     }
 
     pub(super) fn registered(&self) -> Registered {
-        Arc::clone(&lock(&self.notifiers).registered)
+        lock(&self.notifiers).registered.clone()
     }
 }

@@ -171,9 +171,7 @@ impl HostSpace {
             Rights::ReadWrite
         };
         let change = Change::protecting(hvas(&pages), Reason::Merge, old);
-        for (_, notifier) in &*registered {
-            notifier.invalidate_start(&change);
-        }
+        registered.tell(|notifier| notifier.invalidate_start(&change));
 
         let frames = self.close(&pages);
         let outcomes: Vec<Merged> = frames
@@ -205,13 +203,9 @@ impl HostSpace {
                 }
             }
         }
-        for (_, notifier) in &*registered {
-            notifier.change_ptes(hva(first), &changes);
-        }
+        registered.tell(|notifier| notifier.change_ptes(hva(first), &changes));
 
-        for (_, notifier) in &*registered {
-            notifier.invalidate_end(&change);
-        }
+        registered.tell(|notifier| notifier.invalidate_end(&change));
         for (frame, count) in released {
             self.arena.put_run(frame, count);
         }
@@ -236,9 +230,7 @@ impl HostSpace {
         let range = hvas(&(page..page + 1));
         let change = Change::protecting(range, Reason::CopyOnWrite, Rights::ReadOnly);
         let registered = self.registered();
-        for (_, notifier) in &*registered {
-            notifier.invalidate_start(&change);
-        }
+        registered.tell(|notifier| notifier.invalidate_start(&change));
         copy(&self.arena, shared, own);
 
         let leaves = {
@@ -253,14 +245,10 @@ impl HostSpace {
             let is_changing = sharing.changing.contains(&page);
             let protection = if is_changing { Rights::ReadOnly } else { Rights::ReadWrite };
             let change = PageChange { old: shared, new: own, protection, same_contents: true };
-            for (_, notifier) in &*registered {
-                notifier.change_pte(hva(page), &change);
-            }
+            registered.tell(|notifier| notifier.change_pte(hva(page), &change));
             if protection == Rights::ReadWrite {
                 // Only now, when none of them reads the old frame.
-                for (_, notifier) in &*registered {
-                    notifier.allow_writes(hva(page), own);
-                }
+                registered.tell(|notifier| notifier.allow_writes(hva(page), own));
             }
             self.mappings.write().pages.own(page, own);
             self.arena.put(shared);
@@ -268,9 +256,7 @@ impl HostSpace {
             self.arena.put(own);
         }
 
-        for (_, notifier) in &*registered {
-            notifier.invalidate_end(&change);
-        }
+        registered.tell(|notifier| notifier.invalidate_end(&change));
         self.arena.put(shared);
         Ok(())
     }
