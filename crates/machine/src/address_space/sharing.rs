@@ -53,6 +53,16 @@ pub(crate) struct Looked {
     pub(crate) shared: bool,
 }
 
+impl Looked {
+    fn of(held: Held) -> Option<Self> {
+        match held {
+            Held::Own(frame) => Some(Self { frame, shared: false }),
+            Held::Shared(frame) => Some(Self { frame, shared: true }),
+            Held::Leaving => None,
+        }
+    }
+}
+
 /// What became of a page that was to share a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merged {
@@ -138,11 +148,7 @@ impl HostSpace {
     /// Calls `then` with what there is of `page`, if it has a frame, which it keeps meanwhile.
     pub(crate) fn look<T>(&self, page: u64, then: impl FnOnce(Looked) -> T) -> Option<T> {
         let mappings = self.mappings.read();
-        match mappings.pages.held(page)? {
-            Held::Own(frame) => Some(then(Looked { frame, shared: false })),
-            Held::Shared(frame) => Some(then(Looked { frame, shared: true })),
-            Held::Leaving => None,
-        }
+        mappings.pages.held(page).and_then(Looked::of).map(then)
     }
 
     /// Has nobody write to `page` any more, if `frame` is what it has: to be shared. Returns whether it is.
@@ -287,13 +293,12 @@ impl HostSpace {
         let mut mappings = self.mappings.write();
         pages
             .clone()
-            .map(|page| match mappings.pages.held(page)? {
-                Held::Own(frame) => {
-                    mappings.pages.share(page, frame);
-                    Some(Looked { frame, shared: false })
+            .map(|page| {
+                let found = mappings.pages.held(page).and_then(Looked::of)?;
+                if !found.shared {
+                    mappings.pages.share(page, found.frame);
                 }
-                Held::Shared(frame) => Some(Looked { frame, shared: true }),
-                Held::Leaving => None,
+                Some(found)
             })
             .collect()
     }
