@@ -193,18 +193,16 @@ impl HostSpace {
         let mut changes = vec![None; with.len()];
         {
             let mut mappings = self.mappings.write();
-            for (((page, held), &new), change) in
-                pages.clone().zip(&frames).zip(with).zip(&mut changes)
-            {
+            for (at, (held, &new)) in frames.iter().zip(with).enumerate() {
                 let Some(Looked { frame: old, shared }) = *held else { continue };
-                let merged = outcomes[(page - first) as usize];
-                if merged == Merged::Now {
+                let page = first + at as u64;
+                if outcomes[at] == Merged::Now {
                     self.arena.get(new);
                     mappings.pages.share(page, new);
                     released.push((old, 1));
                     let protection = Rights::ReadOnly;
-                    *change = Some(PageChange { old, new, protection, same_contents: true });
-                } else if merged == Merged::No && !shared {
+                    changes[at] = Some(PageChange { old, new, protection, same_contents: true });
+                } else if outcomes[at] == Merged::No && !shared {
                     mappings.pages.own(page, old);
                 }
             }
