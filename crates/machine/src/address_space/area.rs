@@ -127,17 +127,8 @@ impl Areas {
         &self,
         pages: Range<u64>,
     ) -> impl Iterator<Item = (Range<u64>, &Area)> {
-        let before = self
-            .areas
-            .range(..pages.start)
-            .next_back()
-            .filter(move |(_, area)| area.end > pages.start);
-        let ranged = move |(first, area): (&u64, _)| (*first, area);
-        before
-            .into_iter()
-            .chain(self.areas.range(pages))
-            .map(ranged)
-            .map(|(first, area): (u64, &Area)| (first..area.end, area))
+        let first = self.find(pages.start).map_or(pages.start, |(range, _)| range.start);
+        self.areas.range(first..pages.end).map(|(first, area)| (*first..area.end, area))
     }
 
     /// Whether every one of `pages` is in an area.
