@@ -65,12 +65,7 @@ impl Mappings {
         }
         for (range, area) in taken {
             match area.kind {
-                Kind::OnDemand { .. } => {
-                    // Chunks at its ends may have pages of areas that stay.
-                    let is_left =
-                        |chunk: &Range<u64>| self.areas.overlapping(chunk.clone()).next().is_none();
-                    self.pages.forget(chunks_of(&range).filter(is_left));
-                }
+                Kind::OnDemand { .. } => self.forget_chunks(&range),
                 Kind::Contiguous(_) => {}
                 Kind::Shared(block) => {
                     let last = Arc::into_inner(block);
@@ -78,6 +73,14 @@ impl Mappings {
                 }
             }
         }
+    }
+
+    /// Forgets the chunks that had `pages`, which are in no area any more. Those at the ends may have pages of areas
+    /// that stay.
+    pub(super) fn forget_chunks(&mut self, pages: &Range<u64>) {
+        let has_no_area =
+            |chunk: &Range<u64>| self.areas.overlapping(chunk.clone()).next().is_none();
+        self.pages.forget(chunks_of(pages).filter(has_no_area));
     }
 
     /// Gives `pages` another protection.

@@ -8,7 +8,6 @@ use mayfly_stage2::Level;
 
 use super::area::{Area, Kind};
 use super::mappings::Mappings;
-use super::pages::chunks_of;
 use super::{Change, Error, HostSpace, Reason, hva, page, whole_pages};
 
 /// What new addresses have in common with the old ones: their remainder by this, so that huge pages stay so.
@@ -77,7 +76,6 @@ impl Mappings {
             let moved = |page: u64| page - pages.start + first;
             self.areas.insert(moved(range.start), Area { end: moved(range.end), ..area });
         }
-        let is_left = |chunk: &Range<u64>| self.areas.overlapping(chunk.clone()).next().is_none();
-        self.pages.forget(chunks_of(pages).filter(is_left));
+        self.forget_chunks(pages);
     }
 }
