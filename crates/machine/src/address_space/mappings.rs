@@ -7,7 +7,7 @@ use mayfly_stage2::Level;
 
 use super::area::{Area, Areas, Kind};
 use super::pages::{Held, PageTable, Released, Store, chunks_of};
-use super::{Fault, Protection, Resolved};
+use super::{Error, Fault, Protection, Resolved};
 
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
@@ -50,6 +50,19 @@ impl Mappings {
             Kind::Shared(block) => (block.frame(page), largest(page, &range, block.level)),
         };
         Ok(Ok(Resolved { pfn, level, writable }))
+    }
+
+    /// Whether all of `pages` are mapped, and each has a frame of which the page table knows.
+    pub(super) fn check_on_demand(&self, pages: &Range<u64>) -> Result<(), Error> {
+        if !self.areas.cover(pages.clone()) {
+            return Err(Error::NotMapped);
+        }
+        let is_on_demand = |(_, area): (_, &Area)| matches!(area.kind, Kind::OnDemand { .. });
+        if self.areas.overlapping(pages.clone()).all(is_on_demand) {
+            Ok(())
+        } else {
+            Err(Error::Invalid)
+        }
     }
 
     /// Unmaps `pages`, and adds the frames that go to `released`.

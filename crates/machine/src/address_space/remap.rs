@@ -6,7 +6,7 @@ use mayfly_platform::address::Hva;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_stage2::Level;
 
-use super::area::{Area, Kind};
+use super::area::Area;
 use super::mappings::Mappings;
 use super::{Change, Error, HostSpace, Reason, hva, page, whole_pages};
 
@@ -53,19 +53,6 @@ impl HostSpace {
 }
 
 impl Mappings {
-    /// Whether all of `pages` are mapped, and each has a frame of which the page table knows.
-    pub(super) fn check_on_demand(&self, pages: &Range<u64>) -> Result<(), Error> {
-        if !self.areas.cover(pages.clone()) {
-            return Err(Error::NotMapped);
-        }
-        let is_on_demand = |(_, area): (_, &Area)| matches!(area.kind, Kind::OnDemand { .. });
-        if self.areas.overlapping(pages.clone()).all(is_on_demand) {
-            Ok(())
-        } else {
-            Err(Error::Invalid)
-        }
-    }
-
     /// Moves `pages` to those from `first` on, which are free.
     fn relocate(&mut self, pages: &Range<u64>, first: u64) {
         self.split(pages);
