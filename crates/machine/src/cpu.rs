@@ -115,15 +115,18 @@ impl State {
     /// Comes out with an access of `len` bytes at `gpa`, to which it writes `value`, or from which it reads.
     fn access(&mut self, gpa: Gpa, len: u64, value: Option<u64>) -> Event {
         self.data = value.unwrap_or(0).to_le_bytes();
-        self.len = usize::try_from(len).map_or(self.data.len(), |len| len.min(self.data.len()));
+        self.len = len.min(WORD) as usize;
         let access = Access { gpa, len, write: value.is_some() };
         self.access = Some(access);
         Event::Access(access)
     }
 
-    /// Comes out with an access to the next page of a range, unless all are done.
+    /// Comes out with an access to the next page of a range; goes on behind it when all are done.
     fn next_page(&mut self, gpa: Gpa, len: u64, value: Option<u64>) -> Option<Event> {
-        let page = gpa.checked_add(self.done).filter(|_| self.done < len)?;
+        let Some(page) = gpa.checked_add(self.done).filter(|_| self.done < len) else {
+            self.next();
+            return None;
+        };
         Some(self.access(page, WORD, value))
     }
 
@@ -168,19 +171,9 @@ impl State {
         let Some(instruction) = self.program.get(self.at) else { return Some(Event::Halt) };
         match *instruction {
             Instruction::Touch { gpa, len, value } => {
-                let event = self.next_page(gpa, len, Some(value));
-                if event.is_none() {
-                    self.next();
-                }
-                return event;
+                return self.next_page(gpa, len, Some(value));
             }
-            Instruction::Verify { gpa, len, .. } => {
-                let event = self.next_page(gpa, len, None);
-                if event.is_none() {
-                    self.next();
-                }
-                return event;
-            }
+            Instruction::Verify { gpa, len, .. } => return self.next_page(gpa, len, None),
             Instruction::WaitFor { gpa, .. } => return Some(self.access(gpa, WORD, None)),
             Instruction::WriteMmio { gpa, len, value } => {
                 return Some(self.access(gpa, u64::from(len), Some(value)));
