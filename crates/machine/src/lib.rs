@@ -48,6 +48,7 @@ mod barrier;
 mod cpu;
 mod device;
 mod hardware;
+mod joined;
 mod lock;
 mod machine;
 mod memory;

@@ -2,25 +2,26 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
 
 use mayfly_stage2::{Format, Reclaimer, Slice};
+
+use crate::joined::Joined;
 
 /// A thread that serves a [`Reclaimer`] until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReclaimThread<F: Format> {
+    _thread: Joined,
     reclaimer: Arc<Reclaimer<F>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl<F: Format> ReclaimThread<F> {
     pub(crate) fn spawn(reclaimer: Arc<Reclaimer<F>>) -> io::Result<Self> {
         let served = Arc::clone(&reclaimer);
-        let thread = Builder::new().name("reclaimer".into()).spawn(move || {
+        let thread = Joined::spawn("reclaimer", move || {
             preempt_nobody();
             served.serve(Slice::default());
         })?;
-        Ok(Self { reclaimer, thread: Some(thread) })
+        Ok(Self { _thread: thread, reclaimer })
     }
 
     pub(crate) fn reclaimer(&self) -> &Arc<Reclaimer<F>> {
@@ -42,9 +43,5 @@ fn preempt_nobody() {
 impl<F: Format> Drop for ReclaimThread<F> {
     fn drop(&mut self) {
         self.reclaimer.stop();
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to return; a panic has been reported by its own message.
-            let _ = thread.join();
-        }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Builder, JoinHandle};
 
 use mayfly_stage2::{Ept, Format};
 use mayfly_vm::Exit;
 
+use crate::joined::Joined;
 use crate::{Cpu, MachineVcpu};
 
 /// A vCPU that has come out, with its processor and why.
@@ -23,8 +23,9 @@ pub struct Stopped<F: Format = Ept> {
 /// A thread that runs one vCPU after another, so that starting a vCPU costs a message and not a thread.
 #[derive(Debug)]
 pub struct CpuThread<F: Format = Ept> {
-    jobs: Option<Sender<Job<F>>>,
-    thread: Option<JoinHandle<()>>,
+    /// Dropped first, which ends the thread.
+    jobs: Sender<Job<F>>,
+    _thread: Joined,
 }
 
 struct Job<F: Format> {
@@ -41,34 +42,22 @@ impl<F: Format> CpuThread<F> {
     /// Where the host has no thread to give.
     pub fn spawn() -> io::Result<Self> {
         let (jobs, received) = channel::<Job<F>>();
-        let thread = Builder::new().name("vcpu".into()).spawn(move || {
+        let thread = Joined::spawn("vcpu", move || {
             for Job { mut vcpu, mut cpu, done } in received {
                 let exit = vcpu.run(&mut cpu);
                 // Nobody may be interested any more; the vCPU is dropped then.
                 let _ = done.send(Stopped { vcpu, cpu, exit });
             }
         })?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { jobs, _thread: thread })
     }
 
     /// Runs `vcpu` until it comes out; after what the thread is running already.
     pub fn run(&self, vcpu: MachineVcpu<F>, cpu: Cpu<F>) -> Running<F> {
         let (done, stopped) = channel();
-        if let Some(jobs) = &self.jobs {
-            // The thread receives until `self` is dropped.
-            let _ = jobs.send(Job { vcpu, cpu, done });
-        }
+        // The thread receives until `self` is dropped.
+        let _ = self.jobs.send(Job { vcpu, cpu, done });
         Running { stopped }
-    }
-}
-
-impl<F: Format> Drop for CpuThread<F> {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the guest's has been reported by its own message.
-            let _ = thread.join();
-        }
     }
 }
 
