@@ -97,7 +97,7 @@ fn read_beside_clean(stage: &Stage<'_>) -> Result<(), Failure> {
     let (mut first, mut second) = (stage.vcpu(0)?, stage.vcpu(1)?);
     // The tables above are there.
     first.does([read(0, 0)])?;
-    stage.memory.write_u64(stage.hva(1).get() - stage.hva(0).get(), 140);
+    stage.host_writes(1, 140);
     let meeting = Meeting::new();
     meeting.hold_at(stage, Moment::BeforeClean, 1)?;
     thread::scope(|scope| {

@@ -67,6 +67,11 @@ impl<'a> Stage<'a> {
         Hva::new(self.memory.hva().get() + at(page).get())
     }
 
+    /// The host writes to a page.
+    pub(super) fn host_writes(&self, page: u64, value: u64) {
+        self.memory.write_u64(at(page).get(), value);
+    }
+
     /// The host reads a copy of `page` that it has at `hva`, which has to say that.
     pub(super) fn host_reads(&self, page: u64, hva: Hva, expected: u64) -> Result<(), Failure> {
         let read = self.machine.space().read_u64(hva)?;

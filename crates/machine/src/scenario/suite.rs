@@ -176,7 +176,7 @@ fn page_mapped_between(stage: &Stage<'_>) -> Result<(), Failure> {
     let (mut boot, mut waiting) = (stage.vcpu(0)?, stage.vcpu(1)?);
     waiting.does([write(0, 80)])?;
     boot.does([write(1, 81), ON])?;
-    stage.memory.write_u64(stage.hva(2).get() - stage.hva(0).get(), 82);
+    stage.host_writes(2, 82);
     waiting.does([read(2, 82), read(3, 0), write(2, 83), ON, read(2, 83), read(0, 80)])?;
     boot.does([read(2, 83)])
 }
@@ -197,8 +197,7 @@ fn page_moved_and_swapped(stage: &Stage<'_>) -> Result<(), Failure> {
 
 fn page_shared_and_broken(stage: &Stage<'_>) -> Result<(), Failure> {
     let (mut boot, mut vcpu) = (stage.vcpu(0)?, stage.vcpu(1)?);
-    let filled = stage.hva(2).get() - stage.hva(0).get();
-    stage.memory.write_u64(filled, 131);
+    stage.host_writes(2, 131);
     boot.does([write(0, 130), ON, read(1, 0), read(2, 131)])?;
     vcpu.does([write(1, 132), read(2, 131)])?;
     let mut copies = Vec::new();
@@ -209,7 +208,7 @@ fn page_shared_and_broken(stage: &Stage<'_>) -> Result<(), Failure> {
     }
     // One is broken by the guest, the other by the VMM, under the guest.
     vcpu.does([read(1, 132), write(1, 133)])?;
-    stage.memory.write_u64(filled, 131);
+    stage.host_writes(2, 131);
     vcpu.does([read(2, 131), ON, read(1, 133)])?;
     boot.does([read(1, 133), read(2, 131)])?;
     stage.host_reads(1, copies[0], 132)?;
