@@ -161,8 +161,8 @@ impl Merger {
 
     /// Goes through all registered pages once, from wherever it is.
     pub fn scan_all(&self) {
-        let before = self.statistics().full_scans;
-        while self.statistics().full_scans == before {
+        let before = self.scan().full_scans;
+        while self.scan().full_scans == before {
             if self.scan_batch() == 0 {
                 return;
             }
