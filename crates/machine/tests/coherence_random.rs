@@ -57,7 +57,6 @@ struct World {
     vm: MachineVm<TableFormat>,
     memory: HostMemory,
     machine: Machine<TableFormat>,
-    reads: u64,
 }
 
 struct Player {
@@ -74,14 +73,8 @@ impl World {
         let options = VmOptions { caches: Caches::Tracked, ..VmOptions::default() };
         let vm = machine.create_vm_with(options).unwrap();
         let memory = machine.map_backed(PAGES as u64 * STRIDE, backing).unwrap();
-        let mut world = Self {
-            players: Vec::new(),
-            pages: [(Place::Both, 0); PAGES],
-            vm,
-            memory,
-            machine,
-            reads: 0,
-        };
+        let mut world =
+            Self { players: Vec::new(), pages: [(Place::Both, 0); PAGES], vm, memory, machine };
         world.set_slot(world.memory.size());
         for id in 0..VCPUS {
             let vcpu = world.vcpu(id);
@@ -121,7 +114,6 @@ impl World {
         cpu.load(vec![instruction]);
         assert_eq!(vcpu.run(cpu), Exit::Halt);
         assert_eq!(cpu.first_mismatch(), None);
-        self.reads += cpu.reads();
     }
 
     fn does(&mut self, step: Step, number: u64) {
