@@ -7,7 +7,7 @@ use mayfly_machine::address_space::Backing;
 use mayfly_machine::cache::Lines;
 use mayfly_machine::scenario::TableFormat;
 use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions};
-use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_memslot::{Gpa, Hva, Region, SlotId};
 use mayfly_platform::cache::CacheCapabilities;
 use mayfly_vm::{Caches, Exit};
 use proptest::prelude::*;
@@ -91,9 +91,8 @@ impl World {
     }
 
     fn set_slot(&self, size: u64) {
-        let (slot, flags, gpa) = (SlotId::main(0), Flags::empty(), Gpa::new(0));
-        let backing = self.memory.hva();
-        self.vm.set_memory_region(&Region { slot, flags, gpa, size, backing }).unwrap();
+        let region = self.memory.region(SlotId::main(0), Gpa::new(0));
+        self.vm.set_memory_region(&Region { size, ..region }).unwrap();
     }
 
     fn hva(&self, page: usize) -> Hva {
