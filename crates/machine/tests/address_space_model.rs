@@ -39,7 +39,7 @@ type Cell = (usize, u64);
 struct Model {
     pages: BTreeMap<u64, (Protection, Cell)>,
     values: HashMap<Cell, u64>,
-    /// First page, and number of pages, of every mapping there was.
+    /// The pages of every mapping there was.
     mapped: Vec<Range<u64>>,
     /// Mappings whose frames are there for good.
     fixed: Vec<bool>,

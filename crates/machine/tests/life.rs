@@ -35,7 +35,7 @@ fn what_a_guest_writes_is_in_the_host_memory_behind_its_slot() {
     let (vm, memory) = vm_with_memory(&machine);
     let touch = Instruction::Touch { gpa: Gpa::new(RAM + 8), len: 1 << 20, value: 5 };
     let (exit, _) = run(&machine, &vm, vec![touch]);
-    // The last page's word lies past the end of the range's last whole page, and still in the slot.
+    // The range ends past the slot; the last word that is written does not.
     assert_eq!(exit, Exit::Halt);
     for page in 0..256 {
         assert_eq!(memory.read_u64(page * 4096 + 8), 5);
