@@ -10,7 +10,7 @@ use super::{Change, Error, HostSpace, Reason, hvas, page, whole_pages};
 impl HostSpace {
     /// Puts the contents of the page at `hva` into swap, and gives its frame back; the page has another when it is next
     /// resolved. A huge page goes on as pages. Returns whether there was anything to reclaim: false for a page that is
-    /// not mapped, not touched, in swap already, or there for good ([`Backing`]).
+    /// not mapped, not touched, in swap already, or there for good ([`Backing`](super::Backing)).
     pub fn reclaim(&self, hva: Hva) -> bool {
         let _changes = self.changes();
         let page = page(hva);
