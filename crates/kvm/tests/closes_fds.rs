@@ -7,7 +7,8 @@ use mayfly_kvm::{Kvm, Vm};
 #[test]
 fn destroying_a_vm_closes_every_fd_that_its_life_opened() {
     let kvm = match Kvm::open() {
-        Ok(kvm) => kvm,
+        Ok(kvm) if cfg!(target_arch = "x86_64") => kvm,
+        Ok(_) => return println!("not run: the interrupt controllers are x86's"),
         Err(error) => return println!("not run: {error}"),
     };
     let before = open_fds();

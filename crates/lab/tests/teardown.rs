@@ -59,7 +59,7 @@ fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promi
 #[test]
 fn on_kvm_the_guest_touches_its_memory_which_is_unmapped_after_the_vm_is_closed() {
     let host = Host::gather(["test".to_owned()]);
-    if !host.kvm {
+    if !host.kvm || host.arch != "x86_64" {
         return;
     }
     for row in run(BackendChoice::Only(Backend::Kvm), &["4MiB"], &host) {
@@ -78,7 +78,7 @@ fn on_kvm_the_guest_touches_its_memory_which_is_unmapped_after_the_vm_is_closed(
 #[test]
 fn large_vms_are_skipped_on_kvm_and_say_so() {
     let host = Host::gather(["test".to_owned()]);
-    if !host.kvm {
+    if !host.kvm || host.arch != "x86_64" {
         return;
     }
     // The most that can be asked for, and beyond what a guest reaches.
