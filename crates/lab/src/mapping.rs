@@ -1,5 +1,6 @@
 //! How large the leaves are.
 
+use mayfly_kvm::{Error, GuestMemory, HugePages};
 use mayfly_machine::address_space::Backing;
 use mayfly_stage2::Level;
 
@@ -39,5 +40,16 @@ impl Mapping {
             Self::Pages => Backing::Pages,
             Self::Blocks => Backing::HugePages,
         }
+    }
+
+    /// `bytes` bytes of memory for a guest on KVM, which the kernel is asked to back so.
+    pub(crate) fn guest_memory(self, bytes: usize) -> Result<GuestMemory, Error> {
+        let memory = GuestMemory::map(bytes)?;
+        match self {
+            Self::Blocks => memory.advise(HugePages::Wanted)?,
+            // Where the kernel knows no huge pages, it need not be told.
+            Self::Pages => memory.advise(HugePages::Unwanted).unwrap_or_default(),
+        }
+        Ok(memory)
     }
 }

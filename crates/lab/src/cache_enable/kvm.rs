@@ -131,12 +131,7 @@ struct Times {
 impl Times {
     /// Brings a VM up, one vCPU after the other, and ends it.
     fn bring_up(&mut self, kvm: &Kvm, shape: Shape) -> anyhow::Result<()> {
-        let memory = GuestMemory::map(usize::try_from(shape.memory.bytes())?)?;
-        match shape.mapping {
-            Mapping::Blocks => memory.advise(HugePages::Wanted)?,
-            // Where the kernel knows no huge pages, it need not be told.
-            Mapping::Pages => memory.advise(HugePages::Unwanted).unwrap_or_default(),
-        }
+        let memory = shape.mapping.guest_memory(usize::try_from(shape.memory.bytes())?)?;
         CacheSwitch::install(&memory)?;
         let doorbell = CacheSwitch::doorbell(&memory);
         let vm = Vm::create(kvm)?;

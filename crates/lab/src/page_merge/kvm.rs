@@ -6,8 +6,9 @@ use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use mayfly_kvm::{Exit, GuestMemory, HugePages, Ksm, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+use mayfly_kvm::{Exit, GuestMemory, Ksm, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
+use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::patience::{self, PATIENCE};
 use crate::progress::Progress;
@@ -229,9 +230,7 @@ fn hot(memory: Size) -> std::ops::Range<u64> {
 
 /// A VM, and its vCPU that writes all the time. Its pages, all 4 KiB, say which they are.
 fn subject(kvm: &Kvm, size: Size) -> anyhow::Result<(Subject, Vcpu)> {
-    let memory = GuestMemory::map(usize::try_from(size.bytes())?)?;
-    // Where the kernel knows no huge pages, it need not be told.
-    memory.advise(HugePages::Unwanted).unwrap_or_default();
+    let memory = Mapping::Pages.guest_memory(usize::try_from(size.bytes())?)?;
     memory.let_merge()?;
     Payload::install(&memory)?;
     for page in cold(size) {

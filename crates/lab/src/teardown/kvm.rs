@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use mayfly_kvm::{Exit, GuestMemory, HugePages, Kvm, MemoryFlags, Payload, Vm};
+use mayfly_kvm::{Exit, Kvm, MemoryFlags, Payload, Vm};
 
 use crate::experiment::Request;
 use crate::mapping::Mapping;
@@ -62,12 +62,7 @@ struct Life {
 
 /// Has a guest write to every page of its memory, and ends it.
 fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
-    let memory = GuestMemory::map(size)?;
-    match mapping {
-        Mapping::Blocks => memory.advise(HugePages::Wanted)?,
-        // Where the kernel knows no huge pages, it need not be told.
-        Mapping::Pages => memory.advise(HugePages::Unwanted).unwrap_or_default(),
-    }
+    let memory = mapping.guest_memory(size)?;
     Payload::install(&memory)?;
     let vm = Vm::create(kvm)?;
     vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
