@@ -3,6 +3,7 @@
 mod kernel;
 pub(crate) mod memory;
 mod processor;
+pub(crate) mod room;
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

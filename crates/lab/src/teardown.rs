@@ -1,6 +1,5 @@
 //! What it costs to tear a VM down.
 
-mod host;
 mod kvm;
 mod machine;
 mod maintenance;

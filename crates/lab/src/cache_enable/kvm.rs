@@ -5,12 +5,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use mayfly_kvm::{CacheSwitch, Exit, GuestMemory, HugePages, Kvm, MemoryFlags, Vcpu, Vm};
+use mayfly_kvm::{CacheSwitch, Exit, Kvm, MemoryFlags, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
 
 use crate::Backend;
 use crate::experiment::Request;
 use crate::host::memory::available;
+use crate::host::room::Room;
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
@@ -27,7 +28,6 @@ pub(super) fn rows(
     request: &Request<'_>,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<Vec<ResultRow>> {
-    let row = || ResultRow::new(NAME, Backend::Kvm, variant);
     let kvm = Kvm::open()?;
     let rounds = request.params.rounds.unwrap_or(ROUNDS);
     let mut rows = Vec::new();
@@ -35,12 +35,12 @@ pub(super) fn rows(
         for mapping in Mapping::ALL {
             for vcpus in request.params.vcpus_or(&VCPUS) {
                 let shape = Shape { vcpus, memory, mapping };
-                let row = row()
+                let row = ResultRow::new(NAME, Backend::Kvm, variant)
                     .param(Bound::VCPUS.name, vcpus)
                     .param(Size::PARAM, memory.to_string())
                     .param(Mapping::PARAM, mapping.name())
                     .param(Bound::ROUNDS.name, rounds);
-                rows.push(match shape.why_not(available()) {
+                rows.push(match shape.why_not() {
                     Some(why) => row.skipped(why),
                     None => measured(&kvm, row, shape, rounds, progress)?,
                 });
@@ -72,24 +72,14 @@ impl Shape {
     }
 
     /// Why it is not run, if it is not.
-    fn why_not(self, available: Option<u64>) -> Option<String> {
+    fn why_not(self) -> Option<String> {
         let Self { vcpus, memory, mapping } = self;
         if self.early_end() > memory.bytes() {
             return Some(format!(
                 "{vcpus} vCPUs write more than {memory} before their caches are on"
             ));
         }
-        if available.is_some_and(|available| memory.bytes() > available / 2) {
-            return Some(format!(
-                "{memory} is more than half of the memory that the host has available"
-            ));
-        }
-        if memory.bytes() > CacheSwitch::REACH {
-            return Some(format!("{memory} is beyond the guest's reach"));
-        }
-        let advise = || GuestMemory::map(PAGE_SIZE as usize)?.advise(HugePages::Wanted);
-        (mapping == Mapping::Blocks && advise().is_err())
-            .then(|| "the host has no huge pages".to_owned())
+        Room::gather().why_not(memory, mapping, CacheSwitch::REACH)
     }
 }
 

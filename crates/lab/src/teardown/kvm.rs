@@ -6,13 +6,13 @@ use anyhow::ensure;
 use mayfly_kvm::{Exit, Kvm, MemoryFlags, Payload, Vm};
 
 use crate::experiment::Request;
+use crate::host::room::Room;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::progress::Progress;
 use crate::record::ResultRow;
 use crate::stats::Samples;
 
-use super::host::Facts;
 use super::{NAME, SIZES, rounds};
 
 /// The port that ends the guest's pass.
@@ -29,7 +29,7 @@ pub(super) fn run(
     request: &Request<'_>,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<ResultRow> {
-    if let Some(why) = why_not(size, !request.params.memory.is_empty(), mapping, &Facts::gather()) {
+    if let Some(why) = why_not(size, !request.params.memory.is_empty(), mapping, Room::gather()) {
         return Ok(row.skipped(why));
     }
     let kvm = Kvm::open()?;
@@ -86,52 +86,24 @@ fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
 }
 
 /// Why this size is not run, if it is not.
-fn why_not(size: Size, asked: bool, mapping: Mapping, host: &Facts) -> Option<String> {
+fn why_not(size: Size, asked: bool, mapping: Mapping, room: Room) -> Option<String> {
     if size > DEFAULT && !asked {
         return Some(format!("{size} is run where --{} asks for it", Size::PARAM));
     }
-    if size.bytes() > Payload::REACH {
-        return Some(format!("{size} is beyond the guest's reach"));
-    }
-    if host.available.is_some_and(|available| size.bytes() > available / 2) {
-        return Some(format!("{size} is more than half of the memory that the host has available"));
-    }
-    (mapping == Mapping::Blocks && !host.huge_pages)
-        .then(|| "the host has no huge pages".to_owned())
+    room.why_not(size, mapping, Payload::REACH)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HOST: Facts = Facts { available: Some(40 << 30), huge_pages: true };
-
-    fn why(size: &str, asked: bool, mapping: Mapping, host: &Facts) -> Option<String> {
-        why_not(size.parse().unwrap(), asked, mapping, host)
-    }
-
     #[test]
     fn a_large_vm_runs_only_where_it_was_asked_for() {
-        assert_eq!(why("1GiB", false, Mapping::Pages, &HOST), None);
-        assert!(why("16GiB", false, Mapping::Pages, &HOST).unwrap().contains("--memory"));
-        assert_eq!(why("16GiB", true, Mapping::Blocks, &HOST), None);
-    }
-
-    #[test]
-    fn no_vm_takes_more_than_half_of_what_the_host_has_available() {
-        assert_eq!(why("20GiB", true, Mapping::Pages, &HOST), None);
-        assert!(why("20482MiB", true, Mapping::Pages, &HOST).unwrap().contains("half"));
-        let small = Facts { available: Some(1 << 30), ..HOST };
-        assert!(why("1GiB", false, Mapping::Pages, &small).unwrap().contains("half"));
-        let unknown = Facts { available: None, ..HOST };
-        assert_eq!(why("64GiB", true, Mapping::Pages, &unknown), None);
-        assert!(why("66GiB", true, Mapping::Pages, &unknown).unwrap().contains("reach"));
-    }
-
-    #[test]
-    fn blocks_need_a_host_that_has_huge_pages() {
-        let host = Facts { huge_pages: false, ..HOST };
-        assert!(why("1GiB", true, Mapping::Blocks, &host).unwrap().contains("huge pages"));
-        assert_eq!(why("1GiB", true, Mapping::Pages, &host), None);
+        let why = |size: &str, asked| {
+            why_not(size.parse().unwrap(), asked, Mapping::Blocks, Room::unlimited())
+        };
+        assert_eq!(why("1GiB", false), None);
+        assert!(why("16GiB", false).unwrap().contains("--memory"));
+        assert_eq!(why("16GiB", true), None);
     }
 }
