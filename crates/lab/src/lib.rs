@@ -22,6 +22,7 @@ mod page_merge;
 mod params;
 mod patience;
 mod plan;
+mod populate;
 pub mod progress;
 pub mod record;
 pub mod report;

@@ -3,22 +3,20 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::cache::{LineCounts, Lines};
 use mayfly_machine::scenario::{Rule, TableFormat};
-use mayfly_machine::{
-    Cpu, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions,
-};
-use mayfly_memslot::{Gpa, Hva, SlotId};
+use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions};
+use mayfly_memslot::{Gpa, SlotId};
 use mayfly_platform::Op;
-use mayfly_platform::address::{PAGE_SHIFT, PAGE_SIZE};
+use mayfly_platform::address::PAGE_SHIFT;
 use mayfly_platform::cache::{Cache, CacheCapabilities};
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role};
 use mayfly_vm::Exit;
 
 use crate::mapping::Mapping;
 use crate::params::Size;
+use crate::populate::{self, frames_for, touch};
 
 use super::design::Design;
 
@@ -103,18 +101,15 @@ impl Ground {
         if shape.written() > shape.early() {
             bail!("{vcpus} vCPUs write more than {memory} before their caches are on");
         }
-        // Twice the memory: room for tables, and for blocks that are not whole.
-        let frames = FRAMES.max(usize::try_from(memory.bytes() >> (PAGE_SHIFT - 1))?);
-        let machine =
-            Machine::with_caches(frames, lines, CAPABILITIES).context("starting the machine")?;
+        let machine = Machine::with_caches(frames_for(memory)?, lines, CAPABILITIES)
+            .context("starting the machine")?;
         let early = machine.map_backed(shape.early(), mapping.backing())?;
         let backing = if lines == Lines::Counted { Backing::Contiguous } else { mapping.backing() };
         let later = (shape.later() > 0).then(|| machine.map_backed(shape.later(), backing));
         let ground = Self { machine, shape, early, later: later.transpose()? };
-        // What is not there cannot be in a cache.
-        touch(&ground.early);
+        touch(&ground.early, ground.early.size());
         if lines != Lines::Counted {
-            ground.later.iter().for_each(touch);
+            ground.later.iter().for_each(|later| touch(later, later.size()));
         }
         Ok(ground)
     }
@@ -207,23 +202,8 @@ impl Ground {
         if self.shape.lines != Lines::Counted {
             return boot.does(vm, rule, vec![Instruction::Touch { gpa, len, value: len }]);
         }
-        let piece = Level::GIB1.pages() << PAGE_SHIFT;
-        // Blocks of the host, which are aligned from the slot's beginning on.
-        for from in (0..len).step_by(usize::try_from(piece)?) {
-            let bytes = piece.min(len - from);
-            let host = Hva::new(later.hva().get() + from);
-            let leaf = Leaf::new(self.machine.space().resolve(host, true)?.pfn, Permissions::all());
-            self.machine.cache().clean(leaf.pfn, bytes >> PAGE_SHIFT);
-            let section = vm.srcu().read_lock();
-            let root = vm.stage2().root(Role::MAIN, &section)?;
-            let seen = vm.stage2().sample();
-            let first = gpa.get() + from;
-            let gfns = Gpa::new(first).gfn()..Gpa::new(first + bytes).gfn();
-            let level = self.shape.mapping.level();
-            let mapped = root.map_run(gfns.clone(), level, &leaf, seen, &section)?;
-            ensure!(mapped == Mapped::Installed, "mapping {gfns:?} gave {mapped:?}");
-        }
-        Ok(())
+        let clean = |first, frames| self.machine.cache().clean(first, frames);
+        populate::map(&self.machine, vm, gpa, (later, len), self.shape.mapping, clean)
     }
 }
 
@@ -275,11 +255,5 @@ impl Started {
         self.reads += self.cpu.reads();
         self.mismatches += self.cpu.mismatches();
         Ok(())
-    }
-}
-
-fn touch(memory: &HostMemory) {
-    for page in (0..memory.size()).step_by(PAGE_SIZE as usize) {
-        memory.write_u64(page, page);
     }
 }

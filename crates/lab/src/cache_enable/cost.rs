@@ -11,6 +11,8 @@ use mayfly_platform::address::{PAGE_SIZE, Pfn};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
 use mayfly_stage2::Level;
 
+use crate::populate::touch;
+
 /// What is flushed to find out: as a whole VM, it is not in the caches.
 const SAMPLE: u64 = 256 << 20;
 
@@ -27,9 +29,7 @@ pub(super) fn of_a_line() -> anyhow::Result<LineCost> {
         Machine::<TableFormat>::with_caches(frames, Lines::Real, CacheCapabilities::default())
             .context("starting the machine")?;
     let memory = machine.map_backed(SAMPLE, Backing::Contiguous)?;
-    for page in (0..SAMPLE).step_by(usize::try_from(PAGE_SIZE)?) {
-        memory.write_u64(page, page);
-    }
+    touch(&memory, SAMPLE);
     let first = machine.space().resolve(memory.hva(), true)?.pfn.get();
     let piece = |frame| {
         let begun = Instant::now();

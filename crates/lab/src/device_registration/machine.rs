@@ -18,6 +18,7 @@ use mayfly_vm::{Bus, Device, Exit};
 
 use crate::affinity::{self, Pinned};
 use crate::params::Order;
+use crate::populate::touch;
 use crate::record::ResultRow;
 
 use super::backend::Subject;
@@ -355,9 +356,7 @@ fn populated(
     size: u64,
 ) -> Result<HostMemory, mayfly_machine::address_space::Error> {
     let memory = machine.map(size)?;
-    for page in (0..size).step_by(0x1000) {
-        memory.write_u64(page, 0);
-    }
+    touch(&memory, size);
     Ok(memory)
 }
 

@@ -5,29 +5,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use mayfly_machine::address_space::Backing;
-use mayfly_machine::{
-    Cpu, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions,
-};
-use mayfly_memslot::{Gpa, Hva, Region, SlotId};
-use mayfly_platform::address::{Gfn, PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions};
+use mayfly_memslot::{Gpa, Region, SlotId};
+use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::tlb::{Scope, Tlb, Vmid};
+use mayfly_stage2::Arm;
 #[cfg(test)]
-use mayfly_stage2::RootRef;
-use mayfly_stage2::{Arm, Leaf, Level, Mapped, Permissions, Role};
+use mayfly_stage2::{Role, RootRef};
 use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
 
 use crate::before::unmap::Tables;
 use crate::mapping::Mapping;
 use crate::params::Size;
+use crate::populate::{self, frames_for, touch};
 
 /// The problem is arm64's.
 pub(super) type TableFormat = Arm<48>;
 
 /// The guest touches so much of its memory itself, at the end of it; all of it, if it has no more.
 const FAULTED: u64 = 16 << 20;
-
-/// What the memory that is not the guest's to touch is mapped with.
-const ALL: Permissions = Permissions::all();
 
 /// Tables that do not come back in this time never will.
 const LONG: Duration = Duration::from_secs(60);
@@ -103,14 +99,11 @@ pub(super) struct Torn {
 impl Ground {
     /// For VMs of `largest` at most, of which `per-page` cleans the first `sample` bytes.
     pub(super) fn new(largest: Size, sample: u64) -> anyhow::Result<Self> {
-        // Twice the memory: room for tables, and for blocks that are not whole.
-        let frames = FRAMES.max(usize::try_from(largest.bytes() >> (PAGE_SHIFT - 1))?);
-        let machine = Machine::with_frames(frames).context("starting the machine")?;
+        let machine = Machine::with_frames(frames_for(largest)?).context("starting the machine")?;
         let rest = machine.map_backed(largest.bytes(), Backing::Contiguous)?;
         let faulted = Mapping::ALL.map(|mapping| machine.map_backed(FAULTED, mapping.backing()));
         let [pages, blocks] = faulted;
         let faulted = [pages?, blocks?];
-        // What is not there cannot be in a cache.
         touch(&rest, sample.min(largest.bytes()));
         for memory in &faulted {
             touch(memory, memory.size());
@@ -134,7 +127,8 @@ impl Ground {
             slot(1, 0, by_run, &self.rest)?;
         }
         let mut vcpu = vm.create_vcpu(0)?;
-        self.map(&vm, by_run, mapping)?;
+        let rest = (&self.rest, by_run);
+        populate::map(&self.machine, &vm, Gpa::new(0), rest, mapping, |_, _| ())?;
 
         let cpu = self.cpu.as_mut().context("the processor is lost")?;
         let (gpa, value) = (Gpa::new(by_run), size.bytes() | 1);
@@ -158,22 +152,6 @@ impl Ground {
             }
         };
         Ok(Built { vm, vcpu, top, vmid, counts })
-    }
-
-    /// Maps the first `bytes` of guest memory, as faults would.
-    fn map(&self, vm: &MachineVm<TableFormat>, bytes: u64, mapping: Mapping) -> anyhow::Result<()> {
-        let piece = Level::GIB1.pages() << PAGE_SHIFT;
-        for from in (0..bytes).step_by(usize::try_from(piece)?) {
-            let section = vm.srcu().read_lock();
-            let root = vm.stage2().root(Role::MAIN, &section)?;
-            let seen = vm.stage2().sample();
-            let host = Hva::new(self.rest.hva().get() + from);
-            let leaf = Leaf::new(self.machine.space().resolve(host, true)?.pfn, ALL);
-            let gfns = Gpa::new(from).gfn()..Gpa::new(bytes.min(from + piece)).gfn();
-            let mapped = root.map_run(gfns.clone(), mapping.level(), &leaf, seen, &section)?;
-            ensure!(mapped == Mapped::Installed, "mapping {gfns:?} gave {mapped:?}");
-        }
-        Ok(())
     }
 
     /// Tears `built` down, and waits until every frame of its tables is back.
@@ -278,12 +256,6 @@ fn rest() {
     let awake = Instant::now();
     while awake.elapsed() < Duration::from_micros(50) {
         std::hint::spin_loop();
-    }
-}
-
-fn touch(memory: &HostMemory, bytes: u64) {
-    for page in (0..bytes).step_by(PAGE_SIZE as usize) {
-        memory.write_u64(page, page);
     }
 }
 
