@@ -17,6 +17,7 @@ use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
 use crate::record::ResultRow;
+use crate::turns::turns;
 
 use bring_up::{Ground, Shape};
 use cost::LineCost;
@@ -216,14 +217,10 @@ fn measured(
     progress.begin(&title, u64::from(rounds) * designs.len() as u64);
     let ground = Ground::new(shape)?;
     let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
-    for round in 0..rounds as usize {
-        // So that none of them always follows the same other.
-        for turn in 0..designs.len() {
-            let index = (round + turn) % designs.len();
-            let up = ground.bring_up(designs[index]).with_context(|| designs[index].name())?;
-            rows[index].note(up);
-            progress.step();
-        }
+    for index in turns(rounds, designs.len()) {
+        let up = ground.bring_up(designs[index]).with_context(|| designs[index].name())?;
+        rows[index].note(up);
+        progress.step();
     }
     progress.finish();
     let line = line.filter(|_| lines == Lines::Counted);

@@ -29,6 +29,7 @@ pub mod report;
 mod slot_delete;
 pub mod stats;
 mod teardown;
+mod turns;
 pub mod units;
 
 pub use backend::{Backend, BackendChoice};

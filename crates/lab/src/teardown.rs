@@ -11,6 +11,7 @@ use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
 use crate::record::ResultRow;
+use crate::turns::turns;
 
 use machine::{Design, Ground};
 use rows::Row;
@@ -187,15 +188,11 @@ fn on_machine(
         let built = ground.build(Size::UNIT, mapping)?;
         ground.tear_down(built, *design)?;
     }
-    for round in 0..rounds as usize {
-        // So that none of them always follows the same other.
-        for turn in 0..designs.len() {
-            let index = (round + turn) % designs.len();
-            let built = ground.build(size, mapping)?;
-            let counts = built.counts;
-            rows[index].note(counts, ground.tear_down(built, designs[index].1)?);
-            progress.step();
-        }
+    for index in turns(rounds, designs.len()) {
+        let built = ground.build(size, mapping)?;
+        let counts = built.counts;
+        rows[index].note(counts, ground.tear_down(built, designs[index].1)?);
+        progress.step();
     }
     progress.finish();
     designs

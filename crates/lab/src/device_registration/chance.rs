@@ -1,9 +1,8 @@
 //! What is left to chance, from a seed: how long to pause before a VM, and whose turn it is.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a processor is kept busy after a pause, so that what is timed next does not also pay for its waking up.
-const WARM_UP: Duration = Duration::from_micros(50);
+use crate::turns::pause;
 
 /// A source of chance that repeats from its seed.
 pub(super) struct Chance {
@@ -17,11 +16,7 @@ impl Chance {
 
     /// Sleeps for less than `longest`, any time as likely as any other, and leaves the processor awake.
     pub(super) fn pause(&mut self, longest: Duration) {
-        std::thread::sleep(self.time_below(longest));
-        let awake = Instant::now();
-        while awake.elapsed() < WARM_UP {
-            std::hint::spin_loop();
-        }
+        pause(self.time_below(longest));
     }
 
     /// Puts `items` into an order, each as likely as any other (Fisher and Yates, 1938; Durstenfeld, 1964).

@@ -18,6 +18,7 @@ use crate::before::unmap::Tables;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::populate::{self, frames_for, touch};
+use crate::turns::pause;
 
 /// The problem is arm64's.
 pub(super) type TableFormat = Arm<48>;
@@ -158,7 +159,9 @@ impl Ground {
     pub(super) fn tear_down(&self, built: Built, design: Design) -> anyhow::Result<Torn> {
         let (tlbs, cache) = (self.machine.hardware().tlbs(), self.machine.cache());
         let (asked, cleaned) = (tlbs.counts(), cache.lines().cleaned);
-        rest();
+        // Leaves the processor to whoever waits for it, so that what is timed next is not where the scheduler makes up
+        // for what building the VM took.
+        pause(Duration::from_millis(1));
         let start = Instant::now();
         let modelled = match design {
             Design::PerPage => self.per_page(built, start),
@@ -246,16 +249,6 @@ impl Built {
         let vm = (*self.vm).clone();
         self.destroy();
         vm.wait_reclaimed();
-    }
-}
-
-/// Leaves the processor to whoever waits for it, so that what is timed next is not where the scheduler makes up for
-/// what building the VM took; and comes back from sleep.
-fn rest() {
-    std::thread::sleep(Duration::from_millis(1));
-    let awake = Instant::now();
-    while awake.elapsed() < Duration::from_micros(50) {
-        std::hint::spin_loop();
     }
 }
 
