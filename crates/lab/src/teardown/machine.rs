@@ -17,6 +17,7 @@ use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
 use crate::before::unmap::Tables;
 use crate::mapping::Mapping;
 use crate::params::Size;
+use crate::patience::PATIENCE;
 use crate::populate::{self, frames_for, touch};
 use crate::turns::pause;
 
@@ -25,9 +26,6 @@ pub(super) type TableFormat = Arm<48>;
 
 /// The guest touches so much of its memory itself, at the end of it; all of it, if it has no more.
 const FAULTED: u64 = 16 << 20;
-
-/// Tables that do not come back in this time never will.
-const LONG: Duration = Duration::from_secs(60);
 
 /// How a VM is torn down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +221,7 @@ impl Ground {
         let arena = self.machine.hardware().arena();
         while self.machine.reclaimer().frames() > 0 || arena.in_use() != self.at_rest {
             let missing = arena.in_use().wrapping_sub(self.at_rest);
-            ensure!(start.elapsed() < LONG, "{missing} frames of tables do not come back");
+            ensure!(start.elapsed() < PATIENCE, "{missing} frames of tables do not come back");
             std::thread::yield_now();
         }
         Ok(())
