@@ -189,15 +189,11 @@ struct Run {
 
 /// The requested variants, in the order in which they take turns.
 fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
-    let run = |place, backend, variant, hz, subject| Run {
-        place,
-        backend,
-        variant,
-        hz,
-        subject,
-        timings: Timings::default(),
-    };
     let mut runs = Vec::new();
+    let mut add = |backend, variant, hz, subject| {
+        let (place, timings) = (runs.len(), Timings::default());
+        runs.push(Run { place, backend, variant, hz, subject, timings });
+    };
     for variant in request.variants_on(Backend::Machine) {
         let disposal = match variant {
             "synchronize" => Disposal::Synchronize,
@@ -207,17 +203,11 @@ fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
             _ => Disposal::Mayfly,
         };
         let subject = MachineSubject::new(disposal, request.hz(), shape)?;
-        runs.push(run(
-            runs.len(),
-            Backend::Machine,
-            variant,
-            request.hz(),
-            Box::new(subject) as Box<dyn Subject>,
-        ));
+        add(Backend::Machine, variant, request.hz(), Box::new(subject) as Box<dyn Subject>);
     }
     for variant in request.variants_on(Backend::Kvm) {
         let hz = request.host.hz.unwrap_or_else(|| request.hz());
-        runs.push(run(runs.len(), Backend::Kvm, variant, hz, Box::new(KvmSubject::new(shape)?)));
+        add(Backend::Kvm, variant, hz, Box::new(KvmSubject::new(shape)?));
     }
     Ok(runs)
 }
