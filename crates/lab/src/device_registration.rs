@@ -14,7 +14,7 @@ use anyhow::Context;
 
 use crate::Backend;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
-use crate::params::Order;
+use crate::params::{Bound, Order};
 use crate::progress::Progress;
 use crate::record::ResultRow;
 
@@ -114,15 +114,23 @@ KVM are not pinned."
 
     fn params(&self) -> &'static [Param] {
         &[
-            Param { name: "vms", default: "200", summary: "VMs of each variant, in each order" },
-            Param { name: "devices", default: "8", summary: "ioeventfds registered in each VM" },
             Param {
-                name: "vcpus",
+                name: Bound::VMS.name,
+                default: "200",
+                summary: "VMs of each variant, in each order",
+            },
+            Param {
+                name: Bound::DEVICES.name,
+                default: "8",
+                summary: "ioeventfds registered in each VM",
+            },
+            Param {
+                name: Bound::VCPUS.name,
                 default: "2",
                 summary: "vCPUs of each VM: one number after another",
             },
             Param {
-                name: "hz",
+                name: Bound::HZ.name,
                 default: "the host's",
                 summary: "ticks a second of the machine's Linux-paced variants",
             },
@@ -225,10 +233,10 @@ impl Run {
     fn row(self, order: Order, shape: Shape, vms: u32) -> ResultRow {
         let row = ResultRow::new(NAME, self.backend, self.variant)
             .param(Order::PARAM, order.name())
-            .param("vms", vms)
-            .param("devices", shape.devices)
-            .param("vcpus", shape.vcpus)
-            .param("hz", self.hz)
+            .param(Bound::VMS.name, vms)
+            .param(Bound::DEVICES.name, shape.devices)
+            .param(Bound::VCPUS.name, shape.vcpus)
+            .param(Bound::HZ.name, self.hz)
             .param("seed", SEED);
         self.subject.report(self.timings.report(row))
     }
