@@ -119,10 +119,7 @@ fn checked(row: ResultRow, measured: &Measured, all: &[(&'static str, Measured)]
         // With one VM nothing is merged but zeroes: there is nothing to compare.
         return row;
     }
-    let order = |name| {
-        let at = CHARGED.iter().position(|(charged, _)| *charged == name);
-        [measured, change_pte, invalidate].map(|done| at.map_or(0, |at| done.charged[at]))
-    };
+    let order = |name| [measured, change_pte, invalidate].map(|done| done.charged(name));
     let in_order = ["entries_written", "tables_freed"].into_iter().fold(row, |row, name| {
         let [ours, theirs, most] = order(name);
         row.check(

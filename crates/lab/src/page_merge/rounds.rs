@@ -72,6 +72,14 @@ pub(super) struct Measured {
     pub(super) leaked: u64,
 }
 
+impl Measured {
+    /// What the core has charged for, of [`CHARGED`] that of this name.
+    pub(super) fn charged(&self, name: &str) -> u64 {
+        let at = CHARGED.iter().position(|(charged, _)| *charged == name);
+        self.charged[at.expect("it is charged for")]
+    }
+}
+
 /// What is shared, by the merger's names: `pages_shared`, `pages_sharing`, `ksm_zero_pages`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shared {
