@@ -1,12 +1,14 @@
 //! The running kernel's KVM, and its own page merger.
 
 use std::fs;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use mayfly_kvm::{Exit, GuestMemory, Ksm, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+use mayfly_platform::address::PAGE_SIZE;
 
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
@@ -21,8 +23,6 @@ use super::{MERGED_WRITE, NAME, OWN_WRITE};
 
 /// The port that ends a guest's pass.
 const PORT: u16 = 0x10;
-
-const PAGE: u64 = 0x1000;
 
 /// The part of a VM's memory that its second vCPU writes to all the time.
 const HOT_PART: u64 = 8;
@@ -220,11 +220,11 @@ impl Subject {
 
 /// Offsets of the pages that are merged.
 fn cold(memory: Size) -> impl Iterator<Item = usize> {
-    (Payload::FREE as usize..hot(memory).start as usize).step_by(PAGE as usize)
+    (Payload::FREE as usize..hot(memory).start as usize).step_by(PAGE_SIZE as usize)
 }
 
 /// The memory that is written all the time.
-fn hot(memory: Size) -> std::ops::Range<u64> {
+fn hot(memory: Size) -> Range<u64> {
     memory.bytes() - memory.bytes() / HOT_PART..memory.bytes()
 }
 

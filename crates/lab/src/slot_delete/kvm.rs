@@ -1,5 +1,6 @@
 //! The running kernel's KVM.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, sleep};
@@ -7,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+use mayfly_platform::address::PAGE_SIZE;
 
 use crate::idle::idle;
-use crate::params::Zap;
+use crate::params::{Size, Zap};
 use crate::record::ResultRow;
 use crate::stats::{Samples, nanoseconds};
 
@@ -21,8 +23,6 @@ const MOST: u32 = 16;
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;
-
-const PAGE: u64 = 0x1000;
 
 /// Where the slot is that is deleted.
 const SLOT: (u32, u64) = (1, 0xc000_0000);
@@ -52,14 +52,13 @@ impl Progress {
 
 /// Runs the rounds on KVM, and fills the row.
 pub(super) fn run(
-    row: ResultRow,
+    mut row: ResultRow,
     zap: Zap,
     shape: Shape,
     step: &mut dyn FnMut(),
 ) -> anyhow::Result<ResultRow> {
     // Its guests are the same whatever the machine's have.
-    let mut row = row;
-    row.params.remove(crate::params::Size::PARAM);
+    row.params.remove(Size::PARAM);
     if shape.vcpus > MOST {
         return Ok(row.skipped(format!("more than {MOST} vCPUs are not run on KVM")));
     }
@@ -69,7 +68,8 @@ pub(super) fn run(
     {
         return Ok(row.skipped(format!("this kernel zaps all roots only: {error}")));
     }
-    let memory = GuestMemory::map_populated((FIRST + u64::from(MOST) * PAGES * PAGE) as usize)?;
+    let memory =
+        GuestMemory::map_populated((FIRST + u64::from(MOST) * PAGES * PAGE_SIZE) as usize)?;
     let slot = GuestMemory::map_populated(SIZE)?;
     Payload::install(&memory)?;
     vm.create_irqchip()?;
@@ -79,7 +79,7 @@ pub(super) fn run(
     for id in 0..shape.vcpus {
         let mut vcpu = vm.create_vcpu(id)?;
         let touch = pages(id);
-        let doorbell = Some(SLOT.1 + u64::from(id) * PAGE);
+        let doorbell = Some(SLOT.1 + u64::from(id) * PAGE_SIZE);
         vcpu.load(&Payload { touch, doorbell, port: PORT })?;
         vcpus.push(vcpu);
     }
@@ -126,7 +126,7 @@ pub(super) fn run(
     })?;
     let mut wrong = 0;
     for (id, &passes) in (0..).zip(&passes) {
-        for gpa in pages(id).step_by(PAGE as usize) {
+        for gpa in pages(id).step_by(PAGE_SIZE as usize) {
             wrong += u64::from(memory.read_u64(gpa as usize)? != u64::from(passes));
         }
     }
@@ -139,9 +139,9 @@ pub(super) fn run(
 }
 
 /// The addresses of the pages of vCPU `id`.
-fn pages(id: u32) -> std::ops::Range<u64> {
-    let first = FIRST + u64::from(id) * PAGES * PAGE;
-    first..first + PAGES * PAGE
+fn pages(id: u32) -> Range<u64> {
+    let first = FIRST + u64::from(id) * PAGES * PAGE_SIZE;
+    first..first + PAGES * PAGE_SIZE
 }
 
 /// Runs a vCPU until it is to stop, with a rest after each pass. Returns it, and the last pass.
