@@ -71,7 +71,6 @@ pub(super) fn run(
         Err(why) => return Ok(row.skipped(why)),
     };
     let kvm = Kvm::open()?;
-    let pages = cold(memory);
     let mut hot = Vec::new();
     let mut subjects = Vec::new();
     for _ in 0..vms {
@@ -111,7 +110,7 @@ pub(super) fn run(
     }
     drop(ksm);
     let row = taken.into_iter().fold(row, |row, taken| row.counter("kvm_faults", taken));
-    Ok(measured.report(row, pages, vms, passes.into_inner()))
+    Ok(measured.report(row, shape, passes.into_inner()))
 }
 
 #[derive(Default)]
@@ -174,14 +173,9 @@ impl Measured {
         Ok(())
     }
 
-    fn report(
-        self,
-        row: ResultRow,
-        pages: impl Iterator<Item = usize>,
-        vms: u32,
-        passes: u64,
-    ) -> ResultRow {
-        let pages = pages.count() as u64;
+    fn report(self, row: ResultRow, shape: Shape, passes: u64) -> ResultRow {
+        let Shape { vms, memory, .. } = shape;
+        let pages = cold(memory).count() as u64;
         let Self { wrong, checked, pages_shared, pages_sharing, .. } = self;
         self.scans
             .report(row)
