@@ -224,16 +224,20 @@ fn measured(
     }
     progress.finish();
     let line = line.filter(|_| lines == Lines::Counted);
-    let rows = designs.iter().zip(rows).map(|(design, row)| {
-        let empty = ResultRow::new(NAME, Backend::Machine, design.name())
-            .param(Bound::VCPUS.name, vcpus)
-            .param(Size::PARAM, memory.to_string())
-            .param(Mapping::PARAM, mapping.name())
-            .param(LINES, if line.is_some() { "counted" } else { "real" })
-            .param(Bound::ROUNDS.name, rounds);
-        row.report(empty, *design, shape, line)
+    let rows = designs.iter().zip(rows).map(|(design, measured)| {
+        let row = row(Backend::Machine, design.name(), shape, rounds)
+            .param(LINES, if line.is_some() { "counted" } else { "real" });
+        measured.report(row, *design, shape, line)
     });
     Ok(rows.collect())
+}
+
+fn row(backend: Backend, variant: &str, shape: Shape, rounds: u32) -> ResultRow {
+    ResultRow::new(NAME, backend, variant)
+        .param(Bound::VCPUS.name, shape.vcpus)
+        .param(Size::PARAM, shape.memory.to_string())
+        .param(Mapping::PARAM, shape.mapping.name())
+        .param(Bound::ROUNDS.name, rounds)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use mayfly_kvm::{CacheSwitch, Exit, Kvm, MemoryFlags, Vcpu, Vm};
+use mayfly_machine::cache::Lines;
 use mayfly_platform::address::PAGE_SIZE;
 
 use crate::Backend;
@@ -13,14 +14,14 @@ use crate::experiment::Request;
 use crate::host::memory::available;
 use crate::host::room::Room;
 use crate::mapping::Mapping;
-use crate::params::{Bound, Size};
+use crate::params::Size;
 use crate::progress::Progress;
 use crate::record::ResultRow;
 use crate::stats::Samples;
 
-use super::bring_up::{BOOT, SECONDARY};
+use super::bring_up::{BOOT, SECONDARY, Shape};
 use super::rows::{BRING_UP, SECONDARY as SECONDARY_TIME, SET_UP};
-use super::{NAME, REAL, ROUNDS, VCPUS};
+use super::{NAME, REAL, ROUNDS, VCPUS, row};
 
 /// The rows of a variant: one for each size, mapping and number of vCPUs.
 pub(super) fn rows(
@@ -34,13 +35,9 @@ pub(super) fn rows(
     for memory in request.params.memory_or(&[default_size(available())]) {
         for mapping in Mapping::ALL {
             for vcpus in request.params.vcpus_or(&VCPUS) {
-                let shape = Shape { vcpus, memory, mapping };
-                let row = ResultRow::new(NAME, Backend::Kvm, variant)
-                    .param(Bound::VCPUS.name, vcpus)
-                    .param(Size::PARAM, memory.to_string())
-                    .param(Mapping::PARAM, mapping.name())
-                    .param(Bound::ROUNDS.name, rounds);
-                rows.push(match shape.why_not() {
+                let shape = Shape { vcpus, memory, mapping, lines: Lines::Real };
+                let row = row(Backend::Kvm, variant, shape, rounds);
+                rows.push(match why_not(shape) {
                     Some(why) => row.skipped(why),
                     None => measured(&kvm, row, shape, rounds, progress)?,
                 });
@@ -57,30 +54,18 @@ pub(super) fn default_size(available: Option<u64>) -> Size {
     Size::blocks(half.clamp(1, REAL.bytes() / block))
 }
 
-/// A VM that comes up.
-#[derive(Clone, Copy)]
-struct Shape {
-    vcpus: u32,
-    memory: Size,
-    mapping: Mapping,
+/// The first address past what is written with caches off.
+fn early_end(shape: Shape) -> u64 {
+    CacheSwitch::FREE + shape.written()
 }
 
-impl Shape {
-    /// The first address past what is written with caches off.
-    fn early_end(self) -> u64 {
-        CacheSwitch::FREE + BOOT + SECONDARY * u64::from(self.vcpus - 1)
+/// Why a VM is not run, if it is not.
+fn why_not(shape: Shape) -> Option<String> {
+    let Shape { vcpus, memory, mapping, .. } = shape;
+    if early_end(shape) > memory.bytes() {
+        return Some(format!("{vcpus} vCPUs write more than {memory} before their caches are on"));
     }
-
-    /// Why it is not run, if it is not.
-    fn why_not(self) -> Option<String> {
-        let Self { vcpus, memory, mapping } = self;
-        if self.early_end() > memory.bytes() {
-            return Some(format!(
-                "{vcpus} vCPUs write more than {memory} before their caches are on"
-            ));
-        }
-        Room::gather().why_not(memory, mapping, CacheSwitch::REACH)
-    }
+    Room::gather().why_not(memory, mapping, CacheSwitch::REACH)
 }
 
 fn measured(
@@ -90,7 +75,7 @@ fn measured(
     rounds: u32,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<ResultRow> {
-    let Shape { vcpus, memory, mapping } = shape;
+    let Shape { vcpus, memory, mapping, .. } = shape;
     let title = format!("{NAME} on KVM, {vcpus} vCPUs, {memory} in {}", mapping.name());
     progress.begin(&title, rounds.into());
     let mut times = Times::default();
@@ -130,7 +115,7 @@ impl Times {
         let mut early = CacheSwitch::FREE;
         for id in 0..shape.vcpus {
             let end = early + if id == 0 { BOOT } else { SECONDARY };
-            let later = shape.early_end()..if id == 0 { shape.memory.bytes() } else { 0 };
+            let later = early_end(shape)..if id == 0 { shape.memory.bytes() } else { 0 };
             let mut vcpu = vm.create_vcpu(id)?;
             vcpu.load_cache_switch(&CacheSwitch { early: early..end, later, doorbell })?;
             vcpus.push(vcpu);
