@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 
 /// How long anything may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,6 +23,11 @@ pub(crate) fn until(
         sleep(pause);
     }
     Ok(())
+}
+
+/// What a vCPU's thread came to, which has been joined.
+pub(crate) fn ended<T>(joined: thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
+    joined.map_err(|_| anyhow!("a vCPU's thread has panicked"))?
 }
 
 /// Whether each of `all` has counted two more since this was called: what it was at then may have been half done, what

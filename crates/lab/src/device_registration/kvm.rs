@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, spawn};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 
 use crate::params::Order;
+use crate::patience::ended;
 use crate::record::ResultRow;
 
 use super::backend::Subject;
@@ -149,8 +150,7 @@ impl Subject for KvmSubject {
     fn stop_all(&mut self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.running.drain(..) {
-            let (vcpu, missed) =
-                thread.join().map_err(|_| anyhow!("a vCPU's thread has panicked"))??;
+            let (vcpu, missed) = ended(thread.join())?;
             self.vcpus.push(vcpu);
             self.missed += missed;
         }

@@ -12,7 +12,7 @@ use mayfly_platform::address::PAGE_SIZE;
 
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
-use crate::patience::{self, PATIENCE};
+use crate::patience::{self, PATIENCE, ended};
 use crate::progress::Progress;
 use crate::record::ResultRow;
 use crate::stats::Samples;
@@ -96,12 +96,9 @@ pub(super) fn run(
             },
         );
         ends.store(true, Ordering::Relaxed);
-        let ended: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
+        let joined: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
         ran?;
-        ended
-            .into_iter()
-            .map(|ended| ended.map_err(|_| anyhow!("a vCPU's thread has panicked"))?)
-            .collect::<anyhow::Result<Vec<_>>>()
+        joined.into_iter().map(ended).collect::<anyhow::Result<Vec<_>>>()
     })?;
     progress.finish();
     let taken = faults.zip(self::faults()).map(|(before, after)| after.saturating_sub(before));

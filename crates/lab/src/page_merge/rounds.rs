@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use mayfly_machine::MachineVcpu;
 use mayfly_machine::address_space::{Protection, Resolved};
 use mayfly_memslot::Hva;
@@ -23,7 +23,7 @@ use super::scans::Scans;
 use super::watched::Log;
 use crate::idle::idle;
 use crate::params::Size;
-use crate::patience::{self, PATIENCE, two_more};
+use crate::patience::{self, PATIENCE, ended, two_more};
 
 /// What is done to how many VMs.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +141,8 @@ pub(super) fn measure<F: Format>(
         let run = Running { rig: &rig, wanted: &wanted, progress: &progress, vcpus: &vcpus, shape };
         let ran = run.all_rounds(&mut measured, step);
         dismiss();
-        for ended in vcpus.into_iter().map(ScopedJoinHandle::join) {
-            measured.tally += ended.map_err(|_| anyhow!("a vCPU's thread has panicked"))??;
+        for joined in vcpus.into_iter().map(ScopedJoinHandle::join) {
+            measured.tally += ended(joined)?;
         }
         ran
     })?;

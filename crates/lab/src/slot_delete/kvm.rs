@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
 
 use crate::idle::idle;
 use crate::params::{Size, Zap};
+use crate::patience::ended;
 use crate::record::ResultRow;
 use crate::stats::{Samples, nanoseconds};
 
@@ -89,7 +89,7 @@ pub(super) fn run(
         (Samples::default(), Samples::default(), Samples::default());
     let ends = AtomicBool::new(false);
     let idle = idle(shape.vcpus);
-    let (vcpus, passes) = scope(|scope| {
+    let (vcpus, passes): (Vec<_>, Vec<_>) = scope(|scope| {
         let running: Vec<_> = vcpus
             .into_iter()
             .zip(&progress)
@@ -114,15 +114,10 @@ pub(super) fn run(
             Ok(())
         });
         ends.store(true, Ordering::Relaxed);
-        let ended: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
+        let joined: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
         ran?;
-        let mut vcpus = (Vec::new(), Vec::new());
-        for ended in ended {
-            let (vcpu, passes) = ended.map_err(|_| anyhow!("a vCPU's thread has panicked"))??;
-            vcpus.0.push(vcpu);
-            vcpus.1.push(passes);
-        }
-        anyhow::Ok(vcpus)
+        let ended = joined.into_iter().map(ended).collect::<anyhow::Result<Vec<_>>>()?;
+        anyhow::Ok(ended.into_iter().unzip())
     })?;
     let mut wrong = 0;
     for (id, &passes) in (0..).zip(&passes) {

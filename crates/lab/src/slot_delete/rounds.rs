@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use mayfly_machine::Machine;
 use mayfly_platform::Op;
 use mayfly_platform::address::Gfn;
@@ -13,7 +13,7 @@ use super::design::{Design, Slot};
 use super::guest::{Guest, Progress};
 use super::watch::{self, Log, RootLoad};
 use crate::params::{Size, Zap};
-use crate::patience::{PATIENCE, two_more, until};
+use crate::patience::{PATIENCE, ended, two_more, until};
 use crate::stats::Samples;
 
 /// Pages that a vCPU goes over, at most: of the memory that stays, and of the slot that is deleted.
@@ -114,12 +114,12 @@ pub(super) fn measure<D: Design>(
             Ok(())
         });
         design.stop();
-        let ended: Vec<_> = vcpus.into_iter().map(ScopedJoinHandle::join).collect();
-        for vcpu in ended {
-            let ended = vcpu.map_err(|_| anyhow!("a vCPU's thread has panicked"))??;
-            measured.reads += ended.reads;
-            measured.mismatches += ended.mismatches;
-            measured.loads.extend(ended.log.loads);
+        let joined: Vec<_> = vcpus.into_iter().map(ScopedJoinHandle::join).collect();
+        for vcpu in joined {
+            let Ended { reads, mismatches, log } = ended(vcpu)?;
+            measured.reads += reads;
+            measured.mismatches += mismatches;
+            measured.loads.extend(log.loads);
         }
         ran
     })?;
