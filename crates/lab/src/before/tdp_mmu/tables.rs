@@ -54,7 +54,7 @@ impl Tables {
     }
 
     /// Where the table of `level` has its entry for `gfn`.
-    fn index(level: Level, gfn: Gfn) -> usize {
+    pub(super) fn index(level: Level, gfn: Gfn) -> usize {
         (gfn.get() / level.pages()) as usize % WORDS
     }
 

@@ -141,7 +141,7 @@ impl Tables {
         while gfn < gfns.end.get() {
             let (mut table, mut at) = (top, Ept::TOP);
             let found = loop {
-                let index = (gfn / at.pages()) as usize % WORDS;
+                let index = Self::index(at, Gfn::new(gfn));
                 match self.load(table, index).state(at) {
                     State::Table(child) => (table, at) = (child, below(at)?),
                     State::Leaf => break Some(index),
