@@ -204,6 +204,7 @@ mod tests {
         assert_eq!(run, [Order::DevicesFirst, Order::MemoryFirst]);
         assert_eq!(Params::default().orders_or_all().count(), 3);
     }
+
     #[test]
     fn numbers_and_sizes_given_twice_are_gone_through_once_and_in_the_order_given() {
         let size = |text: &str| text.parse::<Size>().unwrap();

@@ -270,6 +270,7 @@ mod tests {
             drop(mine);
         });
     }
+
     #[test]
     fn a_root_load_knows_who_was_before_it() {
         let watch = Arc::new(Watch::new(Arc::new(Hardware::new(64).unwrap()), 1));

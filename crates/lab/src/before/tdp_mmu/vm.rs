@@ -105,9 +105,7 @@ impl TdpMmu {
             slots_lock: Mutex::new(()),
         }
     }
-}
 
-impl TdpMmu {
     /// `kvm_mmu_load`: finds the root, or makes it.
     fn load_root(&self) -> anyhow::Result<&Root> {
         match self.locking {
