@@ -110,11 +110,10 @@ impl Design for Mayfly {
         let host = self.vm.srcu().read_lock();
         let stage2 = self.vm.stage2();
         let seen = stage2.sample();
-        let leaf =
-            |pfn| Leaf::new(pfn, Permissions::READ | Permissions::WRITE | Permissions::EXECUTE);
         for root in stage2.roots(&host) {
             for (gfns, pfn) in slot.runs()? {
-                let mapped = root.map_run(gfns, Level::PAGE, &leaf(pfn), seen, &host)?;
+                let leaf = Leaf::new(pfn, Permissions::all());
+                let mapped = root.map_run(gfns, Level::PAGE, &leaf, seen, &host)?;
                 ensure!(mapped == Mapped::Installed, "the memory was {mapped:?}");
             }
         }
