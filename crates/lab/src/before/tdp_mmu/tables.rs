@@ -21,11 +21,6 @@ pub(super) struct Tables {
     hardware: Arc<Hardware>,
 }
 
-/// Memory that the guest reads, writes and executes.
-pub(super) fn leaf(pfn: Pfn) -> Leaf {
-    Leaf::new(pfn, Permissions::READ | Permissions::WRITE | Permissions::EXECUTE)
-}
-
 /// The level of the tables that entries of `level` lead to.
 pub(super) fn below(level: Level) -> anyhow::Result<Level> {
     level.below().context("a page is no table")
@@ -87,25 +82,26 @@ impl Tables {
             .is_ok()
     }
 
+    /// Maps a page in its table, to memory that the guest reads, writes and executes, unless something is there.
+    fn map_in(&self, table: Pfn, gfn: Gfn, pfn: Pfn) {
+        let leaf = Leaf::new(pfn, Permissions::all());
+        self.install(table, Self::index(Level::PAGE, gfn), Entry::leaf(Level::PAGE, &leaf));
+    }
+
     /// Maps one page, unless something is there.
     pub(super) fn map(&self, top: Pfn, gfn: Gfn, pfn: Pfn) -> anyhow::Result<()> {
         if let Some(table) = self.table(top, gfn, Level::PAGE)? {
-            self.install(
-                table,
-                Self::index(Level::PAGE, gfn),
-                Entry::leaf(Level::PAGE, &leaf(pfn)),
-            );
+            self.map_in(table, gfn, pfn);
         }
         Ok(())
     }
 
     /// Maps `gfns`, of one table of pages, to frames from `pfn` on.
     pub(super) fn map_run(&self, top: Pfn, gfns: Range<Gfn>, pfn: Pfn) -> anyhow::Result<()> {
-        let Some(table) = self.table(top, gfns.start, Level::PAGE)? else { return Ok(()) };
-        for number in gfns.start.get()..gfns.end.get() {
-            let leaf = leaf(Pfn::new(pfn.get() + number - gfns.start.get()));
-            let index = Self::index(Level::PAGE, Gfn::new(number));
-            self.install(table, index, Entry::leaf(Level::PAGE, &leaf));
+        if let Some(table) = self.table(top, gfns.start, Level::PAGE)? {
+            for page in 0..gfns.end.get() - gfns.start.get() {
+                self.map_in(table, Gfn::new(gfns.start.get() + page), Pfn::new(pfn.get() + page));
+            }
         }
         Ok(())
     }
