@@ -13,7 +13,7 @@ use crate::Error;
 /// Where Linux has it (`Documentation/admin-guide/mm/ksm.rst`).
 const DIRECTORY: &str = "/sys/kernel/mm/ksm";
 
-/// What may be set. The first need not be there: kernels before v6.7 and v6.8 know neither.
+/// What may be set. The first two need not be there: kernels before v6.8 and v6.7 do not know them.
 const SETTINGS: [&str; 6] =
     ["advisor_mode", "smart_scan", "pages_to_scan", "sleep_millisecs", "use_zero_pages", "run"];
 
