@@ -93,6 +93,11 @@ impl Error {
         move |error| Self::Call { call, errno: error.errno() }
     }
 
+    /// Names what gave an [`io::Error`]: a system call, or a file.
+    pub(crate) fn io(call: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Call { call, errno: error.raw_os_error().unwrap_or_default() }
+    }
+
     /// Names the system call that failed.
     pub(crate) fn call(call: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::Call { call, errno: errno.raw_os_error() }

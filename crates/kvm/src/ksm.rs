@@ -90,9 +90,7 @@ impl Ksm {
     /// [`Error::Call`] with the file's name: EINVAL for a value that it does not take.
     pub fn set(&self, name: &'static str, value: &str) -> Result<(), Error> {
         match fs::write(self.directory.join(name), value) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::Call { call: name, errno: error.raw_os_error().unwrap_or_default() })
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(name)(error)),
             _ => Ok(()),
         }
     }
@@ -103,10 +101,7 @@ impl Ksm {
     ///
     /// [`Error::Call`] with the file's name: ENOENT for one that the kernel does not have.
     pub fn counter(&self, name: &'static str) -> Result<u64, Error> {
-        let text = fs::read_to_string(self.directory.join(name)).map_err(|error| Error::Call {
-            call: name,
-            errno: error.raw_os_error().unwrap_or_default(),
-        })?;
+        let text = fs::read_to_string(self.directory.join(name)).map_err(Error::io(name))?;
         text.trim().parse().map_err(|_| Error::call(name)(Errno::INVAL))
     }
 }

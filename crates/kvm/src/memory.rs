@@ -40,9 +40,7 @@ impl GuestMemory {
     /// [`Error::Call`] with `mmap`: EINVAL for a size of 0, ENOMEM.
     pub fn map(size: usize) -> Result<Self, Error> {
         let region = MmapRegion::new(size).map_err(|error| match error {
-            vm_memory::mmap::MmapRegionError::Mmap(error) => {
-                Error::Call { call: "mmap", errno: error.raw_os_error().unwrap_or_default() }
-            }
+            vm_memory::mmap::MmapRegionError::Mmap(error) => Error::io("mmap")(error),
             // The rest is about files and fixed addresses.
             _ => Error::call("mmap")(Errno::INVAL),
         })?;
