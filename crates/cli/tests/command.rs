@@ -13,7 +13,7 @@ fn mayfly(arguments: &[&str]) -> Command {
     command
 }
 
-/// The shortest run of everything that there is.
+/// A short run: one experiment, on the machine, few VMs.
 fn quick_run(arguments: &[&str]) -> Command {
     let mut command = mayfly(&["run", "device-registration", "--backend", "machine", "--vms", "2"]);
     command.args(arguments);
