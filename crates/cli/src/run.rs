@@ -6,7 +6,7 @@ use std::process;
 use mayfly_lab::host::Host;
 use mayfly_lab::progress::{Bar, Silent};
 use mayfly_lab::record::check_writable;
-use mayfly_lab::{Error, Plan, Record, Report, ResultRow, experiments};
+use mayfly_lab::{Plan, Record, Report, ResultRow, experiments};
 
 use crate::args::Run;
 use crate::failure::Failure;
@@ -70,7 +70,7 @@ fn measure(plan: &Plan<'_>, quiet: bool) -> Result<Vec<ResultRow>, Failure> {
         process::exit(INTERRUPTED);
     })
     .map_err(|error| Failure::runtime(format_args!("cannot handle interrupts: {error}")))?;
-    let results: Result<_, Error> = plan.run(&mut bar);
+    let results = plan.run(&mut bar);
     bar.wipe();
     Ok(results?)
 }
