@@ -74,7 +74,7 @@ Examples:
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Parameters of experiments")]
 struct Parameters {
-    /// VMs, one after another
+    /// VMs: one after another, or all at once
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::VMS.parse(text), allow_negative_numbers = true)]
     vms: Option<u32>,
 
@@ -96,7 +96,7 @@ struct Parameters {
     #[arg(long = Order::PARAM, value_name = "ORDER", value_delimiter = ',')]
     orders: Vec<Order>,
 
-    /// How often a VM's memory is changed and changed back
+    /// How often each variant goes through what is measured
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::ROUNDS.parse(text), allow_negative_numbers = true)]
     rounds: Option<u32>,
 

@@ -12,12 +12,12 @@ pub use zap::Zap;
 /// What the user set; a parameter left out takes the experiment's own default.
 ///
 /// The command line is one flat list of options, so this is one flat struct: experiments that share a
-/// parameter (every one has vCPUs) share its field. Which of them an experiment reads is what its
+/// parameter (vCPUs, say) share its field. Which of them an experiment reads is what its
 /// [`Experiment::params`](crate::Experiment::params) says; setting one that no selected experiment
 /// reads is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
-    /// How many VMs live their life, one after another; see [`Bound::VMS`].
+    /// How many VMs there are, one after another or all at once; see [`Bound::VMS`].
     pub vms: Option<u32>,
     /// Devices registered in each VM; see [`Bound::DEVICES`].
     pub devices: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Params {
     pub hz: Option<u32>,
     /// Orders to go through; none means all of them.
     pub orders: Vec<Order>,
-    /// How often a VM's memory is changed and changed back; see [`Bound::ROUNDS`].
+    /// How often each variant goes through what is measured; see [`Bound::ROUNDS`].
     pub rounds: Option<u32>,
     /// Sizes of a VM's memory to go through; none means the experiment's.
     pub memory: Vec<Size>,
