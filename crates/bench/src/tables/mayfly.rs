@@ -14,6 +14,7 @@ use mayfly_stage2::{
 
 use super::{BACKING, PAGES};
 use crate::addresses::Addresses;
+use crate::sections::reader;
 
 const EVERYTHING: Permissions = Permissions::all();
 
@@ -37,8 +38,7 @@ impl<F: Format> Tables<F> {
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<F>::BOUND));
         let config = Config { mmu, vmids, reclaimer: Arc::clone(&reclaimer) };
         let stage2 = Stage2::try_new(config, domain).expect("no tables take little memory");
-        let reader = domain.reader().expect("a reader takes little memory");
-        let mut this = Self { stage2, reclaimer, reader, root: None };
+        let mut this = Self { stage2, reclaimer, reader: reader(domain), root: None };
         this.load_root();
         this
     }
