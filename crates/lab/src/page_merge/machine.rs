@@ -63,7 +63,6 @@ fn report(row: ResultRow, measured: &Measured) -> ResultRow {
     let [said, counted] = measured.shared;
     let row = measured
         .scans
-        .clone()
         .report(row)
         .metric(MERGE, &samples(Unit::Nanoseconds, &log.merges))
         .metric(BREAK, &samples(Unit::Nanoseconds, &log.breaks))

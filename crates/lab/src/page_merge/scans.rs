@@ -8,7 +8,7 @@ use crate::stats::{Samples, Unit, nanoseconds};
 use super::{FULL_SCAN, FULL_SCANS};
 
 /// Passes over all memory, by round.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Scans {
     pass: Samples,
     per_second: Vec<u64>,
@@ -24,9 +24,9 @@ impl Scans {
         self.per_second.push((scans * 1_000_000_000 + took / 2) / took);
     }
 
-    pub(super) fn report(self, row: ResultRow) -> ResultRow {
+    pub(super) fn report(&self, row: ResultRow) -> ResultRow {
         row.metric(FULL_SCAN, &self.pass)
-            .metric(FULL_SCANS, &Samples::of(Unit::Count, self.per_second))
+            .metric(FULL_SCANS, &Samples::of(Unit::Count, self.per_second.iter().copied()))
             .uncompared(FULL_SCANS)
     }
 }
