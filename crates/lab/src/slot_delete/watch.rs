@@ -28,7 +28,7 @@ pub(crate) struct Watch {
     idle: Duration,
     /// Root loads that are made to wait.
     #[cfg(test)]
-    hindered: std::sync::atomic::AtomicU32,
+    hindered: AtomicU32,
 }
 
 /// What one thread did since it last [gave its books away](collect).
@@ -108,7 +108,7 @@ impl Watch {
             hardware,
             idle: idle(vcpus),
             #[cfg(test)]
-            hindered: std::sync::atomic::AtomicU32::new(0),
+            hindered: AtomicU32::new(0),
         }
     }
 
