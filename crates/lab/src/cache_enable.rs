@@ -25,7 +25,6 @@ use design::Design;
 use rows::Row;
 
 const NAME: &str = "cache-enable";
-const KERNEL: &str = "kernel";
 
 const VCPUS: [u32; 1] = [64];
 const ROUNDS: u32 = 1;
@@ -105,11 +104,7 @@ whose guests cannot get past the caches."
                 name: Variant::BASELINE,
                 summary: "what was written with caches off is flushed",
             },
-            Variant {
-                backend: Backend::Kvm,
-                name: KERNEL,
-                summary: "/dev/kvm, as the running kernel has it",
-            },
+            Variant::KERNEL,
         ]
     }
 

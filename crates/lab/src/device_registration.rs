@@ -26,7 +26,6 @@ use machine::{Disposal, MachineSubject};
 use timed::{TIMED, Timings};
 
 const NAME: &str = "device-registration";
-const KERNEL: &str = "kernel";
 
 const VMS: u32 = 200;
 const DEVICES: u32 = 8;
@@ -100,11 +99,7 @@ KVM are not pinned."
                 name: Variant::BASELINE,
                 summary: "deferring rides along; whoever waits drives a grace period of its own",
             },
-            Variant {
-                backend: Backend::Kvm,
-                name: KERNEL,
-                summary: "/dev/kvm, as the running kernel has it",
-            },
+            Variant::KERNEL,
         ]
     }
 

@@ -75,6 +75,13 @@ pub struct Variant {
 impl Variant {
     /// The name of the variant that others are compared with.
     pub const BASELINE: &'static str = "mayfly";
+
+    /// The running kernel's KVM.
+    pub const KERNEL: Self = Self {
+        backend: Backend::Kvm,
+        name: "kernel",
+        summary: "/dev/kvm, as the running kernel has it",
+    };
 }
 
 /// Something that an experiment measures.

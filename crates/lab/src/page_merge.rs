@@ -22,7 +22,6 @@ use pattern::MOST_VMS;
 use rounds::Shape;
 
 const NAME: &str = "page-merge";
-const KERNEL: &str = "kernel";
 const INVALIDATE: &str = "invalidate";
 const CHANGE_PTE: &str = "change-pte";
 
@@ -101,9 +100,8 @@ a process of its own, whatever becomes of this one."
                 summary: "in place wherever something may still be read; tables kept by reason",
             },
             Variant {
-                backend: Backend::Kvm,
-                name: KERNEL,
                 summary: "/dev/kvm and KSM, as the running kernel has them",
+                ..Variant::KERNEL
             },
         ]
     }

@@ -22,7 +22,6 @@ use metrics::METRICS;
 use rounds::Shape;
 
 const NAME: &str = "slot-delete";
-const KERNEL: &str = "kernel";
 const WRITE_LOCKED: &str = "write-locked";
 const READ_LOCKED: &str = "read-locked";
 
@@ -90,11 +89,7 @@ one exit to the next. Roots cannot be seen from outside."
                 name: Variant::BASELINE,
                 summary: "roots without a lock, freed in slices in the background",
             },
-            Variant {
-                backend: Backend::Kvm,
-                name: KERNEL,
-                summary: "/dev/kvm, as the running kernel has it",
-            },
+            Variant::KERNEL,
         ]
     }
 

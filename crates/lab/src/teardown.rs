@@ -17,7 +17,6 @@ use machine::{Design, Ground};
 use rows::Row;
 
 const NAME: &str = "teardown";
-const KERNEL: &str = "kernel";
 
 const ROUNDS: u32 = 5;
 
@@ -85,11 +84,7 @@ left out."
                 name: Variant::BASELINE,
                 summary: "the root is detached; its tables are freed in the background",
             },
-            Variant {
-                backend: Backend::Kvm,
-                name: KERNEL,
-                summary: "/dev/kvm, as the running kernel has it",
-            },
+            Variant::KERNEL,
         ]
     }
 

@@ -132,7 +132,7 @@ fn kvm_runs_the_same_rounds_where_there_is_one() {
     if cfg!(not(target_arch = "x86_64")) || mayfly_kvm::Kvm::open().is_err() {
         return;
     }
-    let row = || ResultRow::new(NAME, Backend::Kvm, KERNEL);
+    let row = || ResultRow::new(NAME, Backend::Kvm, Variant::KERNEL.name);
     for zap in Zap::ALL {
         let ran = kvm::run(row(), zap, TINY, &mut || ()).unwrap();
         if ran.skipped.is_none() {
