@@ -19,8 +19,8 @@ pub(crate) struct Room {
 
 impl Room {
     pub(crate) fn gather() -> Self {
-        // The mode in force stands in brackets. Under `never` asking succeeds; that fails where the kernel knows no
-        // huge pages, and says so where no sysfs is mounted, too.
+        // The mode in force stands in brackets. Under `never`, asking for huge pages succeeds all the same; where the
+        // kernel knows none it fails, whether a sysfs is mounted or not.
         let modes = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let is_never = modes.is_ok_and(|modes| modes.contains("[never]"));
         let huge_pages = !is_never && Mapping::Blocks.guest_memory(PAGE_SIZE as usize).is_ok();
