@@ -12,6 +12,7 @@
 //! - a slot's number says where the slot is. An access there must reach memory; one where it is not must not.
 //! - a page's `era` changes when its memory is replaced by other memory, which is zero. In one era a page holds the
 //!   last write that was made in it, or a later one.
+//! - a page's `away` changes when its memory is at other addresses, and comes back with what it holds.
 //! - a page's `guard` changes when writing it is forbidden, and allowed again.
 //!
 //! In any case a page holds zero or a word of its own. Memory that moves to swap, or to another frame, is the same
@@ -91,6 +92,7 @@ impl Version {
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) era: Version,
+    pub(crate) away: Version,
     pub(crate) guard: Version,
     /// The last write that was begun.
     begun: AtomicU64,
@@ -168,6 +170,7 @@ impl Book {
 pub(crate) struct Before {
     slot: Whereabouts,
     era: u64,
+    away: u64,
     guard: u64,
     done: (u64, u64),
 }
@@ -201,7 +204,8 @@ impl Book {
     pub(crate) fn before(&self, target: Target) -> Before {
         let page = &self.pages[target.page()];
         let slot = self.slot(target.slot);
-        Before { slot, era: page.era.get(), guard: page.guard.get(), done: page.done() }
+        let (era, away, guard) = (page.era.get(), page.away.get(), page.guard.get());
+        Before { slot, era, away, guard, done: page.done() }
     }
 
     /// After an access that reached memory. Returns whether the slot was there all the time.
@@ -253,7 +257,8 @@ impl Book {
 
     /// After an access found no host memory.
     pub(crate) fn check_unmapped(&self, target: Target, before: Before) {
-        let is_settled = self.pages[target.page()].era.is_settled(before.era);
+        let page = &self.pages[target.page()];
+        let is_settled = page.era.is_settled(before.era) && page.away.is_settled(before.away);
         assert!(!is_settled, "no host memory where some is mapped: {target:x?}");
     }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use mayfly_machine::address_space::{Backing, Protection};
 use mayfly_memslot::{Hva, PAGE_SIZE};
@@ -13,13 +15,16 @@ use crate::random::Random;
 use crate::round::Round;
 use crate::tally::What;
 
+/// What no page of a slot ever holds.
+const STRAY: u64 = 0x57ea;
+
 /// Changes memory until the round is over.
 pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat: &Seat) {
     let space = round.machine.space();
     while !round.tally.is_over() {
         let pages = some(random);
         let hvas = hvas(round, &pages);
-        match random.below(9) {
+        match random.below(10) {
             0..2 => {
                 seat.at("protecting");
                 protect(round, pages);
@@ -31,7 +36,7 @@ pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat
             }
             4 => {
                 seat.at("remapping");
-                remap(round, pages);
+                remap(round, pages, random);
             }
             5 => {
                 seat.at("swapping out");
@@ -43,11 +48,8 @@ pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat
                 fork(round, pages, random);
             }
             7 => {
-                seat.at("merging");
-                let before = round.merger.statistics().pages_merged;
-                round.merger.scan_batch();
-                let after = round.merger.statistics().pages_merged;
-                round.tally.add(What::Merged, after - before);
+                seat.at("moving");
+                relocate(round, pages);
             }
             _ => {
                 seat.at("migrating");
@@ -55,6 +57,19 @@ pub(crate) fn change<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat
                 round.tally.add(What::Migrated, moved as u64);
             }
         }
+    }
+}
+
+/// Merges pages until the round is over.
+pub(crate) fn merge<F: Format>(round: &Arc<Round<F>>, random: &mut Random, seat: &Seat) {
+    let mut known = 0;
+    while !round.tally.is_over() {
+        seat.at("merging");
+        round.merger.scan_batch();
+        let merged = round.merger.statistics().pages_merged;
+        round.tally.add(What::Merged, merged - known);
+        known = merged;
+        sleep(Duration::from_micros(random.below(1_000)));
     }
 }
 
@@ -72,20 +87,44 @@ fn hvas<F: Format>(round: &Round<F>, pages: &Range<usize>) -> Range<Hva> {
     round.hva(pages.start)..round.hva(pages.end)
 }
 
-/// Unmaps pages, whose frames are somebody else's then, and maps others, which are zero, at the same addresses.
-pub(crate) fn remap<F: Format>(round: &Round<F>, pages: Range<usize>) {
+/// Has pages be others, which are zero. The frames of those before are somebody else's then.
+pub(crate) fn remap<F: Format>(round: &Round<F>, pages: Range<usize>, random: &mut Random) {
     let book = &round.book.pages[pages.clone()];
     let (space, hvas) = (round.machine.space(), hvas(round, &pages));
     let is_huge = pages.start.is_multiple_of(HUGE) && pages.len() == HUGE;
     let backing = if is_huge { Backing::HugePages } else { Backing::Pages };
+    let map = || space.mmap(size(&pages), backing, Protection::ReadWrite).unwrap();
     let _mapping = round.mapping.lock().unwrap();
-    step(book, |page| &page.era);
-    space.munmap(hvas.clone()).unwrap();
-    let size = pages.len() as u64 * PAGE_SIZE;
-    let mapped = space.mmap(size, backing, Protection::ReadWrite).unwrap();
-    assert_eq!(mapped, hvas.start, "it is the only gap");
-    step(book, |page| &page.era);
+    if random.once_in(2) {
+        step(book, |page| &page.era);
+        space.munmap(hvas.clone()).unwrap();
+        assert_eq!(map(), hvas.start, "it is the only gap");
+        step(book, |page| &page.era);
+    } else {
+        // Pages that have frames take the places of others, which are still there, and are written.
+        let other = map();
+        from(other, &pages).for_each(|page| space.write_u64(page, 0).unwrap_or_default());
+        step(book, |page| &page.era);
+        let left = space.mremap(hvas.clone(), None).unwrap();
+        space.mremap(other..end(other, &pages), Some(hvas.start)).unwrap();
+        step(book, |page| &page.era);
+        from(left, &pages).for_each(|page| space.write_u64(page, STRAY).unwrap_or_default());
+        space.munmap(left..end(left, &pages)).unwrap();
+    }
     round.tally.add(What::Remapped, 1);
+}
+
+/// Moves pages away, and back.
+fn relocate<F: Format>(round: &Round<F>, pages: Range<usize>) {
+    let book = &round.book.pages[pages.clone()];
+    let (space, hvas) = (round.machine.space(), hvas(round, &pages));
+    let _mapping = round.mapping.lock().unwrap();
+    step(book, |page| &page.away);
+    let away = space.mremap(hvas.clone(), None).unwrap();
+    let back = space.mremap(away..end(away, &pages), Some(hvas.start)).unwrap();
+    assert_eq!(back, hvas.start);
+    step(book, |page| &page.away);
+    round.tally.add(What::Moved, 1);
 }
 
 /// Has pages share their frames with a copy, which sees nothing of what guests write meanwhile.
@@ -93,15 +132,13 @@ fn fork<F: Format>(round: &Round<F>, pages: Range<usize>, random: &mut Random) {
     let space = round.machine.space();
     let _mapping = round.mapping.lock().unwrap();
     let copy = space.fork(hvas(round, &pages)).unwrap();
-    let copied = || (0..pages.len() as u64).map(|page| Hva::new(copy.get() + page * PAGE_SIZE));
-    let read = || copied().map(|hva| space.read_u64(hva).unwrap());
+    let read = || from(copy, &pages).map(|hva| space.read_u64(hva).unwrap());
     let before: Vec<_> = read().collect();
     if random.once_in(2) {
         std::thread::yield_now();
     }
     assert!(read().eq(before), "a copy was written");
-    let end = Hva::new(copy.get() + pages.len() as u64 * PAGE_SIZE);
-    space.munmap(copy..end).unwrap();
+    space.munmap(copy..end(copy, &pages)).unwrap();
     round.tally.add(What::Forked, 1);
 }
 
@@ -119,6 +156,20 @@ fn protect<F: Format>(round: &Round<F>, pages: Range<usize>) {
     space.mprotect(hvas, Protection::ReadWrite).unwrap();
     step(book, |page| &page.guard);
     round.tally.add(What::Protected, 1);
+}
+
+fn size(pages: &Range<usize>) -> u64 {
+    pages.len() as u64 * PAGE_SIZE
+}
+
+/// Where as many pages as `pages` are, from `start` on.
+fn from(start: Hva, pages: &Range<usize>) -> impl Iterator<Item = Hva> {
+    (0..pages.len() as u64).map(move |page| Hva::new(start.get() + page * PAGE_SIZE))
+}
+
+/// Where so many pages end.
+fn end(start: Hva, pages: &Range<usize>) -> Hva {
+    Hva::new(start.get() + size(pages))
 }
 
 fn step(pages: &[Page], version: impl Fn(&Page) -> &Version) {

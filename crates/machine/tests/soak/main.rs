@@ -1,5 +1,5 @@
 //! Everything that changes a guest's memory, at once and for long: slots are created, moved, logged and deleted; the
-//! host unmaps, protects, swaps out, migrates, merges and forks what is behind them; pages are aged, logs harvested;
+//! host unmaps, moves, protects, swaps out, migrates, merges and forks what is behind them; pages are aged, logs harvested;
 //! vCPUs are kicked and made anew, and other VMs live and die beside. Meanwhile the guests read, and know what they
 //! have to find ([`book`]).
 //!

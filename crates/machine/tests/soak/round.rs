@@ -34,7 +34,8 @@ pub(crate) struct Round<F: Format> {
 }
 
 impl<F: Format> Round<F> {
-    fn new(slot_zap: SlotZap, coherent_swap: bool) -> Self {
+    fn new(slot_zap: SlotZap, random: &mut Random) -> Self {
+        let (coherent_swap, use_zero_pages) = (random.once_in(2), random.once_in(2));
         let machine = Machine::with_frames(FRAMES).unwrap();
         let options = VmOptions { slot_zap, coherent_swap, ..VmOptions::default() };
         let vm = machine.create_vm_with(options).unwrap();
@@ -45,7 +46,7 @@ impl<F: Format> Round<F> {
         let smalls = map(SMALLS * SMALL, Backing::Pages);
         assert_eq!(smalls.get(), memory.get() + (HUGES * HUGE) as u64 * PAGE_SIZE);
         let merger = Merger::new(Arc::clone(machine.space()));
-        let eager = Tunables { pages_to_scan: 50, use_zero_pages: true, ..Tunables::default() };
+        let eager = Tunables { pages_to_scan: 50, use_zero_pages, ..Tunables::default() };
         merger.set(eager).unwrap();
         merger.register(memory..Hva::new(memory.get() + PAGES as u64 * PAGE_SIZE)).unwrap();
         let (book, tally, mapping) = (Book::new(), Tally::default(), Mutex::default());
@@ -97,7 +98,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
 
 /// A round in format `F`. Adds what has happened to `total`.
 pub(crate) fn run<F: Format>(slot_zap: SlotZap, random: &mut Random, total: &Tally) {
-    let round = Arc::new(Round::<F>::new(slot_zap, random.once_in(2)));
+    let round = Arc::new(Round::<F>::new(slot_zap, random));
     let mut crew = Crew::default();
     let mut start = |name: String, work: fn(&Arc<Round<F>>, &mut Random, &Seat)| {
         let (round, mut random) = (Arc::clone(&round), random.fork());
@@ -111,6 +112,7 @@ pub(crate) fn run<F: Format>(slot_zap: SlotZap, random: &mut Random, total: &Tal
     start("vCPU 2".into(), |round, random, seat| guests::live(round, 2, random, seat));
     start("slots".into(), slots::change);
     start("host memory".into(), host::change);
+    start("merger".into(), host::merge);
     start("kicks".into(), kicks::kick);
     start("VMs".into(), vms::live_and_die);
     crew.join();

@@ -72,7 +72,7 @@ fn delete<F: Format>(round: &Round<F>, number: usize, random: &mut Random) {
     set(round, number, None, false);
     round.tally.add(What::SlotDeleted, 1);
     if random.once_in(2) {
-        remap(round, first_page(number)..first_page(number) + pages_of(number));
+        remap(round, first_page(number)..first_page(number) + pages_of(number), random);
     }
 }
 
@@ -117,12 +117,13 @@ impl Log {
 
 /// The last write to a page, as the host finds it; or the last that may be in it, where memory is just changing.
 fn last_write<F: Format>(round: &Round<F>, page: usize) -> u64 {
-    let era = round.book.pages[page].era.get();
+    let book = &round.book.pages[page];
+    let (era, away) = (book.era.get(), book.away.get());
     let found = round.machine.space().read_u64(round.hva(page));
-    if round.book.pages[page].era.is_settled(era) {
+    if book.era.is_settled(era) && book.away.is_settled(away) {
         count_in(page, found.expect("it is mapped"))
     } else {
-        round.book.pages[page].begun()
+        book.begun()
     }
 }
 

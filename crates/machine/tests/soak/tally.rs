@@ -32,6 +32,8 @@ counted! {
     LogHarvested: SOME,
     /// Host memory was unmapped under a slot, and other memory mapped there.
     Remapped: SOME,
+    /// Host memory was moved away from under a slot, and back.
+    Moved: SOME / 4,
     /// Host memory was made read-only under a slot, and writable again.
     Protected: SOME,
     SwappedOut: SOME,
