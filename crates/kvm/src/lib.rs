@@ -44,6 +44,7 @@
 mod cache_switch;
 mod el1;
 mod error;
+mod facts;
 mod host;
 mod ioevent;
 mod ksm;
@@ -55,7 +56,8 @@ mod vm;
 
 pub use cache_switch::CacheSwitch;
 pub use error::Error;
-pub use host::{Facts, Kvm};
+pub use facts::Facts;
+pub use host::Kvm;
 pub use ioevent::IoEvent;
 pub use ksm::Ksm;
 pub use memory::{GuestMemory, HugePages};

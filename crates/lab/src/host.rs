@@ -5,10 +5,10 @@ pub(crate) mod memory;
 mod processor;
 pub(crate) mod room;
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::fs;
 use std::path::Path;
 
+use mayfly_kvm::{Facts, Kvm};
 use serde::{Deserialize, Serialize};
 
 /// The host of a run: what has to be said beside a number for it to mean something.
@@ -25,15 +25,17 @@ pub struct Host {
     /// Timer ticks a second (`CONFIG_HZ`).
     #[serde(default)]
     pub hz: Option<u32>,
-    /// Whether `/dev/kvm` could be opened.
+    /// Whether `/dev/kvm` could be opened, and can do what the experiments need.
     pub kvm: bool,
     /// Why it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm_missing: Option<String>,
-    /// KVM's vendor modules with the parameters that change what vCPU creation does, such as
-    /// `kvm_amd avic=N`. VMX, and SVM with AVIC, add an internal memslot there; others do not.
+    /// KVM's vendor modules with the parameters that the next field is made of, such as `kvm_amd avic=N`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm_module: Option<String>,
+    /// Whether KVM adds a memslot of its own when a VM gets its first vCPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_vcpu_adds_memslot: Option<bool>,
     /// CPU model; on arm64 the implementer and part numbers of `MIDR_EL1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
@@ -73,15 +75,16 @@ impl Host {
     /// started.
     pub fn gather(command: impl IntoIterator<Item = String>) -> Self {
         let uname = rustix::system::uname();
-        let kvm = open_kvm();
+        let (kvm, facts) = (Kvm::open(), Facts::of_host());
         Self {
             kernel: uname.release().to_string_lossy().into_owned(),
             arch: uname.machine().to_string_lossy().into_owned(),
             cpus: std::thread::available_parallelism().map_or(1, Into::into),
             hz: kernel::hz(),
             kvm: kvm.is_ok(),
-            kvm_missing: kvm.err(),
-            kvm_module: kernel::kvm_module(),
+            kvm_missing: kvm.err().map(|error| error.to_string()),
+            kvm_module: facts.modules,
+            kvm_vcpu_adds_memslot: facts.vcpu_adds_memslot,
             cpu: processor::model(),
             product: processor::product(),
             guest: processor::is_guest(),
@@ -93,22 +96,6 @@ impl Host {
             command: command.into_iter().map(quoted).collect::<Vec<_>>().join(" "),
             time: std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
         }
-    }
-}
-
-/// Opens `/dev/kvm` as a VMM would, or says in one line why it cannot.
-fn open_kvm() -> Result<(), String> {
-    match File::options().read(true).write(true).open("/dev/kvm") {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Err("there is no /dev/kvm (no KVM in this kernel, or no virtualisation on this CPU)"
-                .to_owned())
-        }
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Err("no permission to open /dev/kvm (add the user to the group kvm, or run as root)"
-                .to_owned())
-        }
-        Err(error) => Err(format!("cannot open /dev/kvm: {error}")),
     }
 }
 

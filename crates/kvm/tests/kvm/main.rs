@@ -2,6 +2,7 @@
 
 mod cache_switch;
 mod common;
+mod facts;
 mod guest;
 mod host;
 mod life;

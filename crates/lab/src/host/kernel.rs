@@ -1,7 +1,5 @@
 //! What the kernel tells of itself.
 
-use std::fs;
-
 use rustix::time::{ClockId, Timespec, clock_getres};
 
 use super::line;
@@ -37,25 +35,6 @@ pub(super) fn preemption(version: &str) -> Option<String> {
 /// The mode in parentheses of a line such as `none voluntary (full) lazy`.
 fn chosen_mode(line: &str) -> Option<&str> {
     line.split_once('(')?.1.split_once(')').map(|(mode, _)| mode)
-}
-
-/// KVM's vendor modules, loaded or built in, with the parameters that make vCPU creation add a memslot.
-pub(super) fn kvm_module() -> Option<String> {
-    let mut modules: Vec<String> = fs::read_dir("/sys/module")
-        .ok()?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.starts_with("kvm_"))
-        .map(|name| {
-            let parameter = |parameter: &str| {
-                let value = line(format!("/sys/module/{name}/parameters/{parameter}"))?;
-                Some(format!(" {parameter}={value}"))
-            };
-            let parameters = ["avic", "enable_apicv"].into_iter().filter_map(parameter);
-            parameters.fold(name.clone(), |text, next| text + &next)
-        })
-        .collect();
-    modules.sort();
-    (!modules.is_empty()).then(|| modules.join(", "))
 }
 
 /// Prefixes of the boot options that change what a timing measurement sees.

@@ -27,10 +27,14 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, host: &Host, style: Style) -> fm
 }
 
 fn kvm(host: &Host) -> String {
-    match (&host.kvm_module, host.kvm) {
-        (Some(module), true) => format!("KVM ({module})"),
-        (None, true) => "KVM".to_owned(),
-        (_, false) => "no KVM".to_owned(),
+    if !host.kvm {
+        return "no KVM".to_owned();
+    }
+    let adds_memslot = (host.kvm_vcpu_adds_memslot == Some(true))
+        .then(|| "a memslot with the first vCPU".to_owned());
+    match joined([host.kvm_module.clone(), adds_memslot]).as_str() {
+        "" => "KVM".to_owned(),
+        facts => format!("KVM ({facts})"),
     }
 }
 

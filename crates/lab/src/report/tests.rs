@@ -100,6 +100,20 @@ fn the_heading_says_what_was_measured_on_and_how() {
 }
 
 #[test]
+fn the_heading_says_where_a_vcpu_waits_as_a_memslot_does() {
+    let mut record = record();
+    for (module, adds, told) in [
+        (Some("kvm_amd avic=Y"), Some(true), "KVM (kvm_amd avic=Y, a memslot with the first vCPU)"),
+        (Some("kvm_pvm"), Some(false), "KVM (kvm_pvm)"),
+        (None, None, "KVM"),
+    ] {
+        record.host.kvm_module = module.map(str::to_owned);
+        record.host.kvm_vcpu_adds_memslot = adds;
+        assert_eq!(shown(&record).lines().nth(1), Some(format!("HZ=250, {told}").as_str()));
+    }
+}
+
+#[test]
 fn every_metric_has_percentiles_and_the_ratio_to_mayfly_of_the_same_order() {
     let mut record = record();
     let text = shown(&record);
