@@ -97,8 +97,10 @@ pub(super) fn run(
         );
         ends.store(true, Ordering::Relaxed);
         let joined: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
+        // A vCPU that has ended is why the others were waited for in vain.
+        let ended = joined.into_iter().map(ended).collect::<anyhow::Result<Vec<_>>>()?;
         ran?;
-        joined.into_iter().map(ended).collect::<anyhow::Result<Vec<_>>>()
+        anyhow::Ok(ended)
     })?;
     progress.finish();
     let taken = faults.zip(self::faults()).map(|(before, after)| after.saturating_sub(before));

@@ -115,8 +115,9 @@ pub(super) fn run(
         });
         ends.store(true, Ordering::Relaxed);
         let joined: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
-        ran?;
+        // A vCPU that has ended is why the others were waited for in vain.
         let ended = joined.into_iter().map(ended).collect::<anyhow::Result<Vec<_>>>()?;
+        ran?;
         anyhow::Ok(ended.into_iter().unzip())
     })?;
     let mut wrong = 0;
