@@ -57,7 +57,7 @@ impl<F: Format> CpuThread<F> {
         let (done, stopped) = channel();
         // The thread receives until `self` is dropped.
         let _ = self.jobs.send(Job { vcpu, cpu, done });
-        Running { stopped }
+        Running { stopped, came_out: None }
     }
 }
 
@@ -65,15 +65,23 @@ impl<F: Format> CpuThread<F> {
 #[derive(Debug)]
 pub struct Running<F: Format = Ept> {
     stopped: Receiver<Stopped<F>>,
+    came_out: Option<Stopped<F>>,
 }
 
 impl<F: Format> Running<F> {
+    /// Whether the vCPU has come out. Waits for nothing.
+    pub fn has_come_out(&mut self) -> bool {
+        self.came_out = self.came_out.take().or_else(|| self.stopped.try_recv().ok());
+        self.came_out.is_some()
+    }
+
     /// Waits until the vCPU has come out.
     ///
     /// # Panics
     ///
     /// If its thread has panicked.
     pub fn wait(self) -> Stopped<F> {
-        self.stopped.recv().expect("the vCPU's thread has panicked")
+        let Self { stopped, came_out } = self;
+        came_out.unwrap_or_else(|| stopped.recv().expect("the vCPU's thread has panicked"))
     }
 }

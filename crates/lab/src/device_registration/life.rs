@@ -82,10 +82,16 @@ fn vcpus(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::R
 /// What changes while the vCPUs run. Ioeventfd 0 was unregistered before, and comes back.
 fn busy(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::Result<()> {
     vm.start_all(shape)?;
+    let changed = change(vm, shape, timings);
+    // Also when something has failed, or whoever waits for their threads waits for ever.
+    vm.stop_all()?;
+    changed
+}
+
+fn change(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::Result<()> {
     timings.time(Timed::BusyRegister, || vm.register(0))?;
     timings.time(Timed::BusyMemslot, || vm.set_memory(2))?;
     timings.time(Timed::BusyVcpu, || vm.create_vcpu(shape.vcpus))?;
     timings.time(Timed::BusyRegister, || vm.register(shape.devices))?;
-    timings.time(Timed::BusyUnregister, || vm.unregister(0))?;
-    vm.stop_all()
+    timings.time(Timed::BusyUnregister, || vm.unregister(0))
 }
