@@ -69,11 +69,14 @@ impl Backlog {
 
     /// Counts a callback of `bytes`, unless that would be more than the hard bounds allow.
     pub(crate) fn admit(&self, bytes: usize) -> Admission {
-        let (count, total) = self.add(bytes);
-        if count > self.limits.hard_count || total > self.limits.hard_bytes {
-            self.remove(1, bytes);
+        let Limits { hard_count, hard_bytes, .. } = self.limits;
+        let Some(total) = add_within(&self.held.bytes, bytes, hard_bytes) else {
             return Admission::Refused;
-        }
+        };
+        let Some(count) = add_within(&self.held.count, 1, hard_count) else {
+            self.held.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Admission::Refused;
+        };
         self.note_peak(count, total);
         let over = count > self.limits.soft_count || total > self.limits.soft_bytes;
         if over && count.is_multiple_of(HURRY_EVERY) {
@@ -85,7 +88,8 @@ impl Backlog {
 
     /// Counts a callback of `bytes` where there are no bounds.
     pub(crate) fn add_unbounded(&self, bytes: usize) {
-        let (count, total) = self.add(bytes);
+        let total = self.held.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let count = self.held.count.fetch_add(1, Ordering::AcqRel) + 1;
         self.note_peak(count, total);
     }
 
@@ -129,12 +133,6 @@ impl Backlog {
         unsafe { Chain::from_raw(self.arrived.swap(null_mut(), Ordering::AcqRel)) }
     }
 
-    fn add(&self, bytes: usize) -> (usize, usize) {
-        let total = self.held.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let count = self.held.count.fetch_add(1, Ordering::AcqRel) + 1;
-        (count, total)
-    }
-
     fn note_peak(&self, count: usize, bytes: usize) {
         let held = &self.held;
         if count > held.peak_count.load(Ordering::Relaxed) {
@@ -144,6 +142,13 @@ impl Backlog {
             held.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
         }
     }
+}
+
+/// Adds `more` to a count if that makes it no greater than `bound`, and returns what it is then. Otherwise the count is
+/// not touched, so nobody finds it above the bound, or finds a place taken that is not.
+fn add_within(count: &AtomicUsize, more: usize, bound: usize) -> Option<usize> {
+    let add = |count: usize| count.checked_add(more).filter(|&sum| sum <= bound);
+    count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add).ok().map(|before| before + more)
 }
 
 /// Batches in order of the grace period that each waits for. Under the gate.

@@ -409,10 +409,6 @@ impl Domain {
         let admission = this.backlog.admit(callback.bytes());
         if admission == Admission::Refused {
             this.counters.refused.fetch_add(1, Ordering::Relaxed);
-            if this.backlog.count() != 0 {
-                // While this one was counted another may have come, which then was not the first.
-                Self::attach(domain);
-            }
             return Err(callback);
         }
         this.backlog.push(callback);

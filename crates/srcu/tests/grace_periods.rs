@@ -322,6 +322,22 @@ fn bytes_are_bounded_like_counts() {
 }
 
 #[test]
+fn more_bytes_than_can_be_counted_are_refused() {
+    let limits = Limits { hard_bytes: usize::MAX, ..Limits::default() };
+    for limits in [Limits::default(), limits] {
+        let config = Config { limits, ..Config::default() };
+        let domain = Srcu::try_new(Arc::new(Host::new()), config).unwrap();
+        let callback = |bytes| RcuBox::try_new_holding(0_u8, bytes).unwrap().into_callback();
+        domain.try_call(callback(1_000)).unwrap();
+        let held = domain.stats().deferred_bytes;
+        assert!(domain.try_call(callback(usize::MAX)).is_err());
+        assert!(domain.try_call(callback(usize::MAX - held / 2)).is_err());
+        let stats = domain.stats();
+        assert_eq!((stats.deferred, stats.deferred_bytes, stats.calls_at_bound), (1, held, 2));
+    }
+}
+
+#[test]
 fn a_callback_that_is_dropped_is_not_run() {
     let ran = Arc::new(AtomicUsize::new(0));
     drop(count_up(&ran));

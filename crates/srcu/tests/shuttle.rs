@@ -358,17 +358,38 @@ fn a_callback_deferred_while_another_is_refused_is_seen_by_the_worker() {
     check(|| {
         let limits = Limits { hard_bytes: 10_000, ..Limits::default() };
         let (worker, domain) = worked(limits);
-        let refused = {
+        let defer = |domain: &Srcu| {
+            let half = RcuBox::try_new_holding(0_u8, 6_000).unwrap().into_callback();
+            domain.try_call(half).is_ok()
+        };
+        let other = {
+            let domain = domain.clone();
+            thread::spawn(move || defer(&domain))
+        };
+        let deferred = [defer(&domain), other.join().unwrap()];
+        assert!(deferred.contains(&true), "there is room for one of them");
+        worker.turn();
+        assert_eq!(domain.stats().callbacks, deferred.iter().filter(|&&ok| ok).count() as u64);
+    });
+}
+
+#[test]
+fn nobody_sees_more_deferred_than_the_bound_allows() {
+    check(|| {
+        let limits = Limits { hard_count: 1, ..Limits::default() };
+        let domain = domain(Config { limits, ..Config::default() });
+        let section = domain.read_lock();
+        let deferrers = [(); 2].map(|()| {
             let domain = domain.clone();
             thread::spawn(move || {
-                let large = RcuBox::try_new_holding(0_u8, 10_000).unwrap().into_callback();
-                assert!(domain.try_call(large).is_err());
+                drop(domain.try_call(Callback::try_new(|| ()).unwrap()));
             })
-        };
-        domain.call(Callback::try_new(|| ()).unwrap());
-        join([refused]);
-        worker.turn();
-        assert_eq!(domain.stats().callbacks, 1);
+        });
+        assert!(domain.stats().deferred <= 1);
+        join(deferrers);
+        assert_eq!(domain.stats().deferred, 1);
+        drop(section);
+        domain.barrier();
     });
 }
 
