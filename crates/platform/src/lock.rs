@@ -9,6 +9,7 @@
 //! Are Tricky", 2011, section 6.)
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
 use crate::Platform;
@@ -21,7 +22,15 @@ const CONTENDED: u32 = 2;
 /// Tries before sleeping: the sections under such a lock are short.
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// Data that one thread at a time may touch.
+/// Data that one thread at a time may touch. Its guard is shared between threads only if the data may be:
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// use mayfly_platform::lock::LockGuard;
+///
+/// fn shared<T: Sync>() {}
+/// shared::<LockGuard<Cell<u32>>>();
+/// ```
 #[derive(Debug)]
 pub struct Lock<T> {
     state: AtomicU32,
@@ -43,13 +52,13 @@ impl<T> Lock<T> {
         if !self.take() {
             self.lock_contended(platform);
         }
-        LockGuard { lock: self, platform }
+        LockGuard::new(self, platform)
     }
 
     /// Takes the lock if nobody has it.
     #[inline]
     pub fn try_lock<'a>(&'a self, platform: &'a dyn Platform) -> Option<LockGuard<'a, T>> {
-        self.take().then(|| LockGuard { lock: self, platform })
+        self.take().then(|| LockGuard::new(self, platform))
     }
 
     /// The data, when nobody else can have the lock.
@@ -81,6 +90,16 @@ impl<T> Lock<T> {
 pub struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
     platform: &'a dyn Platform,
+    /// What it stands for: a guard that two threads share gives both a `&T`.
+    data: PhantomData<&'a mut T>,
+}
+
+impl<'a, T> LockGuard<'a, T> {
+    /// For who has just taken `lock`.
+    #[inline]
+    fn new(lock: &'a Lock<T>, platform: &'a dyn Platform) -> Self {
+        Self { lock, platform, data: PhantomData }
+    }
 }
 
 impl<T> Deref for LockGuard<'_, T> {
