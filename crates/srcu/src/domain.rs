@@ -350,6 +350,13 @@ impl Domain {
         }
     }
 
+    /// What somebody does about what is ready who must not run it: calls the worker, if there is one.
+    pub(crate) fn leave_to_worker(&self) {
+        if let Some(worker) = &self.worker {
+            worker.kick();
+        }
+    }
+
     /// Runs what is ready; where somebody is at it already, they do.
     ///
     /// Whoever finds the runner at work has set `rerun` before; the runner looks at that after giving up the lock. With
@@ -403,8 +410,8 @@ impl Domain {
         self.backlog.remove(1, bytes);
     }
 
-    /// Takes `callback` unless the bound is reached.
-    pub(crate) fn defer(domain: &Srcu, callback: Callback) -> Result<(), Callback> {
+    /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
+    pub(crate) fn defer(domain: &Srcu, callback: Callback) -> Result<bool, Callback> {
         let this = domain.inner();
         let admission = this.backlog.admit(callback.bytes());
         if admission == Admission::Refused {
@@ -414,10 +421,10 @@ impl Domain {
         this.backlog.push(callback);
         match admission {
             Admission::Admitted { first: true } => Self::attach(domain),
-            Admission::Hurry => this.hurry(),
+            Admission::Hurry => this.drive(),
             Admission::Admitted { first: false } | Admission::Refused => {}
         }
-        Ok(())
+        Ok(admission == Admission::Hurry)
     }
 
     /// At the bound: `callback` runs here, after a grace period that the caller sees through.
@@ -439,12 +446,6 @@ impl Domain {
                 None => self.run_ready(),
             }
         }
-    }
-
-    /// Looks whether what is deferred can run, because there is much of it.
-    fn hurry(&self) {
-        self.drive();
-        self.settle();
     }
 
     /// Starts a grace period for what has arrived, or looks at the one under way; unless somebody else is at it.

@@ -101,28 +101,27 @@ impl Srcu {
     /// somebody waits for, or the worker (the embedder's [`Srcu::tick`]) starts one for all that has gathered.
     ///
     /// Does not wait, unless the hard bound of [`Limits`](crate::Limits) is reached: then it waits for a grace period
-    /// and runs `callback` itself. So it must not be called from inside a section, nor from a callback; there, use
-    /// [`Srcu::try_call`].
+    /// and runs `callback` itself. Past the soft bound it may run what is ready. So it must not be called from inside a
+    /// section, nor from a callback; there, use [`Srcu::try_call`].
     pub fn call(&self, callback: Callback) {
-        if let Err(callback) = self.try_call(callback) {
-            self.domain.run_after_grace_period(callback);
+        match self.defer(callback) {
+            Ok(false) => {}
+            Ok(true) => self.domain.settle(),
+            Err(callback) => self.domain.run_after_grace_period(callback),
         }
     }
 
-    /// As [`Srcu::call`], and never waits.
+    /// As [`Srcu::call`], and neither waits nor runs a callback, so it may be called from inside a section, and from a
+    /// callback. Past the soft bound it calls the worker, if there is one.
     ///
     /// # Errors
     ///
     /// Gives `callback` back where the hard bound is reached.
     pub fn try_call(&self, callback: Callback) -> Result<(), Callback> {
-        match &self.domain.linux {
-            None => Domain::defer(self, callback),
-            Some(linux) => {
-                linux.call(&self.domain, Some(callback), false);
-                self.want_worker();
-                Ok(())
-            }
+        if self.defer(callback)? {
+            self.domain.leave_to_worker();
         }
+        Ok(())
     }
 
     /// As [`Srcu::call`], with a grace period that starts at once: `callback`, and all that was deferred before it,
@@ -225,6 +224,18 @@ impl Srcu {
     #[inline]
     pub fn is(&self, other: &Self) -> bool {
         self.domain.is(&other.domain)
+    }
+
+    /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
+    fn defer(&self, callback: Callback) -> Result<bool, Callback> {
+        match &self.domain.linux {
+            None => Domain::defer(self, callback),
+            Some(linux) => {
+                linux.call(&self.domain, Some(callback), false);
+                self.want_worker();
+                Ok(false)
+            }
+        }
     }
 
     fn synchronize_at(&self, urgency: Urgency) {

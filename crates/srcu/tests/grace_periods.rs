@@ -360,6 +360,30 @@ fn callbacks_run_in_the_order_they_were_deferred_in() {
 }
 
 #[test]
+fn try_call_inside_a_section_runs_no_callback_there() {
+    let limits = Limits { soft_count: 1, ..Limits::default() };
+    let domain =
+        Srcu::try_new(Arc::new(Host::new()), Config { limits, ..Config::default() }).unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let reader = domain.reader().unwrap();
+    for _ in 0..63 {
+        domain.try_call(count_up(&ran)).unwrap();
+    }
+    // All of it is ready, and nobody has run it.
+    let cookie = domain.start_poll();
+    assert!(domain.poll(cookie));
+    let section = reader.lock();
+    for _ in 0..100 {
+        domain.try_call(count_up(&ran)).unwrap();
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+    drop(section);
+    domain.call(count_up(&ran));
+    domain.barrier();
+    assert_eq!(ran.load(Ordering::SeqCst), 164);
+}
+
+#[test]
 fn a_callback_may_defer_and_synchronise() {
     let domain = domain();
     let ran = Arc::new(AtomicUsize::new(0));
