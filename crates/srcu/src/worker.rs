@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use core::ptr::NonNull;
 
 use mayfly_platform::Platform;
-use mayfly_platform::lock::Lock;
+use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use mayfly_platform::time::Instant;
 
@@ -105,6 +105,7 @@ impl Worker {
                 listed.push(domain);
             }
         }
+        self.give_up(listed);
         next
     }
 
@@ -186,8 +187,8 @@ impl Worker {
     /// Lets go of every domain, once `stopped` is set; unless the list is being worked on, in which case whoever does
     /// so lets go of them.
     ///
-    /// Whoever finds the list taken has pushed to the inbox and passed [call] before; who has it gives it up, passes a
-    /// fence, and looks at the inbox again. One of the two sees the other.
+    /// Whoever finds the list taken has set `stopped`, or pushed to the inbox, and passed a fence before; who has it
+    /// gives it up, passes a fence, and looks at both again. One of the two sees the other.
     fn release(&self) {
         // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the
         // inbox shows it.
@@ -222,6 +223,16 @@ impl Worker {
         }
         while let Some(other) = passed.pop() {
             listed.push(other);
+        }
+        self.give_up(listed);
+    }
+
+    /// Ends work on the list. A worker that was stopped meanwhile lets go of what is left on it: see `release`.
+    fn give_up(&self, listed: LockGuard<'_, List>) {
+        drop(listed);
+        fence(Ordering::SeqCst);
+        if self.stopped.load(Ordering::Relaxed) {
+            self.release();
         }
     }
 

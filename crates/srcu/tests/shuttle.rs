@@ -393,6 +393,41 @@ fn nobody_sees_more_deferred_than_the_bound_allows() {
     });
 }
 
+/// What is being done with a worker's list when the worker is stopped.
+const AT_THE_LIST: [fn(&Worker, &Srcu); 2] = [
+    |worker, _| {
+        worker.turn();
+    },
+    |_, domain| domain.wind_up(),
+];
+
+#[test]
+fn a_worker_that_is_stopped_while_its_list_is_worked_on_lets_go_of_every_domain() {
+    for work in AT_THE_LIST {
+        check(move || {
+            let (worker, domain) = worked(Limits::default());
+            let ran = Arc::new(AtomicUsize::new(0));
+            let count = {
+                let ran = Arc::clone(&ran);
+                move || {
+                    ran.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            let section = domain.read_lock();
+            domain.call(Callback::try_new(count).unwrap());
+            let working = {
+                let (worker, domain) = (StdArc::clone(&worker), domain.clone());
+                thread::spawn(move || work(&worker, &domain))
+            };
+            worker.stop();
+            join([working]);
+            drop(section);
+            drop(domain);
+            assert_eq!(ran.load(Ordering::Relaxed), 1, "the worker still has the domain");
+        });
+    }
+}
+
 #[test]
 fn a_worker_that_is_stopped_lets_go_of_every_domain() {
     check(|| {
