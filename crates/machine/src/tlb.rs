@@ -100,7 +100,9 @@ impl Tlbs {
     /// What the CPUs did, those that are gone among them. Each count is right; a CPU that is busy, or leaving, may show
     /// in some and not yet in others.
     pub fn cpu_counts(&self) -> CpuCounts {
-        let mut sum = *lock(&self.gone);
+        // Held meanwhile, so that no CPU goes between the two and is in neither.
+        let gone = lock(&self.gone);
+        let mut sum = *gone;
         for cpu in self.cpus().iter() {
             sum += cpu.counts.read();
         }

@@ -224,6 +224,30 @@ fn counts_outlive_their_cpus() {
 }
 
 #[test]
+fn what_a_cpu_did_is_counted_while_it_goes() {
+    let (arena, tlbs) = (Arena::new(64).unwrap(), tlbs());
+    let table = Table::<Ept>::new(&arena);
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut last = 0;
+            while !ends.load(Ordering::Relaxed) {
+                let entries = tlbs.cpu_counts().entries;
+                assert!(entries >= last, "{entries} entries to the guest, and {last} before");
+                last = entries;
+            }
+        });
+        for _ in 0..10_000 {
+            tlbs.cpu().enter_guest(table.top, VMID);
+            if reader.is_finished() {
+                break;
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn the_hardware_is_what_stage_2_asks_for_and_counts_what_is_charged() {
     let hardware: Arc<Hardware> = Arc::new(Hardware::new(64).unwrap());
     let mmu: Arc<dyn Mmu> = hardware.clone();
