@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, spawn, yield_now};
 
 use mayfly_machine::Arena;
 use mayfly_machine::address_space::{
@@ -341,4 +342,48 @@ fn a_page_that_is_written_while_its_range_is_protected_does_not_wait_and_is_give
     assert_eq!((space.read_u64(page), space.read_u64(start)), (Ok(8), Ok(7)));
     assert_eq!(space.write_u64(page, 9), Err(Fault::ReadOnly));
     space.unregister(id);
+}
+
+/// Has something done to a page that is just getting a frame of its own, by another thread.
+struct Meanwhile {
+    space: Arc<HostSpace>,
+    what: fn(&HostSpace, Hva) -> bool,
+    doing: Mutex<Option<JoinHandle<bool>>>,
+}
+
+impl Notifier for Meanwhile {
+    fn invalidate_start(&self, _: &Change) {}
+
+    fn change_pte(&self, page: Hva, _: &PageChange) {
+        let (space, what) = (self.space.clone(), self.what);
+        let doing = spawn(move || what(&space, page));
+        // It takes the page as it is now, or waits.
+        for _ in 0..1000 {
+            if doing.is_finished() {
+                break;
+            }
+            yield_now();
+        }
+        *self.doing.lock().unwrap() = Some(doing);
+    }
+
+    fn invalidate_end(&self, _: &Change) {}
+}
+
+#[test]
+fn a_page_that_is_just_getting_a_frame_of_its_own_is_reclaimed_and_migrated_as_any_other() {
+    let (_, space) = space(64);
+    let start = filled(&space, 3, 7);
+    let _merger = merged(&space, pages(start, 0..3));
+    let whats: [fn(&HostSpace, Hva) -> bool; 2] =
+        [|space, page| space.reclaim(page), |space, page| space.migrate(page).unwrap()];
+    for (page, what) in (0..).zip(whats) {
+        let meanwhile = Arc::new(Meanwhile { space: space.clone(), what, doing: Mutex::default() });
+        let id = space.register(meanwhile.clone());
+        space.write_u64(at(start, page), 8).unwrap();
+        let doing = meanwhile.doing.lock().unwrap().take().unwrap();
+        assert!(doing.join().unwrap(), "it has a frame");
+        space.unregister(id);
+    }
+    assert_eq!([0, 1, 2].map(|page| space.read_u64(at(start, page)).unwrap()), [8, 8, 7]);
 }

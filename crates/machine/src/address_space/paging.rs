@@ -14,8 +14,8 @@ impl HostSpace {
     pub fn reclaim(&self, hva: Hva) -> bool {
         let _changes = self.changes();
         let page = page(hva);
-        // It keeps a frame until here, since others' changes wait.
-        let is_present = self.mappings.read().pages.frame(page).is_some();
+        // It keeps a frame until it is taken out, since others' changes wait.
+        let is_present = !self.present(page..page + 1).is_empty();
         if is_present {
             let change = Change::taking(hvas(&(page..page + 1)), Reason::Reclaim);
             self.bracket(&change, |mappings, store, released| {
@@ -47,10 +47,7 @@ impl HostSpace {
 
     fn migrate_pages(&self, pages: Range<u64>) -> Result<u64, OutOfMemory> {
         let _changes = self.changes();
-        let present: Vec<u64> = {
-            let mappings = self.mappings.read();
-            pages.clone().filter(|&page| mappings.pages.frame(page).is_some()).collect()
-        };
+        let present = self.present(pages.clone());
         let mut frames = Vec::new();
         for _ in &present {
             match self.arena.allocate(0) {
@@ -75,6 +72,13 @@ impl HostSpace {
             });
         }
         Ok(present.len() as u64)
+    }
+
+    /// Those of `pages` that have a frame; waits for one that is just getting one of its own.
+    fn present(&self, pages: Range<u64>) -> Vec<u64> {
+        let _sharing = self.sharing();
+        let mappings = self.mappings.read();
+        pages.filter(|&page| mappings.pages.frame(page).is_some()).collect()
     }
 
     /// How many pages are in swap.
