@@ -46,6 +46,9 @@ pub(crate) struct Node<T> {
 ///
 /// It owns its node, so handing it to [`Srcu::call`](crate::Srcu::call) cannot fail for want of memory. Dropping it
 /// instead discards it: the closure is dropped without being called.
+///
+/// One that panics panics in whoever runs it, after those behind it have run; a `WorkerThread` goes on. Where one of
+/// those panics as well, the process aborts, as wherever a panic meets another.
 #[must_use = "a callback that is dropped is never run"]
 pub struct Callback {
     head: NonNull<Head>,
@@ -113,6 +116,30 @@ impl Drop for Callback {
 impl core::fmt::Debug for Callback {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Callback").field("bytes", &self.bytes()).finish()
+    }
+}
+
+/// Gives each of `callbacks` to `run`. Where one panics, the panic goes on when those behind it have run too.
+pub(crate) fn run_each(callbacks: impl Iterator<Item = Callback>, run: impl Fn(Callback)) {
+    struct Rest<I: Iterator<Item = Callback>, R: Fn(Callback)> {
+        callbacks: I,
+        run: R,
+    }
+    impl<I: Iterator<Item = Callback>, R: Fn(Callback)> Drop for Rest<I, R> {
+        fn drop(&mut self) {
+            self.callbacks.by_ref().for_each(&self.run);
+        }
+    }
+    let mut rest = Rest { callbacks, run };
+    rest.callbacks.by_ref().for_each(&rest.run);
+}
+
+/// Does its work when it is dropped, so also where a callback panics.
+pub(crate) struct Finally<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

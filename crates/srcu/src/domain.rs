@@ -70,7 +70,7 @@ use mayfly_platform::{Op, Platform, ReaderBarrier};
 
 use crate::anonymous::{Anonymous, Draining};
 use crate::backlog::{Admission, Backlog, Batches};
-use crate::callback::Callback;
+use crate::callback::{Callback, Finally, run_each};
 use crate::config::{Config, Pace};
 use crate::linux::LinuxPace;
 use crate::reader::Registry;
@@ -395,19 +395,19 @@ impl Domain {
         let Some(batch) = self.gate.lock(&*self.platform).batches.take_ready(completed) else {
             return false;
         };
-        for callback in batch {
-            self.run(callback);
-        }
+        run_each(batch, |callback| self.run(callback));
         true
     }
 
     /// Runs a callback that was counted in the backlog.
     pub(crate) fn run(&self, callback: Callback) {
         let bytes = callback.bytes();
+        let _count = Finally(|| {
+            self.counters.callbacks.fetch_add(1, Ordering::Relaxed);
+            self.platform.charge(Op::Callback);
+            self.backlog.remove(1, bytes);
+        });
         callback.run();
-        self.counters.callbacks.fetch_add(1, Ordering::Relaxed);
-        self.platform.charge(Op::Callback);
-        self.backlog.remove(1, bytes);
     }
 
     /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
@@ -519,15 +519,10 @@ impl Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         // Nobody is left to read (a reader keeps its domain), so everything deferred can run at once.
-        if let Some(linux) = &mut self.linux {
-            for callback in linux.take_all() {
-                callback.run();
-            }
-        }
+        let paced = self.linux.as_mut().map(LinuxPace::take_all);
         let batches = &mut self.gate.get_mut().batches;
-        while let Some(batch) = batches.take_ready(u64::MAX) {
-            batch.for_each(Callback::run);
-        }
-        self.backlog.take_arrivals().reversed().for_each(Callback::run);
+        let batches = core::iter::from_fn(|| batches.take_ready(u64::MAX));
+        let arrived = self.backlog.take_arrivals().reversed();
+        run_each(paced.into_iter().chain(batches).chain([arrived]).flatten(), Callback::run);
     }
 }

@@ -30,7 +30,7 @@ use mayfly_platform::lock::Lock;
 use mayfly_platform::sync::{AtomicBool, Ordering, spin_loop};
 use mayfly_platform::time::Instant;
 
-use crate::callback::{Act, Callback, Chain, Head};
+use crate::callback::{Act, Callback, Chain, Finally, Head, run_each};
 use crate::domain::Domain;
 
 /// `RCU_SEQ_STATE_MASK`: the low bits of a sequence number say how far its grace period is.
@@ -291,22 +291,22 @@ impl LinuxPace {
 
     /// `srcu_invoke_callbacks`
     fn invoke(&self, domain: &Domain) {
+        let _after = Finally(|| {
+            domain.notify();
+            let mut state = self.state.lock(&*domain.platform);
+            let seq = state.seq & !STATE;
+            if state.queue.first_seq().is_some_and(|first| first <= seq) {
+                state.invoke = Due::Now;
+            }
+        });
         domain.with_runner(|| {
             let ready = {
                 let mut state = self.state.lock(&*domain.platform);
                 let seq = state.seq & !STATE;
                 state.queue.take_until(seq)
             };
-            for callback in ready {
-                domain.run(callback);
-            }
+            run_each(ready, |callback| domain.run(callback));
         });
-        domain.notify();
-        let mut state = self.state.lock(&*domain.platform);
-        let seq = state.seq & !STATE;
-        if state.queue.first_seq().is_some_and(|first| first <= seq) {
-            state.invoke = Due::Now;
-        }
     }
 
     /// `srcu_might_be_idle`

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle};
 
 use mayfly_platform::Platform;
@@ -24,7 +25,9 @@ impl WorkerThread {
     pub fn spawn(platform: Arc<dyn Platform>) -> io::Result<Self> {
         let worker = Arc::new(Worker::new(platform));
         let turned = Arc::clone(&worker);
-        let thread = Builder::new().name("srcu-worker".into()).spawn(move || turned.run())?;
+        // A panic of a callback's has been reported by its own message, and others are not to wait for this one.
+        let run = move || while catch_unwind(AssertUnwindSafe(|| turned.run())).is_err() {};
+        let thread = Builder::new().name("srcu-worker".into()).spawn(run)?;
         Ok(Self { worker, thread: Some(thread) })
     }
 
@@ -38,7 +41,7 @@ impl Drop for WorkerThread {
     fn drop(&mut self) {
         self.worker.stop();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to return; a panic of a callback's has been reported by its own message.
+            // It has nothing to return.
             let _ = thread.join();
         }
     }

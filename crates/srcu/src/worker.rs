@@ -74,6 +74,20 @@ impl Drop for List {
     }
 }
 
+/// What a turn has still to look at. Where a callback panics, the next turn does.
+struct Todo<'a> {
+    worker: &'a Worker,
+    domains: List,
+}
+
+impl Drop for Todo<'_> {
+    fn drop(&mut self) {
+        while let Some(domain) = self.domains.pop() {
+            self.worker.put_in_inbox(domain);
+        }
+    }
+}
+
 impl Worker {
     /// A worker with nothing to do.
     pub fn new(platform: Arc<dyn Platform>) -> Self {
@@ -91,18 +105,22 @@ impl Worker {
     /// [`Instant::NEVER`] where nothing is deferred in any domain.
     pub fn turn(&self) -> Instant {
         let mut listed = self.listed.lock(&*self.platform);
-        let mut todo = List(core::mem::replace(&mut listed.0, core::ptr::null_mut()));
+        let present = List(core::mem::replace(&mut listed.0, core::ptr::null_mut()));
+        let mut todo = Todo { worker: self, domains: present };
         let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
         while let Some(domain) = arrived.pop() {
-            todo.push(domain);
+            todo.domains.push(domain);
         }
         let mut next = Instant::NEVER;
         let lazy = self.platform.now() + LAZY;
-        while let Some(domain) = todo.pop() {
+        while let Some(domain) = todo.domains.pop() {
+            // Listed already while its callbacks run, should one of them panic.
+            listed.push(domain.clone());
             let wanted = domain.inner().work(lazy);
-            if wanted != Instant::NEVER || !Self::detach(&domain) {
+            if wanted == Instant::NEVER && Self::detach(&domain) {
+                drop(listed.pop());
+            } else {
                 next = next.min(if wanted == Instant::NEVER { lazy } else { wanted });
-                listed.push(domain);
             }
         }
         self.give_up(listed);
@@ -156,6 +174,14 @@ impl Worker {
     /// Lists `domain`, whose `attached` the caller has set.
     pub(crate) fn attach(&self, domain: Srcu) {
         let wanted = domain.inner().wanted(|| self.platform.now() + LAZY);
+        self.put_in_inbox(domain);
+        self.want_at(wanted);
+        if self.stopped.load(Ordering::Relaxed) {
+            self.release();
+        }
+    }
+
+    fn put_in_inbox(&self, domain: Srcu) {
         let raw = domain.as_raw().as_ptr();
         let mut first = self.inbox.load(Ordering::Relaxed);
         loop {
@@ -168,10 +194,6 @@ impl Worker {
         }
         // The list owns it now.
         core::mem::forget(domain);
-        self.want_at(wanted);
-        if self.stopped.load(Ordering::Relaxed) {
-            self.release();
-        }
     }
 
     /// Has the worker turn at `wanted` at the latest.

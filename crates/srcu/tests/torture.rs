@@ -177,7 +177,7 @@ impl Torture {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Notes a failure, and ends the round. (A panic in a callback would take the worker along.)
+    /// Notes a failure, and ends the round. (A panic in the worker's thread would fail no test.)
     fn fail(&self, what: impl Display) {
         let mut failures = self.failures.lock().unwrap();
         if failures.len() < 10 {
