@@ -21,7 +21,7 @@
 //! up writing and to forget the old frames. Linux takes each page by itself, with two starts and ends.
 //!
 //! The stable set has a reference to each of its frames; those that no page shares any more are given up when a pass is
-//! over. Statistics count what shares a frame at that moment, and not at the scanner's last look.
+//! over, or pages are unmerged. Statistics count what shares a frame at that moment, and not at the scanner's last look.
 
 mod contents;
 mod counts;
@@ -117,7 +117,9 @@ impl Merger {
         let pages = whole_pages(&range)?;
         let mut scan = self.scan();
         scan.items.remove(&pages);
-        Ok(self.unmerge(&mut scan, pages)?)
+        let unmerged = self.unmerge(&mut scan, pages);
+        scan.prune(&self.space);
+        Ok(unmerged?)
     }
 
     /// The tunables.
@@ -134,10 +136,10 @@ impl Merger {
         *lock(&self.tunables) = tunables;
         if tunables.run == Run::Unmerge {
             let mut scan = self.scan();
-            for pages in scan.items.ranges() {
-                self.unmerge(&mut scan, pages)?;
-            }
+            let mut ranges = scan.items.ranges().into_iter();
+            let unmerged = ranges.try_for_each(|pages| self.unmerge(&mut scan, pages));
             scan.prune(&self.space);
+            return unmerged;
         }
         Ok(())
     }
@@ -214,6 +216,10 @@ impl Drop for Merger {
 
 impl Scan {
     fn batch(&mut self, space: &HostSpace, tunables: &Tunables) -> u64 {
+        if self.items.len() == 0 {
+            // No pass will be over.
+            self.prune(space);
+        }
         let most = tunables.pages_to_scan.min(self.items.len());
         for scanned in 0..most {
             let page = self.items.at_or_after(self.next).or_else(|| {
@@ -241,7 +247,7 @@ impl Scan {
     }
 
     fn prune(&mut self, space: &HostSpace) {
-        self.stable.prune(space.arena());
+        space.while_settled(|| self.stable.prune(space.arena()));
     }
 
     fn look_at(&mut self, page: u64, space: &HostSpace, tunables: &Tunables) {

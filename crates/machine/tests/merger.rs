@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::scope;
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, scope, spawn, yield_now};
 
 use mayfly_machine::Arena;
 use mayfly_machine::address_space::{
-    Backing, Change, Fault, HostSpace, Notifier, Protection, Reason,
+    Backing, Change, Fault, HostSpace, Notifier, PageChange, Protection, Reason,
 };
 use mayfly_machine::merger::{Merger, MergerThread, Run, Statistics, Tunables};
 use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
@@ -221,6 +221,83 @@ fn a_shared_frame_that_comes_to_where_a_page_waits_for_an_equal_is_counted_once_
     space.munmap(at(start, 1)..at(start, 4)).unwrap();
     merger.scan_all();
     assert_eq!(arena.in_use(), 0);
+}
+
+#[test]
+fn frames_that_nothing_shares_come_back_when_nothing_is_registered_any_more() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1; 4]);
+    let merger = merger(&space, pages(start, 4), Tunables::default());
+    merger.scan_all();
+    merger.scan_all();
+    space.mprotect(pages(start, 2), Protection::ReadOnly).unwrap();
+    merger.unregister(pages(start, 4)).unwrap();
+    assert_eq!((merger.statistics().pages_sharing, arena.in_use()), (1, 3));
+    space.munmap(pages(start, 4)).unwrap();
+    merger.scan_batch();
+    assert_eq!(arena.in_use(), 0);
+}
+
+#[test]
+fn frames_that_nothing_shares_come_back_when_pages_are_unregistered() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1; 4]);
+    let merger = merger(&space, pages(start, 4), Tunables::default());
+    merger.scan_all();
+    merger.scan_all();
+    merger.unregister(pages(start, 4)).unwrap();
+    assert_eq!(arena.in_use(), 4);
+}
+
+/// Has pages unmerged while one of them is just getting a frame of its own.
+struct Unmerging {
+    merger: Arc<Merger>,
+    doing: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Notifier for Unmerging {
+    fn invalidate_start(&self, _: &Change) {}
+
+    fn change_pte(&self, _: Hva, _: &PageChange) {
+        let merger = self.merger.clone();
+        let mut doing = self.doing.lock().unwrap();
+        if doing.is_some() {
+            return;
+        }
+        let unmerge = Tunables { run: Run::Unmerge, ..merger.tunables() };
+        let thread = doing.insert(spawn({
+            let merger = merger.clone();
+            move || merger.set(unmerge).unwrap()
+        }));
+        while merger.tunables() != unmerge {
+            yield_now();
+        }
+        // It takes the page as it is now, or waits.
+        for _ in 0..1000 {
+            if thread.is_finished() {
+                break;
+            }
+            yield_now();
+        }
+    }
+
+    fn invalidate_end(&self, _: &Change) {}
+}
+
+#[test]
+fn frames_that_nothing_shares_come_back_when_pages_are_unmerged_as_one_is_written() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1; 2]);
+    let merger = Arc::new(merger(&space, pages(start, 2), Tunables::default()));
+    merger.scan_all();
+    merger.scan_all();
+    space.munmap(pages(start, 1)).unwrap();
+    let unmerging = Arc::new(Unmerging { merger: merger.clone(), doing: Mutex::default() });
+    let id = space.register(unmerging.clone());
+    space.write_u64(at(start, 1), 2).unwrap();
+    unmerging.doing.lock().unwrap().take().unwrap().join().unwrap();
+    assert_eq!(arena.in_use(), 1);
+    space.unregister(id);
 }
 
 /// Has a page that is about to be moved away looked at by the merger, and lets it go only then.

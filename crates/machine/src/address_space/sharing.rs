@@ -265,6 +265,13 @@ impl HostSpace {
         Ok(())
     }
 
+    /// Calls `then` while nobody has a reference to a frame for the time of a change.
+    pub(crate) fn while_settled<T>(&self, then: impl FnOnce() -> T) -> T {
+        let _changes = self.changes();
+        let _sharing = self.sharing();
+        then()
+    }
+
     pub(super) fn sharing(&self) -> MutexGuard<'_, Sharing> {
         lock(&self.sharing)
     }
