@@ -75,9 +75,18 @@ impl Destination {
             Ok(meta) if meta.is_file() => Ok(Self::File(fs::canonicalize(path)?)),
             Ok(meta) if meta.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
             Ok(_) => Ok(Self::Stream),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::File(path.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::not_there(path),
             Err(error) => Err(error),
         }
+    }
+
+    /// A file that is still to be made. A path that ends in a slash or a dot can only be a directory's.
+    fn not_there(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.as_encoded_bytes();
+        if !path.as_os_str().as_encoded_bytes().ends_with(name) {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self::File(path.into()))
     }
 }
 
@@ -166,7 +175,9 @@ mod tests {
     #[test]
     fn a_path_that_cannot_be_written_is_named_before_the_run_and_after() {
         let directory = Directory::new("refused");
-        for path in [directory.0.clone(), directory.0.join("missing/r.json"), PathBuf::new()] {
+        let missing =
+            ["missing/r.json", "missing/", "missing/."].map(|path| directory.0.join(path));
+        for path in [directory.0.clone(), PathBuf::new()].into_iter().chain(missing) {
             for error in [check_writable(&path).unwrap_err(), record().write(&path).unwrap_err()] {
                 let message = error.to_string();
                 assert!(
