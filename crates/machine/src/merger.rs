@@ -21,7 +21,8 @@
 //! up writing and to forget the old frames. Linux takes each page by itself, with two starts and ends.
 //!
 //! The stable set has a reference to each of its frames; those that no page shares any more are given up when a pass is
-//! over, or pages are unmerged. Statistics count what shares a frame at that moment, and not at the scanner's last look.
+//! over, or pages are unmerged. Statistics count what shares a frame at that moment, and not at the scanner's last
+//! look.
 
 mod contents;
 mod counts;
