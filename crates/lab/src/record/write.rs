@@ -82,6 +82,10 @@ impl Destination {
 
     /// A file that is still to be made. A path that ends in a slash or a dot can only be a directory's.
     fn not_there(path: &Path) -> io::Result<Self> {
+        if let Ok(target) = fs::read_link(path) {
+            // Links in a circle have been refused with another error.
+            return Self::of(&path.with_file_name(target));
+        }
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.as_encoded_bytes();
         if !path.as_os_str().as_encoded_bytes().ends_with(name) {
             return Err(io::ErrorKind::NotADirectory.into());
@@ -162,6 +166,21 @@ mod tests {
         symlink(&target, &link).unwrap();
         record().write(&link).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(Record::read(&target).unwrap(), record());
+    }
+
+    #[test]
+    fn a_link_to_a_file_that_is_not_there_yet_stays_a_link_and_the_file_is_written() {
+        let directory = Directory::new("dangling");
+        let (target, link) = (directory.0.join("target.json"), directory.0.join("link.json"));
+        let chain = directory.0.join("chain.json");
+        symlink("target.json", &link).unwrap();
+        symlink(&link, &chain).unwrap();
+        check_writable(&chain).unwrap();
+        assert!(!target.exists());
+        record().write(&chain).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(fs::symlink_metadata(&chain).unwrap().is_symlink());
         assert_eq!(Record::read(&target).unwrap(), record());
     }
 
