@@ -16,9 +16,12 @@
 //! is to be withdrawn.
 //!
 //! A memslot change raises the sequence at once, after it has published the new slots: a fault that found the old ones
-//! is then refused, and one that samples later finds the new ones. The same fences order this against roots: a root
-//! that a range operation does not find was published after [announce], so whatever is installed in it is installed by
-//! a fault whose [install] comes later still.
+//! is then refused, and one that samples later finds the new ones. Where something is to be zapped for it, it announces
+//! that before: who acquires the new slots, which may lie where the old ones did, finds the announcement as well, and
+//! installs nothing there until it ends.
+//!
+//! The same fences order this against roots: a root that a range operation does not find was published after
+//! [announce], so whatever is installed in it is installed by a fault whose [install] comes later still.
 //!
 //! An invalidation that gives a right back, in place, does as a fault does: it freezes the entry, [install], and asks
 //! whether there is another invalidation than its own, which may not have taken away yet what it is about to give.
@@ -100,17 +103,7 @@ impl Sequence {
     pub(crate) fn begin(&self, gfns: impl FnOnce() -> Range<Gfn>, mmu: &dyn Mmu) {
         {
             let _writer = self.writer.lock(as_platform(mmu));
-            let gfns = gfns();
-            let Line { active, start, end, .. } = &*self.line;
-            let count = active.load(Ordering::Relaxed);
-            let (mut first, mut last) = (gfns.start.get(), gfns.end.get());
-            if count > 0 {
-                first = first.min(start.load(Ordering::Relaxed));
-                last = last.max(end.load(Ordering::Relaxed));
-            }
-            start.store(first, Ordering::Release);
-            end.store(last, Ordering::Release);
-            active.store(count + 1, Ordering::Release);
+            self.announce(&gfns());
         }
         // [announce]
         fence(Ordering::SeqCst);
@@ -132,10 +125,17 @@ impl Sequence {
     }
 
     /// Runs `publish` while no invalidation is under way, and refuses every fault that has sampled the sequence before.
-    pub(crate) fn exclude<T>(&self, publish: impl FnOnce() -> T, mmu: &dyn Mmu) -> T {
+    /// Before that, announces an invalidation of `gfns`, if there are any.
+    pub(crate) fn exclude<T>(
+        &self,
+        gfns: Option<&Range<Gfn>>,
+        publish: impl FnOnce() -> T,
+        mmu: &dyn Mmu,
+    ) -> T {
         loop {
             let writer = self.writer.lock(as_platform(mmu));
             if self.line.active.load(Ordering::Relaxed) == 0 {
+                gfns.inspect(|gfns| self.announce(gfns));
                 let published = publish();
                 self.raise();
                 drop(writer);
@@ -146,6 +146,20 @@ impl Sequence {
             drop(writer);
             self.wait_end(|| self.line.active.load(Ordering::Acquire) != 0, mmu);
         }
+    }
+
+    /// Under the lock.
+    fn announce(&self, gfns: &Range<Gfn>) {
+        let Line { active, start, end, .. } = &*self.line;
+        let count = active.load(Ordering::Relaxed);
+        let (mut first, mut last) = (gfns.start.get(), gfns.end.get());
+        if count > 0 {
+            first = first.min(start.load(Ordering::Relaxed));
+            last = last.max(end.load(Ordering::Relaxed));
+        }
+        start.store(first, Ordering::Release);
+        end.store(last, Ordering::Release);
+        active.store(count + 1, Ordering::Release);
     }
 
     /// Under the lock.

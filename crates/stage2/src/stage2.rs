@@ -164,14 +164,25 @@ impl<F: Format> Stage2<F> {
     /// So an invalidation, which looks up in the memslots where the host's memory is mapped, knows all the places until
     /// its end.
     pub fn change_slots<T>(&self, publish: impl FnOnce() -> T) -> T {
-        self.space.sequence.exclude(publish, self.mmu())
+        self.space.sequence.exclude(None, publish, self.mmu())
+    }
+
+    /// As [`Stage2::change_slots`], where something of `gfns` may have to be taken away: an invalidation of them has
+    /// begun before anybody finds the new memslots.
+    pub fn change_slots_in<T>(
+        &self,
+        gfns: &Range<Gfn>,
+        publish: impl FnOnce() -> T,
+    ) -> (T, Invalidation<'_>) {
+        let published = self.space.sequence.exclude(Some(gfns), publish, self.mmu());
+        (published, Invalidation { space: &self.space })
     }
 
     /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole.
     /// When this returns no CPU uses what was mapped there.
     ///
-    /// The caller has seen to it that no fault installs anything of the range meanwhile: by an invalidation that was
-    /// [begun](Stage2::begin_invalidation), or by [taking the memslot away](Stage2::change_slots).
+    /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
+    /// [begun](Stage2::begin_invalidation).
     ///
     /// Not from inside a section, with [`Tables::Free`](Emptied::Free): where too many tables await their readers, this
     /// waits for those.

@@ -25,8 +25,7 @@ impl<F: Format> Root<F> {
     /// whole. Returns whether all is done; the TLBs have forgotten what was zapped when this returns.
     ///
     /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
-    /// [begun](crate::Stage2::begin_invalidation) or by
-    /// [taking the memslot away](crate::Stage2::change_slots).
+    /// [begun](crate::Stage2::begin_invalidation).
     ///
     /// `told` gets every leaf, where tables are kept; the slice ends when it is full.
     pub(crate) fn zap_slice(

@@ -172,6 +172,34 @@ fn a_fault_that_found_a_memslot_leaves_nothing_behind_when_the_slot_is_gone() {
     }
 }
 
+#[test]
+fn a_fault_by_a_new_memslot_puts_nothing_where_the_old_one_is_still_to_be_zapped() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(1);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        let slot = Arc::new(AtomicU64::new(OLD));
+        here.map_page(5, &readable(OLD));
+        let fault = {
+            let slot = Arc::clone(&slot);
+            there.in_thread(move |vcpu| {
+                let seen = vcpu.vm.stage2.sample();
+                let pfn = slot.load(Ordering::Acquire);
+                vcpu.map(5, Level::PAGE, &readable(pfn), seen)
+            })
+        };
+        let publish = || slot.store(NEW, Ordering::Release);
+        let ((), zapping) = vm.stage2.change_slots_in(&gfns(5, 1), publish);
+        assert_ne!(here.pfn(5), Some(NEW));
+        vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+        assert_eq!(here.pfn(5), None);
+        drop(zapping);
+        let fault = fault.join().unwrap();
+        assert_eq!(here.pfn(5), (fault == Mapped::Installed).then_some(NEW));
+        drop((here, root));
+        vm.end();
+    });
+}
+
 /// A section that began before has no part in the order of these two, so this is about their own fences.
 #[test]
 fn a_fault_that_is_not_found_at_work_is_refused() {

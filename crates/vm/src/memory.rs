@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use mayfly_memslot::{Change, Edit, Gfn, MemSlots, SlotId};
+use mayfly_memslot::{Change, Edit, Gfn, MemSlots, Slot, SlotId};
 use mayfly_stage2::Tables;
 
 use crate::vm::{Inner, SlotZap, Vm};
@@ -41,16 +41,17 @@ impl<W: World> Vm<W> {
 }
 
 impl<W: World> Inner<W> {
-    /// Publishes new memslots, and makes true what that promises: nothing is mapped through a slot that is gone, and
-    /// nothing is written unnoticed where a log was switched on.
+    /// Publishes new memslots, of which slot `id` is changed, and makes true what that promises: nothing is mapped
+    /// through a slot that is gone, and nothing is written unnoticed where a log was switched on.
     pub(crate) fn change_memory(
         &self,
+        id: SlotId,
         publish: impl FnOnce(
             &MemSlots<W::Backing>,
         ) -> Result<Option<Change<W::Backing>>, mayfly_memslot::Error>,
     ) -> Result<(), Error> {
         let _writer = self.memory_writer.lock(&*self.platform);
-        let published = self.stage2.change_slots(|| {
+        let publish = || {
             let change = publish(&self.slots)?;
             if let Some(Edit::Delete { old } | Edit::Move { old, .. }) =
                 change.as_ref().map(|change| &change.edit)
@@ -58,26 +59,38 @@ impl<W: World> Inner<W> {
                 *self.leaving.lock(&*self.platform) = Some(old.clone());
             }
             Ok::<_, mayfly_memslot::Error>(change)
-        });
+        };
+        let (published, zapping) = match self.slot_gfns(id) {
+            Some(gfns) => {
+                let (published, zapping) = self.stage2.change_slots_in(&gfns, publish);
+                (published, Some(zapping))
+            }
+            None => (self.stage2.change_slots(publish), None),
+        };
         let Some(change) = published? else { return Ok(()) };
-        match &change.edit {
-            Edit::Create { .. } => {}
-            Edit::Delete { old } | Edit::Move { old, .. } => {
-                self.zap_slot(old.gfns());
-                *self.leaving.lock(&*self.platform) = None;
-            }
-            Edit::Flags { new, .. } => {
-                if new.dirty().is_some() {
-                    self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
-                }
-            }
+        if let Edit::Delete { old } | Edit::Move { old, .. } = &change.edit {
+            self.zap_slot(old.gfns());
+            *self.leaving.lock(&*self.platform) = None;
+        }
+        drop(zapping);
+        if let Edit::Flags { new, .. } = &change.edit
+            && new.dirty().is_some()
+        {
+            self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
         }
         change.settle();
         Ok(())
     }
 
-    /// Zaps what a slot had mapped. No fault maps anything there any more: those that had found the slot are refused,
-    /// and later ones do not find it.
+    /// The frames of slot `id`, if there is one.
+    fn slot_gfns(&self, id: SlotId) -> Option<Range<Gfn>> {
+        let section = self.srcu.read_lock();
+        self.slots.load(id.space, &section).slot(id).map(Slot::gfns)
+    }
+
+    /// Zaps what a slot had mapped, inside an invalidation of that. So no fault maps anything there: those that had
+    /// found the slot are refused, and so are those that find it there still, since it has moved by less than its
+    /// length. They would cover marks that nobody has taken, or have theirs zapped; and what TLBs still remember.
     fn zap_slot(&self, gfns: Range<Gfn>) {
         if self.slot_zap == SlotZap::AllRoots
             && let Ok(retiring) = self.stage2.replace_roots()

@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{JoinHandle, spawn, yield_now};
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
@@ -13,7 +14,7 @@ use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
 
-use super::frames;
+use super::{Outcome, TestVcpu, frames, write};
 
 type Hook = Box<dyn FnMut() + Send>;
 
@@ -93,6 +94,16 @@ impl Hardware {
     /// How much was charged of `op`, whatever amount it names here.
     pub(crate) fn charged(&self, op: Op) -> usize {
         self.charges[number(op)].load(Ordering::SeqCst)
+    }
+
+    /// Has `vcpu` write at `gpa` on a thread of its own, and returns when it has, or when its fault was refused.
+    pub(crate) fn try_write(&self, mut vcpu: TestVcpu, gpa: u64) -> JoinHandle<Outcome> {
+        let refused = self.charged(Op::FaultRefused);
+        let writing = spawn(move || write(&mut vcpu, gpa, &[1]));
+        while !writing.is_finished() && self.charged(Op::FaultRefused) == refused {
+            yield_now();
+        }
+        writing
     }
 
     /// How often everything under all VMIDs was forgotten.

@@ -284,6 +284,29 @@ fn what_was_written_is_flushed_before_its_slot_is_gone() {
 }
 
 #[test]
+fn what_is_written_while_a_slot_moves_by_less_than_its_length_is_flushed() {
+    for slot_zap in [SlotZap::Range, SlotZap::AllRoots] {
+        let (setup, vm) = create_with(slot_zap, Caches::Tracked, DATA);
+        let [mut one, two] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+        vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
+        writes(&mut one, &[4]);
+        setup.caches.take();
+        let (done, meanwhile) = channel();
+        let (mut writer, hardware) = (Some(two), setup.hardware.clone());
+        setup.caches.at_next(move || {
+            let writing = hardware.try_write(writer.take().unwrap(), gpa(2));
+            done.send(writing).unwrap();
+        });
+        vm.set_memory_region(&region(0, 0x11, 8)).unwrap();
+        let outcome = meanwhile.recv().unwrap().join().unwrap();
+        assert_eq!(outcome, Outcome::Memory(hva(0, PAGE_SIZE)), "its page 1 is there now");
+        setup.caches.take();
+        turn(&mut one, CacheOp::On);
+        assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(1), 1)], "{slot_zap:?}");
+    }
+}
+
+#[test]
 fn a_frame_in_the_place_of_another_is_cleaned_and_is_written_by_a_fault_alone() {
     let (setup, vm, [mut vcpu, _other]) = tracked();
     read(&mut vcpu, gpa(1), 1);

@@ -226,6 +226,27 @@ fn walk(root: Pfn, gfn: u64) -> Option<(Level, Leaf)> {
     frames::walk::<TestFormat>(root, Gfn::new(gfn))
 }
 
+/// A slot may move by less than its length. On Arm nothing may take the place of an entry that TLBs still remember.
+#[test]
+fn what_a_slot_moves_onto_is_mapped_anew_when_no_tlb_remembers_what_was_there() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let [mut one, two] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+    write(&mut one, 0x1_2000, &[1]);
+    let (root, hardware) = (top(&mut one), setup.hardware.clone());
+    let (done, meanwhile) = channel();
+    let mut writer = Some(two);
+    setup.hardware.at_next_invalidation(move || {
+        let writing = hardware.try_write(writer.take().unwrap(), 0x1_2000);
+        done.send((walk(root, 0x12), writing)).unwrap();
+    });
+    vm.set_memory_region(&region(0, 0x11, 4)).unwrap();
+    let (mapped, writing) = meanwhile.recv().unwrap();
+    assert_eq!(mapped, None);
+    assert_eq!(writing.join().unwrap(), Outcome::Memory(hva(0, PAGE_SIZE)));
+}
+
 #[test]
 fn a_vcpu_that_handles_an_exit_is_not_waited_for_by_its_root() {
     let setup = Setup::new(SlotZap::AllRoots);
