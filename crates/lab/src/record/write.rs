@@ -94,11 +94,16 @@ impl Destination {
     }
 }
 
-/// Replaces a file's content in one step.
+/// Replaces a file's content in one step. Who may read it stays as it was.
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = temporary(file)?;
     let written = File::create_new(&temporary)
-        .and_then(|mut new| new.write_all(text).and_then(|()| new.sync_all()))
+        .and_then(|mut new| {
+            if let Ok(old) = fs::metadata(file) {
+                new.set_permissions(old.permissions())?;
+            }
+            new.write_all(text).and_then(|()| new.sync_all())
+        })
         .and_then(|()| fs::rename(&temporary, file));
     if written.is_err() {
         // Best effort: the error worth telling is the one that led here.
@@ -118,7 +123,7 @@ fn temporary(file: &Path) -> io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
     use crate::host::Host;
@@ -156,6 +161,16 @@ mod tests {
         record().write(&path).unwrap();
         assert_eq!(Record::read(&path).unwrap(), record());
         assert_eq!(directory.entries(), 1);
+    }
+
+    #[test]
+    fn a_file_that_only_its_owner_may_read_stays_so() {
+        let directory = Directory::new("mode");
+        let path = directory.0.join("r.json");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        record().write(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
