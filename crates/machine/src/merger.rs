@@ -79,8 +79,8 @@ struct PageRun {
     first: u64,
     /// What each is to share; its own frame, if it shares it already.
     frames: Vec<Pfn>,
-    /// Those that do not share it yet.
-    merging: u64,
+    /// The same of those that do not share it yet.
+    merging: Vec<Pfn>,
 }
 
 impl PageRun {
@@ -259,14 +259,14 @@ impl Scan {
             return self.items.set(page, Kind::New);
         };
         if shared && (self.stable.contains(sum, frame) || space.is_zero_frame(frame)) {
-            if self.run.merging > 0 && self.run.is_next(page, &self.items) {
+            if !self.run.merging.is_empty() && self.run.is_next(page, &self.items) {
                 // So that it does not part those before from those behind.
                 self.run.frames.push(frame);
             }
             return self.items.set(page, Kind::Merged);
         }
         let has_room = |stable: Pfn, pages: u64| {
-            let coming = self.run.frames.iter().filter(|&&frame| frame == stable).count() as u64;
+            let coming = self.run.merging.iter().filter(|&&frame| frame == stable).count() as u64;
             pages + coming < tunables.max_page_sharing
         };
         if let Some(with) = self.stable.find(sum, frame, arena, has_room) {
@@ -323,15 +323,15 @@ impl Scan {
 
     /// Merges `page`, now or with those that come next.
     fn merge(&mut self, page: u64, with: Pfn, space: &HostSpace, tunables: &Tunables) {
-        if self.run.merging > 0 && !self.run.is_next(page, &self.items) {
+        if !self.run.merging.is_empty() && !self.run.is_next(page, &self.items) {
             self.flush(space);
         }
-        if self.run.merging == 0 {
+        if self.run.merging.is_empty() {
             self.run = PageRun { first: page, ..PageRun::default() };
         }
         self.run.frames.push(with);
-        self.run.merging += 1;
-        if self.run.merging >= tunables.pages_to_merge {
+        self.run.merging.push(with);
+        if self.run.merging.len() as u64 >= tunables.pages_to_merge {
             self.flush(space);
         }
     }
@@ -339,7 +339,7 @@ impl Scan {
     /// Merges what was put aside.
     fn flush(&mut self, space: &HostSpace) {
         let PageRun { first, frames, merging } = std::mem::take(&mut self.run);
-        if merging == 0 {
+        if merging.is_empty() {
             return;
         }
         for (page, merged) in (first..).zip(space.merge(first, &frames)) {

@@ -132,6 +132,22 @@ fn no_frame_has_more_pages_than_it_may() {
 }
 
 #[test]
+fn pages_that_share_already_take_no_room_from_those_that_are_merged_around_them() {
+    let (_, space) = space(64);
+    let start = filled(&space, &[1, 2, 1, 3]);
+    let tunables = Tunables { max_page_sharing: 4, ..Tunables::default() };
+    let merger = merger(&space, pages(start, 4), tunables);
+    merger.scan_all();
+    merger.scan_all();
+    for page in [1, 3] {
+        space.write_u64(at(start, page), 1).unwrap();
+    }
+    merger.scan_all();
+    let Statistics { pages_shared, pages_sharing, .. } = merger.statistics();
+    assert_eq!((pages_shared, pages_sharing), (1, 3));
+}
+
+#[test]
 fn pages_of_zeroes_share_a_frame_that_is_counted_apart() {
     let (arena, space) = space(64);
     let start = filled(&space, &[0, 0, 0, 1]);
