@@ -281,7 +281,7 @@ impl Scan {
         {
             return self.merge(page, zero, space, tunables);
         }
-        if let Some(with) = self.promote(page, frame, sum, space) {
+        if let Some(with) = self.promote(page, frame, sum, space, tunables) {
             return self.merge(page, with, space, tunables);
         }
         self.unstable.entry(sum).or_default().push(page);
@@ -289,14 +289,23 @@ impl Scan {
     }
 
     /// Puts the frame of an unstable page that holds the same as `frame` into the stable set.
-    fn promote(&mut self, page: u64, frame: Pfn, sum: u64, space: &HostSpace) -> Option<Pfn> {
+    fn promote(
+        &mut self,
+        page: u64,
+        frame: Pfn,
+        sum: u64,
+        space: &HostSpace,
+        tunables: &Tunables,
+    ) -> Option<Pfn> {
         let arena = space.arena();
         let Self { items, stable, unstable, .. } = self;
         let others = unstable.get_mut(&sum)?;
         // Something else may be where a page was when it was looked at; or it may not be registered any more.
         let is_equal = |found: Looked| {
             let is_stable = stable.contains(sum, found.frame) || space.is_zero_frame(found.frame);
-            found.frame != frame && !is_stable && equal(arena, found.frame, frame)
+            // Forks of the page may have it.
+            let has_room = arena.references(found.frame) < tunables.max_page_sharing;
+            found.frame != frame && !is_stable && has_room && equal(arena, found.frame, frame)
         };
         let is_another = |other: u64| other != page && items.at_or_after(other) == Some(other);
         let hold = |found: Looked| {

@@ -148,6 +148,20 @@ fn pages_that_share_already_take_no_room_from_those_that_are_merged_around_them(
 }
 
 #[test]
+fn a_frame_that_forks_share_takes_no_more_pages_than_it_may() {
+    let (_, space) = space(64);
+    let start = filled(&space, &[1, 1, 1]);
+    let _copy = space.fork(pages(start, 1)).unwrap();
+    let tunables = Tunables { max_page_sharing: 2, ..Tunables::default() };
+    let merger = merger(&space, pages(start, 3), tunables);
+    merger.scan_all();
+    merger.scan_all();
+    let frames = [0, 1, 2].map(|page| space.resolve(at(start, page), false).unwrap().pfn);
+    assert_ne!(frames[0], frames[1]);
+    assert_eq!(frames[1], frames[2]);
+}
+
+#[test]
 fn pages_of_zeroes_share_a_frame_that_is_counted_apart() {
     let (arena, space) = space(64);
     let start = filled(&space, &[0, 0, 0, 1]);
