@@ -118,7 +118,8 @@ impl Merger {
         let pages = whole_pages(&range)?;
         let mut scan = self.scan();
         scan.items.remove(&pages);
-        let unmerged = self.unmerge(&mut scan, pages);
+        let mut mapped = self.space.mapped(&pages).into_iter();
+        let unmerged = mapped.try_for_each(|pages| self.unmerge(&mut scan, pages));
         scan.prune(&self.space);
         Ok(unmerged?)
     }

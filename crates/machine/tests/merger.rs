@@ -279,6 +279,22 @@ fn frames_that_nothing_shares_come_back_when_pages_are_unregistered() {
     assert_eq!(arena.in_use(), 4);
 }
 
+#[test]
+fn a_range_of_all_addresses_takes_no_longer_than_what_is_mapped_there() {
+    let (arena, space) = space(64);
+    let start = filled(&space, &[1; 4]);
+    let merger = merger(&space, pages(start, 4), Tunables::default());
+    merger.scan_all();
+    merger.scan_all();
+    let all = Hva::new(0)..Hva::new(1 << 63);
+    assert_eq!(space.migrate_range(all.clone()), Ok(4));
+    merger.scan_all();
+    merger.scan_all();
+    assert_eq!(arena.in_use(), 1);
+    merger.unregister(all).unwrap();
+    assert_eq!((merger.scan_batch(), arena.in_use()), (0, 4));
+}
+
 /// Has pages unmerged while one of them is just getting a frame of its own.
 struct Unmerging {
     merger: Arc<Merger>,

@@ -52,6 +52,13 @@ impl Mappings {
         Ok(Ok(Resolved { pfn, level, writable }))
     }
 
+    /// The parts of `pages` that are mapped, in order.
+    pub(super) fn mapped(&self, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let (first, end) = (pages.start, pages.end);
+        let areas = self.areas.overlapping(pages.clone());
+        areas.map(move |(range, _)| range.start.max(first)..range.end.min(end))
+    }
+
     /// Whether all of `pages` are mapped, and each has a frame of which the page table knows.
     pub(super) fn check_on_demand(&self, pages: &Range<u64>) -> Result<(), Error> {
         if !self.areas.cover(pages.clone()) {

@@ -78,7 +78,8 @@ impl HostSpace {
     fn present(&self, pages: Range<u64>) -> Vec<u64> {
         let _sharing = self.sharing();
         let mappings = self.mappings.read();
-        pages.filter(|&page| mappings.pages.frame(page).is_some()).collect()
+        let mapped = mappings.mapped(&pages).flatten();
+        mapped.filter(|&page| mappings.pages.frame(page).is_some()).collect()
     }
 
     /// How many pages are in swap.

@@ -145,6 +145,11 @@ impl HostSpace {
         self.mappings.read().check_on_demand(pages)
     }
 
+    /// The parts of `pages` that are mapped, in order.
+    pub(crate) fn mapped(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
+        self.mappings.read().mapped(pages).collect()
+    }
+
     /// Calls `then` with what there is of `page`, if it has a frame, which it keeps meanwhile.
     pub(crate) fn look<T>(&self, page: u64, then: impl FnOnce(Looked) -> T) -> Option<T> {
         let mappings = self.mappings.read();
