@@ -40,6 +40,12 @@ impl Vcpus {
         self.find(id).ok().map(|at| &self.list[at].1)
     }
 
+    /// The first vCPU that is numbered `id` or above.
+    pub(crate) fn from(&self, id: u32) -> Option<(u32, Shared<Requests>)> {
+        let at = self.find(id).unwrap_or_else(|at| at);
+        self.list.get(at).cloned()
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = &Shared<Requests>> {
         self.list.iter().map(|(_, requests)| requests)
     }

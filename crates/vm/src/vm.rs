@@ -294,13 +294,20 @@ impl<W: World> Inner<W> {
 
     /// Has every vCPU load its root anew before it is in the guest again, and come out if it is there.
     pub(crate) fn reload_roots(&self) {
-        let vcpus = self.vcpus.lock(&*self.platform);
-        for requests in vcpus.all() {
+        for requests in self.vcpus.lock(&*self.platform).all() {
             requests.ask_reload(&*self.platform);
         }
-        for requests in vcpus.all() {
+        // Each without the lock, which those who kick, create, and drop vCPUs take too. A vCPU that is created by now
+        // finds the present roots.
+        let mut next = 0;
+        while let Some((id, requests)) = self.vcpu_from(next) {
             requests.wait_outside(&*self.platform);
+            next = id + 1;
         }
+    }
+
+    fn vcpu_from(&self, id: u32) -> Option<(u32, Shared<Requests>)> {
+        self.vcpus.lock(&*self.platform).from(id)
     }
 
     pub(crate) fn remove_vcpu(&self, id: u32) {

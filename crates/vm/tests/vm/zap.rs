@@ -161,6 +161,34 @@ fn a_vcpu_with_a_fresh_root_is_not_waited_for_though_it_is_in_the_guest() {
     assert_eq!(quick.join().unwrap(), Exit::Kicked);
 }
 
+#[test]
+fn who_waits_for_a_vcpu_to_come_out_keeps_nobody_from_kicking_and_creating_others() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+    let order = Order::default();
+    let (stop, stopped) = Stop::new(&order);
+    let [mut deaf, mut quick] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+    let deaf = spawn(move || deaf.run(&mut Stopping { stop, access: None }));
+    let (entered, entries) = channel();
+    let quick = spawn(move || quick.run(&mut Runner(entered)));
+    stopped.wait();
+    let old = next(&entries);
+    let deleting = vm.clone();
+    let deleting = spawn(move || deleting.set_memory_region(&deleted(region(0, 0, 0))).unwrap());
+    assert_ne!(next(&entries), old, "all have been asked to come out");
+
+    vm.kick(1);
+    assert_eq!(quick.join().unwrap(), Exit::Kicked);
+    drop(vm.create_vcpu(1).unwrap());
+    assert_eq!(vm.vcpu_count(), 1);
+    order.note("others came and went");
+    stopped.go_on();
+    deleting.join().unwrap();
+    assert_eq!(deaf.join().unwrap(), Exit::Halt);
+    assert_eq!(order.take(), ["others came and went", "the vCPU went on"]);
+}
+
 /// What the host unmaps while a slot is being deleted may be gone for nobody else to find.
 #[test]
 fn memory_is_taken_away_from_a_slot_that_is_half_deleted() {
