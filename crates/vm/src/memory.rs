@@ -30,8 +30,8 @@ impl<W: World> Vm<W> {
         // protected, with no mark left: it is refused, and marks the page again.
         vm.stage2.change_slots(|| ());
         for (word, &taken) in into.iter().enumerate() {
-            let page = base.get() + 64 * (first + word) as u64;
             for pages in runs(taken) {
+                let page = base.get() + 64 * (first + word) as u64;
                 let gfns = Gfn::new(page + pages.start)..Gfn::new(page + pages.end);
                 vm.stage2.write_protect(gfns, vm.slice, |_, _| ());
             }

@@ -106,6 +106,17 @@ fn a_harvest_of_some_words_protects_those_pages_alone() {
     assert_eq!(writable, [true, false, false, true]);
 }
 
+#[test]
+fn a_harvest_past_the_end_of_the_log_takes_nothing() {
+    let vm = vm();
+    vm.set_memory_region(&logged(0x10, 8)).unwrap();
+    for first in [1, usize::MAX / 64, usize::MAX] {
+        let mut words = [!0; 2];
+        assert_eq!(vm.harvest_dirty(SlotId::main(0), first, &mut words), Ok(0));
+        assert_eq!(words, [0; 2]);
+    }
+}
+
 /// Whenever the guest can write a page, the log has a mark of it that is still to be harvested.
 #[test]
 fn a_harvest_in_the_middle_of_a_fault_leaves_no_page_writable_and_unmarked() {
