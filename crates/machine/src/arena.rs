@@ -8,7 +8,7 @@
 //!
 //! *Threads.* Single frames come from and go to small stocks that few threads share, refilled from the blocks that are
 //! free (a buddy system under a mutex) 64 at a time; larger orders take the mutex. Before an allocation fails
-//! all stocks are looked through, so that the last frame is found wherever it is.
+//! all stocks are looked through together, so that the last frame is found wherever it is.
 
 mod bits;
 mod buddy;
@@ -18,7 +18,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
 use mayfly_platform::frames::{Frames, WORDS};
@@ -286,9 +286,9 @@ impl Arena {
         if let Some(frame) = frames.pop() {
             return Some(frame);
         }
-        // One stock at a time: two threads that look through each other's must not hold their own.
         drop(frames);
-        self.stocks.iter().find_map(|stock| lock(&stock.frames).pop())
+        let (mut stocks, mut blocks) = self.all_free();
+        stocks.iter_mut().find_map(|frames| frames.pop()).or_else(|| blocks.allocate(0))
     }
 
     fn take_block(&self, order: u32) -> Option<u64> {
@@ -296,14 +296,17 @@ impl Arena {
             return Some(first);
         }
         // Frames in stock may be what a block lacks.
-        for stock in &self.stocks {
-            let mut frames = lock(&stock.frames);
-            let mut blocks = lock(&self.blocks);
-            for frame in frames.drain(..) {
-                blocks.free(frame, 0);
-            }
+        let (mut stocks, mut blocks) = self.all_free();
+        for frame in stocks.iter_mut().flat_map(|frames| frames.drain(..)) {
+            blocks.free(frame, 0);
         }
-        lock(&self.blocks).allocate(order)
+        blocks.allocate(order)
+    }
+
+    /// All frames that are free, at one moment: looked at one after the other, some could go by from where nobody has
+    /// looked yet to where somebody has. The caller holds none of the locks.
+    fn all_free(&self) -> ([MutexGuard<'_, Vec<u64>>; SHARDS], MutexGuard<'_, Buddy>) {
+        (self.stocks.each_ref().map(|stock| lock(&stock.frames)), lock(&self.blocks))
     }
 
     fn make_zero(&self, first: u64, order: u32) {

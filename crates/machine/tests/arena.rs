@@ -1,7 +1,7 @@
 //! The machine's physical memory.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_machine::Arena;
 use mayfly_machine::arena::MAX_ORDER;
@@ -200,4 +200,30 @@ fn threads_that_run_out_of_frames_together_never_hold_the_same_one() {
     assert_eq!(arena.in_use(), 0);
     let all: Vec<_> = std::iter::from_fn(|| arena.allocate(0).ok()).collect();
     assert_eq!(all.len(), 600);
+}
+
+#[test]
+fn nobody_is_refused_a_frame_while_some_are_free() {
+    const THREADS: usize = 3;
+    let arena = Arena::new(2 * THREADS).unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads = [(); THREADS].map(|()| {
+            scope.spawn(|| {
+                for _ in 0..10_000 {
+                    let frame = arena.allocate(0).expect("each has one at a time");
+                    arena.free(frame, 0);
+                }
+            })
+        });
+        // Meanwhile the frames in stock are made blocks of.
+        scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                assert_eq!(arena.allocate(9), Err(OutOfMemory));
+            }
+        });
+        let refused = threads.map(|thread| thread.join().is_err());
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(refused, [false; THREADS]);
+    });
 }
