@@ -50,7 +50,7 @@ impl<W: World> Inner<W> {
             &MemSlots<W::Backing>,
         ) -> Result<Option<Change<W::Backing>>, mayfly_memslot::Error>,
     ) -> Result<(), Error> {
-        let _writer = self.memory_writer.lock(&*self.platform);
+        let writer = self.memory_writer.lock(&*self.platform);
         let publish = || {
             let change = publish(&self.slots)?;
             if let Some(Edit::Delete { old } | Edit::Move { old, .. }) =
@@ -78,6 +78,8 @@ impl<W: World> Inner<W> {
         {
             self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
         }
+        // A reader that this waits for may itself be about to create a slot.
+        drop(writer);
         change.settle();
         Ok(())
     }

@@ -126,6 +126,22 @@ fn what_takes_nothing_away_waits_for_no_vcpu_inside_a_device() {
     assert_eq!(order.take(), ["all was done", "the vCPU went on"]);
 }
 
+/// A device that creates a slot would wait for who waits for it.
+#[test]
+fn creating_a_slot_does_not_wait_for_who_deletes_another_and_waits_for_a_vcpu() {
+    let vm = vm();
+    let order = Order::default();
+    vm.set_memory_region(&region(0, 0x1000, 1)).unwrap();
+    let (running, stopped, _device) = inside_a_device(&vm, &order);
+    let deleting = asleep(&vm, |vm| vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap());
+    vm.set_memory_region(&region(1, 0x2000, 1)).unwrap();
+    order.note("the slot is there");
+    stopped.go_on();
+    deleting.join().unwrap();
+    running.join().unwrap();
+    assert_eq!(order.take(), ["the slot is there", "the vCPU went on"]);
+}
+
 #[test]
 fn nothing_waits_for_a_vcpu_in_the_guest() {
     let vm = vm();
