@@ -301,7 +301,10 @@ impl Beside {
             Step::Starve(_) => {}
         }
         self.feed();
-        self.tables.check(&self.space);
+        // Reading changes nothing that somebody has.
+        if !matches!(step, Step::Read(_)) {
+            self.tables.check(&self.space);
+        }
     }
 
     /// Lets there be frames again.
@@ -510,7 +513,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn an_address_space_does_what_a_map_of_pages_does(
