@@ -158,7 +158,8 @@ impl Worker {
     }
 
     /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when somebody asks
-    /// for it ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped.
+    /// for it ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped. A domain paced as Linux has its grace
+    /// periods from its worker alone: whoever waits for one from then on waits for good.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.kick();
