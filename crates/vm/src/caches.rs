@@ -42,9 +42,9 @@
 //!   time, nothing is done: a loop over all sets and ways is one flush, and then a load each.
 //! - *The host* takes a page away, moves it, or looks at it in order to merge it: it reads the page through its caches,
 //!   which is H2 with the host as the reader. So what is marked of it is flushed first, inside the invalidation that
-//!   was announced, so that no new mark comes. Where a slot is deleted, likewise. Not when the whole address space
-//!   goes, nor when the VM is destroyed: nobody looks at the guest's memory after that, and a frame's next owner writes
-//!   to it before he reads.
+//!   was announced, so that no new mark comes. So is a single page that loses rights in an invalidation that took none.
+//!   Where a slot is deleted or moved, likewise. Not when the whole address space goes, nor when the VM is destroyed:
+//!   nobody looks at the guest's memory after that, and a frame's next owner writes to it before he reads.
 //!
 //! A dirty log that takes the right to write from a page leaves the mark: the page may have been written since it was
 //! put, and nothing says that it has been flushed.

@@ -126,8 +126,13 @@ impl<W: World> Inner<W> {
         for (gfn, change) in place.changes(changes) {
             let page = gfn..Gfn::new(gfn.get() + 1);
             match change.protection {
-                Protection::None => self.stage2.zap(page, Tables::Keep, self.slice),
+                Protection::None => {
+                    self.flush_written(page.clone());
+                    self.stage2.zap(page, Tables::Keep, self.slice);
+                }
                 Protection::ReadOnly if change.old == change.new => {
+                    // A later change of the page takes nothing away any more, and so flushes nothing.
+                    self.flush_written(page.clone());
                     self.stage2.write_protect(page, self.slice, |_, _| ());
                 }
                 _ => {}

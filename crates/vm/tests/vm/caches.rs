@@ -8,8 +8,8 @@ use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{
-    CacheCapabilities, CacheOp, CacheTraps, Caches, Config, Event, Exit, Guest, Reason, Requests,
-    SlotZap, Translation,
+    CacheCapabilities, CacheOp, CacheTraps, Caches, Change, Config, Event, Exit, Guest, PageChange,
+    Protection, Reason, Requests, SlotZap, Translation,
 };
 
 use crate::common::{
@@ -265,6 +265,25 @@ fn what_was_written_is_flushed_before_the_host_reads_it_whatever_for() {
         drop(invalidation);
         turn(&mut vcpu, CacheOp::On);
         assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(4), 1)]);
+    }
+}
+
+#[test]
+fn what_was_written_is_flushed_when_a_page_loses_rights_in_a_change_that_took_none() {
+    for protection in [Protection::None, Protection::ReadOnly] {
+        let (setup, vm, [mut vcpu, _other]) = tracked();
+        writes(&mut vcpu, &[2, 3, 4]);
+        setup.caches.take();
+        let all = Protection::ReadWrite;
+        let change = Change { reason: Reason::Protect, old: all, new: all };
+        let invalidation = vm.invalidate_start(hva(0, 0), 8 * PAGE_SIZE, change);
+        assert_eq!(setup.caches.take(), []);
+        let same = PageChange { old: pfn(3), new: pfn(3), protection, same_contents: true };
+        vm.change_pte(hva(0, 3 * PAGE_SIZE), &same);
+        assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(3), 1)], "{protection:?}");
+        drop(invalidation);
+        turn(&mut vcpu, CacheOp::On);
+        assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(2), 1), Kept::Flushed(pfn(4), 1)]);
     }
 }
 
