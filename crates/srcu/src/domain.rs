@@ -54,6 +54,12 @@
 //! does not begin. A mark that is there already needs no [heavy]: whoever set it passed one before giving up the gate,
 //! and if the reader's [light] had come before that, the scan would not find the reader inside.
 //!
+//! **Asking for haste.** A party that defers and wants it done as soon as readers leave does: store `expedited`,
+//! **[haste]** `fence(SeqCst)`, set `awaited` where it is not set, scan. A reader that leaves and finds `awaited` does,
+//! after its store of `section`: **[haste]**, load `expedited`; if set, it kicks the worker. Where the mark was there
+//! before, nobody passes a [heavy], and this store buffering is what is left: either the scan sees that the reader left,
+//! or the reader sees `expedited`.
+//!
 //! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so
 //! whatever its deferrer had published before is visible to every reader that the grace period does not sample; no
 //! cookie and no fence is needed to defer. One thread at a time runs callbacks (`runner`), so a barrier that has that
@@ -316,6 +322,8 @@ impl Domain {
     #[cold]
     pub(crate) fn reader_left(&self) {
         self.notify();
+        // [haste]
+        fence(Ordering::SeqCst);
         if self.expedited.load(Ordering::Relaxed) != 0
             && let Some(worker) = &self.worker
         {
@@ -439,7 +447,10 @@ impl Domain {
     /// Sees to it that what is deferred runs as soon as its readers have left, without waiting for that here.
     pub(crate) fn expedite(&self) {
         let cookie = self.snapshot();
-        self.expedited.fetch_max(cookie, Ordering::Relaxed);
+        // Release: who takes this away in `tick` sees what was deferred.
+        self.expedited.fetch_max(cookie, Ordering::Release);
+        // [haste]
+        fence(Ordering::SeqCst);
         if self.advance(cookie) || self.arm(cookie) {
             match &self.worker {
                 Some(worker) => worker.kick(),
@@ -465,7 +476,13 @@ impl Domain {
         self.run_ready();
         if self.backlog.count() == 0 {
             self.end_expedited(expedited);
-            return false;
+            if self.backlog.count() == 0 {
+                return false;
+            }
+            // Somebody may just have asked for the same grace period, and have been taken for those before.
+            self.expedited.fetch_max(expedited, Ordering::Release);
+            // [haste]
+            fence(Ordering::SeqCst);
         }
         self.drive();
         // Readers that were asked to say when they leave have said so, while others hold the grace period up still:
@@ -480,7 +497,7 @@ impl Domain {
 
     /// The callbacks of grace period `expedited` have run, or somebody is running them.
     fn end_expedited(&self, expedited: u64) {
-        let _ = self.expedited.compare_exchange(expedited, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.expedited.compare_exchange(expedited, 0, Ordering::Acquire, Ordering::Relaxed);
     }
 
     /// A turn of the worker's. Returns when the next one is wanted; `lazy` where only what nobody waits for is left.
