@@ -140,7 +140,8 @@ impl MachineSubject {
         let replaced = replaced.map_err(|refused| refused.error)?;
         let synchronize = match self.disposal {
             Disposal::Synchronize => true,
-            Disposal::KeyedOnVcpus => self.vcpus.is_empty(),
+            // Those that run are with their threads.
+            Disposal::KeyedOnVcpus => self.vcpus.is_empty() && self.running.is_empty(),
             Disposal::Call | Disposal::CallExpedited | Disposal::Mayfly => false,
         };
         if synchronize {
@@ -412,6 +413,24 @@ impl Device for Doorbell {
 mod tests {
     use super::*;
     use crate::backend::Backend;
+
+    #[test]
+    fn a_registration_that_is_keyed_on_vcpus_is_deferred_while_they_run() {
+        // A grace period that nobody hurries takes tenths of a second: it is still there to be seen.
+        let (hz, shape) = (10, Shape { devices: 1, vcpus: 1 });
+        let mut subject = MachineSubject::new(Disposal::KeyedOnVcpus, hz, shape).unwrap();
+        subject.create(Order::DevicesFirst).unwrap();
+        subject.register(0).unwrap();
+        let deferred = |subject: &MachineSubject| subject.vm().unwrap().srcu().stats().deferred;
+        assert_eq!(deferred(&subject), 0, "there is no vCPU yet");
+        subject.create_vcpu(0).unwrap();
+        subject.prepare().unwrap();
+        subject.start_all(shape).unwrap();
+        subject.register(1).unwrap();
+        assert_eq!(deferred(&subject), 1);
+        subject.stop_all().unwrap();
+        subject.destroy().unwrap();
+    }
 
     #[test]
     fn a_vcpu_that_misses_its_device_is_told_of_and_not_waited_for() {
