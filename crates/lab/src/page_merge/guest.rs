@@ -63,6 +63,7 @@ impl Progress {
 /// What a guest has to tell in the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
+    /// Since the rounds have begun, as all here but what is read.
     pub(super) faults: u64,
     /// Nanoseconds from each write to what may only be read until the guest goes on.
     pub(super) writes: Vec<u64>,
@@ -198,6 +199,11 @@ impl State {
         self.is_read = true;
     }
 
+    /// Whether the rounds have begun: what faults there are before map memory for the first time.
+    fn counts(&self) -> bool {
+        self.wanted.load(Ordering::Acquire) > 0
+    }
+
     /// Notes a fault on the page that it is at, to which change `open` was under way before the access.
     fn fault(&mut self, open: u64, cause: Cause, write: bool) {
         let Tally { faults, slow, breaking, frozen, .. } = &mut self.tally;
@@ -236,10 +242,12 @@ impl<F: Format> Guest<F> {
             let found = match guest.translate::<F>(arena, gpa.gfn(), needed) {
                 Ok(found) => found,
                 Err(fault) => {
-                    if write && fault.cause == Cause::Permission {
-                        *writes_since = Some(Instant::now());
+                    if state.counts() {
+                        if write && fault.cause == Cause::Permission {
+                            *writes_since = Some(Instant::now());
+                        }
+                        state.fault(open, fault.cause, write);
                     }
-                    state.fault(open, fault.cause, write);
                     return Event::Access(Access { gpa, len: WORD, write });
                 }
             };

@@ -73,3 +73,11 @@ fn guests_find_out_that_their_vm_does_not_hear_of_other_frames() {
     let tally = measure::<Ept>(DEAF, shape, &mut || ()).unwrap().tally;
     assert!(tally.mismatches > 0, "none of {} reads", tally.reads);
 }
+
+#[test]
+fn what_faults_map_before_the_rounds_is_not_counted_with_them() {
+    let shape = Shape { rounds: 0, ..SHAPE };
+    let Measured { tally, log, .. } = measure::<Ept>(Variant::BASELINE, shape, &mut || ()).unwrap();
+    assert!(tally.reads > 0);
+    assert_eq!((tally.faults, tally.writes.len(), log.breaks.len()), (0, 0, 0));
+}
