@@ -88,6 +88,6 @@ pub(crate) trait Design: Send + Sync {
     /// Returns when nothing is left to do of what was deleted.
     fn settle(&self);
 
-    /// Ends the VM, whose vCPUs are gone. Returns the books of its own threads.
+    /// Ends the VM, whose vCPUs are gone. Returns the books of its own threads, without what that takes.
     fn destroy(self) -> anyhow::Result<Log>;
 }

@@ -29,6 +29,7 @@ pub(crate) struct Mayfly {
     reclaimer: Arc<Reclaimer<Ept>>,
     /// Serves the reclaimer, and has its books.
     reclaim: JoinHandle<Log>,
+    watch: Arc<Watch>,
     _worker: WorkerThread,
 }
 
@@ -65,7 +66,8 @@ impl Mayfly {
             slot_zap,
             slice: Slice::default(),
         })?;
-        Ok(Self { vm, vcpus: AtomicU32::new(0), reclaimer, reclaim, _worker: worker })
+        let (vcpus, watch) = (AtomicU32::new(0), Arc::clone(watch));
+        Ok(Self { vm, vcpus, reclaimer, reclaim, watch, _worker: worker })
     }
 
     fn set(&self, slot: &Slot, size: u64) -> anyhow::Result<()> {
@@ -127,6 +129,7 @@ impl Design for Mayfly {
     }
 
     fn destroy(self) -> anyhow::Result<Log> {
+        self.watch.end();
         self.vm.clone().destroy();
         self.vm.wait_reclaimed();
         self.reclaimer.stop();

@@ -124,9 +124,7 @@ pub(super) fn measure<D: Design>(
         ran
     })?;
     measured.slices.extend(watch::collect().slices);
-    // What ends the VM is not what is measured.
     measured.slices.extend(design.destroy()?.slices);
-    drop(watch::collect());
     measured.leaked = machine.hardware().arena().in_use().saturating_sub(before);
     Ok(measured)
 }

@@ -12,7 +12,7 @@ use mayfly_machine::Hardware;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU32, AtomicU64};
+use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Op, Platform, ReaderBarrier, time};
 use rustix::time::{ClockId, clock_gettime};
@@ -26,6 +26,8 @@ pub(crate) struct Watch {
     hardware: Arc<Hardware>,
     /// How long a vCPU is idle between two stays in the guest.
     idle: Duration,
+    /// What is measured is over.
+    is_over: AtomicBool,
     /// Root loads that are made to wait.
     #[cfg(test)]
     hindered: AtomicU32,
@@ -107,6 +109,7 @@ impl Watch {
         Self {
             hardware,
             idle: idle(vcpus),
+            is_over: AtomicBool::new(false),
             #[cfg(test)]
             hindered: AtomicU32::new(0),
         }
@@ -116,10 +119,15 @@ impl Watch {
         &self.hardware
     }
 
+    /// Notes no slices from here on, on any thread: what ends a VM is not what is measured.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
     /// Has the next `count` root loads wait once, for nothing.
     #[cfg(test)]
     pub(crate) fn hinder(&self, count: u32) {
-        self.hindered.store(count, std::sync::atomic::Ordering::Relaxed);
+        self.hindered.store(count, Ordering::Relaxed);
     }
 
     /// Does `work`, which waits, and notes that it did if a root load waits for it.
@@ -141,9 +149,8 @@ impl Watch {
 
     #[cfg(test)]
     fn hinder_load(&self) {
-        use std::sync::atomic::Ordering::Relaxed;
         let less = |count: u32| count.checked_sub(1);
-        if self.hindered.fetch_update(Relaxed, Relaxed, less).is_ok() {
+        if self.hindered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
             self.wait(&AtomicU32::new(0), 1);
         }
     }
@@ -233,7 +240,7 @@ impl Platform for Watch {
                 self.hinder_load();
             }
             Op::RootLoadEnd => end_load(),
-            Op::SliceBegin => begin_slice(),
+            Op::SliceBegin if !self.is_over.load(Ordering::Relaxed) => begin_slice(),
             Op::SliceEnd => end_slice(),
             _ => {}
         }
@@ -317,5 +324,18 @@ mod tests {
         watch.charge(Op::SliceEnd);
         let slices = collect().slices;
         assert!(slices.len() == 1 && slices[0] >= 100_000, "{slices:?}");
+    }
+
+    #[test]
+    fn what_ends_the_vm_is_no_slice() {
+        let watch = watch();
+        let slice = || {
+            watch.charge(Op::SliceBegin);
+            watch.charge(Op::SliceEnd);
+        };
+        slice();
+        watch.end();
+        slice();
+        assert_eq!(collect().slices.len(), 1);
     }
 }

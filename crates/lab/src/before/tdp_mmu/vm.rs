@@ -316,6 +316,7 @@ impl Design for TdpMmu {
 
     /// The roots' last references are given up, and their tables freed, by whoever zaps them: here, once more.
     fn destroy(self) -> anyhow::Result<Log> {
+        self.watch.end();
         self.zap_all_roots()?;
         Ok(Log::default())
     }
