@@ -60,6 +60,7 @@ pub(super) struct Measured {
     pub(super) late_writes: u64,
     /// The most roots that the guests of one moment ran on.
     pub(super) most_roots: usize,
+    /// Of TLBs, from the beginning of a deletion until nothing is left to do of it.
     pub(super) invalidations: u64,
     /// Frames of tables that were not given back.
     pub(super) leaked: u64,
@@ -160,7 +161,6 @@ fn round(
     let start = Instant::now();
     design.delete_slot(&memory.deleted)?;
     measured.delete.record(start.elapsed());
-    measured.invalidations += invalidations() - invalidated;
 
     let left = memory.words();
     all_run(progress, Progress::steps)?;
@@ -179,6 +179,7 @@ fn round(
         measured.stall.record_ns(progress.take_stall());
     }
     design.settle();
+    measured.invalidations += invalidations() - invalidated;
     Ok(())
 }
 

@@ -114,6 +114,12 @@ fn a_wait_on_the_way_to_a_root_is_caught() {
 }
 
 #[test]
+fn what_is_invalidated_in_the_background_counts_with_its_deletion() {
+    let rounds = u64::from(TINY.rounds);
+    assert_eq!(mayfly(0).invalidations, rounds, "of each root that was replaced, once");
+}
+
+#[test]
 fn roots_under_a_lock_serve_guests_that_run_meanwhile() {
     for locking in [Locking::Write, Locking::Read] {
         for zap in [SlotZap::AllRoots, SlotZap::Range] {
