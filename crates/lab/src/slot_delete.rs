@@ -68,8 +68,8 @@ came (root_load_ahead), and what the load took of its processor (root_load_cpu).
 Waiting is asleep here and not spinning as in Linux, so it does not count as
 time of a processor.
 
-On KVM, guests in ring 3 write to their pages and to the slot; the stall is from
-one exit to the next. Roots cannot be seen from outside."
+On KVM, guests in ring 3 write to their pages and to the slot; the stall is their
+longest pass over them. Roots cannot be seen from outside."
     }
 
     fn variants(&self) -> &'static [Variant] {
