@@ -88,6 +88,7 @@ pub(super) fn run(
             hot.into_iter().map(|vcpu| scope.spawn(move || go(vcpu, ends, passes))).collect();
         let ran = SETTINGS.iter().try_for_each(|(name, value)| Ok(ksm.set(name, value)?)).and_then(
             |()| {
+                measured.look_around(&mut subjects, &ksm)?;
                 (0..rounds).try_for_each(|round| {
                     measured.round(round, &mut subjects, memory, &ksm)?;
                     progress.step();
@@ -117,6 +118,9 @@ struct Measured {
     merged_write: Samples,
     own_write: Samples,
     scans: Scans,
+    /// Of `pages_shared` and `pages_sharing`, what there was before: pages of others, who stopped the merger and let
+    /// them be, and those of these VMs that are always equal.
+    before: [u64; 2],
     pages_shared: u64,
     pages_sharing: u64,
     /// Words that were not what the guest had written last.
@@ -125,6 +129,16 @@ struct Measured {
 }
 
 impl Measured {
+    /// Notes what is shared while no two of the pages are equal that are to be merged.
+    fn look_around(&mut self, subjects: &mut [Subject], ksm: &Ksm) -> anyhow::Result<()> {
+        for (subject, pass) in subjects.iter_mut().zip(1..) {
+            subject.run_to(pass)?;
+        }
+        look_at_all(ksm)?;
+        self.before = shared(ksm)?;
+        Ok(())
+    }
+
     /// All pages become equal, are merged, and differ again, by as much as makes the next round's equal ones later.
     fn round(
         &mut self,
@@ -135,7 +149,7 @@ impl Measured {
     ) -> anyhow::Result<()> {
         let vms = subjects.len() as u32;
         let pages = cold(memory).count() as u64;
-        let equal = round * (vms + 2) + 1;
+        let equal = (round + 1) * (vms + 2) + 1;
         for subject in &mut *subjects {
             subject.run_to(equal)?;
         }
@@ -143,8 +157,9 @@ impl Measured {
         let (start, scans) = (Instant::now(), ksm.counter("full_scans")?);
         let expected = pages * u64::from(vms - 1);
         until("all is merged", || {
-            (self.pages_shared, self.pages_sharing) =
-                (ksm.counter("pages_shared")?, ksm.counter("pages_sharing")?);
+            let [shared, sharing] = shared(ksm)?;
+            self.pages_shared = shared.saturating_sub(self.before[0]);
+            self.pages_sharing = sharing.saturating_sub(self.before[1]);
             Ok(self.pages_sharing >= expected)
         })?;
         self.scans.note(ksm.counter("full_scans")? - scans, start.elapsed());
@@ -156,9 +171,7 @@ impl Measured {
             subject.run_to(equal + 1 + index)?;
         }
         self.check(subjects, memory)?;
-        // Its counters say what it found when it last looked: so it is to look at everything once more.
-        let scans = ksm.counter("full_scans")?;
-        until("all is looked at again", || Ok(ksm.counter("full_scans")? >= scans + 2))
+        look_at_all(ksm)
     }
 
     fn check(&mut self, subjects: &[Subject], memory: Size) -> anyhow::Result<()> {
@@ -249,6 +262,17 @@ fn go(mut vcpu: Vcpu, ends: &AtomicBool, passes: &AtomicU64) -> anyhow::Result<V
         sleep(LOOK);
     }
     Ok(vcpu)
+}
+
+/// Has the merger look at everything once more: its counters say what it found when it last looked.
+fn look_at_all(ksm: &Ksm) -> anyhow::Result<()> {
+    let scans = ksm.counter("full_scans")?;
+    until("all is looked at again", || Ok(ksm.counter("full_scans")? >= scans + 2))
+}
+
+/// `pages_shared` and `pages_sharing`.
+fn shared(ksm: &Ksm) -> anyhow::Result<[u64; 2]> {
+    Ok([ksm.counter("pages_shared")?, ksm.counter("pages_sharing")?])
 }
 
 fn until(what: &str, done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
