@@ -93,6 +93,8 @@ pub(super) struct Piece {
     pub(super) time: Duration,
     /// Lines flushed on it.
     pub(super) flushed: u64,
+    /// Lines cleaned on it, as memory was mapped.
+    pub(super) cleaned: u64,
 }
 
 impl Ground {
@@ -177,11 +179,12 @@ impl Ground {
     }
 
     fn piece(&self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Piece> {
-        let before = self.machine.cache().lines().flushed;
+        let before = self.machine.cache().lines();
         let begun = Instant::now();
         work()?;
         let time = begun.elapsed();
-        Ok(Piece { time, flushed: self.machine.cache().lines().flushed - before })
+        let LineCounts { cleaned, flushed, .. } = self.machine.cache().lines();
+        Ok(Piece { time, flushed: flushed - before.flushed, cleaned: cleaned - before.cleaned })
     }
 
     /// Pages flushed, and faults taken to know which.

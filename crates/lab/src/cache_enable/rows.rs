@@ -48,7 +48,8 @@ impl Row {
         let (mut bring_up, mut secondary, mut set_up) = <(Samples, Samples, Samples)>::default();
         for up in &self.ups {
             let time = |piece: &Piece| {
-                piece.time + line.map(|line| line.times(piece.flushed)).unwrap_or_default()
+                let lines = piece.flushed + piece.cleaned;
+                piece.time + line.map(|line| line.times(lines)).unwrap_or_default()
             };
             bring_up.record(iter::once(&up.boot).chain(&up.secondaries).map(time).sum());
             up.secondaries.iter().map(time).for_each(|time| secondary.record(time));

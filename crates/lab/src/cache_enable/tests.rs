@@ -1,9 +1,12 @@
+use std::time::Duration;
+
 use mayfly_machine::scenario::Scenario;
 
 use crate::host::Host;
 use crate::progress::Silent;
+use crate::stats::nanoseconds;
 
-use super::bring_up::{BOOT, Ground, Measured, SECONDARY, Shape};
+use super::bring_up::{BOOT, Ground, Measured, Piece, SECONDARY, Shape};
 use super::design::Design;
 use super::rows::Row;
 use super::*;
@@ -33,6 +36,9 @@ fn mayfly_flushes_what_each_vcpu_wrote_and_as_much_is_cleaned_as_under_any_rule(
                 assert_eq!(secondary.flushed, SECONDARY / 64);
             }
             assert_eq!(mayfly.secondaries.len(), 4);
+            let cleaned = mayfly.secondaries.iter().map(|piece| piece.cleaned).sum::<u64>();
+            // What is touched in setting up is no part of it.
+            assert_eq!(mayfly.boot.cleaned + cleaned, (mapped - (8 << 20)) / 64);
             assert_eq!(mayfly.lines.flushed, EARLY / 64);
             assert_eq!(mayfly.pages_flushed, EARLY / 4096);
             // A page that is mapped by its first write has its mark from the beginning.
@@ -59,6 +65,21 @@ fn the_older_rules_flush_all_that_is_mapped_for_whom_they_say() {
         }
         assert_eq!((every.pages_flushed, every.tracking_faults), (0, 0));
     }
+}
+
+#[test]
+fn each_line_that_a_vcpu_has_flushed_or_cleaned_on_its_way_up_is_in_the_modelled_time() {
+    let line = cost::of_a_line().unwrap();
+    let modelled = |flushed, cleaned| {
+        let mut row = Row::default();
+        let boot = Piece { time: Duration::ZERO, flushed, cleaned };
+        row.note(Measured { boot, ..Measured::default() });
+        let empty = ResultRow::new(NAME, Backend::Machine, "any");
+        let shape = shape(Mapping::Pages, Lines::Counted);
+        row.report(empty, Design::Vcpu0Only, shape, Some(line)).metrics[rows::MODELLED_BRING_UP].p50
+    };
+    let all = nanoseconds(line.times(3000));
+    assert_eq!([modelled(3000, 0), modelled(0, 3000), modelled(1000, 2000)], [all; 3]);
 }
 
 #[test]
