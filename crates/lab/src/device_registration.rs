@@ -66,10 +66,10 @@ paced as Linux v6.18. On KVM, it is what the running kernel does.
 Variants take turns, one VM each, in an order that is shuffled every round. VMs
 start at random moments within two ticks: in a tight loop each would start where
 the last one's wait ended, and the median would tell the length of the loop. Each
-life begins with a VM that is created, run and destroyed untimed, so that no call
-pays for cold code. On the machine, the thread that measures and the one that runs
-grace periods stay on one processor, as Linux has a work queue on each; vCPUs and
-KVM are not pinned."
+life begins with a VM that is created, run (on the machine alone) and destroyed
+untimed, so that these calls do not pay for cold code. On the machine, the thread
+that measures and the one that runs grace periods stay on one processor, as Linux
+has a work queue on each; vCPUs and KVM are not pinned."
     }
 
     fn variants(&self) -> &'static [Variant] {
