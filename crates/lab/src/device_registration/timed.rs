@@ -58,6 +58,9 @@ pub(super) static TIMED: [Metric; 14] = [
     Metric { name: "destroy", summary: "destroying the VM and its vCPUs" },
 ];
 
+/// Samples of one call that are recorded without an allocation.
+const ROOM: usize = 4096;
+
 /// The samples of a row.
 pub(super) struct Timings {
     samples: Vec<Samples>,
@@ -65,7 +68,8 @@ pub(super) struct Timings {
 
 impl Default for Timings {
     fn default() -> Self {
-        Self { samples: vec![Samples::with_capacity(4096); TIMED.len()] }
+        // Not by clones of one: those have no room.
+        Self { samples: TIMED.iter().map(|_| Samples::with_capacity(ROOM)).collect() }
     }
 }
 
