@@ -8,8 +8,8 @@
 //!
 //! - A line is always there. One that is invalidated is filled from memory again at once, as a processor may do that
 //!   looks ahead; so what is written past the caches from then on is hidden by it until it is invalidated again.
-//! - A dirty line is not written back before it is cleaned, so that memory is old until then; and cleaning it then
-//!   writes all of it, over what was written past the caches meanwhile.
+//! - A dirty line is not written back before it is cleaned, so that memory is old until then; but for one that somebody
+//!   writes past, which is written back just after that, all of it, over what was written.
 //! - A frame that is given out is dirty throughout, since its owner has just made it zero, and memory has what nobody
 //!   who is to see the frame has ever written ([`ANOTHERS`]): another guest's secret, say.
 //!
@@ -117,11 +117,12 @@ impl Oracle {
             View::Cached => {
                 let cached = arena.word(hpa);
                 cached.store(change(cached.load(Ordering::Acquire)), Ordering::Release);
-                behind.written |= 1 << (word(hpa) / LINE_WORDS);
+                behind.written |= only(word(hpa));
             }
             View::Memory => {
                 let memory = &mut behind.memory[word(hpa)];
                 *memory = change(*memory);
+                behind.clean(arena, hpa.pfn(), only(word(hpa)));
             }
         }
     }
@@ -140,7 +141,7 @@ impl Oracle {
         self.interlude(Moment::BeforeClean, first, count);
         for frame in first.get()..first.get() + count {
             let mut frames = self.frames();
-            frames.entry(frame).or_default().clean(arena, Pfn::new(frame));
+            frames.entry(frame).or_default().clean(arena, Pfn::new(frame), u64::MAX);
         }
         self.interlude(Moment::AfterClean, first, count);
     }
@@ -150,7 +151,7 @@ impl Oracle {
         for frame in first.get()..first.get() + count {
             let mut frames = self.frames();
             let behind = frames.entry(frame).or_default();
-            behind.clean(arena, Pfn::new(frame));
+            behind.clean(arena, Pfn::new(frame), u64::MAX);
             behind.refill(arena, Pfn::new(frame));
         }
         self.interlude(Moment::AfterFlush, first, count);
@@ -179,19 +180,19 @@ impl Default for Behind {
 }
 
 impl Behind {
-    /// Writes back what is dirty.
-    fn clean(&mut self, arena: &Arena, frame: Pfn) {
+    /// Writes back what is dirty of `lines`, which has a bit for each.
+    fn clean(&mut self, arena: &Arena, frame: Pfn, lines: u64) {
         let cached: Vec<u64> =
             arena.words(frame).map(|word| word.load(Ordering::Acquire)).collect();
-        for (line, first) in (0..WORDS).step_by(LINE_WORDS).enumerate() {
-            let words = first..first + LINE_WORDS;
+        for line in (0..u64::BITS as usize).filter(|line| lines & 1 << line != 0) {
+            let words = line * LINE_WORDS..(line + 1) * LINE_WORDS;
             let is_written = self.written & 1 << line != 0;
             if is_written || cached[words.clone()] != self.filled[words.clone()] {
                 self.memory[words.clone()].copy_from_slice(&cached[words.clone()]);
                 self.filled[words.clone()].copy_from_slice(&cached[words]);
             }
         }
-        self.written = 0;
+        self.written &= !lines;
     }
 
     /// Drops what is clean, and fills it from memory.
@@ -217,6 +218,11 @@ impl std::fmt::Debug for Oracle {
 
 fn behind(frames: &mut BTreeMap<u64, Behind>, hpa: Hpa) -> &mut Behind {
     frames.entry(hpa.pfn().get()).or_default()
+}
+
+/// The line that this word of a frame is in, as a bit.
+fn only(word: usize) -> u64 {
+    1 << (word / LINE_WORDS)
 }
 
 /// The number of the word in its frame.
@@ -291,15 +297,27 @@ mod tests {
     }
 
     #[test]
-    fn a_dirty_line_is_in_memory_when_it_is_cleaned_and_then_takes_all_of_the_line_with_it() {
+    fn a_dirty_line_is_in_memory_when_it_is_cleaned() {
         let board = Board::new();
         board.clean();
         board.write(0, View::Cached, 5);
-        board.write(7, View::Memory, 6);
-        board.write(8, View::Memory, 6);
         assert_eq!(board.read(0), (5, 0));
         board.clean();
-        assert_eq!((board.read(0), board.read(7), board.read(8)), ((5, 5), (0, 0), (0, 6)));
+        assert_eq!(board.read(0), (5, 5));
+    }
+
+    #[test]
+    fn a_dirty_line_goes_over_what_is_written_past_it_all_of_it_and_no_other() {
+        let board = Board::new();
+        board.clean();
+        board.write(0, View::Cached, 5);
+        board.write(16, View::Cached, 5);
+        board.write(7, View::Memory, 6);
+        board.write(8, View::Memory, 6);
+        assert_eq!((board.read(0), board.read(7)), ((5, 5), (0, 0)));
+        assert_eq!((board.read(8), board.read(16)), ((0, 6), (5, 0)));
+        board.write(7, View::Memory, 6);
+        assert_eq!(board.read(7), (0, 6));
     }
 
     #[test]
@@ -307,6 +325,7 @@ mod tests {
         let board = Board::new();
         board.clean();
         board.write(0, View::Memory, 6);
+        assert_eq!(board.read(0), (0, 6));
         board.write(0, View::Cached, 0);
         board.flush();
         assert_eq!(board.read(0), (0, 0));
