@@ -15,6 +15,10 @@ pub struct Facts {
     /// Whether the first vCPU of a VM with an in-kernel interrupt controller adds a memslot of KVM's own, and so waits
     /// for a grace period as [`crate::Vm::set_memory_region`] does.
     pub vcpu_adds_memslot: Option<bool>,
+    /// Whether x86's KVM maps guests by its TDP MMU: two-dimensional paging, roots that are invalidated under
+    /// `mmu_lock`. Where it does not, page tables are shadowed, or mapped by the code that shadows them, and times of
+    /// faults and zaps are that code's.
+    pub tdp_mmu: Option<bool>,
 }
 
 impl Facts {
@@ -28,13 +32,7 @@ impl Facts {
         let modules = modules(sys_module);
         // Built into the kernel, both of Intel's and AMD's are there, and which of them is in use cannot be seen.
         let vcpu_adds_memslot = match modules.as_slice() {
-            [vendor] => vcpu_adds_memslot(vendor, |name| {
-                match parameter(sys_module, vendor, name)?.as_str() {
-                    "Y" | "1" => Some(true),
-                    "N" | "0" => Some(false),
-                    _ => None,
-                }
-            }),
+            [vendor] => vcpu_adds_memslot(vendor, |name| is_on(sys_module, vendor, name)),
             _ => None,
         };
         let described = |module: &String| {
@@ -47,7 +45,7 @@ impl Facts {
         };
         let described: Vec<String> = modules.iter().map(described).collect();
         let modules = (!described.is_empty()).then(|| described.join(", "));
-        Self { modules, vcpu_adds_memslot }
+        Self { modules, vcpu_adds_memslot, tdp_mmu: is_on(sys_module, "kvm", "tdp_mmu") }
     }
 }
 
@@ -65,6 +63,14 @@ fn modules(sys_module: &Path) -> Vec<String> {
 fn parameter(sys_module: &Path, module: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(sys_module.join(module).join("parameters").join(name)).ok()?;
     Some(text.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+fn is_on(sys_module: &Path, module: &str, name: &str) -> Option<bool> {
+    match parameter(sys_module, module, name)?.as_str() {
+        "Y" | "1" => Some(true),
+        "N" | "0" => Some(false),
+        _ => None,
+    }
 }
 
 fn vcpu_adds_memslot(vendor: &str, is_on: impl Fn(&str) -> Option<bool>) -> Option<bool> {

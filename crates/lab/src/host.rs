@@ -36,6 +36,9 @@ pub struct Host {
     /// Whether KVM adds a memslot of its own when a VM gets its first vCPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm_vcpu_adds_memslot: Option<bool>,
+    /// Whether x86's KVM maps guests by its TDP MMU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_tdp_mmu: Option<bool>,
     /// CPU model; on arm64 the implementer and part numbers of `MIDR_EL1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
@@ -85,6 +88,7 @@ impl Host {
             kvm_missing: kvm.err().map(|error| error.to_string()),
             kvm_module: facts.modules,
             kvm_vcpu_adds_memslot: facts.vcpu_adds_memslot,
+            kvm_tdp_mmu: facts.tdp_mmu,
             cpu: processor::model(),
             product: processor::product(),
             guest: processor::is_guest(),

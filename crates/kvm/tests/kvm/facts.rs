@@ -44,7 +44,8 @@ fn svm_adds_a_memslot_at_vcpu_creation_where_avic_is_on() {
 #[test]
 fn with_no_vendor_module_or_with_two_nobody_can_tell() {
     let modules = Modules::new("vendors");
-    assert_eq!(Facts::read(&modules.0), Facts { modules: None, vcpu_adds_memslot: None });
+    let nothing = Facts { modules: None, vcpu_adds_memslot: None, tdp_mmu: None };
+    assert_eq!(Facts::read(&modules.0), nothing);
     modules.load("kvm_intel", &[("flexpriority", "Y")]);
     modules.load("kvm_amd", &[("avic", "N")]);
     let two = Facts::read(&modules.0);
@@ -56,8 +57,23 @@ fn with_no_vendor_module_or_with_two_nobody_can_tell() {
 fn of_all_parameters_those_are_told_that_decide() {
     let modules = Modules::new("parameters");
     modules.load("kvm_pvm", &[("enable_mmio_caching", "Y"), ("ept", "")]);
-    let facts = Facts { modules: Some("kvm_pvm".into()), vcpu_adds_memslot: Some(false) };
+    let facts =
+        Facts { modules: Some("kvm_pvm".into()), vcpu_adds_memslot: Some(false), tdp_mmu: None };
     assert_eq!(Facts::read(&modules.0), facts);
+}
+
+#[test]
+fn the_mmu_that_maps_guests_is_told_where_kvm_itself_says() {
+    for (index, (says, tdp_mmu)) in
+        [("Y", Some(true)), ("N", Some(false)), ("?", None)].into_iter().enumerate()
+    {
+        let modules = Modules::new(&format!("mmu-{index}"));
+        modules.load("kvm_intel", &[("flexpriority", "Y")]);
+        modules.load("kvm", &[("tdp_mmu", says)]);
+        let facts = Facts::read(&modules.0);
+        assert_eq!(facts.tdp_mmu, tdp_mmu, "tdp_mmu={says}");
+        assert_eq!(facts.modules.as_deref(), Some("kvm_intel flexpriority=Y"));
+    }
 }
 
 /// A module's parameter: its name and its value.

@@ -32,7 +32,8 @@ fn kvm(host: &Host) -> String {
     }
     let adds_memslot = (host.kvm_vcpu_adds_memslot == Some(true))
         .then(|| "a memslot with the first vCPU".to_owned());
-    match joined([host.kvm_module.clone(), adds_memslot]).as_str() {
+    let no_tdp_mmu = (host.kvm_tdp_mmu == Some(false)).then(|| "no TDP MMU".to_owned());
+    match joined([host.kvm_module.clone(), adds_memslot, no_tdp_mmu]).as_str() {
         "" => "KVM".to_owned(),
         facts => format!("KVM ({facts})"),
     }

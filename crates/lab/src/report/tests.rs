@@ -114,6 +114,20 @@ fn the_heading_says_where_a_vcpu_waits_as_a_memslot_does() {
 }
 
 #[test]
+fn the_heading_says_where_guests_are_not_mapped_by_the_tdp_mmu() {
+    let mut record = record();
+    record.host.kvm_module = Some("kvm_pvm".to_owned());
+    for (tdp_mmu, told) in [
+        (Some(false), "KVM (kvm_pvm, no TDP MMU)"),
+        (Some(true), "KVM (kvm_pvm)"),
+        (None, "KVM (kvm_pvm)"),
+    ] {
+        record.host.kvm_tdp_mmu = tdp_mmu;
+        assert_eq!(shown(&record).lines().nth(1), Some(format!("HZ=250, {told}").as_str()));
+    }
+}
+
+#[test]
 fn every_metric_has_percentiles_and_the_ratio_to_mayfly_of_the_same_order() {
     let mut record = record();
     let text = shown(&record);
