@@ -61,9 +61,17 @@ enum Step {
     HostWrites(Which),
     HostReads(Which),
     Changes(Change),
-    /// The access is made by another processor as the first frames are maintained for the change: just before that,
-    /// or just after.
-    Beside(Change, bool, Access),
+    Beside(Change, Middle),
+}
+
+/// What another processor does as the first frames are maintained for a change.
+#[derive(Clone, Copy, Debug)]
+struct Middle {
+    /// Just before that, rather than just after.
+    before: bool,
+    access: Access,
+    /// It writes, and then turns its caches off; or turns them on, and then reads.
+    switches: bool,
 }
 
 /// By the vCPU of that number of the page's VM.
@@ -95,6 +103,8 @@ enum Change {
     Remove(Which),
     Log(Which),
     Harvest(Which),
+    /// A vCPU reads, whatever it finds.
+    Look(Access),
 }
 
 /// Mostly the first of `count`, so that much happens to the same.
@@ -135,6 +145,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => which().prop_map(Change::Remove),
         2 => which().prop_map(Change::Log),
         2 => which().prop_map(Change::Harvest),
+        4 => access().prop_map(Change::Look),
     ]
 }
 
@@ -148,13 +159,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The access is mostly one of the slot that the change is about.
+/// Both are mostly about the same slot, or VM.
 fn beside() -> impl Strategy<Value = Step> {
-    let parts = (change(), any::<bool>(), access(), prop::bool::weighted(0.7));
-    parts.prop_map(|(change, before, access, is_near)| {
-        let page = access.which.page;
-        let which = change.about().filter(|_| is_near).map(|which| Which { page, ..which });
-        Step::Beside(change, before, Access { which: which.unwrap_or(access.which), ..access })
+    let coin = prop::bool::weighted;
+    let parts = (change(), any::<bool>(), access(), coin(0.7), coin(0.3));
+    parts.prop_map(|(change, before, mut access, is_near, switches)| {
+        if is_near {
+            access.which = change.near(access.which);
+        }
+        Step::Beside(change, Middle { before, access, switches })
     })
 }
 
@@ -290,7 +303,7 @@ impl World {
                 }
             }
             Step::Changes(change) => self.changes(change),
-            Step::Beside(change, before, access) => self.beside(change, before, access),
+            Step::Beside(change, middle) => self.beside(change, middle),
         }
     }
 
@@ -329,12 +342,12 @@ impl World {
         self.machine.space().write_u64(hva, number).unwrap();
     }
 
-    /// Makes `access` in the middle of `change`, if that is promised to go well.
-    fn beside(&mut self, change: Change, before: bool, access: Access) {
+    /// Does `middle` in the middle of `change`, if that is promised to go well.
+    fn beside(&mut self, change: Change, Middle { before, access, switches }: Middle) {
         let Access { vcpu, which, write } = access;
-        // So that there is something to maintain.
+        // So that there is something to maintain, and TLBs have it.
         let written = change.about().unwrap_or(which);
-        for vcpu in (0..VCPUS).filter(|&other| other != vcpu) {
+        for vcpu in 0..VCPUS {
             self.access(Access { vcpu, which: written, write: true });
         }
         self.number += 1;
@@ -352,30 +365,41 @@ impl World {
         let there = there.map(|page| Which { page, ..which });
         let others = there.map(|there| *self.page(there));
         let Some(player) = self.vms[which.vm].players[vcpu].take_if(|player| {
+            let write = if switches { player.on } else { write };
             let promises = |page: Page| {
                 [Place::Both, player.side()].contains(&page.place) && !(write && page.read_only)
             };
             promises(page)
-                && others.is_none_or(|other| write && promises(other))
-                && !change.forbids(access)
+                && others.is_none_or(|other| !switches && write && promises(other))
+                && !change.forbids(Access { write, ..access })
+                // What it writes may come before or after the switch.
+                && !(switches && matches!(change, Change::Merge(..)))
         }) else {
             return self.changes(change);
         };
         let side = player.side();
+        let write = if switches { player.on } else { write };
         let gpa = Gpa::new(base * STRIDE + Slot::offset(which.page));
-        let instruction = if write {
+        let mut program = vec![if write {
             Instruction::Touch { gpa, len: 1, value: self.number }
         } else {
             Instruction::Verify { gpa, len: 1, value: page.value }
-        };
-        let player = self.arm(before, player, instruction);
+        }];
+        if switches {
+            let turn = self.turn(!player.on);
+            let at = usize::from(player.on);
+            program.splice(at..at, turn);
+        }
+        let player = self.arm(before, player, program);
         self.changes(change);
         // If nobody came to the moment.
         let left = self.armed.lock().unwrap().take();
         if let Some((_, begin)) = left {
             begin();
         }
-        self.vms[which.vm].players[vcpu] = Some(player.recv().unwrap());
+        let mut player = player.recv().unwrap();
+        player.on ^= switches;
+        self.vms[which.vm].players[vcpu] = Some(player);
         let number = self.number;
         let slot = self.slot(which);
         slot.maps_around(which.page);
@@ -393,17 +417,29 @@ impl World {
             let page = self.page(which);
             (page.place, page.value, page.logged) = (side, number, true);
         }
+        if switches {
+            self.agree(which.vm, Place::Memory);
+            if side == Place::Cache {
+                self.agree(which.vm, Place::Cache);
+            }
+        }
+    }
+
+    /// How a guest turns its caches on, or off.
+    fn turn(&self, on: bool) -> Program {
+        let prepares = (!on && !self.nature.fgt).then_some(Instruction::SetWay);
+        prepares.into_iter().chain([Instruction::Caches(on)]).collect()
     }
 
     /// Has `player` do that, on a thread of its own, just before or after the next maintenance, which goes on when it
     /// is done, or a fault was refused and waits. Gives the player back.
-    fn arm(&self, before: bool, mut player: Player, does: Instruction) -> Receiver<Player> {
+    fn arm(&self, before: bool, mut player: Player, does: Program) -> Receiver<Player> {
         let (give, back) = channel();
         let hardware = Arc::clone(self.machine.hardware());
         let begin = Box::new(move || {
             let refused = hardware.charged(Op::FaultRefused);
             let running = thread::spawn(move || {
-                player.run(vec![does]);
+                player.run(does);
                 let _ = give.send(player);
             });
             let begun = Instant::now();
@@ -450,6 +486,13 @@ impl World {
                 }
             }
             Change::Harvest(which) => self.harvest(which),
+            Change::Look(Access { which, vcpu, .. }) => {
+                if let Some(gpa) = self.slot(which).gpa(which.page) {
+                    self.slot(which).maps_around(which.page);
+                    let look = Instruction::ReadMmio { gpa, len: 8 };
+                    self.player(Who { vm: which.vm, vcpu }).run(vec![look]);
+                }
+            }
             _ => self.changes_host(change),
         }
     }
@@ -481,10 +524,7 @@ impl World {
             _ => {
                 let on = !self.player(who).on;
                 self.player(who).on = on;
-                let mut program = vec![Instruction::Caches(on)];
-                if !on && !self.nature.fgt {
-                    program.insert(0, Instruction::SetWay);
-                }
+                let program = self.turn(on);
                 self.player(who).run(program);
                 self.agree(who.vm, Place::Memory);
                 if !on {
@@ -669,10 +709,19 @@ impl Change {
             | Self::Remove(which)
             | Self::Log(which)
             | Self::Harvest(which) => Some(which),
-            Self::Switch(who) | Self::SetWay(who) | Self::Replug(who) | Self::Reset(who) => {
-                Some(Which { vm: who.vm, slot: 0, page: 0 })
-            }
-            Self::EndForks | Self::Merge(..) | Self::Unmerge => None,
+            _ => None,
+        }
+    }
+
+    /// What is as near to it as can be, or else `which`.
+    fn near(self, which: Which) -> Which {
+        match self {
+            Self::Switch(Who { vm, .. })
+            | Self::SetWay(Who { vm, .. })
+            | Self::Replug(Who { vm, .. })
+            | Self::Reset(Who { vm, .. }) => Which { vm, ..which },
+            Self::Look(access) => access.which,
+            _ => Which { page: which.page, ..self.about().unwrap_or(which) },
         }
     }
 
@@ -684,6 +733,7 @@ impl Change {
             Self::Switch(who) | Self::SetWay(who) | Self::Replug(who) | Self::Reset(who) => {
                 (who.vm, who.vcpu) == (which.vm, vcpu)
             }
+            Self::Look(access) => (access.which.vm, access.vcpu) == (which.vm, vcpu),
             Self::Merge(first, with) => first.vcpu == vcpu || [first.which, with].contains(&which),
             // It is not there, or may not be written.
             Self::Remove(other) => other.is_beside(which),
