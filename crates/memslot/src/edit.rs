@@ -1,6 +1,9 @@
 //! What setting a region did.
 
-use mayfly_srcu::Retired;
+use core::fmt;
+
+use mayfly_platform::lock::LockGuard;
+use mayfly_srcu::{Rcu, RcuBox, Retired};
 
 use crate::{Backing, Slot, Snapshot};
 
@@ -51,6 +54,44 @@ impl<B> Edit<B> {
             Self::Delete { .. } => None,
             Self::Create { new } | Self::Move { new, .. } | Self::Flags { new, .. } => Some(new),
         }
+    }
+}
+
+/// A change that nobody finds yet. It comes to nothing if it is dropped.
+#[must_use = "nobody finds a change that is not published"]
+pub struct Prepared<'a, B: Backing> {
+    edit: Edit<B>,
+    next: RcuBox<Snapshot<B>>,
+    space: &'a Rcu<Snapshot<B>>,
+    _writer: LockGuard<'a, ()>,
+}
+
+impl<'a, B: Backing> Prepared<'a, B> {
+    pub(crate) fn new(
+        edit: Edit<B>,
+        next: RcuBox<Snapshot<B>>,
+        space: &'a Rcu<Snapshot<B>>,
+        writer: LockGuard<'a, ()>,
+    ) -> Self {
+        Self { edit, next, space, _writer: writer }
+    }
+
+    /// What will be changed.
+    pub fn edit(&self) -> &Edit<B> {
+        &self.edit
+    }
+
+    /// Has sections that begin from now on find the change.
+    pub fn publish(self) -> Change<B> {
+        let Self { edit, next, space, .. } = self;
+        let generation = next.generation();
+        Change { edit, generation, retired: space.replace(next) }
+    }
+}
+
+impl<B: Backing> fmt::Debug for Prepared<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("edit", &self.edit).finish_non_exhaustive()
     }
 }
 

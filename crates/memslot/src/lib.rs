@@ -52,7 +52,7 @@ mod snapshot;
 
 pub use backing::Backing;
 pub use dirty::DirtyBitmap;
-pub use edit::{Change, Edit};
+pub use edit::{Change, Edit, Prepared};
 pub use error::Error;
 pub use memslots::MemSlots;
 pub use region::{AddressSpace, Flags, MAX_PAGES, PRIVATE_SLOTS, Region, SlotId, USER_SLOTS};

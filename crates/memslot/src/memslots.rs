@@ -9,7 +9,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::{Rcu, Section, Srcu};
 
 use crate::rules::{self, Owner};
-use crate::{AddressSpace, Backing, Change, Edit, Error, Region, Snapshot};
+use crate::{AddressSpace, Backing, Change, Edit, Error, Prepared, Region, Snapshot};
 
 /// The memslots of a VM, in one address space or two.
 ///
@@ -95,7 +95,7 @@ impl<B: Backing> MemSlots<B> {
     ///
     /// [`Error`]; no slot is changed then.
     pub fn apply(&self, region: &Region<B>) -> Result<Option<Change<B>>, Error> {
-        self.change(region, Owner::User)
+        Ok(self.prepare(region)?.map(Prepared::publish))
     }
 
     /// As [`MemSlots::set_private`] without the wait.
@@ -104,19 +104,41 @@ impl<B: Backing> MemSlots<B> {
     ///
     /// [`Error`]; no slot is changed then.
     pub fn apply_private(&self, region: &Region<B>) -> Result<Option<Change<B>>, Error> {
-        self.change(region, Owner::Hypervisor)
+        Ok(self.prepare_private(region)?.map(Prepared::publish))
     }
 
-    fn change(&self, region: &Region<B>, owner: Owner) -> Result<Option<Change<B>>, Error> {
+    /// As [`MemSlots::apply`], up to publishing: for whoever has to do something about a change before anybody finds
+    /// it. Other writers wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`].
+    pub fn prepare(&self, region: &Region<B>) -> Result<Option<Prepared<'_, B>>, Error> {
+        self.prepare_for(Owner::User, region)
+    }
+
+    /// As [`MemSlots::apply_private`], up to publishing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`].
+    pub fn prepare_private(&self, region: &Region<B>) -> Result<Option<Prepared<'_, B>>, Error> {
+        self.prepare_for(Owner::Hypervisor, region)
+    }
+
+    fn prepare_for(
+        &self,
+        owner: Owner,
+        region: &Region<B>,
+    ) -> Result<Option<Prepared<'_, B>>, Error> {
         rules::check(region, owner, self.has_smm)?;
         let space = self.space(region.slot.space);
-        let _writer = self.writer.lock(&*self.platform);
+        let writer = self.writer.lock(&*self.platform);
         // SAFETY: only replaced here, under the lock, when it has been looked at.
         let present = unsafe { space.load_protected() };
         let Some(edit) = rules::edit(present, region)? else { return Ok(None) };
         let next = present.try_edited(&edit)?;
-        let generation = next.generation();
-        Ok(Some(Change { edit, generation, retired: space.replace(next) }))
+        Ok(Some(Prepared::new(edit, next, space, writer)))
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use mayfly_memslot::{Change, Edit, Gfn, MemSlots, Slot, SlotId};
+use mayfly_memslot::{Edit, Error as SlotError, Gfn, MemSlots, Prepared, SlotId};
 use mayfly_stage2::Tables;
 
 use crate::vm::{Inner, SlotZap, Vm};
@@ -41,38 +41,32 @@ impl<W: World> Vm<W> {
 }
 
 impl<W: World> Inner<W> {
-    /// Publishes new memslots, of which slot `id` is changed, and makes true what that promises: nothing is mapped
-    /// through a slot that is gone, and nothing is written unnoticed where a log was switched on.
+    /// Publishes new memslots, and makes true what that promises: nothing is mapped through a slot that is gone, and
+    /// nothing is written unnoticed where a log was switched on.
     pub(crate) fn change_memory(
         &self,
-        id: SlotId,
-        publish: impl FnOnce(
+        prepare: impl FnOnce(
             &MemSlots<W::Backing>,
-        ) -> Result<Option<Change<W::Backing>>, mayfly_memslot::Error>,
+        ) -> Result<Option<Prepared<'_, W::Backing>>, SlotError>,
     ) -> Result<(), Error> {
         let writer = self.memory_writer.lock(&*self.platform);
-        let publish = || {
-            let change = publish(&self.slots)?;
-            if let Some(Edit::Delete { old } | Edit::Move { old, .. }) =
-                change.as_ref().map(|change| &change.edit)
-            {
-                *self.leaving.lock(&*self.platform) = Some(old.clone());
+        let Some(prepared) = prepare(&self.slots)? else { return Ok(()) };
+        let change = match prepared.edit() {
+            Edit::Delete { old } | Edit::Move { old, .. } => {
+                let old = old.clone();
+                let gfns = old.gfns();
+                let (change, _zapping) = self.stage2.change_slots_in(&gfns, || {
+                    *self.leaving.lock(&*self.platform) = Some(old);
+                    prepared.publish()
+                });
+                self.zap_slot(gfns);
+                *self.leaving.lock(&*self.platform) = None;
+                change
             }
-            Ok::<_, mayfly_memslot::Error>(change)
-        };
-        let (published, zapping) = match self.slot_gfns(id) {
-            Some(gfns) => {
-                let (published, zapping) = self.stage2.change_slots_in(&gfns, publish);
-                (published, Some(zapping))
+            Edit::Create { .. } | Edit::Flags { .. } => {
+                self.stage2.change_slots(|| prepared.publish())
             }
-            None => (self.stage2.change_slots(publish), None),
         };
-        let Some(change) = published? else { return Ok(()) };
-        if let Edit::Delete { old } | Edit::Move { old, .. } = &change.edit {
-            self.zap_slot(old.gfns());
-            *self.leaving.lock(&*self.platform) = None;
-        }
-        drop(zapping);
         if let Edit::Flags { new, .. } = &change.edit
             && new.dirty().is_some()
         {
@@ -82,12 +76,6 @@ impl<W: World> Inner<W> {
         drop(writer);
         change.settle();
         Ok(())
-    }
-
-    /// The frames of slot `id`, if there is one.
-    fn slot_gfns(&self, id: SlotId) -> Option<Range<Gfn>> {
-        let section = self.srcu.read_lock();
-        self.slots.load(id.space, &section).slot(id).map(Slot::gfns)
     }
 
     /// Zaps what a slot had mapped, inside an invalidation of that. So no fault maps anything there: those that had

@@ -82,3 +82,20 @@ fn the_caller_of_apply_chooses_when_the_old_snapshot_goes() {
     domain.barrier();
     assert_eq!(domain.stats().deferred, 0);
 }
+
+#[test]
+fn a_prepared_change_is_found_when_it_is_published_and_comes_to_nothing_otherwise() {
+    let (domain, slots) = slots();
+    let slot = region(0, 16, 4, 100);
+    let found = || slots.load(MAIN, &domain.read_lock()).slot(slot.slot).is_some();
+    let before = generation(&slots, &domain);
+    let prepared = slots.prepare(&slot).unwrap().unwrap();
+    assert_eq!(prepared.edit().after().unwrap().base(), Gfn::new(16));
+    assert!(!found());
+    drop(prepared);
+    assert!(!found() && generation(&slots, &domain) == before);
+    let prepared = slots.prepare(&slot).unwrap().unwrap();
+    let made = prepared.publish();
+    assert!(found() && generation(&slots, &domain) == made.generation);
+    assert!(slots.prepare(&slot).unwrap().is_none(), "the slot is so already");
+}
