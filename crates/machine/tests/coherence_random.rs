@@ -156,6 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => which().prop_map(Step::HostReads),
         4 => change().prop_map(Step::Changes),
         4 => beside(),
+        2 => move_beside_write(),
     ]
 }
 
@@ -168,6 +169,15 @@ fn beside() -> impl Strategy<Value = Step> {
             access.which = change.near(access.which);
         }
         Step::Beside(change, Middle { before, access, switches })
+    })
+}
+
+/// A slot is mostly moved onto itself, and written where it was and is.
+fn move_beside_write() -> impl Strategy<Value = Step> {
+    let parts = (which(), 0..BASES / 2, any::<bool>(), 0..VCPUS, 0..PAGES);
+    parts.prop_map(|(which, base, before, vcpu, page)| {
+        let access = Access { vcpu, which: Which { page, ..which }, write: true };
+        Step::Beside(Change::Place(which, base), Middle { before, access, switches: false })
     })
 }
 
@@ -832,7 +842,7 @@ impl Guests {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(80))]
+    #![proptest_config(ProptestConfig::with_cases(72))]
 
     #[test]
     fn a_vcpu_finds_what_was_written_last_wherever_that_is_promised(
