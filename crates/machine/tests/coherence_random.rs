@@ -145,7 +145,7 @@ fn change() -> impl Strategy<Value = Change> {
         1 => which().prop_map(Change::Remove),
         2 => which().prop_map(Change::Log),
         2 => which().prop_map(Change::Harvest),
-        4 => access().prop_map(Change::Look),
+        10 => access().prop_map(Change::Look),
     ]
 }
 
@@ -359,6 +359,10 @@ impl World {
         let written = change.about().unwrap_or(which);
         for vcpu in 0..VCPUS {
             self.access(Access { vcpu, which: written, write: true });
+        }
+        if let Change::Look(look) = change {
+            // Nobody has it mapped, and so it is cleaned.
+            self.changes(Change::Migrate(look.which));
         }
         self.number += 1;
         let page = *self.page(which);
