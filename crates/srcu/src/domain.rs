@@ -57,8 +57,8 @@
 //! **Asking for haste.** A party that defers and wants it done as soon as readers leave does: store `expedited`,
 //! **[haste]** `fence(SeqCst)`, set `awaited` where it is not set, scan. A reader that leaves and finds `awaited` does,
 //! after its store of `section`: **[haste]**, load `expedited`; if set, it kicks the worker. Where the mark was there
-//! before, nobody passes a [heavy], and this store buffering is what is left: either the scan sees that the reader left,
-//! or the reader sees `expedited`.
+//! before, nobody passes a [heavy], and this store buffering is what is left: either the scan sees that the reader
+//! left, or the reader sees `expedited`.
 //!
 //! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so
 //! whatever its deferrer had published before is visible to every reader that the grace period does not sample; no

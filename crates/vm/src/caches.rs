@@ -15,8 +15,8 @@
 //!
 //! # The protocol
 //!
-//! vCPUs whose caches are on run on the main root ([`Role::MAIN`]). Those whose caches are off run on a root of their own
-//! ([`Role::MARKED`]), whose leaves are read-only until they are written.
+//! vCPUs whose caches are on run on the main root ([`Role::MAIN`]). Those whose caches are off run on a root of their
+//! own ([`Role::MARKED`]), whose leaves are read-only until they are written.
 //!
 //! - *A fault* \[clean\]: what is about to be mapped is cleaned before its entry can be found, unless this VM has it
 //!   mapped already. **H1**: whoever reads past the caches does so through an entry, and the host's lines are in memory

@@ -1,7 +1,7 @@
 //! Everything that changes a guest's memory, at once and for long: slots are created, moved, logged and deleted; the
-//! host unmaps, moves, protects, swaps out, migrates, merges and forks what is behind them; pages are aged, logs harvested;
-//! vCPUs are kicked and made anew, and other VMs live and die beside. Meanwhile the guests read, and know what they
-//! have to find ([`book`]).
+//! host unmaps, moves, protects, swaps out, migrates, merges and forks what is behind them; pages are aged, logs
+//! harvested; vCPUs are kicked and made anew, and other VMs live and die beside. Meanwhile the guests read, and know
+//! what they have to find ([`book`]).
 //!
 //! What is looked for: a translation that is used after it should have been forgotten, a frame that is used after it
 //! was given back, a write that is lost, or that a dirty log does not tell of; memory that is there where it should not
