@@ -117,10 +117,11 @@ impl Worker {
             // Listed already while its callbacks run, should one of them panic.
             listed.push(domain.clone());
             let wanted = domain.inner().work(lazy);
-            if wanted == Instant::NEVER && Self::detach(&domain) {
-                drop(listed.pop());
-            } else {
+            // Off before it is detached: whoever attaches it from then on links it elsewhere.
+            drop(listed.pop());
+            if wanted != Instant::NEVER || !Self::detach(&domain) {
                 next = next.min(if wanted == Instant::NEVER { lazy } else { wanted });
+                listed.push(domain);
             }
         }
         self.give_up(listed);
