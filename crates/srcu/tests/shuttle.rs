@@ -263,6 +263,44 @@ fn with_a_worker_nobody_reads_what_was_freed_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_worker_keeps_every_domain_whoever_is_attached_while_it_turns() {
+    check(|| {
+        let (worker, first) = worked(Limits::default());
+        let config = || Config { worker: Some(StdArc::clone(&worker)), ..Config::default() };
+        let [held, one, other] =
+            [first, domain(config()), domain(config())].map(|domain| Versions::of(&domain));
+        let turning = run(&worker);
+        let expedite = |versions: &Versions| {
+            let old = versions.replace();
+            versions.domain.call_expedited(versions.freeing(old));
+        };
+        let settle = |versions: &Versions| {
+            while versions.domain.stats().deferred > 0 {
+                thread::yield_now();
+            }
+        };
+        // Stays listed, for it has a reader.
+        let section = held.domain.read_lock();
+        expedite(&held);
+        join([&one, &other].map(|versions| {
+            versions.spawn(move |versions| {
+                for _ in 0..3 {
+                    expedite(versions);
+                    settle(versions);
+                }
+            })
+        }));
+        drop(section);
+        settle(&held);
+        for versions in [held, one, other] {
+            versions.assert_nothing_lost();
+        }
+        worker.stop();
+        join([turning]);
+    });
+}
+
+#[test]
 fn at_the_bound_nobody_reads_what_was_freed_and_nothing_is_lost() {
     check(|| {
         let limits = Limits { soft_count: 0, hard_count: 2, ..Limits::default() };
