@@ -34,7 +34,7 @@
 //! ```
 
 // Real threads on real memory; the model checker that looks at the mailboxes includes them by themselves.
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 pub mod address_space;
 pub mod arena;

@@ -2,7 +2,7 @@
 //! interleaving, with every value that a load may return. (Loom gives a read-modify-write the latest value, so it does
 //! not see what would happen if posts were not ordered before their count.)
 
-#![cfg(loom)]
+#![cfg(mayfly_loom)]
 
 #[path = "../src/tlb/mailbox.rs"]
 mod mailbox;

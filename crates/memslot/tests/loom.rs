@@ -1,6 +1,6 @@
 //! The log of dirty pages under loom: every interleaving of marks and harvests, and every value that a load may return.
 
-#![cfg(loom)]
+#![cfg(mayfly_loom)]
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use crate::memory::OutOfMemory;
 use crate::sync::AtomicU64;
 
 /// The words of a frame: the entries of a page table. A model checker's are few, since it watches each of them.
-pub const WORDS: usize = if cfg!(any(loom, shuttle)) { 4 } else { 512 };
+pub const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 4 } else { 512 };
 
 /// Gives out frames for page tables, and says where the hypervisor finds them.
 pub trait Frames: Send + Sync {

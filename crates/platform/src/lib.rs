@@ -23,17 +23,17 @@ pub mod time;
 pub mod tlb;
 
 mod charge;
-#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[cfg(all(feature = "std", not(any(mayfly_loom, mayfly_shuttle))))]
 mod host;
-#[cfg(any(loom, shuttle))]
+#[cfg(any(mayfly_loom, mayfly_shuttle))]
 mod model;
 
 pub use charge::Op;
-#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[cfg(all(feature = "std", not(any(mayfly_loom, mayfly_shuttle))))]
 pub use host::Host;
-#[cfg(any(loom, shuttle))]
+#[cfg(any(mayfly_loom, mayfly_shuttle))]
 pub use model::Model;
-#[cfg(shuttle)]
+#[cfg(mayfly_shuttle)]
 pub use model::check_schedules;
 
 use frames::Frames;

@@ -20,7 +20,7 @@ const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
 /// Tries before sleeping: the sections under such a lock are short.
-const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
+const SPINS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 0 } else { 64 };
 
 /// Data that one thread at a time may touch. Its guard is shared between threads only if the data may be:
 ///

@@ -131,7 +131,7 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-#[cfg(all(test, not(loom), not(shuttle)))]
+#[cfg(all(test, not(mayfly_loom), not(mayfly_shuttle)))]
 mod tests {
     use super::*;
     use alloc::sync::Arc;

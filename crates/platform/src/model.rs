@@ -1,15 +1,15 @@
 //! The platform under a model checker: sleeping and waking through the checker's own lock and condition variable, so
 //! that a lost wake-up is a deadlock, which the checker reports.
 
-#[cfg(shuttle)]
+#[cfg(mayfly_shuttle)]
 use alloc::sync::Arc;
 
-#[cfg(loom)]
+#[cfg(mayfly_loom)]
 use loom::{
     sync::{Condvar, Mutex},
     thread::yield_now,
 };
-#[cfg(shuttle)]
+#[cfg(mayfly_shuttle)]
 use shuttle::{
     sync::{Condvar, Mutex},
     thread::yield_now,
@@ -76,7 +76,7 @@ impl Platform for Model {
 
 /// Runs a shuttle test under so many `random` schedules, and so many of those that aim at four preemptions (`pct`:
 /// Burckhardt and others, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010).
-#[cfg(shuttle)]
+#[cfg(mayfly_shuttle)]
 pub fn check_schedules(random: usize, pct: usize, model: impl Fn() + Send + Sync + 'static) {
     const DEPTH: usize = 4;
     let model = Arc::new(model);

@@ -1,19 +1,19 @@
-//! The atomics that the core is written in: the machine's own, or a model checker's under `--cfg loom` or `--cfg
-//! shuttle`.
+//! The atomics that the core is written in: the machine's own, or a model checker's under `--cfg mayfly_loom` or
+//! `--cfg mayfly_shuttle`.
 
-#[cfg(loom)]
+#[cfg(mayfly_loom)]
 pub use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-#[cfg(shuttle)]
+#[cfg(mayfly_shuttle)]
 pub use shuttle::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 pub use core::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},

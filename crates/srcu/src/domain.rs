@@ -84,7 +84,7 @@ use crate::stats::Stats;
 use crate::{Srcu, Worker};
 
 /// How often an expedited waiter looks again before it sleeps. Sections are mostly shorter than a sleep and a wake-up.
-const EXPEDITED_LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+const EXPEDITED_LOOKS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 0 } else { 100 };
 
 /// So many callbacks a waiter runs itself, where there is a worker to leave more to. Freeing a few here is cheaper for
 /// all than having another processor free them, and then fetching what the allocator wrote back from its cache.

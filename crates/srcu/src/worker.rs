@@ -24,7 +24,7 @@ use crate::config::LAZY;
 
 /// Turns that nobody called for, and that found nothing, after which the worker sleeps until it is called. Before that
 /// it looks by itself, which saves whoever defers next the wake-up.
-const IDLE_TURNS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 100 };
+const IDLE_TURNS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 100 };
 
 /// So many domains are looked through for one that is to be let go of; further down it stays for the worker's next
 /// turn.

@@ -1,6 +1,6 @@
 //! Memory: every allocation may fail and leaves things as they were; deferring and waiting allocate nothing.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! What is deferred is bounded, whatever a reader does.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};

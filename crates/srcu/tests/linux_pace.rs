@@ -4,7 +4,7 @@
 //! What is expected follows `kernel/rcu/srcutree.c` of Linux v6.18; a delay of `n` jiffies ends at the tick that ends
 //! jiffy `n` from now.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};

@@ -3,7 +3,7 @@
 //! What a reader may still read is a loom cell; whoever reclaims it writes it. Loom fails the model if the two are not
 //! ordered. A waiter that is never woken is a deadlock, which loom reports.
 
-#![cfg(loom)]
+#![cfg(mayfly_loom)]
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;

@@ -5,7 +5,7 @@
 //! A version that was freed is poisoned, and a reader never sees a poisoned one. Each is freed once. A thread that is
 //! never woken is a deadlock, which shuttle reports with the schedule that led there.
 
-#![cfg(shuttle)]
+#![cfg(mayfly_shuttle)]
 
 use std::sync::Arc as StdArc;
 

@@ -13,7 +13,7 @@
 //!
 //! Each claim stands beside the same with a part left out, which must be found to fail.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 use std::collections::HashSet;
 

@@ -8,7 +8,7 @@
 //! `MAYFLY_TORTURE_SECONDS` says how long all rounds together take (8), `MAYFLY_TORTURE_SEED` which choices the threads
 //! make. How they interleave is the machine's affair.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 use std::collections::VecDeque;
 use std::env;

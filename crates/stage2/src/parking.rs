@@ -19,10 +19,10 @@ use crate::{Entry, Format};
 
 /// Looks before a waiter sleeps: whoever holds an entry is done in less time than a sleep takes, unless it waits for
 /// TLBs.
-const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 200 };
+const LOOKS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 0 } else { 200 };
 
 /// Words that waiters share. Two entries that share one cost a needless look.
-const WORDS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 16 };
 
 pub(crate) struct Parking {
     words: [CacheLine<AtomicU32>; WORDS],

@@ -3,7 +3,7 @@
 //! A frame that is freed is mutated without synchronisation, so loom fails the model if anybody's access to the table
 //! in it is not ordered before, or comes later. A waiter that is never woken is a deadlock, which loom reports.
 
-#![cfg(loom)]
+#![cfg(mayfly_loom)]
 
 mod model;
 

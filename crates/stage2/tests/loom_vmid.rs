@@ -1,7 +1,7 @@
 //! VMIDs under loom: activations, roll-overs, retirements and invalidations in every interleaving, with every value
 //! that a load may return.
 
-#![cfg(loom)]
+#![cfg(mayfly_loom)]
 
 #[path = "vmid/world.rs"]
 mod world;

@@ -3,7 +3,7 @@
 //! A root that is retired is mutated without synchronisation, so loom fails the model if a vCPU could still be in the
 //! guest on it. Whoever waits for what never comes is a deadlock, which loom reports.
 
-#![cfg(loom)]
+#![cfg(mayfly_loom)]
 
 // The code itself, which the crate keeps to itself.
 #[path = "../src/requests.rs"]

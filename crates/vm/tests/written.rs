@@ -1,7 +1,7 @@
 //! Whatever vCPUs, the host and a dirty log do: what is flushed, and when, is exactly what was written past the caches
 //! since it was last.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 mod common;
 

@@ -12,10 +12,10 @@ use mayfly_platform::sync::{
 use mayfly_platform::tlb::Vmid;
 
 /// Requests that a mailbox holds; what is more makes the CPU forget everything.
-pub(crate) const CAPACITY: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+pub(crate) const CAPACITY: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 16 };
 
 /// Looks at a CPU's state before sleeping until it changes.
-const SPINS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 128 };
+const SPINS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 128 };
 
 /// In the CPU's state: it is in the guest. Above is how many posts it has acknowledged, modulo 2^31.
 const IN_GUEST: u32 = 1;

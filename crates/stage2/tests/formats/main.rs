@@ -1,6 +1,6 @@
 //! The formats: encodings against values worked out from the manuals, and what holds in all of them.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 mod arm;
 mod break_before_make;

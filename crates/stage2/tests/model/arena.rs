@@ -55,7 +55,7 @@ impl Arena {
     }
 
     /// Word `index` of frame `pfn`, as a CPU that walks tables reads it.
-    #[cfg(shuttle)]
+    #[cfg(mayfly_shuttle)]
     pub(crate) fn load(&self, pfn: Pfn, index: usize) -> u64 {
         // SAFETY: the words are atomics.
         unsafe { &*self.words[pfn.get() as usize * WORDS + index].get() }
@@ -63,7 +63,7 @@ impl Arena {
     }
 
     /// Nobody else accesses the frame meanwhile, or has without being ordered before: loom fails the model otherwise.
-    #[cfg(loom)]
+    #[cfg(mayfly_loom)]
     fn fill(&self, frame: usize, value: u64) {
         for word in &self.words[frame * WORDS..][..WORDS] {
             // SAFETY: loom checks it.
@@ -74,7 +74,7 @@ impl Arena {
         }
     }
 
-    #[cfg(shuttle)]
+    #[cfg(mayfly_shuttle)]
     fn fill(&self, frame: usize, value: u64) {
         for word in &self.words[frame * WORDS..][..WORDS] {
             // SAFETY: the words are atomics.

@@ -7,7 +7,7 @@
 //! write goes unlogged, all that was given is given back, and a thread that is never woken is a deadlock, which shuttle
 //! reports with the schedule that led there.
 
-#![cfg(shuttle)]
+#![cfg(mayfly_shuttle)]
 
 mod cpus;
 mod guest;

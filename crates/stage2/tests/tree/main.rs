@@ -1,6 +1,6 @@
 //! Trees of tables: against a naive map in every format, out of memory, under threads, and to their end.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 #[path = "../common/mod.rs"]
 mod common;

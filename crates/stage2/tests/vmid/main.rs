@@ -1,6 +1,6 @@
 //! VMIDs: their rules, one by one and against a naive model, and threads that contend for few of them.
 
-#![cfg(not(any(loom, shuttle)))]
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 mod model;
 mod rules;

@@ -4,7 +4,7 @@
 //! in turn. A line is shared if both touch it, whatever it holds: what a vCPU keeps for itself is not told apart by
 //! name. What is the embedder's (the host's memory, the TLBs) lies elsewhere and is not counted.
 
-#![cfg(all(target_os = "linux", target_arch = "x86_64", not(loom)))]
+#![cfg(all(target_os = "linux", target_arch = "x86_64", not(mayfly_loom)))]
 
 #[path = "../common/mod.rs"]
 mod common;

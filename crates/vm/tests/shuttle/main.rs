@@ -5,7 +5,7 @@
 //! A guest that reads anything but what it wrote itself last, its caches on or off by then, fails the model, and so
 //! does one that reads what it was not given. A thread that is never woken is a deadlock, which shuttle reports.
 
-#![cfg(shuttle)]
+#![cfg(mayfly_shuttle)]
 
 #[path = "../../../stage2/tests/shuttle/cpus.rs"]
 #[allow(dead_code)]
