@@ -2,7 +2,7 @@
 
 use mayfly_platform::sync::{AtomicU32, Ordering, fence};
 use mayfly_platform::time::Instant;
-use mayfly_platform::{Host, Platform, ReaderBarrier};
+use mayfly_platform::{Host, Identity, Platform, ReaderBarrier};
 
 /// Claims an asymmetric barrier wherever it runs, for valgrind may have no `membarrier`, and a domain would choose
 /// fenced readers.
@@ -24,7 +24,12 @@ impl Default for SingleThread {
     }
 }
 
-impl Platform for SingleThread {
+// SAFETY: one thread is measured, so a fence is a barrier for every CPU that runs a reader.
+unsafe impl Platform for SingleThread {
+    fn identity(&self) -> Identity {
+        self.0.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         self.0.wait(word, expected);
     }

@@ -10,7 +10,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, CacheLine};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
+use mayfly_platform::{Context, Host, Identity, Op, Platform, ReaderBarrier};
 
 use crate::shard::{SHARDS, shard};
 use crate::{Arena, Tlbs};
@@ -82,7 +82,12 @@ fn number(op: Op) -> usize {
     }
 }
 
-impl Platform for Hardware {
+// SAFETY: the machine's threads are the process's, and all of these are its platform's answers.
+unsafe impl Platform for Hardware {
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         self.host.wait(word, expected);
     }
@@ -105,6 +110,10 @@ impl Platform for Hardware {
 
     fn heavy_barrier(&self) {
         self.host.heavy_barrier();
+    }
+
+    fn context(&self) -> Option<Context> {
+        self.host.context()
     }
 
     fn charge(&self, op: Op) {

@@ -1,15 +1,25 @@
 //! The platform of an ordinary Linux process.
 
+use core::num::NonZeroU64;
+
+use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::sync::AtomicU32;
 use crate::time::Instant;
-use crate::{Platform, ReaderBarrier};
+use crate::{Context, Identity, Platform, ReaderBarrier};
 
 /// A Linux process: futexes to wait, `CLOCK_MONOTONIC` for time, `membarrier(2)` (private, expedited; Linux 4.14) as
 /// the heavy barrier.
+///
+/// Each barrier interrupts every CPU that runs a thread of the process, and so brings its vCPUs out of their guests for
+/// a moment: a process cannot say which of its CPUs are in a guest, so none is left out.
+///
+/// A process that filters its system calls has to let `membarrier` with command 8 (`PRIVATE_EXPEDITED`) and `futex`
+/// through for as long as it lives, and `membarrier` with commands 0 and 16 until this is built. Where the filter comes
+/// later and refuses one of them, the process aborts and says so.
 #[derive(Debug)]
 pub struct Host {
     barrier: ReaderBarrier,
@@ -36,9 +46,16 @@ impl Default for Host {
     }
 }
 
-impl Platform for Host {
+// SAFETY: `heavy_barrier` returns when the kernel has carried it out, and not otherwise; all hosts are one process;
+// a thread-local's address is its thread's alone.
+unsafe impl Platform for Host {
+    fn identity(&self) -> Identity {
+        Identity::new(u64::from_be_bytes(*b"process "))
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
-        // Every error means "look again": the word has changed (EAGAIN) or a signal came (EINTR).
+        // Every error means "look again": the word has changed (EAGAIN), a signal came (EINTR), or a filter refuses
+        // to wait, and then whoever waits goes on looking.
         let _ = futex::wait(word, futex::Flags::PRIVATE, expected, None);
     }
 
@@ -58,7 +75,9 @@ impl Platform for Host {
 
     fn wake(&self, word: &AtomicU32) {
         let everybody = i32::MAX.cast_unsigned();
-        let _ = futex::wake(word, futex::Flags::PRIVATE, everybody);
+        if let Err(error) = futex::wake(word, futex::Flags::PRIVATE, everybody) {
+            refused("futex", error, "those who sleep would sleep on");
+        }
     }
 
     fn now(&self) -> Instant {
@@ -77,13 +96,31 @@ impl Platform for Host {
     }
 
     fn heavy_barrier(&self) {
-        // Going on without it would free memory under a reader. Once registered it fails only for want of a moment's
-        // kernel memory (a CPU mask, on kernels built for very many CPUs).
+        // Once registered it fails only for want of a moment's kernel memory (a CPU mask, on kernels built for very
+        // many CPUs), or where a filter refuses it.
         while let Err(error) = membarrier(MembarrierCommand::PrivateExpedited) {
-            assert_eq!(error, rustix::io::Errno::NOMEM, "membarrier was registered");
+            if error != Errno::NOMEM {
+                refused("membarrier", error, "memory would be freed under its readers");
+            }
             rustix::thread::sched_yield();
         }
     }
+
+    fn context(&self) -> Option<Context> {
+        std::thread_local!(static HERE: u8 = const { 0 });
+        let address = HERE.try_with(|here| core::ptr::from_ref(here).addr() as u64).ok()?;
+        NonZeroU64::new(address).map(Context::new)
+    }
+}
+
+/// Ends the process, which cannot go on without a system call that was there when it began.
+#[cold]
+fn refused(call: &str, error: Errno, otherwise: &str) -> ! {
+    std::eprintln!(
+        "mayfly: {call} was refused ({error}), and {otherwise}: aborting. A seccomp filter that was installed after \
+         start-up has to let it through: membarrier(8), futex."
+    );
+    std::process::abort()
 }
 
 #[cfg(test)]
@@ -114,6 +151,15 @@ mod tests {
     fn a_deadline_in_the_past_does_not_wait() {
         let host = Host::new();
         host.wait_until(&AtomicU32::new(0), 0, Instant::from_nanos(1));
+    }
+
+    #[test]
+    fn each_thread_is_a_context_of_its_own() {
+        let host = Host::new();
+        let here = host.context().unwrap();
+        assert_eq!(host.context(), Some(here));
+        let there = std::thread::spawn(move || Host::fenced().context().unwrap()).join().unwrap();
+        assert_ne!(here, there);
     }
 
     #[test]

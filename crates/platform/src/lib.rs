@@ -10,7 +10,7 @@
 #![no_std]
 
 extern crate alloc;
-#[cfg(any(feature = "std", test, loom, shuttle))]
+#[cfg(any(feature = "std", test, mayfly_loom, mayfly_shuttle))]
 extern crate std;
 
 pub mod address;
@@ -27,6 +27,7 @@ mod charge;
 mod host;
 #[cfg(any(mayfly_loom, mayfly_shuttle))]
 mod model;
+mod unwind;
 
 pub use charge::Op;
 #[cfg(all(feature = "std", not(any(mayfly_loom, mayfly_shuttle))))]
@@ -35,6 +36,9 @@ pub use host::Host;
 pub use model::Model;
 #[cfg(mayfly_shuttle)]
 pub use model::check_schedules;
+pub use unwind::no_unwind;
+
+use core::num::NonZeroU64;
 
 use frames::Frames;
 use sync::AtomicU32;
@@ -50,8 +54,55 @@ pub enum ReaderBarrier {
     Asymmetric,
 }
 
+/// Which world a platform stands for. Platforms of one identity can take each other's place: one wakes who waits with
+/// the other, both read the same clock, and either's heavy barrier reaches the same readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity(u64);
+
+impl Identity {
+    /// The identity of that number, which means what the program's platforms agree on.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// What runs on a CPU now and goes on until it is done: a thread, or the one flow of control of a CPU that has no
+/// threads. No two that exist at a time are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context(NonZeroU64);
+
+impl Context {
+    /// The context of that number.
+    pub const fn new(number: NonZeroU64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> NonZeroU64 {
+        self.0
+    }
+}
+
 /// The world, as the core sees it. One value serves every VM of a process or a hypervisor.
-pub trait Platform: Send + Sync {
+///
+/// A method that panics ends the program wherever the core has called it while others' memory depends on it: see
+/// [`no_unwind`].
+///
+/// # Safety
+///
+/// What the core frees, and when, rests on these methods:
+///
+/// - [`reader_barrier`](Platform::reader_barrier) answers [`ReaderBarrier::Asymmetric`] only where
+///   [`heavy_barrier`](Platform::heavy_barrier) does what it says. One that returns early frees memory under a reader.
+/// - [`identity`](Platform::identity) is the same for two platforms only if they can take each other's place.
+/// - [`context`](Platform::context) names nothing, or the same for as long as a context runs, and no other by it.
+///
+/// The others may be as slow, and as early, as their documentation allows; a mistake in them costs progress, and no
+/// memory.
+pub unsafe trait Platform: Send + Sync {
+    /// Which world this is.
+    fn identity(&self) -> Identity;
+
     /// Blocks while `*word == expected`, and may return earlier for no reason: callers check again.
     ///
     /// The comparison and the decision to block are one step with respect to [`Platform::wake`]: a waker that changes
@@ -72,7 +123,19 @@ pub trait Platform: Send + Sync {
 
     /// Makes every CPU that is executing a reader pass a full memory barrier before this returns; a full barrier for
     /// the caller too. Called only where [`Platform::reader_barrier`] is [`ReaderBarrier::Asymmetric`].
+    ///
+    /// A CPU may be left out only if it has said that it executes no reader (it is idle, or in its guest), and passes a
+    /// full memory barrier *after* it has said that it is out of there and *before* its next section. Returning from an
+    /// exception, taking one, and leaving a guest are no such barriers, on any architecture.
+    ///
+    /// If the barrier cannot be carried out, this must not return.
     fn heavy_barrier(&self);
+
+    /// What runs here now, where that is known. The core asks in debug builds alone, to find those who wait for
+    /// themselves; where there is no answer it looks for nothing, which is the default.
+    fn context(&self) -> Option<Context> {
+        None
+    }
 
     /// Lets others have this CPU for a moment, if any want it. A vCPU calls this between two stays in the guest, where
     /// it holds nothing. The default goes on at once.

@@ -12,8 +12,8 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-use crate::Platform;
 use crate::sync::{AtomicU32, Ordering, spin_loop};
+use crate::{Platform, no_unwind};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -80,7 +80,8 @@ impl<T> Lock<T> {
             spin_loop();
         }
         while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
-            platform.wait(&self.state, CONTENDED);
+            // A panic here would leave the mark behind, and those asleep on it to whoever comes next.
+            no_unwind(|| platform.wait(&self.state, CONTENDED));
         }
     }
 }
@@ -124,7 +125,8 @@ impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
-            self.platform.wake(&self.lock.state);
+            // The lock is free, and those who sleep for it do not know: nobody would wake them.
+            no_unwind(|| self.platform.wake(&self.lock.state));
         }
     }
 }

@@ -17,19 +17,33 @@ use shuttle::{
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::time::Instant;
-use crate::{Platform, ReaderBarrier};
+use crate::{Identity, Platform, ReaderBarrier};
 
 /// A platform inside a loom model or a shuttle test. Time stands still, and a wait with a deadline may end at once, as
 /// a real one may.
+///
+/// Its barrier is asymmetric, in that readers leave it to the platform which barrier is heavy; but a checker knows no
+/// barrier that one thread executes for all, so readers execute a fence for their compiler barrier, which is what the
+/// asymmetric barrier amounts to. [`Model::fenced`] is a platform without one.
 pub struct Model {
     sleepers: Mutex<()>,
     woken: Condvar,
+    barrier: ReaderBarrier,
 }
 
 impl Model {
     /// A platform for one execution of a model.
     pub fn new() -> Self {
-        Self { sleepers: Mutex::new(()), woken: Condvar::new() }
+        Self::with(ReaderBarrier::Asymmetric)
+    }
+
+    /// A platform for one execution of a model, whose readers are fenced.
+    pub fn fenced() -> Self {
+        Self::with(ReaderBarrier::Fenced)
+    }
+
+    fn with(barrier: ReaderBarrier) -> Self {
+        Self { sleepers: Mutex::new(()), woken: Condvar::new(), barrier }
     }
 }
 
@@ -39,7 +53,13 @@ impl Default for Model {
     }
 }
 
-impl Platform for Model {
+// SAFETY: the heavy barrier is the fences that readers execute and the one that comes before it; each model is a world
+// of its own, and one execution of a checker builds one.
+unsafe impl Platform for Model {
+    fn identity(&self) -> Identity {
+        Identity::new(0)
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let sleeping = self.sleepers.lock().unwrap();
         if word.load(Ordering::Relaxed) == expected {
@@ -65,12 +85,11 @@ impl Platform for Model {
     }
 
     fn reader_barrier(&self) -> ReaderBarrier {
-        // The checkers know no barrier that one thread executes for all.
-        ReaderBarrier::Fenced
+        self.barrier
     }
 
     fn heavy_barrier(&self) {
-        unreachable!("readers are fenced under a model checker");
+        crate::sync::fence(Ordering::SeqCst);
     }
 }
 

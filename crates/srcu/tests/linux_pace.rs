@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use mayfly_platform::sync::AtomicU32;
 use mayfly_platform::time::Instant;
-use mayfly_platform::{Platform, ReaderBarrier};
+use mayfly_platform::{Identity, Platform, ReaderBarrier};
 use mayfly_srcu::{Callback, Config, Pace, Srcu, Worker};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -23,11 +23,23 @@ const BEGIN: u64 = 1_000;
 const READING: u64 = 1_000;
 
 /// Time that the test sets.
-#[derive(Default)]
 struct Time {
+    number: u64,
     now: AtomicU64,
     sleepers: Mutex<usize>,
     changed: Condvar,
+}
+
+impl Default for Time {
+    fn default() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        Self {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            now: AtomicU64::default(),
+            sleepers: Mutex::default(),
+            changed: Condvar::default(),
+        }
+    }
 }
 
 impl Time {
@@ -38,7 +50,12 @@ impl Time {
     }
 }
 
-impl Platform for Time {
+// SAFETY: readers are fenced; each is a world of its own number.
+unsafe impl Platform for Time {
+    fn identity(&self) -> Identity {
+        Identity::new(self.number)
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let mut sleepers = self.sleepers.lock().unwrap();
         *sleepers += 1;

@@ -16,7 +16,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use mayfly_platform::sync::AtomicU32;
 use mayfly_platform::time::Instant;
-use mayfly_platform::{Model, Platform, ReaderBarrier, check_schedules};
+use mayfly_platform::{Identity, Model, Platform, ReaderBarrier, check_schedules};
 use mayfly_srcu::{Callback, Config, Limits, RcuBox, Section, Srcu, Worker};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -27,7 +27,12 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 /// now and then is found out.
 struct Patient(Model);
 
-impl Platform for Patient {
+// SAFETY: as the model's, which waits longer is all that is different.
+unsafe impl Platform for Patient {
+    fn identity(&self) -> Identity {
+        self.0.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         self.0.wait(word, expected);
     }

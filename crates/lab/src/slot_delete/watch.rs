@@ -14,7 +14,7 @@ use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Op, Platform, ReaderBarrier, time};
+use mayfly_platform::{Context, Identity, Op, Platform, ReaderBarrier, time};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::idle::idle;
@@ -199,7 +199,12 @@ fn apart<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-impl Platform for Watch {
+// SAFETY: passes every call on to the hardware, which keeps the promises.
+unsafe impl Platform for Watch {
+    fn identity(&self) -> Identity {
+        self.hardware.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         Self::waiting(|| self.hardware.wait(word, expected));
     }
@@ -222,6 +227,10 @@ impl Platform for Watch {
 
     fn heavy_barrier(&self) {
         self.hardware.heavy_barrier();
+    }
+
+    fn context(&self) -> Option<Context> {
+        self.hardware.context()
     }
 
     fn relax(&self) {

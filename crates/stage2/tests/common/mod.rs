@@ -14,7 +14,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
+use mayfly_platform::{Context, Host, Identity, Op, Platform, ReaderBarrier};
 use mayfly_srcu::{Config as SrcuConfig, Srcu};
 use mayfly_stage2::{ActiveVmid, Config, Format, Reclaimer, Role, RootRef, Stage2, Vmids};
 
@@ -78,7 +78,12 @@ impl Platformed {
     }
 }
 
-impl Platform for Platformed {
+// SAFETY: passes the calls that promise something on to the host.
+unsafe impl Platform for Platformed {
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         self.host.wait(word, expected);
     }
@@ -101,6 +106,10 @@ impl Platform for Platformed {
 
     fn heavy_barrier(&self) {
         self.host.heavy_barrier();
+    }
+
+    fn context(&self) -> Option<Context> {
+        self.host.context()
     }
 
     fn charge(&self, op: Op) {

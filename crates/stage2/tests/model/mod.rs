@@ -13,7 +13,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Mmu, Model, Platform, ReaderBarrier};
+use mayfly_platform::{Identity, Mmu, Model, Platform, ReaderBarrier};
 use mayfly_srcu::{Config as Domain, Srcu};
 use mayfly_stage2::{
     Config, Format, Leaf, Permissions, Reclaimed, Reclaimer, Slice, Stage2, Vmids,
@@ -90,7 +90,12 @@ impl<F: Format, T: Tlb + 'static> Vm<F, T> {
     }
 }
 
-impl<T: Send + Sync> Platform for World<T> {
+// SAFETY: passes the calls that promise something on.
+unsafe impl<T: Send + Sync> Platform for World<T> {
+    fn identity(&self) -> Identity {
+        self.platform.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         self.platform.wait(word, expected);
     }

@@ -9,7 +9,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Mmu, Platform, ReaderBarrier};
+use mayfly_platform::{Identity, Mmu, Platform, ReaderBarrier};
 
 /// `P`, whose TLBs forget everything in `forget`.
 struct World<P, F> {
@@ -25,7 +25,12 @@ pub(crate) fn mmu(
     Arc::new(World { platform, forget })
 }
 
-impl<P: Platform, F: Send + Sync> Platform for World<P, F> {
+// SAFETY: passes the calls that promise something on.
+unsafe impl<P: Platform, F: Send + Sync> Platform for World<P, F> {
+    fn identity(&self) -> Identity {
+        self.platform.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         self.platform.wait(word, expected);
     }

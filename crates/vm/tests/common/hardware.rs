@@ -12,7 +12,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Host, Op, Platform, ReaderBarrier};
+use mayfly_platform::{Context, Host, Identity, Op, Platform, ReaderBarrier};
 
 use super::{Outcome, TestVcpu, frames, write};
 
@@ -131,7 +131,12 @@ fn call_once(hook: &Mutex<Option<Hook>>) {
     }
 }
 
-impl Platform for Hardware {
+// SAFETY: passes the calls that promise something on to the host.
+unsafe impl Platform for Hardware {
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+
     fn wait(&self, word: &AtomicU32, expected: u32) {
         self.host.wait(word, expected);
     }
@@ -154,6 +159,10 @@ impl Platform for Hardware {
 
     fn heavy_barrier(&self) {
         self.host.heavy_barrier();
+    }
+
+    fn context(&self) -> Option<Context> {
+        self.host.context()
     }
 
     fn charge(&self, op: Op) {
