@@ -1,4 +1,4 @@
-//! Readers without a record: a pair of counters that all of them share.
+//! Readers without a record: pairs of counters that all of them share.
 //!
 //! A section counts in the counter that `index` names when it begins. Counts cannot tell an old section from a new one,
 //! so a grace period that finds the current counter in use has the index flipped: from then on new sections count in
@@ -6,19 +6,31 @@
 //! share the next. A section that read `index` before a flip and counts after it is found by the next sampling (its
 //! fence came later than the flip's grace period, which it need not hold up), and the counter it used is drained before
 //! it is flipped to again.
+//!
+//! Each counter is several, on a cache line each: its *stripes*. A section counts up and down in one of them, which it
+//! picks by where its stack is, so that threads mostly keep to lines of their own. A counter is in use where one of its
+//! stripes is; what is said above of one section and its counter is said of its stripe.
 
 use core::fmt;
+use core::marker::PhantomData;
 
-use mayfly_platform::sync::{AtomicBool, AtomicUsize, CacheLine, Ordering, fence};
+use mayfly_platform::sync::{AtomicBool, AtomicUsize, CacheLine, Ordering, compiler_fence, fence};
 
+use crate::contexts::{Contexts, Entry};
+use crate::world::World;
 use crate::{Section, Srcu};
+
+/// Stripes a counter has. (Where a checker replays an execution, addresses do not.)
+const STRIPES: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 8 };
 
 pub(crate) struct Anonymous {
     /// Which counter a new section uses: 0 or 1. Written under the gate.
     index: AtomicUsize,
-    inside: [CacheLine<AtomicUsize>; 2],
+    stripes: [CacheLine<[AtomicUsize; 2]>; STRIPES],
     /// Somebody sleeps until a counter is zero.
     awaited: AtomicBool,
+    /// Who has a section that counts in either, and keeps to its thread.
+    contexts: [Contexts; 2],
 }
 
 /// Which grace periods wait for which counter; under the gate.
@@ -34,35 +46,44 @@ impl Anonymous {
     pub(crate) fn new() -> Self {
         Self {
             index: AtomicUsize::new(0),
-            inside: [CacheLine(AtomicUsize::new(0)), CacheLine(AtomicUsize::new(0))],
+            stripes: core::array::from_fn(|_| {
+                CacheLine([AtomicUsize::new(0), AtomicUsize::new(0)])
+            }),
             awaited: AtomicBool::new(false),
+            contexts: [Contexts::new(), Contexts::new()],
         }
     }
 
-    fn enter(&self) -> usize {
+    fn enter(&self) -> Counted {
+        let stripe = here();
         let index = self.index.load(Ordering::Relaxed);
-        self.inside[index].fetch_add(1, Ordering::Relaxed);
+        let counter = &self.stripes[stripe][index];
+        if counter.fetch_add(1, Ordering::Relaxed) > usize::MAX / 2 {
+            counter.fetch_sub(1, Ordering::Relaxed);
+            too_many();
+        }
         // [light], see the protocol; a full fence always.
-        fence(Ordering::SeqCst);
-        index
+        fence_behind_update();
+        Counted { stripe, index }
     }
 
     /// Returns whether somebody sleeps until this.
-    fn leave(&self, index: usize) -> bool {
-        // Release, pairing with the acquire in `count`.
-        let last = self.inside[index].fetch_sub(1, Ordering::Release) == 1;
+    fn leave(&self, counted: &Counted) -> bool {
+        // Release, pairing with the acquire in `is_in_use`.
+        let counter = &self.stripes[counted.stripe][counted.index];
+        let last = counter.fetch_sub(1, Ordering::Release) == 1;
         // [light], see the protocol.
-        fence(Ordering::SeqCst);
+        fence_behind_update();
         last && self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::Relaxed)
     }
 
     /// Whether no section is open. The caller executed a full fence before.
     pub(crate) fn is_empty(&self) -> bool {
-        self.count(0) == 0 && self.count(1) == 0
+        !self.is_in_use(0) && !self.is_in_use(1)
     }
 
-    fn count(&self, index: usize) -> usize {
-        self.inside[index].load(Ordering::Acquire)
+    fn is_in_use(&self, index: usize) -> bool {
+        self.stripes.iter().any(|stripe| stripe[index].load(Ordering::Acquire) != 0)
     }
 
     /// Asks whoever leaves a counter that a grace period waits for at zero to say so. Returns whether nobody had asked
@@ -76,21 +97,29 @@ impl Anonymous {
         marks
     }
 
+    /// Whether a section of what runs here holds up grace period `period`.
+    pub(crate) fn is_blocked_here(&self, draining: &Draining, period: u64, world: &World) -> bool {
+        let current = self.index.load(Ordering::Relaxed);
+        let blocks = |first: Option<u64>| first.is_some_and(|first| first <= period);
+        (blocks(draining.current) && self.contexts[current].has(world))
+            || (blocks(draining.old) && self.contexts[1 - current].has(world))
+    }
+
     /// Looks at both counters under the gate, after the barrier of grace period `sampling` if there is one, and returns
     /// the first grace period that has to wait for a section seen here.
     pub(crate) fn scan(&self, draining: &mut Draining, sampling: Option<u64>) -> Option<u64> {
         let index = self.index.load(Ordering::Relaxed);
-        if self.count(1 - index) == 0 {
+        if !self.is_in_use(1 - index) {
             draining.old = None;
         } else if let Some(period) = sampling {
             draining.old.get_or_insert(period);
         }
-        if self.count(index) == 0 {
+        if !self.is_in_use(index) {
             draining.current = None;
         } else if let Some(period) = sampling {
             draining.current.get_or_insert(period);
         }
-        if draining.old.is_none() && draining.current.is_some() && self.count(1 - index) == 0 {
+        if draining.old.is_none() && draining.current.is_some() && !self.is_in_use(1 - index) {
             self.index.store(1 - index, Ordering::Relaxed);
             draining.old = draining.current.take();
         }
@@ -101,23 +130,70 @@ impl Anonymous {
     }
 }
 
-/// A read-side section without a [`Reader`](crate::Reader): see [`Srcu::read_lock`].
+/// Where a section counts.
+struct Counted {
+    stripe: usize,
+    index: usize,
+}
+
+/// The stripe for whoever runs here. Stacks lie apart, and one has the same stripe for most of its depth.
+fn here() -> usize {
+    const STACK_SHIFT: u32 = 14;
+    if STRIPES == 1 {
+        return 0;
+    }
+    let on_stack = 0_u8;
+    let stack = core::ptr::from_ref(&on_stack).addr() >> STACK_SHIFT;
+    // Fibonacci hashing: the upper bits of the product depend on all bits of the address.
+    let hash = (stack as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (u64::BITS - STRIPES.trailing_zeros())) as usize
+}
+
+/// A full fence behind an atomic update, which on x86 is one already.
+#[inline]
+fn fence_behind_update() {
+    if cfg!(all(target_arch = "x86_64", not(any(miri, mayfly_loom, mayfly_shuttle)))) {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn too_many() -> ! {
+    panic!("half of all numbers of guards are alive");
+}
+
+/// A read-side section without a [`Reader`](crate::Reader): see [`Srcu::read_lock`]. It stays on its thread:
+///
+/// ```compile_fail,E0277
+/// fn sent<T: Send>() {}
+/// sent::<mayfly_srcu::AnonymousGuard>();
+/// ```
 #[must_use = "the section ends when the guard is dropped"]
 pub struct AnonymousGuard<'a> {
     domain: &'a Srcu,
-    index: usize,
+    counted: Counted,
+    entry: Entry,
+    /// So that whoever has entered it has it: see `contexts`.
+    one_thread: PhantomData<*const ()>,
 }
 
 impl<'a> AnonymousGuard<'a> {
     pub(crate) fn enter(domain: &'a Srcu) -> Self {
-        Self { domain, index: domain.anonymous().enter() }
+        let anonymous = domain.anonymous();
+        let counted = anonymous.enter();
+        let entry = anonymous.contexts[counted.index].enter(domain.inner().world());
+        Self { domain, counted, entry, one_thread: PhantomData }
     }
 }
 
 impl Drop for AnonymousGuard<'_> {
     fn drop(&mut self) {
-        if self.domain.anonymous().leave(self.index) {
-            self.domain.reader_left();
+        self.domain.anonymous().contexts[self.counted.index].leave(&self.entry);
+        if self.domain.anonymous().leave(&self.counted) {
+            self.domain.inner().reader_left();
         }
     }
 }
@@ -132,5 +208,41 @@ impl fmt::Debug for AnonymousGuard<'_> {
 unsafe impl Section for AnonymousGuard<'_> {
     fn domain(&self) -> &Srcu {
         self.domain
+    }
+}
+
+/// A read-side section without a [`Reader`](crate::Reader) that goes where its guard goes: see
+/// [`Srcu::read_lock_owned`].
+#[must_use = "the section ends when the guard is dropped"]
+pub struct OwnedAnonymousGuard {
+    domain: Srcu,
+    counted: Counted,
+}
+
+impl OwnedAnonymousGuard {
+    pub(crate) fn enter(domain: Srcu) -> Self {
+        let counted = domain.anonymous().enter();
+        Self { domain, counted }
+    }
+}
+
+impl Drop for OwnedAnonymousGuard {
+    fn drop(&mut self) {
+        if self.domain.anonymous().leave(&self.counted) {
+            self.domain.inner().reader_left();
+        }
+    }
+}
+
+impl fmt::Debug for OwnedAnonymousGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnedAnonymousGuard")
+    }
+}
+
+// SAFETY: the section is counted from `enter` until the guard is dropped.
+unsafe impl Section for OwnedAnonymousGuard {
+    fn domain(&self) -> &Srcu {
+        &self.domain
     }
 }

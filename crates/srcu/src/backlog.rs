@@ -6,7 +6,7 @@
 
 use core::ptr::{NonNull, null_mut};
 
-use mayfly_platform::sync::{AtomicPtr, AtomicUsize, CacheLine, Ordering};
+use mayfly_platform::sync::{AtomicPtr, AtomicU64, AtomicUsize, CacheLine, Ordering};
 
 use crate::Limits;
 use crate::callback::{Callback, Chain, Head};
@@ -18,10 +18,38 @@ pub(crate) struct Backlog {
 }
 
 struct Held {
-    count: AtomicUsize,
-    bytes: AtomicUsize,
+    now: AtomicU64,
     peak_count: AtomicUsize,
     peak_bytes: AtomicUsize,
+}
+
+/// A number of callbacks and of bytes, in one word, so that both are counted in one step.
+#[derive(Clone, Copy)]
+struct Amount(u64);
+
+/// Bits of an [`Amount`] that count bytes; the others count callbacks.
+const BYTES: u32 = 40;
+
+impl Amount {
+    /// The most callbacks, and the most bytes (1 TiB), that can be counted.
+    const MOST: (usize, usize) = ((1 << (u64::BITS - BYTES)) - 1, most_bytes());
+
+    /// What is no more than [`Amount::MOST`].
+    fn new(count: usize, bytes: usize) -> Self {
+        Self((count as u64) << BYTES | bytes as u64)
+    }
+
+    fn count(self) -> usize {
+        (self.0 >> BYTES) as usize
+    }
+
+    fn bytes(self) -> usize {
+        (self.0 & ((1 << BYTES) - 1)) as usize
+    }
+}
+
+const fn most_bytes() -> usize {
+    if usize::BITS > BYTES { ((1_u64 << BYTES) - 1) as usize } else { usize::MAX }
 }
 
 /// What [`Backlog::admit`] says of a callback.
@@ -36,30 +64,33 @@ pub(crate) enum Admission {
 }
 
 /// Past the soft bound, one `call` in this many looks at the readers, so that a parked reader does not turn each `call`
-/// into a scan.
+/// into a scan; and one for so large a part of the soft bound in bytes.
 const HURRY_EVERY: usize = 64;
+const HURRY_EVERY_PART: usize = 16;
 
 impl Backlog {
     pub(crate) fn new(limits: Limits) -> Self {
+        let (most_count, most_bytes) = Amount::MOST;
+        let hard_count = limits.hard_count.min(most_count);
+        let hard_bytes = limits.hard_bytes.min(most_bytes);
         Self {
             arrived: CacheLine(AtomicPtr::new(null_mut())),
             held: CacheLine(Held {
-                count: AtomicUsize::new(0),
-                bytes: AtomicUsize::new(0),
+                now: AtomicU64::new(0),
                 peak_count: AtomicUsize::new(0),
                 peak_bytes: AtomicUsize::new(0),
             }),
-            limits,
+            limits: Limits { hard_count, hard_bytes, ..limits },
         }
     }
 
     /// Callbacks deferred and not yet run.
     pub(crate) fn count(&self) -> usize {
-        self.held.count.load(Ordering::Acquire)
+        Amount(self.held.now.load(Ordering::Acquire)).count()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.held.bytes.load(Ordering::Relaxed)
+        Amount(self.held.now.load(Ordering::Relaxed)).bytes()
     }
 
     /// The most that was ever deferred at a time: callbacks, bytes.
@@ -67,37 +98,66 @@ impl Backlog {
         (self.held.peak_count.load(Ordering::Relaxed), self.held.peak_bytes.load(Ordering::Relaxed))
     }
 
-    /// Counts a callback of `bytes`, unless that would be more than the hard bounds allow.
+    /// Counts a callback of `bytes`, unless that would be more than the hard bounds allow. (Otherwise the counts are
+    /// not touched, so nobody finds them above the bound, or finds a place taken that is not.)
     pub(crate) fn admit(&self, bytes: usize) -> Admission {
         let Limits { hard_count, hard_bytes, .. } = self.limits;
-        let Some(total) = add_within(&self.held.bytes, bytes, hard_bytes) else {
+        let Some((before, now)) = self.add(bytes, hard_count, hard_bytes) else {
             return Admission::Refused;
         };
-        let Some(count) = add_within(&self.held.count, 1, hard_count) else {
-            self.held.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return Admission::Refused;
-        };
-        self.note_peak(count, total);
-        let over = count > self.limits.soft_count || total > self.limits.soft_bytes;
-        if over && count.is_multiple_of(HURRY_EVERY) {
+        if self.is_to_be_hurried(before, now) {
             Admission::Hurry
         } else {
-            Admission::Admitted { first: count == 1 }
+            Admission::Admitted { first: before.count() == 0 }
         }
     }
 
     /// Counts a callback of `bytes` where there are no bounds.
+    ///
+    /// # Panics
+    ///
+    /// Where there are more than can be counted.
     pub(crate) fn add_unbounded(&self, bytes: usize) {
-        let total = self.held.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        let count = self.held.count.fetch_add(1, Ordering::AcqRel) + 1;
-        self.note_peak(count, total);
+        let (most_count, most_bytes) = Amount::MOST;
+        assert!(self.add(bytes, most_count, most_bytes).is_some(), "more is deferred than counts");
+    }
+
+    fn add(&self, bytes: usize, most_count: usize, most_bytes: usize) -> Option<(Amount, Amount)> {
+        let mut before = Amount(self.held.now.load(Ordering::Relaxed));
+        loop {
+            let count = before.count() + 1;
+            let bytes = before.bytes().checked_add(bytes)?;
+            if count > most_count || bytes > most_bytes {
+                return None;
+            }
+            let now = Amount::new(count, bytes);
+            let added = self.held.now.compare_exchange_weak(
+                before.0,
+                now.0,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            match added {
+                Ok(_) => {
+                    self.note_peak(now);
+                    return Some((before, now));
+                }
+                Err(other) => before = Amount(other),
+            }
+        }
+    }
+
+    fn is_to_be_hurried(&self, before: Amount, now: Amount) -> bool {
+        let Limits { soft_count, soft_bytes, .. } = self.limits;
+        let part = (soft_bytes / HURRY_EVERY_PART).max(1);
+        (now.count() > soft_count && now.count().is_multiple_of(HURRY_EVERY))
+            || (now.bytes() > soft_bytes && before.bytes() / part != now.bytes() / part)
     }
 
     /// Uncounts callbacks that have run.
     pub(crate) fn remove(&self, count: usize, bytes: usize) {
-        self.held.bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Release: whoever sees the count fall to zero sees what the callbacks did.
-        self.held.count.fetch_sub(count, Ordering::Release);
+        self.held.now.fetch_sub(Amount::new(count, bytes).0, Ordering::Release);
     }
 
     /// Takes an admitted callback.
@@ -133,22 +193,15 @@ impl Backlog {
         unsafe { Chain::from_raw(self.arrived.swap(null_mut(), Ordering::AcqRel)) }
     }
 
-    fn note_peak(&self, count: usize, bytes: usize) {
+    fn note_peak(&self, now: Amount) {
         let held = &self.held;
-        if count > held.peak_count.load(Ordering::Relaxed) {
-            held.peak_count.fetch_max(count, Ordering::Relaxed);
+        if now.count() > held.peak_count.load(Ordering::Relaxed) {
+            held.peak_count.fetch_max(now.count(), Ordering::Relaxed);
         }
-        if bytes > held.peak_bytes.load(Ordering::Relaxed) {
-            held.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
+        if now.bytes() > held.peak_bytes.load(Ordering::Relaxed) {
+            held.peak_bytes.fetch_max(now.bytes(), Ordering::Relaxed);
         }
     }
-}
-
-/// Adds `more` to a count if that makes it no greater than `bound`, and returns what it is then. Otherwise the count is
-/// not touched, so nobody finds it above the bound, or finds a place taken that is not.
-fn add_within(count: &AtomicUsize, more: usize, bound: usize) -> Option<usize> {
-    let add = |count: usize| count.checked_add(more).filter(|&sum| sum <= bound);
-    count.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add).ok().map(|before| before + more)
 }
 
 /// Batches in order of the grace period that each waits for. Under the gate.
@@ -190,19 +243,115 @@ impl Batches {
         unsafe { self.last.as_ref() }.map(|head| head.period)
     }
 
-    /// Takes the oldest batch out if its grace period is among the `completed`.
-    pub(crate) fn take_ready(&mut self, completed: u64) -> Option<Chain> {
+    /// Whether a batch's grace period is among the `completed`.
+    pub(crate) fn has_ready(&self, completed: u64) -> bool {
         // SAFETY: `first` is null or the first node of a batch we hold.
-        let head = unsafe { self.first.as_ref() }?;
-        if head.period > completed {
+        unsafe { self.first.as_ref() }.is_some_and(|head| head.period <= completed)
+    }
+
+    /// Takes out the oldest batch, or its first `most` callbacks, if its grace period is among the `completed`. Returns
+    /// how many that are, and the bytes that they will give back.
+    pub(crate) fn take_ready(&mut self, completed: u64, most: usize) -> Option<Taken> {
+        if most == 0 || !self.has_ready(completed) {
             return None;
         }
         let batch = self.first;
-        self.first = head.next_batch;
-        if self.first.is_null() {
-            self.last = null_mut();
+        let (mut count, mut bytes, mut last) = (0, 0, batch);
+        let mut at = batch;
+        // SAFETY: `batch` is the first node of a batch we hold, and `next` leads through its nodes.
+        let (period, next_batch) = unsafe {
+            while count < most && !at.is_null() {
+                count += 1;
+                bytes += (*at).bytes;
+                last = at;
+                at = (*at).next;
+            }
+            (*last).next = null_mut();
+            ((*batch).period, (*batch).next_batch)
+        };
+        if at.is_null() {
+            self.first = next_batch;
+        } else {
+            // SAFETY: what is left of the batch is ours, and `at` its first node.
+            unsafe { ((*at).period, (*at).next_batch) = (period, next_batch) };
+            self.first = at;
         }
-        // SAFETY: the batch's nodes were given up by whoever deferred them, and leave the queue here.
-        Some(unsafe { Chain::from_raw(batch) })
+        if self.last == batch {
+            self.last = at;
+        }
+        // SAFETY: the nodes up to `last` were given up by whoever deferred them, and leave the queue here.
+        Some(Taken { callbacks: unsafe { Chain::from_raw(batch) }, count, bytes })
+    }
+}
+
+/// Callbacks taken out to be run.
+pub(crate) struct Taken {
+    pub(crate) callbacks: Chain,
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+}
+
+#[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]
+mod tests {
+    use super::*;
+    use alloc::sync::Arc;
+    use std::sync::Mutex;
+    use std::vec::Vec;
+
+    fn limits(soft_bytes: usize) -> Limits {
+        Limits { soft_count: 1 << 20, soft_bytes, hard_count: usize::MAX, hard_bytes: usize::MAX }
+    }
+
+    #[test]
+    fn past_the_soft_bound_large_callbacks_hurry_each_and_small_ones_now_and_then() {
+        let hurries = |bytes: usize| {
+            let backlog = Backlog::new(limits(1 << 20));
+            (0..256).filter(|_| backlog.admit(bytes) == Admission::Hurry).count()
+        };
+        assert_eq!(hurries(300 << 10), 256 - 3);
+        assert_eq!(hurries(8 << 10), (256 - 128) / 8);
+        assert_eq!(hurries(4 << 10), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_refused() {
+        let backlog = Backlog::new(limits(usize::MAX));
+        assert_eq!(backlog.admit(usize::MAX), Admission::Refused);
+        assert_eq!(backlog.admit(Amount::MOST.1), Admission::Admitted { first: true });
+        assert_eq!(backlog.admit(1), Admission::Refused);
+        assert_eq!((backlog.count(), backlog.bytes()), (1, Amount::MOST.1));
+        backlog.remove(1, Amount::MOST.1);
+        assert_eq!(backlog.admit(1), Admission::Admitted { first: true });
+    }
+
+    #[test]
+    fn batches_come_out_in_pieces_in_order_and_whole() {
+        let backlog = Backlog::new(Limits::default());
+        let mut batches = Batches::new();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        for period in 1..=2 {
+            for number in 0..5 {
+                let ran = Arc::clone(&ran);
+                let note = move || ran.lock().unwrap().push((period, number));
+                backlog.push(Callback::try_new(note).unwrap());
+            }
+            batches.collect(&backlog, period);
+        }
+        let mut pieces = Vec::new();
+        let mut take = |batches: &mut Batches, completed| {
+            let taken = batches.take_ready(completed, 3)?;
+            taken.callbacks.for_each(Callback::run);
+            pieces.push(taken.count);
+            Some(())
+        };
+        while take(&mut batches, 1).is_some() {}
+        assert_eq!(batches.latest(), Some(2));
+        while take(&mut batches, 2).is_some() {}
+        assert_eq!(batches.latest(), None);
+        assert!(batches.take_ready(2, 0).is_none());
+        assert_eq!(pieces, [3, 2, 3, 2]);
+        let expected: Vec<_> =
+            (1..=2).flat_map(|period| (0..5).map(move |n| (period, n))).collect();
+        assert_eq!(*ran.lock().unwrap(), expected);
     }
 }

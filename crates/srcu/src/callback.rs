@@ -21,7 +21,8 @@ pub(crate) struct Head {
     pub(crate) next: *mut Head,
     /// The first node of the next batch; of a batch's first node only.
     pub(crate) next_batch: *mut Head,
-    /// The grace period that this node, and the batch it is the first of, waits for.
+    /// The grace period that this node, and the batch it is the first of, waits for. Before it is deferred: the domain
+    /// that it has to be deferred in ([`Callback::bind`]), or 0.
     pub(crate) period: u64,
     /// The memory that running this node gives back, in bytes.
     pub(crate) bytes: usize,
@@ -45,10 +46,15 @@ pub(crate) struct Node<T> {
 /// Work to do once no reader of the present is left: a closure, or the drop of a value.
 ///
 /// It owns its node, so handing it to [`Srcu::call`](crate::Srcu::call) cannot fail for want of memory. Dropping it
-/// instead discards it: the closure is dropped without being called.
+/// instead discards it: the closure is dropped without being called. (One that came from
+/// [`Retired::into_callback`](crate::Retired::into_callback) is leaked instead, since its readers may have it still.)
 ///
-/// One that panics panics in whoever runs it, after those behind it have run; a `WorkerThread` goes on. Where one of
-/// those panics as well, the process aborts, as wherever a panic meets another.
+/// Callbacks run in no particular order, and on several threads at a time. They hold no lock of the domain's, and may
+/// do anything but wait for a grace period of it ([`Srcu::synchronize`](crate::Srcu::synchronize) and the like): debug
+/// builds panic there.
+///
+/// One that panics panics in whoever runs it, after those behind it that were taken up with it have run; a
+/// `WorkerThread` goes on. Where one of those panics as well, the process aborts, as wherever a panic meets another.
 #[must_use = "a callback that is dropped is never run"]
 pub struct Callback {
     head: NonNull<Head>,
@@ -93,6 +99,24 @@ impl Callback {
         Self { head }
     }
 
+    /// Has this deferred in `domain` alone, which is named by its address, and never dropped otherwise. (A domain that
+    /// has this address later comes after the end of the first, and so after all readers of that.)
+    pub(crate) fn bind(&mut self, domain: NonNull<()>) {
+        // SAFETY: the node is valid, and `self` its only owner.
+        unsafe { self.head.as_mut().period = domain.addr().get() as u64 };
+    }
+
+    /// Whether this may be deferred in `domain`.
+    pub(crate) fn may_be_deferred_in(&self, domain: NonNull<()>) -> bool {
+        let bound = self.bound_to();
+        bound == 0 || bound == domain.addr().get() as u64
+    }
+
+    fn bound_to(&self) -> u64 {
+        // SAFETY: as in `bytes`.
+        unsafe { self.head.as_ref().period }
+    }
+
     /// Gives up the node.
     pub(crate) fn into_head(self) -> NonNull<Head> {
         ManuallyDrop::new(self).head
@@ -108,8 +132,10 @@ impl Callback {
 
 impl Drop for Callback {
     fn drop(&mut self) {
-        // SAFETY: the node is valid and `self` is its last owner.
-        unsafe { (self.head.as_ref().act)(self.head, Act::Discard) }
+        if self.bound_to() == 0 {
+            // SAFETY: the node is valid and `self` is its last owner.
+            unsafe { (self.head.as_ref().act)(self.head, Act::Discard) }
+        }
     }
 }
 
@@ -119,19 +145,16 @@ impl core::fmt::Debug for Callback {
     }
 }
 
-/// Gives each of `callbacks` to `run`. Where one panics, the panic goes on when those behind it have run too.
-pub(crate) fn run_each(callbacks: impl Iterator<Item = Callback>, run: impl Fn(Callback)) {
-    struct Rest<I: Iterator<Item = Callback>, R: Fn(Callback)> {
-        callbacks: I,
-        run: R,
-    }
-    impl<I: Iterator<Item = Callback>, R: Fn(Callback)> Drop for Rest<I, R> {
+/// Runs each of `callbacks`. Where one panics, the panic goes on when those behind it have run too.
+pub(crate) fn run_each(callbacks: impl Iterator<Item = Callback>) {
+    struct Rest<I: Iterator<Item = Callback>>(I);
+    impl<I: Iterator<Item = Callback>> Drop for Rest<I> {
         fn drop(&mut self) {
-            self.callbacks.by_ref().for_each(&self.run);
+            self.0.by_ref().for_each(Callback::run);
         }
     }
-    let mut rest = Rest { callbacks, run };
-    rest.callbacks.by_ref().for_each(&rest.run);
+    let mut rest = Rest(callbacks);
+    rest.0.by_ref().for_each(Callback::run);
 }
 
 /// Does its work when it is dropped, so also where a callback panics.

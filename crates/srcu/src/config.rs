@@ -8,13 +8,13 @@ use crate::Worker;
 /// How much may be deferred at a time. A number of callbacks and a number of bytes; whichever is reached first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Past this many callbacks, a `call` hurries the grace period.
+    /// Past this many callbacks, every 64th `call` hurries the grace period.
     pub soft_count: usize,
-    /// Past this many bytes, a `call` hurries the grace period.
+    /// Past this many bytes, a `call` hurries the grace period for each further sixteenth of them.
     pub soft_bytes: usize,
-    /// Never more callbacks than this are deferred.
+    /// Never more callbacks than this are deferred, nor more than 16,777,215.
     pub hard_count: usize,
-    /// Never more bytes than this are deferred.
+    /// Never more bytes than this are deferred, nor more than 1 TiB.
     pub hard_bytes: usize,
 }
 
@@ -38,16 +38,38 @@ pub enum Pace {
     },
 }
 
-/// What a domain is built from. The default: bounded as [`Limits::default`] says, no worker.
-#[derive(Clone, Debug, Default)]
+/// What a domain is built from. The default: bounded as [`Limits::default`] says, no worker, 64 callbacks run by whoever
+/// waits.
+#[derive(Clone, Debug)]
 pub struct Config {
     /// How much may be deferred.
     pub limits: Limits,
     /// Whose grace periods the domain has.
     pub pace: Pace,
+    /// How many callbacks whoever waits for a grace period, or defers past the soft bound, runs itself at most. Freeing
+    /// a few where the memory was last used is cheaper for all than having another processor free them; each may take
+    /// long, and is not the caller's.
+    ///
+    /// 0: none, as in liburcu and Linux. (Two things remain: at the hard bound a [`call`](crate::Srcu::call) runs its
+    /// own, and a [`barrier`](crate::Srcu::barrier) runs all that is left.) Then there has to be a worker, or a tick.
+    pub run_inline: usize,
     /// Who runs what is deferred and nobody waits for. Without one, those who synchronise run it, and
-    /// [`Srcu::tick`](crate::Srcu::tick) does.
+    /// [`Srcu::tick`](crate::Srcu::tick) does. It has to wait and be woken in the same world as the domain.
     pub worker: Option<Arc<Worker>>,
+    /// Whether the embedder promises to call [`Srcu::tick`](crate::Srcu::tick) now and then.
+    pub ticks: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            pace: Pace::default(),
+            run_inline: 64,
+            worker: None,
+            ticks: false,
+        }
+    }
 }
 
 /// How long a worker leaves a deferred callback alone, hoping that somebody's grace period completes it for free.

@@ -26,7 +26,7 @@
 //! asymmetric one [light] is a compiler barrier and [heavy] makes every CPU that runs a reader pass a full barrier:
 //! before it, the reader's store is visible to the scan; after it, the reader's loads see what was published before.
 //! The argument that this is the same thing is in `docs/srcu.md`, with its sources. Where no reader is registered at
-//! all, a fence does for [heavy] (see `Registry::lease`).
+//! all, a fence does for [heavy] (see `registry`).
 //!
 //! A section that is over when scanned was left with a release store that the scan acquires, so what it read happened
 //! before `completed` was stored (release) and before whoever acquires that frees `p`.
@@ -54,41 +54,54 @@
 //! does not begin. A mark that is there already needs no [heavy]: whoever set it passed one before giving up the gate,
 //! and if the reader's [light] had come before that, the scan would not find the reader inside.
 //!
+//! On a fenced domain that would cost each reader a second fence, for the sake of a waiter that hardly ever comes. So
+//! there a leaving reader passes none: it may miss a mark that was set in the moment in which it left. Its store is
+//! visible a moment later all the same; so a waiter there sleeps for a bounded time, looks again, and doubles that time
+//! ([`FIRST_LOOK`] to [`LAST_LOOK`]). A wake-up that was missed delays it by that much and no more.
+//!
 //! **Asking for haste.** A party that defers and wants it done as soon as readers leave does: store `expedited`,
 //! **[haste]** `fence(SeqCst)`, set `awaited` where it is not set, scan. A reader that leaves and finds `awaited` does,
 //! after its store of `section`: **[haste]**, load `expedited`; if set, it kicks the worker. Where the mark was there
 //! before, nobody passes a [heavy], and this store buffering is what is left: either the scan sees that the reader
-//! left, or the reader sees `expedited`.
+//! left, or the reader sees `expedited`. On a fenced domain the worker looks again, as a waiter does.
 //!
 //! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so
 //! whatever its deferrer had published before is visible to every reader that the grace period does not sample; no
-//! cookie and no fence is needed to defer. One thread at a time runs callbacks (`runner`), so a barrier that has that
-//! lock after its grace period knows that all before it have run.
+//! cookie and no fence is needed to defer. Who runs them is `deferral`'s matter.
+//!
+//! **Panics.** From the announcement of a grace period to the end of its scan nothing unwinds, nor out of a wait: what
+//! could panic there are the platform's methods, and those end the program instead (see `world`). The one exception
+//! are debug builds that find somebody waiting for himself; whoever owns something there leaks it.
+
+use core::ptr::NonNull;
+use core::time::Duration;
 
 use alloc::sync::Arc;
 
-use mayfly_platform::lock::Lock;
+use mayfly_platform::Op;
+use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::sync::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, CacheLine, Ordering, fence, spin_loop,
+    AtomicBool, AtomicU32, AtomicU64, CacheLine, Ordering, fence, spin_loop,
 };
-use mayfly_platform::time::Instant;
-use mayfly_platform::{Op, Platform, ReaderBarrier};
 
+use crate::Worker;
 use crate::anonymous::{Anonymous, Draining};
-use crate::backlog::{Admission, Backlog, Batches};
-use crate::callback::{Callback, Finally, run_each};
+use crate::backlog::{Backlog, Batches};
 use crate::config::{Config, Pace};
+use crate::contexts::{self, Contexts};
 use crate::linux::LinuxPace;
-use crate::reader::Registry;
-use crate::stats::Stats;
-use crate::{Srcu, Worker};
+use crate::reader::{Record, Records, Sampled};
+use crate::registry::Registry;
+use crate::runners::Runners;
+use crate::stats::{Counters, Stats};
+use crate::world::World;
 
 /// How often an expedited waiter looks again before it sleeps. Sections are mostly shorter than a sleep and a wake-up.
 const EXPEDITED_LOOKS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 0 } else { 100 };
 
-/// So many callbacks a waiter runs itself, where there is a worker to leave more to. Freeing a few here is cheaper for
-/// all than having another processor free them, and then fetching what the allocator wrote back from its cache.
-const RUN_BY_WAITER: usize = 64;
+/// How long a waiter of a fenced domain sleeps before it looks again, at first and at last.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_micros(50);
+pub(crate) const LAST_LOOK: Duration = Duration::from_millis(10);
 
 /// How patient a waiter is. Either way it drives its own grace period, at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,29 +113,31 @@ pub(crate) enum Urgency {
 }
 
 pub(crate) struct Domain {
-    pub(crate) platform: Arc<dyn Platform>,
+    world: World,
     pub(crate) fenced: bool,
-    pub(crate) registry: Registry,
+    registry: Registry,
     pub(crate) anonymous: Anonymous,
-    periods: CacheLine<Periods>,
+    pub(crate) periods: CacheLine<Periods>,
     gate: Lock<Gate>,
     pub(crate) backlog: Backlog,
-    /// Held by whoever runs callbacks.
-    runner: Lock<()>,
-    /// Somebody made callbacks ready while the runner was at work.
-    rerun: AtomicBool,
+    /// So many callbacks whoever waits, or defers much, runs itself at most.
+    pub(crate) run_inline: usize,
+    /// Taken by one barrier at a time.
+    pub(crate) barriers: Lock<()>,
+    /// What runs callbacks of this domain now.
+    pub(crate) callbacks_here: Contexts,
     pub(crate) linux: Option<LinuxPace>,
     pub(crate) worker: Option<Arc<Worker>>,
-    /// Whether the worker has this domain on its list.
+    /// Whether the worker has this domain on its list, or in its hands.
     pub(crate) attached: AtomicBool,
-    /// The next domain on the worker's list.
-    pub(crate) next_attached: AtomicPtr<()>,
     /// The latest grace period whose callbacks are to run as soon as its readers have left; 0 where there is none.
-    expedited: AtomicU64,
+    pub(crate) expedited: AtomicU64,
+    /// How often the worker has looked in vain since somebody asked for haste.
+    pub(crate) hasty_looks: AtomicU32,
     pub(crate) counters: Counters,
 }
 
-struct Periods {
+pub(crate) struct Periods {
     /// The number of the latest grace period that has started. Written under the gate.
     started: AtomicU64,
     /// Every grace period up to this one is complete. Written under the gate.
@@ -131,28 +146,22 @@ struct Periods {
     progress: AtomicU32,
 }
 
-struct Gate {
+pub(crate) struct Gate {
+    records: Records,
     draining: Draining,
-    batches: Batches,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    heavy_barriers: AtomicU64,
-    sleeps: AtomicU64,
-    callbacks: AtomicU64,
-    refused: AtomicU64,
+    pub(crate) batches: Batches,
+    pub(crate) runners: Runners,
 }
 
 impl Domain {
-    pub(crate) fn new(platform: Arc<dyn Platform>, config: Config) -> Self {
+    pub(crate) fn new(world: World, config: Config) -> Self {
         let linux = match config.pace {
             Pace::Urgent => None,
-            Pace::Linux { hz } => Some(LinuxPace::new(hz, platform.now())),
+            Pace::Linux { hz } => Some(LinuxPace::new(hz, world.now())),
         };
         Self {
-            fenced: platform.reader_barrier() == ReaderBarrier::Fenced,
-            platform,
+            fenced: world.is_fenced(),
+            world,
             registry: Registry::new(),
             anonymous: Anonymous::new(),
             periods: CacheLine(Periods {
@@ -160,32 +169,71 @@ impl Domain {
                 completed: AtomicU64::new(0),
                 progress: AtomicU32::new(0),
             }),
-            gate: Lock::new(Gate { draining: Draining::default(), batches: Batches::new() }),
+            gate: Lock::new(Gate {
+                records: Records::new(),
+                draining: Draining::default(),
+                batches: Batches::new(),
+                runners: Runners::default(),
+            }),
             backlog: Backlog::new(config.limits),
-            runner: Lock::new(()),
-            rerun: AtomicBool::new(false),
+            run_inline: config.run_inline,
+            barriers: Lock::new(()),
+            callbacks_here: Contexts::new(),
             linux,
             worker: config.worker,
             attached: AtomicBool::new(false),
-            next_attached: AtomicPtr::new(core::ptr::null_mut()),
             expedited: AtomicU64::new(0),
+            hasty_looks: AtomicU32::new(0),
             counters: Counters::default(),
         }
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    pub(crate) fn gate(&self) -> LockGuard<'_, Gate> {
+        self.gate.lock(self.world.platform())
+    }
+
+    pub(crate) fn try_gate(&self) -> Option<LockGuard<'_, Gate>> {
+        self.gate.try_lock(self.world.platform())
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let (peak_deferred, peak_deferred_bytes) = self.backlog.peak();
         Stats {
             grace_periods: self.periods.started.load(Ordering::Relaxed),
-            heavy_barriers: self.counters.heavy_barriers.load(Ordering::Relaxed),
-            sleeps: self.counters.sleeps.load(Ordering::Relaxed),
-            callbacks: self.counters.callbacks.load(Ordering::Relaxed),
-            calls_at_bound: self.counters.refused.load(Ordering::Relaxed),
             deferred: self.backlog.count(),
             deferred_bytes: self.backlog.bytes(),
             peak_deferred,
             peak_deferred_bytes,
+            ..self.counters.read()
         }
+    }
+
+    /// The worker that has this domain on its list, if one has.
+    pub(crate) fn attached_to(&self) -> Option<&Worker> {
+        // Relaxed: whoever has attached it had a handle, and gave that up before this one.
+        self.worker.as_deref().filter(|_| self.attached.load(Ordering::Relaxed))
+    }
+
+    /// # Safety
+    ///
+    /// `record` is new, and valid until it is unregistered.
+    pub(crate) unsafe fn register(&self, record: NonNull<Record>) {
+        // SAFETY: as the caller says.
+        unsafe { self.gate().records.add(record) };
+        self.registry.enter();
+    }
+
+    /// # Safety
+    ///
+    /// `record` was registered, and is unregistered once.
+    pub(crate) unsafe fn unregister(&self, record: NonNull<Record>) {
+        // SAFETY: as the caller says.
+        unsafe { self.gate().records.remove(record) };
+        self.registry.leave();
     }
 
     /// The cookie of the first grace period that covers everything the caller has done so far.
@@ -201,7 +249,7 @@ impl Domain {
         if self.is_complete(cookie) {
             return true;
         }
-        let mut gate = self.gate.lock(&*self.platform);
+        let mut gate = self.gate();
         if self.periods.started.load(Ordering::Relaxed) < cookie {
             self.start(&mut gate);
         } else {
@@ -212,7 +260,7 @@ impl Domain {
     }
 
     /// Whether no reader is registered and no anonymous section is open: a grace period that is over as it begins.
-    /// Whoever comes after this fence finds what the caller has published before it (see `Registry::lease`,
+    /// Whoever comes after this fence finds what the caller has published before it (see `registry`,
     /// `Anonymous::enter`).
     pub(crate) fn is_without_readers(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -220,8 +268,18 @@ impl Domain {
     }
 
     pub(crate) fn is_complete(&self, cookie: u64) -> bool {
+        self.completed() >= cookie
+    }
+
+    /// Every grace period up to this one is complete.
+    pub(crate) fn completed(&self) -> u64 {
         // Acquire, pairing with the release in `scan`: the readers' sections happened before.
-        self.periods.completed.load(Ordering::Acquire) >= cookie
+        self.periods.completed.load(Ordering::Acquire)
+    }
+
+    /// Whether `cookie` can be one of this domain's: no later grace period was ever asked for.
+    pub(crate) fn may_have_given(&self, cookie: u64) -> bool {
+        cookie <= self.snapshot()
     }
 
     /// Sees grace period `cookie` through.
@@ -230,6 +288,7 @@ impl Domain {
             Urgency::Lazy => 0,
             Urgency::Expedited => EXPEDITED_LOOKS,
         };
+        let mut patience = FIRST_LOOK;
         while !self.advance(cookie) {
             if looks > 0 {
                 looks -= 1;
@@ -241,19 +300,25 @@ impl Domain {
             if self.arm(cookie) {
                 return;
             }
-            self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
-            self.platform.charge(Op::Sleep);
-            self.platform.wait(&self.periods.progress, progress);
+            self.forbid_own_section(cookie);
+            self.note_sleep();
+            let word = &self.periods.progress;
+            if self.fenced {
+                self.world.wait_until(word, progress, self.world.now() + patience);
+                patience = (2 * patience).min(LAST_LOOK);
+            } else {
+                self.world.wait(word, progress);
+            }
         }
     }
 
     /// Asks every reader that blocks `cookie` to say when it leaves. Returns whether `cookie` is complete.
-    fn arm(&self, cookie: u64) -> bool {
-        let mut gate = self.gate.lock(&*self.platform);
+    pub(crate) fn arm(&self, cookie: u64) -> bool {
+        let mut gate = self.gate();
         let mut marked = self.anonymous.mark(&gate.draining);
-        for record in self.registry.iter() {
+        for record in gate.records.iter() {
             if let Some(section) = record.inside()
-                && record.sampled.section.load(Ordering::Relaxed) == section
+                && record.sampled_in(section).is_some()
                 && !record.reader.awaited.load(Ordering::Relaxed)
             {
                 record.reader.awaited.store(true, Ordering::Relaxed);
@@ -268,34 +333,56 @@ impl Domain {
         self.is_complete(cookie)
     }
 
+    /// In builds that look for it: whoever is about to sleep for `cookie` must not be inside a section that holds it
+    /// up, for then he never wakes.
+    fn forbid_own_section(&self, cookie: u64) {
+        let Some(here) = contexts::here(&self.world) else { return };
+        let gate = self.gate();
+        let holds_up = |record: &Record| {
+            let section = record.inside().filter(|_| record.entered_by(here));
+            let first = section.and_then(|section| record.sampled_in(section));
+            first.is_some_and(|first| first <= cookie)
+        };
+        assert!(
+            !gate.records.iter().any(holds_up)
+                && !self.anonymous.is_blocked_here(&gate.draining, cookie, &self.world),
+            "waits for a grace period that a section of its own holds up"
+        );
+    }
+
+    /// In builds that look for it: callbacks do not wait.
+    pub(crate) fn forbid_callbacks(&self) {
+        assert!(
+            !self.callbacks_here.has(&self.world),
+            "a callback waits for a grace period of its own domain"
+        );
+    }
+
     /// Starts the next grace period.
-    fn start(&self, gate: &mut Gate) {
+    pub(crate) fn start(&self, gate: &mut Gate) {
         let period = self.periods.started.load(Ordering::Relaxed) + 1;
         self.periods.started.store(period, Ordering::Relaxed);
         gate.batches.collect(&self.backlog, period);
-        self.platform.charge(Op::GracePeriod);
+        self.world.charge(Op::GracePeriod);
         self.heavy_barrier();
         self.scan(gate, Some(period));
     }
 
     /// Looks at every reader, on behalf of grace period `sampling` if that one is starting, and completes what no
     /// reader blocks any more.
-    fn scan(&self, gate: &mut Gate, sampling: Option<u64>) {
+    pub(crate) fn scan(&self, gate: &mut Gate, sampling: Option<u64>) {
         let started = self.periods.started.load(Ordering::Relaxed);
         let mut completed = started;
-        for record in self.registry.iter() {
+        for record in gate.records.iter() {
             let Some(section) = record.inside() else { continue };
-            let sampled = &record.sampled;
-            let known = sampled.section.load(Ordering::Relaxed) == section;
-            let first = match sampling {
-                _ if known => sampled.period.load(Ordering::Relaxed),
-                Some(period) => {
-                    sampled.section.store(section, Ordering::Relaxed);
-                    sampled.period.store(period, Ordering::Relaxed);
+            let first = match (record.sampled_in(section), sampling) {
+                (Some(first), _) => first,
+                (None, Some(period)) => {
+                    record.sample(Sampled { section, period });
                     period
                 }
                 // It entered after the latest grace period had sampled, and blocks none.
-                None => continue,
+                (None, None) => continue,
             };
             completed = completed.min(first - 1);
         }
@@ -313,8 +400,8 @@ impl Domain {
         fence(Ordering::SeqCst);
         if !self.fenced && !self.registry.is_empty() {
             self.counters.heavy_barriers.fetch_add(1, Ordering::Relaxed);
-            self.platform.charge(Op::HeavyBarrier);
-            self.platform.heavy_barrier();
+            self.world.charge(Op::HeavyBarrier);
+            self.world.heavy_barrier();
         }
     }
 
@@ -334,212 +421,23 @@ impl Domain {
     /// Wakes whoever sleeps until something changes in this domain.
     pub(crate) fn notify(&self) {
         self.periods.progress.fetch_add(1, Ordering::Release);
-        self.platform.wake(&self.periods.progress);
+        self.world.wake(&self.periods.progress);
     }
 
     /// Sleeps until `done`, which is said to have changed through [`Domain::notify`].
-    pub(crate) fn sleep_until(&self, done: impl Fn() -> bool) {
+    pub(crate) fn sleep_until(&self, mut done: impl FnMut() -> bool) {
         loop {
             let progress = self.periods.progress.load(Ordering::Acquire);
             if done() {
                 return;
             }
-            self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
-            self.platform.charge(Op::Sleep);
-            self.platform.wait(&self.periods.progress, progress);
+            self.note_sleep();
+            self.world.wait(&self.periods.progress, progress);
         }
     }
 
-    /// What a waiter does with what its grace period has made ready: runs it, unless it is much and there is a worker.
-    pub(crate) fn settle(&self) {
-        match &self.worker {
-            Some(worker) if self.backlog.count() > RUN_BY_WAITER => worker.kick(),
-            _ => self.run_ready(),
-        }
-    }
-
-    /// What somebody does about what is ready who must not run it: calls the worker, if there is one.
-    pub(crate) fn leave_to_worker(&self) {
-        if let Some(worker) = &self.worker {
-            worker.kick();
-        }
-    }
-
-    /// Runs what is ready; where somebody is at it already, they do.
-    ///
-    /// Whoever finds the runner at work has set `rerun` before; the runner looks at that after giving up the lock. With
-    /// a fence between on either side, one of the two sees the other.
-    pub(crate) fn run_ready(&self) {
-        if self.backlog.count() == 0 {
-            return;
-        }
-        loop {
-            self.rerun.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            let Some(runner) = self.runner.try_lock(&*self.platform) else { return };
-            self.rerun.store(false, Ordering::Relaxed);
-            while self.run_ready_batch() {}
-            drop(runner);
-            fence(Ordering::SeqCst);
-            if !self.rerun.load(Ordering::Relaxed) {
-                return;
-            }
-        }
-    }
-
-    /// Does `work` as the one who runs callbacks, after whoever is.
-    pub(crate) fn with_runner(&self, work: impl FnOnce()) {
-        let _runner = self.runner.lock(&*self.platform);
-        work();
-    }
-
-    /// Runs everything deferred before grace period `cookie`, which is complete; waits for whoever is at it already.
-    pub(crate) fn run_all_ready(&self) {
-        self.with_runner(|| while self.run_ready_batch() {});
-    }
-
-    fn run_ready_batch(&self) -> bool {
-        let completed = self.periods.completed.load(Ordering::Acquire);
-        let Some(batch) = self.gate.lock(&*self.platform).batches.take_ready(completed) else {
-            return false;
-        };
-        run_each(batch, |callback| self.run(callback));
-        true
-    }
-
-    /// Runs a callback that was counted in the backlog.
-    pub(crate) fn run(&self, callback: Callback) {
-        let bytes = callback.bytes();
-        let _count = Finally(|| {
-            self.counters.callbacks.fetch_add(1, Ordering::Relaxed);
-            self.platform.charge(Op::Callback);
-            self.backlog.remove(1, bytes);
-        });
-        callback.run();
-    }
-
-    /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
-    pub(crate) fn defer(domain: &Srcu, callback: Callback) -> Result<bool, Callback> {
-        let this = domain.inner();
-        let admission = this.backlog.admit(callback.bytes());
-        if admission == Admission::Refused {
-            this.counters.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(callback);
-        }
-        this.backlog.push(callback);
-        match admission {
-            Admission::Admitted { first: true } => Self::attach(domain),
-            Admission::Hurry => this.drive(),
-            Admission::Admitted { first: false } | Admission::Refused => {}
-        }
-        Ok(admission == Admission::Hurry)
-    }
-
-    /// At the bound: `callback` runs here, after a grace period that the caller sees through.
-    pub(crate) fn run_after_grace_period(&self, callback: Callback) {
-        self.wait_for(self.snapshot(), Urgency::Expedited);
-        self.run_ready();
-        callback.run();
-        self.counters.callbacks.fetch_add(1, Ordering::Relaxed);
-        self.platform.charge(Op::Callback);
-    }
-
-    /// Sees to it that what is deferred runs as soon as its readers have left, without waiting for that here.
-    pub(crate) fn expedite(&self) {
-        let cookie = self.snapshot();
-        // Release: who takes this away in `tick` sees what was deferred.
-        self.expedited.fetch_max(cookie, Ordering::Release);
-        // [haste]
-        fence(Ordering::SeqCst);
-        if self.advance(cookie) || self.arm(cookie) {
-            match &self.worker {
-                Some(worker) => worker.kick(),
-                None => self.run_ready(),
-            }
-        }
-    }
-
-    /// Starts a grace period for what has arrived, or looks at the one under way; unless somebody else is at it.
-    fn drive(&self) {
-        if let Some(mut gate) = self.gate.try_lock(&*self.platform) {
-            if self.backlog.has_arrivals() {
-                self.start(&mut gate);
-            } else if gate.batches.latest().is_some() {
-                self.scan(&mut gate, None);
-            }
-        }
-    }
-
-    /// Does what can be done for what is deferred without waiting. Returns whether something still is.
-    pub(crate) fn tick(&self) -> bool {
-        let expedited = self.expedited.load(Ordering::Relaxed);
-        self.run_ready();
-        if self.backlog.count() == 0 {
-            self.end_expedited(expedited);
-            if self.backlog.count() == 0 {
-                return false;
-            }
-            // Somebody may just have asked for the same grace period, and have been taken for those before.
-            self.expedited.fetch_max(expedited, Ordering::Release);
-            // [haste]
-            fence(Ordering::SeqCst);
-        }
-        self.drive();
-        // Readers that were asked to say when they leave have said so, while others hold the grace period up still:
-        // those are asked now.
-        let complete = self.is_complete(expedited) || self.arm(expedited);
-        self.run_ready();
-        if complete {
-            self.end_expedited(expedited);
-        }
-        self.backlog.count() != 0
-    }
-
-    /// The callbacks of grace period `expedited` have run, or somebody is running them.
-    fn end_expedited(&self, expedited: u64) {
-        let _ = self.expedited.compare_exchange(expedited, 0, Ordering::Acquire, Ordering::Relaxed);
-    }
-
-    /// A turn of the worker's. Returns when the next one is wanted; `lazy` where only what nobody waits for is left.
-    pub(crate) fn work(&self, lazy: Instant) -> Instant {
-        match &self.linux {
-            Some(linux) => linux.work(self),
-            None if self.tick() => lazy,
-            None => Instant::NEVER,
-        }
-    }
-
-    /// When the first turn of the worker's is wanted; `lazy` where only what nobody waits for is to be done.
-    pub(crate) fn wanted(&self, lazy: impl FnOnce() -> Instant) -> Instant {
-        match &self.linux {
-            Some(linux) => linux.next(self),
-            None => lazy(),
-        }
-    }
-
-    /// Whether there is something for the worker to do.
-    pub(crate) fn has_work(&self) -> bool {
-        self.backlog.count() > 0 || self.linux.as_ref().is_some_and(|linux| linux.is_busy(self))
-    }
-
-    /// Puts the domain on its worker's list, once.
-    fn attach(domain: &Srcu) {
-        let this = domain.inner();
-        if let Some(worker) = &this.worker
-            && !this.attached.swap(true, Ordering::AcqRel)
-        {
-            worker.attach(domain.clone());
-        }
-    }
-}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        // Nobody is left to read (a reader keeps its domain), so everything deferred can run at once.
-        let paced = self.linux.as_mut().map(LinuxPace::take_all);
-        let batches = &mut self.gate.get_mut().batches;
-        let batches = core::iter::from_fn(|| batches.take_ready(u64::MAX));
-        let arrived = self.backlog.take_arrivals().reversed();
-        run_each(paced.into_iter().chain(batches).chain([arrived]).flatten(), Callback::run);
+    fn note_sleep(&self) {
+        self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+        self.world.charge(Op::Sleep);
     }
 }

@@ -45,21 +45,34 @@ mod anonymous;
 mod backlog;
 mod callback;
 mod config;
+mod contexts;
+mod deferral;
 mod domain;
+mod handle;
 pub mod linux;
 mod pointer;
+mod rcu_box;
 mod reader;
+mod registry;
+mod retired;
+mod roster;
+mod runners;
 mod srcu;
 mod stats;
 #[cfg(feature = "std")]
 mod thread;
 mod worker;
+mod world;
 
-pub use anonymous::AnonymousGuard;
+pub use mayfly_platform as platform;
+
+pub use anonymous::{AnonymousGuard, OwnedAnonymousGuard};
 pub use callback::Callback;
 pub use config::{Config, Limits, Pace};
-pub use pointer::{Rcu, RcuBox, Retired};
-pub use reader::{ReadGuard, Reader, Section};
+pub use pointer::{Rcu, RcuOption};
+pub use rcu_box::RcuBox;
+pub use reader::{OwnedReadGuard, ReadGuard, Reader, Section};
+pub use retired::{Polled, Retired};
 pub use srcu::{BuildError, Cookie, Srcu};
 pub use stats::Stats;
 #[cfg(feature = "std")]

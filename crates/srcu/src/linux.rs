@@ -30,7 +30,8 @@ use mayfly_platform::lock::Lock;
 use mayfly_platform::sync::{AtomicBool, Ordering, spin_loop};
 use mayfly_platform::time::Instant;
 
-use crate::callback::{Act, Callback, Chain, Finally, Head, run_each};
+use crate::backlog::Taken;
+use crate::callback::{Act, Callback, Chain, Finally, Head};
 use crate::domain::Domain;
 
 /// `RCU_SEQ_STATE_MASK`: the low bits of a sequence number say how far its grace period is.
@@ -117,7 +118,7 @@ impl LinuxPace {
     /// `call_srcu`, and its expedited form. Returns the sequence number that `callback`, if any, waits for.
     pub(crate) fn call(&self, domain: &Domain, callback: Option<Callback>, expedited: bool) -> u64 {
         let jiffies = self.jiffies(domain);
-        let mut state = self.state.lock(&*domain.platform);
+        let mut state = self.state.lock(domain.world().platform());
         let seq = snap(state.seq);
         if let Some(callback) = callback {
             domain.backlog.add_unbounded(callback.bytes());
@@ -152,11 +153,11 @@ impl LinuxPace {
         let inner = domain.inner();
         let waiter = Waiter::new();
         {
-            let mut state = self.state.lock(&*inner.platform);
+            let mut state = self.state.lock(inner.world().platform());
             let Some(seq) = state.queue.last_seq() else {
                 drop(state);
                 // What is not queued any more may still be running.
-                return inner.with_runner(|| ());
+                return inner.wait_for_runners();
             };
             // SAFETY: the waiter outlives the callback, see `Waiter::wait`.
             let callback = unsafe { waiter.callback() };
@@ -169,18 +170,18 @@ impl LinuxPace {
 
     /// `poll_state_synchronize_srcu`
     pub(crate) fn is_done(&self, domain: &Domain, seq: u64) -> bool {
-        self.state.lock(&*domain.platform).seq >= seq
+        self.state.lock(domain.world().platform()).seq >= seq
     }
 
     /// Whether a grace period is under way or needed, or a callback queued.
     pub(crate) fn is_busy(&self, domain: &Domain) -> bool {
-        let state = self.state.lock(&*domain.platform);
+        let state = self.state.lock(domain.world().platform());
         state.next() != Due::Unarmed || !state.queue.is_empty()
     }
 
     /// When something is due next.
     pub(crate) fn next(&self, domain: &Domain) -> Instant {
-        let state = self.state.lock(&*domain.platform);
+        let state = self.state.lock(domain.world().platform());
         self.instant(state.next())
     }
 
@@ -188,7 +189,7 @@ impl LinuxPace {
     pub(crate) fn work(&self, domain: &Domain) -> Instant {
         loop {
             let now = self.jiffies(domain);
-            let mut state = self.state.lock(&*domain.platform);
+            let mut state = self.state.lock(domain.world().platform());
             if state.work.is_due(now) {
                 state.work = Due::Unarmed;
                 drop(state);
@@ -207,15 +208,15 @@ impl LinuxPace {
     }
 
     /// Everything queued, for when no reader can be left.
-    pub(crate) fn take_all(&mut self) -> Chain {
-        self.state.get_mut().queue.take_until(u64::MAX)
+    pub(crate) fn take_all(&self, domain: &Domain) -> Chain {
+        self.state.lock(domain.world().platform()).queue.take_until(u64::MAX).callbacks
     }
 
     /// `process_srcu`
     fn process(&self, domain: &Domain) {
         self.advance(domain);
         let jiffies = self.jiffies(domain);
-        let mut state = self.state.lock(&*domain.platform);
+        let mut state = self.state.lock(domain.world().platform());
         let mut delay = state.delay(self.hz, jiffies);
         if delay > 0 {
             state.rescheduled.1 = 0;
@@ -234,7 +235,7 @@ impl LinuxPace {
     fn advance(&self, domain: &Domain) {
         let jiffies = self.jiffies(domain);
         let scan = {
-            let mut state = self.state.lock(&*domain.platform);
+            let mut state = self.state.lock(domain.world().platform());
             if state.seq & STATE == IDLE {
                 if state.seq >= state.needed {
                     return;
@@ -259,13 +260,13 @@ impl LinuxPace {
     /// `try_check_zero`: looks twice, and once more if somebody is in a hurry.
     fn try_check_zero(&self, domain: &Domain, scan: u64) -> bool {
         let jiffies = self.jiffies(domain);
-        let urgent = self.state.lock(&*domain.platform).delay(self.hz, jiffies) == 0;
+        let urgent = self.state.lock(domain.world().platform()).delay(self.hz, jiffies) == 0;
         for _ in 0..=u32::from(urgent) {
             if domain.advance(scan) {
                 return true;
             }
-            let retry = domain.platform.now().as_nanos() + RETRY_DELAY;
-            while domain.platform.now().as_nanos() < retry {
+            let retry = domain.world().now().as_nanos() + RETRY_DELAY;
+            while domain.world().now().as_nanos() < retry {
                 spin_loop();
             }
         }
@@ -275,9 +276,9 @@ impl LinuxPace {
     /// `srcu_gp_end`
     fn end(&self, domain: &Domain) {
         let jiffies = self.jiffies(domain);
-        let mut state = self.state.lock(&*domain.platform);
+        let mut state = self.state.lock(domain.world().platform());
         let delay = u64::from(state.seq >= state.needed_exp);
-        state.last_end = domain.platform.now();
+        state.last_end = domain.world().now();
         state.nodelay = 0;
         state.scan = None;
         state.seq = (state.seq | STATE) + 1;
@@ -293,33 +294,33 @@ impl LinuxPace {
     fn invoke(&self, domain: &Domain) {
         let _after = Finally(|| {
             domain.notify();
-            let mut state = self.state.lock(&*domain.platform);
+            let mut state = self.state.lock(domain.world().platform());
             let seq = state.seq & !STATE;
             if state.queue.first_seq().is_some_and(|first| first <= seq) {
                 state.invoke = Due::Now;
             }
         });
-        domain.with_runner(|| {
-            let ready = {
-                let mut state = self.state.lock(&*domain.platform);
-                let seq = state.seq & !STATE;
-                state.queue.take_until(seq)
-            };
-            run_each(ready, |callback| domain.run(callback));
-        });
+        // Counted before anything is taken out: a barrier that finds the queue empty finds this.
+        let running = domain.gate().runners.begin();
+        let ready = {
+            let mut state = self.state.lock(domain.world().platform());
+            let seq = state.seq & !STATE;
+            state.queue.take_until(seq)
+        };
+        domain.run_piece(ready, &running);
     }
 
     /// `srcu_might_be_idle`
     fn might_be_idle(&self, domain: &Domain) -> bool {
-        let now = domain.platform.now();
-        let state = self.state.lock(&*domain.platform);
+        let now = domain.world().now();
+        let state = self.state.lock(domain.world().platform());
         state.queue.is_empty()
             && now.as_nanos() >= state.last_end.as_nanos() + EXPEDITE_HOLDOFF
             && state.seq >= state.needed
     }
 
     fn jiffies(&self, domain: &Domain) -> u64 {
-        let now = u128::from(domain.platform.now().as_nanos());
+        let now = u128::from(domain.world().now().as_nanos());
         u64::try_from(now * u128::from(self.hz) / u128::from(NANOS_PER_SECOND)).unwrap_or(u64::MAX)
     }
 
@@ -470,11 +471,13 @@ impl Queue {
     }
 
     /// Takes out the callbacks that wait for `seq` or less.
-    fn take_until(&mut self, seq: u64) -> Chain {
-        let mut last_taken = core::ptr::null_mut();
+    fn take_until(&mut self, seq: u64) -> Taken {
+        let (mut count, mut bytes, mut last_taken) = (0, 0, core::ptr::null_mut::<Head>());
         let mut at = self.first;
         // SAFETY: null or a node of the queue, as all that `next` leads to.
         while let Some(head) = unsafe { at.as_ref() }.filter(|head| head.period <= seq) {
+            count += 1;
+            bytes += head.bytes;
             last_taken = at;
             at = head.next;
         }
@@ -488,7 +491,7 @@ impl Queue {
             }
         }
         // SAFETY: the nodes up to the cut leave the queue here.
-        unsafe { Chain::from_raw(taken) }
+        Taken { callbacks: unsafe { Chain::from_raw(taken) }, count, bytes }
     }
 }
 
@@ -501,7 +504,7 @@ struct Waiter {
 
 impl Waiter {
     fn new() -> Self {
-        /// `wakeme_after_rcu`, but for the wake-up, which follows when the batch has run (`Domain::with_runner`).
+        /// `wakeme_after_rcu`, but for the wake-up, which follows when the batch has run (`LinuxPace::invoke`).
         unsafe fn act(head: NonNull<Head>, act: Act) {
             // SAFETY: `callback` made `head` from a `Waiter`, whose first field it is, and `wait` keeps that until
             // `done`. The store is the last thing that touches it.

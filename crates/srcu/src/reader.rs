@@ -1,32 +1,30 @@
 //! Readers: a record each, on a cache line of its own, written by plain stores.
 
 use alloc::boxed::Box;
+use core::cell::{Cell, UnsafeCell};
 use core::fmt;
 use core::marker::PhantomData;
-use core::ptr::NonNull;
+use core::mem::ManuallyDrop;
+use core::ptr::{NonNull, null_mut};
 
+use mayfly_platform::Context;
 use mayfly_platform::memory::{OutOfMemory, try_box};
-use mayfly_platform::sync::{
-    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CacheLine, Ordering, compiler_fence, fence,
-};
+use mayfly_platform::sync::{AtomicBool, AtomicU64, CacheLine, Ordering, compiler_fence, fence};
 
 use crate::Srcu;
+use crate::contexts::{self, LOOKED_FOR};
 
-/// Low bits of [`Record::section`]: how deeply the reader is nested.
+/// Low bits of [`ReaderLine::section`]: how deeply the reader is nested.
 const NESTING: u64 = 0xffff;
 /// One more section left.
 const SECTION: u64 = NESTING + 1;
 
 /// What a reader shows of itself.
 pub(crate) struct Record {
-    /// Written by the reader alone.
+    /// Written by the reader alone, but for `awaited`.
     pub(crate) reader: CacheLine<ReaderLine>,
-    /// Written under the domain's gate.
-    pub(crate) sampled: CacheLine<SampledLine>,
-    /// Whether some [`Reader`] has this record.
-    leased: AtomicBool,
-    /// The record that was there before this one; never changes.
-    next: *mut Record,
+    /// Read and written under the domain's gate.
+    gated: CacheLine<Gated>,
 }
 
 pub(crate) struct ReaderLine {
@@ -34,13 +32,22 @@ pub(crate) struct ReaderLine {
     section: AtomicU64,
     /// Somebody sleeps until this reader leaves. Set by waiters, which is rare; read at each leave.
     pub(crate) awaited: AtomicBool,
+    /// What entered the present section, where that is known and cannot change: see `contexts`. Synchronises nothing.
+    entered_by: core::sync::atomic::AtomicU64,
 }
 
-pub(crate) struct SampledLine {
-    /// The last section that a grace period found this reader inside; none yet: `u64::MAX`.
-    pub(crate) section: AtomicU64,
+struct Gated {
+    sampled: Cell<Option<Sampled>>,
+    /// The records before and behind this one.
+    links: UnsafeCell<(*mut Record, *mut Record)>,
+}
+
+/// The last section that a grace period found the reader inside.
+#[derive(Clone, Copy)]
+pub(crate) struct Sampled {
+    pub(crate) section: u64,
     /// The first grace period that found it there.
-    pub(crate) period: AtomicU64,
+    pub(crate) period: u64,
 }
 
 impl Record {
@@ -49,13 +56,12 @@ impl Record {
             reader: CacheLine(ReaderLine {
                 section: AtomicU64::new(0),
                 awaited: AtomicBool::new(false),
+                entered_by: core::sync::atomic::AtomicU64::new(0),
             }),
-            sampled: CacheLine(SampledLine {
-                section: AtomicU64::new(u64::MAX),
-                period: AtomicU64::new(0),
+            gated: CacheLine(Gated {
+                sampled: Cell::new(None),
+                links: UnsafeCell::new((null_mut(), null_mut())),
             }),
-            leased: AtomicBool::new(true),
-            next: core::ptr::null_mut(),
         }
     }
 
@@ -66,83 +72,78 @@ impl Record {
         let word = self.reader.section.load(Ordering::Acquire);
         (word & NESTING != 0).then_some(word / SECTION)
     }
-}
 
-/// Every record of a domain: a list that only grows, so that whoever scans it needs no lock. A record whose reader is
-/// gone is leased to the next one.
-pub(crate) struct Registry {
-    first: AtomicPtr<Record>,
-    live: AtomicUsize,
-}
-
-impl Registry {
-    pub(crate) fn new() -> Self {
-        Self { first: AtomicPtr::new(core::ptr::null_mut()), live: AtomicUsize::new(0) }
+    /// The first grace period that found the reader inside `section`, if one did.
+    pub(crate) fn sampled_in(&self, section: u64) -> Option<u64> {
+        let sampled = self.gated.sampled.get().filter(|sampled| sampled.section == section);
+        sampled.map(|sampled| sampled.period)
     }
 
-    /// Whether no reader has a record. The caller executed a full fence before; see `lease`.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.live.load(Ordering::Acquire) == 0
+    /// Grace period `sampled.period` is the first that finds the reader inside.
+    pub(crate) fn sample(&self, sampled: Sampled) {
+        self.gated.sampled.set(Some(sampled));
+    }
+
+    /// Whether the section that the reader is inside is known to be `context`'s.
+    pub(crate) fn entered_by(&self, context: Context) -> bool {
+        let entered_by = self.reader.entered_by.load(core::sync::atomic::Ordering::Relaxed);
+        entered_by == context.get().get()
+    }
+}
+
+/// The records of a domain's readers, under the gate: a list, which a reader enters when it is registered and leaves
+/// when it is dropped. So a grace period looks at the readers that there are.
+pub(crate) struct Records {
+    first: *mut Record,
+}
+
+// SAFETY: the records of the list are valid on all threads, and what is not atomic in them is used under the gate.
+unsafe impl Send for Records {}
+
+impl Records {
+    pub(crate) fn new() -> Self {
+        Self { first: null_mut() }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
-        // Acquire, pairing with the release in `lease`: the record is initialised.
-        let mut at = self.first.load(Ordering::Acquire);
+        let mut at = self.first;
         core::iter::from_fn(move || {
-            // SAFETY: records are freed with the registry, which `self` keeps.
+            // SAFETY: null, or a record of the list, which stays one while `self` is borrowed.
             let record = unsafe { at.as_ref() }?;
-            at = record.next;
+            // SAFETY: links are written by those who have the list exclusively.
+            at = unsafe { *record.gated.links.get() }.1;
             Some(record)
         })
     }
 
-    fn lease(&self) -> Result<NonNull<Record>, OutOfMemory> {
-        let free = self.iter().find(|record| {
-            // Acquire, pairing with the release in `Reader::drop`: the last reader's sections happened before.
-            record
-                .leased
-                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-        });
-        let record = match free {
-            Some(record) => NonNull::from(record),
-            None => self.grow()?,
-        };
-        self.live.fetch_add(1, Ordering::Relaxed);
-        // A writer whose fence comes before this one may find no reader here, and then passes only its own fence: what
-        // it published before that is what this reader's loads, all after this fence, find. A writer whose fence comes
-        // after finds this reader.
-        fence(Ordering::SeqCst);
-        Ok(record)
-    }
-
-    fn grow(&self) -> Result<NonNull<Record>, OutOfMemory> {
-        let record = NonNull::from(Box::leak(try_box(Record::new())?));
-        let mut first = self.first.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: nobody else has the record until it is published below.
-            unsafe { (*record.as_ptr()).next = first };
-            let published = self.first.compare_exchange(
-                first,
-                record.as_ptr(),
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            match published {
-                Ok(_) => return Ok(record),
-                Err(now) => first = now,
+    /// # Safety
+    ///
+    /// `record` is on no list, and valid until it is removed from this one.
+    pub(crate) unsafe fn add(&mut self, record: NonNull<Record>) {
+        // SAFETY: `record` and the first of the list are valid, and their links ours while the list is.
+        unsafe {
+            *record.as_ref().gated.links.get() = (null_mut(), self.first);
+            if let Some(first) = self.first.as_ref() {
+                (*first.gated.links.get()).0 = record.as_ptr();
             }
         }
+        self.first = record.as_ptr();
     }
-}
 
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let mut at = self.first.load(Ordering::Acquire);
-        while !at.is_null() {
-            // SAFETY: the records came from `Box::leak`, and the last reader went before the registry did.
-            let record = unsafe { Box::from_raw(at) };
-            at = record.next;
+    /// # Safety
+    ///
+    /// `record` is on this list.
+    pub(crate) unsafe fn remove(&mut self, record: NonNull<Record>) {
+        // SAFETY: `record` and its neighbours are on the list, so valid, and their links ours while the list is.
+        unsafe {
+            let (before, behind) = *record.as_ref().gated.links.get();
+            match before.as_ref() {
+                Some(before) => (*before.gated.links.get()).1 = behind,
+                None => self.first = behind,
+            }
+            if let Some(behind) = behind.as_ref() {
+                (*behind.gated.links.get()).0 = before;
+            }
         }
     }
 }
@@ -165,8 +166,11 @@ unsafe impl Send for Reader {}
 
 impl Reader {
     pub(crate) fn register(domain: &Srcu) -> Result<Self, OutOfMemory> {
+        let record = NonNull::from(Box::leak(try_box(Record::new())?));
+        // SAFETY: the record is valid until `Reader::drop`, which has it unregistered first.
+        unsafe { domain.inner().register(record) };
         Ok(Self {
-            record: domain.registry().lease()?,
+            record,
             fenced: domain.is_fenced(),
             domain: domain.clone(),
             one_thread: PhantomData,
@@ -180,15 +184,21 @@ impl Reader {
     /// With 65,535 guards of this reader alive, as only a leak makes them.
     #[inline]
     pub fn lock(&self) -> ReadGuard<'_> {
-        let section = &self.line().section;
-        let word = section.load(Ordering::Relaxed);
-        if word & NESTING == NESTING {
-            too_deep();
+        let outermost = self.enter();
+        if LOOKED_FOR && outermost {
+            let here = contexts::here(self.domain.inner().world());
+            self.note_context(here.map_or(0, |here| here.get().get()));
         }
-        section.store(word + 1, Ordering::Relaxed);
-        // [light], see the protocol.
-        self.light_barrier();
         ReadGuard { reader: self }
+    }
+
+    /// Enters a section that goes where the guard goes, to another thread or into a structure, with this reader in it.
+    pub fn lock_owned(self) -> OwnedReadGuard {
+        if self.enter() {
+            // Wherever the guard goes, its section is not known to be of this context.
+            self.note_context(0);
+        }
+        OwnedReadGuard { reader: self }
     }
 
     /// Whether this reader is inside a section.
@@ -202,6 +212,24 @@ impl Reader {
         &self.domain
     }
 
+    /// Returns whether the reader was outside.
+    #[inline]
+    fn enter(&self) -> bool {
+        let section = &self.line().section;
+        let word = section.load(Ordering::Relaxed);
+        if word & NESTING == NESTING {
+            too_deep();
+        }
+        // [light], see the protocol.
+        if self.fenced {
+            store_and_fence(section, word + 1);
+        } else {
+            section.store(word + 1, Ordering::Relaxed);
+            compiler_barrier();
+        }
+        word & NESTING == 0
+    }
+
     #[inline]
     fn leave(&self) {
         let line = self.line();
@@ -213,8 +241,13 @@ impl Reader {
         // Release, pairing with the acquire in `Record::inside`. (Wraps after 2^48 sections, and starts over: at worst
         // a section is then taken for an older one, and waited for once more.)
         line.section.store(word.wrapping_sub(1).wrapping_add(SECTION), Ordering::Release);
-        // [light], see the protocol.
-        self.light_barrier();
+        // [light] on an asymmetric domain. On a fenced one nothing orders the load behind the store: see *Sleeping* in
+        // the protocol.
+        if cfg!(any(mayfly_loom, mayfly_shuttle)) && self.fenced {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            compiler_barrier();
+        }
         if line.awaited.load(Ordering::Relaxed) {
             self.wake_waiters();
         }
@@ -223,22 +256,42 @@ impl Reader {
     #[cold]
     fn wake_waiters(&self) {
         self.line().awaited.store(false, Ordering::Relaxed);
-        self.domain.reader_left();
+        self.domain.inner().reader_left();
     }
 
-    #[inline]
-    fn light_barrier(&self) {
-        if self.fenced {
-            fence(Ordering::SeqCst);
-        } else {
-            compiler_fence(Ordering::SeqCst);
-        }
+    fn note_context(&self, context: u64) {
+        self.line().entered_by.store(context, core::sync::atomic::Ordering::Relaxed);
     }
 
     #[inline]
     fn line(&self) -> &ReaderLine {
-        // SAFETY: the record lives as long as its domain, which `self.domain` keeps.
+        // SAFETY: the record is valid until this is dropped.
         unsafe { &self.record.as_ref().reader.0 }
+    }
+}
+
+/// Stores `value`, and passes a full fence.
+#[inline]
+fn store_and_fence(word: &AtomicU64, value: u64) {
+    // One locked instruction, which is a full fence on x86 and takes half the time of a store and an `mfence`. (The
+    // language does not know that it is one, so not for Miri and the model checkers.)
+    if cfg!(all(target_arch = "x86_64", not(any(miri, mayfly_loom, mayfly_shuttle)))) {
+        word.swap(value, Ordering::SeqCst);
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        word.store(value, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// What becomes a full barrier where the platform's heavy barrier meets it. Under a model checker nothing meets it, so
+/// there it is one.
+#[inline]
+fn compiler_barrier() {
+    if cfg!(any(mayfly_loom, mayfly_shuttle)) {
+        fence(Ordering::SeqCst);
+    } else {
+        compiler_fence(Ordering::SeqCst);
     }
 }
 
@@ -251,11 +304,10 @@ impl Drop for Reader {
             line.section.store((word & !NESTING) | 1, Ordering::Relaxed);
             self.leave();
         }
-        // SAFETY: as in `line`.
-        let record = unsafe { self.record.as_ref() };
-        record.leased.store(false, Ordering::Release);
-        // Release, pairing with the acquire in `Registry::is_empty`: this reader's sections happened before.
-        self.domain.registry().live.fetch_sub(1, Ordering::Release);
+        // SAFETY: registered in `register`, and unregistered here alone.
+        unsafe { self.domain.inner().unregister(self.record) };
+        // SAFETY: the record came from `Box::leak`, and nobody finds it any more.
+        drop(unsafe { Box::from_raw(self.record.as_ptr()) });
     }
 }
 
@@ -291,6 +343,34 @@ impl fmt::Debug for ReadGuard<'_> {
     }
 }
 
+/// A read-side section that has its [`Reader`] with it: see [`Reader::lock_owned`].
+#[must_use = "the section ends when the guard is dropped"]
+pub struct OwnedReadGuard {
+    reader: Reader,
+}
+
+impl OwnedReadGuard {
+    /// Leaves the section, and gives the reader back.
+    pub fn unlock(self) -> Reader {
+        self.reader.leave();
+        let this = ManuallyDrop::new(self);
+        // SAFETY: moved out once; `this` is not dropped.
+        unsafe { core::ptr::read(&raw const this.reader) }
+    }
+}
+
+impl Drop for OwnedReadGuard {
+    fn drop(&mut self) {
+        self.reader.leave();
+    }
+}
+
+impl fmt::Debug for OwnedReadGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnedReadGuard")
+    }
+}
+
 /// Proof of being inside a read-side section of some domain.
 ///
 /// # Safety
@@ -303,6 +383,14 @@ pub unsafe trait Section {
 
 // SAFETY: the reader is inside from `Reader::lock` until the guard is dropped.
 unsafe impl Section for ReadGuard<'_> {
+    #[inline]
+    fn domain(&self) -> &Srcu {
+        &self.reader.domain
+    }
+}
+
+// SAFETY: the reader is inside from `Reader::lock_owned` until the guard is dropped.
+unsafe impl Section for OwnedReadGuard {
     #[inline]
     fn domain(&self) -> &Srcu {
         &self.reader.domain

@@ -1,18 +1,20 @@
 //! The domain, as its users hold it.
 
 use alloc::sync::Arc;
+use core::cmp::Ordering as Order;
 use core::ptr::NonNull;
 
 use mayfly_platform::Platform;
-use mayfly_platform::memory::{OutOfMemory, Shared};
-use mayfly_platform::sync::Ordering;
+use mayfly_platform::memory::OutOfMemory;
 
-use crate::anonymous::{Anonymous, AnonymousGuard};
+use crate::anonymous::{Anonymous, AnonymousGuard, OwnedAnonymousGuard};
 use crate::callback::Callback;
 use crate::config::{Config, Pace};
 use crate::domain::{Domain, Urgency};
-use crate::reader::{Reader, Registry};
+use crate::handle::Handle;
+use crate::reader::Reader;
 use crate::stats::Stats;
+use crate::world::World;
 
 /// Why a domain cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,18 +28,36 @@ pub enum BuildError {
     /// [`Pace::Linux`] with no jiffies a second.
     #[error("a domain paced as Linux needs at least one jiffy a second")]
     NoJiffies,
+    /// Nobody runs callbacks: those who wait are not to ([`Config::run_inline`] is 0), there is no worker, and nobody
+    /// has said that he ticks ([`Config::ticks`]).
+    #[error("nobody would run callbacks: neither waiters, nor a worker, nor a tick")]
+    NobodyRuns,
+    /// The worker waits and is woken in another world ([`Platform::identity`]).
+    #[error("the worker has another platform")]
+    WorkerElsewhere,
 }
 
-/// Names the grace period that [`Srcu::start_poll`] asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Names the grace period that [`Srcu::start_poll`] asked for. Cookies of one domain are ordered as their grace
+/// periods; those of different domains are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a grace period that nobody asks about need not be started"]
-pub struct Cookie(u64);
+pub struct Cookie {
+    /// Where the domain is: its address, which another has at the earliest when this one's readers are all gone.
+    domain: usize,
+    number: u64,
+}
+
+impl PartialOrd for Cookie {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        (self.domain == other.domain).then(|| self.number.cmp(&other.number))
+    }
+}
 
 /// An SRCU domain: readers, and grace periods that wait for them and for nobody else's. A handle; clones are the same
-/// domain.
+/// domain. The last one to be dropped runs what is deferred still, there and then, and frees the domain.
 #[derive(Clone)]
 pub struct Srcu {
-    domain: Shared<Domain>,
+    handle: Handle,
 }
 
 impl Srcu {
@@ -47,6 +67,7 @@ impl Srcu {
     ///
     /// [`BuildError`] says what is missing.
     pub fn try_new(platform: Arc<dyn Platform>, config: Config) -> Result<Self, BuildError> {
+        let world = World::new(platform);
         if let Pace::Linux { hz } = config.pace {
             if hz == 0 {
                 return Err(BuildError::NoJiffies);
@@ -55,13 +76,20 @@ impl Srcu {
                 return Err(BuildError::NoWorker);
             }
         }
-        Ok(Self { domain: Shared::try_new(Domain::new(platform, config))? })
+        match &config.worker {
+            Some(worker) if worker.world().identity() != world.identity() => {
+                return Err(BuildError::WorkerElsewhere);
+            }
+            None if config.run_inline == 0 && !config.ticks => return Err(BuildError::NobodyRuns),
+            _ => {}
+        }
+        Ok(Self { handle: Handle::try_new(Domain::new(world, config))? })
     }
 
     /// Whether readers execute a full fence when they enter and leave (`true`), or plain stores only, and the
     /// platform's asymmetric barrier makes up for it.
     pub fn is_fenced(&self) -> bool {
-        self.domain.fenced
+        self.handle.fenced
     }
 
     /// A reader of its own record: for a vCPU, or a thread that reads often.
@@ -73,20 +101,29 @@ impl Srcu {
         Reader::register(self)
     }
 
-    /// Enters a section without a reader. Two atomic read-modify-writes on a cache line that all such sections share:
-    /// for those who read seldom.
+    /// Enters a section without a reader: an atomic update of a cache line shared with some other threads at either
+    /// end. For those who read seldom.
+    ///
+    /// # Panics
+    ///
+    /// With half of all `usize` numbers of such guards alive, as only leaks make them.
     pub fn read_lock(&self) -> AnonymousGuard<'_> {
         AnonymousGuard::enter(self)
+    }
+
+    /// As [`Srcu::read_lock`], with a guard that may be sent to another thread, or kept in a structure.
+    pub fn read_lock_owned(&self) -> OwnedAnonymousGuard {
+        OwnedAnonymousGuard::enter(self.clone())
     }
 
     /// Waits until every section that began before this call is over, asleep as soon as one is found.
     ///
     /// The caller drives the grace period itself: where no reader is inside, it neither sleeps nor waits for another
-    /// thread. Must not be called from inside a section of this domain, which it would wait for.
+    /// thread. It then runs what was deferred before the call, [`Config::run_inline`] callbacks at most, and leaves the
+    /// rest to the worker, or to whoever waits or ticks next.
     ///
-    /// Everything deferred before the call is then ready, and runs before this returns (or in whoever is running
-    /// callbacks at the moment); but where the domain has a worker, and more than 64 callbacks are deferred, the worker
-    /// is called to run them.
+    /// Must not be called from inside a section of this domain, which it would wait for, nor from a callback. Debug
+    /// builds find that, where the platform says what runs ([`Platform::context`]), and panic.
     pub fn synchronize(&self) {
         self.synchronize_at(Urgency::Lazy);
     }
@@ -101,13 +138,17 @@ impl Srcu {
     /// somebody waits for, or the worker (the embedder's [`Srcu::tick`]) starts one for all that has gathered.
     ///
     /// Does not wait, unless the hard bound of [`Limits`](crate::Limits) is reached: then it waits for a grace period
-    /// and runs `callback` itself. Past the soft bound it may run what is ready. So it must not be called from inside a
-    /// section, nor from a callback; there, use [`Srcu::try_call`].
+    /// and runs `callback` itself. Past the soft bound it may run what is ready, [`Config::run_inline`] callbacks at
+    /// most. So it must not be called from inside a section, nor from a callback; there, use [`Srcu::try_call`].
+    ///
+    /// # Panics
+    ///
+    /// If `callback` is of a [`Retired`](crate::Retired) of another domain.
     pub fn call(&self, callback: Callback) {
         match self.defer(callback) {
             Ok(false) => {}
-            Ok(true) => self.domain.settle(),
-            Err(callback) => self.domain.run_after_grace_period(callback),
+            Ok(true) => self.handle.settle(u64::MAX),
+            Err(callback) => self.handle.run_after_grace_period(callback),
         }
     }
 
@@ -117,35 +158,59 @@ impl Srcu {
     /// # Errors
     ///
     /// Gives `callback` back where the hard bound is reached.
+    ///
+    /// # Panics
+    ///
+    /// As [`Srcu::call`].
     pub fn try_call(&self, callback: Callback) -> Result<(), Callback> {
         if self.defer(callback)? {
-            self.domain.leave_to_worker();
+            self.handle.leave_to_worker();
         }
         Ok(())
     }
 
-    /// As [`Srcu::call`], with a grace period that starts at once: `callback`, and all that was deferred before it,
-    /// runs as soon as the readers that are inside now have left. In the worker; without one, here if no reader is
-    /// inside, else with the next tick or waiter.
+    /// As [`Srcu::call`], and then [`Srcu::expedite`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Srcu::call`].
     pub fn call_expedited(&self, callback: Callback) {
-        match &self.domain.linux {
+        match &self.handle.linux {
             None => {
                 self.call(callback);
-                self.domain.expedite();
+                self.handle.expedite();
             }
             Some(linux) => {
-                linux.call(&self.domain, Some(callback), true);
+                self.check(&callback);
+                linux.call(&self.handle, Some(callback), true);
                 self.want_worker();
             }
         }
     }
 
-    /// Waits until everything deferred before this call has run. Not from inside a section, nor from a callback.
+    /// Has everything deferred so far run as soon as the readers that are inside now have left, with one grace period
+    /// that starts at once. It runs in the worker; without one, here if no reader is inside ([`Config::run_inline`]
+    /// callbacks at most), else with the next tick or waiter. Waits for nobody.
+    pub fn expedite(&self) {
+        match &self.handle.linux {
+            None => self.handle.expedite(),
+            Some(linux) => {
+                linux.call(&self.handle, None, true);
+                self.want_worker();
+            }
+        }
+    }
+
+    /// Runs everything deferred before this call, and waits for those who have taken some of it up. Not from inside a
+    /// section, nor from a callback, as [`Srcu::synchronize`].
     pub fn barrier(&self) {
-        match &self.domain.linux {
+        self.handle.forbid_callbacks();
+        match &self.handle.linux {
             None => {
-                self.domain.wait_for(self.domain.snapshot(), Urgency::Expedited);
-                self.domain.run_all_ready();
+                let cookie = self.handle.snapshot();
+                self.handle.wait_for(cookie, Urgency::Expedited);
+                self.handle.run_ready(cookie, usize::MAX);
+                self.handle.wait_for_runners();
             }
             Some(linux) => linux.barrier(self),
         }
@@ -153,16 +218,16 @@ impl Srcu {
 
     /// Starts a grace period without waiting for it.
     pub fn start_poll(&self) -> Cookie {
-        match &self.domain.linux {
+        match &self.handle.linux {
             None => {
-                let cookie = self.domain.snapshot();
-                self.domain.advance(cookie);
-                Cookie(cookie)
+                let cookie = self.handle.snapshot();
+                self.handle.advance(cookie);
+                self.named(cookie)
             }
             Some(linux) => {
-                let seq = linux.call(&self.domain, None, false);
+                let seq = linux.call(&self.handle, None, false);
                 self.want_worker();
-                Cookie(seq)
+                self.named(seq)
             }
         }
     }
@@ -171,26 +236,37 @@ impl Srcu {
     /// else who waits meanwhile. Costs a fence. (Linux: `get_state_synchronize_srcu`.) A domain paced as Linux starts
     /// it.
     pub fn cookie(&self) -> Cookie {
-        match &self.domain.linux {
-            None => Cookie(self.domain.snapshot()),
+        match &self.handle.linux {
+            None => self.named(self.handle.snapshot()),
             Some(_) => self.start_poll(),
         }
     }
 
     /// Whether every section that began before `cookie` was made is over. Looks at the readers; never sleeps.
+    ///
+    /// # Panics
+    ///
+    /// If `cookie` is one of another domain.
     pub fn poll(&self, cookie: Cookie) -> bool {
-        match &self.domain.linux {
-            None => self.domain.advance(cookie.0),
-            Some(linux) => linux.is_done(&self.domain, cookie.0),
+        let number = self.number(cookie);
+        match &self.handle.linux {
+            None => self.handle.advance(number),
+            Some(linux) => linux.is_done(&self.handle, number),
         }
     }
 
-    /// Waits until every section that began before `cookie` was made is over; returns at once where they are.
+    /// Waits until every section that began before `cookie` was made is over; returns at once where they are. Otherwise
+    /// as [`Srcu::synchronize`].
+    ///
+    /// # Panics
+    ///
+    /// If `cookie` is one of another domain.
     pub fn cond_synchronize(&self, cookie: Cookie) {
-        match &self.domain.linux {
+        let number = self.number(cookie);
+        match &self.handle.linux {
             None => {
-                self.domain.wait_for(cookie.0, Urgency::Lazy);
-                self.domain.settle();
+                self.handle.wait_for(number, Urgency::Lazy);
+                self.handle.settle(number);
             }
             Some(_) if self.poll(cookie) => {}
             Some(_) => self.synchronize(),
@@ -200,38 +276,27 @@ impl Srcu {
     /// The embedder's tick, where there is no worker: does what can be done for what is deferred without waiting.
     /// Returns whether something still is.
     pub fn tick(&self) -> bool {
-        self.domain.linux.is_none() && self.domain.tick()
-    }
-
-    /// For an embedder that is about to let go of its domain: runs what is deferred as far as that needs no waiting,
-    /// and has the worker let go of the domain, so that it is freed with its last handle, here, and not at the worker's
-    /// next turn.
-    pub fn wind_up(&self) {
-        self.tick();
-        if let Some(worker) = &self.domain.worker
-            && self.domain.attached.load(Ordering::Relaxed)
-        {
-            worker.let_go(self);
-        }
+        self.handle.linux.is_none() && self.handle.tick(usize::MAX)
     }
 
     /// What the domain has done so far.
     pub fn stats(&self) -> Stats {
-        self.domain.stats()
+        self.handle.stats()
     }
 
     /// Whether both are the same domain.
     #[inline]
     pub fn is(&self, other: &Self) -> bool {
-        self.domain.is(&other.domain)
+        self.handle.is(&other.handle)
     }
 
     /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
     fn defer(&self, callback: Callback) -> Result<bool, Callback> {
-        match &self.domain.linux {
+        self.check(&callback);
+        match &self.handle.linux {
             None => Domain::defer(self, callback),
             Some(linux) => {
-                linux.call(&self.domain, Some(callback), false);
+                linux.call(&self.handle, Some(callback), false);
                 self.want_worker();
                 Ok(false)
             }
@@ -239,10 +304,12 @@ impl Srcu {
     }
 
     fn synchronize_at(&self, urgency: Urgency) {
-        match &self.domain.linux {
+        self.handle.forbid_callbacks();
+        match &self.handle.linux {
             None => {
-                self.domain.wait_for(self.domain.snapshot(), urgency);
-                self.domain.settle();
+                let cookie = self.handle.snapshot();
+                self.handle.wait_for(cookie, urgency);
+                self.handle.settle(cookie);
             }
             Some(linux) => linux.synchronize(self, urgency == Urgency::Expedited),
         }
@@ -251,50 +318,43 @@ impl Srcu {
     /// Whether there is nobody who could have found what the caller has unpublished; a domain paced as Linux never
     /// asks.
     pub(crate) fn is_without_readers(&self) -> bool {
-        self.domain.linux.is_none() && self.domain.is_without_readers()
+        self.handle.linux.is_none() && self.handle.is_without_readers()
     }
 
     /// Has the worker do what has just become due.
     pub(crate) fn want_worker(&self) {
-        let Some(worker) = &self.domain.worker else { return };
-        if self.domain.attached.swap(true, Ordering::AcqRel) {
-            worker.want_at(self.domain.wanted(|| mayfly_platform::time::Instant::NEVER));
-        } else {
-            worker.attach(self.clone());
+        if let Some(worker) = &self.handle.worker {
+            worker.want(&self.handle);
         }
     }
 
-    pub(crate) fn inner(&self) -> &Domain {
-        &self.domain
+    fn check(&self, callback: &Callback) {
+        assert!(callback.may_be_deferred_in(self.at()), "the callback is one of another domain");
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.domain.registry
+    fn named(&self, number: u64) -> Cookie {
+        Cookie { domain: self.at().addr().get(), number }
+    }
+
+    fn number(&self, cookie: Cookie) -> u64 {
+        let is_ours = cookie.domain == self.at().addr().get()
+            && (self.handle.linux.is_some() || self.handle.may_have_given(cookie.number));
+        assert!(is_ours, "the cookie is one of another domain");
+        cookie.number
+    }
+
+    /// Names the domain by where it is.
+    pub(crate) fn at(&self) -> NonNull<()> {
+        self.handle.at().cast()
+    }
+
+    #[inline]
+    pub(crate) fn inner(&self) -> &Domain {
+        &self.handle
     }
 
     pub(crate) fn anonymous(&self) -> &Anonymous {
-        &self.domain.anonymous
-    }
-
-    #[cold]
-    pub(crate) fn reader_left(&self) {
-        self.domain.reader_left();
-    }
-
-    pub(crate) fn as_raw(&self) -> NonNull<()> {
-        Shared::as_raw(&self.domain)
-    }
-
-    pub(crate) fn into_raw(self) -> NonNull<()> {
-        Shared::into_raw(self.domain)
-    }
-
-    /// # Safety
-    ///
-    /// `raw` is an ownership given up by [`Srcu::into_raw`], or as [`Srcu::as_raw`] with the handle forgotten.
-    pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        // SAFETY: as the caller promises.
-        Self { domain: unsafe { Shared::from_raw(raw) } }
+        &self.handle.anonymous
     }
 }
 

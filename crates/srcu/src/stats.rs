@@ -1,11 +1,16 @@
 //! What a domain has done.
 
+use mayfly_platform::sync::{AtomicU64, Ordering};
+
 /// Counts of a domain since it was built. Each is exact; together they are no snapshot of one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Grace periods that were started.
     pub grace_periods: u64,
-    /// Barriers that the platform passed on behalf of every CPU.
+    /// Barriers that the platform passed on behalf of every CPU. On a platform that reaches a CPU by interrupting it,
+    /// so often was every CPU interrupted that could have been running a reader, and its guest brought out: once a
+    /// grace period while there is a reader, and once whenever somebody goes to sleep for readers that nobody sleeps
+    /// for yet.
     pub heavy_barriers: u64,
     /// Times that somebody went to sleep for a grace period.
     pub sleeps: u64,
@@ -21,4 +26,25 @@ pub struct Stats {
     pub peak_deferred: usize,
     /// The most memory that was deferred at a time, in bytes.
     pub peak_deferred_bytes: usize,
+}
+
+/// What is counted as it happens, and decides nothing.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) heavy_barriers: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) callbacks: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn read(&self) -> Stats {
+        Stats {
+            heavy_barriers: self.heavy_barriers.load(Ordering::Relaxed),
+            sleeps: self.sleeps.load(Ordering::Relaxed),
+            callbacks: self.callbacks.load(Ordering::Relaxed),
+            calls_at_bound: self.refused.load(Ordering::Relaxed),
+            ..Stats::default()
+        }
+    }
 }

@@ -1,19 +1,21 @@
-//! A thread for a [`Worker`].
+//! Threads for a [`Worker`].
 
 use alloc::sync::Arc;
+use core::num::NonZeroUsize;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle};
+use std::vec::Vec;
 
 use mayfly_platform::Platform;
 
 use crate::Worker;
 
-/// A thread that turns a [`Worker`] until this is dropped.
+/// A thread, or several, that turn a [`Worker`] until this is dropped.
 #[derive(Debug)]
 pub struct WorkerThread {
     worker: Arc<Worker>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl WorkerThread {
@@ -23,12 +25,24 @@ impl WorkerThread {
     ///
     /// Where the system has no thread to give.
     pub fn spawn(platform: Arc<dyn Platform>) -> io::Result<Self> {
-        let worker = Arc::new(Worker::new(platform));
-        let turned = Arc::clone(&worker);
-        // A panic of a callback's has been reported by its own message, and others are not to wait for this one.
-        let run = move || while catch_unwind(AssertUnwindSafe(|| turned.run())).is_err() {};
-        let thread = Builder::new().name("srcu-worker".into()).spawn(run)?;
-        Ok(Self { worker, thread: Some(thread) })
+        Self::spawn_several(platform, NonZeroUsize::MIN)
+    }
+
+    /// Starts `count` threads named `srcu-worker` for one worker, so that `count - 1` domains whose callbacks block
+    /// delay no other.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has not so many threads to give; those that it gave have ended.
+    pub fn spawn_several(platform: Arc<dyn Platform>, count: NonZeroUsize) -> io::Result<Self> {
+        let mut this = Self { worker: Arc::new(Worker::new(platform)), threads: Vec::new() };
+        for _ in 0..count.get() {
+            let turned = Arc::clone(&this.worker);
+            // A panic of a callback's has been reported by its own message, and others are not to wait for this one.
+            let run = move || while catch_unwind(AssertUnwindSafe(|| turned.run())).is_err() {};
+            this.threads.push(Builder::new().name("srcu-worker".into()).spawn(run)?);
+        }
+        Ok(this)
     }
 
     /// The worker, for [`Config::worker`](crate::Config).
@@ -40,7 +54,7 @@ impl WorkerThread {
 impl Drop for WorkerThread {
     fn drop(&mut self) {
         self.worker.stop();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // It has nothing to return.
             let _ = thread.join();
         }

@@ -1,134 +1,113 @@
 //! Who runs what is deferred and nobody waits for: one worker for any number of domains.
 //!
-//! A domain that defers its first callback puts itself on the worker's list (a stack that needs no lock and no memory:
-//! the domain carries the link). The worker looks at each listed domain now and then, runs what somebody's grace period
-//! has made ready, starts one itself for the rest, and drops the domain from the list when nothing is deferred. It
-//! never waits for a reader.
+//! A domain that defers its first callback puts itself into the worker's inbox (a stack that needs no lock and no
+//! memory: the domain carries the link), from where a turn puts it on the roster. A turn takes each domain that is
+//! listed into its hands, one after the other, runs what somebody's grace period has made ready, starts one itself for
+//! the rest, and puts the domain back with the time at which it wants its next turn; or lets go of it when nothing is
+//! deferred. It never waits for a reader, and holds the roster's lock for a moment only, not while callbacks run. So
+//! any number of threads may turn one worker: a domain is in one pair of hands at a time, and a callback that blocks
+//! keeps one thread.
+//!
+//! The roster owns no domain. Whoever gives up the last handle of one takes it off first (`handle`).
 //!
 //! Whoever wants the worker (a domain was pushed, or its work is due) changes `calls`, passes **[call]**
-//! `fence(SeqCst)`, and wakes the worker if it is announced to sleep past the moment it is wanted. The worker loads
-//! `calls`, turns, announces until when it will sleep, passes **[sleep]** `fence(SeqCst)`, and sleeps while `calls` is
-//! what it loaded. One of them sees the other. `attached` is swapped by both sides, so a domain is on the list once,
-//! and one that deferred while it was being dropped is seen by one of them.
+//! `fence(SeqCst)`, and wakes all who sleep if the first of them is announced to sleep past the moment that is wanted.
+//! A thread loads `calls`, turns, announces until when it will sleep, passes **[sleep]** `fence(SeqCst)`, and sleeps
+//! while `calls` is what it loaded. One of them sees the other. `attached` is swapped by both sides, so a domain is on
+//! the list once, and one that deferred while it was being let go of is seen by one of them.
+//!
+//! Somebody always watches the roster who is not at work: a thread sleeps until the earliest time that a listed domain
+//! wants, which it looks up under the lock under which it announces itself; who puts a domain back, and who sets out to
+//! work on what is listed, looks under that lock at what is announced, and wakes the others where that is too late.
 
 use alloc::sync::Arc;
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
 
 use mayfly_platform::Platform;
 use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use mayfly_platform::time::Instant;
 
-use crate::Srcu;
 use crate::config::LAZY;
+use crate::contexts::Contexts;
+use crate::handle::{Counted, Handle};
+use crate::roster::{Roster, Sleeper, Sleepers};
+use crate::world::World;
 
 /// Turns that nobody called for, and that found nothing, after which the worker sleeps until it is called. Before that
 /// it looks by itself, which saves whoever defers next the wake-up.
 const IDLE_TURNS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 100 };
 
-/// So many domains are looked through for one that is to be let go of; further down it stays for the worker's next
-/// turn.
-const LOOKED_THROUGH: u32 = 16;
-
 /// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
 ///
-/// An embedder calls [`Worker::turn`] from its own tick, or gives it a thread with [`Worker::run`]; with the `std`
-/// feature, `WorkerThread` is such a thread.
+/// An embedder calls [`Worker::turn`] from its own tick, or gives it threads with [`Worker::run`]; with the `std`
+/// feature, `WorkerThread` is such threads. A worker that nobody turns keeps no domain alive.
+///
+/// A callback that blocks holds up the thread that runs it. With `n` threads, `n - 1` domains whose callbacks block
+/// delay no other. With one thread a callback that blocks delays them all, which cannot be otherwise;
+/// [`Worker::late_turns`] counts it.
 pub struct Worker {
-    platform: Arc<dyn Platform>,
+    world: World,
     /// Domains that were attached since the last turn.
-    inbox: AtomicPtr<()>,
-    /// Domains that the last turn left attached.
-    listed: Lock<List>,
+    inbox: AtomicPtr<Counted>,
+    desk: Lock<Desk>,
     /// Changes when the worker is wanted.
     calls: AtomicU32,
-    /// Until when the worker sleeps, in nanoseconds; 0 while it is awake.
+    /// Until when the first of those who sleep does, in nanoseconds; 0 where nobody sleeps. Written under the lock.
     asleep_until: AtomicU64,
     stopped: AtomicBool,
+    late_turns: AtomicU64,
+    /// What runs callbacks of any of the domains now.
+    pub(crate) callbacks_here: Contexts,
 }
 
-/// Domains linked by `next_attached`, each an ownership given up as a pointer.
-struct List(*mut ());
-
-// SAFETY: the pointers are ownerships of domains, which are `Send`.
-unsafe impl Send for List {}
-
-impl List {
-    fn push(&mut self, domain: Srcu) {
-        domain.inner().next_attached.store(self.0, Ordering::Relaxed);
-        self.0 = domain.into_raw().as_ptr();
-    }
-
-    fn pop(&mut self) -> Option<Srcu> {
-        let first = NonNull::new(self.0)?;
-        // SAFETY: the list owns what it links, and gives this one up.
-        let domain = unsafe { Srcu::from_raw(first) };
-        self.0 = domain.inner().next_attached.load(Ordering::Relaxed);
-        Some(domain)
-    }
+struct Desk {
+    roster: Roster,
+    sleepers: Sleepers,
 }
 
-impl Drop for List {
-    fn drop(&mut self) {
-        while self.pop().is_some() {}
-    }
-}
-
-/// What a turn has still to look at. Where a callback panics, the next turn does.
-struct Todo<'a> {
+/// A domain that a turn works on. Where a callback panics, it is put back.
+struct InHand<'a> {
     worker: &'a Worker,
-    domains: List,
-}
-
-impl Drop for Todo<'_> {
-    fn drop(&mut self) {
-        while let Some(domain) = self.domains.pop() {
-            self.worker.put_in_inbox(domain);
-        }
-    }
+    domain: Handle,
+    /// The worker's `calls` when it was taken up.
+    calls: u32,
+    wants: Instant,
 }
 
 impl Worker {
     /// A worker with nothing to do.
     pub fn new(platform: Arc<dyn Platform>) -> Self {
         Self {
-            platform,
-            inbox: AtomicPtr::new(core::ptr::null_mut()),
-            listed: Lock::new(List(core::ptr::null_mut())),
+            world: World::new(platform),
+            inbox: AtomicPtr::new(null_mut()),
+            desk: Lock::new(Desk { roster: Roster::new(), sleepers: Sleepers::new() }),
             calls: AtomicU32::new(0),
             asleep_until: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            late_turns: AtomicU64::new(0),
+            callbacks_here: Contexts::new(),
         }
     }
 
-    /// Does what can be done now, without waiting for any reader. Returns when it should be called again at the latest;
-    /// [`Instant::NEVER`] where nothing is deferred in any domain.
+    /// Does what can be done now, without waiting for any reader, for each domain that has something deferred. Returns
+    /// when it should be called again at the latest; [`Instant::NEVER`] where nothing is deferred in any domain.
+    ///
+    /// Not from a callback: debug builds find that, where the platform says what runs, and panic.
     pub fn turn(&self) -> Instant {
-        let mut listed = self.listed.lock(&*self.platform);
-        let present = List(core::mem::replace(&mut listed.0, core::ptr::null_mut()));
-        let mut todo = Todo { worker: self, domains: present };
-        let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
-        while let Some(domain) = arrived.pop() {
-            todo.domains.push(domain);
+        assert!(!self.callbacks_here.has(&self.world), "a callback turns its own worker");
+        let mut desk = self.desk();
+        let listed = desk.roster.len();
+        self.have_watched(&mut desk, None);
+        drop(desk);
+        for _ in 0..listed {
+            let Some(in_hand) = self.take() else { break };
+            in_hand.work();
         }
-        let mut next = Instant::NEVER;
-        let lazy = self.platform.now() + LAZY;
-        while let Some(domain) = todo.domains.pop() {
-            // Listed already while its callbacks run, should one of them panic.
-            listed.push(domain.clone());
-            let wanted = domain.inner().work(lazy);
-            // Off before it is detached: whoever attaches it from then on links it elsewhere.
-            drop(listed.pop());
-            if wanted != Instant::NEVER || !Self::detach(&domain) {
-                next = next.min(if wanted == Instant::NEVER { lazy } else { wanted });
-                listed.push(domain);
-            }
-        }
-        self.give_up(listed);
-        next
+        self.desk().roster.earliest()
     }
 
-    /// Turns until [`Worker::stop`] is called, asleep in the platform between turns.
+    /// Turns until [`Worker::stop`] is called, asleep in the platform between turns. Any number of threads may.
     pub fn run(&self) {
         let mut idle = 0;
         let mut answered = self.calls.load(Ordering::Relaxed);
@@ -142,129 +121,210 @@ impl Worker {
             if self.stopped.load(Ordering::Acquire) {
                 break;
             }
-            let mut next = self.turn();
-            if next == Instant::NEVER {
-                idle += 1;
-                if idle < IDLE_TURNS {
-                    next = self.platform.now() + LAZY;
-                }
-            }
-            self.asleep_until.store(next.as_nanos(), Ordering::Relaxed);
-            // [sleep]
-            fence(Ordering::SeqCst);
-            self.platform.wait_until(&self.calls, calls, next);
-            self.asleep_until.store(0, Ordering::Relaxed);
+            idle = if self.turn() == Instant::NEVER { idle + 1 } else { idle };
+            self.sleep(calls, idle < IDLE_TURNS);
         }
         self.release();
     }
 
     /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when somebody asks
-    /// for it ([`Srcu::barrier`], [`Srcu::tick`]) or when its domain is dropped. A domain paced as Linux has its grace
-    /// periods from its worker alone: whoever waits for one from then on waits for good.
+    /// for it ([`Srcu::barrier`](crate::Srcu::barrier), [`Srcu::tick`](crate::Srcu::tick)) or when its domain is
+    /// dropped. A domain paced as Linux has its grace periods from its worker alone: whoever waits for one from then on
+    /// waits for good.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.kick();
         self.release();
     }
 
-    /// Has the worker turn now.
-    pub(crate) fn kick(&self) {
-        self.calls.fetch_add(1, Ordering::Release);
-        self.platform.wake(&self.calls);
+    /// How often a domain has had its turn more than 10 ms after it wanted it: its thread was busy with callbacks of
+    /// another one, or did not get the CPU.
+    pub fn late_turns(&self) -> u64 {
+        self.late_turns.load(Ordering::Relaxed)
     }
 
-    /// Lists `domain`, whose `attached` the caller has set.
-    pub(crate) fn attach(&self, domain: Srcu) {
-        let wanted = domain.inner().wanted(|| self.platform.now() + LAZY);
-        self.put_in_inbox(domain);
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Has the worker turn now.
+    pub(crate) fn kick(&self) {
+        self.want_at(Instant::from_nanos(0));
+    }
+
+    /// Has the worker look after `domain`, which has deferred something.
+    pub(crate) fn want(&self, domain: &Handle) {
+        if domain.attached.swap(true, Ordering::AcqRel) {
+            // It is looked after. What is paced as Linux may want its turn earlier than before.
+            if domain.linux.is_some() {
+                self.want_at(domain.wanted(|| Instant::NEVER));
+            }
+            return;
+        }
+        let wanted = domain.wanted(|| self.world.now() + LAZY);
+        self.put_in_inbox(domain, wanted);
         self.want_at(wanted);
         if self.stopped.load(Ordering::Relaxed) {
             self.release();
         }
     }
 
-    fn put_in_inbox(&self, domain: Srcu) {
-        let raw = domain.as_raw().as_ptr();
-        let mut first = self.inbox.load(Ordering::Relaxed);
-        loop {
-            domain.inner().next_attached.store(first, Ordering::Relaxed);
-            // Release, pairing with the acquire in `turn`: the link.
-            match self.inbox.compare_exchange(first, raw, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => first = now,
-            }
-        }
-        // The list owns it now.
-        core::mem::forget(domain);
+    /// Takes the domain at `domain`, whose last handle is being given up, off the roster.
+    pub(crate) fn forget(&self, domain: NonNull<Counted>) {
+        // SAFETY: it is freed after this, and is on no list but this one: see `handle`.
+        unsafe { self.desk().roster.remove(domain) };
     }
 
     /// Has the worker turn at `wanted` at the latest.
-    pub(crate) fn want_at(&self, wanted: Instant) {
+    fn want_at(&self, wanted: Instant) {
         self.calls.fetch_add(1, Ordering::Release);
         // [call]
         fence(Ordering::SeqCst);
         if self.asleep_until.load(Ordering::Relaxed) > wanted.as_nanos() {
-            self.platform.wake(&self.calls);
+            self.world.wake(&self.calls);
         }
     }
 
-    /// Lets go of every domain, once `stopped` is set; unless the list is being worked on, in which case whoever does
-    /// so lets go of them.
-    ///
-    /// Whoever finds the list taken has set `stopped`, or pushed to the inbox, and passed a fence before; who has it
-    /// gives it up, passes a fence, and looks at both again. One of the two sees the other.
+    /// The desk, with what was in the inbox on the roster.
+    fn desk(&self) -> LockGuard<'_, Desk> {
+        let mut desk = self.desk.lock(self.world.platform());
+        let mut at = self.inbox.swap(null_mut(), Ordering::Acquire);
+        while let Some(domain) = NonNull::new(at) {
+            // SAFETY: put there by somebody who had a handle; whoever gives up the last one takes this lock first, and
+            // so finds the domain on the roster.
+            let link = unsafe { &domain.as_ref().link };
+            at = link.next.load(Ordering::Relaxed);
+            let due = Instant::from_nanos(link.due.load(Ordering::Relaxed));
+            // SAFETY: as above; it was on no list but the inbox.
+            unsafe { desk.roster.push(domain, due) };
+        }
+        desk
+    }
+
+    fn put_in_inbox(&self, domain: &Handle, wanted: Instant) {
+        // SAFETY: valid while there is a handle.
+        let link = unsafe { &domain.at().as_ref().link };
+        link.due.store(wanted.as_nanos(), Ordering::Relaxed);
+        let mut first = self.inbox.load(Ordering::Relaxed);
+        loop {
+            link.next.store(first, Ordering::Relaxed);
+            // Release, pairing with the acquire in `desk`: the link.
+            let put = self.inbox.compare_exchange(
+                first,
+                domain.at().as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            match put {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// The domain whose turn it is.
+    fn take(&self) -> Option<InHand<'_>> {
+        let mut desk = self.desk();
+        let calls = self.calls.load(Ordering::Acquire);
+        let (domain, wanted) =
+            core::iter::from_fn(|| desk.roster.pop()).find_map(|(at, due)| {
+                // SAFETY: listed until now, under this lock, so not yet freed.
+                unsafe { Handle::revive(at) }.map(|domain| (domain, due))
+            })?;
+        drop(desk);
+        if self.world.now() > wanted + LAZY && wanted > Instant::from_nanos(0) {
+            self.late_turns.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(InHand { worker: self, domain, calls, wants: Instant::from_nanos(0) })
+    }
+
+    /// Under the lock: wakes those who sleep if the first of them sleeps past `due`, or where that is not given, past
+    /// what the first of those listed wants.
+    fn have_watched(&self, desk: &mut Desk, due: Option<Instant>) {
+        let Some(asleep_until) = desk.sleepers.earliest() else { return };
+        if asleep_until > due.unwrap_or_else(|| desk.roster.earliest()) {
+            self.calls.fetch_add(1, Ordering::Release);
+            self.world.wake(&self.calls);
+        }
+    }
+
+    /// Sleeps until the worker is called, if `calls` is what it was, or a domain wants its turn; if `looks`, not for
+    /// long in any case.
+    fn sleep(&self, calls: u32, looks: bool) {
+        let mut desk = self.desk();
+        let mut until = desk.roster.earliest();
+        let now = self.world.now();
+        if until <= now {
+            return;
+        }
+        if until == Instant::NEVER && looks {
+            until = now + LAZY;
+        }
+        let sleeper = Sleeper::until(until);
+        // SAFETY: removed below, and nothing unwinds on the way there.
+        unsafe { desk.sleepers.add(&sleeper) };
+        self.announce(&desk);
+        drop(desk);
+        // [sleep]
+        fence(Ordering::SeqCst);
+        self.world.wait_until(&self.calls, calls, until);
+        let mut desk = self.desk();
+        desk.sleepers.remove(&sleeper);
+        self.announce(&desk);
+    }
+
+    fn announce(&self, desk: &Desk) {
+        let earliest = desk.sleepers.earliest().map_or(0, Instant::as_nanos);
+        self.asleep_until.store(earliest, Ordering::Relaxed);
+    }
+
+    /// Lets go of every domain, once `stopped` is set. Those that are in somebody's hands are let go of there.
     fn release(&self) {
         // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the
         // inbox shows it.
         fence(Ordering::SeqCst);
-        while let Some(mut listed) = self.listed.try_lock(&*self.platform) {
-            let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
-            for domain in core::iter::from_fn(|| arrived.pop().or_else(|| listed.pop())) {
-                domain.inner().attached.store(false, Ordering::Release);
-            }
-            drop(listed);
-            fence(Ordering::SeqCst);
-            if self.inbox.load(Ordering::Relaxed).is_null() {
-                break;
+        let mut desk = self.desk();
+        while let Some((domain, _)) = desk.roster.pop() {
+            // SAFETY: listed until now, under this lock; and until the store, whoever gives up the last handle wants
+            // the lock first.
+            unsafe { domain.as_ref() }.detach();
+        }
+    }
+}
+
+impl InHand<'_> {
+    fn work(mut self) {
+        let lazy = self.worker.world.now() + LAZY;
+        self.wants = self.domain.work(lazy);
+        if self.wants == Instant::NEVER {
+            let attached = &self.domain.attached;
+            attached.swap(false, Ordering::AcqRel);
+            // Kept where it has deferred something meanwhile and nobody else has seen to it.
+            if self.domain.has_work() && !attached.swap(true, Ordering::AcqRel) {
+                self.wants = lazy;
             }
         }
     }
+}
 
-    /// Takes `domain` off the list if nothing is deferred in it; unless the list is being worked on, or is long.
-    pub(crate) fn let_go(&self, domain: &Srcu) {
-        let Some(mut listed) = self.listed.try_lock(&*self.platform) else { return };
-        let mut arrived = List(self.inbox.swap(core::ptr::null_mut(), Ordering::Acquire));
-        while let Some(other) = arrived.pop() {
-            listed.push(other);
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        if self.wants == Instant::NEVER {
+            return;
         }
-        let mut passed = List(core::ptr::null_mut());
-        for _ in 0..LOOKED_THROUGH {
-            let Some(other) = listed.pop() else { break };
-            if other.is(domain) && Self::detach(domain) {
-                break;
-            }
-            passed.push(other);
+        let worker = self.worker;
+        let mut desk = worker.desk();
+        if worker.stopped.load(Ordering::Acquire) {
+            self.domain.attached.store(false, Ordering::Release);
+            return;
         }
-        while let Some(other) = passed.pop() {
-            listed.push(other);
+        // Whoever called meanwhile may have meant this domain, which was not to be found.
+        if worker.calls.load(Ordering::Acquire) != self.calls {
+            self.wants = Instant::from_nanos(0);
         }
-        self.give_up(listed);
-    }
-
-    /// Ends work on the list. A worker that was stopped meanwhile lets go of what is left on it: see `release`.
-    fn give_up(&self, listed: LockGuard<'_, List>) {
-        drop(listed);
-        fence(Ordering::SeqCst);
-        if self.stopped.load(Ordering::Relaxed) {
-            self.release();
-        }
-    }
-
-    /// Takes `domain` off the list, unless it has deferred something meanwhile.
-    fn detach(domain: &Srcu) -> bool {
-        let attached = &domain.inner().attached;
-        attached.swap(false, Ordering::AcqRel);
-        !domain.inner().has_work() || attached.swap(true, Ordering::AcqRel)
+        // SAFETY: valid while there is a handle, and whoever gives up the last one takes it off.
+        unsafe { desk.roster.push(self.domain.at(), self.wants) };
+        worker.have_watched(&mut desk, Some(self.wants));
     }
 }
 

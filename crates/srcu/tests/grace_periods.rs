@@ -248,28 +248,33 @@ fn an_expedited_callback_runs_when_the_reader_leaves_though_nobody_waits() {
 }
 
 #[test]
-fn a_domain_that_is_wound_up_goes_with_its_last_handle_and_not_at_the_workers_next_turn() {
+fn a_domain_goes_with_its_last_handle_though_its_worker_is_never_turned() {
     let worker = Arc::new(mayfly_srcu::Worker::new(Arc::new(Host::new())));
     let config = || Config { worker: Some(Arc::clone(&worker)), ..Config::default() };
-    let build = || Srcu::try_new(Arc::new(Host::new()), config()).unwrap();
-    let (kept, wound_up, busy) = (build(), build(), build());
+    let [first, second, third] =
+        [(); 3].map(|()| Srcu::try_new(Arc::new(Host::new()), config()).unwrap());
     let ran = Arc::new(AtomicUsize::new(0));
-    for domain in [&kept, &wound_up, &busy] {
+    for domain in [&first, &second, &third] {
         domain.call(count_up(&ran));
     }
-    let owners = Arc::strong_count(&worker);
-    wound_up.wind_up();
-    assert_eq!(ran.load(Ordering::SeqCst), 1);
-    drop(wound_up);
-    assert_eq!(Arc::strong_count(&worker), owners - 1, "nothing is left of it");
-
-    let reader = busy.reader().unwrap();
+    // One that the worker has on its list, between others; one that it has not looked at yet.
+    let reader = second.reader().unwrap();
     let section = reader.lock();
-    busy.wind_up();
-    assert_eq!(ran.load(Ordering::SeqCst), 1, "a reader is inside");
-    drop(section);
     worker.turn();
-    assert_eq!(ran.load(Ordering::SeqCst), 3, "the worker still had both");
+    assert_eq!(ran.load(Ordering::SeqCst), 2, "a reader is inside of the second");
+    first.call(count_up(&ran));
+    for (domain, ran_by_then) in [(first, 3), (third, 3)] {
+        let owners = Arc::strong_count(&worker);
+        drop(domain);
+        assert_eq!(ran.load(Ordering::SeqCst), ran_by_then);
+        assert_eq!(Arc::strong_count(&worker), owners - 1, "nothing is left of it");
+    }
+    drop(section);
+    drop(reader);
+    drop(second);
+    assert_eq!(ran.load(Ordering::SeqCst), 4);
+    assert_eq!(Arc::strong_count(&worker), 1);
+    assert_eq!(worker.turn(), mayfly_platform::time::Instant::NEVER);
 }
 
 #[test]
@@ -384,16 +389,12 @@ fn try_call_inside_a_section_runs_no_callback_there() {
 }
 
 #[test]
-fn a_callback_may_defer_and_synchronise() {
+fn a_callback_may_defer() {
     let domain = domain();
     let ran = Arc::new(AtomicUsize::new(0));
     let callback = {
         let (domain, ran) = (domain.clone(), Arc::clone(&ran));
-        Callback::try_new(move || {
-            domain.synchronize();
-            domain.try_call(count_up(&ran)).unwrap();
-        })
-        .unwrap()
+        Callback::try_new(move || domain.try_call(count_up(&ran)).unwrap()).unwrap()
     };
     domain.call(callback);
     domain.barrier();
@@ -402,7 +403,7 @@ fn a_callback_may_defer_and_synchronise() {
 }
 
 #[test]
-fn a_record_is_leased_again_when_its_reader_is_gone() {
+fn a_section_that_was_leaked_ends_with_its_reader() {
     let domain = domain();
     for _ in 0..1000 {
         let reader = domain.reader().unwrap();

@@ -437,11 +437,11 @@ fn nobody_sees_more_deferred_than_the_bound_allows() {
 }
 
 /// What is being done with a worker's list when the worker is stopped.
-const AT_THE_LIST: [fn(&Worker, &Srcu); 2] = [
+const AT_THE_LIST: [fn(&Worker, Srcu); 2] = [
     |worker, _| {
         worker.turn();
     },
-    |_, domain| domain.wind_up(),
+    |_, domain| drop(domain),
 ];
 
 #[test]
@@ -460,7 +460,7 @@ fn a_worker_that_is_stopped_while_its_list_is_worked_on_lets_go_of_every_domain(
             domain.call(Callback::try_new(count).unwrap());
             let working = {
                 let (worker, domain) = (StdArc::clone(&worker), domain.clone());
-                thread::spawn(move || work(&worker, &domain))
+                thread::spawn(move || work(&worker, domain))
             };
             worker.stop();
             join([working]);

@@ -439,8 +439,12 @@ fn no_reader_sees_what_was_freed_and_nothing_is_freed_twice_or_lost() {
         let worker = has_worker.then(|| WorkerThread::spawn(Arc::new(host())).unwrap());
         // Few enough for the bounds to be reached.
         let limits = Limits { soft_count: 16, hard_count: 64, ..Limits::default() };
-        let config =
-            Config { limits, pace, worker: worker.as_ref().map(|it| Arc::clone(it.worker())) };
+        let config = Config {
+            limits,
+            pace,
+            worker: worker.as_ref().map(|it| Arc::clone(it.worker())),
+            ..Config::default()
+        };
         let domain = Srcu::try_new(Arc::new(host()), config).unwrap();
         round(name, domain, seed, time, !has_worker);
     }

@@ -315,14 +315,6 @@ impl<W: World> Inner<W> {
     }
 }
 
-impl<W: World> Drop for Inner<W> {
-    fn drop(&mut self) {
-        // No vCPU is left, so what is deferred can be freed here and now, on the processor that has just freed the
-        // rest.
-        self.srcu.wind_up();
-    }
-}
-
 impl<W: World> Clone for Vm<W> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }

@@ -1,0 +1,246 @@
+//! Who runs what is deferred, and when.
+//!
+//! Callbacks are ready when the grace period of their batch is complete. Whoever runs some takes them out of the
+//! batches under the gate, a piece at a time, and runs them with no lock held; several do so at once, each with its own
+//! (`runners`). So nobody runs for others because he came first, and nobody waits for another's callback but a barrier.
+//!
+//! - *Who waits* for a grace period runs what that one covers, up to [`Config::run_inline`](crate::Config), and leaves
+//!   the rest to the worker, or where there is none to whoever comes next. What is deferred meanwhile is never his, so
+//!   neither others who go on deferring nor a callback that defers itself again can keep him.
+//! - *Who defers* past the soft bound looks at the readers now and then, and runs as many.
+//! - *The worker*, and [`Srcu::tick`], run what was complete when they came.
+//! - *A barrier* runs what was deferred before it, all of it, and waits for those who have taken up the rest.
+//!
+//! What was taken out counts as deferred until the whole piece has run.
+
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+
+use mayfly_platform::Op;
+use mayfly_platform::sync::{Ordering, fence};
+use mayfly_platform::time::Instant;
+
+use crate::Srcu;
+use crate::backlog::{Admission, Batches, Taken};
+use crate::callback::{Callback, Finally, run_each};
+use crate::domain::{Domain, FIRST_LOOK, LAST_LOOK, Urgency};
+use crate::runners::Running;
+
+/// Callbacks taken out at a time, so that several can share what is ready.
+const PIECE: usize = 64;
+
+/// Callbacks that the worker runs of one domain before it looks at the next.
+const WORKERS_SHARE: usize = 1024;
+
+impl Domain {
+    /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
+    pub(crate) fn defer(domain: &Srcu, callback: Callback) -> Result<bool, Callback> {
+        let this = domain.inner();
+        let admission = this.backlog.admit(callback.bytes());
+        if admission == Admission::Refused {
+            this.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(callback);
+        }
+        this.backlog.push(callback);
+        match admission {
+            Admission::Admitted { first: true } => domain.want_worker(),
+            Admission::Hurry => this.drive(),
+            Admission::Admitted { first: false } | Admission::Refused => {}
+        }
+        Ok(admission == Admission::Hurry)
+    }
+
+    /// At the bound: `callback` runs here, after a grace period that the caller sees through.
+    pub(crate) fn run_after_grace_period(&self, callback: Callback) {
+        // Its readers may have it until the wait is over: a panic on the way leaks it.
+        let callback = ManuallyDrop::new(callback);
+        self.forbid_callbacks();
+        let cookie = self.snapshot();
+        self.wait_for(cookie, Urgency::Expedited);
+        {
+            let _done = self.running_callbacks(1);
+            // Before those of others, one of which may panic.
+            ManuallyDrop::into_inner(callback).run();
+        }
+        self.settle(cookie);
+    }
+
+    /// What a waiter does with what grace period `cookie`, which is complete, has made ready.
+    pub(crate) fn settle(&self, cookie: u64) {
+        if self.backlog.count() == 0 {
+            return;
+        }
+        let is_left = Cell::new(true);
+        // Also where a callback panics.
+        let _hand_over = Finally(|| {
+            if is_left.get() {
+                self.leave_to_worker();
+            }
+        });
+        is_left.set(self.run_ready(cookie, self.run_inline));
+    }
+
+    /// What somebody does about what is ready who must not run it, or has run enough: calls the worker, if there is
+    /// one.
+    pub(crate) fn leave_to_worker(&self) {
+        if let Some(worker) = &self.worker {
+            worker.kick();
+        }
+    }
+
+    /// Runs what grace periods up to `until` have made ready, `most` callbacks at most. Returns whether anything that
+    /// is ready is left.
+    pub(crate) fn run_ready(&self, until: u64, most: usize) -> bool {
+        let mut may_run = most;
+        loop {
+            let mut gate = self.gate();
+            let completed = self.completed();
+            let piece = may_run.min(PIECE);
+            let Some(taken) = gate.batches.take_ready(completed.min(until), piece) else {
+                return gate.batches.has_ready(completed);
+            };
+            let running = gate.runners.begin();
+            drop(gate);
+            may_run -= taken.count;
+            self.run_piece(taken, &running);
+        }
+    }
+
+    /// Runs callbacks that were taken out by whoever is counted as `running`, and no longer is.
+    pub(crate) fn run_piece(&self, taken: Taken, running: &Running) {
+        let Taken { callbacks, count, bytes } = taken;
+        let _through = Finally(|| {
+            self.backlog.remove(count, bytes);
+            let is_awaited = self.gate().runners.end(running);
+            if is_awaited {
+                self.notify();
+            }
+        });
+        let _done = self.running_callbacks(count);
+        run_each(callbacks);
+    }
+
+    /// So many callbacks run here, until this is dropped.
+    fn running_callbacks(&self, count: usize) -> impl Drop + '_ {
+        let here = self.callbacks_here.enter(self.world());
+        let workers = self.worker.as_ref().map(|worker| worker.callbacks_here.enter(self.world()));
+        Finally(move || {
+            self.callbacks_here.leave(&here);
+            if let (Some(worker), Some(entry)) = (&self.worker, &workers) {
+                worker.callbacks_here.leave(entry);
+            }
+            self.counters.callbacks.fetch_add(count as u64, Ordering::Relaxed);
+            (0..count).for_each(|_| self.world().charge(Op::Callback));
+        })
+    }
+
+    /// Waits until those have run what they had taken up who run callbacks now.
+    pub(crate) fn wait_for_runners(&self) {
+        let _one = self.barriers.lock(self.world().platform());
+        self.gate().runners.turn();
+        self.sleep_until(|| self.gate().runners.are_through());
+    }
+
+    /// Sees to it that what is deferred runs as soon as its readers have left, without waiting for that here.
+    pub(crate) fn expedite(&self) {
+        let cookie = self.snapshot();
+        self.hasty_looks.store(0, Ordering::Relaxed);
+        // Release: who takes this away in `tick` sees what was deferred.
+        self.expedited.fetch_max(cookie, Ordering::Release);
+        // [haste]
+        fence(Ordering::SeqCst);
+        let is_complete = self.advance(cookie) || self.arm(cookie);
+        match &self.worker {
+            Some(worker) if is_complete || self.fenced => worker.kick(),
+            None if is_complete => self.settle(cookie),
+            _ => {}
+        }
+    }
+
+    /// Starts a grace period for what has arrived, or looks at the one under way; unless somebody else is at it.
+    fn drive(&self) {
+        if let Some(mut gate) = self.try_gate() {
+            if self.backlog.has_arrivals() {
+                self.start(&mut gate);
+            } else if gate.batches.latest().is_some() {
+                self.scan(&mut gate, None);
+            }
+        }
+    }
+
+    /// Does what can be done for what is deferred without waiting, and runs what was ready by now and what has become
+    /// so on the way: `most` callbacks of either. Returns whether something still is deferred.
+    pub(crate) fn tick(&self, most: usize) -> bool {
+        let expedited = self.expedited.load(Ordering::Relaxed);
+        self.run_ready(self.completed(), most);
+        if self.backlog.count() == 0 {
+            self.end_expedited(expedited);
+            if self.backlog.count() == 0 {
+                return false;
+            }
+            // Somebody may just have asked for the same grace period, and have been taken for those before.
+            self.expedited.fetch_max(expedited, Ordering::Release);
+            // [haste]
+            fence(Ordering::SeqCst);
+        }
+        self.drive();
+        // Readers that were asked to say when they leave have said so, while others hold the grace period up still:
+        // those are asked now.
+        let complete = self.is_complete(expedited) || self.arm(expedited);
+        self.run_ready(self.completed(), most);
+        if complete {
+            self.end_expedited(expedited);
+        }
+        self.backlog.count() != 0
+    }
+
+    /// The callbacks of grace period `expedited` have run, or somebody is running them, or is about to.
+    fn end_expedited(&self, expedited: u64) {
+        let _ = self.expedited.compare_exchange(expedited, 0, Ordering::Acquire, Ordering::Relaxed);
+    }
+
+    /// A turn of the worker's. Returns when the next one is wanted; `lazy` where only what nobody waits for is left.
+    pub(crate) fn work(&self, lazy: Instant) -> Instant {
+        if let Some(linux) = &self.linux {
+            return linux.work(self);
+        }
+        if !self.tick(WORKERS_SHARE) {
+            return Instant::NEVER;
+        }
+        let has_ready = self.gate().batches.has_ready(self.completed());
+        if has_ready {
+            return Instant::from_nanos(0);
+        }
+        if self.fenced && self.expedited.load(Ordering::Relaxed) != 0 {
+            // A reader that leaves may not have seen that it is asked to say so: see *Sleeping* in the protocol.
+            let looks = self.hasty_looks.fetch_add(1, Ordering::Relaxed).min(u32::BITS / 2);
+            return self.world().now() + (FIRST_LOOK * (1 << looks)).min(LAST_LOOK);
+        }
+        lazy
+    }
+
+    /// When the first turn of the worker's is wanted; `lazy` where only what nobody waits for is to be done.
+    pub(crate) fn wanted(&self, lazy: impl FnOnce() -> Instant) -> Instant {
+        match &self.linux {
+            Some(linux) => linux.next(self),
+            None => lazy(),
+        }
+    }
+
+    /// Whether there is something for the worker to do.
+    pub(crate) fn has_work(&self) -> bool {
+        self.backlog.count() > 0 || self.linux.as_ref().is_some_and(|linux| linux.is_busy(self))
+    }
+
+    /// Runs all that is deferred, where no reader is left, and nobody else: the last handle is being given up.
+    pub(crate) fn run_rest(&self) {
+        let paced = self.linux.as_ref().map(|linux| linux.take_all(self));
+        let mut gate = self.gate();
+        let mut batches = core::mem::replace(&mut gate.batches, Batches::new());
+        drop(gate);
+        let batches = core::iter::from_fn(|| batches.take_ready(u64::MAX, usize::MAX));
+        let arrived = self.backlog.take_arrivals().reversed();
+        let batches = batches.map(|taken| taken.callbacks);
+        run_each(paced.into_iter().chain(batches).chain([arrived]).flatten());
+    }
+}

@@ -1,0 +1,47 @@
+//! Who is running callbacks, so that a barrier can wait for those who have taken some up.
+//!
+//! Callbacks are run by any number of threads at a time, each of which takes some out of the batches under the gate and
+//! is counted there, in the present *phase*, until it has run them. A barrier takes out and runs what is ready; what is
+//! left is in the hands of those who are counted. So it turns to the other phase, under the same gate, and waits until
+//! nobody is counted in the one before: whoever comes later does not hold it up. One barrier at a time does so, and
+//! turns only when the phase it turns to is empty, which it is because the barrier before has waited for it.
+
+/// Under the gate.
+#[derive(Default)]
+pub(crate) struct Runners {
+    /// Threads that have taken callbacks out and not yet run all of them, by phase.
+    running: [usize; 2],
+    phase: usize,
+    /// Somebody sleeps until nobody is counted in the phase before.
+    awaited: bool,
+}
+
+/// A thread that runs callbacks, in the phase that it is counted in.
+#[must_use]
+pub(crate) struct Running(usize);
+
+impl Runners {
+    pub(crate) fn begin(&mut self) -> Running {
+        self.running[self.phase] += 1;
+        Running(self.phase)
+    }
+
+    /// Returns whether somebody sleeps until this.
+    pub(crate) fn end(&mut self, running: &Running) -> bool {
+        self.running[running.0] -= 1;
+        self.running[1 - self.phase] == 0 && core::mem::take(&mut self.awaited)
+    }
+
+    /// Has those who come from now on counted apart.
+    pub(crate) fn turn(&mut self) {
+        debug_assert_eq!(self.running[1 - self.phase], 0, "a barrier waits until it is empty");
+        self.phase = 1 - self.phase;
+    }
+
+    /// Whether nobody is counted in the phase before. If somebody is, the last of them says so ([`Runners::end`]).
+    pub(crate) fn are_through(&mut self) -> bool {
+        let are_through = self.running[1 - self.phase] == 0;
+        self.awaited = !are_through;
+        are_through
+    }
+}
