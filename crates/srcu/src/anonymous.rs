@@ -70,8 +70,8 @@ impl Anonymous {
     /// Returns whether somebody sleeps until this.
     fn leave(&self, counted: &Counted) -> bool {
         // Release, pairing with the acquire in `is_in_use`.
-        let counter = &self.stripes[counted.stripe][counted.index];
-        let last = counter.fetch_sub(1, Ordering::Release) == 1;
+        let stripe = &self.stripes[counted.stripe];
+        let last = stripe[counted.index].fetch_sub(1, Ordering::Release) == 1;
         // [light], see the protocol.
         fence_behind_update();
         last && self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::Relaxed)

@@ -93,7 +93,11 @@ impl Worker {
     /// Does what can be done now, without waiting for any reader, for each domain that has something deferred. Returns
     /// when it should be called again at the latest; [`Instant::NEVER`] where nothing is deferred in any domain.
     ///
-    /// Not from a callback: debug builds find that, where the platform says what runs, and panic.
+    /// Not from a callback.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds from a callback, where the platform says what runs.
     pub fn turn(&self) -> Instant {
         assert!(!self.callbacks_here.has(&self.world), "a callback turns its own worker");
         let mut desk = self.desk();
