@@ -67,7 +67,7 @@ fn number(op: Op) -> usize {
         Op::GracePeriod => 0,
         Op::HeavyBarrier => 1,
         Op::Sleep => 2,
-        Op::Callback => 3,
+        Op::Callbacks(_) => 3,
         Op::TlbInvalidation => 4,
         Op::FrozenWait => 5,
         Op::RootLoadBegin => 6,
@@ -118,7 +118,8 @@ unsafe impl Platform for Hardware {
 
     fn charge(&self, op: Op) {
         let amount = match op {
-            Op::CleanedToMap(amount)
+            Op::Callbacks(amount)
+            | Op::CleanedToMap(amount)
             | Op::Flushed(amount)
             | Op::EntriesWritten(amount)
             | Op::TablesFreed(amount)

@@ -10,8 +10,8 @@ pub enum Op {
     HeavyBarrier,
     /// A thread is about to sleep until something changes.
     Sleep,
-    /// A deferred callback was run.
-    Callback,
+    /// So many deferred callbacks were run.
+    Callbacks(u64),
     /// A TLB invalidation was issued.
     TlbInvalidation,
     /// So many entries of tables were written, by whoever works on a range of them, or by a fault.

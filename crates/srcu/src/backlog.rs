@@ -15,6 +15,9 @@ pub(crate) struct Backlog {
     arrived: CacheLine<AtomicPtr<Head>>,
     held: CacheLine<Held>,
     limits: Limits,
+    /// Past the soft bound, one `call` in this many looks at the readers, so that a parked reader does not turn each
+    /// `call` into a scan.
+    hurry_every: usize,
 }
 
 struct Held {
@@ -63,13 +66,11 @@ pub(crate) enum Admission {
     Refused,
 }
 
-/// Past the soft bound, one `call` in this many looks at the readers, so that a parked reader does not turn each `call`
-/// into a scan; and one for so large a part of the soft bound in bytes.
-const HURRY_EVERY: usize = 64;
+/// Past the soft bound in bytes, one `call` for so large a part of it looks at the readers.
 const HURRY_EVERY_PART: usize = 16;
 
 impl Backlog {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits, hurry_every: usize) -> Self {
         let (most_count, most_bytes) = Amount::MOST;
         let hard_count = limits.hard_count.min(most_count);
         let hard_bytes = limits.hard_bytes.min(most_bytes);
@@ -81,6 +82,7 @@ impl Backlog {
                 peak_bytes: AtomicUsize::new(0),
             }),
             limits: Limits { hard_count, hard_bytes, ..limits },
+            hurry_every,
         }
     }
 
@@ -150,7 +152,7 @@ impl Backlog {
     fn is_to_be_hurried(&self, before: Amount, now: Amount) -> bool {
         let Limits { soft_count, soft_bytes, .. } = self.limits;
         let part = (soft_bytes / HURRY_EVERY_PART).max(1);
-        (now.count() > soft_count && now.count().is_multiple_of(HURRY_EVERY))
+        (now.count() > soft_count && now.count().is_multiple_of(self.hurry_every))
             || (now.bytes() > soft_bytes && before.bytes() / part != now.bytes() / part)
     }
 
@@ -305,7 +307,7 @@ mod tests {
     #[test]
     fn past_the_soft_bound_large_callbacks_hurry_each_and_small_ones_now_and_then() {
         let hurries = |bytes: usize| {
-            let backlog = Backlog::new(limits(1 << 20));
+            let backlog = Backlog::new(limits(1 << 20), 64);
             (0..256).filter(|_| backlog.admit(bytes) == Admission::Hurry).count()
         };
         assert_eq!(hurries(300 << 10), 256 - 3);
@@ -315,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_counted_is_refused() {
-        let backlog = Backlog::new(limits(usize::MAX));
+        let backlog = Backlog::new(limits(usize::MAX), 64);
         assert_eq!(backlog.admit(usize::MAX), Admission::Refused);
         assert_eq!(backlog.admit(Amount::MOST.1), Admission::Admitted { first: true });
         assert_eq!(backlog.admit(1), Admission::Refused);
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn batches_come_out_in_pieces_in_order_and_whole() {
-        let backlog = Backlog::new(Limits::default());
+        let backlog = Backlog::new(Limits::default(), 64);
         let mut batches = Batches::new();
         let ran = Arc::new(Mutex::new(Vec::new()));
         for period in 1..=2 {

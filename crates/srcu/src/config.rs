@@ -8,7 +8,8 @@ use crate::Worker;
 /// How much may be deferred at a time. A number of callbacks and a number of bytes; whichever is reached first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Past this many callbacks, every 64th `call` hurries the grace period.
+    /// Past this many callbacks, every 128th `call` hurries the grace period, or as many as one runs
+    /// ([`Config::run_inline`]) where that is less.
     pub soft_count: usize,
     /// Past this many bytes, a `call` hurries the grace period for each further sixteenth of them.
     pub soft_bytes: usize,
@@ -38,8 +39,8 @@ pub enum Pace {
     },
 }
 
-/// What a domain is built from. The default: bounded as [`Limits::default`] says, no worker, 64 callbacks run by whoever
-/// waits.
+/// What a domain is built from. The default: bounded as [`Limits::default`] says, no worker, 128 callbacks run by
+/// whoever waits.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// How much may be deferred.
@@ -65,12 +66,15 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             pace: Pace::default(),
-            run_inline: 64,
+            run_inline: RUN_INLINE,
             worker: None,
             ticks: false,
         }
     }
 }
+
+/// The default of [`Config::run_inline`].
+pub(crate) const RUN_INLINE: usize = 128;
 
 /// How long a worker leaves a deferred callback alone, hoping that somebody's grace period completes it for free.
 pub(crate) const LAZY: Duration = Duration::from_millis(10);

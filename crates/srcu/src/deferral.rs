@@ -34,6 +34,7 @@ const WORKERS_SHARE: usize = 1024;
 
 impl Domain {
     /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
+    #[inline]
     pub(crate) fn defer(domain: &Srcu, callback: Callback) -> Result<bool, Callback> {
         let this = domain.inner();
         let admission = this.backlog.admit(callback.bytes());
@@ -130,7 +131,7 @@ impl Domain {
                 worker.callbacks_here.leave(entry);
             }
             self.counters.callbacks.fetch_add(count as u64, Ordering::Relaxed);
-            (0..count).for_each(|_| self.world().charge(Op::Callback));
+            self.world().charge(Op::Callbacks(count as u64));
         })
     }
 

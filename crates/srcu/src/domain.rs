@@ -87,7 +87,7 @@ use mayfly_platform::sync::{
 use crate::Worker;
 use crate::anonymous::{Anonymous, Draining};
 use crate::backlog::{Backlog, Batches};
-use crate::config::{Config, Pace};
+use crate::config::{Config, Pace, RUN_INLINE};
 use crate::contexts::{self, Contexts};
 use crate::linux::LinuxPace;
 use crate::reader::{Record, Records, Sampled};
@@ -159,6 +159,11 @@ impl Domain {
             Pace::Urgent => None,
             Pace::Linux { hz } => Some(LinuxPace::new(hz, world.now())),
         };
+        // Who hurries runs as many as have come since somebody did, so that the backlog does not grow.
+        let hurry_every = match config.run_inline {
+            0 => RUN_INLINE,
+            run_inline => run_inline.min(RUN_INLINE),
+        };
         Self {
             fenced: world.is_fenced(),
             world,
@@ -175,7 +180,7 @@ impl Domain {
                 batches: Batches::new(),
                 runners: Runners::default(),
             }),
-            backlog: Backlog::new(config.limits),
+            backlog: Backlog::new(config.limits, hurry_every),
             run_inline: config.run_inline,
             barriers: Lock::new(()),
             callbacks_here: Contexts::new(),

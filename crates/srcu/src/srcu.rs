@@ -291,6 +291,7 @@ impl Srcu {
     }
 
     /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
+    #[inline]
     fn defer(&self, callback: Callback) -> Result<bool, Callback> {
         self.check(&callback);
         match &self.handle.linux {
