@@ -13,6 +13,11 @@ extern crate alloc;
 #[cfg(any(feature = "std", test, mayfly_loom, mayfly_shuttle))]
 extern crate std;
 
+#[cfg(all(mayfly_loom, not(feature = "loom")))]
+compile_error!("`--cfg mayfly_loom` needs the feature `loom` of mayfly-platform");
+#[cfg(all(mayfly_shuttle, not(feature = "shuttle")))]
+compile_error!("`--cfg mayfly_shuttle` needs the feature `shuttle` of mayfly-platform");
+
 pub mod address;
 pub mod cache;
 pub mod frames;
