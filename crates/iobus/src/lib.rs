@@ -5,11 +5,13 @@
 //! copy. A registration does not wait for those who read the old arrays, and an unregistration waits for nobody but
 //! them.
 //!
+//! With the feature `std`, which gives `platform::Host`:
+//!
 //! ```
 //! use std::sync::Arc;
+//! use mayfly_iobus::platform::{Host, Platform};
 //! use mayfly_iobus::{IoBus, IoRange, Ioeventfd, LastHit, WriteHit};
-//! use mayfly_platform::{Host, Platform};
-//! use mayfly_srcu::{Config, Srcu};
+//! use mayfly_iobus::srcu::{Config, Srcu};
 //!
 //! let platform: Arc<dyn Platform> = Arc::new(Host::new());
 //! let domain = Srcu::try_new(platform.clone(), Config::default())?;
@@ -59,6 +61,10 @@ mod range;
 mod replaced;
 mod snapshot;
 mod table;
+
+/// What this crate asks of the world, and what its readers and writers meet by, so that who uses it needs to name no
+/// other crate.
+pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use bus::IoBus;
 pub use edit::Edit;

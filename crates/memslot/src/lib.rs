@@ -5,11 +5,13 @@
 //! them, under SRCU. The rules and the errors are those of `KVM_SET_USER_MEMORY_REGION` (`kvm_set_memory_region` in
 //! Linux v6.18, `virt/kvm/kvm_main.c`).
 //!
+//! With the feature `std`, which gives `platform::Host`:
+//!
 //! ```
 //! use std::sync::Arc;
 //! use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, Hva, MemSlots, Region, SlotId};
-//! use mayfly_platform::{Host, Platform};
-//! use mayfly_srcu::{Config, Srcu};
+//! use mayfly_memslot::platform::{Host, Platform};
+//! use mayfly_memslot::srcu::{Config, Srcu};
 //!
 //! let host: Arc<dyn Platform> = Arc::new(Host::new());
 //! let domain = Srcu::try_new(Arc::clone(&host), Config::default())?;
@@ -49,6 +51,10 @@ mod region;
 mod rules;
 mod slot;
 mod snapshot;
+
+/// What this crate asks of the world, and what its readers and writers meet by, so that who uses it needs to name no
+/// other crate.
+pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use backing::Backing;
 pub use dirty::DirtyBitmap;

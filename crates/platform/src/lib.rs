@@ -5,7 +5,25 @@
 //! through [`memory`] (where every allocation may fail), and takes its atomics from [`sync`] (where a model checker's
 //! can take their place).
 //!
-//! With the `std` feature, [`Host`] is the platform of a Linux process.
+//! With the `std` feature, [`Host`] is the platform of a Linux process:
+//!
+//! ```
+//! use mayfly_platform::sync::{AtomicU32, Ordering};
+//! use mayfly_platform::{Host, Platform};
+//!
+//! let (platform, ready) = (Host::new(), AtomicU32::new(0));
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         // A wait may return early, so callers look again.
+//!         while ready.load(Ordering::Acquire) == 0 {
+//!             platform.wait(&ready, 0);
+//!         }
+//!     });
+//!     // The word first, then the call: nobody who waits for it is missed.
+//!     ready.store(1, Ordering::Release);
+//!     platform.wake(&ready);
+//! });
+//! ```
 
 #![no_std]
 

@@ -10,9 +10,11 @@
 //! - A [`Reader`] needs neither a read-modify-write nor a fence where the platform has an asymmetric barrier
 //!   (`membarrier(2)` on Linux); elsewhere it executes fences. Which of the two is decided when the domain is built.
 //!
+//! With the feature `std`, which gives `platform::Host`:
+//!
 //! ```
 //! use std::sync::Arc;
-//! use mayfly_platform::Host;
+//! use mayfly_srcu::platform::Host;
 //! use mayfly_srcu::{Config, Rcu, RcuBox, Srcu};
 //!
 //! let domain = Srcu::try_new(Arc::new(Host::new()), Config::default())?;
@@ -64,6 +66,7 @@ mod thread;
 mod worker;
 mod world;
 
+/// What a domain asks of the world, so that who uses this crate needs to name no other.
 pub use mayfly_platform as platform;
 
 pub use anonymous::{AnonymousGuard, OwnedAnonymousGuard};
