@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak bench doc fmt clean setup setup-bench
+.PHONY: help run test soak bench api doc fmt clean setup setup-bench setup-review
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -28,6 +28,9 @@ soak: setup ## change guests' memory for ten minutes in every way at once, and c
 bench: setup-bench ## measure Mayfly beside its peers
 	@cargo bench --package mayfly-bench
 
+api: setup-review ## write down the public API of the crates that others take, after a change to it
+	@scripts/api write
+
 doc: setup ## build the API documentation
 	@cargo doc --no-deps
 
@@ -42,3 +45,6 @@ setup:
 
 setup-bench:
 	@scripts/setup bench
+
+setup-review:
+	@scripts/setup review
