@@ -121,6 +121,9 @@ mod walk;
 mod written;
 mod zap;
 
+/// What this crate asks of the world, and what its users meet by, so that who uses it needs to name no other crate.
+pub use {mayfly_platform as platform, mayfly_srcu as srcu};
+
 pub use entry::{Entry, State};
 pub use error::Error;
 pub use format::{Arm, Ept, Format, Kind, Npt, Sv39x4, Sv48x4, SvX4};

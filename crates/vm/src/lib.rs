@@ -51,6 +51,12 @@ mod vcpus;
 mod vm;
 mod world;
 
+/// The parts, so that who uses this crate needs to name no other.
+pub use {
+    mayfly_iobus as iobus, mayfly_memslot as memslot, mayfly_platform as platform,
+    mayfly_srcu as srcu, mayfly_stage2 as stage2,
+};
+
 pub use caches::{CacheTraps, Caches};
 pub use change::{Change, PageChange, Protection, Reason};
 pub use device::Device;
