@@ -5,7 +5,7 @@
 //! through [`memory`] (where every allocation may fail), and takes its atomics from [`sync`] (where a model checker's
 //! can take their place).
 //!
-//! With the `std` feature, [`Host`] is the platform of a Linux process:
+//! With the `std` feature, `Host` is the platform of a Linux process:
 //!
 //! ```
 //! use mayfly_platform::sync::{AtomicU32, Ordering};
