@@ -2,9 +2,11 @@
 //!
 //! Callbacks arrive on a lock-free stack, so `call` waits for nobody. A grace period that starts takes the stack as a
 //! batch of its own number; batches queue in order of number, under the gate, and are ready once that number is
-//! complete.
+//! complete. Where grace periods are far between, the stack is gathered before, a part at a time: turning it round goes
+//! through all its nodes, and is quick while they are near.
 
-use core::ptr::{NonNull, null_mut};
+use core::mem::ManuallyDrop;
+use core::ptr::null_mut;
 
 use mayfly_platform::sync::{AtomicPtr, AtomicU64, AtomicUsize, CacheLine, Ordering};
 
@@ -15,9 +17,9 @@ pub(crate) struct Backlog {
     arrived: CacheLine<AtomicPtr<Head>>,
     held: CacheLine<Held>,
     limits: Limits,
-    /// Past the soft bound, one `call` in this many looks at the readers, so that a parked reader does not turn each
-    /// `call` into a scan.
-    hurry_every: usize,
+    /// Past the soft bound, one `call` in so many hurries, so that a parked reader does not turn each `call` into a
+    /// scan: a power of two, less one.
+    hurry_mask: usize,
 }
 
 struct Held {
@@ -70,7 +72,9 @@ pub(crate) enum Admission {
 const HURRY_EVERY_PART: usize = 16;
 
 impl Backlog {
-    pub(crate) fn new(limits: Limits, hurry_every: usize) -> Self {
+    /// Where who hurries runs `share` callbacks, at least one. He comes no less often, so that the backlog does not
+    /// grow; and at powers of two, for each `call` past the soft bound asks whether it is to hurry.
+    pub(crate) fn new(limits: Limits, share: usize) -> Self {
         let (most_count, most_bytes) = Amount::MOST;
         let hard_count = limits.hard_count.min(most_count);
         let hard_bytes = limits.hard_bytes.min(most_bytes);
@@ -82,7 +86,7 @@ impl Backlog {
                 peak_bytes: AtomicUsize::new(0),
             }),
             limits: Limits { hard_count, hard_bytes, ..limits },
-            hurry_every,
+            hurry_mask: (1 << share.ilog2()) - 1,
         }
     }
 
@@ -152,7 +156,7 @@ impl Backlog {
     fn is_to_be_hurried(&self, before: Amount, now: Amount) -> bool {
         let Limits { soft_count, soft_bytes, .. } = self.limits;
         let part = (soft_bytes / HURRY_EVERY_PART).max(1);
-        (now.count() > soft_count && now.count().is_multiple_of(self.hurry_every))
+        (now.count() > soft_count && now.count() & self.hurry_mask == 0)
             || (now.bytes() > soft_bytes && before.bytes() / part != now.bytes() / part)
     }
 
@@ -210,6 +214,8 @@ impl Backlog {
 pub(crate) struct Batches {
     first: *mut Head,
     last: *mut Head,
+    /// The first and the last node of what the next batch begins with.
+    gathered: (*mut Head, *mut Head),
 }
 
 // SAFETY: the nodes are callbacks, which are `Send`, and the queue is their only owner.
@@ -217,16 +223,40 @@ unsafe impl Send for Batches {}
 
 impl Batches {
     pub(crate) fn new() -> Self {
-        Self { first: null_mut(), last: null_mut() }
+        Self { first: null_mut(), last: null_mut(), gathered: (null_mut(), null_mut()) }
+    }
+
+    /// Has everything that has arrived be in the next batch.
+    pub(crate) fn gather(&mut self, backlog: &Backlog) {
+        let arrived = backlog.take_arrivals();
+        let last = arrived.first();
+        if last.is_null() {
+            return;
+        }
+        let first = ManuallyDrop::new(arrived.reversed()).first();
+        let (gathered, before) = self.gathered;
+        self.gathered = if gathered.is_null() {
+            (first, last)
+        } else {
+            // SAFETY: `before` is the last node of a chain that is ours.
+            unsafe { (*before).next = first };
+            (gathered, last)
+        };
+    }
+
+    /// Whether something is gathered for the next batch.
+    pub(crate) fn has_gathered(&self) -> bool {
+        !self.gathered.0.is_null()
     }
 
     /// Makes everything that has arrived the batch of `period`, which is later than those of the batches before.
     pub(crate) fn collect(&mut self, backlog: &Backlog, period: u64) {
-        let chain = core::mem::ManuallyDrop::new(backlog.take_arrivals().reversed());
-        let Some(callback) = NonNull::new(chain.first()) else { return };
-        let head = callback.as_ptr();
-        // SAFETY: `head` is the first of a chain that is ours now; `last`, if any, is the first node of a batch we
-        // hold.
+        self.gather(backlog);
+        let (head, _) = core::mem::replace(&mut self.gathered, (null_mut(), null_mut()));
+        if head.is_null() {
+            return;
+        }
+        // SAFETY: `head` is the first of a chain that is ours; `last`, if any, is the first node of a batch we hold.
         unsafe {
             (*head).period = period;
             (*head).next_batch = null_mut();
@@ -327,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_out_in_pieces_in_order_and_whole() {
+    fn batches_come_out_in_pieces_in_order_and_whole_however_they_were_gathered() {
         let backlog = Backlog::new(Limits::default(), 64);
         let mut batches = Batches::new();
         let ran = Arc::new(Mutex::new(Vec::new()));
@@ -336,6 +366,9 @@ mod tests {
                 let ran = Arc::clone(&ran);
                 let note = move || ran.lock().unwrap().push((period, number));
                 backlog.push(Callback::try_new(note).unwrap());
+                if number % 2 == 1 {
+                    batches.gather(&backlog);
+                }
             }
             batches.collect(&backlog, period);
         }

@@ -8,8 +8,8 @@ use crate::Worker;
 /// How much may be deferred at a time. A number of callbacks and a number of bytes; whichever is reached first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Past this many callbacks, every 128th `call` hurries the grace period, or as many as one runs
-    /// ([`Config::run_inline`]) where that is less.
+    /// Past this many callbacks, every 128th `call` hurries the grace period; where one runs less
+    /// ([`Config::run_inline`]), at least as often as that.
     pub soft_count: usize,
     /// Past this many bytes, a `call` hurries the grace period for each further sixteenth of them.
     pub soft_bytes: usize,

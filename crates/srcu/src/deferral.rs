@@ -7,7 +7,7 @@
 //! - *Who waits* for a grace period runs what that one covers, up to [`Config::run_inline`](crate::Config), and leaves
 //!   the rest to the worker, or where there is none to whoever comes next. What is deferred meanwhile is never his, so
 //!   neither others who go on deferring nor a callback that defers itself again can keep him.
-//! - *Who defers* past the soft bound looks at the readers now and then, and runs as many.
+//! - *Who defers* past the soft bound runs as many now and then, and looks at the readers where not so many are ready.
 //! - *The worker*, and [`Srcu::tick`], run what was complete when they came.
 //! - *A barrier* runs what was deferred before it, all of it, and waits for those who have taken up the rest.
 //!
@@ -32,6 +32,14 @@ const PIECE: usize = 64;
 /// Callbacks that the worker runs of one domain before it looks at the next.
 const WORKERS_SHARE: usize = 1024;
 
+/// What [`Domain::run_ready`] did.
+pub(crate) struct Ran {
+    /// So many callbacks it ran.
+    count: usize,
+    /// Whether anything is left that is ready.
+    is_left: bool,
+}
+
 impl Domain {
     /// Takes `callback` unless the bound is reached. Returns whether there is so much that what is ready should run.
     #[inline]
@@ -43,10 +51,8 @@ impl Domain {
             return Err(callback);
         }
         this.backlog.push(callback);
-        match admission {
-            Admission::Admitted { first: true } => domain.want_worker(),
-            Admission::Hurry => this.drive(),
-            Admission::Admitted { first: false } | Admission::Refused => {}
+        if admission == (Admission::Admitted { first: true }) {
+            domain.want_worker();
         }
         Ok(admission == Admission::Hurry)
     }
@@ -71,6 +77,25 @@ impl Domain {
         if self.backlog.count() == 0 {
             return;
         }
+        self.run_and_hand_over(|| self.run_ready(cookie, self.run_inline).is_left);
+    }
+
+    /// What who defers past the soft bound does: runs what is ready. Only where that is less than its share it looks at
+    /// the readers, so that one grace period does for as much as one makes ready.
+    pub(crate) fn hurry(&self) {
+        self.run_and_hand_over(|| {
+            let Ran { count, is_left } = self.run_ready(u64::MAX, self.run_inline);
+            if count > 0 && count == self.run_inline {
+                self.gate().batches.gather(&self.backlog);
+                return is_left;
+            }
+            self.drive();
+            self.run_ready(u64::MAX, self.run_inline - count).is_left
+        });
+    }
+
+    /// Calls the worker unless `run` says that nothing that is ready is left.
+    fn run_and_hand_over(&self, run: impl FnOnce() -> bool) {
         let is_left = Cell::new(true);
         // Also where a callback panics.
         let _hand_over = Finally(|| {
@@ -78,7 +103,7 @@ impl Domain {
                 self.leave_to_worker();
             }
         });
-        is_left.set(self.run_ready(cookie, self.run_inline));
+        is_left.set(run());
     }
 
     /// What somebody does about what is ready who must not run it, or has run enough: calls the worker, if there is
@@ -89,20 +114,19 @@ impl Domain {
         }
     }
 
-    /// Runs what grace periods up to `until` have made ready, `most` callbacks at most. Returns whether anything that
-    /// is ready is left.
-    pub(crate) fn run_ready(&self, until: u64, most: usize) -> bool {
-        let mut may_run = most;
+    /// Runs what grace periods up to `until` have made ready, `most` callbacks at most.
+    pub(crate) fn run_ready(&self, until: u64, most: usize) -> Ran {
+        let mut count = 0;
         loop {
             let mut gate = self.gate();
             let completed = self.completed();
-            let piece = may_run.min(PIECE);
+            let piece = PIECE.min(most - count);
             let Some(taken) = gate.batches.take_ready(completed.min(until), piece) else {
-                return gate.batches.has_ready(completed);
+                return Ran { count, is_left: gate.batches.has_ready(completed) };
             };
             let running = gate.runners.begin();
             drop(gate);
-            may_run -= taken.count;
+            count += taken.count;
             self.run_piece(taken, &running);
         }
     }
@@ -159,9 +183,9 @@ impl Domain {
     }
 
     /// Starts a grace period for what has arrived, or looks at the one under way; unless somebody else is at it.
-    fn drive(&self) {
+    pub(crate) fn drive(&self) {
         if let Some(mut gate) = self.try_gate() {
-            if self.backlog.has_arrivals() {
+            if gate.batches.has_gathered() || self.backlog.has_arrivals() {
                 self.start(&mut gate);
             } else if gate.batches.latest().is_some() {
                 self.scan(&mut gate, None);
@@ -239,9 +263,9 @@ impl Domain {
         let mut gate = self.gate();
         let mut batches = core::mem::replace(&mut gate.batches, Batches::new());
         drop(gate);
+        batches.collect(&self.backlog, u64::MAX);
         let batches = core::iter::from_fn(|| batches.take_ready(u64::MAX, usize::MAX));
-        let arrived = self.backlog.take_arrivals().reversed();
         let batches = batches.map(|taken| taken.callbacks);
-        run_each(paced.into_iter().chain(batches).chain([arrived]).flatten());
+        run_each(paced.into_iter().chain(batches).flatten());
     }
 }

@@ -159,8 +159,7 @@ impl Domain {
             Pace::Urgent => None,
             Pace::Linux { hz } => Some(LinuxPace::new(hz, world.now())),
         };
-        // Who hurries runs as many as have come since somebody did, so that the backlog does not grow.
-        let hurry_every = match config.run_inline {
+        let share = match config.run_inline {
             0 => RUN_INLINE,
             run_inline => run_inline.min(RUN_INLINE),
         };
@@ -180,7 +179,7 @@ impl Domain {
                 batches: Batches::new(),
                 runners: Runners::default(),
             }),
-            backlog: Backlog::new(config.limits, hurry_every),
+            backlog: Backlog::new(config.limits, share),
             run_inline: config.run_inline,
             barriers: Lock::new(()),
             callbacks_here: Contexts::new(),

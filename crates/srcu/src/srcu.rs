@@ -147,7 +147,7 @@ impl Srcu {
     pub fn call(&self, callback: Callback) {
         match self.defer(callback) {
             Ok(false) => {}
-            Ok(true) => self.handle.settle(u64::MAX),
+            Ok(true) => self.handle.hurry(),
             Err(callback) => self.handle.run_after_grace_period(callback),
         }
     }
@@ -164,6 +164,7 @@ impl Srcu {
     /// As [`Srcu::call`].
     pub fn try_call(&self, callback: Callback) -> Result<(), Callback> {
         if self.defer(callback)? {
+            self.handle.drive();
             self.handle.leave_to_worker();
         }
         Ok(())

@@ -209,3 +209,20 @@ fn threads_that_race_for_the_last_places_do_not_pass_the_bound() {
     domain.barrier();
     assert_eq!(ran.load(Ordering::Relaxed), 100);
 }
+
+#[test]
+fn past_the_soft_bound_a_grace_period_does_for_all_that_it_makes_ready_and_the_backlog_stays() {
+    const SOFT: usize = 1000;
+    const CALLS: usize = 20 * SOFT;
+    for run_inline in [1, 100, 128, 5000] {
+        let limits = Limits { soft_count: SOFT, hard_count: CALLS, ..Limits::default() };
+        let config = Config { limits, run_inline, ..Config::default() };
+        let domain = Srcu::try_new(Arc::new(Host::new()), config).unwrap();
+        for _ in 0..CALLS {
+            domain.call(Callback::try_new(|| ()).unwrap());
+        }
+        let stats = domain.stats();
+        assert!(stats.peak_deferred <= SOFT + 128, "{run_inline}: {stats:?}");
+        assert!(stats.grace_periods as usize <= 2 * CALLS / SOFT, "{run_inline}: {stats:?}");
+    }
+}

@@ -318,6 +318,19 @@ fn at_the_bound_nobody_reads_what_was_freed_and_nothing_is_lost() {
 }
 
 #[test]
+fn past_the_soft_bound_whoever_defers_runs_no_more_than_a_share_and_frees_nothing_early() {
+    check(|| {
+        let limits = Limits { soft_count: 0, ..Limits::default() };
+        let versions = Versions::of(&domain(Config { limits, run_inline: 1, ..Config::default() }));
+        let readers = [versions.reader(), versions.anonymous_reader()];
+        join([versions.updater(), versions.updater()]);
+        join(readers);
+        versions.domain.barrier();
+        versions.assert_nothing_lost();
+    });
+}
+
+#[test]
 fn a_synchroniser_that_comes_while_a_lazy_grace_period_is_in_flight_waits_for_its_own_readers() {
     check(|| {
         let versions = Versions::of(&domain(Config::default()));
