@@ -11,7 +11,7 @@ use mayfly_bench::addresses::Addresses;
 use mayfly_bench::liburcu::Registered;
 use mayfly_bench::single_thread::SingleThread;
 use mayfly_bench::tables::{self, aarch64, mayfly, x86};
-use mayfly_bench::{bus, memory, sections};
+use mayfly_bench::{bus, deferred, memory, sections};
 use mayfly_iobus::IoBus;
 use mayfly_memslot::{Hva, MemSlots};
 use mayfly_platform::Platform;
@@ -61,6 +61,34 @@ library_benchmark_group!(
     name = lock_and_unlock,
     compare_by_id = true,
     benchmarks = [mayfly_lock_unlock, crossbeam_pin_unpin, liburcu_lock_unlock]
+);
+
+/// Of both, as many are freed as are deferred.
+fn filled() -> Srcu {
+    let (_, domain) = domain();
+    deferred::fill(|count| deferred::mayfly(&domain, count));
+    deferred::fill(deferred::crossbeam);
+    domain
+}
+
+#[library_benchmark]
+#[bench::x1000(setup = filled)]
+fn mayfly_call(domain: Srcu) -> Srcu {
+    deferred::mayfly(&domain, TIMES);
+    domain
+}
+
+#[library_benchmark]
+#[bench::x1000(setup = filled)]
+fn crossbeam_defer(domain: Srcu) -> Srcu {
+    deferred::crossbeam(TIMES);
+    domain
+}
+
+library_benchmark_group!(
+    name = allocate_defer_free,
+    compare_by_id = true,
+    benchmarks = [mayfly_call, crossbeam_defer]
 );
 
 struct MayflyBus {
@@ -256,6 +284,7 @@ main!(
     config = LibraryBenchmarkConfig::default().tool(Callgrind::default().format([EventKind::Ir])),
     library_benchmark_groups = [
         lock_and_unlock,
+        allocate_defer_free,
         find_one_of_32_devices,
         find_one_of_many_slots,
         map_a_gib,

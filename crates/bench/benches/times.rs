@@ -1,6 +1,5 @@
 //! Mayfly's times beside its peers', in one table. `docs/bench.md` explains the rows.
 
-use std::hint::black_box;
 use std::sync::Arc;
 
 use mayfly_bench::companion::{Companion, Doing};
@@ -9,9 +8,9 @@ use mayfly_bench::partner::{Job, Partner};
 use mayfly_bench::processors::Processors;
 use mayfly_bench::race::{Contender, Times, race, race_in};
 use mayfly_bench::table::{Table, Target};
-use mayfly_bench::{bus, faults, memory, sections, tables};
+use mayfly_bench::{bus, deferred, faults, memory, sections, tables};
 use mayfly_platform::{Host, Platform};
-use mayfly_srcu::{RcuBox, Reader, Srcu};
+use mayfly_srcu::{Reader, Srcu};
 use mayfly_stage2::{Arm, Ept};
 
 /// What this thread reads and waits with: a reader of Mayfly's, and a registration with liburcu.
@@ -108,18 +107,8 @@ fn waiting_for_readers(here: &Here, companion: &Companion, table: &mut Table) {
 
 fn deferring(here: &Here, table: &mut Table) {
     let [ours, crossbeam] = race([
-        Contender::new("call", |n| {
-            for _ in 0..n {
-                let value = RcuBox::try_new(black_box(1_u64)).expect("a word is to be had");
-                here.domain.call(value.into_callback());
-            }
-        }),
-        Contender::new("crossbeam Guard::defer", |n| {
-            for _ in 0..n {
-                let value = Box::new(black_box(1_u64));
-                crossbeam_epoch::pin().defer(move || drop(value));
-            }
-        }),
+        Contender::new("call", |n| deferred::mayfly(&here.domain, n)),
+        Contender::new("crossbeam Guard::defer", deferred::crossbeam),
     ]);
     table.row("call: allocate, defer, free", &ours, Some(&crossbeam), Target::Shown);
     here.domain.barrier();

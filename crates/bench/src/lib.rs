@@ -6,6 +6,7 @@
 pub mod addresses;
 pub mod bus;
 pub mod companion;
+pub mod deferred;
 pub mod faults;
 pub mod liburcu;
 pub mod memory;
