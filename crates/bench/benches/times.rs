@@ -1,14 +1,16 @@
 //! Mayfly's times beside its peers', in one table. `docs/bench.md` explains the rows.
 
+use std::io;
 use std::sync::Arc;
 
 use mayfly_bench::companion::{Companion, Doing};
+use mayfly_bench::guest::Guest;
 use mayfly_bench::liburcu::Registered;
 use mayfly_bench::partner::{Job, Partner};
 use mayfly_bench::processors::Processors;
 use mayfly_bench::race::{Contender, Times, race, race_in};
 use mayfly_bench::table::{Table, Target};
-use mayfly_bench::{bus, deferred, faults, memory, sections, tables};
+use mayfly_bench::{bus, deferred, faults, interrupts, memory, sections, tables};
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::{Reader, Srcu};
 use mayfly_stage2::{Arm, Ept};
@@ -39,6 +41,7 @@ fn main() {
     let mut table = Table::new();
     entering_and_leaving(&here, &mut table);
     waiting_for_readers(&here, &companion, &mut table);
+    interrupting_a_guest(&here, processors, &mut table);
     deferring(&here, &mut table);
     finding_devices(&here, &mut table);
     for slots in [8, 512] {
@@ -75,7 +78,7 @@ fn entering_and_leaving(here: &Here, table: &mut Table) {
     };
     table.row(what, &ours, Some(faster), Target::TimesPeer(1.0));
     table.row(what, &ours, Some(slower), Target::Shown);
-    table.row("fenced reader: lock + unlock", &fenced, Some(&pin), Target::Shown);
+    table.row("fenced reader: lock + unlock", &fenced, Some(&pin), Target::TimesPeer(1.0));
     table.row("anonymous: read_lock + unlock", &anonymous, Some(&pin), Target::Shown);
 }
 
@@ -105,12 +108,52 @@ fn waiting_for_readers(here: &Here, companion: &Companion, table: &mut Table) {
     companion.set(Doing::Sleeping);
 }
 
+/// Of which interrupts are counted at a time: short, so that the vCPU has its processor all the while.
+const PERIODS: u32 = 16;
+/// As long without a grace period, roughly.
+const SECTIONS: u32 = 1 << 18;
+
+fn interrupting_a_guest(here: &Here, processors: Processors, table: &mut Table) {
+    let what = "synchronize, a vCPU in its guest";
+    let Some(there) = processors.there() else {
+        return table.note(format!("{what}: not measured, there is one processor"));
+    };
+    let guest = match Guest::start(processors, sections::reader(&here.domain)) {
+        Ok(guest) => guest,
+        Err(error) => return table.note(format!("{what}: not measured, {error}")),
+    };
+    let ours = |n| (0..n).for_each(|_| here.domain.synchronize());
+    let liburcus = |n| (0..n).for_each(|_| here.liburcu.synchronize());
+    let [mayfly, liburcu] = race([
+        Contender::new("synchronize", ours).after(|| guest.see_it_run()),
+        Contender::new("liburcu memb", liburcus).after(|| guest.see_it_run()),
+    ]);
+    let taken_by = |act: &dyn Fn(u32), count| interrupts::taken_by(&guest, there, act, count);
+    let counted = (|| {
+        let mayfly = taken_by(&ours, PERIODS)?;
+        let liburcu = taken_by(&liburcus, PERIODS)?;
+        let sections = taken_by(&|n| sections::registered(&here.reader, n), SECTIONS)?;
+        io::Result::Ok([mayfly, liburcu, sections])
+    })();
+    if let Err(error) = guest.end() {
+        return table.note(format!("{what}: not measured, {error}"));
+    }
+    table.row(what, &mayfly, Some(&liburcu), Target::Shown);
+    table.note(match counted {
+        Ok([mayfly, liburcu, sections]) => format!(
+            "interrupts that the vCPU's processor takes: {mayfly} in {PERIODS} times synchronize, {liburcu} in as many \
+             of liburcu's, {sections} in {SECTIONS} sections"
+        ),
+        Err(error) => format!("interrupts that the vCPU's processor takes: not counted, {error}"),
+    });
+}
+
 fn deferring(here: &Here, table: &mut Table) {
     let [ours, crossbeam] = race([
         Contender::new("call", |n| deferred::mayfly(&here.domain, n)),
         Contender::new("crossbeam Guard::defer", deferred::crossbeam),
     ]);
-    table.row("call: allocate, defer, free", &ours, Some(&crossbeam), Target::Shown);
+    table.row("call: allocate, defer, free", &ours, Some(&crossbeam), Target::TimesPeer(1.0));
     here.domain.barrier();
 }
 

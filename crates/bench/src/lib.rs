@@ -8,6 +8,8 @@ pub mod bus;
 pub mod companion;
 pub mod deferred;
 pub mod faults;
+pub mod guest;
+pub mod interrupts;
 pub mod liburcu;
 pub mod memory;
 pub mod partner;

@@ -22,6 +22,11 @@ impl Processors {
         Self { here, there: processors.next().unwrap_or(here) }
     }
 
+    /// The number of the second, where there are two.
+    pub fn there(self) -> Option<usize> {
+        (self.there != self.here).then_some(self.there)
+    }
+
     /// Keeps this thread, the one that measures, to the first.
     pub fn keep_here(self) {
         keep_to(self.here);

@@ -29,6 +29,7 @@ impl Target {
 pub struct Table {
     judged: usize,
     missed: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Table {
@@ -90,8 +91,19 @@ impl Table {
         "MISS"
     }
 
-    /// Prints how many targets were reached, and names the others.
+    /// Keeps a line to be printed under the table.
+    pub fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+
+    /// Prints the notes, how many targets were reached, and names the others.
     pub fn finish(self) {
+        if !self.notes.is_empty() {
+            println!();
+        }
+        for note in self.notes {
+            println!("{note}");
+        }
         let judged = self.judged;
         if self.missed.is_empty() {
             println!("\nall {judged} targets reached");
