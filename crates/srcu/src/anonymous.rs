@@ -54,6 +54,7 @@ impl Anonymous {
         }
     }
 
+    #[inline]
     fn enter(&self) -> Counted {
         let stripe = here();
         let index = self.index.load(Ordering::Relaxed);
@@ -68,6 +69,7 @@ impl Anonymous {
     }
 
     /// Returns whether somebody sleeps until this.
+    #[inline]
     fn leave(&self, counted: &Counted) -> bool {
         // Release, pairing with the acquire in `is_in_use`.
         let stripe = &self.stripes[counted.stripe];
@@ -137,6 +139,7 @@ struct Counted {
 }
 
 /// The stripe for whoever runs here. Stacks lie apart, and one has the same stripe for most of its depth.
+#[inline]
 fn here() -> usize {
     const STACK_SHIFT: u32 = 14;
     if STRIPES == 1 {
@@ -181,6 +184,7 @@ pub struct AnonymousGuard<'a> {
 }
 
 impl<'a> AnonymousGuard<'a> {
+    #[inline]
     pub(crate) fn enter(domain: &'a Srcu) -> Self {
         let anonymous = domain.anonymous();
         let counted = anonymous.enter();
@@ -190,6 +194,7 @@ impl<'a> AnonymousGuard<'a> {
 }
 
 impl Drop for AnonymousGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.domain.anonymous().contexts[self.counted.index].leave(&self.entry);
         if self.domain.anonymous().leave(&self.counted) {

@@ -21,6 +21,7 @@ pub(crate) const LOOKED_FOR: bool =
     cfg!(debug_assertions) && !cfg!(any(mayfly_loom, mayfly_shuttle));
 
 /// What runs here, in a build that wants to know, on a platform that does.
+#[inline]
 pub(crate) fn here(world: &World) -> Option<Context> {
     if LOOKED_FOR { world.context() } else { None }
 }
@@ -38,6 +39,7 @@ impl Contexts {
     }
 
     /// Remembers what runs here, until [`Contexts::leave`].
+    #[inline]
     pub(crate) fn enter(&self, world: &World) -> Entry {
         Entry(here(world).and_then(|here| {
             let take = |place: &AtomicU64| {
@@ -47,6 +49,7 @@ impl Contexts {
         }))
     }
 
+    #[inline]
     pub(crate) fn leave(&self, entry: &Entry) {
         if let Some(place) = entry.0.and_then(|place| self.0.get(place)) {
             place.store(0, Ordering::Relaxed);

@@ -107,6 +107,7 @@ impl Srcu {
     /// # Panics
     ///
     /// With half of all `usize` numbers of such guards alive, as only leaks make them.
+    #[inline]
     pub fn read_lock(&self) -> AnonymousGuard<'_> {
         AnonymousGuard::enter(self)
     }
@@ -355,6 +356,7 @@ impl Srcu {
         &self.handle
     }
 
+    #[inline]
     pub(crate) fn anonymous(&self) -> &Anonymous {
         &self.handle.anonymous
     }
