@@ -79,7 +79,7 @@ fn entering_and_leaving(here: &Here, table: &mut Table) {
     table.row(what, &ours, Some(faster), Target::TimesPeer(1.0));
     table.row(what, &ours, Some(slower), Target::Shown);
     table.row("fenced reader: lock + unlock", &fenced, Some(&pin), Target::TimesPeer(1.0));
-    table.row("anonymous: read_lock + unlock", &anonymous, Some(&pin), Target::Shown);
+    table.row("anonymous: read_lock + unlock", &anonymous, Some(&pin), Target::TimesPeer(2.0));
 }
 
 fn waiting_for_readers(here: &Here, companion: &Companion, table: &mut Table) {
