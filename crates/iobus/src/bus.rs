@@ -12,6 +12,7 @@ use crate::draft::Draft;
 use crate::ioeventfd::Write;
 use crate::owner::{Owner, Pointer};
 use crate::snapshot::Snapshot;
+use crate::version::Version;
 use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, WriteHit};
 
 /// Guest I/O addresses (MMIO or PIO: one bus each), and the devices behind them.
@@ -26,7 +27,7 @@ use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, Wr
 ///
 /// Dropping the bus drops its devices.
 pub struct IoBus<D: Send + Sync + 'static> {
-    present: Rcu<Snapshot<D>>,
+    present: Rcu<Version<D>>,
     /// Of every device in `present`. Locked by whoever is about to replace that.
     owners: Lock<Vec<Owner<D>>>,
     platform: Arc<dyn Platform>,
@@ -39,7 +40,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     ///
     /// [`OutOfMemory`].
     pub fn try_new(domain: &Srcu, platform: Arc<dyn Platform>) -> Result<Self, OutOfMemory> {
-        let present = Rcu::new(domain, RcuBox::try_new(Snapshot::EMPTY)?);
+        let present = Rcu::new(domain, RcuBox::try_new(Version::new(Snapshot::EMPTY))?);
         Ok(Self { present, owners: Lock::new(Vec::new()), platform })
     }
 
@@ -64,7 +65,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         address: u64,
         len: u64,
     ) -> Option<Hit<'a, D>> {
-        self.present.load(section).find(&mut last.device, address, len)
+        self.present.load(section).snapshot.find(&mut last.device, address, len)
     }
 
     /// Where a write of the low `len` bytes of `value` to `address` goes: to the ioeventfd that it matches, otherwise
@@ -85,7 +86,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         len: u64,
         value: u64,
     ) -> Option<WriteHit<'a, D>> {
-        let present = self.present.load(section);
+        let present = &self.present.load(section).snapshot;
         let write = Write::new(address, len, value);
         if let Some(eventfd) = present.find_eventfd(&mut last.eventfd, &write) {
             return Some(WriteHit::Eventfd(eventfd));
@@ -143,7 +144,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     /// # Errors
     ///
     /// As [`Edit::insert`]. The bus is as before.
-    pub fn insert(&self, range: IoRange, device: D) -> Result<Replaced<'_, D>, Refused<D>> {
+    pub fn insert(&self, range: IoRange, device: D) -> Result<Replaced<D>, Refused<D>> {
         self.add(device, |snapshot, device| snapshot.place(range, device))
     }
 
@@ -152,7 +153,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     /// # Errors
     ///
     /// As [`Edit::insert_eventfd`]. The bus is as before.
-    pub fn insert_eventfd(&self, on: Ioeventfd, device: D) -> Result<Replaced<'_, D>, Refused<D>> {
+    pub fn insert_eventfd(&self, on: Ioeventfd, device: D) -> Result<Replaced<D>, Refused<D>> {
         self.add(device, |snapshot, device| snapshot.place_eventfd(on, device))
     }
 
@@ -161,7 +162,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     /// # Errors
     ///
     /// As [`Edit::remove`]. The bus is as before.
-    pub fn remove(&self, range: IoRange) -> Result<Replaced<'_, D>, Error> {
+    pub fn remove(&self, range: IoRange) -> Result<Replaced<D>, Error> {
         self.edit(|edit| edit.remove(range)).map(|((), replaced)| replaced)
     }
 
@@ -171,7 +172,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     /// # Errors
     ///
     /// As [`Edit::remove_eventfd`]. The bus is as before.
-    pub fn remove_eventfd(&self, on: Ioeventfd) -> Result<Replaced<'_, D>, Error> {
+    pub fn remove_eventfd(&self, on: Ioeventfd) -> Result<Replaced<D>, Error> {
         self.edit(|edit| edit.remove_eventfd(on)).map(|((), replaced)| replaced)
     }
 
@@ -186,7 +187,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     pub fn edit<R, E: From<Error>>(
         &self,
         change: impl FnOnce(&mut Edit<'_, D>) -> Result<R, E>,
-    ) -> Result<(R, Replaced<'_, D>), E> {
+    ) -> Result<(R, Replaced<D>), E> {
         self.publish(&mut Draft::new(), |draft| change(&mut Edit::of(draft)))
     }
 
@@ -194,7 +195,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         &self,
         device: D,
         place: impl FnOnce(&mut Snapshot<D>, Pointer<D>) -> Result<(), Error>,
-    ) -> Result<Replaced<'_, D>, Refused<D>> {
+    ) -> Result<Replaced<D>, Refused<D>> {
         let mut draft = Draft::new();
         let pointer = draft.offer(device)?;
         match self.publish(&mut draft, |draft| place(&mut draft.snapshot, pointer)) {
@@ -209,27 +210,30 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         &self,
         draft: &mut Draft<D>,
         change: impl FnOnce(&mut Draft<D>) -> Result<R, E>,
-    ) -> Result<(R, Replaced<'_, D>), E> {
+    ) -> Result<(R, Replaced<D>), E> {
         let mut owners = self.owners.lock(&*self.platform);
         // SAFETY: only replaced here, under the lock.
-        draft.snapshot = unsafe { self.present.load_protected() }.share();
+        let present = unsafe { self.present.load_protected() };
+        draft.snapshot = present.snapshot.share();
         let made = change(draft)?;
-        let (next, removed) = draft.finish(&mut owners).map_err(Error::from)?;
-        let old = self.present.replace(next);
+        let (next, departed) = draft.finish(&mut owners).map_err(Error::from)?;
+        let bytes = present.go_with(departed, &*self.platform);
+        let mut old = self.present.replace(next);
         drop(owners);
-        Ok((made, Replaced::new(old, removed, self.domain())))
+        old.hold(bytes);
+        Ok((made, Replaced::new(old)))
     }
 }
 
 /// The device that was removed.
-fn only<D: Send + Sync>(replaced: Replaced<'_, D>) -> D {
+fn only<D: Send + Sync>(replaced: Replaced<D>) -> D {
     replaced.synchronize_expedited().next().expect("one device was removed")
 }
 
 impl<D: Send + Sync + 'static> core::fmt::Debug for IoBus<D> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let section = self.domain().read_lock();
-        let (devices, eventfds) = self.present.load(&section).len();
+        let (devices, eventfds) = self.present.load(&section).snapshot.len();
         f.debug_struct("IoBus")
             .field("devices", &devices)
             .field("eventfds", &eventfds)

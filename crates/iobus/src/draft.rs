@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
-use core::mem::{self, ManuallyDrop};
+use core::mem;
 
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::RcuBox;
@@ -10,6 +10,7 @@ use smallvec::{CollectionAllocErr, SmallVec};
 
 use crate::owner::{Owner, Pointer};
 use crate::snapshot::Snapshot;
+use crate::version::{Departed, Version};
 use crate::{Error, Refused};
 
 /// A version, and what it changes: mostly one device, which needs no list elsewhere. Dropped unpublished, it drops what
@@ -22,9 +23,6 @@ pub(crate) struct Draft<D> {
     /// What was taken out of the snapshot here, in that order. Its owner is among the bus's, or added here.
     removed: SmallVec<[Pointer<D>; 1]>,
 }
-
-/// Owners of removed devices, which must not drop them before a grace period is over, not even in a panic.
-pub(crate) type Removed<D> = SmallVec<[ManuallyDrop<Owner<D>>; 1]>;
 
 impl<D> Draft<D> {
     /// Nothing changed, and nothing yet to change.
@@ -40,8 +38,8 @@ impl<D> Draft<D> {
         }
         let owner = Owner::try_new(device).map_err(refuse)?;
         // SAFETY: only versions that are published are looked up in, and in those only what the bus owns. From there a
-        // device goes with the bus, which everybody borrows who looks up; or into a `Removed` when a version without it
-        // is published, and on from there after a grace period, which everybody's section precedes who looked it up.
+        // device goes with the bus, which everybody borrows who looks up; or with the last version that has it, which
+        // goes after a grace period, which everybody's section precedes who looked it up.
         let pointer = unsafe { owner.pointer() };
         self.added.push(owner);
         Ok(pointer)
@@ -63,26 +61,27 @@ impl<D> Draft<D> {
         Ok(())
     }
 
-    /// The snapshot, to be published at once. What was added moves to `owners`, and what was removed from there.
+    /// The next version, to be published at once. What was added moves to `owners`, and what was removed from there.
     ///
     /// On failure nothing has moved.
     pub(crate) fn finish(
         &mut self,
         owners: &mut Vec<Owner<D>>,
-    ) -> Result<(RcuBox<Snapshot<D>>, Removed<D>), OutOfMemory> {
-        let mut removed = SmallVec::new();
-        removed.try_reserve_exact(self.removed.len()).map_err(refused)?;
+    ) -> Result<(RcuBox<Version<D>>, Departed<D>), OutOfMemory> {
+        let mut departed = Departed::new();
+        departed.try_reserve_exact(self.removed.len()).map_err(refused)?;
         owners.try_reserve(self.added.len())?;
-        let mut next = RcuBox::try_new_holding(Snapshot::EMPTY, self.snapshot.bytes())?;
+        let next = Version::new(Snapshot::EMPTY);
+        let mut next = RcuBox::try_new_holding(next, self.snapshot.bytes())?;
         // Nothing fails from here on.
-        *next = mem::replace(&mut self.snapshot, Snapshot::EMPTY);
+        next.snapshot = mem::replace(&mut self.snapshot, Snapshot::EMPTY);
         owners.extend(self.added.drain(..));
         for pointer in self.removed.drain(..) {
             let owner = owners.iter().position(|owner| owner.owns(pointer));
             let owner = owners.swap_remove(owner.expect("what was in the snapshot has an owner"));
-            removed.push(ManuallyDrop::new(owner));
+            departed.push(owner);
         }
-        Ok((next, removed))
+        Ok((next, departed))
     }
 }
 

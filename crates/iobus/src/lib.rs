@@ -61,6 +61,7 @@ mod range;
 mod replaced;
 mod snapshot;
 mod table;
+mod version;
 
 /// What this crate asks of the world, and what its readers and writers meet by, so that who uses it needs to name no
 /// other crate.

@@ -8,12 +8,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use mayfly_iobus::{IoBus, IoRange, Ioeventfd};
 use mayfly_platform::{Host, Platform};
-use mayfly_srcu::{Config, Srcu};
+use mayfly_srcu::{Config, Limits, Srcu};
 
 /// A bus of a domain without a worker.
 pub(crate) fn bus<D: Send + Sync>() -> (Srcu, IoBus<D>) {
+    bus_within(Limits::default())
+}
+
+/// The same, whose domain has these bounds.
+pub(crate) fn bus_within<D: Send + Sync>(limits: Limits) -> (Srcu, IoBus<D>) {
     let platform: Arc<dyn Platform> = Arc::new(Host::new());
-    let domain = Srcu::try_new(Arc::clone(&platform), Config::default()).unwrap();
+    let config = Config { limits, ..Config::default() };
+    let domain = Srcu::try_new(Arc::clone(&platform), config).unwrap();
     let bus = IoBus::try_new(&domain, platform).unwrap();
     (domain, bus)
 }

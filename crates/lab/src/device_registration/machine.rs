@@ -139,7 +139,7 @@ impl MachineSubject {
     /// Disposes of what a registration replaced.
     fn dispose(
         &self,
-        replaced: Result<Replaced<'_, AnyDevice>, Refused<AnyDevice>>,
+        replaced: Result<Replaced<AnyDevice>, Refused<AnyDevice>>,
     ) -> anyhow::Result<()> {
         let replaced = replaced.map_err(|refused| refused.error)?;
         let synchronize = match self.disposal {
