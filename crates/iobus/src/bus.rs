@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use mayfly_platform::Platform;
-use mayfly_platform::lock::Lock;
+use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::{Rcu, RcuBox, Section, Srcu};
 
@@ -13,7 +13,9 @@ use crate::ioeventfd::Write;
 use crate::owner::{Owner, Pointer};
 use crate::snapshot::Snapshot;
 use crate::version::Version;
-use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, WriteHit};
+use crate::{
+    Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Relocation, Replaced, WriteHit,
+};
 
 /// Guest I/O addresses (MMIO or PIO: one bus each), and the devices behind them.
 ///
@@ -21,16 +23,33 @@ use crate::{Edit, Error, Hit, IoRange, Ioeventfd, LastHit, Refused, Replaced, Wr
 /// shares the present version (pointers to devices, not devices), changes a copy of what changes, and publishes that.
 ///
 /// There are two ways to change a bus. [`register`](IoBus::register) and [`unregister`](IoBus::unregister) dispose of
-/// the old version as a VM wants it. [`insert`](IoBus::insert), [`remove`](IoBus::remove) and [`edit`](IoBus::edit)
-/// leave that to the caller. None of them may be called from inside a section of the domain, which at worst they wait
-/// for.
+/// the old version as a VM wants it, and must not be called from inside a section of the domain, which at worst they
+/// wait for; [`try_relocate`](IoBus::try_relocate) may. [`insert`](IoBus::insert), [`remove`](IoBus::remove),
+/// [`relocate`](IoBus::relocate) and [`edit`](IoBus::edit) leave that to the caller: themselves they wait for other
+/// writers alone, and inside a section it is [`Replaced::try_defer`] that disposes of what they return.
 ///
-/// Dropping the bus drops its devices.
+/// Dropping the bus drops its devices; not from inside a section, since an old version may be left to be deferred.
 pub struct IoBus<D: Send + Sync + 'static> {
     present: Rcu<Version<D>>,
-    /// Of every device in `present`. Locked by whoever is about to replace that.
-    owners: Lock<Vec<Owner<D>>>,
+    /// Locked by whoever is about to replace `present`.
+    writers: Lock<Writers<D>>,
     platform: Arc<dyn Platform>,
+}
+
+/// What is the writers' alone.
+struct Writers<D: Send + Sync + 'static> {
+    /// Of every device in the present version.
+    owners: Vec<Owner<D>>,
+    /// What a writer who must not wait replaced at the hard bound. There is at most one, and no device in it.
+    left: Option<Replaced<D>>,
+}
+
+impl<D: Send + Sync + 'static> Writers<D> {
+    /// Tries again to defer what is left. Returns whether nothing is.
+    fn clear(&mut self) -> bool {
+        self.left = self.left.take().and_then(|left| left.try_defer().err());
+        self.left.is_none()
+    }
 }
 
 impl<D: Send + Sync + 'static> IoBus<D> {
@@ -41,7 +60,8 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     /// [`OutOfMemory`].
     pub fn try_new(domain: &Srcu, platform: Arc<dyn Platform>) -> Result<Self, OutOfMemory> {
         let present = Rcu::new(domain, RcuBox::try_new(Version::new(Snapshot::EMPTY))?);
-        Ok(Self { present, owners: Lock::new(Vec::new()), platform })
+        let writers = Writers { owners: Vec::new(), left: None };
+        Ok(Self { present, writers: Lock::new(writers), platform })
     }
 
     /// The domain whose readers may look up.
@@ -176,9 +196,42 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         self.edit(|edit| edit.remove_eventfd(on)).map(|((), replaced)| replaced)
     }
 
+    /// Has devices answer elsewhere, and ioeventfds take other writes: one relocation after the other, which become
+    /// visible together. Leaves the old version to the caller; no device goes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::relocate`]. The bus is as before.
+    pub fn relocate(&self, relocations: &[Relocation]) -> Result<Replaced<D>, Error> {
+        Ok(self.publish(&mut Draft::new(), |draft| draft.relocate(relocations))?.1)
+    }
+
+    /// As [`IoBus::relocate`], and waits for no grace period, whatever is deferred; so it may be called from inside a
+    /// section of the domain, by a device that moves itself at a vCPU's exit.
+    ///
+    /// The old version is deferred. Where the domain's hard bound is reached, the bus keeps it, until the next change
+    /// that finds room. It keeps no more than one: until then, this is refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`Edit::relocate`], and [`Error::AtBound`]. The bus is as before.
+    pub fn try_relocate(&self, relocations: &[Relocation]) -> Result<(), Error> {
+        let mut writers = self.lock();
+        if !writers.clear() {
+            return Err(Error::AtBound);
+        }
+        let mut draft = Draft::new();
+        let published =
+            self.publish_as(&mut writers, &mut draft, |draft| draft.relocate(relocations));
+        let ((), replaced) = published?;
+        writers.left = replaced.try_defer().err();
+        Ok(())
+    }
+
     /// Publishes the changes that `change` makes together: all of them, or none.
     ///
-    /// Other writers wait while `change` runs, so it must not change this bus by other means.
+    /// Other writers wait while `change` runs, vCPUs whose devices move among them. So it must not change this bus by
+    /// other means, nor wait for a grace period of the domain.
     ///
     /// # Errors
     ///
@@ -211,15 +264,28 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         draft: &mut Draft<D>,
         change: impl FnOnce(&mut Draft<D>) -> Result<R, E>,
     ) -> Result<(R, Replaced<D>), E> {
-        let mut owners = self.owners.lock(&*self.platform);
-        // SAFETY: only replaced here, under the lock.
+        let mut writers = self.lock();
+        writers.clear();
+        self.publish_as(&mut writers, draft, change)
+    }
+
+    fn lock(&self) -> LockGuard<'_, Writers<D>> {
+        self.writers.lock(&*self.platform)
+    }
+
+    fn publish_as<R, E: From<Error>>(
+        &self,
+        writers: &mut Writers<D>,
+        draft: &mut Draft<D>,
+        change: impl FnOnce(&mut Draft<D>) -> Result<R, E>,
+    ) -> Result<(R, Replaced<D>), E> {
+        // SAFETY: only replaced here, by who has the lock.
         let present = unsafe { self.present.load_protected() };
         draft.snapshot = present.snapshot.share();
         let made = change(draft)?;
-        let (next, departed) = draft.finish(&mut owners).map_err(Error::from)?;
+        let (next, departed) = draft.finish(&mut writers.owners).map_err(Error::from)?;
         let bytes = present.go_with(departed, &*self.platform);
         let mut old = self.present.replace(next);
-        drop(owners);
         old.hold(bytes);
         Ok((made, Replaced::new(old)))
     }

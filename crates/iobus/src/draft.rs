@@ -11,7 +11,7 @@ use smallvec::{CollectionAllocErr, SmallVec};
 use crate::owner::{Owner, Pointer};
 use crate::snapshot::Snapshot;
 use crate::version::{Departed, Version};
-use crate::{Error, Refused};
+use crate::{Error, Refused, Relocation};
 
 /// A version, and what it changes: mostly one device, which needs no list elsewhere. Dropped unpublished, it drops what
 /// was added and nothing else.
@@ -59,6 +59,11 @@ impl<D> Draft<D> {
         self.removed.try_reserve(1).map_err(refused)?;
         self.removed.push(take(&mut self.snapshot)?);
         Ok(())
+    }
+
+    /// Moves what is in the snapshot.
+    pub(crate) fn relocate(&mut self, relocations: &[Relocation]) -> Result<(), Error> {
+        relocations.iter().try_for_each(|&relocation| self.snapshot.relocate(relocation))
     }
 
     /// The next version, to be published at once. What was added moves to `owners`, and what was removed from there.

@@ -1,7 +1,7 @@
 //! Changing several things at once.
 
 use crate::draft::Draft;
-use crate::{Error, IoRange, Ioeventfd, Refused};
+use crate::{Error, IoRange, Ioeventfd, Refused, Relocation};
 
 /// Changes to a bus that become visible together: see [`IoBus::edit`](crate::IoBus::edit). Later changes see earlier
 /// ones.
@@ -53,5 +53,15 @@ impl<'a, D> Edit<'a, D> {
     /// [`Error::NoEventfd`] or [`Error::OutOfMemory`]. The edit is as before, and can go on.
     pub fn remove_eventfd(&mut self, on: Ioeventfd) -> Result<(), Error> {
         self.0.remove(|snapshot| snapshot.take_eventfd(on))
+    }
+
+    /// Has a device answer elsewhere, or an ioeventfd take other writes.
+    ///
+    /// # Errors
+    ///
+    /// For what is to move, as [`Edit::remove`] and [`Edit::remove_eventfd`]; for where it goes, as [`Edit::insert`]
+    /// and [`Edit::insert_eventfd`], itself not being in its way. The edit is as before, and can go on.
+    pub fn relocate(&mut self, relocation: Relocation) -> Result<(), Error> {
+        self.0.snapshot.relocate(relocation)
     }
 }

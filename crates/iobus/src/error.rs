@@ -50,6 +50,9 @@ pub enum Error {
     /// No ioeventfd has exactly this address, length and datamatch. `ENOENT`.
     #[error("no ioeventfd {0}")]
     NoEventfd(Ioeventfd),
+    /// The domain's hard bound of deferred memory is reached, and nobody is to wait. `EAGAIN`.
+    #[error("as much awaits the end of readers as may")]
+    AtBound,
     /// No memory for the new version of the bus. `ENOMEM`.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
@@ -59,6 +62,7 @@ impl Error {
     /// The number that Linux returns for it (without the sign).
     pub fn errno(&self) -> i32 {
         const ENOENT: i32 = 2;
+        const EAGAIN: i32 = 11;
         const ENOMEM: i32 = 12;
         const EEXIST: i32 = 17;
         const EINVAL: i32 = 22;
@@ -72,6 +76,7 @@ impl Error {
             Self::Overlap { .. } | Self::Collision { .. } => EEXIST,
             Self::Full(_) => ENOSPC,
             Self::NoDevice(_) | Self::NoEventfd(_) => ENOENT,
+            Self::AtBound => EAGAIN,
             Self::OutOfMemory(_) => ENOMEM,
         }
     }

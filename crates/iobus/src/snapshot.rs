@@ -3,7 +3,7 @@
 use crate::ioeventfd::Write;
 use crate::owner::Pointer;
 use crate::table::Table;
-use crate::{Error, Hit, IoRange, Ioeventfd};
+use crate::{Error, Hit, IoRange, Ioeventfd, Relocation};
 
 /// How many devices a bus can have: `NR_IOBUS_DEVS` of Linux' `include/linux/kvm_host.h`. Ioeventfds are not counted
 /// there (`kvm_io_bus_register_dev`: their number is bounded by that of open files), nor here.
@@ -75,17 +75,7 @@ impl<D> Snapshot<D> {
     }
 
     pub(crate) fn place(&mut self, range: IoRange, device: Pointer<D>) -> Result<(), Error> {
-        let end = range.end()?;
-        let index = self.devices.up_to(range.start);
-        let before = index.checked_sub(1).and_then(|index| self.range_at(index));
-        let after = self.range_at(index);
-        // Registered ranges do not wrap.
-        if let Some(with) = before.filter(|before| range.start - before.start < before.len) {
-            return Err(Error::Overlap { range, with });
-        }
-        if let Some(with) = after.filter(|after| after.start < end) {
-            return Err(Error::Overlap { range, with });
-        }
+        let index = self.room_for(range, None)?;
         if self.devices.entries().len() >= MAX_DEVICES {
             return Err(Error::Full(range));
         }
@@ -93,32 +83,79 @@ impl<D> Snapshot<D> {
     }
 
     pub(crate) fn take(&mut self, range: IoRange) -> Result<Pointer<D>, Error> {
-        let index = self.devices.up_to(range.start).wrapping_sub(1);
-        if self.range_at(index) == Some(range) {
-            Ok(self.devices.remove(index)?.1)
-        } else {
-            Err(Error::NoDevice(range))
-        }
+        let index = self.index_of(range)?;
+        Ok(self.devices.remove(index)?.1)
     }
 
     pub(crate) fn place_eventfd(&mut self, on: Ioeventfd, device: Pointer<D>) -> Result<(), Error> {
-        on.check()?;
-        let up_to = &self.eventfds.entries()[..self.eventfds.up_to(on.address)];
-        let same_address = up_to.partition_point(|(other, _)| other.address < on.address);
-        if let Some((with, _)) = up_to[same_address..].iter().find(|(other, _)| on.collides(*other))
-        {
-            return Err(Error::Collision { eventfd: on, with: *with });
-        }
-        let index = up_to.partition_point(|(other, _)| other.key() < on.key());
+        let index = self.room_for_eventfd(on, None)?;
         Ok(self.eventfds.insert(index, on.address, (on, device))?)
     }
 
     pub(crate) fn take_eventfd(&mut self, on: Ioeventfd) -> Result<Pointer<D>, Error> {
-        let index = self.eventfds.entries().partition_point(|(other, _)| other.key() < on.key());
-        match self.eventfds.get(index) {
-            Some((_, (other, _))) if *other == on => Ok(self.eventfds.remove(index)?.1),
-            _ => Err(Error::NoEventfd(on)),
+        let index = self.index_of_eventfd(on)?;
+        Ok(self.eventfds.remove(index)?.1)
+    }
+
+    pub(crate) fn relocate(&mut self, relocation: Relocation) -> Result<(), Error> {
+        match relocation {
+            Relocation::Device { from, to } => {
+                let index = self.index_of(from)?;
+                let (_, device) = self.devices.entries()[index];
+                let new = self.room_for(to, Some(index))?;
+                self.devices.relocate(index, new, to.start, (to.len, device))?;
+            }
+            Relocation::Eventfd { from, to } => {
+                let index = self.index_of_eventfd(from)?;
+                let (_, device) = self.eventfds.entries()[index];
+                let new = self.room_for_eventfd(to, Some(index))?;
+                self.eventfds.relocate(index, new, to.address, (to, device))?;
+            }
         }
+        Ok(())
+    }
+
+    /// Where a device on `range` would lie among the others, of which that at `but` is none.
+    fn room_for(&self, range: IoRange, but: Option<usize>) -> Result<usize, Error> {
+        let end = range.end()?;
+        let index = self.devices.up_to(range.start);
+        // What lies before the one that is none ended where that began.
+        let before = index.checked_sub(1).filter(|&before| Some(before) != but);
+        let before = before.and_then(|before| self.range_at(before));
+        let after = self.range_at(index + usize::from(Some(index) == but));
+        // Registered ranges do not wrap.
+        if let Some(with) = before.filter(|before| range.start - before.start < before.len) {
+            return Err(Error::Overlap { range, with });
+        }
+        if let Some(with) = after.filter(|after| after.start < end) {
+            return Err(Error::Overlap { range, with });
+        }
+        Ok(index - usize::from(but.is_some_and(|but| but < index)))
+    }
+
+    /// As [`Snapshot::room_for`].
+    fn room_for_eventfd(&self, on: Ioeventfd, but: Option<usize>) -> Result<usize, Error> {
+        on.check()?;
+        let up_to = &self.eventfds.entries()[..self.eventfds.up_to(on.address)];
+        let same_address = up_to.partition_point(|(other, _)| other.address < on.address);
+        let others = (same_address..up_to.len()).filter(|&other| Some(other) != but);
+        if let Some(with) = others.map(|other| up_to[other].0).find(|other| on.collides(*other)) {
+            return Err(Error::Collision { eventfd: on, with });
+        }
+        let index = up_to.partition_point(|(other, _)| other.key() < on.key());
+        Ok(index - usize::from(but.is_some_and(|but| but < index)))
+    }
+
+    fn index_of(&self, range: IoRange) -> Result<usize, Error> {
+        let index = self.devices.up_to(range.start).wrapping_sub(1);
+        let is_there = self.range_at(index) == Some(range);
+        is_there.then_some(index).ok_or(Error::NoDevice(range))
+    }
+
+    fn index_of_eventfd(&self, on: Ioeventfd) -> Result<usize, Error> {
+        let index = self.eventfds.entries().partition_point(|(other, _)| other.key() < on.key());
+        let is_there = self.eventfds.get(index).is_some_and(|(_, (other, _))| *other == on);
+        is_there.then_some(index).ok_or(Error::NoEventfd(on))
     }
 
     /// The number of devices and of ioeventfds.

@@ -109,6 +109,31 @@ impl<E: Copy> Table<E> {
         Ok(entry)
     }
 
+    /// Makes the entry at `from`, which there is, into this one, which lies at `to` among the others. On failure nothing
+    /// is changed.
+    pub(crate) fn relocate(
+        &mut self,
+        from: usize,
+        to: usize,
+        key: u64,
+        entry: E,
+    ) -> Result<(), OutOfMemory> {
+        assert!(from < self.len && to < self.len, "an entry moves among the others");
+        if self.is_shared() {
+            *self = self.with_room(self.len)?;
+        }
+        // SAFETY: `len` of both are there, aligned, and nobody else's since they are not shared.
+        let (keys, entries) = unsafe {
+            (
+                slice::from_raw_parts_mut(self.keys.as_ptr(), self.len),
+                slice::from_raw_parts_mut(self.first_entry().as_ptr(), self.len),
+            )
+        };
+        shift(keys, from, to, key);
+        shift(entries, from, to, entry);
+        Ok(())
+    }
+
     /// A copy with room for `capacity`, which is not 0 and not less than there are.
     fn with_room(&self, capacity: usize) -> Result<Self, OutOfMemory> {
         let layout = Self::layout(capacity).ok_or(OutOfMemory)?;
@@ -127,6 +152,16 @@ impl<E: Copy> Table<E> {
         }
         Ok(copy)
     }
+}
+
+/// Makes what is at `from` into `new`, which lies at `to` among the others.
+fn shift<T: Copy>(list: &mut [T], from: usize, to: usize, new: T) {
+    if from < to {
+        list.copy_within(from + 1..=to, from);
+    } else {
+        list.copy_within(to..from, to + 1);
+    }
+    list[to] = new;
 }
 
 impl<E> Table<E> {
@@ -201,17 +236,20 @@ mod tests {
     use super::Table;
 
     /// What can be done to a table: an entry of this key put in its place, or that at this index, if there is one,
-    /// removed.
+    /// removed, or made into one of this key.
     #[derive(Clone, Debug)]
     enum Step {
         Insert(u64, u32),
         Remove(usize),
+        Relocate(usize, u64, u32),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             3 => (0..20_u64, any::<u32>()).prop_map(|(key, entry)| Step::Insert(key, entry)),
             1 => (0..40_usize).prop_map(Step::Remove),
+            2 => (0..20_usize, 0..20_u64, any::<u32>())
+                .prop_map(|(index, key, entry)| Step::Relocate(index, key, entry)),
         ];
         proptest::collection::vec(step, 0..60)
     }
@@ -232,7 +270,13 @@ mod tests {
                     Step::Remove(index) if index < list.len() => {
                         prop_assert_eq!(table.remove(index).unwrap(), list.remove(index).1);
                     }
-                    Step::Remove(_) => {}
+                    Step::Relocate(from, key, entry) if from < list.len() => {
+                        list.remove(from);
+                        let to = list.partition_point(|(other, _)| *other <= key);
+                        list.insert(to, (key, entry));
+                        table.relocate(from, to, key, entry).unwrap();
+                    }
+                    Step::Remove(_) | Step::Relocate(..) => {}
                 }
                 for (table, list) in [(&table, &list), (&before.0, &before.1)] {
                     let found = (0..=list.len()).map_while(|index| table.get(index));

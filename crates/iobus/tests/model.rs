@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Device, bus};
-use mayfly_iobus::{Edit, Error, IoBus, IoRange, Ioeventfd, LastHit, MAX_DEVICES, WriteHit};
+use mayfly_iobus::{
+    Edit, Error, IoBus, IoRange, Ioeventfd, LastHit, MAX_DEVICES, Relocation, WriteHit,
+};
 use mayfly_srcu::Srcu;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,13 +20,45 @@ enum Change {
     Remove(IoRange),
     InsertEventfd(Ioeventfd),
     RemoveEventfd(Ioeventfd),
+    Relocate(Relocation),
+}
+
+/// A change, and which of the things that are there it is to be about, instead of what it says.
+#[derive(Clone, Copy, Debug)]
+struct Aimed {
+    change: Change,
+    at: Option<usize>,
+}
+
+impl Aimed {
+    fn at(self, model: &Model) -> Change {
+        let device = || nth(&model.devices, self.at);
+        let eventfd = || nth(&model.eventfds, self.at);
+        match self.change {
+            Change::Remove(range) => Change::Remove(device().unwrap_or(range)),
+            Change::RemoveEventfd(on) => Change::RemoveEventfd(eventfd().unwrap_or(on)),
+            Change::Relocate(Relocation::Device { from, to }) => {
+                let from = device().unwrap_or(from);
+                Change::Relocate(Relocation::Device { from, to })
+            }
+            Change::Relocate(Relocation::Eventfd { from, to }) => {
+                let from = eventfd().unwrap_or(from);
+                Change::Relocate(Relocation::Eventfd { from, to })
+            }
+            insert @ (Change::Insert(_) | Change::InsertEventfd(_)) => insert,
+        }
+    }
+}
+
+fn nth<T: Copy>(all: &[(T, u64)], at: Option<usize>) -> Option<T> {
+    all.get(at?.checked_rem(all.len())?).map(|(one, _)| *one)
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Change(Change),
+    Change(Aimed),
     /// Several changes at once; the edit is given up at the end if the flag is set.
-    Edit(Vec<Change>, bool),
+    Edit(Vec<Aimed>, bool),
     Access {
         address: u64,
         len: u64,
@@ -59,6 +93,28 @@ impl Model {
                 let at = self.eventfds.iter().position(|(other, _)| *other == on);
                 self.eventfds.remove(at.ok_or(Error::NoEventfd(on))?);
                 Ok(())
+            }
+            Change::Relocate(relocation) => {
+                let mut moved = self.clone();
+                moved.relocate(relocation)?;
+                *self = moved;
+                Ok(())
+            }
+        }
+    }
+
+    /// Taken off and put on again, and half done if that is refused.
+    fn relocate(&mut self, relocation: Relocation) -> Result<(), Error> {
+        match relocation {
+            Relocation::Device { from, to } => {
+                let at = self.devices.iter().position(|(other, _)| *other == from);
+                let (_, id) = self.devices.remove(at.ok_or(Error::NoDevice(from))?);
+                self.insert(to, id)
+            }
+            Relocation::Eventfd { from, to } => {
+                let at = self.eventfds.iter().position(|(other, _)| *other == from);
+                let (_, id) = self.eventfds.remove(at.ok_or(Error::NoEventfd(from))?);
+                self.insert_eventfd(to, id)
             }
         }
     }
@@ -161,6 +217,7 @@ impl Pair {
         match step {
             Step::Change(change) => {
                 self.made += 1;
+                let change = change.at(&self.model);
                 let expected = self.model.apply(change, self.made);
                 let device = || Device::new(self.made, &self.living);
                 let changed = match change {
@@ -172,6 +229,7 @@ impl Pair {
                         self.bus.register_eventfd(on, device()).map_err(Error::from)
                     }
                     Change::RemoveEventfd(on) => self.bus.unregister_eventfd(on).map(drop),
+                    Change::Relocate(relocation) => self.bus.try_relocate(&[relocation]),
                 };
                 assert_eq!(changed, expected);
             }
@@ -180,6 +238,7 @@ impl Pair {
                 let edited = self.bus.edit(|edit| {
                     for change in changes {
                         self.made += 1;
+                        let change = change.at(&model);
                         let device = || Device::new(self.made, &self.living);
                         assert_eq!(apply(edit, change, device), model.apply(change, self.made));
                     }
@@ -234,6 +293,7 @@ fn apply(
         Change::Remove(range) => edit.remove(range),
         Change::InsertEventfd(on) => Ok(edit.insert_eventfd(on, device())?),
         Change::RemoveEventfd(on) => edit.remove_eventfd(on),
+        Change::Relocate(relocation) => edit.relocate(relocation),
     }
 }
 
@@ -265,25 +325,48 @@ fn eventfd() -> impl Strategy<Value = Ioeventfd> {
     })
 }
 
+fn relocation() -> impl Strategy<Value = Relocation> {
+    prop_oneof![
+        (range(), range()).prop_map(|(from, to)| Relocation::Device { from, to }),
+        (eventfd(), eventfd()).prop_map(|(from, to)| Relocation::Eventfd { from, to }),
+    ]
+}
+
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => range().prop_map(Change::Insert),
         3 => range().prop_map(Change::Remove),
         3 => eventfd().prop_map(Change::InsertEventfd),
         3 => eventfd().prop_map(Change::RemoveEventfd),
+        4 => relocation().prop_map(Change::Relocate),
     ]
+}
+
+fn aimed() -> impl Strategy<Value = Aimed> {
+    (change(), proptest::option::of(0..64_usize)).prop_map(|(change, at)| Aimed { change, at })
+}
+
+/// Fewer under Miri, which also has no files to keep failures in.
+fn config() -> ProptestConfig {
+    if cfg!(miri) {
+        ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(8) }
+    } else {
+        ProptestConfig::default()
+    }
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => change().prop_map(Step::Change),
-        1 => (vec(change(), 0..12), any::<bool>()).prop_map(|(all, end)| Step::Edit(all, end)),
+        3 => aimed().prop_map(Step::Change),
+        1 => (vec(aimed(), 0..12), any::<bool>()).prop_map(|(all, end)| Step::Edit(all, end)),
         6 => (address(), len(), value())
             .prop_map(|(address, len, value)| Step::Access { address, len, value }),
     ]
 }
 
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn a_bus_does_what_a_list_searched_from_end_to_end_does(steps in vec(step(), 1..120)) {
         let mut pair = Pair::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Device, bus, eventfd, range};
-use mayfly_iobus::{Error, IoBus, LastHit, Refused, WriteHit};
+use mayfly_iobus::{Error, IoBus, LastHit, Refused, Relocation, WriteHit};
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::Srcu;
@@ -163,6 +163,27 @@ fn a_device_that_there_is_no_memory_to_unregister_stays() {
 }
 
 #[test]
+fn a_device_that_there_is_no_memory_to_move_stays_where_it_is() {
+    let fixture = Fixture::new();
+    let moves = [
+        Relocation::Device { from: range(16, 8), to: range(100, 8) },
+        Relocation::Eventfd { from: eventfd(4, 4, Some(1)), to: eventfd(104, 4, None) },
+    ];
+    let back = moves.map(|relocation| match relocation {
+        Relocation::Device { from, to } => Relocation::Device { from: to, to: from },
+        Relocation::Eventfd { from, to } => Relocation::Eventfd { from: to, to: from },
+    });
+    let undo = || fixture.bus.try_relocate(&back).unwrap();
+    fixture.exhaust(|bus| bus.try_relocate(&moves), |error| error, |()| undo());
+    let reader = fixture.domain.reader().unwrap();
+    let inside = |bus: &IoBus<Device>| {
+        let _section = reader.lock();
+        bus.try_relocate(&moves)
+    };
+    fixture.exhaust(inside, |error| error, |()| undo());
+}
+
+#[test]
 fn an_edit_that_there_is_no_memory_for_changes_nothing() {
     let fixture = Fixture::new();
     let edit = |bus: &IoBus<Device>| {
@@ -198,12 +219,15 @@ fn an_edit_that_there_is_no_memory_for_changes_nothing() {
 #[test]
 fn getting_rid_of_the_old_version_and_of_devices_allocates_nothing() {
     let fixture = Fixture::new();
+    let _reader = fixture.domain.reader().unwrap();
     let remove = |n: u64| fixture.bus.remove(range(n * 16, 8)).unwrap();
     let (first, second, third) = (remove(0), remove(1), remove(2));
+    let fourth = fixture.bus.remove_eventfd(eventfd(4, 4, Some(1))).unwrap();
     let ((), refused) = refusing(0, || {
         first.defer();
         second.defer_expedited();
         drop(third.synchronize_expedited());
+        fourth.try_defer().unwrap();
     });
     assert!(!refused);
 }
