@@ -7,10 +7,11 @@ use alloc::sync::Arc;
 /// waits until it returns.
 ///
 /// So while it is called it must not do to its own VM what waits for vCPUs that handle an exit, of which its caller is
-/// one: unregister, or delete, move or change a slot. What waits for nobody (see the [crate's page](crate)) it may do,
-/// as long as the [bound](mayfly_srcu::Limits) of what is deferred is not reached; and create slots, as long as
-/// nobody takes a lot of memory away for good, as the host or with a slot, which may be waiting for this vCPU. Where
-/// that cannot be said, it leaves the work to another thread.
+/// one: unregister, or delete, move or change a slot. It may at any time move itself or others
+/// ([`Vm::relocate`](crate::Vm::relocate)), as a guest asks for that moves a BAR. What else waits for nobody (see the
+/// [crate's page](crate)) it may do as long as the [bound](mayfly_srcu::Limits) of what is deferred is not reached; and
+/// create slots, as long as nobody takes a lot of memory away for good, as the host or with a slot, which may be
+/// waiting for this vCPU. Where that cannot be said, it leaves the work to another thread.
 pub trait Device: Send + Sync {
     /// The guest reads `data.len()` bytes (1 to 8) at `offset` into the device's range.
     fn read(&self, offset: u64, data: &mut [u8]);

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`] | nobody |
 //! | [`Vm::register_device`], [`Vm::register_eventfd`] | nobody |
+//! | [`Vm::relocate`] | nobody, nor at the hard bound, where it may refuse |
 //! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
 //! | [`Vm::set_memory_region`] that creates | invalidations |
 //! | [`Vm::set_memory_region`] that takes away | invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |

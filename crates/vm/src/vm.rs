@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use mayfly_iobus::{IoBus, IoRange, Ioeventfd, Refused};
+use mayfly_iobus::{IoBus, IoRange, Ioeventfd, Refused, Relocation};
 use mayfly_memslot::{MemSlots, Region, Slot};
 use mayfly_platform::Platform;
 use mayfly_platform::lock::Lock;
@@ -195,6 +195,23 @@ impl<W: World> Vm<W> {
     /// As [`Vm::unregister_device`].
     pub fn unregister_eventfd(&self, bus: Bus, on: Ioeventfd) -> Result<W::Device, Error> {
         Ok(self.inner.bus(bus).unregister_eventfd(on)?)
+    }
+
+    /// Has devices and ioeventfds of a bus answer elsewhere, one relocation after the other, which become visible
+    /// together: for a guest that moves a BAR. The devices stay as they are, and are not called.
+    ///
+    /// Waits for nobody but others who are just changing the bus, so a [`Device`](crate::Device) may call it while it
+    /// handles an access. It then runs in the vCPU's section, under no lock but the bus's own and those of the device.
+    /// The access that it handles goes on where it is; that vCPU's next one, and any that comes after this returned,
+    /// finds the new places. One that another vCPU is handling may have found the old ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Bus`]; the bus is as it was. [`AtBound`](mayfly_iobus::Error::AtBound), `EAGAIN`: too much awaits the
+    /// end of sections that are open now. A device then leaves the move to a thread that handles no access, which calls
+    /// this again after [`Srcu::synchronize`]; or to the guest's next attempt.
+    pub fn relocate(&self, bus: Bus, relocations: &[Relocation]) -> Result<(), Error> {
+        Ok(self.inner.bus(bus).try_relocate(relocations)?)
     }
 
     /// A new vCPU, numbered `id` (below 4096), which must not be one of the VM's.

@@ -6,14 +6,17 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null_mut;
+use std::sync::{Arc, Mutex};
 
 use common::{
     AnyDevice, Call, Hardware, Log, Outcome, Recorder, Setup, TestVcpu, TestVm, deleted, hva,
     perform, range, read, read_port, region, same, write, write_port,
 };
-use mayfly_iobus::{IoRange, Ioeventfd, Refused};
+use mayfly_iobus::{IoRange, Ioeventfd, Refused, Relocation};
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
-use mayfly_vm::{Access, Bus, Event, Exit, Guest, Reason, Requests, SlotZap, Translation, Vm};
+use mayfly_vm::{
+    Access, Bus, Device, Event, Exit, Guest, Reason, Requests, SlotZap, Translation, Vm,
+};
 
 /// Which allocations of a call are refused; the first is number 1.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +104,9 @@ const FREE: IoRange = IoRange { start: 0x20_0000, len: 0x10 };
 const FREE_EVENTFD: Ioeventfd = Ioeventfd { address: 0x10_0004, len: 4, datamatch: Some(10) };
 const PORT: IoRange = IoRange { start: 0x3f8, len: 8 };
 const FREE_PORT: IoRange = IoRange { start: 0x70, len: 2 };
+/// What the mover does.
+const MOVE: [Relocation; 1] = [Relocation::Device { from: DEVICE, to: FREE }];
+const MOVER: IoRange = IoRange { start: 0x30_0000, len: 8 };
 /// Memory that no vCPU has touched, far from what they have.
 const UNTOUCHED: u64 = 0x8000_0000;
 
@@ -113,6 +119,47 @@ struct World {
     log: Log,
     /// A device to register.
     spare: AnyDevice,
+    /// A device that moves another.
+    mover: Arc<Mover>,
+}
+
+/// A device that does [`MOVE`] when it is written to, if it has a VM.
+#[derive(Default)]
+struct Mover {
+    vm: Mutex<Option<TestVm>>,
+    errno: Mutex<i32>,
+}
+
+impl Device for Mover {
+    fn read(&self, _offset: u64, data: &mut [u8]) {
+        data.fill(0);
+    }
+
+    fn write(&self, _offset: u64, _data: &[u8]) {
+        if let Some(vm) = &*self.vm.lock().unwrap() {
+            let moved = vm.relocate(Bus::Mmio, &MOVE);
+            *self.errno.lock().unwrap() = moved.map_or_else(|error| error.errno(), |()| 0);
+        }
+    }
+}
+
+/// A guest that writes one byte, and has nothing of its own on the heap.
+struct Writer {
+    gpa: u64,
+    data: [u8; 1],
+    answered: bool,
+}
+
+impl Guest for Writer {
+    fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
+        let access = Access { gpa: Gpa::new(self.gpa), len: 1, write: true };
+        if self.answered { Event::Halt } else { Event::Access(access) }
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        self.answered = true;
+        &mut self.data
+    }
 }
 
 /// Whatever a call made or gave back, dropped when that has been looked at.
@@ -144,7 +191,9 @@ impl World {
         vm.register_eventfd(Bus::Mmio, EVENTFD, Recorder::device(2, &log)).unwrap();
         vm.register_device(Bus::Pio, PORT, Recorder::device(3, &log)).unwrap();
         let vcpus = (0..4).map(|id| vm.create_vcpu(id).unwrap()).collect();
-        Self { setup, vm, vcpus, empty, spare: Recorder::device(4, &log), log }
+        let mover = Arc::new(Mover::default());
+        vm.register_device(Bus::Mmio, MOVER, mover.clone()).unwrap();
+        Self { setup, vm, vcpus, empty, spare: Recorder::device(4, &log), mover, log }
     }
 
     /// What a vCPU meets, wherever a change of the tests below would show; then what is not the guest's to see.
@@ -194,6 +243,19 @@ impl World {
             assert!(same(&refused.device, &self.spare), "a refused device is given back");
             refused.error.errno()
         })
+    }
+
+    /// Has a guest write to the mover.
+    fn move_from_handler(&mut self) -> Result<Made, i32> {
+        *self.mover.vm.lock().unwrap() = Some(self.vm.clone());
+        let mut guest = Writer { gpa: MOVER.start, data: [1], answered: false };
+        assert_eq!(self.vcpus[2].run(&mut guest), Exit::Halt);
+        // Or the VM would have a device that has the VM.
+        *self.mover.vm.lock().unwrap() = None;
+        match *self.mover.errno.lock().unwrap() {
+            0 => Ok(Made::Nothing),
+            errno => Err(errno),
+        }
     }
 
     /// Has the last vCPU write at `gpa`.
@@ -276,6 +338,11 @@ const CASES: &[Case] = &[
         let device = world.vm.unregister_eventfd(Bus::Mmio, EVENTFD);
         device.map(Made::Device).map_err(|error| error.errno())
     }),
+    Case("move a device", [2, 0], |world| {
+        let moved = world.vm.relocate(Bus::Mmio, &MOVE);
+        moved.map(|()| Made::Nothing).map_err(|error| error.errno())
+    }),
+    Case("move a device while handling an access", [2, 0], World::move_from_handler),
     Case("create a vCPU", [3, 0], |world| {
         world.vm.create_vcpu(4).map(Made::Vcpu).map_err(|error| error.errno())
     }),

@@ -4,6 +4,7 @@
 mod common;
 
 mod accesses;
+mod bars;
 mod caches;
 mod destroy;
 mod devices;
