@@ -39,6 +39,11 @@ impl DirtyBitmap {
         self.words.len()
     }
 
+    /// What the log takes, in bytes.
+    pub(crate) fn held(&self) -> usize {
+        size_of::<Self>() + self.words.capacity() * size_of::<AtomicU64>()
+    }
+
     /// Marks page `page` of the slot; no effect past its end.
     ///
     /// What the caller wrote to the page before is seen by whoever harvests the mark. A caller that marks first and

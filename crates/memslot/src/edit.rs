@@ -10,7 +10,8 @@ use crate::{Backing, Slot, Snapshot};
 /// How a slot was changed, and what it was and is.
 ///
 /// Holds its slots itself, the log of dirty pages included: what was marked before a slot was deleted can still be
-/// harvested here.
+/// harvested here. So the memory of such a log is given back when the old snapshot and the edit are both gone, of which
+/// the domain's bounds know the snapshot alone.
 #[derive(Clone, Debug)]
 pub enum Edit<B> {
     /// A new slot.
@@ -57,6 +58,17 @@ impl<B> Edit<B> {
     }
 }
 
+impl<B: Backing> Edit<B> {
+    /// What the log takes that snapshots no longer have, in bytes.
+    fn dropped_log(&self) -> usize {
+        let new = self.after().and_then(Slot::log);
+        match self.before().and_then(Slot::log) {
+            Some(old) if !new.is_some_and(|new| new.is(old)) => old.held(),
+            _ => 0,
+        }
+    }
+}
+
 /// A change that nobody finds yet. It comes to nothing if it is dropped.
 #[must_use = "nobody finds a change that is not published"]
 pub struct Prepared<'a, B: Backing> {
@@ -85,7 +97,10 @@ impl<'a, B: Backing> Prepared<'a, B> {
     pub fn publish(self) -> Change<B> {
         let Self { edit, next, space, .. } = self;
         let generation = next.generation();
-        Change { edit, generation, retired: space.replace(next) }
+        let mut retired = space.replace(next);
+        // Older snapshots may have the log too. They go no later than this one, which answers for it.
+        retired.hold(edit.dropped_log());
+        Change { edit, generation, retired }
     }
 }
 
@@ -106,7 +121,8 @@ pub struct Change<B: Backing> {
     pub edit: Edit<B>,
     /// The generation of the new snapshot.
     pub generation: u64,
-    /// The old snapshot.
+    /// The old snapshot. Deferred, it counts against the bounds of its domain with the size of its arrays, and with
+    /// that of a dirty log that no later snapshot has (one bit a page), whether or not the edit keeps that for longer.
     pub retired: Retired<Snapshot<B>>,
 }
 

@@ -2,20 +2,30 @@ use std::sync::Arc;
 
 use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, Hva, MemSlots, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::{Host, Platform};
-use mayfly_srcu::{Config, Srcu};
+use mayfly_srcu::{Config, Limits, Srcu};
 
 pub(crate) const MAIN: AddressSpace = AddressSpace::Main;
 pub(crate) const NONE: Flags = Flags::empty();
 pub(crate) const LOG: Flags = Flags::LOG_DIRTY_PAGES;
 
 pub(crate) fn domain() -> (Arc<dyn Platform>, Srcu) {
+    domain_within(Limits::default())
+}
+
+fn domain_within(limits: Limits) -> (Arc<dyn Platform>, Srcu) {
     let host: Arc<dyn Platform> = Arc::new(Host::new());
-    let domain = Srcu::try_new(Arc::clone(&host), Config::default()).unwrap();
+    let config = Config { limits, ..Config::default() };
+    let domain = Srcu::try_new(Arc::clone(&host), config).unwrap();
     (host, domain)
 }
 
 pub(crate) fn slots() -> (Srcu, MemSlots<Hva>) {
-    let (host, domain) = domain();
+    slots_within(Limits::default())
+}
+
+/// Slots whose domain has these bounds.
+pub(crate) fn slots_within(limits: Limits) -> (Srcu, MemSlots<Hva>) {
+    let (host, domain) = domain_within(limits);
     let slots = MemSlots::try_new(host, &domain).unwrap();
     (domain, slots)
 }

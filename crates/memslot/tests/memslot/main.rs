@@ -1,5 +1,6 @@
 //! What memslots promise their users.
 
+mod bounds;
 mod common;
 mod dirty;
 mod lookup;
