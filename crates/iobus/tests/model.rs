@@ -349,7 +349,7 @@ fn aimed() -> impl Strategy<Value = Aimed> {
 /// Fewer under Miri, which also has no files to keep failures in.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
-        ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(8) }
+        ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4) }
     } else {
         ProptestConfig::default()
     }
@@ -364,11 +364,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The most steps of a test.
+const STEPS: usize = if cfg!(miri) { 20 } else { 120 };
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_bus_does_what_a_list_searched_from_end_to_end_does(steps in vec(step(), 1..120)) {
+    fn a_bus_does_what_a_list_searched_from_end_to_end_does(steps in vec(step(), 1..STEPS)) {
         let mut pair = Pair::new();
         for step in steps {
             pair.step(step);
