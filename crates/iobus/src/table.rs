@@ -254,7 +254,18 @@ mod tests {
         proptest::collection::vec(step, 0..60)
     }
 
+    /// Fewer under Miri, which also has no files to keep failures in.
+    fn config() -> ProptestConfig {
+        if cfg!(miri) {
+            ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4) }
+        } else {
+            ProptestConfig::default()
+        }
+    }
+
     proptest! {
+        #![proptest_config(config())]
+
         #[test]
         fn a_table_is_as_a_sorted_list_and_one_that_shares_it_stays_as_it_was(steps in steps()) {
             let (mut table, mut list) = (Table::EMPTY, Vec::<(u64, u32)>::new());

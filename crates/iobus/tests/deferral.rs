@@ -9,7 +9,7 @@ use common::{Device, bus, bus_within, range};
 use mayfly_iobus::{IoBus, Replaced};
 use mayfly_srcu::{Callback, Limits, Srcu};
 
-const MANY: u64 = 500;
+const MANY: u64 = if cfg!(miri) { 20 } else { 500 };
 
 /// A bus of [`MANY`] devices, and what removing all of them at once replaced.
 fn emptied(bus: &IoBus<Device>, living: &Arc<AtomicUsize>) -> Replaced<Device> {

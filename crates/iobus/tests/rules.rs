@@ -102,6 +102,7 @@ fn the_first_device_in_the_way_is_named() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a thousand devices take Miri minutes")]
 fn a_full_bus_takes_no_device_more_until_one_has_left_and_still_takes_ioeventfds() {
     let (_, bus) = bus();
     let ranges: Vec<_> = (0..=MAX_DEVICES as u64).map(|n| range(n * 16, 16)).collect();
@@ -321,7 +322,7 @@ fn a_device_may_use_the_domain_and_the_bus_while_it_is_dropped() {
     }
     let (domain, inner) = bus();
     let inner = Arc::new(inner);
-    let platform = Arc::new(mayfly_platform::Host::new());
+    let platform = common::host();
     let outer = IoBus::try_new(&domain, platform).unwrap();
     outer.register(range(0, 1), Nosy(Arc::clone(&inner))).unwrap();
     outer.register(range(1, 1), Nosy(Arc::clone(&inner))).unwrap();

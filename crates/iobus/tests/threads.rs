@@ -9,6 +9,11 @@ use std::thread;
 use common::{Device, bus, eventfd, range};
 use mayfly_iobus::{Error, LastHit, MAX_DEVICES, WriteHit};
 
+/// How often something is done: `times`, or seldom under Miri, which is slow and finds a race however seldom it shows.
+const fn times(times: u64) -> u64 {
+    if cfg!(miri) { times.div_ceil(100) } else { times }
+}
+
 /// Tells readers to stop, also where the writer fails.
 struct Over<'a>(&'a AtomicBool);
 
@@ -20,7 +25,7 @@ impl Drop for Over<'_> {
 
 #[test]
 fn readers_never_find_a_device_after_its_drop() {
-    const DEVICES: u64 = 24;
+    const DEVICES: u64 = if cfg!(miri) { 4 } else { 24 };
     let living = Arc::new(AtomicUsize::new(0));
     let (domain, bus) = bus::<Device>();
     let over = AtomicBool::new(false);
@@ -57,7 +62,7 @@ fn readers_never_find_a_device_after_its_drop() {
                 }
             });
         }
-        for round in 0..400 {
+        for round in 0..times(400) {
             for n in 0..DEVICES {
                 bus.register(range(n * 8, 8), device(n)).unwrap();
                 bus.register_eventfd(eventfd(n * 8, 4, None), device(DEVICES + n)).unwrap();
@@ -110,6 +115,7 @@ fn writers_on_several_threads_lose_none_of_each_others_changes() {
 
 #[test]
 fn a_section_that_begins_after_the_registration_returned_finds_the_device() {
+    const DEVICES: u64 = times(MAX_DEVICES as u64);
     let (domain, bus) = bus();
     // How many devices have been registered: the message that makes it "after".
     let registered = AtomicU64::new(0);
@@ -118,7 +124,7 @@ fn a_section_that_begins_after_the_registration_returned_finds_the_device() {
             let reader = domain.reader().unwrap();
             let mut last = LastHit::default();
             let mut count = 0;
-            while count < MAX_DEVICES as u64 {
+            while count < DEVICES {
                 count = registered.load(Ordering::Acquire);
                 if let Some(newest) = count.checked_sub(1) {
                     let section = reader.lock();
@@ -127,7 +133,7 @@ fn a_section_that_begins_after_the_registration_returned_finds_the_device() {
                 }
             }
         });
-        for n in 0..MAX_DEVICES as u64 {
+        for n in 0..DEVICES {
             bus.register(range(n, 1), n).unwrap();
             registered.store(n + 1, Ordering::Release);
         }
@@ -137,7 +143,7 @@ fn a_section_that_begins_after_the_registration_returned_finds_the_device() {
 #[test]
 fn settling_waits_for_sections_that_may_have_missed_the_device() {
     let (domain, bus) = bus();
-    for _ in 0..100 {
+    for _ in 0..times(100) {
         let inside = AtomicBool::new(false);
         let leaving = AtomicBool::new(false);
         thread::scope(|threads| {
@@ -164,7 +170,7 @@ fn settling_waits_for_sections_that_may_have_missed_the_device() {
 fn a_device_comes_back_only_when_the_sections_that_found_it_are_over() {
     let living = Arc::default();
     let (domain, bus) = bus();
-    for n in 0..100 {
+    for n in 0..times(100) {
         bus.register(range(0, 1), Device::new(n, &living)).unwrap();
         let found = AtomicBool::new(false);
         let leaving = AtomicBool::new(false);
@@ -205,7 +211,7 @@ fn readers_see_an_edit_as_one_change() {
             }
         });
         let mut len = 2;
-        for _ in 0..1000 {
+        for _ in 0..times(1000) {
             let resized = bus.edit(|edit| {
                 edit.remove(range(0, len))?;
                 edit.insert(range(0, 3 - len), ())?;

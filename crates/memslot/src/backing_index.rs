@@ -142,6 +142,7 @@ mod tests {
 
     /// As many entries as there are slots, all over the same memory but for a page more at each end.
     #[test]
+    #[cfg_attr(miri, ignore = "as many slots as there can be take Miri minutes")]
     fn an_index_of_all_slots_that_there_can_be_is_searched_within_its_height() {
         let count = (1 << HEIGHT) - 1;
         let mut entries = Vec::new();

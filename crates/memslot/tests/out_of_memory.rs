@@ -57,7 +57,8 @@ fn region(index: u16, gfn: u64, pages: u64) -> Region<Hva> {
 }
 
 fn domain() -> (Arc<dyn Platform>, Srcu) {
-    let host: Arc<dyn Platform> = Arc::new(Host::new());
+    // Miri does not know `membarrier`.
+    let host: Arc<dyn Platform> = Arc::new(if cfg!(miri) { Host::fenced() } else { Host::new() });
     let domain = Srcu::try_new(Arc::clone(&host), Config::default()).unwrap();
     (host, domain)
 }

@@ -10,6 +10,11 @@ use mayfly_iobus::{IoBus, IoRange, Ioeventfd};
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::{Config, Limits, Srcu};
 
+/// The host; under Miri, which does not know `membarrier`, with fenced readers.
+pub(crate) fn host() -> Arc<dyn Platform> {
+    Arc::new(if cfg!(miri) { Host::fenced() } else { Host::new() })
+}
+
 /// A bus of a domain without a worker.
 pub(crate) fn bus<D: Send + Sync>() -> (Srcu, IoBus<D>) {
     bus_within(Limits::default())
@@ -17,7 +22,7 @@ pub(crate) fn bus<D: Send + Sync>() -> (Srcu, IoBus<D>) {
 
 /// The same, whose domain has these bounds.
 pub(crate) fn bus_within<D: Send + Sync>(limits: Limits) -> (Srcu, IoBus<D>) {
-    let platform: Arc<dyn Platform> = Arc::new(Host::new());
+    let platform = host();
     let config = Config { limits, ..Config::default() };
     let domain = Srcu::try_new(Arc::clone(&platform), config).unwrap();
     let bus = IoBus::try_new(&domain, platform).unwrap();

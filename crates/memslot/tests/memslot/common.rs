@@ -13,7 +13,8 @@ pub(crate) fn domain() -> (Arc<dyn Platform>, Srcu) {
 }
 
 fn domain_within(limits: Limits) -> (Arc<dyn Platform>, Srcu) {
-    let host: Arc<dyn Platform> = Arc::new(Host::new());
+    // Miri does not know `membarrier`.
+    let host: Arc<dyn Platform> = Arc::new(if cfg!(miri) { Host::fenced() } else { Host::new() });
     let config = Config { limits, ..Config::default() };
     let domain = Srcu::try_new(Arc::clone(&host), config).unwrap();
     (host, domain)

@@ -75,6 +75,7 @@ fn slots_are_found_by_the_guest_frames_that_they_overlap() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "hundreds of slots take Miri minutes")]
 fn hundreds_of_slots_are_each_found_by_frame_and_by_memory() {
     const SLOTS: u16 = 600;
     let (domain, slots) = slots();

@@ -200,7 +200,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => regions().prop_map(|(region, private)| Step::Set(region, private)),
         2 => (any::<prop::sample::Index>(), change).prop_map(|(slot, change)| Step::Change(slot, change)),
     ];
-    prop::collection::vec(step, 1..60)
+    prop::collection::vec(step, 1..if cfg!(miri) { 15 } else { 60 })
 }
 
 impl Step {
@@ -263,7 +263,18 @@ fn agree(
     Ok(())
 }
 
+/// Fewer under Miri, which also has no files to keep failures in.
+fn config() -> ProptestConfig {
+    if cfg!(miri) {
+        ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2) }
+    } else {
+        ProptestConfig::default()
+    }
+}
+
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn slots_behave_as_a_naive_list_does(steps in steps()) {
         let (host, domain) = domain();

@@ -5,7 +5,13 @@ use mayfly_memslot::{Gfn, Hva, LastHit, Region};
 
 use crate::common::{LOG, MAIN, hva, region, slots};
 
-const CHANGES: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
+const CHANGES: u64 = if cfg!(miri) {
+    20
+} else if cfg!(debug_assertions) {
+    2_000
+} else {
+    20_000
+};
 
 /// Runs `write`, while two vCPUs run `read` again and again on what they find.
 fn race(
