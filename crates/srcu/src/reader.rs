@@ -220,11 +220,12 @@ impl Reader {
         if word & NESTING == NESTING {
             too_deep();
         }
-        // [light], see the protocol.
+        // [light], see the protocol. Release, as in `leave`: who reads this word instead of that one knows by it that
+        // the section before is over, and a plain store would not carry on what that one released.
         if self.fenced {
             store_and_fence(section, word + 1);
         } else {
-            section.store(word + 1, Ordering::Relaxed);
+            section.store(word + 1, Ordering::Release);
             compiler_barrier();
         }
         word & NESTING == 0
@@ -235,7 +236,8 @@ impl Reader {
         let line = self.line();
         let word = line.section.load(Ordering::Relaxed);
         if word & NESTING > 1 {
-            line.section.store(word - 1, Ordering::Relaxed);
+            // Release, as in `enter`.
+            line.section.store(word - 1, Ordering::Release);
             return;
         }
         // Release, pairing with the acquire in `Record::inside`. (Wraps after 2^48 sections, and starts over: at worst
@@ -270,7 +272,7 @@ impl Reader {
     }
 }
 
-/// Stores `value`, and passes a full fence.
+/// Stores `value`, a release, and passes a full fence.
 #[inline]
 fn store_and_fence(word: &AtomicU64, value: u64) {
     // One locked instruction, which is a full fence on x86 and takes half the time of a store and an `mfence`. (The
@@ -279,7 +281,7 @@ fn store_and_fence(word: &AtomicU64, value: u64) {
         word.swap(value, Ordering::SeqCst);
         compiler_fence(Ordering::SeqCst);
     } else {
-        word.store(value, Ordering::Relaxed);
+        word.store(value, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 }
