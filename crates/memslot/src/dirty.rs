@@ -138,6 +138,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri gives up where an allocator refuses")]
     fn a_bitmap_beyond_all_memory_is_refused() {
         assert!(DirtyBitmap::try_new(u64::MAX).is_err());
     }
