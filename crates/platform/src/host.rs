@@ -1,6 +1,7 @@
 //! The platform of an ordinary Linux process.
 
 use core::num::NonZeroU64;
+use std::io::Write as _;
 
 use rustix::io::Errno;
 use rustix::thread::futex;
@@ -29,7 +30,9 @@ impl Host {
     /// Readers are ordered by `membarrier` where the kernel has it and lets this process register for it, and by fences
     /// of their own elsewhere.
     pub fn new() -> Self {
-        let asymmetric = membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
+        // Miri has no such call.
+        let asymmetric = !cfg!(miri)
+            && membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
             && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
         Self { barrier: if asymmetric { ReaderBarrier::Asymmetric } else { ReaderBarrier::Fenced } }
     }
@@ -116,7 +119,9 @@ unsafe impl Platform for Host {
 /// Ends the process, which cannot go on without a system call that was there when it began.
 #[cold]
 fn refused(call: &str, error: Errno, otherwise: &str) -> ! {
-    std::eprintln!(
+    // Where nobody reads standard error, that is no reason to panic and to live on.
+    let _ = std::writeln!(
+        std::io::stderr(),
         "mayfly: {call} was refused ({error}), and {otherwise}: aborting. A seccomp filter that was installed after \
          start-up has to let it through: membarrier(8), futex."
     );
