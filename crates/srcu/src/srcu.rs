@@ -267,7 +267,10 @@ impl Srcu {
         let number = self.number(cookie);
         match &self.handle.linux {
             None => {
-                self.handle.wait_for(number, Urgency::Lazy);
+                if !self.handle.is_complete(number) {
+                    self.handle.forbid_callbacks();
+                    self.handle.wait_for(number, Urgency::Lazy);
+                }
                 self.handle.settle(number);
             }
             Some(_) if self.poll(cookie) => {}

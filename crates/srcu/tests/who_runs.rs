@@ -41,8 +41,11 @@ impl Ran {
     }
 }
 
+/// What is done on a domain, by its name.
+type Done<F> = (&'static str, F);
+
 /// What a waiter does that runs what is ready.
-const WAITS: [(&str, fn(&Srcu)); 4] = [
+const WAITS: [Done<fn(&Srcu)>; 4] = [
     ("synchronize", Srcu::synchronize),
     ("synchronize_expedited", Srcu::synchronize_expedited),
     ("cond_synchronize", |domain| {
@@ -223,7 +226,7 @@ fn rearm(domain: &Arc<Srcu>, runs: &Arc<AtomicUsize>) {
 fn a_callback_that_defers_itself_again_keeps_nobody() {
     let worker = Arc::new(Worker::new(Arc::new(Host::new())));
     let turn = Arc::clone(&worker);
-    let keeps: [(&str, Box<dyn Fn(&Srcu)>); 6] = [
+    let keeps: [Done<Box<dyn Fn(&Srcu)>>; 6] = [
         ("synchronize", Box::new(Srcu::synchronize)),
         ("synchronize_expedited", Box::new(Srcu::synchronize_expedited)),
         ("barrier", Box::new(Srcu::barrier)),
