@@ -221,7 +221,9 @@ fn who_waits_inside_a_section_of_another_domain_is_not_found() {
     let (domain, other) = (domain(), domain());
     let reader = other.reader().unwrap();
     let (_inside, _too) = (reader.lock(), other.read_lock());
-    WAITS.iter().for_each(|wait| wait(&domain));
+    for wait in WAITS {
+        wait(&domain);
+    }
 }
 
 #[test]

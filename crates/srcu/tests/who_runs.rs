@@ -226,21 +226,25 @@ fn rearm(domain: &Arc<Srcu>, runs: &Arc<AtomicUsize>) {
 fn a_callback_that_defers_itself_again_keeps_nobody() {
     let worker = Arc::new(Worker::new(Arc::new(Host::new())));
     let turn = Arc::clone(&worker);
-    let keeps: [Done<Box<dyn Fn(&Srcu)>>; 6] = [
-        ("synchronize", Box::new(Srcu::synchronize)),
-        ("synchronize_expedited", Box::new(Srcu::synchronize_expedited)),
-        ("barrier", Box::new(Srcu::barrier)),
-        ("tick", Box::new(|domain| _ = domain.tick())),
-        ("expedite", Box::new(Srcu::expedite)),
-        ("turn", Box::new(move |_| _ = turn.turn())),
-    ];
+    let turn_it = move |_: &Srcu| _ = turn.turn();
+    let tick = |domain: &Srcu| _ = domain.tick();
+    let keeps = |name| -> &dyn Fn(&Srcu) {
+        match name {
+            "synchronize" => &Srcu::synchronize,
+            "synchronize_expedited" => &Srcu::synchronize_expedited,
+            "barrier" => &Srcu::barrier,
+            "tick" => &tick,
+            "expedite" => &Srcu::expedite,
+            _ => &turn_it,
+        }
+    };
     let domain = Arc::new(with(Config { worker: Some(worker), ..Config::default() }));
     let runs = Arc::new(AtomicUsize::new(0));
     rearm(&domain, &runs);
-    for (name, keep) in &keeps {
+    for name in ["synchronize", "synchronize_expedited", "barrier", "tick", "expedite", "turn"] {
         for _ in 0..10 {
             let before = runs.load(Ordering::Relaxed);
-            keep(&domain);
+            keeps(name)(&domain);
             // A tick and a turn run what was ready when they came, and what has become so on the way.
             let ran = runs.load(Ordering::Relaxed) - before;
             assert!(ran <= 2, "{name} was kept for {ran} callbacks");
