@@ -251,3 +251,35 @@ unsafe impl Section for OwnedAnonymousGuard {
         &self.domain
     }
 }
+
+#[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// As leaks would make it, on whatever stripe this thread has.
+    fn with_guards(alive: usize) -> Anonymous {
+        let anonymous = Anonymous::new();
+        for stripe in &anonymous.stripes {
+            stripe[0].store(alive, Ordering::Relaxed);
+        }
+        anonymous
+    }
+
+    #[test]
+    fn guards_are_counted_up_to_half_of_all_numbers_and_then_refused() {
+        const MOST: usize = usize::MAX / 2;
+        let anonymous = with_guards(MOST);
+        let last = anonymous.enter();
+        assert_eq!(anonymous.stripes[last.stripe][0].load(Ordering::Relaxed), MOST + 1);
+        for _ in 0..3 {
+            let refused = catch_unwind(AssertUnwindSafe(|| anonymous.enter().index));
+            assert!(refused.is_err());
+            // One that is refused is not counted, so that they never come round to zero, which would be nobody.
+            assert_eq!(anonymous.stripes[last.stripe][0].load(Ordering::Relaxed), MOST + 1);
+        }
+        assert!(!anonymous.leave(&last));
+        let next = anonymous.enter();
+        assert!(anonymous.is_in_use(next.index));
+    }
+}
