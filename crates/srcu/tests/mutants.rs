@@ -1,0 +1,305 @@
+//! No step of the protocol can be left out: without it a test fails that is named here.
+//!
+//! The crates are copied to `target/srcu-mutants`, and for each step built there with that step changed in their text;
+//! the test that misses it has to fail, and passes without a change. That takes a build each, so it is a part of its
+//! own, of which `make test` has a sample:
+//!
+//!     cargo test -p mayfly-srcu --test mutants -- --ignored --nocapture
+//!
+//! That the texts are there to be changed, all tests of the crate say.
+
+#![cfg(not(any(miri, mayfly_loom, mayfly_shuttle)))]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A step, how it is changed (what text for which), and the test that then fails, of which file.
+struct Mutant {
+    step: &'static str,
+    file: &'static str,
+    edits: &'static [(&'static str, &'static str)],
+    by: Checker,
+    test: (&'static str, &'static str),
+    /// What the failing test says.
+    says: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Checker {
+    /// Every value that a load may return.
+    Loom,
+    /// The machine itself, under an optimised build.
+    Machine,
+    /// The code that is emitted.
+    Emitted,
+}
+
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        step: "a grace period passes the heavy barrier",
+        file: "domain.rs",
+        edits: &[("            self.world.heavy_barrier();\n", "")],
+        by: Checker::Machine,
+        test: (
+            "cold_stores",
+            "no_version_is_freed_under_a_reader_whose_announcement_is_in_its_store_buffer",
+        ),
+        says: "left: ",
+    },
+    Mutant {
+        step: "an asymmetric reader that enters passes a compiler barrier",
+        file: "reader.rs",
+        edits: &[(
+            "section.store(word + 1, Ordering::Relaxed);
+            compiler_barrier();",
+            "section.store(word + 1, Ordering::Relaxed);",
+        )],
+        by: Checker::Emitted,
+        test: ("emitted_code", "a_readers_barriers_stand_where_the_protocol_has_them"),
+        says: "not in this order",
+    },
+    Mutant {
+        step: "an asymmetric reader that leaves passes a compiler barrier",
+        file: "reader.rs",
+        edits: &[(
+            "        } else {
+            compiler_barrier();
+        }
+        if line.awaited",
+            "        }
+        if line.awaited",
+        )],
+        by: Checker::Emitted,
+        test: ("emitted_code", "a_readers_barriers_stand_where_the_protocol_has_them"),
+        says: "not in this order",
+    },
+    Mutant {
+        step: "a starting grace period looks for readers behind its fence",
+        file: "domain.rs",
+        edits: &[(
+            "        fence(Ordering::SeqCst);
+        if !self.fenced && !self.registry.is_empty() {",
+            "        let is_empty = self.registry.is_empty();
+        fence(Ordering::SeqCst);
+        if !self.fenced && !is_empty {",
+        )],
+        by: Checker::Loom,
+        test: (
+            "loom_callbacks",
+            "a_grace_period_without_heavy_barrier_has_no_reader_that_others_rely_on_it_for",
+        ),
+        says: "nothing ordered the two",
+    },
+    Mutant {
+        step: "who would free at once looks for readers behind a fence",
+        file: "domain.rs",
+        edits: &[(
+            "        fence(Ordering::SeqCst);
+        self.registry.is_empty() && self.anonymous.is_empty()",
+            "        self.registry.is_empty() && self.anonymous.is_empty()",
+        )],
+        by: Checker::Loom,
+        test: ("loom", "what_is_dropped_at_once_for_want_of_readers_is_found_by_none_that_comes"),
+        says: "Causality violation",
+    },
+    Mutant {
+        step: "a reader that registers passes a fence",
+        file: "registry.rs",
+        edits: &[("        // [registered]\n        fence(Ordering::SeqCst);\n", "")],
+        by: Checker::Loom,
+        test: (
+            "loom_registry",
+            "a_writer_that_finds_nobody_registered_is_found_by_whoever_registers_later",
+        ),
+        says: "Causality violation",
+    },
+    Mutant {
+        step: "a reader that goes has read before it is uncounted",
+        file: "registry.rs",
+        edits: &[(
+            "self.0.fetch_sub(1, Ordering::Release);",
+            "self.0.fetch_sub(1, Ordering::Relaxed);",
+        )],
+        by: Checker::Loom,
+        test: ("loom_registry", "a_writer_that_finds_nobody_any_more_comes_after_what_they_read"),
+        says: "Causality violation",
+    },
+    Mutant {
+        step: "who comes too late for a batch knows that its grace period has started",
+        file: "backlog.rs",
+        edits: &[(
+            "                head.as_ptr(),
+                Ordering::AcqRel,",
+            "                head.as_ptr(),
+                Ordering::Release,",
+        )],
+        by: Checker::Loom,
+        test: ("loom_haste", "a_grace_period_that_is_asked_for_covers_what_was_deferred_before"),
+        says: "not covered",
+    },
+    Mutant {
+        step: "who finds nothing deferred comes after what the callbacks did",
+        file: "backlog.rs",
+        edits: &[(
+            "self.held.now.fetch_sub(Amount::new(count, bytes).0, Ordering::Release);",
+            "self.held.now.fetch_sub(Amount::new(count, bytes).0, Ordering::Relaxed);",
+        )],
+        by: Checker::Loom,
+        test: (
+            "loom_callbacks",
+            "whoever_sees_that_nothing_is_deferred_sees_what_the_callbacks_did",
+        ),
+        says: "Causality violation",
+    },
+    Mutant {
+        step: "a barrier turns to the other phase",
+        file: "deferral.rs",
+        edits: &[("        self.gate().runners.turn();\n", "")],
+        by: Checker::Loom,
+        test: ("loom", "a_barrier_waits_for_callbacks_that_another_thread_is_running"),
+        says: "Causality violation",
+    },
+    Mutant {
+        step: "the last runner of a phase says that it is through",
+        file: "runners.rs",
+        edits: &[("        self.awaited = !are_through;\n", "")],
+        by: Checker::Loom,
+        test: ("loom_callbacks", "a_barrier_waits_for_two_threads_that_each_run_callbacks"),
+        says: "deadlock",
+    },
+    Mutant {
+        step: "a domain is taken off the roster with its last handle",
+        file: "handle.rs",
+        edits: &[("            worker.forget(self.0);\n", "            let _ = worker;\n")],
+        by: Checker::Loom,
+        test: (
+            "loom_callbacks",
+            "the_last_handle_that_goes_while_the_worker_turns_takes_the_domain_with_it",
+        ),
+        says: "",
+    },
+];
+
+#[test]
+fn each_step_is_where_it_is_changed() {
+    for mutant in MUTANTS {
+        changed(&workspace(), mutant);
+    }
+}
+
+#[test]
+#[ignore = "builds the crate once a step; make mutants"]
+fn without_any_one_step_the_test_that_is_named_fails() {
+    let copy = Copy::make();
+    let tests: BTreeSet<_> = MUTANTS.iter().map(|mutant| (mutant.by, mutant.test)).collect();
+    for (by, test) in tests {
+        let (passes, said) = copy.run(by, test);
+        assert!(passes, "without a change:\n{said}");
+    }
+    let missed: Vec<_> = MUTANTS.iter().filter(|mutant| !copy.is_killed(mutant)).collect();
+    assert!(missed.is_empty(), "{:?}", missed.iter().map(|mutant| mutant.step).collect::<Vec<_>>());
+}
+
+#[test]
+#[ignore = "builds the crate; a part of scripts/test"]
+fn without_any_one_step_that_loom_sees_the_test_that_is_named_fails() {
+    let copy = Copy::make();
+    for mutant in MUTANTS.iter().filter(|mutant| mutant.by == Checker::Loom).step_by(3) {
+        assert!(copy.is_killed(mutant), "nobody misses that {}", mutant.step);
+    }
+}
+
+/// The workspace, copied to where it can be changed.
+struct Copy {
+    target: PathBuf,
+    source: PathBuf,
+}
+
+impl Copy {
+    fn make() -> Self {
+        let target = workspace().join("target/srcu-mutants");
+        let source = target.join("source");
+        let _ = fs::remove_dir_all(&source);
+        for file in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
+            copy(&workspace().join(file), &source.join(file));
+        }
+        copy_tree(&workspace().join("crates"), &source.join("crates"));
+        Self { target, source }
+    }
+
+    /// Whether the test that is named fails without this step, and says why.
+    fn is_killed(&self, mutant: &Mutant) -> bool {
+        let (path, text, other) = changed(&self.source, mutant);
+        fs::write(&path, other).unwrap();
+        let (passes, said) = self.run(mutant.by, mutant.test);
+        fs::write(&path, text).unwrap();
+        let is_killed =
+            !passes && said.contains("test result: FAILED") && said.contains(mutant.says)
+                || !passes && mutant.says.is_empty() && said.contains("Running");
+        println!(
+            "{}: {} ({:?}, {})",
+            mutant.step,
+            if is_killed { "killed" } else { "SURVIVES" },
+            mutant.by,
+            mutant.test.1
+        );
+        if !is_killed {
+            println!("{said}");
+        }
+        is_killed
+    }
+
+    /// Runs a test. Returns whether it passes, and what was said.
+    fn run(&self, by: Checker, (file, test): (&str, &str)) -> (bool, String) {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .args(["test", "--release", "--package", "mayfly-srcu", "--test", file, "--"])
+            .args(["--exact", test, "--include-ignored"])
+            .current_dir(&self.source)
+            .env("CARGO_TARGET_DIR", self.target.join(format!("{by:?}").to_lowercase()))
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+            .env_remove("RUSTFLAGS")
+            .env("RUST_BACKTRACE", "0");
+        if by == Checker::Loom {
+            cargo.env("RUSTFLAGS", "--cfg mayfly_loom").env("LOOM_MAX_PREEMPTIONS", "3");
+        }
+        let output = cargo.output().unwrap();
+        let text = [output.stderr, output.stdout].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The file of a mutant, what it says, and what it says without the step. Each text is there once.
+fn changed(source: &Path, mutant: &Mutant) -> (PathBuf, String, String) {
+    let path = source.join("crates/srcu/src").join(mutant.file);
+    let text = fs::read_to_string(&path).unwrap();
+    let other = mutant.edits.iter().fold(text.clone(), |text, (from, to)| {
+        let found = text.matches(from).count();
+        assert_eq!(found, 1, "in {}, to change that {}:\n{from}", mutant.file, mutant.step);
+        text.replace(from, to)
+    });
+    (path, text, other)
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &to);
+        } else {
+            copy(&entry.path(), &to);
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::copy(from, to).unwrap();
+}
