@@ -162,6 +162,21 @@ fn what_a_grace_period_under_way_comes_too_late_for_waits_for_the_next() {
 }
 
 #[test]
+fn who_defers_and_synchronises_runs_it_though_a_grace_period_starts_between() {
+    check(|| {
+        let (domain, written) = (domain(None), Written::new());
+        let starter = {
+            let domain = domain.clone();
+            thread::spawn(move || domain.start_poll())
+        };
+        domain.call(written.writing());
+        domain.synchronize();
+        written.assert_is(1);
+        let _ = starter.join().unwrap();
+    });
+}
+
+#[test]
 fn the_last_handle_that_goes_while_the_worker_turns_takes_the_domain_with_it() {
     check(|| {
         let (worker, ran) = (worker(), Arc::new(AtomicUsize::new(0)));
