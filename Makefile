@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak bench api doc fmt clean setup setup-bench setup-review
+.PHONY: help run test mutants miri soak bench api doc fmt clean setup setup-bench setup-review
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -18,6 +18,13 @@ run: setup ## build Mayfly and run its experiments; ARGS="..." goes to `mayfly r
 
 test: setup ## check everything: formatting, lints, tests, docs, no_std, model checking
 	@scripts/test
+
+mutants: setup ## leave out each step of the protocols in turn, and see that a test misses it
+	@cargo test --package mayfly-machine --test mutants -- --ignored --nocapture
+	@cargo test --package mayfly-srcu --test mutants -- --ignored --nocapture without_any_one_step
+
+miri: setup ## have Miri interpret tests, looking for undefined behaviour; some minutes
+	@scripts/miri
 
 # How many seconds `make soak` lasts: make soak MAYFLY_SOAK=60. MAYFLY_SEED=... repeats the choices of a run.
 MAYFLY_SOAK ?= 600

@@ -337,3 +337,40 @@ impl core::fmt::Debug for Worker {
         f.debug_struct("Worker").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, mayfly_loom))]
+mod tests {
+    use super::*;
+    use crate::{Callback, Config, Srcu};
+    use loom::model::Builder;
+    use mayfly_platform::Model;
+
+    /// In [haste] nobody passes a heavy barrier where the reader is asked already, and somebody else has started the
+    /// grace period.
+    #[test]
+    fn who_asks_for_haste_finds_that_the_reader_left_or_the_reader_finds_that_it_was_asked() {
+        let mut builder = Builder::new();
+        builder.max_branches = 100_000;
+        builder.preemption_bound.get_or_insert(3);
+        builder.check(|| {
+            let worker = Arc::new(Worker::new(Arc::new(Model::new())));
+            let config = Config { worker: Some(Arc::clone(&worker)), ..Config::default() };
+            let domain = Srcu::try_new(Arc::new(Model::new()), config).unwrap();
+            let section = domain.reader().unwrap().lock_owned();
+            // Has the reader asked to say when it leaves; and then nobody is in a hurry any more.
+            domain.expedite();
+            assert!(!domain.tick());
+            let reader = {
+                let domain = domain.clone();
+                loom::thread::spawn(move || {
+                    let _ = domain.start_poll();
+                    drop(section);
+                })
+            };
+            domain.call_expedited(Callback::try_new(|| ()).unwrap());
+            reader.join().unwrap();
+            // Once for what was deferred, and again because it is ready.
+            assert!(worker.calls.load(Ordering::Relaxed) >= 2, "nobody calls the worker");
+        });
+    }
+}
