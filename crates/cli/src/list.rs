@@ -62,7 +62,8 @@ fn table<T>(
 
 #[cfg(test)]
 mod tests {
-    use mayfly_lab::{Backend, Metric, Param, Progress, Request, ResultRow};
+    use mayfly_lab::{Metric, Param, Progress, Request};
+    use mayfly_record::{Backend, ResultRow};
 
     use super::*;
 

@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::process;
 
-use mayfly_lab::host::Host;
-use mayfly_lab::progress::{Bar, Silent};
-use mayfly_lab::record::check_writable;
-use mayfly_lab::{Plan, Record, Report, ResultRow, experiments};
+use mayfly_lab::{Bar, Plan, Silent, experiments};
+use mayfly_record::{Host, Record, ResultRow, check_writable};
+use mayfly_report::Report;
 
 use crate::args::Run;
 use crate::failure::Failure;
@@ -28,7 +27,7 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     }
 
     let results = measure(&plan, options.quiet)?;
-    let record = Record::new(host, results);
+    let record = Record::new(host.clone(), results).describing(plan.describe());
 
     // The report is printed even if the record cannot be kept: the run may have been long.
     let kept = file.map_or(Ok(()), |file| record.write(file).map_err(Failure::runtime));
@@ -37,7 +36,7 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     }
     let stream = if to_stdout { Stream::Err } else { Stream::Out };
     if !(to_stdout && options.quiet) {
-        let report = Report::new(&record, experiments()).colour(stream.colour());
+        let report = Report::new(&record).colour(stream.colour());
         stream.write(&report.to_string())?;
     }
     kept.and_then(|()| verdict(&record))
@@ -83,7 +82,7 @@ fn command_line() -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
-    use mayfly_lab::Backend;
+    use mayfly_record::Backend;
 
     use super::*;
 

@@ -4,39 +4,26 @@ mod bring_up;
 mod cost;
 mod design;
 mod kvm;
+mod names;
 mod rows;
 mod verdict;
 
 use anyhow::Context;
 use mayfly_machine::cache::Lines;
+use mayfly_record::{Backend, ResultRow};
 
-use crate::Backend;
+use crate::available::available;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
-use crate::host::memory::available;
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
-use crate::record::ResultRow;
 use crate::turns::turns;
 
 use bring_up::{Ground, Shape};
 use cost::LineCost;
 use design::Design;
+use names::{LINES, MODELLED, NAME, REAL, ROUNDS, VCPUS, row};
 use rows::Row;
-
-const NAME: &str = "cache-enable";
-
-const VCPUS: [u32; 1] = [64];
-const ROUNDS: u32 = 1;
-
-const GIB: u64 = 512;
-/// With the lines of the host's processor.
-const REAL: Size = Size::blocks(2 * GIB);
-/// With lines that are counted.
-const MODELLED: Size = Size::blocks(128 * GIB);
-
-/// The parameter that says what becomes of a line, in records.
-const LINES: &str = "lines";
 
 /// The experiment `cache-enable`.
 pub(crate) struct CacheEnable;
@@ -225,14 +212,6 @@ fn measured(
         measured.report(row, *design, shape, line)
     });
     Ok(rows.collect())
-}
-
-fn row(backend: Backend, variant: &str, shape: Shape, rounds: u32) -> ResultRow {
-    ResultRow::new(NAME, backend, variant)
-        .param(Bound::VCPUS.name, shape.vcpus)
-        .param(Size::PARAM, shape.memory.to_string())
-        .param(Mapping::PARAM, shape.mapping.name())
-        .param(Bound::ROUNDS.name, rounds)
 }
 
 #[cfg(test)]

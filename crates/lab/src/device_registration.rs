@@ -2,27 +2,28 @@
 
 mod backend;
 mod chance;
+mod doorbell;
 mod kvm;
 mod layout;
 mod life;
 mod machine;
+mod shape;
 mod timed;
 
 use std::time::Duration;
 
 use anyhow::Context;
+use mayfly_record::{Backend, ResultRow};
 
-use crate::Backend;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::params::{Bound, Order};
 use crate::progress::Progress;
-use crate::record::ResultRow;
 
 use backend::Subject;
 use chance::Chance;
 use kvm::KvmSubject;
-use life::Shape;
 use machine::{Disposal, MachineSubject};
+use shape::Shape;
 use timed::{TIMED, Timings};
 
 const NAME: &str = "device-registration";

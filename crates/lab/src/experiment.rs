@@ -1,20 +1,9 @@
-//! What an experiment is, and which there are.
+//! What an experiment is.
 
-use crate::backend::Backend;
-use crate::cache_enable::CacheEnable;
-use crate::device_registration::DeviceRegistration;
-use crate::host::Host;
-use crate::page_merge::PageMerge;
+use mayfly_record::{Backend, Description, Host, MetricDescription, ResultRow};
+
 use crate::params::Params;
 use crate::progress::Progress;
-use crate::record::ResultRow;
-use crate::slot_delete::SlotDelete;
-use crate::teardown::Teardown;
-
-/// Every experiment of Mayfly, in the order of `mayfly list`.
-pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&DeviceRegistration, &CacheEnable, &SlotDelete, &PageMerge, &Teardown]
-}
 
 /// The same work under several variants, timed.
 pub trait Experiment: Sync {
@@ -32,6 +21,19 @@ pub trait Experiment: Sync {
 
     /// What it measures, in the order in which reports show it.
     fn metrics(&self) -> &'static [Metric];
+
+    /// What a record says of it, for whoever shows its rows without knowing it.
+    fn describe(&self) -> Description {
+        let metric = |metric: &Metric| MetricDescription {
+            name: metric.name.to_owned(),
+            summary: metric.summary.to_owned(),
+        };
+        Description {
+            name: self.name().to_owned(),
+            summary: self.summary().to_owned(),
+            metrics: self.metrics().iter().map(metric).collect(),
+        }
+    }
 
     /// The parameters it reads.
     fn params(&self) -> &'static [Param];
@@ -74,7 +76,7 @@ pub struct Variant {
 
 impl Variant {
     /// The name of the variant that others are compared with.
-    pub const BASELINE: &'static str = "mayfly";
+    pub const BASELINE: &'static str = mayfly_record::BASELINE;
 
     /// The running kernel's KVM.
     pub const KERNEL: Self = Self {

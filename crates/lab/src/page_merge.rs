@@ -1,44 +1,38 @@
 //! What it costs guests that the host merges their pages, and takes them apart again.
 
+#[cfg(test)]
+mod deaf;
 mod guest;
 mod kvm;
 mod machine;
+mod names;
 mod pattern;
 mod rig;
 mod rounds;
 mod scans;
+mod shape;
 mod watched;
 mod window;
 
 use anyhow::Context;
+use mayfly_record::{Backend, ResultRow};
 
-use crate::Backend;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
-use crate::record::ResultRow;
 
+use names::{
+    BREAK, CHANGE_PTE, FULL_SCAN, FULL_SCANS, INVALIDATE, MERGE, MERGED_WRITE, NAME, OWN_WRITE,
+    WINDOW_FAULTS, WRITE_FAULT, row,
+};
 use pattern::MOST_VMS;
-use rounds::Shape;
-
-const NAME: &str = "page-merge";
-const INVALIDATE: &str = "invalidate";
-const CHANGE_PTE: &str = "change-pte";
+use shape::Shape;
 
 const VMS: u32 = 8;
 const VCPUS: u32 = 2;
 const ROUNDS: u32 = 3;
 /// 4 MiB.
 const MEMORY: Size = Size::blocks(2);
-
-const MERGE: &str = "merge";
-const BREAK: &str = "break";
-const WRITE_FAULT: &str = "write_fault";
-const WINDOW_FAULTS: &str = "window_faults";
-const FULL_SCAN: &str = "full_scan";
-const FULL_SCANS: &str = "full_scans_per_second";
-const MERGED_WRITE: &str = "merged_page_write";
-const OWN_WRITE: &str = "own_page_write";
 
 /// The experiment `page-merge`.
 pub(crate) struct PageMerge;
@@ -173,15 +167,6 @@ a process of its own, whatever becomes of this one."
         }
         Ok(rows)
     }
-}
-
-fn row(backend: Backend, variant: &str, shape: Shape) -> ResultRow {
-    let Shape { vms, vcpus, rounds, memory } = shape;
-    ResultRow::new(NAME, backend, variant)
-        .param(Bound::VMS.name, vms)
-        .param(Bound::VCPUS.name, vcpus)
-        .param(Bound::ROUNDS.name, rounds)
-        .param(Size::PARAM, memory.to_string())
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! What to run: the user's selection, checked before anything runs.
 
-use crate::backend::{Backend, BackendChoice};
+use mayfly_record::{Backend, Description, Host, ResultRow};
+
+use crate::choice::BackendChoice;
 use crate::experiment::{Experiment, Request, Variant};
-use crate::host::Host;
 use crate::params::Params;
 use crate::progress::Progress;
-use crate::record::ResultRow;
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +127,11 @@ impl<'a> Plan<'a> {
             })
             .collect();
         Ok(Self { parts, params: selection.params.clone(), host })
+    }
+
+    /// What it is about.
+    pub fn describe(&self) -> impl Iterator<Item = Description> {
+        self.parts.iter().map(|part| part.experiment.describe())
     }
 
     /// Runs all of it, one experiment after another.

@@ -8,22 +8,19 @@ mod kvm;
 mod machine;
 mod mayfly;
 mod metrics;
+mod names;
 mod rounds;
 
 use anyhow::Context;
+use mayfly_record::{Backend, ResultRow};
 
-use crate::Backend;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::params::{Bound, Size, Zap};
 use crate::progress::Progress;
-use crate::record::ResultRow;
 
 use metrics::METRICS;
+use names::{NAME, READ_LOCKED, WRITE_LOCKED};
 use rounds::Shape;
-
-const NAME: &str = "slot-delete";
-const WRITE_LOCKED: &str = "write-locked";
-const READ_LOCKED: &str = "read-locked";
 
 const VCPUS: [u32; 4] = [4, 16, 64, 128];
 const ROUNDS: u32 = 20;

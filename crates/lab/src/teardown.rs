@@ -3,25 +3,20 @@
 mod kvm;
 mod machine;
 mod maintenance;
+mod names;
 mod rows;
 
-use crate::Backend;
+use mayfly_record::{Backend, ResultRow};
+
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
-use crate::record::ResultRow;
 use crate::turns::turns;
 
 use machine::{Design, Ground};
+use names::{GIB, NAME, SIZES, rounds};
 use rows::Row;
-
-const NAME: &str = "teardown";
-
-const ROUNDS: u32 = 5;
-
-const GIB: u64 = 512;
-const SIZES: [Size; 3] = [Size::blocks(GIB), Size::blocks(16 * GIB), Size::blocks(64 * GIB)];
 
 /// What `per-page` cleans at most: the first GiB.
 const SAMPLE: Size = Size::blocks(GIB);
@@ -141,10 +136,6 @@ left out."
         }
         Ok(rows)
     }
-}
-
-fn rounds(request: &Request<'_>) -> u32 {
-    request.params.rounds.unwrap_or(ROUNDS)
 }
 
 fn design(variant: &'static str) -> (&'static str, Design) {

@@ -1,10 +1,8 @@
 //! The experiment `cache-enable`, as the command runs it.
 
-use mayfly_lab::host::Host;
-use mayfly_lab::progress::Silent;
-use mayfly_lab::{
-    Backend, BackendChoice, Params, Plan, Record, Report, ResultRow, Selection, experiments,
-};
+use mayfly_lab::{BackendChoice, Params, Plan, Selection, Silent, experiments};
+use mayfly_record::{Backend, Host, Record, ResultRow};
+use mayfly_report::Report;
 
 fn run(backend: BackendChoice, host: &Host) -> Vec<ResultRow> {
     let selection = Selection {
@@ -40,7 +38,7 @@ fn every_rule_brings_vcpus_up_in_both_mappings_and_is_judged_by_the_oracle() {
     assert_eq!(lines("mayfly"), [written, written]);
     assert!(lines("every-vcpu").into_iter().all(|lines| lines > 7 * ((28 << 20) / 64)));
     let record = Record::new(Host::default(), rows);
-    let report = Report::new(&record, experiments()).to_string();
+    let report = Report::new(&record).to_string();
     assert!(report.contains("\nlines oracle\n"), "{report}");
     let found = "first-vcpu stale_in_own-writes: ok, vCPU 1 read 0x0 instead of 0x15";
     assert!(report.contains(found), "{report}");

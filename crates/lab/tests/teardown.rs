@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use mayfly_lab::host::Host;
-use mayfly_lab::progress::Silent;
-use mayfly_lab::{Backend, BackendChoice, Params, Plan, Report, ResultRow, Selection, experiments};
+use mayfly_lab::{BackendChoice, Params, Plan, Selection, Silent, experiments};
+use mayfly_record::{Backend, Host, Record, ResultRow};
+use mayfly_report::Report;
 
 const MEMORY: [&str; 2] = ["2MiB", "40MiB"];
 const PAGES: [u64; 2] = [512, 10_240];
@@ -51,8 +51,8 @@ fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promi
         let maintained = row.checks.iter().filter(|check| check.name.contains("clean")).count();
         assert_eq!(maintained, if row.variant == "mayfly" { 4 } else { 1 });
     }
-    let record = mayfly_lab::Record::new(Host::default(), rows);
-    let report = Report::new(&record, experiments()).to_string();
+    let record = Record::new(Host::default(), rows);
+    let report = Report::new(&record).to_string();
     assert!(report.contains("mapping 4KiB, memory 40MiB"), "{report}");
 }
 

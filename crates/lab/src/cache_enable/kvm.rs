@@ -8,20 +8,18 @@ use anyhow::bail;
 use mayfly_kvm::{CacheSwitch, Exit, Kvm, MemoryFlags, Vcpu, Vm};
 use mayfly_machine::cache::Lines;
 use mayfly_platform::address::PAGE_SIZE;
+use mayfly_record::{Backend, ResultRow, Samples};
 
-use crate::Backend;
+use crate::available::available;
 use crate::experiment::Request;
-use crate::host::memory::available;
-use crate::host::room::Room;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::progress::Progress;
-use crate::record::ResultRow;
-use crate::stats::Samples;
+use crate::room::Room;
 
 use super::bring_up::{BOOT, SECONDARY, Shape};
+use super::names::{NAME, REAL, ROUNDS, VCPUS, row};
 use super::rows::{BRING_UP, SECONDARY as SECONDARY_TIME, SET_UP};
-use super::{NAME, REAL, ROUNDS, VCPUS, row};
 
 /// The rows of a variant: one for each size, mapping and number of vCPUs.
 pub(super) fn rows(

@@ -4,10 +4,7 @@ use std::iter;
 
 use mayfly_machine::LINE;
 use mayfly_platform::address::PAGE_SIZE;
-
-use crate::record::ResultRow;
-use crate::stats::{Samples, nanoseconds};
-use crate::units;
+use mayfly_record::{ResultRow, Samples, nanoseconds, units};
 
 use super::bring_up::{Measured, Piece, Shape};
 use super::cost::LineCost;

@@ -1,10 +1,9 @@
 use std::time::Duration;
 
 use mayfly_machine::scenario::Scenario;
+use mayfly_record::{Host, nanoseconds};
 
-use crate::host::Host;
 use crate::progress::Silent;
-use crate::stats::nanoseconds;
 
 use super::bring_up::{BOOT, Ground, Measured, Piece, SECONDARY, Shape};
 use super::design::Design;

@@ -2,14 +2,13 @@
 
 use anyhow::anyhow;
 use mayfly_machine::scenario::{Scenario, Stale};
+use mayfly_record::{Backend, ResultRow};
 
-use crate::Backend;
 use crate::mapping::Mapping;
 use crate::progress::Progress;
-use crate::record::ResultRow;
 
 use super::design::Design;
-use super::{LINES, NAME};
+use super::names::{LINES, NAME};
 
 /// A row for each design: every scenario in both mappings.
 pub(super) fn rows(

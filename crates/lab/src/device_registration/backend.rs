@@ -1,9 +1,10 @@
 //! What a VM's life is lived on.
 
-use crate::params::Order;
-use crate::record::ResultRow;
+use mayfly_record::ResultRow;
 
-use super::life::Shape;
+use crate::params::Order;
+
+use super::shape::Shape;
 
 /// Something that VMs are created on, one at a time. Each method is one call of a VM's life, and does nothing else that
 /// takes time; what it needs has been made before.

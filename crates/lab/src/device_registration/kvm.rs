@@ -6,14 +6,14 @@ use std::thread::{JoinHandle, spawn};
 
 use anyhow::{Context, bail, ensure};
 use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+use mayfly_record::ResultRow;
 
 use crate::params::Order;
 use crate::patience::ended;
-use crate::record::ResultRow;
 
 use super::backend::Subject;
 use super::layout::{DOORBELL, MEMORY, eventfd_address};
-use super::life::Shape;
+use super::shape::Shape;
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;

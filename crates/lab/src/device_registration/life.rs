@@ -5,16 +5,8 @@ use std::time::Instant;
 use crate::params::Order;
 
 use super::backend::Subject;
+use super::shape::Shape;
 use super::timed::{Timed, Timings};
-
-/// What a VM has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// ioeventfds, beside the doorbell's.
-    pub(super) devices: u32,
-    /// vCPUs, beside the one that is created while they run.
-    pub(super) vcpus: u32,
-}
 
 /// Lives it.
 pub(super) fn live(

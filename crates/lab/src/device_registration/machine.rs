@@ -1,7 +1,7 @@
 //! The software machine, under each of the designs that are compared.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -13,18 +13,19 @@ use mayfly_machine::{
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
 use mayfly_platform::memory::OutOfMemory;
+use mayfly_record::ResultRow;
 use mayfly_srcu::{Pace, Stats, WorkerThread};
-use mayfly_vm::{Bus, Device, Exit};
+use mayfly_vm::{Bus, Exit};
 
 use crate::affinity::{self, Pinned};
 use crate::params::Order;
 use crate::populate::touch;
-use crate::record::ResultRow;
 use crate::turns::pause;
 
 use super::backend::Subject;
+use super::doorbell::Doorbell;
 use super::layout::{APIC_ACCESS_PAGE, DOORBELL, MEMORY, eventfd_address};
-use super::life::Shape;
+use super::shape::Shape;
 
 /// The ranges of x86's interrupt controllers, as KVM puts them on its buses.
 const IRQCHIP: [(Bus, IoRange); 4] = [
@@ -379,79 +380,5 @@ impl Counted {
     }
 }
 
-/// The device that every vCPU writes its number to; knows which have. Once a vCPU has, its writes change nothing here.
-struct Doorbell {
-    rang: Vec<AtomicBool>,
-}
-
-impl Doorbell {
-    fn new(vcpus: u32) -> Self {
-        Self { rang: (0..vcpus).map(|_| AtomicBool::new(false)).collect() }
-    }
-
-    fn reset(&self) {
-        for rang in &self.rang {
-            rang.store(false, Ordering::Relaxed);
-        }
-    }
-
-    fn all_rang(&self) -> bool {
-        self.rang.iter().all(|rang| rang.load(Ordering::Relaxed))
-    }
-}
-
-impl Device for Doorbell {
-    fn read(&self, _: u64, data: &mut [u8]) {
-        data.fill(0);
-    }
-
-    fn write(&self, _: u64, data: &[u8]) {
-        let id = data.iter().rev().fold(0, |id, &byte| id << 8 | usize::from(byte));
-        if let Some(rang) = self.rang.get(id)
-            && !rang.load(Ordering::Relaxed)
-        {
-            rang.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backend::Backend;
-
-    #[test]
-    fn a_registration_that_is_keyed_on_vcpus_is_deferred_while_they_run() {
-        // A grace period that nobody hurries takes tenths of a second: it is still there to be seen.
-        let (hz, shape) = (10, Shape { devices: 1, vcpus: 1 });
-        let mut subject = MachineSubject::new(Disposal::KeyedOnVcpus, hz, shape).unwrap();
-        subject.create(Order::DevicesFirst).unwrap();
-        subject.register(0).unwrap();
-        let deferred = |subject: &MachineSubject| subject.vm().unwrap().srcu().stats().deferred;
-        assert_eq!(deferred(&subject), 0, "there is no vCPU yet");
-        subject.create_vcpu(0).unwrap();
-        subject.prepare().unwrap();
-        subject.start_all(shape).unwrap();
-        subject.register(1).unwrap();
-        assert_eq!(deferred(&subject), 1);
-        subject.stop_all().unwrap();
-        subject.destroy().unwrap();
-    }
-
-    #[test]
-    fn a_vcpu_that_misses_its_device_is_told_of_and_not_waited_for() {
-        let shape = Shape { devices: 1, vcpus: 2 };
-        let mut subject = MachineSubject::new(Disposal::Mayfly, 250, shape).unwrap();
-        subject.create(Order::DevicesFirst).unwrap();
-        subject.set_memory(0).unwrap();
-        (0..shape.vcpus).for_each(|id| subject.create_vcpu(id).unwrap());
-        subject.prepare().unwrap();
-        let elsewhere = Gpa::new(DOORBELL + 0x1000);
-        subject.vcpus[1].1.load(vec![Instruction::WriteMmio { gpa: elsewhere, len: 4, value: 1 }]);
-        subject.start_all(shape).unwrap();
-        subject.stop_all().unwrap();
-        let row = subject.report(ResultRow::new(super::super::NAME, Backend::Machine, "mayfly"));
-        assert!(!row.checks[0].ok, "{row:?}");
-        subject.destroy().unwrap();
-    }
-}
+mod tests;

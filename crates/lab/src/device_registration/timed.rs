@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use mayfly_record::{ResultRow, Samples};
+
 use crate::experiment::Metric;
-use crate::record::ResultRow;
-use crate::stats::Samples;
 
 /// A timed call. Indexes [`TIMED`].
 #[derive(Clone, Copy, Debug)]

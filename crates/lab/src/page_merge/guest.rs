@@ -11,12 +11,12 @@ use mayfly_machine::walk::Cause;
 use mayfly_machine::{Arena, CpuTlb, Hardware};
 use mayfly_platform::address::{Gpa, PAGE_SHIFT};
 use mayfly_platform::sync::CacheLine;
+use mayfly_record::nanoseconds;
 use mayfly_stage2::{Format, Permissions};
 use mayfly_vm::{self as vm, Access, Event, Requests, Translation};
 
 use super::pattern::{self, Phase, Use, used_for};
 use super::window::Windows;
-use crate::stats::nanoseconds;
 
 /// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
 const STAY: u32 = 512;

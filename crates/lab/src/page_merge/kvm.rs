@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use mayfly_kvm::{Exit, GuestMemory, Ksm, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
+use mayfly_record::{ResultRow, Samples};
 
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::patience::{self, PATIENCE, ended};
 use crate::progress::Progress;
-use crate::record::ResultRow;
-use crate::stats::Samples;
 
-use super::rounds::Shape;
+use super::names::{MERGED_WRITE, NAME, OWN_WRITE};
 use super::scans::Scans;
-use super::{MERGED_WRITE, NAME, OWN_WRITE};
+use super::shape::Shape;
 
 /// The port that ends a guest's pass.
 const PORT: u16 = 0x10;

@@ -1,17 +1,16 @@
 //! The variants on the software machine, and what is to be said of them.
 
 use anyhow::Context;
+use mayfly_record::{Backend, ResultRow, Samples, Unit};
 use mayfly_stage2::{Arm, Ept, Format};
 
-use super::rounds::{CHARGED, Measured, Shape, measure};
-use super::{
+use super::names::{
     BREAK, CHANGE_PTE, FULL_SCAN, INVALIDATE, MERGE, NAME, WINDOW_FAULTS, WRITE_FAULT, row,
 };
-use crate::Backend;
+use super::rounds::{CHARGED, Measured, measure};
+use super::shape::Shape;
 use crate::experiment::{Request, Variant};
 use crate::progress::Progress;
-use crate::record::ResultRow;
-use crate::stats::{Samples, Unit};
 
 /// The rows of one shape, in both formats.
 pub(super) fn rows(

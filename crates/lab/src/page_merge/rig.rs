@@ -13,8 +13,9 @@ use mayfly_srcu::WorkerThread;
 use mayfly_stage2::{self as stage2, Format, Slice, Vmids};
 use mayfly_vm::{Caches, Config, SlotZap, Vm};
 
+use super::names::{CHANGE_PTE, INVALIDATE};
 use super::pattern::pages_of;
-use super::rounds::Shape;
+use super::shape::Shape;
 use super::watched::{Books, Watched};
 use super::window::Windows;
 use crate::before::notifiers::{ChangePte, Invalidate, Memory};
@@ -89,11 +90,11 @@ impl<F: Format> Rig<F> {
         vm.set_memory_region(&memory.region(SlotId::main(0), Gpa::new(0)))?;
         let told = Memory { vm: vm.clone(), hvas: hvas.clone() };
         let inner: Box<dyn Notifier> = match variant {
-            super::INVALIDATE => Box::new(Invalidate(told)),
-            super::CHANGE_PTE => Box::new(ChangePte(told)),
+            INVALIDATE => Box::new(Invalidate(told)),
+            CHANGE_PTE => Box::new(ChangePte(told)),
             #[cfg(test)]
-            super::tests::DEAF => {
-                Box::new(super::tests::Deaf(Telling { vm: vm.clone(), coherent_swap: true }))
+            super::deaf::DEAF => {
+                Box::new(super::deaf::Deaf(Telling { vm: vm.clone(), coherent_swap: true }))
             }
             _ => {
                 debug_assert_eq!(variant, Variant::BASELINE);

@@ -20,19 +20,10 @@ use super::guest::{Guest, Progress, Seat, Tally};
 use super::pattern::{Use, count, pages_of};
 use super::rig::{Rig, Subject};
 use super::scans::Scans;
+use super::shape::Shape;
 use super::watched::Log;
 use crate::idle::idle;
-use crate::params::Size;
 use crate::patience::{self, PATIENCE, ended, two_more};
-
-/// What is done to how many VMs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) vms: u32,
-    pub(super) vcpus: u32,
-    pub(super) rounds: u32,
-    pub(super) memory: Size,
-}
 
 /// Pages that are write-protected together.
 const PROTECTED: usize = 8;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::record::ResultRow;
-use crate::stats::{Samples, Unit, nanoseconds};
+use mayfly_record::{ResultRow, Samples, Unit, nanoseconds};
 
-use super::{FULL_SCAN, FULL_SCANS};
+use super::names::{FULL_SCAN, FULL_SCANS};
 
 /// Passes over all memory, by round.
 #[derive(Debug, Default)]

@@ -1,28 +1,13 @@
 //! Small runs of every variant.
 
-use mayfly_machine::Telling;
-use mayfly_machine::address_space::{Change, Notifier};
 use mayfly_stage2::{Arm, Ept, Format};
 
-use super::rounds::{Measured, Shape, measure};
-use super::{CHANGE_PTE, INVALIDATE};
+use super::deaf::DEAF;
+use super::names::{CHANGE_PTE, INVALIDATE};
+use super::rounds::{Measured, measure};
+use super::shape::Shape;
 use crate::experiment::Variant;
 use crate::params::Size;
-
-pub(super) const DEAF: &str = "deaf";
-
-/// Does not hear which frame takes a page's place.
-pub(super) struct Deaf<F: Format>(pub(super) Telling<F>);
-
-impl<F: Format> Notifier for Deaf<F> {
-    fn invalidate_start(&self, change: &Change) {
-        self.0.invalidate_start(change);
-    }
-
-    fn invalidate_end(&self, change: &Change) {
-        self.0.invalidate_end(change);
-    }
-}
 
 const SHAPE: Shape = Shape { vms: 3, vcpus: 2, rounds: 1, memory: Size::UNIT };
 

@@ -9,11 +9,11 @@ use mayfly_machine::walk::walk;
 use mayfly_machine::{Arena, MachineWorld};
 use mayfly_memslot::Hva;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
+use mayfly_record::nanoseconds;
 use mayfly_stage2::{Format, Permissions};
 use mayfly_vm::Vm;
 
 use super::window::Windows;
-use crate::stats::nanoseconds;
 
 /// What was noted of a VM.
 #[derive(Clone, Debug, Default)]

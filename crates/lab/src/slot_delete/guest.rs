@@ -7,11 +7,11 @@ use std::time::Instant;
 use mayfly_machine::{Arena, CpuTlb, Hardware};
 use mayfly_platform::address::{Gfn, Gpa, PAGE_SHIFT};
 use mayfly_platform::sync::CacheLine;
+use mayfly_record::nanoseconds;
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{self as vm, Access, Event, Requests, Translation};
 
 use super::watch;
-use crate::stats::nanoseconds;
 
 /// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
 const STAY: u32 = 64;

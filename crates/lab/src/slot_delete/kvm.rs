@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
+use mayfly_record::{ResultRow, Samples, nanoseconds};
 
 use crate::idle::idle;
 use crate::params::{Size, Zap};
 use crate::patience::ended;
-use crate::record::ResultRow;
-use crate::stats::{Samples, nanoseconds};
 
 use super::metrics;
 use super::rounds::{Shape, all_run};

@@ -4,20 +4,19 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use mayfly_machine::Machine;
+use mayfly_record::{ResultRow, Samples, Unit, nanoseconds, units::duration};
 use mayfly_stage2::Slice;
 use mayfly_vm::SlotZap;
 
 use crate::before::tdp_mmu::{Locking, TdpMmu};
 use crate::experiment::Variant;
 use crate::params::Zap;
-use crate::record::ResultRow;
-use crate::stats::{Samples, Unit, nanoseconds};
-use crate::units::duration;
 
 use super::mayfly::Mayfly;
+use super::metrics;
+use super::names::WRITE_LOCKED;
 use super::rounds::{Measured, Shape, measure};
 use super::watch::{RootLoad, Watch};
-use super::{WRITE_LOCKED, metrics};
 
 /// Runs a variant, and fills its row.
 pub(super) fn run(

@@ -1,7 +1,8 @@
 //! What is measured, and what of it is the scheduler's where vCPUs are more than processors.
 
+use mayfly_record::ResultRow;
+
 use crate::experiment::Metric;
-use crate::record::ResultRow;
 
 pub(super) const ROOT_LOAD: &str = "root_load";
 pub(super) const ROOT_LOAD_WAIT: &str = "root_load_wait";

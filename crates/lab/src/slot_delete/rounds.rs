@@ -8,13 +8,13 @@ use anyhow::Context;
 use mayfly_machine::Machine;
 use mayfly_platform::Op;
 use mayfly_platform::address::Gfn;
+use mayfly_record::Samples;
 
 use super::design::{Design, Slot};
 use super::guest::{Guest, Progress};
 use super::watch::{self, Log, RootLoad};
 use crate::params::{Size, Zap};
 use crate::patience::{PATIENCE, ended, two_more, until};
-use crate::stats::Samples;
 
 /// Pages that a vCPU goes over, at most: of the memory that stays, and of the slot that is deleted.
 const PAGES: (u64, u64) = (32, 8);

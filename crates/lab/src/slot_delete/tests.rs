@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use mayfly_machine::Machine;
+use mayfly_record::Host;
 use mayfly_vm::SlotZap;
 
 use super::mayfly::Mayfly;
@@ -8,7 +9,6 @@ use super::rounds::{Measured, measure};
 use super::watch::Watch;
 use super::*;
 use crate::before::tdp_mmu::{Locking, TdpMmu};
-use crate::host::Host;
 use crate::params::Params;
 use crate::progress::Silent;
 

@@ -15,10 +15,10 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Context, Identity, Op, Platform, ReaderBarrier, time};
+use mayfly_record::nanoseconds;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::idle::idle;
-use crate::stats::nanoseconds;
 
 /// The platform.
 #[derive(Debug)]

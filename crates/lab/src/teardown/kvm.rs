@@ -4,16 +4,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use mayfly_kvm::{Exit, Kvm, MemoryFlags, Payload, Vm};
+use mayfly_record::{ResultRow, Samples};
 
 use crate::experiment::Request;
-use crate::host::room::Room;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::progress::Progress;
-use crate::record::ResultRow;
-use crate::stats::Samples;
+use crate::room::Room;
 
-use super::{NAME, SIZES, rounds};
+use super::names::{NAME, SIZES, rounds};
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;

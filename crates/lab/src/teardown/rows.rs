@@ -1,11 +1,10 @@
 //! What a row says.
 
+use mayfly_record::{ResultRow, Samples};
 use mayfly_stage2::Format;
 
 use crate::mapping::Mapping;
 use crate::params::Size;
-use crate::record::ResultRow;
-use crate::stats::Samples;
 
 use super::machine::{Counts, Design, TableFormat, Torn};
 use super::maintenance::{Cleaned, LINES};

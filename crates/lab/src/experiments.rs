@@ -1,0 +1,13 @@
+//! Which experiments there are.
+
+use crate::cache_enable::CacheEnable;
+use crate::device_registration::DeviceRegistration;
+use crate::experiment::Experiment;
+use crate::page_merge::PageMerge;
+use crate::slot_delete::SlotDelete;
+use crate::teardown::Teardown;
+
+/// Every experiment of Mayfly, in the order of `mayfly list`.
+pub fn experiments() -> &'static [&'static dyn Experiment] {
+    &[&DeviceRegistration, &CacheEnable, &SlotDelete, &PageMerge, &Teardown]
+}

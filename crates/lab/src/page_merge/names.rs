@@ -1,0 +1,29 @@
+//! What the experiment, its variants and its metrics are called, and what a row says it ran with.
+
+use mayfly_record::{Backend, ResultRow};
+
+use super::shape::Shape;
+use crate::params::{Bound, Size};
+
+pub(super) const NAME: &str = "page-merge";
+pub(super) const INVALIDATE: &str = "invalidate";
+pub(super) const CHANGE_PTE: &str = "change-pte";
+
+pub(super) const MERGE: &str = "merge";
+pub(super) const BREAK: &str = "break";
+pub(super) const WRITE_FAULT: &str = "write_fault";
+pub(super) const WINDOW_FAULTS: &str = "window_faults";
+pub(super) const FULL_SCAN: &str = "full_scan";
+pub(super) const FULL_SCANS: &str = "full_scans_per_second";
+pub(super) const MERGED_WRITE: &str = "merged_page_write";
+pub(super) const OWN_WRITE: &str = "own_page_write";
+
+/// A row that says what it ran with.
+pub(super) fn row(backend: Backend, variant: &str, shape: Shape) -> ResultRow {
+    let Shape { vms, vcpus, rounds, memory } = shape;
+    ResultRow::new(NAME, backend, variant)
+        .param(Bound::VMS.name, vms)
+        .param(Bound::VCPUS.name, vcpus)
+        .param(Bound::ROUNDS.name, rounds)
+        .param(Size::PARAM, memory.to_string())
+}

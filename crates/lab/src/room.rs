@@ -1,0 +1,79 @@
+//! Which VMs the host has room for, on KVM.
+
+use std::fs;
+
+use mayfly_platform::address::PAGE_SIZE;
+
+use crate::available::available;
+use crate::mapping::Mapping;
+use crate::params::Size;
+
+/// What the host has for guests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Bytes of memory, if the host says.
+    available: Option<u64>,
+    /// Whether memory comes in huge pages where a process asks for it.
+    huge_pages: bool,
+}
+
+impl Room {
+    pub(crate) fn gather() -> Self {
+        // The mode in force stands in brackets. Under `never`, asking for huge pages succeeds all the same; where the
+        // kernel knows none it fails, whether a sysfs is mounted or not.
+        let modes = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let is_never = modes.is_ok_and(|modes| modes.contains("[never]"));
+        let huge_pages = !is_never && Mapping::Blocks.guest_memory(PAGE_SIZE as usize).is_ok();
+        Self { available: available(), huge_pages }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn unlimited() -> Self {
+        Self { available: None, huge_pages: true }
+    }
+
+    /// Why a VM of `size`, mapped by `mapping`, is not run, if it is not. Its guest's code reaches the addresses below
+    /// `reach`.
+    pub(crate) fn why_not(self, size: Size, mapping: Mapping, reach: u64) -> Option<String> {
+        if size.bytes() > reach {
+            return Some(format!("{size} is beyond the guest's reach"));
+        }
+        if self.available.is_some_and(|available| size.bytes() > available / 2) {
+            return Some(format!(
+                "{size} is more than half of the memory that the host has available"
+            ));
+        }
+        (mapping == Mapping::Blocks && !self.huge_pages)
+            .then(|| "the host has no huge pages".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: Room = Room { available: Some(40 << 30), ..Room::unlimited() };
+
+    fn why(size: &str, mapping: Mapping, room: Room) -> Option<String> {
+        room.why_not(size.parse().unwrap(), mapping, 64 << 30)
+    }
+
+    #[test]
+    fn no_vm_takes_more_than_half_of_what_the_host_has_available() {
+        assert_eq!(why("20GiB", Mapping::Pages, ROOM), None);
+        assert!(why("20482MiB", Mapping::Pages, ROOM).unwrap().contains("half"));
+        let small = Room { available: Some(1 << 30), ..ROOM };
+        assert!(why("1GiB", Mapping::Pages, small).unwrap().contains("half"));
+        let unknown = Room::unlimited();
+        assert_eq!(why("64GiB", Mapping::Pages, unknown), None);
+        assert!(why("66GiB", Mapping::Pages, unknown).unwrap().contains("reach"));
+    }
+
+    #[test]
+    fn blocks_need_a_host_that_has_huge_pages() {
+        let room = Room { huge_pages: false, ..ROOM };
+        assert!(why("1GiB", Mapping::Blocks, room).unwrap().contains("huge pages"));
+        assert_eq!(why("1GiB", Mapping::Pages, room), None);
+        assert_eq!(why("1GiB", Mapping::Blocks, ROOM), None);
+    }
+}

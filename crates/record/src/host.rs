@@ -1,0 +1,124 @@
+//! What was measured on.
+
+mod file;
+mod kernel;
+mod processor;
+
+use mayfly_kvm::{Facts, Kvm};
+use serde::{Deserialize, Serialize};
+
+use file::line;
+
+/// The host of a run: what has to be said beside a number for it to mean something.
+///
+/// A fact that this host does not tell is absent rather than guessed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Kernel release, as `uname -r` gives it.
+    pub kernel: String,
+    /// Machine architecture, as `uname -m` gives it.
+    pub arch: String,
+    /// CPUs that this process may use: affinity and cgroup quota are taken off.
+    pub cpus: usize,
+    /// Timer ticks a second (`CONFIG_HZ`).
+    #[serde(default)]
+    pub hz: Option<u32>,
+    /// Whether `/dev/kvm` could be opened, and can do what the experiments need.
+    pub kvm: bool,
+    /// Why it could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_missing: Option<String>,
+    /// KVM's vendor modules with the parameters that the next field is made of, such as `kvm_amd avic=N`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_module: Option<String>,
+    /// Whether KVM adds a memslot of its own when a VM gets its first vCPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_vcpu_adds_memslot: Option<bool>,
+    /// Whether x86's KVM maps guests by its TDP MMU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_tdp_mmu: Option<bool>,
+    /// CPU model; on arm64 the implementer and part numbers of `MIDR_EL1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// System vendor and product, from DMI: the cloud instance, or the board.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub product: Option<String>,
+    /// Whether the host is itself a guest. Only x86 says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<bool>,
+    /// Preemption model, as far as `uname -v` tells it: `PREEMPT_DYNAMIC`, `PREEMPT_RT`; with the mode
+    /// in force where debugfs may be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<String>,
+    /// The clocksource behind `CLOCK_MONOTONIC`: one that needs a system call costs microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocksource: Option<String>,
+    /// CPU frequency governor of CPU 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
+    /// The kernel's boot options that bear on timing (RCU, tick, isolation, idle, mitigations, KVM);
+    /// all others stay out of the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_options: Option<String>,
+    /// Version of Mayfly.
+    #[serde(default)]
+    pub mayfly: String,
+    /// The command that made the record, quoted for a shell.
+    #[serde(default)]
+    pub command: String,
+    /// When the run started, in seconds since 1970 (UTC).
+    #[serde(default)]
+    pub time: u64,
+}
+
+impl Host {
+    /// Gathers the facts of this host, for a run that `command` (the program's arguments, its name first)
+    /// started.
+    pub fn gather(command: impl IntoIterator<Item = String>) -> Self {
+        let uname = rustix::system::uname();
+        let (kvm, facts) = (Kvm::open(), Facts::of_host());
+        Self {
+            kernel: uname.release().to_string_lossy().into_owned(),
+            arch: uname.machine().to_string_lossy().into_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, Into::into),
+            hz: kernel::hz(),
+            kvm: kvm.is_ok(),
+            kvm_missing: kvm.err().map(|error| error.to_string()),
+            kvm_module: facts.modules,
+            kvm_vcpu_adds_memslot: facts.vcpu_adds_memslot,
+            kvm_tdp_mmu: facts.tdp_mmu,
+            cpu: processor::model(),
+            product: processor::product(),
+            guest: processor::is_guest(),
+            preemption: kernel::preemption(&uname.version().to_string_lossy()),
+            clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            boot_options: line("/proc/cmdline").as_deref().and_then(kernel::boot_options),
+            mayfly: env!("CARGO_PKG_VERSION").to_owned(),
+            command: command.into_iter().map(quoted).collect::<Vec<_>>().join(" "),
+            time: std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+        }
+    }
+}
+
+/// An argument as one would type it to a POSIX shell.
+fn quoted(argument: String) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return argument;
+    }
+    format!("'{}'", argument.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_names_its_kernel_and_how_it_was_asked() {
+        let host = Host::gather(["mayfly", "run", "a b", "it's", ""].map(str::to_owned));
+        assert!(!host.kernel.is_empty() && !host.arch.is_empty() && host.cpus > 0);
+        assert_eq!(host.kvm, host.kvm_missing.is_none());
+        assert_eq!(host.command, r"mayfly run 'a b' 'it'\''s' ''");
+    }
+}

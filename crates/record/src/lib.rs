@@ -1,0 +1,28 @@
+//! What was measured: the record of a run, its statistics, and the facts of the host it ran on.
+//!
+//! A [`Record`] is the one document that a run writes as JSON and that other tools read. It holds a [`Host`], and a
+//! [`ResultRow`] for each thing that was measured: metrics as [`Summary`] of [`Samples`], counters and checks. Nothing
+//! here knows an experiment, and nothing here shows a record to a person.
+
+mod backend;
+mod description;
+mod document;
+mod host;
+mod read;
+mod row;
+mod samples;
+mod summary;
+mod unit;
+pub mod units;
+mod write;
+
+pub use backend::Backend;
+pub use description::{Description, MetricDescription};
+pub use document::Record;
+pub use host::Host;
+pub use read::ReadError;
+pub use row::{BASELINE, Check, ResultRow};
+pub use samples::{Samples, nanoseconds};
+pub use summary::Summary;
+pub use unit::Unit;
+pub use write::{WriteError, check_writable};

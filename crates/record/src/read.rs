@@ -1,0 +1,245 @@
+//! Reading a record back.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde_json::Value;
+
+use crate::document::{Record, SCHEMA, VERSION};
+
+/// Why a file could not be read as a record.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is not JSON, or it ends too early.
+    #[error("{} is not JSON: {source}", path.display())]
+    NotJson {
+        /// The file.
+        path: PathBuf,
+        /// Where it stops being JSON.
+        source: serde_json::Error,
+    },
+    /// It is JSON, but not a Mayfly record.
+    #[error("{} is not a Mayfly record: its \"schema\" is {found}, not \"{SCHEMA}/{VERSION}\"", path.display())]
+    NotARecord {
+        /// The file.
+        path: PathBuf,
+        /// What stands there instead, as JSON; `missing` if nothing.
+        found: String,
+    },
+    /// It was written by a later version of Mayfly.
+    #[error("{} is a record of version {version}; this Mayfly reads up to {VERSION}", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// It says that it is a record, but has not a record's shape.
+    #[error("{} is a damaged record: {source}", path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// Which field, and what is wrong with it.
+        source: serde_path_to_error::Error<serde_json::Error>,
+    },
+}
+
+impl Record {
+    /// Reads a record from a file. Fields that this version does not know are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is not JSON, or is not a record of a version known here; the message names
+    /// the file and, in a damaged record, the field.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let text =
+            fs::read(path).map_err(|source| ReadError::File { path: path.into(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a record from its text; `path` is what errors call it.
+    fn parse(text: &[u8], path: &Path) -> Result<Self, ReadError> {
+        let document: Value = serde_json::from_slice(text)
+            .map_err(|source| ReadError::NotJson { path: path.into(), source })?;
+        match version(document.get("schema")) {
+            Ok(1..=VERSION) => {}
+            Ok(version) => return Err(ReadError::Newer { path: path.into(), version }),
+            Err(found) => return Err(ReadError::NotARecord { path: path.into(), found }),
+        }
+        serde_path_to_error::deserialize(document)
+            .map_err(|source| ReadError::Shape { path: path.into(), source })
+    }
+}
+
+/// The version in a schema name, or what stands there instead.
+fn version(schema: Option<&Value>) -> Result<u32, String> {
+    let Some(schema) = schema else { return Err("missing".to_owned()) };
+    schema
+        .as_str()
+        .and_then(|name| name.strip_prefix(SCHEMA)?.strip_prefix('/')?.parse().ok())
+        .filter(|&version| version > 0)
+        .ok_or_else(|| schema.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::backend::Backend;
+    use crate::description::{Description, MetricDescription};
+    use crate::host::Host;
+    use crate::row::ResultRow;
+    use crate::samples::Samples;
+    use crate::unit::Unit;
+
+    fn sample_record() -> Record {
+        let mut samples = Samples::default();
+        (0..200).for_each(|ns| samples.record_ns(ns * 37));
+        let measured = ResultRow::new("device-registration", Backend::Machine, "mayfly")
+            .param("devices", 8)
+            .param("order", "devices-first")
+            .metric("register", &samples)
+            .counter("grace_periods", 3)
+            .check("coherent", true, "seen by both vCPUs");
+        let skipped =
+            ResultRow::new("device-registration", Backend::Kvm, "kernel").skipped("no /dev/kvm");
+        let metric = MetricDescription { name: "register".into(), summary: "one".into() };
+        Record::new(Host::gather(["mayfly".to_owned()]), vec![measured, skipped]).describing([
+            Description {
+                name: "device-registration".into(),
+                summary: "a VM's start".into(),
+                metrics: vec![metric],
+            },
+        ])
+    }
+
+    fn parse(text: &[u8]) -> Result<Record, ReadError> {
+        Record::parse(text, Path::new("r.json"))
+    }
+
+    fn sample_document() -> Value {
+        serde_json::to_value(sample_record()).unwrap()
+    }
+
+    /// The one-line message that this document is refused with.
+    fn refusal(document: &Value) -> String {
+        let message = parse(document.to_string().as_bytes()).unwrap_err().to_string();
+        assert!(message.contains("r.json") && !message.contains('\n'), "{message}");
+        message
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let record = sample_record();
+        assert_eq!(parse(record.to_json().as_bytes()).unwrap(), record);
+    }
+
+    #[test]
+    fn a_record_cut_anywhere_is_refused() {
+        let text = sample_record().to_json();
+        let text = text.trim_end().as_bytes();
+        for end in 0..text.len() {
+            assert!(matches!(parse(&text[..end]), Err(ReadError::NotJson { .. })), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn another_documents_schema_is_named() {
+        assert!(refusal(&json!({"schema": "other/1"})).contains("\"other/1\""));
+        assert!(refusal(&json!({"schema": "mayfly.record/one"})).contains("mayfly.record/one"));
+        assert!(refusal(&json!({"schema": "mayfly.record/0"})).contains("mayfly.record/0"));
+        assert!(refusal(&json!({"schema": 1})).contains("\"schema\" is 1"));
+        assert!(refusal(&json!({})).contains("missing"));
+        assert!(refusal(&json!([1, 2])).contains("missing"));
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_by_its_number() {
+        assert!(refusal(&json!({"schema": "mayfly.record/2"})).contains("version 2"));
+    }
+
+    #[test]
+    fn a_damaged_field_is_named_by_its_place() {
+        let summary = "/results/0/metrics/register";
+        for (pointer, value, place) in [
+            (format!("{summary}/count"), json!(-1), "results[0].metrics.register"),
+            (format!("{summary}/count"), json!(0), "results[0].metrics.register"),
+            (format!("{summary}/p50"), json!(1_000_000), "results[0].metrics.register"),
+            (format!("{summary}/max"), json!("fast"), "results[0].metrics.register"),
+            (format!("{summary}/mean"), json!(-0.5), "results[0].metrics.register"),
+            ("/results/0/counters/grace_periods".into(), json!(-3), "results[0].counters"),
+            ("/results/0/backend".into(), json!("xen"), "results[0].backend"),
+            ("/results/1/variant".into(), json!(null), "results[1].variant"),
+            ("/results".into(), json!({}), "results"),
+            ("/experiments/0/metrics/0/name".into(), json!(7), "experiments[0].metrics[0].name"),
+            ("/host/cpus".into(), json!(-2), "host.cpus"),
+            ("/host".into(), json!("here"), "host"),
+        ] {
+            let mut document = sample_document();
+            *document.pointer_mut(&pointer).unwrap() = value;
+            let message = refusal(&document);
+            assert!(message.contains(place), "{message} does not name {place}");
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_ignored() {
+        let mut document = sample_document();
+        document["colour"] = json!("blue");
+        document["host"]["numa_nodes"] = json!(2);
+        document["results"][0]["metrics"]["register"]["p999"] = json!(7400);
+        assert_eq!(parse(document.to_string().as_bytes()).unwrap(), sample_record_at(&document));
+        document["results"][0]["metrics"]["register"]["unit"] = json!("bytes");
+        let record = parse(document.to_string().as_bytes()).unwrap();
+        assert_eq!(record.results[0].metrics["register"].unit, Unit::Other("bytes".into()));
+    }
+
+    /// The sample, with the moment of `document`.
+    fn sample_record_at(document: &Value) -> Record {
+        let mut record = sample_record();
+        record.host.time = document["host"]["time"].as_u64().unwrap();
+        record
+    }
+
+    #[test]
+    fn the_least_that_the_schema_promises_is_enough() {
+        let record = parse(
+            br#"{"schema": "mayfly.record/1",
+                 "host": {"kernel": "6.18.0", "arch": "aarch64", "cpus": 2, "hz": 250, "kvm": true},
+                 "results": [{"experiment": "e", "backend": "kvm", "variant": "v"}]}"#,
+        )
+        .unwrap();
+        assert_eq!((record.host.hz, record.results.len()), (Some(250), 1));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let message = Record::read(Path::new("/nonexistent/r.json")).unwrap_err().to_string();
+        assert!(message.starts_with("cannot read /nonexistent/r.json"), "{message}");
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_of_any_kind_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(parse(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_record_with_one_byte_changed_never_panics(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut text = sample_record().to_json().into_bytes();
+            let at = at.index(text.len());
+            text[at] = byte;
+            let _ = parse(&text);
+        }
+    }
+}

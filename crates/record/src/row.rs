@@ -1,0 +1,130 @@
+//! One row of a record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::backend::Backend;
+use crate::samples::Samples;
+use crate::summary::Summary;
+
+/// The variant that reports compare all others with.
+pub const BASELINE: &str = "mayfly";
+
+/// What one variant of an experiment gave on one backend, with one set of parameters.
+///
+/// Built by chaining:
+///
+/// ```
+/// use mayfly_record::{Backend, ResultRow, Samples};
+///
+/// let mut register = Samples::with_capacity(1);
+/// register.record_ns(840);
+/// let row = ResultRow::new("device-registration", Backend::Machine, "mayfly")
+///     .param("order", "devices-first")
+///     .param("devices", 8)
+///     .metric("register", &register)
+///     .counter("grace_periods", 0)
+///     .check("reclaimed", true, "every replaced array was freed");
+/// assert_eq!(row.metrics["register"].p50, 840);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultRow {
+    /// The experiment's name.
+    pub experiment: String,
+    /// Where it ran.
+    pub backend: Backend,
+    /// The variant's name.
+    pub variant: String,
+    /// Parameters it ran with, by name.
+    #[serde(default)]
+    pub params: BTreeMap<String, Value>,
+    /// What was measured, by name. Names of what was modelled instead begin with `modelled_`.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, Summary>,
+    /// Metrics that are not to be set in relation to another row's: with more threads than processors, say, the time
+    /// on the clock is the scheduler's.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub uncompared: BTreeSet<String>,
+    /// What was counted over the whole row, by name.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
+    /// What was checked while it ran.
+    #[serde(default)]
+    pub checks: Vec<Check>,
+    /// Why there is nothing here: the backend or variant could not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+/// Something a run checked beside measuring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// What was checked.
+    pub name: String,
+    /// Whether it held.
+    pub ok: bool,
+    /// What was seen, in one line.
+    #[serde(default)]
+    pub detail: String,
+}
+
+impl ResultRow {
+    /// A row with nothing in it yet.
+    pub fn new(experiment: &str, backend: Backend, variant: &str) -> Self {
+        Self {
+            experiment: experiment.to_owned(),
+            backend,
+            variant: variant.to_owned(),
+            params: BTreeMap::new(),
+            metrics: BTreeMap::new(),
+            uncompared: BTreeSet::new(),
+            counters: BTreeMap::new(),
+            checks: Vec::new(),
+            skipped: None,
+        }
+    }
+
+    /// Adds a parameter.
+    #[must_use]
+    pub fn param(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.params.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds a metric, unless it has no samples: what was not measured is not there.
+    #[must_use]
+    pub fn metric(mut self, name: &str, samples: &Samples) -> Self {
+        self.metrics.extend(samples.summary().map(|summary| (name.to_owned(), summary)));
+        self
+    }
+
+    /// Says that a metric is not to be set in relation to another row's.
+    #[must_use]
+    pub fn uncompared(mut self, name: &str) -> Self {
+        self.uncompared.insert(name.to_owned());
+        self
+    }
+
+    /// Adds a counter.
+    #[must_use]
+    pub fn counter(mut self, name: &str, count: u64) -> Self {
+        self.counters.insert(name.to_owned(), count);
+        self
+    }
+
+    /// Adds a check and what was seen.
+    #[must_use]
+    pub fn check(mut self, name: &str, ok: bool, detail: impl Into<String>) -> Self {
+        self.checks.push(Check { name: name.to_owned(), ok, detail: detail.into() });
+        self
+    }
+
+    /// Marks the row as not run, and why.
+    #[must_use]
+    pub fn skipped(mut self, why: impl Into<String>) -> Self {
+        self.skipped = Some(why.into());
+        self
+    }
+}

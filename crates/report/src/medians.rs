@@ -1,0 +1,64 @@
+//! The medians of all groups in one table: a line for each metric, a column for each variant.
+
+use std::fmt;
+
+use crate::group::{Group, label};
+use crate::text::{Columns, Kind, Style};
+use crate::value::value;
+
+/// Column headings are broken where they are longer than the numbers below them.
+const WIDE: usize = 8;
+
+/// Writes the table, if there is anything to set side by side.
+pub(crate) fn write(
+    f: &mut fmt::Formatter<'_>,
+    groups: &[Group<'_>],
+    metrics: &[&str],
+    style: Style,
+) -> fmt::Result {
+    let mut labels: Vec<String> = Vec::new();
+    for row in groups.iter().flat_map(|group| &group.rows) {
+        if !labels.contains(&label(row)) {
+            labels.push(label(row));
+        }
+    }
+    if metrics.is_empty() || labels.len() < 2 {
+        return Ok(());
+    }
+    let mut columns = Columns::new();
+    let (upper, lower): (Vec<_>, Vec<_>) = labels.iter().map(|label| halves(label)).unzip();
+    if upper.iter().any(|half| !half.is_empty()) {
+        columns.line(Kind::Head, line("", upper));
+    }
+    columns.line(Kind::Head, line("p50", lower));
+    for group in groups {
+        let is_measured =
+            |metric: &&&str| group.rows.iter().any(|row| row.metrics.contains_key(**metric));
+        if !group.title.is_empty() && metrics.iter().any(|metric| is_measured(&metric)) {
+            columns.title(&group.title);
+        }
+        for metric in metrics.iter().filter(is_measured) {
+            let cells = labels.iter().map(|wanted| {
+                let row = group.rows.iter().find(|row| label(row) == *wanted);
+                let summary = row.and_then(|row| row.metrics.get(*metric));
+                summary.map_or("-".to_owned(), |summary| value(summary.p50, &summary.unit))
+            });
+            columns.line(Kind::Plain, line(&format!("  {metric}"), cells));
+        }
+    }
+    writeln!(f)?;
+    columns.write(f, style)
+}
+
+fn line(first: &str, others: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
+    [first.to_owned()].into_iter().chain(others.into_iter().map(Into::into)).collect()
+}
+
+/// A heading in two lines, broken at the last dash or space if it is wide; otherwise all in the lower
+/// one.
+fn halves(label: &str) -> (&str, &str) {
+    match label.rfind(['-', ' ']) {
+        Some(at) if label.len() > WIDE => (label[..=at].trim_end(), &label[at + 1..]),
+        _ => ("", label),
+    }
+}

@@ -1,0 +1,65 @@
+//! Every metric of a group with its percentiles: a block for each metric, a line for each variant.
+
+use std::fmt;
+
+use mayfly_record::{BASELINE, Summary, units};
+
+use crate::group::{Group, label};
+use crate::text::{Columns, Kind, Style};
+use crate::value::value;
+
+/// Writes the table of one group, unless nothing was measured in it.
+pub(crate) fn write(
+    f: &mut fmt::Formatter<'_>,
+    group: &Group<'_>,
+    metrics: &[&str],
+    style: Style,
+) -> fmt::Result {
+    let mut columns = Columns::new();
+    let head = [&group.title, "n", "p50", "p90", "p99", "max", "vs mayfly"];
+    columns.line(Kind::Head, head.map(str::to_owned));
+    let mut measured = false;
+    for metric in metrics {
+        let baseline = group.baseline(metric);
+        let mut lines =
+            group.rows.iter().filter_map(|row| Some((row, row.metrics.get(*metric)?))).peekable();
+        if lines.peek().is_none() {
+            continue;
+        }
+        measured = true;
+        columns.title(metric);
+        for (row, summary) in lines {
+            let is_baseline = row.variant == BASELINE;
+            let times = baseline
+                .filter(|_| !row.uncompared.contains(*metric))
+                .and_then(|baseline| ratio(summary, baseline));
+            let cells = [
+                format!("  {}", label(row)),
+                summary.count.to_string(),
+                value(summary.p50, &summary.unit),
+                value(summary.p90, &summary.unit),
+                value(summary.p99, &summary.unit),
+                value(summary.max, &summary.unit),
+                times.unwrap_or_default(),
+            ];
+            columns.line(if is_baseline { Kind::Baseline } else { Kind::Plain }, cells);
+        }
+    }
+    if !measured {
+        // What was counted and checked stands below.
+        return if group.title.is_empty() {
+            Ok(())
+        } else {
+            writeln!(f, "\n{}", style.faint(&group.title))
+        };
+    }
+    writeln!(f)?;
+    columns.write(f, style)
+}
+
+/// How many times the baseline's median this one is; nothing if the baseline's is below what a clock
+/// shows, or counts something else.
+fn ratio(summary: &Summary, baseline: &Summary) -> Option<String> {
+    (baseline.p50 > 0 && baseline.unit == summary.unit)
+        .then(|| units::ratio(summary.p50 as f64 / baseline.p50 as f64))
+}

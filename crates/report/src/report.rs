@@ -1,0 +1,150 @@
+//! A record as a person reads it.
+//!
+//! For each experiment: the parameters that all rows share; then for each combination of the others
+//! (each order, say) one table of every metric and variant with its percentiles and its ratio to
+//! [`BASELINE`]; then the medians alone, all combinations in one table, which is
+//! what fits on a screen; then what was skipped and why. Plain ASCII, at most 80 columns where the names
+//! allow it.
+
+use std::fmt;
+
+#[cfg(doc)]
+use mayfly_record::BASELINE;
+use mayfly_record::{Backend, Description, MetricDescription, Record, ResultRow};
+
+use crate::group::Grouping;
+use crate::text::Style;
+use crate::{heading, medians, percentiles, tallies};
+
+/// A record laid out for a terminal or a file, by its [`Display`](fmt::Display).
+pub struct Report<'a> {
+    record: &'a Record,
+    style: Style,
+}
+
+impl<'a> Report<'a> {
+    /// A report on `record`. Metrics stand in the order in which it describes them, and those that it does not
+    /// describe behind them in alphabetical order.
+    pub fn new(record: &'a Record) -> Self {
+        Self { record, style: Style { colour: false } }
+    }
+
+    /// Whether to use terminal colours; not by default.
+    #[must_use]
+    pub fn colour(mut self, colour: bool) -> Self {
+        self.style = Style { colour };
+        self
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        heading::write(f, &self.record.host, self.style)?;
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.record.results {
+            if !names.contains(&row.experiment.as_str()) {
+                names.push(&row.experiment);
+            }
+        }
+        for name in names {
+            let known = self.record.experiments.iter().find(|e| e.name == name);
+            let rows = self.record.results.iter().filter(|row| row.experiment == name);
+            Section { name, known, rows: rows.collect(), style: self.style }.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The part of a report that is about one experiment.
+struct Section<'a> {
+    name: &'a str,
+    known: Option<&'a Description>,
+    rows: Vec<&'a ResultRow>,
+    style: Style,
+}
+
+impl fmt::Display for Section<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (skipped, measured): (Vec<_>, Vec<_>) =
+            self.rows.iter().copied().partition(|row| row.skipped.is_some());
+        let metrics = self.metrics(&measured);
+        let grouping = Grouping::of(measured);
+
+        writeln!(f)?;
+        let summary = self.known.map(|e| format!(": {}", e.summary)).unwrap_or_default();
+        writeln!(f, "{}{summary}", self.style.strong(self.name))?;
+        for line in grouping.shared_params() {
+            writeln!(f, "{}", self.style.faint(&line))?;
+        }
+        for group in &grouping.groups {
+            percentiles::write(f, group, &metrics, self.style)?;
+            tallies::write(f, group, self.style)?;
+        }
+        medians::write(f, &grouping.groups, &metrics, self.style)?;
+        self.write_legend(f, &metrics)?;
+        write_skipped(f, &skipped)
+    }
+}
+
+impl<'a> Section<'a> {
+    /// The metrics that were measured: in the experiment's order, then those it does not name.
+    fn metrics(&self, rows: &[&'a ResultRow]) -> Vec<&'a str> {
+        let mut names: Vec<&str> =
+            rows.iter().flat_map(|row| row.metrics.keys()).map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        let declared = self.declared();
+        let place = |name: &str| {
+            declared.iter().position(|metric| metric.name == name).unwrap_or(usize::MAX)
+        };
+        names.sort_by_key(|name| place(name));
+        names
+    }
+
+    /// The metrics that the experiment is said to have.
+    fn declared(&self) -> &'a [MetricDescription] {
+        self.known.map_or(&[][..], |known| &known.metrics)
+    }
+
+    /// What each metric means.
+    fn write_legend(&self, f: &mut fmt::Formatter<'_>, metrics: &[&str]) -> fmt::Result {
+        let declared = self.declared();
+        let shown = || declared.iter().filter(|metric| metrics.contains(&metric.name.as_str()));
+        let Some(width) = shown().map(|metric| metric.name.len()).max() else { return Ok(()) };
+        writeln!(f)?;
+        for metric in shown() {
+            writeln!(
+                f,
+                "{}",
+                self.style.faint(&format!("  {:width$}  {}", metric.name, metric.summary))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Why rows are missing: one line for each backend and reason.
+fn write_skipped(f: &mut fmt::Formatter<'_>, rows: &[&ResultRow]) -> fmt::Result {
+    let mut reasons: Vec<(Backend, &str, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let why = row.skipped.as_deref().unwrap_or_default();
+        match reasons
+            .iter_mut()
+            .find(|(backend, reason, _)| (*backend, *reason) == (row.backend, why))
+        {
+            Some((_, _, variants)) if variants.contains(&row.variant.as_str()) => {}
+            Some((_, _, variants)) => variants.push(&row.variant),
+            None => reasons.push((row.backend, why, vec![&row.variant])),
+        }
+    }
+    if !reasons.is_empty() {
+        writeln!(f)?;
+    }
+    for (backend, why, variants) in reasons {
+        writeln!(f, "skipped on {backend}: {}: {why}", variants.join(", "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+use super::*;
+use mayfly_record::{Host, Samples};
+
+/// What is to be known of the experiment of [`record`].
+fn dummy() -> Description {
+    let metric = |name: &str, summary: &str| MetricDescription {
+        name: name.to_owned(),
+        summary: summary.to_owned(),
+    };
+    Description {
+        name: "dummy".to_owned(),
+        summary: "what nothing costs".to_owned(),
+        metrics: vec![
+            metric("register", "one registration"),
+            metric("first_memslot", "the first memslot of a VM"),
+        ],
+    }
+}
+
+fn samples(ns: u64) -> Samples {
+    let mut samples = Samples::default();
+    (0..100).for_each(|i| samples.record_ns(ns + i * ns / 1000));
+    samples
+}
+
+fn row(backend: Backend, variant: &str, order: &str, register: u64, memslot: u64) -> ResultRow {
+    ResultRow::new("dummy", backend, variant)
+        .param("order", order)
+        .param("vms", 100)
+        .metric("register", &samples(register))
+        .metric("first_memslot", &samples(memslot))
+}
+
+fn record() -> Record {
+    let host = Host {
+        kernel: "6.18.0".into(),
+        arch: "x86_64".into(),
+        cpus: 2,
+        hz: Some(250),
+        kvm: true,
+        kvm_module: Some("kvm_amd avic=N".into()),
+        cpu: Some("AMD EPYC".into()),
+        guest: Some(false),
+        mayfly: "0.1.0".into(),
+        command: "mayfly run dummy".into(),
+        ..Host::default()
+    };
+    let mut results = Vec::new();
+    for order in ["devices-first", "vcpus-first"] {
+        results.push(row(Backend::Machine, "synchronize", order, 15_200, 3_000));
+        results.push(row(Backend::Machine, "call-srcu", order, 820, 7_400_000));
+        results.push(row(Backend::Machine, "keyed-on-vcpus", order, 14_100, 3_100));
+        results.push(row(Backend::Machine, "call-srcu-expedited", order, 840, 8_000));
+        results
+            .push(row(Backend::Machine, "mayfly", order, 800, 1_000).counter("grace_periods", 3));
+        results.push(row(Backend::Kvm, "kernel", order, 1_600, 7_510_000));
+    }
+    Record::new(host, results).describing([dummy()])
+}
+
+fn shown(record: &Record) -> String {
+    Report::new(record).to_string()
+}
+
+/// The cells of the first line that begins with `first`, behind the line that is exactly `title`.
+fn cells<'a>(text: &'a str, title: &str, first: &str) -> Vec<&'a str> {
+    let mut lines = text.lines().skip_while(|line| *line != title);
+    let line = lines.find_map(|line| line.trim_start().strip_prefix(first)).unwrap();
+    line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+#[test]
+fn the_heading_says_what_was_measured_on_and_how() {
+    let text = shown(&record());
+    let heading: Vec<&str> = text.lines().take(3).collect();
+    assert_eq!(
+        heading,
+        [
+            "Linux 6.18.0 x86_64, 2 x AMD EPYC, bare metal",
+            "HZ=250, KVM (kvm_amd avic=N)",
+            "mayfly 0.1.0: mayfly run dummy",
+        ]
+    );
+}
+
+#[test]
+fn the_heading_says_where_a_vcpu_waits_as_a_memslot_does() {
+    let mut record = record();
+    for (module, adds, told) in [
+        (Some("kvm_amd avic=Y"), Some(true), "KVM (kvm_amd avic=Y, a memslot with the first vCPU)"),
+        (Some("kvm_pvm"), Some(false), "KVM (kvm_pvm)"),
+        (None, None, "KVM"),
+    ] {
+        record.host.kvm_module = module.map(str::to_owned);
+        record.host.kvm_vcpu_adds_memslot = adds;
+        assert_eq!(shown(&record).lines().nth(1), Some(format!("HZ=250, {told}").as_str()));
+    }
+}
+
+#[test]
+fn the_heading_says_where_guests_are_not_mapped_by_the_tdp_mmu() {
+    let mut record = record();
+    record.host.kvm_module = Some("kvm_pvm".to_owned());
+    for (tdp_mmu, told) in [
+        (Some(false), "KVM (kvm_pvm, no TDP MMU)"),
+        (Some(true), "KVM (kvm_pvm)"),
+        (None, "KVM (kvm_pvm)"),
+    ] {
+        record.host.kvm_tdp_mmu = tdp_mmu;
+        assert_eq!(shown(&record).lines().nth(1), Some(format!("HZ=250, {told}").as_str()));
+    }
+}
+
+#[test]
+fn every_metric_has_percentiles_and_the_ratio_to_mayfly_of_the_same_order() {
+    let mut record = record();
+    let text = shown(&record);
+    assert_eq!(
+        cells(&text, "first_memslot", "kvm kernel"),
+        ["100", "7.88 ms", "8.18 ms", "8.25 ms", "8.25 ms", "7510x"]
+    );
+    assert_eq!(cells(&text, "register", "call-srcu-expedited")[5], "1.05x");
+    assert_eq!(cells(&text, "register", "mayfly")[5], "1.00x");
+
+    record.results.retain(|row| row.variant != "mayfly");
+    assert_eq!(cells(&shown(&record), "register", "synchronize").len(), 5);
+}
+
+#[test]
+fn metrics_stand_in_the_experiments_order_and_are_explained() {
+    let text = shown(&record());
+    let place = |line: &str| text.lines().position(|l| l == line).unwrap();
+    assert!(place("register") < place("first_memslot"));
+    assert!(text.contains("first_memslot  the first memslot of a VM"));
+    let mut foreign = record();
+    foreign.experiments.clear();
+    let foreign = shown(&foreign);
+    let place = |line: &str| foreign.lines().position(|l| l == line).unwrap();
+    assert!(place("first_memslot") < place("register"));
+}
+
+#[test]
+fn the_medians_of_all_orders_stand_in_one_table() {
+    let text = shown(&record());
+    let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("p50")).collect();
+    let heading: Vec<&str> = table[0].split_whitespace().collect();
+    assert_eq!(heading, ["p50", "synchronize", "srcu", "vcpus", "expedited", "mayfly", "kernel"]);
+    assert_eq!(table[1], "order devices-first");
+    assert_eq!(table[4], "order vcpus-first");
+    assert_eq!(
+        cells(&text, "order vcpus-first", "register"),
+        ["15.9 us", "860 ns", "14.8 us", "881 ns", "839 ns", "1.68 us"]
+    );
+}
+
+#[test]
+fn what_was_skipped_is_said_once_with_its_reason() {
+    let mut record = record();
+    for order in ["devices-first", "vcpus-first"] {
+        let row = ResultRow::new("dummy", Backend::Kvm, "kernel").param("order", order);
+        record.results.push(row.skipped("there is no /dev/kvm"));
+    }
+    let text = shown(&record);
+    assert_eq!(text.lines().last(), Some("skipped on kvm: kernel: there is no /dev/kvm"));
+    assert_eq!(text.matches("skipped").count(), 1);
+}
+
+#[test]
+fn counters_and_failed_checks_are_shown_with_their_variant() {
+    let mut record = record();
+    let failing = record.results[0].clone().check("coherent", false, "3 stale reads");
+    record.results[0] = failing;
+    let text = shown(&record);
+    assert!(text.contains("synchronize coherent: FAILED, 3 stale reads"));
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["mayfly", "3"])), "{text}");
+}
+
+#[test]
+fn lines_fit_eighty_columns_of_ascii_and_end_without_blanks() {
+    for line in shown(&record()).lines() {
+        assert!(line.len() <= 80 && line.is_ascii() && line.trim_end() == line, "{line:?}");
+    }
+}
+
+#[test]
+fn colour_only_adds_escapes() {
+    let record = record();
+    let plain = shown(&record);
+    let coloured = Report::new(&record).colour(true).to_string();
+    assert!(!plain.contains('\x1b') && coloured.contains('\x1b'));
+    assert_eq!(console::strip_ansi_codes(&coloured), plain);
+}
+
+#[test]
+fn a_record_of_nothing_is_its_heading() {
+    let record = Record::new(Host::default(), Vec::new());
+    assert_eq!(shown(&record).lines().count(), 3);
+}

@@ -1,0 +1,36 @@
+//! What was counted and checked beside the measurements.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::group::{Group, label};
+use crate::text::{Columns, Kind, Style};
+
+/// Writes the counters of a group, a line for each variant that has one, and its checks.
+pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style) -> fmt::Result {
+    let rows = || group.rows.iter();
+    let names: BTreeSet<&String> = rows().flat_map(|row| row.counters.keys()).collect();
+    if !names.is_empty() {
+        let mut columns = Columns::new();
+        let head = ["counted"].into_iter().chain(names.iter().map(|name| name.as_str()));
+        columns.line(Kind::Head, head.map(str::to_owned));
+        for row in rows().filter(|row| !row.counters.is_empty()) {
+            let count =
+                |name: &&String| row.counters.get(*name).map_or("-".to_owned(), u64::to_string);
+            let cells = [format!("  {}", label(row))].into_iter().chain(names.iter().map(count));
+            columns.line(Kind::Plain, cells);
+        }
+        writeln!(f)?;
+        columns.write(f, style)?;
+    }
+    if rows().any(|row| !row.checks.is_empty()) {
+        writeln!(f, "\n{}", style.faint("checked"))?;
+    }
+    for (row, check) in rows().flat_map(|row| row.checks.iter().map(move |check| (row, check))) {
+        let verdict = if check.ok { "ok".to_owned() } else { style.alarm("FAILED") };
+        let detail =
+            if check.detail.is_empty() { String::new() } else { format!(", {}", check.detail) };
+        writeln!(f, "  {} {}: {verdict}{detail}", label(row), check.name)?;
+    }
+    Ok(())
+}

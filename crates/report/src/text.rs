@@ -1,0 +1,107 @@
+//! Lines, columns and the little colour there is.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use console::style;
+
+/// How lines are set off.
+#[derive(Clone, Copy)]
+pub(crate) struct Style {
+    pub(crate) colour: bool,
+}
+
+impl Style {
+    /// Titles.
+    pub(crate) fn strong(self, text: &str) -> String {
+        style(text).bold().force_styling(self.colour).to_string()
+    }
+
+    /// What is not the result itself.
+    pub(crate) fn faint(self, text: &str) -> String {
+        style(text).dim().force_styling(self.colour).to_string()
+    }
+
+    /// The lines that the others are compared with.
+    fn baseline(self, text: &str) -> String {
+        style(text).green().force_styling(self.colour).to_string()
+    }
+
+    /// What should not be overlooked.
+    pub(crate) fn alarm(self, text: &str) -> String {
+        style(text).red().bold().force_styling(self.colour).to_string()
+    }
+
+    fn line(self, kind: Kind, text: &str) -> String {
+        match kind {
+            Kind::Head => self.faint(text),
+            Kind::Baseline => self.baseline(text),
+            Kind::Plain => text.to_owned(),
+        }
+    }
+}
+
+/// What a line of a table is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Column headings.
+    Head,
+    /// The variant that the others are compared with.
+    Baseline,
+    /// Anything else.
+    Plain,
+}
+
+/// Lines whose cells stand in columns: the first to the left, the others to the right.
+pub(crate) struct Columns {
+    table: Table,
+    lines: Vec<Line>,
+}
+
+/// How a line of the table is written.
+enum Line {
+    /// As laid out.
+    Cells(Kind),
+    /// As this text instead, which takes no part in the columns' widths.
+    Title(String),
+}
+
+impl Columns {
+    pub(crate) fn new() -> Self {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        Self { table, lines: Vec::new() }
+    }
+
+    /// Adds a line. No cell may contain a line break.
+    pub(crate) fn line(&mut self, kind: Kind, cells: impl IntoIterator<Item = String>) {
+        self.table.add_row(cells.into_iter().collect::<Vec<_>>());
+        self.lines.push(Line::Cells(kind));
+    }
+
+    /// Adds the heading of the lines below, alone on its line.
+    pub(crate) fn title(&mut self, text: &str) {
+        self.table.add_row([""]);
+        self.lines.push(Line::Title(text.to_owned()));
+    }
+
+    /// Writes the lines, coloured whole, so that colour cannot disturb the columns.
+    pub(crate) fn write(mut self, f: &mut fmt::Formatter<'_>, style: Style) -> fmt::Result {
+        for (index, column) in self.table.column_iter_mut().enumerate() {
+            let first = index == 0;
+            column.set_padding((if first { 0 } else { 2 }, 0));
+            column.set_cell_alignment(if first {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            });
+        }
+        for (laid_out, line) in self.table.lines().zip(&self.lines) {
+            match line {
+                Line::Cells(kind) => writeln!(f, "{}", style.line(*kind, laid_out.trim_end()))?,
+                Line::Title(text) => writeln!(f, "{}", style.strong(text))?,
+            }
+        }
+        Ok(())
+    }
+}
