@@ -1,25 +1,65 @@
-//! Waiting for other threads, as long as patience lasts.
+//! Waiting for other threads, as long as they come on.
 
 use std::fmt::Display;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
 
-/// How long anything may take.
+/// How long nothing may come on that is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `done`, which is asked again after every `pause`. Fails with it; or with `late`, when it has not been so
-/// for [`PATIENCE`].
+/// The most that the time between two looks counts. Whoever waits is then kept from its processor as well, and so may
+/// be those that it waits for: the host is busy, or the process was stopped.
+const GAP: Duration = Duration::from_millis(1);
+
+/// What a look at what is waited for has found: that it has come, or how far it is.
+///
+/// How far is any number that changes as it comes on, and that stays what it is as soon as nothing does: not how often a
+/// vCPU has run, but how often at most as often as it has to.
+pub(crate) type Look = ControlFlow<(), u64>;
+
+/// How long somebody has waited in vain.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    looked: Instant,
+    progress: u64,
+    in_vain: Duration,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self { looked: Instant::now(), progress: 0, in_vain: Duration::ZERO }
+    }
+
+    /// Whether it is worth waiting on, for what is so far now.
+    pub(crate) fn lasts(&mut self, progress: u64) -> bool {
+        self.lasts_at(Instant::now(), progress)
+    }
+
+    fn lasts_at(&mut self, now: Instant, progress: u64) -> bool {
+        self.in_vain = if progress == self.progress {
+            self.in_vain + now.saturating_duration_since(self.looked).min(GAP)
+        } else {
+            Duration::ZERO
+        };
+        (self.looked, self.progress) = (now, progress);
+        self.in_vain < PATIENCE
+    }
+}
+
+/// Waits until it has come, looking again after every `pause`. Fails with what a look fails with; and where nothing has
+/// come on for [`PATIENCE`], with `what` was waited for.
 pub(crate) fn until(
     pause: Duration,
-    late: impl Display,
-    mut done: impl FnMut() -> anyhow::Result<bool>,
+    what: impl Display,
+    mut look: impl FnMut() -> anyhow::Result<Look>,
 ) -> anyhow::Result<()> {
-    let start = Instant::now();
-    while !done()? {
-        ensure!(start.elapsed() < PATIENCE, "{late}");
+    let mut patience = Patience::new();
+    while let Look::Continue(progress) = look()? {
+        ensure!(patience.lasts(progress), "nothing has come on for {PATIENCE:?}, before {what}");
         sleep(pause);
     }
     Ok(())
@@ -32,7 +72,58 @@ pub(crate) fn ended<T>(joined: thread::Result<anyhow::Result<T>>) -> anyhow::Res
 
 /// Whether each of `all` has counted two more since this was called: what it was at then may have been half done, what
 /// came after that was not.
-pub(crate) fn two_more<T>(all: &[Arc<T>], count: impl Fn(&T) -> u64) -> impl Fn() -> bool {
+pub(crate) fn two_more<T>(all: &[Arc<T>], count: impl Fn(&T) -> u64) -> impl Fn() -> Look {
     let before: Vec<u64> = all.iter().map(|one| count(one)).collect();
-    move || all.iter().zip(&before).all(|(one, before)| count(one) >= before + 2)
+    move || {
+        let more = |(one, before): (&Arc<T>, &u64)| (count(one) - before).min(2);
+        let more: u64 = all.iter().zip(&before).map(more).sum();
+        if more == 2 * all.len() as u64 { Look::Break(()) } else { Look::Continue(more) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// Looks every `gap` for as long as `time`, at what `progress` says of each look; whether patience lasts.
+    fn lasts(gap: Duration, time: Duration, progress: impl Fn(Duration) -> u64) -> bool {
+        let mut patience = Patience::new();
+        let start = patience.looked;
+        let mut waited = Duration::ZERO;
+        while waited < time {
+            waited += gap;
+            if !patience.lasts_at(start + waited, progress(waited)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn what_comes_on_is_waited_for_however_long_it_takes() {
+        let hour = Duration::from_secs(3600);
+        assert!(lasts(GAP, hour, |waited| waited.as_secs() / 50));
+        assert!(!lasts(GAP, hour, |_| 7));
+    }
+
+    #[test]
+    fn a_host_that_keeps_the_waiter_waiting_does_not_use_its_patience_up() {
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        assert!(lasts(second, hour, |_| 7));
+    }
+
+    #[test]
+    fn who_has_counted_enough_hides_nobody_who_has_not() {
+        let all: [Arc<AtomicU64>; 2] = [Arc::new(5.into()), Arc::new(9.into())];
+        let look = two_more(&all, |count| count.load(Ordering::Relaxed));
+        assert_eq!(look(), Look::Continue(0));
+        all[0].store(100, Ordering::Relaxed);
+        assert_eq!(look(), Look::Continue(2));
+        all[0].store(1000, Ordering::Relaxed);
+        assert_eq!(look(), Look::Continue(2), "of one that stands still");
+        all[1].store(11, Ordering::Relaxed);
+        assert_eq!(look(), Look::Break(()));
+    }
 }

@@ -13,7 +13,7 @@ use mayfly_record::{ResultRow, Samples};
 
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
-use crate::patience::{self, PATIENCE, ended};
+use crate::patience::{Look, ended, until};
 use crate::progress::Progress;
 
 use super::names::{MERGED_WRITE, NAME, OWN_WRITE};
@@ -155,11 +155,12 @@ impl Measured {
         self.check(subjects, memory)?;
         let (start, scans) = (Instant::now(), ksm.counter("full_scans")?);
         let expected = pages * u64::from(vms - 1);
-        until("all is merged", || {
+        until(LOOK, "all is merged", || {
             let [shared, sharing] = shared(ksm)?;
             self.pages_shared = shared.saturating_sub(self.before[0]);
             self.pages_sharing = sharing.saturating_sub(self.before[1]);
-            Ok(self.pages_sharing >= expected)
+            let is_merged = self.pages_sharing >= expected;
+            Ok(if is_merged { Look::Break(()) } else { Look::Continue(self.pages_sharing) })
         })?;
         self.scans.note(ksm.counter("full_scans")? - scans, start.elapsed());
         self.check(subjects, memory)?;
@@ -266,16 +267,15 @@ fn go(mut vcpu: Vcpu, ends: &AtomicBool, passes: &AtomicU64) -> anyhow::Result<V
 /// Has the merger look at everything once more: its counters say what it found when it last looked.
 fn look_at_all(ksm: &Ksm) -> anyhow::Result<()> {
     let scans = ksm.counter("full_scans")?;
-    until("all is looked at again", || Ok(ksm.counter("full_scans")? >= scans + 2))
+    until(LOOK, "all is looked at again", || {
+        let more = ksm.counter("full_scans")? - scans;
+        Ok(if more >= 2 { Look::Break(()) } else { Look::Continue(more) })
+    })
 }
 
 /// `pages_shared` and `pages_sharing`.
 fn shared(ksm: &Ksm) -> anyhow::Result<[u64; 2]> {
     Ok([ksm.counter("pages_shared")?, ksm.counter("pages_sharing")?])
-}
-
-fn until(what: &str, done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-    patience::until(LOOK, format_args!("waited for {PATIENCE:?} until {what}"), done)
 }
 
 fn faults() -> Option<u64> {

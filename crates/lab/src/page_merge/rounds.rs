@@ -23,7 +23,7 @@ use super::scans::Scans;
 use super::shape::Shape;
 use super::watched::Log;
 use crate::idle::idle;
-use crate::patience::{self, PATIENCE, ended, two_more};
+use crate::patience::{self, Look, ended, two_more};
 
 /// Pages that are write-protected together.
 const PROTECTED: usize = 8;
@@ -194,8 +194,9 @@ impl<F: Format> Running<'_, '_, F> {
         let (start, scans) = (Instant::now(), self.rig.merger.statistics().full_scans);
         self.become_phase(2 * round + 1)?;
         self.merge_until("all is merged", || {
-            let shared = self.shared();
-            shared.sharing >= measured.expected.sharing && shared.zero >= measured.expected.zero
+            let (Shared { sharing, zero, .. }, expected) = (self.shared(), measured.expected);
+            let is_merged = sharing >= expected.sharing && zero >= expected.zero;
+            if is_merged { Look::Break(()) } else { Look::Continue(sharing + zero) }
         })?;
         measured.scans.note(self.rig.merger.statistics().full_scans - scans, start.elapsed());
         self.sweep()?;
@@ -224,15 +225,22 @@ impl<F: Format> Running<'_, '_, F> {
     /// Has every page in this phase, and merges meanwhile.
     fn become_phase(&self, phase: u64) -> anyhow::Result<()> {
         self.wanted.store(phase, Ordering::Release);
+        // Each takes the phase up with its next sweep.
+        let swept = two_more(self.progress, Progress::sweeps);
         self.merge_until("all vCPUs are in the phase", || {
-            self.progress.iter().all(|progress| progress.phase() >= phase)
+            let are_in = self.progress.iter().all(|progress| progress.phase() >= phase);
+            if are_in {
+                Look::Break(())
+            } else {
+                Look::Continue(swept().continue_value().unwrap_or(u64::MAX))
+            }
         })
     }
 
-    fn merge_until(&self, what: &str, done: impl Fn() -> bool) -> anyhow::Result<()> {
+    fn merge_until(&self, what: &str, look: impl Fn() -> Look) -> anyhow::Result<()> {
         self.until(what, || {
             self.rig.merger.scan_batch();
-            done()
+            look()
         })
     }
 
@@ -241,12 +249,12 @@ impl<F: Format> Running<'_, '_, F> {
         self.until("every vCPU has gone over its memory", two_more(self.progress, Progress::sweeps))
     }
 
-    fn until(&self, what: &str, mut done: impl FnMut() -> bool) -> anyhow::Result<()> {
-        patience::until(PAUSE, format_args!("waited for {PATIENCE:?} until {what}"), || {
-            let is_done = done();
+    fn until(&self, what: &str, mut look: impl FnMut() -> Look) -> anyhow::Result<()> {
+        patience::until(PAUSE, what, || {
+            let found = look();
             let is_over = |vcpu: &ScopedJoinHandle<'_, _>| vcpu.is_finished();
-            ensure!(is_done || !self.vcpus.iter().any(is_over), "a vCPU has ended");
-            Ok(is_done)
+            ensure!(found.is_break() || !self.vcpus.iter().any(is_over), "a vCPU has ended");
+            Ok(found)
         })
     }
 

@@ -14,7 +14,7 @@ use super::design::{Design, Slot};
 use super::guest::{Guest, Progress};
 use super::watch::{self, Log, RootLoad};
 use crate::params::{Size, Zap};
-use crate::patience::{PATIENCE, ended, two_more, until};
+use crate::patience::{ended, two_more, until};
 
 /// Pages that a vCPU goes over, at most: of the memory that stays, and of the slot that is deleted.
 const PAGES: (u64, u64) = (32, 8);
@@ -185,9 +185,8 @@ fn round(
 
 /// Waits until every guest has done, from its beginning to its end, one of what `count` counts.
 pub(super) fn all_run<P>(progress: &[Arc<P>], count: impl Fn(&P) -> u64) -> anyhow::Result<()> {
-    let late = format_args!("a vCPU has not run for {PATIENCE:?}");
     let all_have = two_more(progress, count);
-    until(Duration::from_micros(50), late, || Ok(all_have()))
+    until(Duration::from_micros(50), "all vCPUs have run", || Ok(all_have()))
 }
 
 impl Memory {

@@ -17,7 +17,7 @@ use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
 use crate::before::unmap::Tables;
 use crate::mapping::Mapping;
 use crate::params::Size;
-use crate::patience::PATIENCE;
+use crate::patience::Patience;
 use crate::populate::{self, frames_for, touch};
 use crate::turns::pause;
 
@@ -174,7 +174,7 @@ impl Ground {
             }
         };
         let returned = start.elapsed();
-        self.wait_at_rest(start)?;
+        self.wait_at_rest()?;
         let reclaimed = start.elapsed();
         let after = tlbs.counts();
         Ok(Torn {
@@ -217,11 +217,12 @@ impl Ground {
 
     /// Waits until no frame is a table's. Looks at what the reclaimer writes once a root, so as not to take the lines
     /// from it that it writes for each frame.
-    pub(super) fn wait_at_rest(&self, start: Instant) -> anyhow::Result<()> {
+    pub(super) fn wait_at_rest(&self) -> anyhow::Result<()> {
+        let mut patience = Patience::new();
         let arena = self.machine.hardware().arena();
         while self.machine.reclaimer().frames() > 0 || arena.in_use() != self.at_rest {
             let missing = arena.in_use().wrapping_sub(self.at_rest);
-            ensure!(start.elapsed() < PATIENCE, "{missing} frames of tables do not come back");
+            ensure!(patience.lasts(missing), "{missing} frames of tables do not come back");
             std::thread::yield_now();
         }
         Ok(())
