@@ -1,7 +1,7 @@
 //! The kernel's own page merger: its settings, which are put back as they were, and its counters.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -89,10 +89,7 @@ impl Ksm {
     ///
     /// [`Error::Call`] with the file's name: EINVAL for a value that it does not take.
     pub fn set(&self, name: &'static str, value: &str) -> Result<(), Error> {
-        match fs::write(self.directory.join(name), value) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io(name)(error)),
-            _ => Ok(()),
-        }
+        write(&self.directory.join(name), value).map_err(Error::io(name))
     }
 
     /// A counter: `pages_sharing`, say.
@@ -111,6 +108,16 @@ impl Drop for Ksm {
         drop(self.restorer.stdin.take());
         // It ends when it has put everything back; where it cannot be waited for, it does so all the same.
         let _ = self.restorer.wait();
+    }
+}
+
+/// Writes a value to a file, if it is there. It is not opened as one that may be made: sysfs, where no file can be,
+/// answers that with EACCES and not with ENOENT.
+fn write(file: &Path, value: &str) -> io::Result<()> {
+    match fs::OpenOptions::new().write(true).truncate(true).open(file) {
+        Ok(mut file) => file.write_all(value.as_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -173,6 +180,15 @@ mod tests {
         assert_eq!(fs::read_to_string(directory.join("run")).unwrap(), "0");
         fs::remove_dir_all(&directory).unwrap();
         std::mem::forget(ksm);
+    }
+
+    #[test]
+    fn a_setting_that_an_older_kernel_lacks_is_passed_over_in_a_file_system_where_no_file_can_be_made()
+     {
+        let nowhere = Path::new("/sys/kernel/mm/mayfly_knows_of_no_such_setting");
+        write(nowhere, "1").unwrap();
+        assert!(!nowhere.exists());
+        assert!(write(Path::new("/sys/kernel/mm"), "1").is_err());
     }
 
     #[test]
