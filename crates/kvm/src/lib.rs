@@ -49,6 +49,7 @@ mod host;
 mod ioevent;
 mod ksm;
 mod long_mode;
+mod mapping;
 mod memory;
 mod payload;
 mod vcpu;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 use vm_memory::volatile_memory::VolatileMemory;
 use vm_memory::{Bytes, MmapRegion};
 
 use crate::Error;
+use crate::mapping::Mapping;
 
 /// The smallest page of x86-64, in bytes.
 const PAGE: usize = 4096;
@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 /// meanwhile.
 #[derive(Clone, Debug)]
 pub struct GuestMemory {
-    region: Arc<MmapRegion>,
+    mapping: Arc<Mapping>,
 }
 
 /// Whether memory should come in pages larger than 4096 bytes.
@@ -34,17 +34,12 @@ pub enum HugePages {
 
 impl GuestMemory {
     /// Maps `size` bytes of zeroes, a multiple of 4096, whose pages the kernel provides as they are
-    /// touched.
+    /// touched. The mapping begins at a multiple of 2 MiB.
     ///
     /// # Errors
     /// [`Error::Call`] with `mmap`: EINVAL for a size of 0, ENOMEM.
     pub fn map(size: usize) -> Result<Self, Error> {
-        let region = MmapRegion::new(size).map_err(|error| match error {
-            vm_memory::mmap::MmapRegionError::Mmap(error) => Error::io("mmap")(error),
-            // The rest is about files and fixed addresses.
-            _ => Error::call("mmap")(Errno::INVAL),
-        })?;
-        Ok(Self { region: Arc::new(region) })
+        Ok(Self { mapping: Arc::new(Mapping::new(size)?) })
     }
 
     /// Maps as [`GuestMemory::map`] does, and touches every page, so that no access of the guest
@@ -72,7 +67,7 @@ impl GuestMemory {
         };
         // SAFETY: all of a mapping that lives as long as `self`; the advice changes what backs its pages, and never
         // what they hold.
-        unsafe { madvise(self.region.as_ptr().cast(), self.size(), advice) }
+        unsafe { madvise(self.region().as_ptr().cast(), self.size(), advice) }
             .map_err(Error::call("madvise"))
     }
 
@@ -83,13 +78,13 @@ impl GuestMemory {
     pub fn let_merge(&self) -> Result<(), Error> {
         // SAFETY: all of a mapping that lives as long as `self`; which frames its pages share changes nothing of what
         // they hold.
-        unsafe { madvise(self.region.as_ptr().cast(), self.size(), Advice::LinuxMergeable) }
+        unsafe { madvise(self.region().as_ptr().cast(), self.size(), Advice::LinuxMergeable) }
             .map_err(Error::call("madvise"))
     }
 
     /// The mapping's size in bytes.
     pub fn size(&self) -> usize {
-        self.region.size()
+        self.region().size()
     }
 
     /// Copies `bytes` to `offset`. A guest running meanwhile may see a part of them.
@@ -97,7 +92,10 @@ impl GuestMemory {
     /// # Errors
     /// [`Error::Memory`] if they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        self.region.as_volatile_slice().write_slice(bytes, offset).map_err(|_| self.outside(offset))
+        self.region()
+            .as_volatile_slice()
+            .write_slice(bytes, offset)
+            .map_err(|_| self.outside(offset))
     }
 
     /// Reads the 8-byte aligned word at `offset`, in one access.
@@ -105,7 +103,7 @@ impl GuestMemory {
     /// # Errors
     /// [`Error::Memory`] if it is not wholly inside, or is misaligned.
     pub fn read_u64(&self, offset: usize) -> Result<u64, Error> {
-        self.region
+        self.region()
             .as_volatile_slice()
             .load(offset, Ordering::Acquire)
             .map_err(|_| self.outside(offset))
@@ -113,7 +111,11 @@ impl GuestMemory {
 
     /// The mapping's host virtual address.
     pub(crate) fn hva(&self) -> u64 {
-        self.region.as_ptr() as u64
+        self.region().as_ptr() as u64
+    }
+
+    fn region(&self) -> &MmapRegion {
+        self.mapping.region()
     }
 
     fn outside(&self, offset: usize) -> Error {
