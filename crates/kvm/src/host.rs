@@ -7,6 +7,7 @@ use std::path::Path;
 use kvm_ioctls::Cap;
 
 use crate::Error;
+use crate::processor::Processor;
 
 /// The version of KVM's API since Linux 2.6.22.
 const API_VERSION: i32 = kvm_bindings::KVM_API_VERSION.cast_signed();
@@ -23,6 +24,7 @@ const NEEDED: [(Cap, &str); 4] = [
 #[derive(Debug)]
 pub struct Kvm {
     fd: kvm_ioctls::Kvm,
+    processor: Processor,
 }
 
 impl Kvm {
@@ -30,7 +32,7 @@ impl Kvm {
     ///
     /// # Errors
     /// [`Error::UnsupportedArch`], [`Error::NoDevice`], [`Error::NoPermission`], [`Error::Open`],
-    /// [`Error::ApiVersion`], [`Error::MissingCapability`].
+    /// [`Error::ApiVersion`], [`Error::MissingCapability`]; [`Error::Call`] with `KVM_GET_SUPPORTED_CPUID`.
     pub fn open() -> Result<Self, Error> {
         Self::open_at(Path::new("/dev/kvm"))
     }
@@ -55,11 +57,16 @@ impl Kvm {
         }
         match NEEDED.into_iter().find(|(cap, _)| !fd.check_extension(*cap)) {
             Some((_, name)) => Err(Error::MissingCapability(name)),
-            None => Ok(Self { fd }),
+            None => Ok(Self { processor: Processor::of_host(&fd)?, fd }),
         }
     }
 
     pub(crate) fn fd(&self) -> &kvm_ioctls::Kvm {
         &self.fd
+    }
+
+    /// What vCPUs are told that they are.
+    pub(crate) fn processor(&self) -> &Processor {
+        &self.processor
     }
 }

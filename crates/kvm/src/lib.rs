@@ -12,6 +12,7 @@
 //! | [`Vm::set_memory_region`], [`Vm::delete_memory_region`] | `KVM_SET_USER_MEMORY_REGION` |
 //! | [`Vm::zap_deleted_slots_alone`] | `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` |
 //! | [`Vm::create_vcpu`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
+//! | [`Vcpu::load`] | `KVM_SET_CPUID2`, `KVM_SET_SREGS`, `KVM_SET_REGS`, `KVM_SET_MP_STATE` |
 //! | [`Vcpu::load_cache_switch`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
@@ -52,6 +53,7 @@ mod long_mode;
 mod mapping;
 mod memory;
 mod payload;
+mod processor;
 mod vcpu;
 mod vm;
 

@@ -42,13 +42,15 @@ impl Vcpu {
         Self { fd, vm }
     }
 
-    /// Sets the registers so that the next run starts `payload`. The VM has, or will have by then,
+    /// Tells the vCPU what it is (`KVM_SET_CPUID2`: all that the host supports) and sets the registers so that the next
+    /// run starts `payload`. The VM has, or will have by then,
     /// memory at gpa 0 in which [`Payload::install`] put the code. Once, before the first run: after
     /// an MMIO exit, KVM would first finish the write at the old registers.
     ///
     /// # Errors
     /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
     pub fn load(&mut self, payload: &Payload) -> Result<(), Error> {
+        self.vm.processor().tell(&self.fd)?;
         long_mode::enter(&self.fd, payload)
     }
 
@@ -60,6 +62,11 @@ impl Vcpu {
     /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
     pub fn load_cache_switch(&mut self, guest: &CacheSwitch) -> Result<(), Error> {
         el1::enter(&self.fd, self.vm.fd(), guest)
+    }
+
+    #[cfg(all(test, target_arch = "x86_64"))]
+    pub(crate) fn fd(&self) -> &VcpuFd {
+        &self.fd
     }
 
     /// Runs the guest until it leaves for this process: `KVM_RUN`, again after each signal.

@@ -7,6 +7,7 @@ use kvm_bindings::{KVM_MEM_LOG_DIRTY_PAGES, KVM_MEM_READONLY, kvm_userspace_memo
 use kvm_ioctls::VmFd;
 use rustix::io::Errno;
 
+use crate::processor::Processor;
 use crate::{Error, GuestMemory, IoEvent, Kvm, Vcpu};
 
 const SET_REGION: &str = "KVM_SET_USER_MEMORY_REGION";
@@ -24,6 +25,7 @@ pub struct Vm {
 #[derive(Debug)]
 pub(crate) struct Shared {
     fd: VmFd,
+    processor: Processor,
     /// Each slot in use, with what backs it.
     slots: Mutex<Vec<(u32, GuestMemory)>>,
 }
@@ -54,7 +56,8 @@ impl Vm {
     /// [`Error::Call`] with `KVM_CREATE_VM`.
     pub fn create(kvm: &Kvm) -> Result<Self, Error> {
         let fd = kvm.fd().create_vm().map_err(Error::ioctl("KVM_CREATE_VM"))?;
-        Ok(Self { shared: Arc::new(Shared { fd, slots: Mutex::default() }) })
+        let processor = kvm.processor().clone();
+        Ok(Self { shared: Arc::new(Shared { fd, processor, slots: Mutex::default() }) })
     }
 
     /// Creates the in-kernel interrupt controllers: `KVM_CREATE_IRQCHIP`. They must come before the
@@ -174,7 +177,7 @@ impl Vm {
     /// `vcpus` keeps the VM and its memory until it is dropped, and then nothing is given back.
     pub fn destroy(self, vcpus: Vec<Vcpu>) -> Vec<GuestMemory> {
         drop(vcpus);
-        let Some(Shared { fd, slots }) = Arc::into_inner(self.shared) else {
+        let Some(Shared { fd, slots, .. }) = Arc::into_inner(self.shared) else {
             return Vec::new();
         };
         drop(fd);
@@ -186,6 +189,10 @@ impl Vm {
 impl Shared {
     pub(crate) fn fd(&self) -> &VmFd {
         &self.fd
+    }
+
+    pub(crate) fn processor(&self) -> &Processor {
+        &self.processor
     }
 
     fn slots(&self) -> MutexGuard<'_, Vec<(u32, GuestMemory)>> {
