@@ -50,7 +50,32 @@ pub(crate) fn enter(
 }
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::enter;
+pub(crate) use aarch64::{enter, forces_write_back};
+
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) fn forces_write_back(_kvm: &crate::Kvm) -> Option<bool> {
+    None
+}
+
+/// Whether `ID_AA64MMFR2_EL1` says that stage 2 can force guests' accesses to be write-back: FWB, bits 43 to 40.
+#[cfg_attr(not(any(test, target_arch = "aarch64")), expect(dead_code, reason = "arm64's"))]
+fn has_fwb(mmfr2: u64) -> bool {
+    mmfr2 >> 40 & 0xf != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stage_2_forces_write_back_where_its_own_field_says_so() {
+        for (mmfr2, says) in
+            [(0, false), (1 << 40, true), (!(0xf << 40), false), (0x1221_1011, false)]
+        {
+            assert_eq!(has_fwb(mmfr2), says, "{mmfr2:#x}");
+        }
+    }
+}
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
@@ -62,9 +87,12 @@ mod aarch64 {
     };
     use kvm_ioctls::{VcpuFd, VmFd};
 
-    use super::TABLE;
-    use crate::{CacheSwitch, Error};
+    use super::{TABLE, has_fwb};
+    use crate::{CacheSwitch, Error, Kvm};
 
+    /// Of KVM's, what the host has: no field of it that matters here is a guest's to choose (`ID_WRITABLE` in
+    /// `arch/arm64/kvm/sys_regs.c`).
+    const ID_AA64MMFR2_EL1: u64 = system(3, 0, 0, 7, 2);
     const MAIR_EL1: u64 = system(3, 0, 10, 2, 0);
     const TCR_EL1: u64 = system(3, 0, 2, 0, 2);
     const TTBR0_EL1: u64 = system(3, 0, 2, 0, 0);
@@ -74,6 +102,18 @@ mod aarch64 {
     const MAIR: u64 = 0xff | 0x04 << 8;
     /// 39 bits through `TTBR0_EL1`, none through `TTBR1_EL1`; granules of 4 KiB, walked as such memory is; 40 bits out.
     const TCR: u64 = (64 - 39) | 0b01 << 8 | 0b01 << 10 | 0b11 << 12 | 1 << 23 | 0b10 << 32;
+
+    /// What a vCPU is told of it; `None` where none can be had. The kernel shows it to nobody else.
+    pub(crate) fn forces_write_back(kvm: &Kvm) -> Option<bool> {
+        let vm = kvm.fd().create_vm().ok()?;
+        let vcpu = vm.create_vcpu(0).ok()?;
+        let mut target = kvm_vcpu_init::default();
+        vm.get_preferred_target(&mut target).ok()?;
+        vcpu.vcpu_init(&target).ok()?;
+        let mut mmfr2 = [0; 8];
+        vcpu.get_one_reg(ID_AA64MMFR2_EL1, &mut mmfr2).ok()?;
+        Some(has_fwb(u64::from_le_bytes(mmfr2)))
+    }
 
     /// Puts the vCPU at the first instruction of `guest`, out of reset: at EL1, exceptions masked, MMU and caches off.
     ///

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use kvm_ioctls::Cap;
 
-use crate::Error;
 use crate::processor::Processor;
+use crate::{Error, el1};
 
 /// The version of KVM's API since Linux 2.6.22.
 const API_VERSION: i32 = kvm_bindings::KVM_API_VERSION.cast_signed();
@@ -59,6 +59,12 @@ impl Kvm {
             Some((_, name)) => Err(Error::MissingCapability(name)),
             None => Ok(Self { processor: Processor::of_host(&fd)?, fd }),
         }
+    }
+
+    /// Whether guests' accesses are write-back whatever they ask for (arm64's `FEAT_S2FWB`), so that KVM need flush
+    /// nothing when a vCPU turns its caches on. `None` on other architectures. Makes a VM, and ends it.
+    pub fn forces_write_back(&self) -> Option<bool> {
+        el1::forces_write_back(self)
     }
 
     pub(crate) fn fd(&self) -> &kvm_ioctls::Kvm {

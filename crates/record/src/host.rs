@@ -37,6 +37,10 @@ pub struct Host {
     /// Whether x86's KVM maps guests by its TDP MMU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm_tdp_mmu: Option<bool>,
+    /// Whether arm64's KVM makes guests' accesses write-back whatever they ask for (`FEAT_S2FWB`): what is flushed when
+    /// caches are turned on, or a VM ends, hangs on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm_fwb: Option<bool>,
     /// CPU model; on arm64 the implementer and part numbers of `MIDR_EL1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
@@ -83,6 +87,7 @@ impl Host {
             cpus: std::thread::available_parallelism().map_or(1, Into::into),
             hz: kernel::hz(),
             kvm: kvm.is_ok(),
+            kvm_fwb: kvm.as_ref().ok().and_then(Kvm::forces_write_back),
             kvm_missing: kvm.err().map(|error| error.to_string()),
             kvm_module: facts.modules,
             kvm_vcpu_adds_memslot: facts.vcpu_adds_memslot,

@@ -34,7 +34,8 @@ fn kvm(host: &Host) -> String {
     let adds_memslot = (host.kvm_vcpu_adds_memslot == Some(true))
         .then(|| "a memslot with the first vCPU".to_owned());
     let no_tdp_mmu = (host.kvm_tdp_mmu == Some(false)).then(|| "no TDP MMU".to_owned());
-    match joined([host.kvm_module.clone(), adds_memslot, no_tdp_mmu]).as_str() {
+    let fwb = host.kvm_fwb.map(|fwb| if fwb { "FWB" } else { "no FWB" }.to_owned());
+    match joined([host.kvm_module.clone(), adds_memslot, no_tdp_mmu, fwb]).as_str() {
         "" => "KVM".to_owned(),
         facts => format!("KVM ({facts})"),
     }

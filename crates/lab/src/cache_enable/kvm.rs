@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::room::Room;
 
 use super::bring_up::{BOOT, SECONDARY, Shape};
-use super::names::{NAME, REAL, ROUNDS, VCPUS, row};
+use super::names::{LINES, NAME, REAL, ROUNDS, VCPUS, row};
 use super::rows::{BRING_UP, SECONDARY as SECONDARY_TIME, SET_UP};
 
 /// The rows of a variant: one for each size, mapping and number of vCPUs.
@@ -34,7 +34,8 @@ pub(super) fn rows(
         for mapping in Mapping::ALL {
             for vcpus in request.params.vcpus_or(&VCPUS) {
                 let shape = Shape { vcpus, memory, mapping, lines: Lines::Real };
-                let row = row(Backend::Kvm, variant, shape, rounds);
+                // Their lines are the processor's, so that they stand beside the machine's that are, too.
+                let row = row(Backend::Kvm, variant, shape, rounds).param(LINES, "real");
                 rows.push(match why_not(shape) {
                     Some(why) => row.skipped(why),
                     None => measured(&kvm, row, shape, rounds, progress)?,

@@ -112,6 +112,16 @@ fn the_heading_says_where_guests_are_not_mapped_by_the_tdp_mmu() {
 }
 
 #[test]
+fn the_heading_says_whether_arm64_guests_are_write_back_whatever_they_ask_for() {
+    let mut record = record();
+    record.host.kvm_module = None;
+    for (fwb, told) in [(Some(true), "KVM (FWB)"), (Some(false), "KVM (no FWB)"), (None, "KVM")] {
+        record.host.kvm_fwb = fwb;
+        assert_eq!(shown(&record).lines().nth(1), Some(format!("HZ=250, {told}").as_str()));
+    }
+}
+
+#[test]
 fn every_metric_has_percentiles_and_the_ratio_to_mayfly_of_the_same_order() {
     let mut record = record();
     let text = shown(&record);
