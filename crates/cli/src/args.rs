@@ -50,14 +50,18 @@ pub(crate) struct Run {
     #[arg(long = "variant", value_name = "NAME", value_delimiter = ',')]
     variants: Vec<String>,
 
-    /// Write the record of the run to FILE as JSON. With - it goes to standard output, and the report to
+    /// Write the record of the run to FILE as JSON. With - or /dev/stdout it goes to standard output, and the report to
     /// standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Show no progress; with --json -, no report either
+    /// Announce nothing and show no progress; with --json -, no report either
     #[arg(long, short)]
     pub(crate) quiet: bool,
+
+    /// Run nothing: say what would be run, what it takes, and what it changes on this host
+    #[arg(long = "dry-run")]
+    pub(crate) plan_only: bool,
 
     #[command(flatten)]
     params: Parameters,
@@ -135,6 +139,13 @@ impl Args {
 }
 
 impl Run {
+    /// Whether something was asked for by its name, and not whatever there is.
+    pub(crate) fn is_by_name(&self) -> bool {
+        !self.experiments.is_empty()
+            || !self.variants.is_empty()
+            || self.backend != BackendChoice::Auto
+    }
+
     /// What to run.
     pub(crate) fn selection(&self) -> Selection {
         let Parameters { vms, devices, ref vcpus, hz, ref orders, rounds, ref memory, ref zaps } =

@@ -24,6 +24,11 @@ impl Failure {
         Self { code: 1, message: message.to_string() }
     }
 
+    /// Nothing of what was asked for by name could run: exit code 3.
+    pub(crate) fn nothing_ran(why: impl Display) -> Self {
+        Self { code: 3, message: format!("nothing of what was asked for could run: {why}") }
+    }
+
     /// Says it, in exactly one line whatever it quotes, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         // Nobody may be listening; the exit code still tells.
@@ -34,7 +39,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        if error.is_usage() { Self::usage(error.to_string()) } else { Self::runtime(error) }
+        Self::usage(error.to_string())
     }
 }
 

@@ -62,7 +62,7 @@ fn table<T>(
 
 #[cfg(test)]
 mod tests {
-    use mayfly_lab::{Metric, Param, Progress, Request};
+    use mayfly_lab::{Metric, Needs, Param, Progress, Request};
     use mayfly_record::{Backend, ResultRow};
 
     use super::*;
@@ -90,6 +90,9 @@ mod tests {
         }
         fn params(&self) -> &'static [Param] {
             &[Param { name: "vms", default: "7", summary: "VMs" }]
+        }
+        fn needs(&self, _request: &Request<'_>) -> Needs {
+            Needs::default()
         }
         fn run(
             &self,

@@ -1,10 +1,13 @@
 //! The `mayfly` command.
 
+mod announce;
 mod args;
+mod conclude;
 mod failure;
 mod list;
 mod output;
 mod run;
+mod signals;
 
 use std::process::ExitCode;
 

@@ -5,16 +5,18 @@ mod cost;
 mod design;
 mod kvm;
 mod names;
+mod needs;
 mod rows;
+mod sizes;
 mod verdict;
 
 use anyhow::Context;
 use mayfly_machine::cache::Lines;
 use mayfly_record::{Backend, ResultRow};
 
-use crate::available::available;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::mapping::Mapping;
+use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
 use crate::turns::turns;
@@ -22,8 +24,9 @@ use crate::turns::turns;
 use bring_up::{Ground, Shape};
 use cost::LineCost;
 use design::Design;
-use names::{LINES, MODELLED, NAME, REAL, ROUNDS, VCPUS, row};
+use names::{LINES, NAME, ROUNDS, VCPUS, row};
 use rows::Row;
+use sizes::sizes;
 
 /// The experiment `cache-enable`.
 pub(crate) struct CacheEnable;
@@ -140,6 +143,10 @@ whose guests cannot get past the caches."
         }
     }
 
+    fn needs(&self, request: &Request<'_>) -> Needs {
+        needs::of(request)
+    }
+
     fn run(
         &self,
         request: &Request<'_>,
@@ -167,22 +174,6 @@ whose guests cannot get past the caches."
             rows.extend(kvm::rows(variant, request, progress)?);
         }
         Ok(rows)
-    }
-}
-
-/// What to go through, and what becomes of its lines.
-fn sizes(request: &Request<'_>) -> Vec<(Size, Lines)> {
-    if request.params.memory.is_empty() {
-        return vec![(REAL, fitting(REAL)), (MODELLED, Lines::Counted)];
-    }
-    request.params.memory_or(&[]).into_iter().map(|size| (size, fitting(size))).collect()
-}
-
-/// Lines are real where the host has twice the memory, if it says how much it has.
-fn fitting(size: Size) -> Lines {
-    match available() {
-        Some(available) if size.bytes() > available / 2 => Lines::Counted,
-        _ => Lines::Real,
     }
 }
 

@@ -7,6 +7,7 @@ mod kvm;
 mod layout;
 mod life;
 mod machine;
+mod needs;
 mod shape;
 mod timed;
 
@@ -16,6 +17,7 @@ use anyhow::Context;
 use mayfly_record::{Backend, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::needs::Needs;
 use crate::params::{Bound, Order};
 use crate::progress::Progress;
 
@@ -23,14 +25,11 @@ use backend::Subject;
 use chance::Chance;
 use kvm::KvmSubject;
 use machine::{Disposal, MachineSubject};
+use needs::{DEVICES, VCPUS, VMS};
 use shape::Shape;
 use timed::{TIMED, Timings};
 
 const NAME: &str = "device-registration";
-
-const VMS: u32 = 200;
-const DEVICES: u32 = 8;
-const VCPUS: u32 = 2;
 
 /// Where chance begins, so that two runs pause alike and take the same turns.
 const SEED: u64 = 0x6d61_7966_6c79;
@@ -136,6 +135,10 @@ has a work queue on each; vCPUs and KVM are not pinned."
                 summary: "what comes first in a VM's life",
             },
         ]
+    }
+
+    fn needs(&self, request: &Request<'_>) -> Needs {
+        needs::of(request)
     }
 
     fn run(

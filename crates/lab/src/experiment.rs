@@ -2,8 +2,10 @@
 
 use mayfly_record::{Backend, Description, Host, MetricDescription, ResultRow};
 
+use crate::needs::Needs;
 use crate::params::Params;
 use crate::progress::Progress;
+use crate::undo::Undo;
 
 /// The same work under several variants, timed.
 pub trait Experiment: Sync {
@@ -43,6 +45,9 @@ pub trait Experiment: Sync {
         (arch != "x86_64")
             .then(|| format!("the guest that runs on KVM is x86-64's, and this host is {arch}"))
     }
+
+    /// What running the requested variants takes of the host.
+    fn needs(&self, request: &Request<'_>) -> Needs;
 
     /// Runs the requested variants. Every row says which parameters it ran with; those that differ between
     /// the rows of one backend are what reports group by.
@@ -114,12 +119,19 @@ pub struct Request<'a> {
     pub params: &'a Params,
     /// Where it runs.
     pub host: &'a Host,
+    /// Where it keeps what it changes on the host.
+    pub undo: &'a Undo,
 }
 
 impl Request<'_> {
     /// The names of the variants to run on `backend`.
     pub fn variants_on(&self, backend: Backend) -> impl Iterator<Item = &'static str> {
         self.variants.iter().filter(move |v| v.backend == backend).map(|v| v.name)
+    }
+
+    /// How many of the variants run on `backend`.
+    pub fn count_on(&self, backend: Backend) -> u32 {
+        self.variants_on(backend).map(|_| 1).sum()
     }
 
     /// Ticks a second of the kernel that the software machine stands for: as set, or else as the

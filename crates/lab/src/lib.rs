@@ -7,15 +7,17 @@
 //! command needs no change unless the experiment takes a new parameter, which is a field of [`Params`].
 
 mod affinity;
-mod available;
 mod before;
 mod cache_enable;
 mod choice;
+mod course;
 mod device_registration;
 mod experiment;
 mod experiments;
 mod idle;
+mod limits;
 mod mapping;
+mod needs;
 mod page_merge;
 mod params;
 mod patience;
@@ -26,10 +28,14 @@ mod room;
 mod slot_delete;
 mod teardown;
 mod turns;
+mod undo;
 
 pub use choice::BackendChoice;
+pub use course::{Course, Failure, Outcome};
 pub use experiment::{Experiment, Metric, Param, Request, Variant};
 pub use experiments::experiments;
+pub use needs::Needs;
 pub use params::{Bound, Order, Params, Size, Zap};
-pub use plan::{Error, Plan, Selection, select};
-pub use progress::{Bar, Progress, Silent};
+pub use plan::{Error, Plan, Planned, Selection, select};
+pub use progress::{Bar, Lines, Progress, Silent};
+pub use undo::{Changed, Kept, Undo};

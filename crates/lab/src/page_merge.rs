@@ -6,6 +6,7 @@ mod guest;
 mod kvm;
 mod machine;
 mod names;
+mod needs;
 mod pattern;
 mod rig;
 mod rounds;
@@ -18,6 +19,7 @@ use anyhow::Context;
 use mayfly_record::{Backend, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
 
@@ -26,13 +28,6 @@ use names::{
     WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use pattern::MOST_VMS;
-use shape::Shape;
-
-const VMS: u32 = 8;
-const VCPUS: u32 = 2;
-const ROUNDS: u32 = 3;
-/// 4 MiB.
-const MEMORY: Size = Size::blocks(2);
 
 /// The experiment `page-merge`.
 pub(crate) struct PageMerge;
@@ -135,34 +130,32 @@ a process of its own, whatever becomes of this one."
         ]
     }
 
+    fn needs(&self, request: &Request<'_>) -> Needs {
+        needs::of(request)
+    }
+
     fn run(
         &self,
         request: &Request<'_>,
         progress: &mut dyn Progress,
     ) -> anyhow::Result<Vec<ResultRow>> {
-        let params = request.params;
-        let vms = params.vms.unwrap_or(VMS);
-        let rounds = params.rounds.unwrap_or(ROUNDS);
         let mut rows = Vec::new();
-        for vcpus in params.vcpus_or(&[VCPUS]) {
-            for memory in params.memory_or(&[MEMORY]) {
-                let shape = Shape { vms, vcpus, rounds, memory };
-                if vms > MOST_VMS {
-                    let why = format!("no more than {MOST_VMS} VMs are run at once");
-                    let skipped = |variant: &&Variant| {
-                        row(variant.backend, variant.name, shape).skipped(why.clone())
-                    };
-                    rows.extend(request.variants.iter().map(skipped));
-                    continue;
-                }
-                let designs: Vec<_> = request.variants_on(Backend::Machine).collect();
-                if !designs.is_empty() {
-                    rows.extend(machine::rows(&designs, shape, request, progress)?);
-                }
-                for variant in request.variants_on(Backend::Kvm) {
-                    let row = row(Backend::Kvm, variant, shape);
-                    rows.push(kvm::run(row, shape, progress).context("on KVM")?);
-                }
+        for shape in needs::shapes(request) {
+            if shape.vms > MOST_VMS {
+                let why = format!("no more than {MOST_VMS} VMs are run at once");
+                let skipped = |variant: &&Variant| {
+                    row(variant.backend, variant.name, shape).skipped(why.clone())
+                };
+                rows.extend(request.variants.iter().map(skipped));
+                continue;
+            }
+            let designs: Vec<_> = request.variants_on(Backend::Machine).collect();
+            if !designs.is_empty() {
+                rows.extend(machine::rows(&designs, shape, request, progress)?);
+            }
+            for variant in request.variants_on(Backend::Kvm) {
+                let row = row(Backend::Kvm, variant, shape);
+                rows.push(kvm::run(row, shape, progress).context("on KVM")?);
             }
         }
         Ok(rows)

@@ -1,11 +1,18 @@
 //! What to run: the user's selection, checked before anything runs.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use mayfly_record::{Backend, Description, Host, ResultRow};
 
 use crate::choice::BackendChoice;
+use crate::course::Course;
 use crate::experiment::{Experiment, Request, Variant};
+use crate::limits::Limits;
+use crate::needs::Needs;
 use crate::params::Params;
 use crate::progress::Progress;
+use crate::undo::Undo;
 
 /// What the user asked for.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +27,7 @@ pub struct Selection {
     pub params: Params,
 }
 
-/// Why a selection cannot be run, or a run did not come to its end. One line each.
+/// Why a selection cannot be run. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No experiment has this name.
@@ -47,29 +54,6 @@ pub enum Error {
         /// The selected experiments.
         experiments: String,
     },
-    /// KVM was asked for by name, and cannot be opened.
-    #[error("{0}")]
-    NoKvm(String),
-    /// An experiment failed.
-    #[error("{experiment}: {source:#}")]
-    Failed {
-        /// Which.
-        experiment: &'static str,
-        /// What happened.
-        source: anyhow::Error,
-    },
-}
-
-impl Error {
-    /// Whether the user asked for something that does not exist, as against something that failed.
-    pub fn is_usage(&self) -> bool {
-        match self {
-            Self::UnknownExperiment { .. }
-            | Self::UnknownVariant { .. }
-            | Self::UnusedParam { .. } => true,
-            Self::NoKvm(_) | Self::Failed { .. } => false,
-        }
-    }
 }
 
 /// A selection that can be run.
@@ -84,22 +68,43 @@ struct Part<'a> {
     experiment: &'a dyn Experiment,
     /// What runs.
     variants: Vec<&'static Variant>,
-    /// What would run if there were a KVM for its guests.
-    without_kvm: Vec<&'static Variant>,
-    /// Why there is none.
-    why_not: Option<String>,
+    /// What does not, and why.
+    skipped: Vec<(&'static Variant, String)>,
+    needs: Needs,
+}
+
+/// One experiment of a plan, as it is told to whoever asks before.
+#[derive(Debug)]
+pub struct Planned<'a> {
+    /// Its name.
+    pub experiment: &'static str,
+    /// What runs.
+    pub variants: &'a [&'static Variant],
+    /// What does not, and why.
+    pub skipped: &'a [(&'static Variant, String)],
+    /// What it takes of the host.
+    pub needs: &'a Needs,
 }
 
 impl<'a> Plan<'a> {
     /// Checks a selection among `available` experiments on this host.
     ///
-    /// With [`BackendChoice::Auto`], variants on a KVM that cannot be opened become skipped rows; with any choice, so
-    /// do those that have no guest for this host's architecture.
+    /// Variants on a KVM that cannot be opened, or that has no guest for this host's architecture, become skipped rows;
+    /// and so do those on the machine for which there is not enough memory or address space.
     ///
     /// # Errors
     ///
-    /// A name that nothing has, a parameter that nothing reads, or KVM asked for where there is none.
+    /// A name that nothing has, or a parameter that nothing reads.
     pub fn new(
+        available: &[&'a dyn Experiment],
+        selection: &Selection,
+        host: &'a Host,
+    ) -> Result<Self, Error> {
+        Self::within(Limits::gather(), available, selection, host)
+    }
+
+    fn within(
+        limits: Limits,
         available: &[&'a dyn Experiment],
         selection: &Selection,
         host: &'a Host,
@@ -107,24 +112,9 @@ impl<'a> Plan<'a> {
         let experiments = select(available, &selection.experiments)?;
         check_variants(&experiments, selection)?;
         check_params(&experiments, &selection.params)?;
-        if let (BackendChoice::Only(Backend::Kvm), Some(why)) =
-            (selection.backend, &host.kvm_missing)
-        {
-            return Err(Error::NoKvm(why.clone()));
-        }
         let parts = experiments
             .into_iter()
-            .map(|experiment| {
-                let why_not = experiment
-                    .why_not_on_kvm_of(&host.arch)
-                    .or_else(|| (!host.kvm).then(|| host.kvm_missing.clone().unwrap_or_default()));
-                let runs_here =
-                    |variant: &&Variant| variant.backend != Backend::Kvm || why_not.is_none();
-                let (variants, without_kvm) = candidates(experiment, selection.backend)
-                    .filter(|v| selected(v, &selection.variants))
-                    .partition(runs_here);
-                Part { experiment, variants, without_kvm, why_not }
-            })
+            .map(|experiment| Part::new(experiment, selection, host, limits))
             .collect();
         Ok(Self { parts, params: selection.params.clone(), host })
     }
@@ -134,31 +124,97 @@ impl<'a> Plan<'a> {
         self.parts.iter().map(|part| part.experiment.describe())
     }
 
-    /// Runs all of it, one experiment after another.
-    ///
-    /// # Errors
-    ///
-    /// The first experiment that fails ends the run.
-    pub fn run(&self, progress: &mut dyn Progress) -> Result<Vec<ResultRow>, Error> {
-        let mut rows = Vec::new();
-        for Part { experiment, variants, without_kvm, why_not } in &self.parts {
-            if !variants.is_empty() {
-                let request = Request { variants, params: &self.params, host: self.host };
-                let result = experiment.run(&request, progress);
-                rows.extend(
-                    result.map_err(|source| Error::Failed {
-                        experiment: experiment.name(),
-                        source,
-                    })?,
-                );
+    /// Each experiment, in the order in which they run.
+    pub fn parts(&self) -> impl Iterator<Item = Planned<'_>> {
+        self.parts.iter().map(|Part { experiment, variants, skipped, needs }| Planned {
+            experiment: experiment.name(),
+            variants,
+            skipped,
+            needs,
+        })
+    }
+
+    /// What all of it takes.
+    pub fn needs(&self) -> Needs {
+        Needs::of_all(self.parts.iter().map(|part| &part.needs))
+    }
+
+    /// Runs all of it, one experiment after another. One that fails, or panics, is a failure of its own, and the others
+    /// are run all the same.
+    pub fn run(&self, course: &Course, progress: &mut dyn Progress) {
+        let count = self.parts.len();
+        for (part, which) in self.parts.iter().zip(1..) {
+            let name = part.experiment.name();
+            if !part.variants.is_empty() {
+                course.begin(name);
+                progress.experiment(name, which, count, part.needs.time);
+                let request = Request {
+                    variants: &part.variants,
+                    params: &self.params,
+                    host: self.host,
+                    undo: &course.undo,
+                };
+                // What a panic leaves half done are the experiment's own VMs, which are gone.
+                let done =
+                    catch_unwind(AssertUnwindSafe(|| part.experiment.run(&request, progress)));
+                course.end(match done {
+                    Ok(done) => done.map_err(|error| format!("{error:#}")),
+                    Err(panic) => Err(panicked(&*panic)),
+                });
+                progress.finish();
             }
-            let why = why_not.as_deref().unwrap_or_default();
-            rows.extend(without_kvm.iter().map(|variant| {
-                ResultRow::new(experiment.name(), variant.backend, variant.name).skipped(why)
+            course.add(part.skipped.iter().map(|(variant, why)| {
+                ResultRow::new(name, variant.backend, variant.name).skipped(why)
             }));
         }
-        Ok(rows)
     }
+}
+
+impl<'a> Part<'a> {
+    fn new(
+        experiment: &'a dyn Experiment,
+        selection: &Selection,
+        host: &Host,
+        limits: Limits,
+    ) -> Self {
+        let undo = Undo::default();
+        let needs = |variants: &[&'static Variant]| match variants {
+            [] => Needs::default(),
+            _ => experiment.needs(&Request {
+                variants,
+                params: &selection.params,
+                host,
+                undo: &undo,
+            }),
+        };
+        let candidates: Vec<_> = candidates(experiment, selection.backend)
+            .filter(|variant| selected(variant, &selection.variants))
+            .collect();
+        let (machine, kvm): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|variant| variant.backend == Backend::Machine);
+        // What runs on KVM looks for itself how large a VM there is room for.
+        let Needs { memory, space, what_for, .. } = needs(&machine);
+        let no_room = limits.why_not(memory, space, &what_for);
+        let no_kvm = experiment
+            .why_not_on_kvm_of(&host.arch)
+            .or_else(|| (!host.kvm).then(|| host.kvm_missing.clone().unwrap_or_default()));
+        let (mut variants, mut skipped) = (Vec::new(), Vec::new());
+        for (of_backend, why_not) in [(machine, no_room), (kvm, no_kvm)] {
+            match why_not {
+                None => variants.extend(of_backend),
+                Some(why) => skipped.extend(of_backend.into_iter().map(|one| (one, why.clone()))),
+            }
+        }
+        Self { experiment, needs: needs(&variants), variants, skipped }
+    }
+}
+
+/// What a panic said, in one line.
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let first = said.and_then(|said| said.lines().next()).unwrap_or("it did not say why");
+    format!("panicked: {first}")
 }
 
 /// The experiments of these names, in the order of `available`; no names mean all of them.

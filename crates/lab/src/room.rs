@@ -4,15 +4,14 @@ use std::fs;
 
 use mayfly_platform::address::PAGE_SIZE;
 
-use crate::available::available;
+use crate::limits::Limits;
 use crate::mapping::Mapping;
 use crate::params::Size;
 
 /// What the host has for guests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Bytes of memory, if the host says.
-    available: Option<u64>,
+    limits: Limits,
     /// Whether memory comes in huge pages where a process asks for it.
     huge_pages: bool,
 }
@@ -24,12 +23,12 @@ impl Room {
         let modes = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let is_never = modes.is_ok_and(|modes| modes.contains("[never]"));
         let huge_pages = !is_never && Mapping::Blocks.guest_memory(PAGE_SIZE as usize).is_ok();
-        Self { available: available(), huge_pages }
+        Self { limits: Limits::gather(), huge_pages }
     }
 
     #[cfg(test)]
-    pub(crate) const fn unlimited() -> Self {
-        Self { available: None, huge_pages: true }
+    pub(crate) fn unlimited() -> Self {
+        Self { limits: Limits::default(), huge_pages: true }
     }
 
     /// Why a VM of `size`, mapped by `mapping`, is not run, if it is not. Its guest's code reaches the addresses below
@@ -38,10 +37,11 @@ impl Room {
         if size.bytes() > reach {
             return Some(format!("{size} is beyond the guest's reach"));
         }
-        if self.available.is_some_and(|available| size.bytes() > available / 2) {
-            return Some(format!(
-                "{size} is more than half of the memory that the host has available"
-            ));
+        if self.limits.available().is_some_and(|available| size.bytes() > available / 2) {
+            return Some(format!("{size} is more than half of the memory that is available"));
+        }
+        if let Some(why) = self.limits.why_not(0, size.bytes(), "guest memory") {
+            return Some(why);
         }
         (mapping == Mapping::Blocks && !self.huge_pages)
             .then(|| "the host has no huge pages".to_owned())
@@ -52,7 +52,9 @@ impl Room {
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room { available: Some(40 << 30), ..Room::unlimited() };
+    fn room(available: u64) -> Room {
+        Room { limits: Limits::memory(available), ..Room::unlimited() }
+    }
 
     fn why(size: &str, mapping: Mapping, room: Room) -> Option<String> {
         room.why_not(size.parse().unwrap(), mapping, 64 << 30)
@@ -60,9 +62,9 @@ mod tests {
 
     #[test]
     fn no_vm_takes_more_than_half_of_what_the_host_has_available() {
-        assert_eq!(why("20GiB", Mapping::Pages, ROOM), None);
-        assert!(why("20482MiB", Mapping::Pages, ROOM).unwrap().contains("half"));
-        let small = Room { available: Some(1 << 30), ..ROOM };
+        assert_eq!(why("20GiB", Mapping::Pages, room(40 << 30)), None);
+        assert!(why("20482MiB", Mapping::Pages, room(40 << 30)).unwrap().contains("half"));
+        let small = room(1 << 30);
         assert!(why("1GiB", Mapping::Pages, small).unwrap().contains("half"));
         let unknown = Room::unlimited();
         assert_eq!(why("64GiB", Mapping::Pages, unknown), None);
@@ -71,9 +73,9 @@ mod tests {
 
     #[test]
     fn blocks_need_a_host_that_has_huge_pages() {
-        let room = Room { huge_pages: false, ..ROOM };
-        assert!(why("1GiB", Mapping::Blocks, room).unwrap().contains("huge pages"));
-        assert_eq!(why("1GiB", Mapping::Pages, room), None);
-        assert_eq!(why("1GiB", Mapping::Blocks, ROOM), None);
+        let small_pages = Room { huge_pages: false, ..room(40 << 30) };
+        assert!(why("1GiB", Mapping::Blocks, small_pages).unwrap().contains("huge pages"));
+        assert_eq!(why("1GiB", Mapping::Pages, small_pages), None);
+        assert_eq!(why("1GiB", Mapping::Blocks, room(40 << 30)), None);
     }
 }

@@ -9,23 +9,21 @@ mod machine;
 mod mayfly;
 mod metrics;
 mod names;
+mod needs;
 mod rounds;
 
 use anyhow::Context;
 use mayfly_record::{Backend, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
+use crate::needs::Needs;
 use crate::params::{Bound, Size, Zap};
 use crate::progress::Progress;
 
 use metrics::METRICS;
 use names::{NAME, READ_LOCKED, WRITE_LOCKED};
+use needs::{MEMORY, ROUNDS, VCPUS};
 use rounds::Shape;
-
-const VCPUS: [u32; 4] = [4, 16, 64, 128];
-const ROUNDS: u32 = 20;
-/// 1 GiB.
-const MEMORY: Size = Size::blocks(512);
 
 /// The experiment `slot-delete`.
 pub(crate) struct SlotDelete;
@@ -113,6 +111,10 @@ longest pass over them. Roots cannot be seen from outside."
             },
             Param { name: Zap::PARAM, default: "both", summary: "what deleting the slot zaps" },
         ]
+    }
+
+    fn needs(&self, request: &Request<'_>) -> Needs {
+        needs::of(request)
     }
 
     fn run(

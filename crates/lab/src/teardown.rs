@@ -4,12 +4,14 @@ mod kvm;
 mod machine;
 mod maintenance;
 mod names;
+mod needs;
 mod rows;
 
 use mayfly_record::{Backend, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::mapping::Mapping;
+use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
 use crate::turns::turns;
@@ -111,6 +113,10 @@ left out."
                 summary: "VMs of each variant and size",
             },
         ]
+    }
+
+    fn needs(&self, request: &Request<'_>) -> Needs {
+        needs::of(request, SAMPLE)
     }
 
     fn run(

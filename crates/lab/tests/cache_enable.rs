@@ -1,6 +1,6 @@
 //! The experiment `cache-enable`, as the command runs it.
 
-use mayfly_lab::{BackendChoice, Params, Plan, Selection, Silent, experiments};
+use mayfly_lab::{BackendChoice, Course, Params, Plan, Selection, Silent, experiments};
 use mayfly_record::{Backend, Host, Record, ResultRow};
 use mayfly_report::Report;
 
@@ -15,7 +15,11 @@ fn run(backend: BackendChoice, host: &Host) -> Vec<ResultRow> {
         },
         ..Selection::default()
     };
-    Plan::new(experiments(), &selection, host).unwrap().run(&mut Silent).unwrap()
+    let course = Course::default();
+    Plan::new(experiments(), &selection, host).unwrap().run(&course, &mut Silent);
+    let outcome = course.outcome();
+    assert_eq!(outcome.partial(), None);
+    outcome.rows
 }
 
 #[test]

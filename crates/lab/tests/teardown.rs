@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mayfly_lab::{BackendChoice, Params, Plan, Selection, Silent, experiments};
+use mayfly_lab::{BackendChoice, Course, Params, Plan, Selection, Silent, experiments};
 use mayfly_record::{Backend, Host, Record, ResultRow};
 use mayfly_report::Report;
 
@@ -18,7 +18,11 @@ fn run(backend: BackendChoice, memory: &[&str], host: &Host) -> Vec<ResultRow> {
         params: Params { memory, rounds: Some(ROUNDS), ..Params::default() },
         ..Selection::default()
     };
-    Plan::new(experiments(), &selection, host).unwrap().run(&mut Silent).unwrap()
+    let course = Course::default();
+    Plan::new(experiments(), &selection, host).unwrap().run(&course, &mut Silent);
+    let outcome = course.outcome();
+    assert_eq!(outcome.partial(), None);
+    outcome.rows
 }
 
 fn param<'a>(row: &'a ResultRow, name: &str) -> &'a str {

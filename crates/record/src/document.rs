@@ -23,6 +23,9 @@ pub struct Record {
     /// The experiments that ran, in the order in which reports show them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<Description>,
+    /// Why it is not all that was asked for, where the run came to an early end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
     /// One row for each experiment, backend, variant and set of parameters.
     pub results: Vec<ResultRow>,
 }
@@ -30,7 +33,13 @@ pub struct Record {
 impl Record {
     /// A record in the current schema.
     pub fn new(host: Host, results: Vec<ResultRow>) -> Self {
-        Self { schema: format!("{SCHEMA}/{VERSION}"), host, experiments: Vec::new(), results }
+        Self {
+            schema: format!("{SCHEMA}/{VERSION}"),
+            host,
+            experiments: Vec::new(),
+            partial: None,
+            results,
+        }
     }
 
     /// Says what experiments it is about.

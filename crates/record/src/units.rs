@@ -2,6 +2,8 @@
 //!
 //! Three significant digits, in ASCII (`us`, not `µs`): the output is pasted into mails.
 
+use std::time::Duration;
+
 /// A duration in nanoseconds: `840 ns`, `7.51 ms`, `1.20 s`.
 ///
 /// Whole nanoseconds are never split, since nothing here measures them; from a thousand seconds on all
@@ -21,6 +23,33 @@ pub fn duration(nanoseconds: u64) -> String {
         unit = larger;
     }
     format!("{} {unit}", three_digits(value))
+}
+
+/// A time that is guessed: `about 3 s`, `about 40 s`, `about 4 min`. One digit of it, or whole minutes.
+pub fn about(time: Duration) -> String {
+    match time.as_secs_f64() {
+        seconds @ ..9.5 => format!("about {:.0} s", seconds.max(1.0)),
+        seconds @ ..95.0 => format!("about {:.0} s", (seconds / 10.0).round() * 10.0),
+        seconds => format!("about {:.0} min", seconds / 60.0),
+    }
+}
+
+/// A number of bytes: `640 KiB`, `2.07 GiB`.
+pub fn bytes(bytes: u64) -> String {
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = "KiB";
+    for larger in ["MiB", "GiB", "TiB"] {
+        if value < 999.5 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    let number = if value.fract() > 0.0 { three_digits(value) } else { value.to_string() };
+    format!("{number} {unit}")
 }
 
 /// How many times as large as something: `1.02x`, `18.1x`, `8941x`.
@@ -81,6 +110,35 @@ mod tests {
             (8941.3, "8941x"),
         ] {
             assert_eq!(ratio(times), text);
+        }
+    }
+
+    #[test]
+    fn a_guessed_time_claims_no_more_than_a_digit() {
+        for (seconds, text) in [
+            (0.0, "about 1 s"),
+            (2.6, "about 3 s"),
+            (12.4, "about 10 s"),
+            (88.0, "about 90 s"),
+            (100.0, "about 2 min"),
+            (3600.0, "about 60 min"),
+        ] {
+            assert_eq!(about(Duration::from_secs_f64(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_in_powers_of_1024() {
+        for (count, text) in [
+            (0, "0 B"),
+            (1024, "1 KiB"),
+            (640 << 10, "640 KiB"),
+            (1000 << 10, "0.977 MiB"),
+            (4_000_000_000, "3.73 GiB"),
+            (64 << 30, "64 GiB"),
+            (1 << 40, "1 TiB"),
+        ] {
+            assert_eq!(bytes(count), text);
         }
     }
 

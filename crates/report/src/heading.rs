@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use mayfly_record::Host;
+use mayfly_record::{Host, Record};
 
 use crate::text::Style;
 
-/// Writes the host in one or two lines, and the command.
-pub(crate) fn write(f: &mut fmt::Formatter<'_>, host: &Host, style: Style) -> fmt::Result {
+/// Writes the host in one or two lines, the command, and whether the run came to its end.
+pub(crate) fn write(f: &mut fmt::Formatter<'_>, record: &Record, style: Style) -> fmt::Result {
+    let host = &record.host;
     let cpu = host.cpu.as_deref().unwrap_or(&host.arch);
     let machine = [
         Some(format!("Linux {} {}", host.kernel, host.arch)),
@@ -24,7 +25,11 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, host: &Host, style: Style) -> fm
     ];
     writeln!(f, "{}", joined(machine))?;
     writeln!(f, "{}", joined(kernel))?;
-    writeln!(f, "{}", style.faint(&format!("mayfly {}: {}", host.mayfly, host.command)))
+    writeln!(f, "{}", style.faint(&format!("mayfly {}: {}", host.mayfly, host.command)))?;
+    match &record.partial {
+        Some(why) => writeln!(f, "{}", style.alarm(&format!("not all of it: {why}"))),
+        None => Ok(()),
+    }
 }
 
 fn kvm(host: &Host) -> String {

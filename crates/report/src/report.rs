@@ -39,7 +39,7 @@ impl<'a> Report<'a> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        heading::write(f, &self.record.host, self.style)?;
+        heading::write(f, self.record, self.style)?;
         let mut names: Vec<&str> = Vec::new();
         for row in &self.record.results {
             if !names.contains(&row.experiment.as_str()) {

@@ -10,8 +10,8 @@ use mayfly_machine::cache::Lines;
 use mayfly_platform::address::PAGE_SIZE;
 use mayfly_record::{Backend, ResultRow, Samples};
 
-use crate::available::available;
 use crate::experiment::Request;
+use crate::limits::Limits;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ pub(super) fn rows(
     let kvm = Kvm::open()?;
     let rounds = request.params.rounds.unwrap_or(ROUNDS);
     let mut rows = Vec::new();
-    for memory in request.params.memory_or(&[default_size(available())]) {
+    for memory in request.params.memory_or(&[default_size(Limits::gather().available())]) {
         for mapping in Mapping::ALL {
             for vcpus in request.params.vcpus_or(&VCPUS) {
                 let shape = Shape { vcpus, memory, mapping, lines: Lines::Real };

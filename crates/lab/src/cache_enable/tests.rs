@@ -4,9 +4,11 @@ use mayfly_machine::scenario::Scenario;
 use mayfly_record::{Host, nanoseconds};
 
 use crate::progress::Silent;
+use crate::undo::Undo;
 
 use super::bring_up::{BOOT, Ground, Measured, Piece, SECONDARY, Shape};
 use super::design::Design;
+use super::names::REAL;
 use super::rows::Row;
 use super::*;
 
@@ -155,7 +157,8 @@ fn vcpus_on_arm64s_kvm_read_what_they_wrote_before_their_caches_were_on() {
     }
     let (vcpus, memory) = (vec![3], vec![Size::blocks(2)]);
     let params = crate::params::Params { vcpus, memory, ..Default::default() };
-    let request = Request { variants: &[], params: &params, host: &Host::default() };
+    let request =
+        Request { variants: &[], params: &params, host: &Host::default(), undo: &Undo::default() };
     let rows = kvm::rows(Variant::KERNEL.name, &request, &mut Silent).unwrap();
     assert_eq!(rows.len(), Mapping::ALL.len());
     for row in rows.iter().filter(|row| row.skipped.is_none()) {

@@ -33,6 +33,11 @@ const TUNABLES: Tunables = Tunables {
     pages_to_merge: 64,
 };
 
+/// Frames of the machine: twice the memory, for a time in which nothing is merged and one VM is forked; and tables.
+pub(super) fn frames(shape: Shape) -> usize {
+    (2 * pages_of(shape.memory) * shape.vms as usize).next_power_of_two().max(1 << 18)
+}
+
 /// The machine, its VMs and its merger.
 pub(super) struct Rig<F: Format> {
     pub(super) vms: Vec<Subject<F>>,
@@ -52,10 +57,7 @@ pub(super) struct Subject<F: Format> {
 
 impl<F: Format> Rig<F> {
     pub(super) fn new(variant: &str, shape: Shape) -> anyhow::Result<Self> {
-        let pages = pages_of(shape.memory);
-        // Twice the memory, for a time in which nothing is merged and one VM is forked; and tables.
-        let frames = (2 * pages * shape.vms as usize).next_power_of_two().max(1 << 18);
-        let machine = Machine::with_frames(frames).context("starting the machine")?;
+        let machine = Machine::with_frames(frames(shape)).context("starting the machine")?;
         let worker = WorkerThread::spawn(Arc::new(Host::new())).context("starting the worker")?;
         let mmu: Arc<dyn Mmu> = machine.hardware().clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS)?;

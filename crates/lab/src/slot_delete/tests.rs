@@ -11,6 +11,7 @@ use super::*;
 use crate::before::tdp_mmu::{Locking, TdpMmu};
 use crate::params::Params;
 use crate::progress::Silent;
+use crate::undo::Undo;
 
 const TINY: Shape = Shape { vcpus: 4, rounds: 3, memory: Size::blocks(4) };
 
@@ -22,7 +23,7 @@ fn rows(params: &Params) -> Vec<ResultRow> {
         .filter(|variant| variant.backend == Backend::Machine)
         .collect();
     let host = Host { cpus: 2, ..Host::default() };
-    let request = Request { variants: &variants, params, host: &host };
+    let request = Request { variants: &variants, params, host: &host, undo: &Undo::default() };
     SlotDelete.run(&request, &mut Silent).unwrap()
 }
 

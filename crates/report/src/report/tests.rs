@@ -84,6 +84,14 @@ fn the_heading_says_what_was_measured_on_and_how() {
 }
 
 #[test]
+fn the_heading_says_that_a_run_came_to_an_early_end() {
+    let mut record = record();
+    record.partial = Some("teardown was not finished".to_owned());
+    let line = shown(&record).lines().nth(3).map(str::to_owned);
+    assert_eq!(line.as_deref(), Some("not all of it: teardown was not finished"));
+}
+
+#[test]
 fn the_heading_says_where_a_vcpu_waits_as_a_memslot_does() {
     let mut record = record();
     for (module, adds, told) in [

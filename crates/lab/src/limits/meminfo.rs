@@ -1,10 +1,10 @@
-//! How much memory there is to be had.
+//! The host's memory.
 
 use std::fs;
 
 /// Bytes that a process can have without swapping, if the host says: `MemAvailable` of `/proc/meminfo`
 /// (`proc_meminfo(5)`).
-pub(crate) fn available() -> Option<u64> {
+pub(super) fn available() -> Option<u64> {
     parse(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 

@@ -1,0 +1,128 @@
+//! The end of a run, however it came: the record is kept, the report printed, and the exit code found.
+
+use mayfly_lab::Outcome;
+use mayfly_record::{Description, Host, Record, ResultRow, Sink};
+use mayfly_report::Report;
+
+use crate::failure::Failure;
+use crate::output::Stream;
+
+/// What is known from the beginning of how a run is to end.
+pub(crate) struct Conclusion {
+    pub(crate) host: Host,
+    pub(crate) experiments: Vec<Description>,
+    pub(crate) sink: Option<Sink>,
+    pub(crate) quiet: bool,
+    /// Whether the user asked for something by its name, and not for whatever there is.
+    pub(crate) by_name: bool,
+}
+
+impl Conclusion {
+    /// Keeps and prints what a run came to.
+    pub(crate) fn of_run(&self, outcome: &Outcome) -> Result<(), Failure> {
+        let record = self.record(outcome);
+        self.tell(&record)?;
+        match record.partial.clone() {
+            Some(why) => Err(Failure::runtime(why)),
+            None => self.verdict(&record),
+        }
+    }
+
+    /// Keeps and prints what there is of a run that ends early. Where nothing is done, nothing is kept: an earlier
+    /// record is worth more.
+    pub(crate) fn of_part(&self, outcome: &Outcome) -> Result<(), Failure> {
+        if outcome.rows.is_empty() { Ok(()) } else { self.tell(&self.record(outcome)) }
+    }
+
+    fn record(&self, outcome: &Outcome) -> Record {
+        let mut record = Record::new(self.host.clone(), outcome.rows.clone())
+            .describing(self.experiments.iter().cloned());
+        record.partial = outcome.partial();
+        record
+    }
+
+    /// The report is printed even if the record cannot be kept: the run may have been long.
+    fn tell(&self, record: &Record) -> Result<(), Failure> {
+        let kept = self.sink.as_ref().map_or(Ok(()), |sink| sink.write(record));
+        let to_stdout = self.sink.as_ref().is_some_and(Sink::is_stdout);
+        let stream = if to_stdout { Stream::Err } else { Stream::Out };
+        if !(to_stdout && self.quiet) {
+            stream.write(&Report::new(record).colour(stream.colour()).to_string())?;
+        }
+        kept.map_err(Failure::runtime)
+    }
+
+    /// Whether what ran also did right: whoever reads nothing but the exit code has to know.
+    fn verdict(&self, record: &Record) -> Result<(), Failure> {
+        let mut failed = record.failed_checks();
+        if let Some((row, check)) = failed.next() {
+            let more = match failed.count() {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            let ResultRow { experiment, variant, .. } = row;
+            return Err(Failure::runtime(format_args!(
+                "a check failed: {experiment}, {variant}: {}{more}",
+                check.name
+            )));
+        }
+        let mut skipped = record.results.iter().map(|row| row.skipped.as_deref());
+        match record.results.first() {
+            Some(row) if self.by_name && skipped.all(|why| why.is_some()) => {
+                let why = row.skipped.as_deref().unwrap_or_default();
+                Err(Failure::nothing_ran(format_args!(
+                    "{}, {}: {why}",
+                    row.experiment, row.variant
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_record::Backend;
+
+    use super::*;
+
+    fn row() -> ResultRow {
+        ResultRow::new("teardown", Backend::Machine, "mayfly")
+    }
+
+    fn verdict(rows: Vec<ResultRow>, by_name: bool) -> Result<(), Failure> {
+        let (host, experiments) = (Host::default(), Vec::new());
+        let conclusion = Conclusion { host, experiments, sink: None, quiet: true, by_name };
+        conclusion.verdict(&Record::new(Host::default(), rows))
+    }
+
+    fn checked(checks: &[(&str, bool)]) -> Vec<ResultRow> {
+        vec![checks.iter().fold(row(), |row, (name, ok)| row.check(name, *ok, "as it was"))]
+    }
+
+    #[test]
+    fn a_run_whose_checks_are_all_well_succeeds() {
+        assert_eq!(verdict(checked(&[]), true), Ok(()));
+        let well = checked(&[("guest_reads", true), ("no_line_cleaned", true)]);
+        assert_eq!(verdict(well, true), Ok(()));
+    }
+
+    #[test]
+    fn a_run_with_a_failed_check_fails_and_names_it() {
+        let one = verdict(checked(&[("guest_reads", true), ("no_line_cleaned", false)]), false);
+        let message = "a check failed: teardown, mayfly: no_line_cleaned";
+        assert_eq!(one.unwrap_err(), Failure::runtime(message));
+        let two = verdict(checked(&[("guest_reads", false), ("no_line_cleaned", false)]), false);
+        let message = "a check failed: teardown, mayfly: guest_reads, and 1 more";
+        assert_eq!(two.unwrap_err(), Failure::runtime(message));
+    }
+
+    #[test]
+    fn a_run_of_nothing_that_was_asked_for_by_name_says_so() {
+        let skipped = || row().skipped("no room");
+        let nothing = Failure::nothing_ran("teardown, mayfly: no room");
+        assert_eq!(verdict(vec![skipped(), skipped()], true).unwrap_err(), nothing);
+        assert_eq!(verdict(vec![skipped(), row()], true), Ok(()));
+        assert_eq!(verdict(vec![skipped(), skipped()], false), Ok(()));
+    }
+}

@@ -1,0 +1,96 @@
+//! Being told to end: what is done is kept first, what was changed on the host is put back, and then the process dies of
+//! the signal that it got, as whoever waits for it expects.
+
+use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mayfly_lab::{Bar, Course};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::{emulate_default_handler, signal_name};
+
+use crate::conclude::Conclusion;
+use crate::failure::Failure;
+
+/// The signals that ask a process to end.
+const ASKING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// A signal that comes later than this after the first is from somebody who does not want to wait: `timeout(1)` sends
+/// its own twice, to the process and to its group.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Listens from now on, on a thread of its own. Who ends the run, be it done or told to, holds `conclusion`.
+pub(crate) fn listen(
+    conclusion: Arc<Mutex<Conclusion>>,
+    course: Course,
+    bar: Bar,
+) -> Result<(), Failure> {
+    let refused = |error| Failure::runtime(format_args!("cannot listen to signals: {error}"));
+    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let heard = ASKING.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(heard).map_err(refused)?;
+    let listener = thread::Builder::new().name("signals".into());
+    let listening = listener.spawn(move || {
+        let mut ending = None;
+        for signal in &mut signals {
+            match ending {
+                None => {
+                    ending = Some(Instant::now());
+                    let (conclusion, course, bar) =
+                        (Arc::clone(&conclusion), course.clone(), bar.clone());
+                    thread::spawn(move || end(signal, &conclusion, &course, &bar));
+                }
+                Some(since) if since.elapsed() > AT_ONCE => {
+                    course.undo.put_all_back();
+                    die(signal);
+                }
+                Some(_) => {}
+            }
+        }
+    });
+    listening.map(drop).map_err(refused)
+}
+
+/// Ends the run, and the process.
+fn end(signal: i32, conclusion: &Mutex<Conclusion>, course: &Course, bar: &Bar) -> ! {
+    course.undo.put_all_back();
+    // If the run is over, this waits until the process ends of itself, or until somebody will not wait for that.
+    let conclusion = conclusion.lock().unwrap_or_else(PoisonError::into_inner);
+    bar.wipe();
+    let outcome = course.outcome();
+    if let Err(failure) = conclusion.of_part(&outcome) {
+        failure.report();
+    }
+    let name = signal_name(signal).unwrap_or("a signal");
+    let partial = outcome.partial().unwrap_or_else(|| "nothing had begun".to_owned());
+    Failure::runtime(format_args!("ended by {name}: {partial}")).report();
+    die(signal)
+}
+
+fn die(signal: i32) -> ! {
+    // Only a signal that has no default handler, or whose may not be had, lets this return.
+    let _ = emulate_default_handler(signal);
+    std::process::exit(128 + signal)
+}
+
+/// Which signals this process was started to ignore, a bit each from 1 on: `nohup(1)` has it ignore SIGHUP, and a shell
+/// has what it runs in the background ignore SIGINT.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_was_started_to_ignore_is_found_by_its_bit() {
+        let status = "Name:\tmayfly\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\n";
+        assert_eq!(ignored(status) >> (SIGHUP - 1) & 1, 1);
+        assert_eq!(ignored(status) >> (SIGINT - 1) & 1, 0);
+        assert_eq!(ignored(""), 0);
+    }
+}

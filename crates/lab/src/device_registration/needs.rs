@@ -1,0 +1,35 @@
+//! What is run where nothing is set, and what a run takes of the host.
+
+use std::time::Duration;
+
+use mayfly_machine::FRAMES;
+use mayfly_record::Backend;
+
+use crate::experiment::Request;
+use crate::needs::{Needs, space_of};
+
+pub(super) const VMS: u32 = 200;
+pub(super) const DEVICES: u32 = 8;
+pub(super) const VCPUS: u32 = 2;
+
+/// What a VM's life takes, in ticks: the pause before it, and what it waits for. On the machine, and on KVM.
+const TICKS: [u32; 2] = [6, 14];
+
+/// Bytes for each design.
+const MEMORY: u64 = 10 << 20;
+
+pub(super) fn of(request: &Request<'_>) -> Needs {
+    let params = request.params;
+    let counts = [Backend::Machine, Backend::Kvm].map(|backend| request.count_on(backend));
+    let lives = params.vms.unwrap_or(VMS)
+        * params.orders_or_all().map(|_| 1).sum::<u32>()
+        * params.vcpus_or(&[VCPUS]).len() as u32;
+    let ticks: u32 = counts.iter().zip(TICKS).map(|(count, ticks)| count * ticks).sum();
+    Needs {
+        memory: MEMORY * u64::from(counts[0] + counts[1]),
+        space: u64::from(counts[0]) * space_of(FRAMES),
+        what_for: "a software machine of each design".to_owned(),
+        time: Duration::from_secs(1) / request.hz() * ticks * lives,
+        changes: Vec::new(),
+    }
+}
