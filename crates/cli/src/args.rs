@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
-use mayfly_lab::{BackendChoice, Bound, Order, Params, Selection, Size, Zap, experiments};
+use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap, experiments};
 
 use crate::failure::Failure;
 
@@ -111,6 +111,12 @@ struct Parameters {
     /// What deleting a memslot zaps: all-roots or range; may be repeated, or name both with a comma
     #[arg(long = Zap::PARAM, value_name = "WHAT", value_delimiter = ',')]
     zaps: Vec<Zap>,
+
+    /// Let this host's page merger (KSM) run, as root: its settings are changed, and put back. Where another process has
+    /// memory that would be merged, that takes =shared
+    #[arg(long = Ksm::PARAM, value_name = "shared", num_args = 0..=1, require_equals = true,
+        default_missing_value = Ksm::Alone.name())]
+    ksm: Option<Ksm>,
 }
 
 /// Show the experiments and their variants
@@ -148,8 +154,17 @@ impl Run {
 
     /// What to run.
     pub(crate) fn selection(&self) -> Selection {
-        let Parameters { vms, devices, ref vcpus, hz, ref orders, rounds, ref memory, ref zaps } =
-            self.params;
+        let Parameters {
+            vms,
+            devices,
+            ref vcpus,
+            hz,
+            ref orders,
+            rounds,
+            ref memory,
+            ref zaps,
+            ksm,
+        } = self.params;
         Selection {
             experiments: self.experiments.clone(),
             backend: self.backend,
@@ -163,6 +178,7 @@ impl Run {
                 rounds,
                 memory: memory.clone(),
                 zaps: zaps.clone(),
+                ksm,
             },
         }
     }
@@ -239,7 +255,7 @@ mod tests {
     fn options_arrive_in_the_selection() {
         let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
                     --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M \
-                    --zap range --rounds 3";
+                    --zap range --rounds 3 --ksm=shared";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Run(run) = args.command else { panic!("not a run") };
         let selection = run.selection();
@@ -252,5 +268,23 @@ mod tests {
         let sizes: Vec<_> = selection.params.memory.iter().map(ToString::to_string).collect();
         assert_eq!(sizes, ["1GiB", "512MiB"]);
         assert_eq!((selection.params.zaps, selection.params.rounds), (vec![Zap::Range], Some(3)));
+        assert_eq!(selection.params.ksm, Some(Ksm::Shared));
+    }
+
+    #[test]
+    fn the_merger_is_left_alone_unless_it_is_asked_for_and_takes_no_word_for_a_value() {
+        for (line, asked) in [
+            ("mayfly run page-merge", None),
+            ("mayfly run --ksm page-merge", Some(Ksm::Alone)),
+            ("mayfly run page-merge --ksm=shared", Some(Ksm::Shared)),
+        ] {
+            let args = Args::try_parse_from(line.split_whitespace()).unwrap();
+            let Command::Run(run) = args.command else { panic!("not a run") };
+            let selection = run.selection();
+            assert_eq!(
+                (selection.params.ksm, &selection.experiments[..]),
+                (asked, &["page-merge".to_owned()][..])
+            );
+        }
     }
 }

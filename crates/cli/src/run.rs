@@ -4,7 +4,7 @@ use std::io::stderr;
 use std::mem::forget;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mayfly_lab::{Bar, Course, Lines, Plan, Progress, Silent, experiments};
+use mayfly_lab::{Bar, Course, Lines, Plan, Progress, Silent, experiments, put_back_what_was_left};
 use mayfly_record::{Host, Sink};
 
 use crate::announce::{self, DryRun};
@@ -23,6 +23,9 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     let plan = Plan::new(experiments(), &selection, &host)?;
     if options.plan_only {
         return Stream::Out.write(&DryRun(&plan).to_string());
+    }
+    if let Some(line) = put_back_what_was_left() {
+        Stream::Err.write(&format!("mayfly: {line}\n"))?;
     }
     let conclusion = Arc::new(Mutex::new(Conclusion {
         host: host.clone(),

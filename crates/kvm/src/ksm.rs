@@ -1,202 +1,291 @@
-//! The kernel's own page merger: its settings, which are put back as they were, and its counters.
+//! The kernel's own page merger: taken by one run at a time, with nobody else's memory in it unless that is asked for,
+//! and put back as it was whoever is left to do so.
+//!
+//! - *One at a time.* An exclusive `flock(2)` on the merger's own file `run`. The restorer below has it as well, so that
+//!   nobody takes the merger before it is put back.
+//! - *Nobody else's memory.* The merger goes over all memory of all processes that let it. So it is not taken where
+//!   another process has such memory, or may have.
+//! - *Put back.* By this process, at the end, or from its signal handler; should it be killed, by a restorer, a process
+//!   of its own that waits for its end; should that be killed as well, by whoever takes or looks for the merger next,
+//!   from a note. Each puts back what is still as the run made it, and nothing else.
+//! - *Unmerged.* What was merged of one's own memory, [`GuestMemory::let_not_merge`](crate::GuestMemory::let_not_merge)
+//!   takes apart. Writing 2 to `run` would take everybody's apart.
 
-use std::fs;
-use std::io::{self, Read, Write};
+mod note;
+mod settings;
+mod strangers;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::Error;
+use note::Note;
+use settings::Setting;
+pub use strangers::Stranger;
 
 /// Where Linux has it (`Documentation/admin-guide/mm/ksm.rst`).
 const DIRECTORY: &str = "/sys/kernel/mm/ksm";
 
-/// What may be set. The first two need not be there: kernels before v6.8 and v6.7 do not know them.
-const SETTINGS: [&str; 6] =
-    ["advisor_mode", "smart_scan", "pages_to_scan", "sleep_millisecs", "use_zero_pages", "run"];
+/// Where the note is left: gone with the boot, and root's.
+const NOTE: &str = "/run/mayfly-ksm";
 
 /// Says that it is ready; waits until this process is gone or closes its end, whatever the terminal sends meanwhile;
-/// and writes each value to its file.
+/// writes to each file the value that was there before, if what is there is what the run wrote; and takes the note away.
 const RESTORE: &str = r#"
 trap '' INT TERM HUP QUIT
 echo
 cat > /dev/null
-while [ $# -gt 1 ]; do printf %s "$2" > "$1"; shift 2; done
+note=$1
+shift
+while [ $# -gt 2 ]; do
+    now=
+    read -r now < "$1"
+    case $now in
+        "$3" | *"[$3]"*) printf %s "$2" > "$1" ;;
+    esac
+    shift 3
+done
+rm -f "$note"
 "#;
 
-/// The kernel's page merger, in the hands of this process. It has its settings back when this is dropped; and, should
-/// that not come about (an interrupt, a signal that cannot be caught), when the process ends: another process sees to
-/// it.
+/// Whose memory may be merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// This process's alone.
+    None,
+    /// That of whoever lets it.
+    Any,
+}
+
+/// Why the merger cannot be had, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is none, it is not this user's to set, or somebody has it.
+    #[error("{0}")]
+    NotToBeHad(String),
+    /// Somebody else's memory would be merged.
+    #[error("{first}{}", and_more(*more))]
+    Strangers {
+        /// The first of them.
+        first: Stranger,
+        /// How many more there are.
+        more: usize,
+    },
+}
+
+fn and_more(more: usize) -> String {
+    if more == 0 { String::new() } else { format!(", and {more} more") }
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::NotToBeHad(why)
+    }
+}
+
+/// The kernel's page merger, in the hands of this process until [`Ksm::put_back`], or until it is dropped.
 #[derive(Debug)]
 pub struct Ksm {
+    places: Places,
+    settings: Vec<Setting>,
+    company: Company,
+    /// The lock, and the process that puts everything back if this one does not. Gone when it is.
+    held: Mutex<Option<(File, Child)>>,
+}
+
+/// Where everything is that is read or written.
+#[derive(Clone, Debug)]
+struct Places {
     directory: PathBuf,
-    restorer: Child,
+    note: Note,
+    proc: PathBuf,
+}
+
+impl Places {
+    fn of_host() -> Self {
+        Self { directory: DIRECTORY.into(), note: Note::at(NOTE), proc: "/proc".into() }
+    }
+
+    /// The lock, if nobody has it.
+    fn lock(&self) -> Result<File, String> {
+        let run = self.directory.join("run");
+        if !run.exists() {
+            let missing = run.display();
+            return Err(format!("the kernel has no page merger: there is no {missing}"));
+        }
+        let refused =
+            |error| format!("the page merger is root's to set: {}: {error}", run.display());
+        OpenOptions::new().write(true).open(&run).map_err(refused)?;
+        let file = File::open(&run).map_err(refused)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(file),
+            Err(Errno::WOULDBLOCK) => Err("another run has the page merger".to_owned()),
+            Err(error) => Err(format!("{} cannot be locked: {error}", run.display())),
+        }
+    }
+
+    /// Puts back what a run has left that was killed; how many settings. The lock is the caller's.
+    fn put_back_what_is_noted(&self) -> usize {
+        let noted = self.note.read().unwrap_or_default();
+        let count = settings::put_back(&self.directory, &noted);
+        self.note.remove();
+        count
+    }
+
+    fn strangers(&self) -> Vec<Stranger> {
+        strangers::all(&self.proc, std::process::id())
+    }
 }
 
 impl Ksm {
-    /// Takes it.
+    /// Takes it, to make its settings `ours`: `run`, `pages_to_scan`, `sleep_millisecs`, `use_zero_pages`; and
+    /// `smart_scan` and `advisor_mode`, if the kernel knows them. [`Ksm::start`] does.
     ///
     /// # Errors
     ///
-    /// Why it cannot be had, in one line: there is none, it is not this user's to set, or somebody uses it.
-    pub fn take() -> Result<Self, String> {
-        Self::take_in(Path::new(DIRECTORY))
+    /// Why it cannot be had.
+    pub fn take(ours: &[(&str, &str)], company: Company) -> Result<Self, Refused> {
+        Self::take_in(Places::of_host(), ours, company)
     }
 
-    fn take_in(directory: &Path) -> Result<Self, String> {
-        if !directory.is_dir() {
-            return Err(format!(
-                "the kernel has no page merger: there is no {}",
-                directory.display()
-            ));
+    /// Puts back what a run has left that was killed, and whose restorer was. Returns how many settings that were: none
+    /// where nothing was left, where the run is alive, or for a user who may not.
+    pub fn put_back_what_was_left() -> usize {
+        Self::put_back_what_was_left_in(&Places::of_host())
+    }
+
+    fn put_back_what_was_left_in(places: &Places) -> usize {
+        if !places.note.path().exists() {
+            return 0;
         }
-        let run = directory.join("run");
-        if let Err(error) = fs::OpenOptions::new().write(true).open(&run) {
-            return Err(format!("the page merger is root's to set: {}: {error}", run.display()));
+        let Ok(_lock) = places.lock() else { return 0 };
+        places.put_back_what_is_noted()
+    }
+
+    fn take_in(places: Places, ours: &[(&str, &str)], company: Company) -> Result<Self, Refused> {
+        let lock = places.lock()?;
+        places.put_back_what_is_noted();
+        let settings = settings::read(&places.directory, ours)?;
+        if settings.iter().any(|setting| setting.name == "run" && setting.before != "0") {
+            return Err("somebody else has the page merger run".to_owned().into());
         }
-        let mut restore = Command::new("sh");
-        restore.args(["-c", RESTORE, "sh"]).stdin(Stdio::piped());
-        restore.stdout(Stdio::piped()).stderr(Stdio::null());
-        // Signals that a terminal sends go to the group that is in its foreground.
-        restore.process_group(0);
-        for name in SETTINGS {
-            let file = directory.join(name);
-            match fs::read_to_string(&file) {
-                Ok(text) if name == "run" && text.trim() != "0" => {
-                    return Err("somebody else has the page merger run".to_owned());
-                }
-                Ok(text) => drop(restore.arg(file).arg(selected(&text))),
-                Err(_) if matches!(name, "advisor_mode" | "smart_scan") => {}
-                Err(error) => return Err(format!("{}: {error}", file.display())),
-            }
-        }
-        let no_restorer = |error: io::Error| {
+        let ksm = Self { places, settings, company, held: Mutex::new(None) };
+        ksm.check_company()?;
+        let note = &ksm.places.note;
+        let no_note = |error| format!("no note can be left: {}: {error}", note.path().display());
+        note.leave(&ksm.settings).map_err(no_note)?;
+        let restorer = ksm.restorer(&lock).inspect_err(|_| note.remove()).map_err(|error| {
             format!("no process can be had that puts the page merger's settings back: {error}")
-        };
-        let mut restorer = restore.spawn().map_err(no_restorer)?;
-        let ready = restorer.stdout.take().map_or(Ok(()), |mut out| out.read_exact(&mut [0]));
-        let ksm = Self { directory: directory.to_owned(), restorer };
-        ready.map_err(no_restorer)?;
+        })?;
+        *ksm.held() = Some((lock, restorer));
         Ok(ksm)
     }
 
-    /// Sets `run`, `pages_to_scan`, `sleep_millisecs`, `use_zero_pages`; and `smart_scan` and `advisor_mode`, if the
-    /// kernel knows them.
+    /// A process that puts everything back when this one is gone, and has the lock until it has.
+    fn restorer(&self, lock: &File) -> io::Result<Child> {
+        let mut restore = Command::new("sh");
+        restore.args(["-c", RESTORE, "sh"]).arg(self.places.note.path());
+        for Setting { name, before, ours } in &self.settings {
+            restore.arg(self.places.directory.join(name)).args([before, ours]);
+        }
+        // Its standard error keeps the lock, and is not to be written to.
+        let lock = lock.try_clone()?;
+        restore.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(lock);
+        // Signals that a terminal sends go to the group that is in its foreground.
+        restore.process_group(0);
+        let mut restorer = restore.spawn()?;
+        match restorer.stdout.take().map_or(Ok(()), |mut out| out.read_exact(&mut [0])) {
+            Ok(()) => Ok(restorer),
+            Err(error) => {
+                drop(restorer.stdin.take());
+                let _ = restorer.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the settings the run's. Where `run` is among them, the merger starts.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] with the file's name: EINVAL for a value that it does not take.
-    pub fn set(&self, name: &'static str, value: &str) -> Result<(), Error> {
-        write(&self.directory.join(name), value).map_err(Error::io(name))
+    /// [`Error::Call`] with the file's name: EINVAL for a value that it does not take; EPERM if the settings have been
+    /// put back.
+    pub fn start(&self) -> Result<(), Error> {
+        // Held, so that whoever puts them back does so before, and nothing is started, or after.
+        let held = self.held();
+        if held.is_none() {
+            return Err(Error::call("run")(Errno::PERM));
+        }
+        let failed = |(name, error)| Error::io(name)(error);
+        settings::make_ours(&self.places.directory, &self.settings).map_err(failed)
     }
 
-    /// A counter: `pages_sharing`, say.
+    /// Whether nobody else's memory is merged: who comes after the merger was taken can still be seen so.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Strangers`], unless any company will do.
+    pub fn check_company(&self) -> Result<(), Refused> {
+        if self.company == Company::Any {
+            return Ok(());
+        }
+        let mut strangers = self.places.strangers().into_iter();
+        match strangers.next() {
+            None => Ok(()),
+            Some(first) => Err(Refused::Strangers { first, more: strangers.count() }),
+        }
+    }
+
+    /// Who else has mergeable memory, or may have.
+    pub fn strangers(&self) -> Vec<Stranger> {
+        self.places.strangers()
+    }
+
+    /// A counter of the merger's, over all processes: `pages_sharing`, say.
     ///
     /// # Errors
     ///
     /// [`Error::Call`] with the file's name: ENOENT for one that the kernel does not have.
     pub fn counter(&self, name: &'static str) -> Result<u64, Error> {
-        let text = fs::read_to_string(self.directory.join(name)).map_err(Error::io(name))?;
+        let text = fs::read_to_string(self.places.directory.join(name)).map_err(Error::io(name))?;
         text.trim().parse().map_err(|_| Error::call(name)(Errno::INVAL))
+    }
+
+    /// How many of this process's pages are merged, whoever else's are: `ksm_merging_pages`, since Linux v5.19.
+    pub fn own_merged(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.places.proc.join("self/ksm_merging_pages")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// Puts the settings back, and lets others have the merger. Once, on any thread.
+    pub fn put_back(&self) {
+        let mut held = self.held();
+        let Some((lock, mut restorer)) = held.take() else { return };
+        settings::put_back(&self.places.directory, &self.settings);
+        self.places.note.remove();
+        drop(restorer.stdin.take());
+        // It finds nothing to do; where it cannot be waited for, it does so all the same.
+        let _ = restorer.wait();
+        drop(lock);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<(File, Child)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Ksm {
     fn drop(&mut self) {
-        drop(self.restorer.stdin.take());
-        // It ends when it has put everything back; where it cannot be waited for, it does so all the same.
-        let _ = self.restorer.wait();
+        self.put_back();
     }
-}
-
-/// Writes a value to a file, if it is there. It is not opened as one that may be made: sysfs, where no file can be,
-/// answers that with EACCES and not with ENOENT.
-fn write(file: &Path, value: &str) -> io::Result<()> {
-    match fs::OpenOptions::new().write(true).truncate(true).open(file) {
-        Ok(mut file) => file.write_all(value.as_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// The value in force: that in brackets, where the file lists all there are.
-fn selected(text: &str) -> &str {
-    let bracketed = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    bracketed.map_or(text.trim(), |(value, _)| value)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A directory that looks like the kernel's.
-    fn directory(name: &str, settings: &[(&str, &str)]) -> PathBuf {
-        let directory =
-            std::env::temp_dir().join(format!("mayfly-ksm-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        for (name, value) in settings {
-            fs::write(directory.join(name), value).unwrap();
-        }
-        directory
-    }
-
-    const SOME: [(&str, &str); 5] = [
-        ("advisor_mode", "none [scan-time]\n"),
-        ("pages_to_scan", "100\n"),
-        ("sleep_millisecs", "20\n"),
-        ("use_zero_pages", "0\n"),
-        ("run", "0\n"),
-    ];
-
-    #[test]
-    fn every_setting_is_put_back_as_it_was() {
-        let directory = directory("back", &SOME);
-        let ksm = Ksm::take_in(&directory).unwrap();
-        for (name, value) in
-            [("advisor_mode", "none"), ("pages_to_scan", "5000"), ("run", "1"), ("smart_scan", "0")]
-        {
-            ksm.set(name, value).unwrap();
-        }
-        assert_eq!(ksm.counter("pages_to_scan").unwrap(), 5000);
-        drop(ksm);
-        let read = |name| fs::read_to_string(directory.join(name)).unwrap();
-        let values = ["advisor_mode", "pages_to_scan", "sleep_millisecs", "run"].map(read);
-        assert_eq!(values, ["scan-time", "100", "20", "0"]);
-        fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn settings_are_put_back_when_nobody_is_left_to_do_it_even_after_an_interrupt() {
-        let directory = directory("gone", &SOME);
-        let mut ksm = Ksm::take_in(&directory).unwrap();
-        ksm.set("run", "1").unwrap();
-        // As when the process ends without dropping anything: its end of the pipe is closed.
-        let pid = rustix::process::Pid::from_child(&ksm.restorer);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        drop(ksm.restorer.stdin.take());
-        ksm.restorer.wait().unwrap();
-        assert_eq!(fs::read_to_string(directory.join("run")).unwrap(), "0");
-        fs::remove_dir_all(&directory).unwrap();
-        std::mem::forget(ksm);
-    }
-
-    #[test]
-    fn a_setting_that_an_older_kernel_lacks_is_passed_over_in_a_file_system_where_no_file_can_be_made()
-     {
-        let nowhere = Path::new("/sys/kernel/mm/mayfly_knows_of_no_such_setting");
-        write(nowhere, "1").unwrap();
-        assert!(!nowhere.exists());
-        assert!(write(Path::new("/sys/kernel/mm"), "1").is_err());
-    }
-
-    #[test]
-    fn a_merger_that_is_not_there_or_that_somebody_runs_is_not_taken() {
-        let missing = Ksm::take_in(Path::new("/nowhere/ksm")).unwrap_err();
-        assert!(missing.contains("no page merger"), "{missing}");
-        let directory = directory("runs", &[("run", "1\n"), ("pages_to_scan", "1\n")]);
-        assert!(Ksm::take_in(&directory).is_err());
-        fs::remove_dir_all(directory).unwrap();
-    }
-}
+mod tests;

@@ -62,7 +62,7 @@ pub use error::Error;
 pub use facts::Facts;
 pub use host::Kvm;
 pub use ioevent::IoEvent;
-pub use ksm::Ksm;
+pub use ksm::{Company, Ksm, Refused, Stranger};
 pub use memory::{GuestMemory, HugePages};
 pub use payload::Payload;
 pub use vcpu::{Exit, Vcpu};

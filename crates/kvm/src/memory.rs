@@ -76,9 +76,21 @@ impl GuestMemory {
     /// # Errors
     /// [`Error::Call`] with `madvise`: EINVAL where the kernel has no page merger.
     pub fn let_merge(&self) -> Result<(), Error> {
+        self.advise_merger(Advice::LinuxMergeable)
+    }
+
+    /// Has the kernel merge them no more, and take apart those that it has merged: `MADV_UNMERGEABLE`.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `madvise`: EINVAL as above, ENOMEM where there is no memory for a page of its own.
+    pub fn let_not_merge(&self) -> Result<(), Error> {
+        self.advise_merger(Advice::LinuxUnmergeable)
+    }
+
+    fn advise_merger(&self, advice: Advice) -> Result<(), Error> {
         // SAFETY: all of a mapping that lives as long as `self`; which frames its pages share changes nothing of what
         // they hold.
-        unsafe { madvise(self.region().as_ptr().cast(), self.size(), Advice::LinuxMergeable) }
+        unsafe { madvise(self.region().as_ptr().cast(), self.size(), advice) }
             .map_err(Error::call("madvise"))
     }
 

@@ -20,7 +20,7 @@ use mayfly_record::{Backend, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
-use crate::params::{Bound, Size};
+use crate::params::{Bound, Ksm, Size};
 use crate::progress::Progress;
 
 use names::{
@@ -67,8 +67,11 @@ mayfly leaves what may still be read, replaces in place, and frees tables only
 where memory goes for good. Each runs on EPT and on arm64's format, where
 entries may have to be broken before they are made.
 
-On KVM: the kernel's own KSM, as root. Its settings are put back as they were by
-a process of its own, whatever becomes of this one."
+On KVM: the kernel's own KSM, as root, where --ksm lets it run. It merges the
+memory of every process that lets it: where there is another such process,
+nothing is done unless with --ksm=shared. KSM's settings are put back as they
+were by whoever is left to do so: this process, a process of its own, or the
+next run. What was merged of this run is taken apart, and nothing else."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -127,6 +130,11 @@ a process of its own, whatever becomes of this one."
                 default: "3",
                 summary: "how often pages become equal and differ again",
             },
+            Param {
+                name: Ksm::PARAM,
+                default: "the host's page merger is left alone",
+                summary: "have the host's page merger run for KVM's row, as root",
+            },
         ]
     }
 
@@ -155,7 +163,7 @@ a process of its own, whatever becomes of this one."
             }
             for variant in request.variants_on(Backend::Kvm) {
                 let row = row(Backend::Kvm, variant, shape);
-                rows.push(kvm::run(row, shape, progress).context("on KVM")?);
+                rows.push(kvm::run(row, shape, request, progress).context("on KVM")?);
             }
         }
         Ok(rows)

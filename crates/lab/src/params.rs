@@ -1,11 +1,13 @@
 //! What an experiment can be told.
 
+mod ksm;
 mod size;
 mod zap;
 
 use std::fmt;
 use std::str::FromStr;
 
+pub use ksm::Ksm;
 pub use size::Size;
 pub use zap::Zap;
 
@@ -34,6 +36,8 @@ pub struct Params {
     pub memory: Vec<Size>,
     /// What deleting a slot zaps, to go through; none means all of them.
     pub zaps: Vec<Zap>,
+    /// Whether the host's page merger may run; it is left alone otherwise.
+    pub ksm: Option<Ksm>,
 }
 
 impl Params {
@@ -48,6 +52,7 @@ impl Params {
             (self.rounds.is_some(), Bound::ROUNDS.name),
             (!self.memory.is_empty(), Size::PARAM),
             (!self.zaps.is_empty(), Zap::PARAM),
+            (self.ksm.is_some(), Ksm::PARAM),
         ]
         .into_iter()
         .filter_map(|(set, name)| set.then_some(name))

@@ -1,21 +1,27 @@
 //! The running kernel's KVM, and its own page merger.
 
+mod merged;
+
 use std::fs;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use mayfly_kvm::{Exit, GuestMemory, Ksm, Kvm, MemoryFlags, Payload, Vcpu, Vm};
+use mayfly_kvm::{Exit, GuestMemory, Ksm, Kvm, MemoryFlags, Payload, Refused, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
 use mayfly_record::{ResultRow, Samples};
 
+use crate::experiment::Request;
 use crate::mapping::Mapping;
-use crate::params::{Bound, Size};
+use crate::params::{self, Bound, Size};
 use crate::patience::{Look, ended, until};
 use crate::progress::Progress;
+use crate::undo::Changed;
 
+use self::merged::Merged;
 use super::names::{MERGED_WRITE, NAME, OWN_WRITE};
 use super::scans::Scans;
 use super::shape::Shape;
@@ -31,6 +37,13 @@ const VCPUS: u32 = 2;
 
 /// How often the merger is looked at.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How often it is looked at before who else has mergeable memory is looked at once.
+const LOOKS: u32 = 256;
+
+/// How often the merger goes over all memory in vain before it is said to be so. It merges a page that it has found
+/// unchanged once, unless somebody has it locked just then.
+const IN_VAIN: u64 = 30;
 
 /// What KVM says of its guests' faults, where debugfs is there: those of all VMs there have been.
 const FAULTS: &str = "/sys/kernel/debug/kvm/pf_taken";
@@ -58,17 +71,23 @@ struct Subject {
 pub(super) fn run(
     mut row: ResultRow,
     shape: Shape,
+    request: &Request<'_>,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<ResultRow> {
     row.params.insert(Bound::VCPUS.name.to_owned(), VCPUS.into());
-    let Shape { vms, rounds, memory, .. } = shape;
+    let Shape { vms, memory, .. } = shape;
     if memory.bytes() > Payload::REACH {
         return Ok(row.skipped(format!("{memory} is beyond the guest's reach")));
     }
-    let ksm = match Ksm::take() {
-        Ok(ksm) => ksm,
-        Err(why) => return Ok(row.skipped(why)),
+    let Some(asked) = request.params.ksm else {
+        return Ok(row.skipped("the host's page merger is left alone; --ksm has it run"));
     };
+    let ksm = match Ksm::take(&SETTINGS, asked.company()) {
+        Ok(ksm) => Arc::new(ksm),
+        Err(refused) => return Ok(row.skipped(because(&refused))),
+    };
+    let kept = request.undo.keep(Arc::new(Merger(Arc::clone(&ksm))));
+    let row = row.param(params::Ksm::PARAM, asked.name());
     let kvm = Kvm::open()?;
     let mut hot = Vec::new();
     let mut subjects = Vec::new();
@@ -77,39 +96,90 @@ pub(super) fn run(
         subjects.push(subject);
         hot.push(vcpu);
     }
+    let faults = faults();
+    let others = ksm.strangers().len();
+    let passes = AtomicU64::new(0);
+    let (measured, hot) = all_rounds(&ksm, &mut subjects, hot, shape, &passes, progress)?;
+    progress.finish();
+    let others = [others, ksm.strangers().len()];
+    let taken = faults.zip(self::faults()).map(|(before, after)| after.saturating_sub(before));
+    for (Subject { vm, memory, cold, .. }, hot) in subjects.into_iter().zip(hot) {
+        memory.let_not_merge()?;
+        vm.destroy(vec![cold, hot]);
+    }
+    let left = left_merged(&ksm)?;
+    drop(kept);
+    let row = taken.into_iter().fold(row, |row, taken| row.counter("kvm_faults", taken));
+    let row =
+        row.counter("others_before", others[0] as u64).counter("others_after", others[1] as u64);
+    let row = left.into_iter().fold(row, |row, left| {
+        row.check("taken_apart", left == 0, format!("{left} pages of this run are still merged"))
+    });
+    Ok(match measured {
+        Ok(measured) => measured.report(row, shape, passes.into_inner()),
+        Err(Stopped(why)) => row.skipped(why),
+    })
+}
+
+/// Why the merger is not taken, and what would have it taken all the same.
+fn because(refused: &Refused) -> String {
+    match refused {
+        Refused::Strangers { .. } => {
+            format!("{refused}; --ksm=shared has that merged as well")
+        }
+        Refused::NotToBeHad(_) => refused.to_string(),
+    }
+}
+
+/// The merger, for whoever ends the run early.
+struct Merger(Arc<Ksm>);
+
+impl Changed for Merger {
+    fn put_back(&self) {
+        self.0.put_back();
+    }
+}
+
+/// Something on the host keeps the rounds from going on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Stopped(String);
+
+/// Has the merger run, and the VMs with it. Gives back the vCPUs that write all the time.
+fn all_rounds(
+    ksm: &Ksm,
+    subjects: &mut [Subject],
+    hot: Vec<Vcpu>,
+    shape: Shape,
+    passes: &AtomicU64,
+    progress: &mut dyn Progress,
+) -> anyhow::Result<(Result<Measured, Stopped>, Vec<Vcpu>)> {
+    let Shape { vms, rounds, memory, .. } = shape;
     progress.begin(&format!("{NAME} on KVM, {vms} VMs"), rounds.into());
     let mut measured = Measured::default();
-    let (ends, passes) = (AtomicBool::new(false), AtomicU64::new(0));
-    let faults = faults();
-    let hot = scope(|scope| {
-        let (ends, passes) = (&ends, &passes);
+    let ends = AtomicBool::new(false);
+    scope(|scope| {
+        let ends = &ends;
         let running: Vec<_> =
             hot.into_iter().map(|vcpu| scope.spawn(move || go(vcpu, ends, passes))).collect();
-        let ran = SETTINGS.iter().try_for_each(|(name, value)| Ok(ksm.set(name, value)?)).and_then(
-            |()| {
-                measured.look_around(&mut subjects, &ksm)?;
-                (0..rounds).try_for_each(|round| {
-                    measured.round(round, &mut subjects, memory, &ksm)?;
-                    progress.step();
-                    anyhow::Ok(())
-                })
-            },
-        );
+        let ran = ksm.start().map_err(anyhow::Error::from).and_then(|()| {
+            measured.look_around(subjects, ksm)?;
+            (0..rounds).try_for_each(|round| {
+                measured.round(round, subjects, memory, ksm)?;
+                progress.step();
+                anyhow::Ok(())
+            })
+        });
         ends.store(true, Ordering::Relaxed);
         let joined: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
         // A vCPU that has ended is why the others were waited for in vain.
         let ended = joined.into_iter().map(ended).collect::<anyhow::Result<Vec<_>>>()?;
-        ran?;
-        anyhow::Ok(ended)
-    })?;
-    progress.finish();
-    let taken = faults.zip(self::faults()).map(|(before, after)| after.saturating_sub(before));
-    for (Subject { vm, cold, .. }, hot) in subjects.into_iter().zip(hot) {
-        vm.destroy(vec![cold, hot]);
-    }
-    drop(ksm);
-    let row = taken.into_iter().fold(row, |row, taken| row.counter("kvm_faults", taken));
-    Ok(measured.report(row, shape, passes.into_inner()))
+        match ran.map_err(anyhow::Error::downcast::<Stopped>) {
+            Ok(()) => Ok((Ok(measured), ended)),
+            Err(Ok(stopped)) => Ok((Err(stopped), ended)),
+            Err(Err(error)) => Err(error),
+        }
+    })
 }
 
 #[derive(Default)]
@@ -117,24 +187,23 @@ struct Measured {
     merged_write: Samples,
     own_write: Samples,
     scans: Scans,
-    /// Of `pages_shared` and `pages_sharing`, what there was before: pages of others, who stopped the merger and let
-    /// them be, and those of these VMs that are always equal.
-    before: [u64; 2],
-    pages_shared: u64,
-    pages_sharing: u64,
+    /// What was merged before any of the pages were that are to be: those of these VMs that are always equal; and where
+    /// the kernel counts all processes' alone, others' too.
+    before: Merged,
+    merged: Merged,
     /// Words that were not what the guest had written last.
     wrong: u64,
     checked: u64,
 }
 
 impl Measured {
-    /// Notes what is shared while no two of the pages are equal that are to be merged.
+    /// Notes what is merged while no two of the pages are equal that are to be.
     fn look_around(&mut self, subjects: &mut [Subject], ksm: &Ksm) -> anyhow::Result<()> {
         for (subject, pass) in subjects.iter_mut().zip(1..) {
             subject.run_to(pass)?;
         }
         look_at_all(ksm)?;
-        self.before = shared(ksm)?;
+        self.before = Merged::of(ksm)?;
         Ok(())
     }
 
@@ -154,14 +223,7 @@ impl Measured {
         }
         self.check(subjects, memory)?;
         let (start, scans) = (Instant::now(), ksm.counter("full_scans")?);
-        let expected = pages * u64::from(vms - 1);
-        until(LOOK, "all is merged", || {
-            let [shared, sharing] = shared(ksm)?;
-            self.pages_shared = shared.saturating_sub(self.before[0]);
-            self.pages_sharing = sharing.saturating_sub(self.before[1]);
-            let is_merged = self.pages_sharing >= expected;
-            Ok(if is_merged { Look::Break(()) } else { Look::Continue(self.pages_sharing) })
-        })?;
+        self.merge(pages, vms.into(), ksm)?;
         self.scans.note(ksm.counter("full_scans")? - scans, start.elapsed());
         self.check(subjects, memory)?;
         for (subject, index) in subjects.iter_mut().zip(1..) {
@@ -172,6 +234,36 @@ impl Measured {
         }
         self.check(subjects, memory)?;
         look_at_all(ksm)
+    }
+
+    /// Waits until all is merged: as long as more and more is, or the merger has not gone over all of it often enough.
+    fn merge(&mut self, pages: u64, vms: u64, ksm: &Ksm) -> anyhow::Result<()> {
+        let (mut most, mut since) = (0, ksm.counter("full_scans")?);
+        let mut looks = 0_u32;
+        until(LOOK, "all is merged", || {
+            if looks.is_multiple_of(LOOKS) {
+                ksm.check_company().map_err(|refused| Stopped(format!("{refused}, by now")))?;
+            }
+            looks += 1;
+            self.merged = Merged::of(ksm)?.since(self.before);
+            let (merged, all) = self.merged.of_all(pages, vms);
+            let scans = ksm.counter("full_scans")?;
+            if merged > most {
+                (most, since) = (merged, scans);
+            }
+            if merged >= all {
+                return Ok(Look::Break(()));
+            }
+            if scans - since > IN_VAIN {
+                let why = if self.merged.own.is_some() {
+                    "and no more become so"
+                } else {
+                    "and this kernel counts other processes' with them, of which some may have left"
+                };
+                Err(Stopped(format!("{merged} of {all} pages are merged, {why}")))?;
+            }
+            Ok(Look::Continue(scans - since))
+        })
     }
 
     fn check(&mut self, subjects: &[Subject], memory: Size) -> anyhow::Result<()> {
@@ -188,21 +280,22 @@ impl Measured {
     fn report(self, row: ResultRow, shape: Shape, passes: u64) -> ResultRow {
         let Shape { vms, memory, .. } = shape;
         let pages = cold(memory).count() as u64;
-        let Self { wrong, checked, pages_shared, pages_sharing, .. } = self;
+        let Self { wrong, checked, merged: all, .. } = self;
+        let Merged { own, shared, sharing } = all;
+        let (merged, wanted) = all.of_all(pages, vms.into());
+        let row = own.into_iter().fold(row, |row, own| row.counter("own_pages_merged", own));
         self.scans
             .report(row)
             .metric(MERGED_WRITE, &self.merged_write)
             .metric(OWN_WRITE, &self.own_write)
-            .counter("pages_shared", pages_shared)
-            .counter("pages_sharing", pages_sharing)
+            .counter("pages_shared", shared)
+            .counter("pages_sharing", sharing)
             .counter("hot_passes", passes)
             .check("guest_checks", wrong == 0, format!("{wrong} of {checked} pages were wrong"))
             .check(
                 "merged",
-                pages_sharing >= pages * u64::from(vms - 1),
-                format!(
-                    "{pages} pages in {vms} VMs: {pages_shared} shared, {pages_sharing} sharing"
-                ),
+                merged >= wanted,
+                format!("{pages} pages in {vms} VMs: {merged} merged, of {wanted}"),
             )
     }
 }
@@ -273,9 +366,18 @@ fn look_at_all(ksm: &Ksm) -> anyhow::Result<()> {
     })
 }
 
-/// `pages_shared` and `pages_sharing`.
-fn shared(ksm: &Ksm) -> anyhow::Result<[u64; 2]> {
-    Ok([ksm.counter("pages_shared")?, ksm.counter("pages_sharing")?])
+/// Pages of this process that are merged still, when none may be: the merger's books are in order when it has gone over
+/// what is no longer there. Then it stands still, where nobody else has such memory.
+fn left_merged(ksm: &Ksm) -> anyhow::Result<Option<u64>> {
+    let scans = ksm.counter("full_scans")?;
+    until(LOOK, "what was merged is taken apart", || {
+        let more = ksm.counter("full_scans")? - scans;
+        Ok(match ksm.own_merged() {
+            Some(left) if left > 0 && more < 2 => Look::Continue(left),
+            _ => Look::Break(()),
+        })
+    })?;
+    Ok(ksm.own_merged())
 }
 
 fn faults() -> Option<u64> {

@@ -8,7 +8,7 @@ use super::rig::frames;
 use super::shape::Shape;
 use crate::experiment::Request;
 use crate::needs::{Needs, space_of};
-use crate::params::Size;
+use crate::params::{Ksm, Size};
 
 pub(super) const VMS: u32 = 8;
 pub(super) const VCPUS: u32 = 2;
@@ -38,6 +38,8 @@ pub(super) fn shapes(request: &Request<'_>) -> Vec<Shape> {
 
 pub(super) fn of(request: &Request<'_>) -> Needs {
     let [machine, kvm] = [Backend::Machine, Backend::Kvm].map(|backend| request.count_on(backend));
+    // Left alone, the merger costs nothing.
+    let kvm = if request.params.ksm.is_some() { kvm } else { 0 };
     let mut needs = Needs { memory: BESIDE, what_for: "all VMs".to_owned(), ..Needs::default() };
     for shape in shapes(request) {
         let bytes = u64::from(shape.vms) * shape.memory.bytes();
@@ -49,5 +51,15 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
             needs.space = needs.space.max(space_of(frames(shape)));
         }
     }
+    needs.changes.extend(request.params.ksm.filter(|_| kvm > 0).map(change));
     needs
+}
+
+/// What the host's page merger does to it.
+fn change(ksm: Ksm) -> String {
+    let whose = match ksm {
+        Ksm::Alone => "this run's memory is merged, and taken apart again",
+        Ksm::Shared => "all memory is merged of which a process allows it, and others' stays so",
+    };
+    format!("the page merger's settings, which are put back; {whose}")
 }

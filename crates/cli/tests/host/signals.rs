@@ -1,0 +1,90 @@
+//! Runs that are told to end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+
+use crate::common::{mayfly, record, scratch, send};
+
+/// A run whose first experiment is done, and whose second takes longer than anybody waits.
+fn long_run(json: &str) -> (Child, impl Read) {
+    let arguments = ["run", "device-registration", "slot-delete", "--backend", "machine"];
+    let more = ["--vms", "2", "--rounds", "10000", "--variant", "mayfly", "--json", json];
+    let mut child = mayfly(&[&arguments[..], &more].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("mayfly: slot-delete, 2 of 2") {
+        line.clear();
+        assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "the run has ended");
+    }
+    (child, stderr)
+}
+
+#[test]
+fn what_is_done_is_printed_and_kept_and_the_process_dies_of_the_signal() {
+    for (signal, name) in
+        [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")]
+    {
+        let file = scratch(&format!("ended-by-{name}.json"));
+        let _ = fs::remove_file(&file);
+        let (mut child, mut rest) = long_run(file.to_str().unwrap());
+        send(&child, signal);
+        // As `timeout(1)` does, which signals the process and then its group.
+        send(&child, signal);
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        rest.read_to_string(&mut stderr).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{stderr}");
+        let said = format!("mayfly: ended by {name}: slot-delete was not finished\n");
+        assert_eq!(stderr, said);
+        assert!(stdout.contains("\nnot all of it: slot-delete was not finished\n"), "{stdout}");
+        assert!(stdout.contains("first_memslot"), "{stdout}");
+        let record = record(&fs::read(&file).unwrap());
+        assert_eq!(record["partial"], "slot-delete was not finished");
+        let rows = record["results"].as_array().unwrap();
+        assert_eq!(rows.len(), 3);
+        assert!(rows.iter().all(|row| row["experiment"] == "device-registration"));
+    }
+}
+
+#[test]
+fn a_signal_that_the_process_was_started_to_ignore_does_not_end_it() {
+    let run = "trap '' HUP; exec \"$0\" run device-registration --backend machine --vms 40 --quiet";
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", run, env!("CARGO_BIN_EXE_mayfly")])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The shell's own name is that of what it becomes, from then on.
+    let comm = format!("/proc/{}/comm", child.id());
+    crate::common::wait_until(|| fs::read_to_string(&comm).is_ok_and(|name| name == "mayfly\n"));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    send(&child, Signal::HUP);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_run_that_ends_before_anything_is_done_leaves_an_earlier_record_alone() {
+    let file = scratch("earlier.json");
+    fs::write(&file, "an earlier record").unwrap();
+    let json = file.to_str().unwrap();
+    let run = ["run", "slot-delete", "--backend", "machine", "--rounds", "10000", "--json", json];
+    let mut child = mayfly(&run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("mayfly: slot-delete, 1 of 1") {
+        line.clear();
+        assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "the run has ended");
+    }
+    send(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "an earlier record");
+}

@@ -1,0 +1,45 @@
+//! Whether the host's page merger may run, and on whose memory.
+
+use std::str::FromStr;
+
+use mayfly_kvm::Company;
+
+/// That the host's page merger (KSM) may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ksm {
+    /// Where it merges this run's memory and nobody else's.
+    Alone,
+    /// Whoever else lets it merge memory.
+    Shared,
+}
+
+impl Ksm {
+    /// The parameter's name on the command line, without the dashes, and in records.
+    pub const PARAM: &'static str = "ksm";
+
+    /// The name used on the command line and in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Shared => "shared",
+        }
+    }
+
+    pub(crate) const fn company(self) -> Company {
+        match self {
+            Self::Alone => Company::None,
+            Self::Shared => Company::Any,
+        }
+    }
+}
+
+impl FromStr for Ksm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Alone, Self::Shared]
+            .into_iter()
+            .find(|ksm| ksm.name() == text)
+            .ok_or_else(|| "accepted are alone, shared".to_owned())
+    }
+}
