@@ -1,7 +1,7 @@
 //! The end of a run, however it came: the record is kept, the report printed, and the exit code found.
 
 use mayfly_lab::Outcome;
-use mayfly_record::{Description, Host, Record, ResultRow, Sink};
+use mayfly_record::{Begun, Description, Host, Record, ResultRow, Sink};
 use mayfly_report::Report;
 
 use crate::failure::Failure;
@@ -10,6 +10,7 @@ use crate::output::Stream;
 /// What is known from the beginning of how a run is to end.
 pub(crate) struct Conclusion {
     pub(crate) host: Host,
+    pub(crate) begun: Begun,
     pub(crate) experiments: Vec<Description>,
     pub(crate) sink: Option<Sink>,
     pub(crate) quiet: bool,
@@ -37,6 +38,7 @@ impl Conclusion {
     fn record(&self, outcome: &Outcome) -> Record {
         let mut record = Record::new(self.host.clone(), outcome.rows.clone())
             .describing(self.experiments.iter().cloned());
+        record.conditions = Some(self.begun.until_now());
         record.partial = outcome.partial();
         record
     }
@@ -92,7 +94,8 @@ mod tests {
 
     fn verdict(rows: Vec<ResultRow>, by_name: bool) -> Result<(), Failure> {
         let (host, experiments) = (Host::default(), Vec::new());
-        let conclusion = Conclusion { host, experiments, sink: None, quiet: true, by_name };
+        let begun = Begun::now();
+        let conclusion = Conclusion { host, begun, experiments, sink: None, quiet: true, by_name };
         conclusion.verdict(&Record::new(Host::default(), rows))
     }
 

@@ -5,7 +5,7 @@ use std::mem::forget;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mayfly_lab::{Bar, Course, Lines, Plan, Progress, Silent, experiments, put_back_what_was_left};
-use mayfly_record::{Host, Sink};
+use mayfly_record::{Begun, Host, Sink};
 
 use crate::announce::{self, DryRun};
 use crate::args::Run;
@@ -29,6 +29,7 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     }
     let conclusion = Arc::new(Mutex::new(Conclusion {
         host: host.clone(),
+        begun: Begun::now(),
         experiments: plan.describe().collect(),
         sink,
         quiet: options.quiet,

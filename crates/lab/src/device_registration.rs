@@ -226,7 +226,9 @@ impl Run {
     }
 
     fn live(&mut self, order: Order, shape: Shape) -> anyhow::Result<()> {
-        life::live(&mut *self.subject, order, shape, &mut self.timings)
+        life::live(&mut *self.subject, order, shape, &mut self.timings)?;
+        self.timings.end_round();
+        Ok(())
     }
 
     fn row(self, order: Order, shape: Shape, vms: u32) -> ResultRow {

@@ -127,7 +127,7 @@ next run. What was merged of this run is taken apart, and nothing else."
             Param { name: Size::PARAM, default: "4MiB", summary: "memory of each VM" },
             Param {
                 name: Bound::ROUNDS.name,
-                default: "3",
+                default: "10",
                 summary: "how often pages become equal and differ again",
             },
             Param {

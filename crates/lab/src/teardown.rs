@@ -109,7 +109,7 @@ left out."
             },
             Param {
                 name: Bound::ROUNDS.name,
-                default: "5",
+                default: "10",
                 summary: "VMs of each variant and size",
             },
         ]

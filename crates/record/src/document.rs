@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::Conditions;
 use crate::description::Description;
 use crate::host::Host;
 use crate::row::{Check, ResultRow};
@@ -20,6 +21,9 @@ pub struct Record {
     schema: String,
     /// The host it ran on.
     pub host: Host,
+    /// How the host was while it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
     /// The experiments that ran, in the order in which reports show them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<Description>,
@@ -36,6 +40,7 @@ impl Record {
         Self {
             schema: format!("{SCHEMA}/{VERSION}"),
             host,
+            conditions: None,
             experiments: Vec::new(),
             partial: None,
             results,

@@ -5,6 +5,9 @@
 //! here knows an experiment, and nothing here shows a record to a person.
 
 mod backend;
+mod bootstrap;
+mod chance;
+mod conditions;
 mod description;
 mod document;
 mod host;
@@ -17,6 +20,8 @@ mod unit;
 pub mod units;
 
 pub use backend::Backend;
+pub use chance::Chance;
+pub use conditions::{Begun, Conditions};
 pub use description::{Description, MetricDescription};
 pub use document::Record;
 pub use host::Host;

@@ -104,7 +104,12 @@ mod tests {
 
     fn sample_record() -> Record {
         let mut samples = Samples::default();
-        (0..200).for_each(|ns| samples.record_ns(ns * 37));
+        for ns in 0..320 {
+            samples.record_ns(ns * 37);
+            if ns % 10 == 9 {
+                samples.end_round();
+            }
+        }
         let measured = ResultRow::new("device-registration", Backend::Machine, "mayfly")
             .param("devices", 8)
             .param("order", "devices-first")
@@ -145,8 +150,18 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_anywhere_is_refused() {
+    fn samples_stand_in_one_line_a_metric() {
         let text = sample_record().to_json();
+        let line = text.lines().find(|line| line.contains("[[0,37,")).unwrap();
+        assert!(line.trim_start().starts_with("\"register\": [[0,37,"), "{line}");
+        assert_eq!(line.matches('[').count(), 1 + 32);
+    }
+
+    #[test]
+    fn a_record_cut_anywhere_is_refused() {
+        let mut record = sample_record();
+        record.results[0].samples.clear();
+        let text = record.to_json();
         let text = text.trim_end().as_bytes();
         for end in 0..text.len() {
             assert!(matches!(parse(&text[..end]), Err(ReadError::NotJson { .. })), "cut at {end}");
@@ -175,6 +190,10 @@ mod tests {
             (format!("{summary}/count"), json!(-1), "results[0].metrics.register"),
             (format!("{summary}/count"), json!(0), "results[0].metrics.register"),
             (format!("{summary}/p50"), json!(1_000_000), "results[0].metrics.register"),
+            (format!("{summary}/p99"), json!(1), "results[0].metrics.register"),
+            (format!("{summary}/p50_interval"), json!([9, 3]), "results[0].metrics.register"),
+            (format!("{summary}/halves"), json!(0.5), "results[0].metrics.register"),
+            ("/results/0/samples/register/0/0".into(), json!(-1), "results[0].samples"),
             (format!("{summary}/max"), json!("fast"), "results[0].metrics.register"),
             (format!("{summary}/mean"), json!(-0.5), "results[0].metrics.register"),
             ("/results/0/counters/grace_periods".into(), json!(-3), "results[0].counters"),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::ser::{Error, SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -43,6 +44,14 @@ pub struct ResultRow {
     /// What was measured, by name. Names of what was modelled instead begin with `modelled_`.
     #[serde(default)]
     pub metrics: BTreeMap<String, Summary>,
+    /// What the metrics were made of, by name: a list for each round, in the order in which they were measured. Metrics of
+    /// more than [`MOST_SAMPLES`](Self::MOST_SAMPLES) are left out.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "in_one_line_each"
+    )]
+    pub samples: BTreeMap<String, Vec<Vec<u64>>>,
     /// Metrics that are not to be set in relation to another row's: with more threads than processors, say, the time
     /// on the clock is the scheduler's.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -71,6 +80,9 @@ pub struct Check {
 }
 
 impl ResultRow {
+    /// Samples of a metric that a record keeps: what it keeps of a run is a few megabytes at most.
+    pub const MOST_SAMPLES: usize = 20_000;
+
     /// A row with nothing in it yet.
     pub fn new(experiment: &str, backend: Backend, variant: &str) -> Self {
         Self {
@@ -79,6 +91,7 @@ impl ResultRow {
             variant: variant.to_owned(),
             params: BTreeMap::new(),
             metrics: BTreeMap::new(),
+            samples: BTreeMap::new(),
             uncompared: BTreeSet::new(),
             counters: BTreeMap::new(),
             checks: Vec::new(),
@@ -97,6 +110,10 @@ impl ResultRow {
     #[must_use]
     pub fn metric(mut self, name: &str, samples: &Samples) -> Self {
         self.metrics.extend(samples.summary().map(|summary| (name.to_owned(), summary)));
+        if (1..=Self::MOST_SAMPLES).contains(&samples.len()) {
+            let rounds = samples.rounds().into_iter().map(<[u64]>::to_vec).collect();
+            self.samples.insert(name.to_owned(), rounds);
+        }
         self
     }
 
@@ -127,4 +144,17 @@ impl ResultRow {
         self.skipped = Some(why.into());
         self
     }
+}
+
+/// Lists of numbers, which nobody wants to have one below the other.
+fn in_one_line_each<S: Serializer>(
+    samples: &BTreeMap<String, Vec<Vec<u64>>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let line = |rounds| serde_json::value::to_raw_value(rounds).map_err(S::Error::custom);
+    let mut map = serializer.serialize_map(Some(samples.len()))?;
+    for (name, rounds) in samples {
+        map.serialize_entry(name, &line(rounds)?)?;
+    }
+    map.end()
 }

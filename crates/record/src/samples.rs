@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use crate::bootstrap;
 use crate::summary::Summary;
 use crate::unit::Unit;
 
@@ -19,6 +20,8 @@ pub fn nanoseconds(duration: Duration) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     values: Vec<u64>,
+    /// Where each round that is over ends.
+    rounds: Vec<usize>,
     unit: Unit,
 }
 
@@ -26,12 +29,12 @@ impl Samples {
     /// Room for `count` samples, so that recording these many does not allocate between
     /// measurements.
     pub fn with_capacity(count: usize) -> Self {
-        Self { values: Vec::with_capacity(count), unit: Unit::Nanoseconds }
+        Self { values: Vec::with_capacity(count), ..Self::default() }
     }
 
     /// Numbers, counted in `unit`.
     pub fn of(unit: Unit, values: impl IntoIterator<Item = u64>) -> Self {
-        Self { values: values.into_iter().collect(), unit }
+        Self { values: values.into_iter().collect(), rounds: Vec::new(), unit }
     }
 
     /// Adds one sample. Durations beyond `u64::MAX` ns (584 years) are recorded as that.
@@ -44,6 +47,25 @@ impl Samples {
         self.values.push(nanoseconds);
     }
 
+    /// Ends a round: what was recorded in it is not independent of each other, as it is of what comes after.
+    pub fn end_round(&mut self) {
+        if self.rounds.last().copied().unwrap_or(0) < self.values.len() {
+            self.rounds.push(self.values.len());
+        }
+    }
+
+    /// The samples of each round, in the order in which they were measured; all in one where no round was ended.
+    pub fn rounds(&self) -> Vec<&[u64]> {
+        let ends = self.rounds.iter().copied().chain([self.values.len()]);
+        let mut begin = 0;
+        let round = |end| {
+            let round = &self.values[begin..end];
+            begin = end;
+            round
+        };
+        ends.map(round).filter(|round| !round.is_empty()).collect()
+    }
+
     /// How many samples there are.
     pub fn len(&self) -> usize {
         self.values.len()
@@ -54,7 +76,8 @@ impl Samples {
         self.values.is_empty()
     }
 
-    /// The order statistics, or nothing if nothing was measured.
+    /// The order statistics, or nothing if nothing was measured. A percentile that is not carried by so many samples is
+    /// left out: p90 by fewer than 30, p99 by fewer than 300.
     ///
     /// A percentile is the nearest-rank one, the smallest sample that at least that share of the samples
     /// does not exceed: always a value that was measured, never one between two.
@@ -63,18 +86,40 @@ impl Samples {
         sorted.sort_unstable();
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         let rank = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100) - 1];
+        let carried = |percent, least| (sorted.len() >= least).then(|| rank(percent));
+        let rounds = self.rounds();
         let sum: u128 = sorted.iter().map(|&ns| u128::from(ns)).sum();
         Some(Summary {
             unit: self.unit.clone(),
             count: sorted.len() as u64,
             min,
             p50: rank(50),
-            p90: rank(90),
-            p99: rank(99),
+            p50_interval: bootstrap::interval(&rounds),
+            rounds: rounds.len() as u64,
+            halves: halves(&rounds),
+            p90: carried(90, 30),
+            p99: carried(99, 300),
             max,
             mean: sum as f64 / sorted.len() as f64,
         })
     }
+}
+
+/// Rounds of which either half can have a median to speak of.
+const ENOUGH_FOR_HALVES: usize = 12;
+
+/// How many times as large the median of every other round is as that of the rest, or the other way round, whichever is
+/// more than once.
+fn halves(rounds: &[&[u64]]) -> Option<f64> {
+    let median = |first| {
+        let mut samples: Vec<u64> =
+            rounds.iter().skip(first).step_by(2).flat_map(|round| round.iter().copied()).collect();
+        samples.sort_unstable();
+        samples.get((samples.len().div_ceil(2)).checked_sub(1)?).copied()
+    };
+    let (even, odd) = (median(0)?, median(1)?);
+    let is_enough = rounds.len() >= ENOUGH_FOR_HALVES && even.min(odd) > 0;
+    is_enough.then(|| even.max(odd) as f64 / even.min(odd) as f64)
 }
 
 #[cfg(test)]
@@ -102,14 +147,14 @@ mod tests {
     proptest! {
         #[test]
         fn percentiles_are_those_of_the_definition(
-            values in prop::collection::vec(prop_oneof![0..50_u64, any::<u64>()], 1..300),
+            values in prop::collection::vec(prop_oneof![0..50_u64, any::<u64>()], 1..600),
         ) {
             let summary = samples(&values).summary().unwrap();
             prop_assert_eq!(summary.count, values.len() as u64);
             prop_assert_eq!(summary.min, *values.iter().min().unwrap());
             prop_assert_eq!(summary.p50, naive(&values, 50));
-            prop_assert_eq!(summary.p90, naive(&values, 90));
-            prop_assert_eq!(summary.p99, naive(&values, 99));
+            prop_assert_eq!(summary.p90, (values.len() >= 30).then(|| naive(&values, 90)));
+            prop_assert_eq!(summary.p99, (values.len() >= 300).then(|| naive(&values, 99)));
             prop_assert_eq!(summary.max, *values.iter().max().unwrap());
             let mean = values.iter().map(|&v| v as f64 / values.len() as f64).sum::<f64>();
             prop_assert!((summary.mean - mean).abs() <= mean * 1e-9);
@@ -128,6 +173,34 @@ mod tests {
         assert_eq!((summary.unit.clone(), summary.p50, summary.max), (Unit::Count, 2, 3));
         assert_eq!(serde_json::to_value(&summary).unwrap()["unit"], "count");
         assert_eq!(serde_json::from_str::<Unit>("\"count\"").unwrap(), Unit::Count);
+    }
+
+    #[test]
+    fn rounds_are_as_they_were_ended_and_empty_ones_are_none() {
+        let mut samples = samples(&[1, 2]);
+        assert_eq!(samples.rounds(), [&[1, 2][..]]);
+        samples.end_round();
+        samples.end_round();
+        samples.record_ns(3);
+        assert_eq!(samples.rounds(), [&[1, 2][..], &[3]]);
+        assert_eq!(samples.summary().unwrap().rounds, 2);
+        assert!(Samples::default().rounds().is_empty());
+    }
+
+    #[test]
+    fn a_variant_is_measured_against_itself_round_by_round() {
+        let halves = |of: fn(u64) -> u64, count| {
+            let mut samples = Samples::default();
+            for round in 0..count {
+                samples.record_ns(of(round));
+                samples.end_round();
+            }
+            samples.summary().unwrap().halves
+        };
+        assert_eq!(halves(|round| 100 + 50 * (round % 2), 12), Some(1.5));
+        assert_eq!(halves(|_| 100, 12), Some(1.0));
+        assert_eq!(halves(|_| 100, 11), None);
+        assert_eq!(halves(|_| 0, 12), None);
     }
 
     #[test]

@@ -18,10 +18,22 @@ pub struct Summary {
     pub min: u64,
     /// Half of the samples are not above it.
     pub p50: u64,
-    /// Nine tenths of the samples are not above it.
-    pub p90: u64,
-    /// All but a hundredth of the samples are not above it.
-    pub p99: u64,
+    /// Where the median lies at 95 %, resampled by round; of six rounds and more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_interval: Option<[u64; 2]>,
+    /// How many rounds the samples are of; samples of one round are not independent.
+    #[serde(default)]
+    pub rounds: u64,
+    /// How many times as large the median of every other round is as that of the rest, or the other way round: what a
+    /// ratio has to be beyond to mean anything here. Of twelve rounds and more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halves: Option<f64>,
+    /// Nine tenths of the samples are not above it; of 30 samples and more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<u64>,
+    /// All but a hundredth of the samples are not above it; of 300 samples and more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<u64>,
     /// The largest.
     pub max: u64,
     /// The arithmetic mean.
@@ -35,8 +47,12 @@ struct Unchecked {
     count: u64,
     min: u64,
     p50: u64,
-    p90: u64,
-    p99: u64,
+    p50_interval: Option<[u64; 2]>,
+    #[serde(default)]
+    rounds: u64,
+    halves: Option<f64>,
+    p90: Option<u64>,
+    p99: Option<u64>,
     max: u64,
     mean: f64,
 }
@@ -45,16 +61,24 @@ impl TryFrom<Unchecked> for Summary {
     type Error = &'static str;
 
     fn try_from(file: Unchecked) -> Result<Self, Self::Error> {
-        let Unchecked { unit, count, min, p50, p90, p99, max, mean } = file;
+        let Unchecked { unit, count, min, p50, p50_interval, rounds, halves, p90, p99, max, mean } =
+            file;
         if count == 0 {
             return Err("a metric of no samples");
         }
-        if !([min, p50, p90, p99, max].is_sorted()) {
+        let in_order = [Some(min), Some(p50), p90, p99, Some(max)].into_iter().flatten();
+        if !in_order.is_sorted() {
             return Err("min, p50, p90, p99 and max out of order");
         }
         if mean < 0.0 {
             return Err("a negative mean");
         }
-        Ok(Self { unit, count, min, p50, p90, p99, max, mean })
+        if p50_interval.is_some_and(|[low, high]| ![min, low, high, max].is_sorted()) {
+            return Err("a median's interval that is not between min and max");
+        }
+        if halves.is_some_and(|halves| halves < 1.0) {
+            return Err("halves whose ratio is below one");
+        }
+        Ok(Self { unit, count, min, p50, p50_interval, rounds, halves, p90, p99, max, mean })
     }
 }

@@ -52,6 +52,12 @@ pub fn bytes(bytes: u64) -> String {
     format!("{number} {unit}")
 }
 
+/// A share, in per cent: `0.4%`, `12%`.
+pub fn percent(share: f64) -> String {
+    let decimals = usize::from(share < 0.0995);
+    format!("{:.decimals$}%", share * 100.0)
+}
+
 /// How many times as large as something: `1.02x`, `18.1x`, `8941x`.
 pub fn ratio(times: f64) -> String {
     format!("{}x", three_digits(times))
@@ -124,6 +130,13 @@ mod tests {
             (3600.0, "about 60 min"),
         ] {
             assert_eq!(about(Duration::from_secs_f64(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn shares_are_in_per_cent_with_two_digits() {
+        for (share, text) in [(0.0, "0.0%"), (0.004, "0.4%"), (0.0996, "10%"), (1.5, "150%")] {
+            assert_eq!(percent(share), text);
         }
     }
 

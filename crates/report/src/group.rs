@@ -60,9 +60,11 @@ impl<'a> Grouping<'a> {
 }
 
 impl Group<'_> {
-    /// What the others are compared with, for one metric.
-    pub(crate) fn baseline(&self, metric: &str) -> Option<&Summary> {
-        self.rows.iter().find(|row| row.variant == BASELINE)?.metrics.get(metric)
+    /// What rows of a backend are compared with, for one metric. Those of another cross other boundaries: a system call
+    /// divided by a function call says nothing.
+    pub(crate) fn baseline(&self, metric: &str, backend: Backend) -> Option<&Summary> {
+        let is_it = |row: &&&ResultRow| row.variant == BASELINE && row.backend == backend;
+        self.rows.iter().find(is_it)?.metrics.get(metric)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use mayfly_record::{Host, Record};
+use mayfly_record::{Conditions, Host, Record, units};
 
+use crate::noise;
 use crate::text::Style;
 
 /// Writes the host in one or two lines, the command, and whether the run came to its end.
@@ -26,10 +27,27 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, record: &Record, style: Style) -
     writeln!(f, "{}", joined(machine))?;
     writeln!(f, "{}", joined(kernel))?;
     writeln!(f, "{}", style.faint(&format!("mayfly {}: {}", host.mayfly, host.command)))?;
+    if let Some(conditions) = &record.conditions {
+        writeln!(f, "{}", style.faint(&told(conditions)))?;
+    }
+    if let Some(bound) = noise::bound(record) {
+        let times = units::ratio((bound * 10.0).ceil() / 10.0);
+        let line = format!("noisy host: ratios below {times} mean nothing here");
+        writeln!(f, "{}", style.alarm(&line))?;
+    }
     match &record.partial {
         Some(why) => writeln!(f, "{}", style.alarm(&format!("not all of it: {why}"))),
         None => Ok(()),
     }
+}
+
+/// How the host was meanwhile.
+fn told(conditions: &Conditions) -> String {
+    let Conditions { load_before, load_after, stolen, seconds } = conditions;
+    let stolen = stolen.map(|share| format!("{} stolen", units::percent(share)));
+    let load = load_before.zip(*load_after);
+    let load = load.map(|(before, after)| format!("load {before:.1} before, {after:.1} after"));
+    joined([Some(format!("{seconds:.0} s")), load, stolen])
 }
 
 fn kvm(host: &Host) -> String {

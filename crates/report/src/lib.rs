@@ -6,6 +6,7 @@
 mod group;
 mod heading;
 mod medians;
+mod noise;
 mod percentiles;
 mod report;
 mod tallies;

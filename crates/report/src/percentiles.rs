@@ -1,4 +1,7 @@
-//! Every metric of a group with its percentiles: a block for each metric, a line for each variant.
+//! Every metric of a group: a block for each metric, a line for each variant.
+//!
+//! The median has the interval in which it lies at 95 %, as how far that goes at most to either side. The tail is the
+//! highest percentile that so many samples carry.
 
 use std::fmt;
 
@@ -16,11 +19,10 @@ pub(crate) fn write(
     style: Style,
 ) -> fmt::Result {
     let mut columns = Columns::new();
-    let head = [&group.title, "n", "p50", "p90", "p99", "max", "vs mayfly"];
+    let head = [&group.title, "n", "min", "p50", "+-", "tail", "max", "ratio"];
     columns.line(Kind::Head, head.map(str::to_owned));
     let mut measured = false;
     for metric in metrics {
-        let baseline = group.baseline(metric);
         let mut lines =
             group.rows.iter().filter_map(|row| Some((row, row.metrics.get(*metric)?))).peekable();
         if lines.peek().is_none() {
@@ -30,15 +32,17 @@ pub(crate) fn write(
         columns.title(metric);
         for (row, summary) in lines {
             let is_baseline = row.variant == BASELINE;
-            let times = baseline
+            let times = group
+                .baseline(metric, row.backend)
                 .filter(|_| !row.uncompared.contains(*metric))
                 .and_then(|baseline| ratio(summary, baseline));
             let cells = [
                 format!("  {}", label(row)),
                 summary.count.to_string(),
+                value(summary.min, &summary.unit),
                 value(summary.p50, &summary.unit),
-                value(summary.p90, &summary.unit),
-                value(summary.p99, &summary.unit),
+                either_side(summary),
+                tail(summary),
                 value(summary.max, &summary.unit),
                 times.unwrap_or_default(),
             ];
@@ -55,6 +59,23 @@ pub(crate) fn write(
     }
     writeln!(f)?;
     columns.write(f, style)
+}
+
+/// How far from the median the interval goes in which it lies, in per cent of it.
+fn either_side(summary: &Summary) -> String {
+    let Some([low, high]) = summary.p50_interval.filter(|_| summary.p50 > 0) else {
+        return "-".to_owned();
+    };
+    let widest = summary.p50.abs_diff(low).max(high.abs_diff(summary.p50));
+    units::percent(widest as f64 / summary.p50 as f64)
+}
+
+/// The highest percentile there is.
+fn tail(summary: &Summary) -> String {
+    let named = |name: &str, number: Option<u64>| {
+        number.map(|number| format!("{name} {}", value(number, &summary.unit)))
+    };
+    named("p99", summary.p99).or_else(|| named("p90", summary.p90)).unwrap_or("-".to_owned())
 }
 
 /// How many times the baseline's median this one is; nothing if the baseline's is below what a clock

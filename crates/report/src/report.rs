@@ -2,7 +2,7 @@
 //!
 //! For each experiment: the parameters that all rows share; then for each combination of the others
 //! (each order, say) one table of every metric and variant with its percentiles and its ratio to
-//! [`BASELINE`]; then the medians alone, all combinations in one table, which is
+//! [`BASELINE`] on the same backend; then the medians alone, all combinations in one table, which is
 //! what fits on a screen; then what was skipped and why. Plain ASCII, at most 80 columns where the names
 //! allow it.
 

@@ -138,6 +138,9 @@ impl Times {
             self.set_up.record(begun.elapsed());
         }
         self.bring_up.record(all);
+        for samples in [&mut self.bring_up, &mut self.secondary, &mut self.set_up] {
+            samples.end_round();
+        }
         vm.destroy(vcpus);
         Ok(())
     }

@@ -51,6 +51,9 @@ impl Row {
             bring_up.record(iter::once(&up.boot).chain(&up.secondaries).map(time).sum());
             up.secondaries.iter().map(time).for_each(|time| secondary.record(time));
             set_up.record(up.set_up);
+            for samples in [&mut bring_up, &mut secondary, &mut set_up] {
+                samples.end_round();
+            }
         }
         if line.is_some() {
             row.metric(MODELLED_BRING_UP, &bring_up).metric(MODELLED_SECONDARY, &secondary)

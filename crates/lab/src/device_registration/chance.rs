@@ -5,13 +5,11 @@ use std::time::Duration;
 use crate::turns::pause;
 
 /// A source of chance that repeats from its seed.
-pub(super) struct Chance {
-    state: u64,
-}
+pub(super) struct Chance(mayfly_record::Chance);
 
 impl Chance {
     pub(super) fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self(mayfly_record::Chance::new(seed))
     }
 
     /// Sleeps for less than `longest`, any time as likely as any other, and leaves the processor awake.
@@ -22,27 +20,13 @@ impl Chance {
     /// Puts `items` into an order, each as likely as any other (Fisher and Yates, 1938; Durstenfeld, 1964).
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            let other = self.below(last as u128 + 1);
+            let other = self.0.below(last as u128 + 1);
             items.swap(last, usize::try_from(other).unwrap_or(last));
         }
     }
 
     fn time_below(&mut self, longest: Duration) -> Duration {
-        Duration::from_nanos(self.below(longest.as_nanos()))
-    }
-
-    /// Below `bound`, which fits into 64 bits; 0 for a bound of 0.
-    fn below(&mut self, bound: u128) -> u64 {
-        u64::try_from((u128::from(self.next()) * bound) >> 64).unwrap_or(u64::MAX)
-    }
-
-    /// Splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.state;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ bits >> 31
+        Duration::from_nanos(self.0.below(longest.as_nanos()))
     }
 }
 

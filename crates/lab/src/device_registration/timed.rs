@@ -87,6 +87,11 @@ impl Timings {
         self.samples[what as usize].record(start.elapsed());
     }
 
+    /// A VM's life is over: what it took is a round.
+    pub(super) fn end_round(&mut self) {
+        self.samples.iter_mut().for_each(Samples::end_round);
+    }
+
     /// Adds all that was measured to `row`.
     pub(super) fn report(&self, row: ResultRow) -> ResultRow {
         TIMED

@@ -232,6 +232,8 @@ impl Measured {
             self.own_write.record(per_page(subject.run_to(equal + 2)?));
             subject.run_to(equal + 1 + index)?;
         }
+        self.merged_write.end_round();
+        self.own_write.end_round();
         self.check(subjects, memory)?;
         look_at_all(ksm)
     }

@@ -12,7 +12,7 @@ use crate::params::{Ksm, Size};
 
 pub(super) const VMS: u32 = 8;
 pub(super) const VCPUS: u32 = 2;
-pub(super) const ROUNDS: u32 = 3;
+pub(super) const ROUNDS: u32 = 10;
 /// 4 MiB.
 pub(super) const MEMORY: Size = Size::blocks(2);
 

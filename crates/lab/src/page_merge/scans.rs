@@ -18,6 +18,7 @@ impl Scans {
     pub(super) fn note(&mut self, scans: u64, time: Duration) {
         if let Some(pass) = u32::try_from(scans).ok().and_then(|scans| time.checked_div(scans)) {
             self.pass.record(pass);
+            self.pass.end_round();
         }
         let took = nanoseconds(time).max(1);
         self.per_second.push((scans * 1_000_000_000 + took / 2) / took);

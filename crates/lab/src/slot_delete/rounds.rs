@@ -178,6 +178,9 @@ fn round(
     for progress in progress {
         measured.stall.record_ns(progress.take_stall());
     }
+    for samples in [&mut measured.delete, &mut measured.create, &mut measured.stall] {
+        samples.end_round();
+    }
     design.settle();
     measured.invalidations += invalidations() - invalidated;
     Ok(())

@@ -40,6 +40,8 @@ pub(super) fn run(
         let life = live(&kvm, usize::try_from(size.bytes())?, mapping)?;
         destroy.record(life.destroy);
         munmap.record(life.munmap);
+        destroy.end_round();
+        munmap.end_round();
         wrong += life.untouched;
         progress.step();
     }

@@ -5,7 +5,7 @@ use crate::params::Size;
 
 pub(super) const NAME: &str = "teardown";
 
-const ROUNDS: u32 = 5;
+const ROUNDS: u32 = 10;
 
 pub(super) const GIB: u64 = 512;
 pub(super) const SIZES: [Size; 3] =

@@ -30,6 +30,9 @@ impl Row {
             self.destroy.record(torn.returned);
             self.reclaimed.record(torn.reclaimed);
         }
+        for samples in [&mut self.destroy, &mut self.modelled_destroy, &mut self.reclaimed] {
+            samples.end_round();
+        }
         self.had += counts;
         self.by_ipa += torn.by_ipa;
         self.by_vmid += torn.by_vmid;

@@ -1,5 +1,5 @@
 use super::*;
-use mayfly_record::{Host, Samples};
+use mayfly_record::{Conditions, Host, Samples};
 
 /// What is to be known of the experiment of [`record`].
 fn dummy() -> Description {
@@ -17,9 +17,15 @@ fn dummy() -> Description {
     }
 }
 
+/// A hundred samples in twenty rounds, from `ns` to a tenth more.
 fn samples(ns: u64) -> Samples {
     let mut samples = Samples::default();
-    (0..100).for_each(|i| samples.record_ns(ns + i * ns / 1000));
+    for i in 0..100 {
+        samples.record_ns(ns + i * ns / 1000);
+        if i % 5 == 4 {
+            samples.end_round();
+        }
+    }
     samples
 }
 
@@ -84,6 +90,31 @@ fn the_heading_says_what_was_measured_on_and_how() {
 }
 
 #[test]
+fn the_heading_says_how_the_host_was_and_what_its_noise_makes_of_ratios() {
+    let mut record = record();
+    let (load_before, load_after) = (Some(0.3), Some(2.06));
+    let stolen = Some(0.031);
+    record.conditions = Some(Conditions { load_before, load_after, stolen, seconds: 41.6 });
+    let mut noisy = Samples::default();
+    for round in 0..20 {
+        noisy.record_ns(1000 + 310 * (round % 2));
+        noisy.end_round();
+    }
+    for row in &mut record.results {
+        *row = row.clone().metric("first_memslot", &noisy);
+    }
+    let text = shown(&record);
+    let heading: Vec<&str> = text.lines().skip(3).take(2).collect();
+    assert_eq!(
+        heading,
+        [
+            "42 s, load 0.3 before, 2.1 after, 3.1% stolen",
+            "noisy host: ratios below 1.40x mean nothing here",
+        ]
+    );
+}
+
+#[test]
 fn the_heading_says_that_a_run_came_to_an_early_end() {
     let mut record = record();
     record.partial = Some("teardown was not finished".to_owned());
@@ -133,15 +164,25 @@ fn the_heading_says_whether_arm64_guests_are_write_back_whatever_they_ask_for() 
 fn every_metric_has_percentiles_and_the_ratio_to_mayfly_of_the_same_order() {
     let mut record = record();
     let text = shown(&record);
-    assert_eq!(
-        cells(&text, "first_memslot", "kvm kernel"),
-        ["100", "7.88 ms", "8.18 ms", "8.25 ms", "8.25 ms", "7510x"]
-    );
-    assert_eq!(cells(&text, "register", "call-srcu-expedited")[5], "1.05x");
-    assert_eq!(cells(&text, "register", "mayfly")[5], "1.00x");
+    let line = cells(&text, "first_memslot", "call-srcu");
+    assert_eq!(line[..3], ["100", "7.40 ms", "7.76 ms"]);
+    assert!(line[3].ends_with('%'), "{line:?}");
+    assert_eq!(line[4..], ["p90 8.06 ms", "8.13 ms", "7400x"]);
+    assert_eq!(cells(&text, "register", "call-srcu-expedited")[6], "1.05x");
+    assert_eq!(cells(&text, "register", "mayfly")[6], "1.00x");
+    assert_eq!(cells(&text, "register", "kvm kernel").len(), 6, "of another backend");
 
     record.results.retain(|row| row.variant != "mayfly");
-    assert_eq!(cells(&shown(&record), "register", "synchronize").len(), 5);
+    assert_eq!(cells(&shown(&record), "register", "synchronize").len(), 6);
+}
+
+#[test]
+fn of_few_samples_no_percentile_and_no_interval_is_shown() {
+    let mut record = record();
+    let few = Samples::of(mayfly_record::Unit::Nanoseconds, [900, 1000, 1100]);
+    record.results[0] = record.results[0].clone().metric("register", &few);
+    let line = ["3", "900 ns", "1.00 us", "-", "-", "1.10 us", "1.19x"];
+    assert_eq!(cells(&shown(&record), "register", "synchronize"), line);
 }
 
 #[test]
