@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -25,7 +26,7 @@ Examples:
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    Run(Run),
+    Run(Box<Run>),
     List(List),
 }
 
@@ -54,6 +55,15 @@ pub(crate) struct Run {
     /// standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    /// Run as the record in FILE says that it was made, on this host; of all that is said beside, --json, --quiet and
+    /// --dry-run alone count
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "backend", "variants", "Parameters"])]
+    pub(crate) like: Option<PathBuf>,
+
+    /// What was said, argument by argument; of the command line that is repeated, if one is
+    #[arg(skip)]
+    pub(crate) arguments: Vec<String>,
 
     /// Announce nothing and show no progress; with --json -, no report either
     #[arg(long, short)]
@@ -133,8 +143,26 @@ pub(crate) struct List {
 impl Args {
     /// Reads the process's arguments. Where help or the version was asked for, prints it and exits.
     pub(crate) fn from_command_line() -> Result<Self, Failure> {
+        Self::of(std::env::args_os())
+    }
+
+    /// Reads these, the program's name first.
+    pub(crate) fn of(
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Result<Self, Failure> {
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        let given =
+            arguments.iter().skip(1).map(|one| one.to_string_lossy().into_owned()).collect();
         let command = Self::command().mut_subcommand("run", with_defaults);
-        let parsed = command.try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
+        let parsed = command
+            .try_get_matches_from(arguments)
+            .and_then(|matches| Self::from_arg_matches(&matches));
+        let parsed = parsed.map(|mut args| {
+            if let Command::Run(run) = &mut args.command {
+                run.arguments = given;
+            }
+            args
+        });
         parsed.map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
@@ -145,6 +173,12 @@ impl Args {
 }
 
 impl Run {
+    /// The same run, but announced, shown and kept as `other` says.
+    pub(crate) fn told_as(self, other: &Self) -> Self {
+        let (json, quiet, plan_only) = (other.json.clone(), other.quiet, other.plan_only);
+        Self { json, quiet, plan_only, like: None, ..self }
+    }
+
     /// Whether something was asked for by its name, and not whatever there is.
     pub(crate) fn is_by_name(&self) -> bool {
         !self.experiments.is_empty()

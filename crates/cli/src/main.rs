@@ -2,6 +2,7 @@
 
 mod announce;
 mod args;
+mod built;
 mod conclude;
 mod failure;
 mod list;

@@ -5,20 +5,38 @@ use std::mem::forget;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mayfly_lab::{Bar, Course, Lines, Plan, Progress, Silent, experiments, put_back_what_was_left};
-use mayfly_record::{Begun, Host, Sink};
+use mayfly_record::{Begun, Host, Record, Sink};
 
 use crate::announce::{self, DryRun};
-use crate::args::Run;
+use crate::args::{Args, Command, Run};
+use crate::built::built;
 use crate::conclude::Conclusion;
 use crate::failure::Failure;
 use crate::output::Stream;
 use crate::signals;
 
-/// Runs what was selected, keeps the record and prints the report.
+/// Runs as the command line says, or as a record says that it was made.
 pub(crate) fn run(options: &Run) -> Result<(), Failure> {
+    let Some(path) = &options.like else { return run_selected(options) };
+    let record = Record::read(path).map_err(|error| Failure::usage(error.to_string()))?;
+    let arguments = record.host.arguments;
+    let command =
+        Args::of(["mayfly".to_owned()].into_iter().chain(arguments)).map(|args| args.command);
+    match command {
+        Ok(Command::Run(like)) => run_selected(&like.told_as(options)),
+        _ => Err(Failure::usage(format!(
+            "{} does not say how it was made: its host.arguments are not those of mayfly run",
+            path.display()
+        ))),
+    }
+}
+
+/// Runs what was selected, keeps the record and prints the report.
+fn run_selected(options: &Run) -> Result<(), Failure> {
     // Before anything else is opened: the number of a stream is then that of a stream.
     let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
-    let host = Host::gather(command_line());
+    let command = ["mayfly".to_owned()].into_iter().chain(options.arguments.iter().cloned());
+    let host = Host { build: Some(built()), ..Host::gather(command) };
     let selection = options.selection();
     let plan = Plan::new(experiments(), &selection, &host)?;
     if options.plan_only {
@@ -55,10 +73,4 @@ fn progress(quiet: bool, bar: &Bar) -> Box<dyn Progress> {
         false if Bar::can_draw() => Box::new(bar.clone()),
         false => Box::new(Lines(stderr())),
     }
-}
-
-/// The arguments as given, but the program by its name alone.
-fn command_line() -> impl Iterator<Item = String> {
-    let arguments = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
-    ["mayfly".to_owned()].into_iter().chain(arguments)
 }

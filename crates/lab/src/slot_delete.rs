@@ -153,7 +153,7 @@ fn variants(
             .param(Bound::VCPUS.name, vcpus)
             .param(Zap::PARAM, zap.name())
             .param(Bound::ROUNDS.name, rounds)
-            .param(Size::PARAM, memory.to_string());
+            .param(Size::PARAM, memory.bytes());
         let oversubscribed = vcpus as usize > request.host.cpus;
         let step = &mut || progress.step();
         let row = match backend {

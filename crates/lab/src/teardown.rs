@@ -155,7 +155,7 @@ fn design(variant: &'static str) -> (&'static str, Design) {
 
 fn row(backend: Backend, variant: &str, size: Size, mapping: Mapping, rounds: u32) -> ResultRow {
     ResultRow::new(NAME, backend, variant)
-        .param(Size::PARAM, size.to_string())
+        .param(Size::PARAM, size.bytes())
         .param(Mapping::PARAM, mapping.name())
         .param(Bound::ROUNDS.name, rounds)
 }

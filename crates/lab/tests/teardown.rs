@@ -29,17 +29,20 @@ fn param<'a>(row: &'a ResultRow, name: &str) -> &'a str {
     row.params[name].as_str().unwrap()
 }
 
+/// Bytes.
+fn memory(row: &ResultRow) -> u64 {
+    row.params["memory"].as_u64().unwrap()
+}
+
 #[test]
 fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promises() {
     let rows = run(BackendChoice::Only(Backend::Machine), &MEMORY, &Host::default());
-    let kinds: BTreeSet<_> = rows
-        .iter()
-        .map(|row| (param(row, "memory"), param(row, "mapping"), row.variant.as_str()))
-        .collect();
+    let kinds: BTreeSet<_> =
+        rows.iter().map(|row| (memory(row), param(row, "mapping"), row.variant.as_str())).collect();
     assert_eq!((rows.len(), kinds.len()), (12, 12));
     for row in &rows {
         let rounds = u64::from(ROUNDS);
-        let at = MEMORY.iter().position(|size| *size == param(row, "memory")).unwrap();
+        let at = PAGES.iter().position(|pages| pages * 4096 == memory(row)).unwrap();
         let pages = PAGES[at] * rounds;
         let leaves = if param(row, "mapping") == "4KiB" { pages } else { pages / 512 };
         for metric in ["destroy", "reclaimed"] {
@@ -57,7 +60,7 @@ fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promi
     }
     let record = Record::new(Host::default(), rows);
     let report = Report::new(&record).to_string();
-    assert!(report.contains("mapping 4KiB, memory 40MiB"), "{report}");
+    assert!(report.contains("mapping 4KiB, memory 40 MiB"), "{report}");
 }
 
 #[test]

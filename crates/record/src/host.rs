@@ -2,7 +2,11 @@
 
 mod file;
 mod kernel;
+mod memory;
 mod processor;
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use mayfly_kvm::{Facts, Kvm};
 use serde::{Deserialize, Serialize};
@@ -64,21 +68,63 @@ pub struct Host {
     /// all others stay out of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_options: Option<String>,
+    /// Revision of the processor's microcode. Only x86 says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub microcode: Option<String>,
+    /// Bytes of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// When the kernel gives huge pages: `always`, `madvise` or `never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_pages: Option<String>,
+    /// What the page merger does: `run` of `/sys/kernel/mm/ksm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_merger: Option<String>,
+    /// The CPUs that the process may run on, as in `0-3,8`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_cpus: Option<String>,
+    /// Parameters of KVM's modules, such as `kvm.tdp_mmu`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kvm_parameters: BTreeMap<String, String>,
     /// Version of Mayfly.
     #[serde(default)]
     pub mayfly: String,
+    /// What Mayfly was built from and by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
     /// The command that made the record, quoted for a shell.
     #[serde(default)]
     pub command: String,
+    /// The same, argument by argument, without the program's name.
+    #[serde(default)]
+    pub arguments: Vec<String>,
     /// When the run started, in seconds since 1970 (UTC).
     #[serde(default)]
     pub time: u64,
+}
+
+/// What a program was built from and by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    /// The commit, if it was built in a repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Whether the sources were not as committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<bool>,
+    /// The compiler, as `rustc --version` has it.
+    #[serde(default)]
+    pub rustc: String,
+    /// The profile: `debug` or `release`.
+    #[serde(default)]
+    pub profile: String,
 }
 
 impl Host {
     /// Gathers the facts of this host, for a run that `command` (the program's arguments, its name first)
     /// started.
     pub fn gather(command: impl IntoIterator<Item = String>) -> Self {
+        let command: Vec<String> = command.into_iter().collect();
         let uname = rustix::system::uname();
         let (kvm, facts) = (Kvm::open(), Facts::of_host());
         Self {
@@ -99,7 +145,18 @@ impl Host {
             clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             boot_options: line("/proc/cmdline").as_deref().and_then(kernel::boot_options),
+            microcode: processor::microcode(),
+            memory: memory::total(),
+            huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled")
+                .as_deref()
+                .and_then(memory::selected)
+                .map(str::to_owned),
+            page_merger: line("/sys/kernel/mm/ksm/run"),
+            allowed_cpus: processor::allowed(),
+            kvm_parameters: kernel::kvm_parameters(Path::new("/sys/module")),
             mayfly: env!("CARGO_PKG_VERSION").to_owned(),
+            build: None,
+            arguments: command.iter().skip(1).cloned().collect(),
             command: command.into_iter().map(quoted).collect::<Vec<_>>().join(" "),
             time: std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
         }
@@ -125,5 +182,8 @@ mod tests {
         assert!(!host.kernel.is_empty() && !host.arch.is_empty() && host.cpus > 0);
         assert_eq!(host.kvm, host.kvm_missing.is_none());
         assert_eq!(host.command, r"mayfly run 'a b' 'it'\''s' ''");
+        assert_eq!(host.arguments, ["run", "a b", "it's", ""]);
+        assert!(host.memory.is_some_and(|bytes| bytes > 1 << 20));
+        assert!(host.allowed_cpus.is_some());
     }
 }

@@ -24,7 +24,7 @@ pub use chance::Chance;
 pub use conditions::{Begun, Conditions};
 pub use description::{Description, MetricDescription};
 pub use document::Record;
-pub use host::Host;
+pub use host::{Build, Host};
 pub use read::ReadError;
 pub use row::{BASELINE, Check, ResultRow};
 pub use samples::{Samples, nanoseconds};

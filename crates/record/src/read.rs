@@ -1,11 +1,15 @@
 //! Reading a record back.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use serde_json::Value;
 
 use crate::document::{Record, SCHEMA, VERSION};
+
+/// Bytes beyond which a file is not read: far more than a record of every experiment has.
+const MOST: u64 = 64 << 20;
 
 /// Why a file could not be read as a record.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +21,14 @@ pub enum ReadError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// It is larger than a record can be.
+    #[error("{} has {size} bytes, and no record has more than {MOST}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size; or more than is read of a stream.
+        size: u64,
     },
     /// It is not JSON, or it ends too early.
     #[error("{} is not JSON: {source}", path.display())]
@@ -60,8 +72,14 @@ impl Record {
     /// The file cannot be read, is not JSON, or is not a record of a version known here; the message names
     /// the file and, in a damaged record, the field.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let text =
-            fs::read(path).map_err(|source| ReadError::File { path: path.into(), source })?;
+        let failed = |source| ReadError::File { path: path.into(), source };
+        let file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let mut text = Vec::new();
+        let read = file.take(MOST + 1).read_to_end(&mut text).map_err(failed)?;
+        if read as u64 > MOST {
+            return Err(ReadError::TooLarge { path: path.into(), size: size.max(MOST + 1) });
+        }
         Self::parse(&text, path)
     }
 
@@ -239,6 +257,23 @@ mod tests {
         )
         .unwrap();
         assert_eq!((record.host.hz, record.results.len()), (Some(250), 1));
+    }
+
+    #[test]
+    fn a_file_that_is_larger_than_any_record_is_not_read() {
+        let message = Record::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        let said = "/dev/zero has 67108865 bytes, and no record has more than 67108864";
+        assert_eq!(message, said);
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_refused_with_their_place() {
+        let text = sample_record().to_json().replacen("\"count\": 320", "\"count\": NaN", 1);
+        let message = parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(
+            message.contains("r.json is not JSON: ") && message.contains(" line "),
+            "{message}"
+        );
     }
 
     #[test]

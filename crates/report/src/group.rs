@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mayfly_record::{BASELINE, Backend, ResultRow, Summary};
+use mayfly_record::{BASELINE, Backend, ResultRow, Summary, units};
 use serde_json::Value;
 
 /// The rows of one experiment, split by the parameters that vary.
@@ -92,10 +92,16 @@ fn varying<'a>(rows: &[&'a ResultRow], backend: Backend) -> BTreeSet<&'a str> {
     names.into_iter().filter(differs).collect()
 }
 
+/// Parameters that are numbers of bytes.
+const IN_BYTES: [&str; 2] = ["memory", "sample"];
+
 /// Parameters as a person reads them: `devices 8, order devices-first`.
 fn listed(params: &BTreeMap<&str, &Value>) -> String {
     let item = |(name, value): (&&str, &&Value)| match value {
         Value::String(text) => format!("{name} {text}"),
+        Value::Number(bytes) if IN_BYTES.contains(name) && bytes.is_u64() => {
+            format!("{name} {}", units::bytes(bytes.as_u64().unwrap_or_default()))
+        }
         other => format!("{name} {other}"),
     };
     params.iter().map(item).collect::<Vec<_>>().join(", ")
@@ -134,6 +140,15 @@ mod tests {
         assert_eq!(grouping.groups.len(), 1);
         assert_eq!(grouping.groups[0].title, "");
         assert_eq!(grouping.shared_params(), ["hz 250, order a, vms 2"]);
+    }
+
+    #[test]
+    fn sizes_are_numbers_in_a_record_and_have_units_for_a_person() {
+        let sized = |bytes: u64| row(Backend::Machine, "x", "a", 250).param("memory", bytes);
+        let rows = [sized(1 << 30), sized(96 << 20)];
+        let grouping = Grouping::of(rows.iter().collect());
+        let titles: Vec<&str> = grouping.groups.iter().map(|group| group.title.as_str()).collect();
+        assert_eq!(titles, ["memory 1 GiB", "memory 96 MiB"]);
     }
 
     #[test]

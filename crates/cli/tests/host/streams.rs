@@ -101,3 +101,48 @@ fn a_run_of_nothing_that_was_named_ends_with_3_and_a_run_of_some_of_it_with_0() 
     let (.., code) = ran(mayfly(&["run", "page-merge", "--vms", "1", "--rounds", "1"]));
     assert_eq!(code, Some(0));
 }
+
+#[test]
+fn a_run_like_a_record_has_its_parameters_and_can_itself_be_repeated() {
+    let (first, second) = (scratch("first.json"), scratch("second.json"));
+    let run = ["--order", "memory-first", "--devices", "3", "--variant", "mayfly", "--quiet"];
+    let (.., code) = ran(quick(&[&run[..], &["--json", first.to_str().unwrap()]].concat()));
+    assert_eq!(code, Some(0));
+    let mut like = first.clone();
+    for again in [&second, &second] {
+        let options = ["--quiet", "--json", again.to_str().unwrap()];
+        let like_it = ["run", "--like", like.to_str().unwrap()];
+        let (_, stderr, code) = ran(mayfly(&[&like_it[..], &options].concat()));
+        assert_eq!(code, Some(0), "{stderr}");
+        let [first, second] = [&first, again].map(|path| record(&fs::read(path).unwrap()));
+        assert_eq!(second["host"]["arguments"], first["host"]["arguments"]);
+        let params = |record: &serde_json::Value| record["results"][0]["params"].clone();
+        assert_eq!(params(&second), params(&first));
+        assert_eq!(params(&second)["devices"], 3);
+        assert_eq!(second["results"].as_array().unwrap().len(), 1);
+        assert!(second["host"]["build"]["rustc"].as_str().unwrap().starts_with("rustc "));
+        like.clone_from(again);
+    }
+}
+
+#[test]
+fn what_cannot_be_repeated_is_said_in_one_line_and_is_a_wrong_use() {
+    let file = scratch("unlike.json");
+    let minimal = r#"{"schema": "mayfly.record/1", "results": [], "host":
+        {"kernel": "6", "arch": "x", "cpus": 1, "kvm": false, "arguments": ["list"]}}"#;
+    for (text, said) in [
+        (minimal, "does not say how it was made"),
+        (&minimal.replace("list", "run\", \"--no-such"), "does not say how it was made"),
+        (&minimal[..40], "is not JSON"),
+        (r#"{"schema": "other/1"}"#, "is not a Mayfly record"),
+        (&minimal.replace("\"cpus\": 1", "\"cpus\": -1"), "host.cpus"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let (stdout, stderr, code) = ran(mayfly(&["run", "--like", file.to_str().unwrap()]));
+        assert_eq!((stdout.as_str(), code), ("", Some(2)), "{stderr}");
+        assert!(stderr.contains(said) && stderr.contains("unlike.json"), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    let (.., code) = ran(mayfly(&["run", "--like", "r.json", "--vms", "3"]));
+    assert_eq!(code, Some(2));
+}

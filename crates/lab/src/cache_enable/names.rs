@@ -24,7 +24,7 @@ pub(super) const LINES: &str = "lines";
 pub(super) fn row(backend: Backend, variant: &str, shape: Shape, rounds: u32) -> ResultRow {
     ResultRow::new(NAME, backend, variant)
         .param(Bound::VCPUS.name, shape.vcpus)
-        .param(Size::PARAM, shape.memory.to_string())
+        .param(Size::PARAM, shape.memory.bytes())
         .param(Mapping::PARAM, shape.mapping.name())
         .param(Bound::ROUNDS.name, rounds)
 }

@@ -25,5 +25,5 @@ pub(super) fn row(backend: Backend, variant: &str, shape: Shape) -> ResultRow {
         .param(Bound::VMS.name, vms)
         .param(Bound::VCPUS.name, vcpus)
         .param(Bound::ROUNDS.name, rounds)
-        .param(Size::PARAM, memory.to_string())
+        .param(Size::PARAM, memory.bytes())
 }

@@ -50,7 +50,7 @@ impl Row {
         let Self { had, by_ipa, by_vmid, lines, .. } = self;
         let row = row
             .param("format", TableFormat::NAME)
-            .param("sample", sample.to_string())
+            .param("sample", sample.bytes())
             .metric("destroy", &self.destroy)
             .metric("modelled_destroy", &self.modelled_destroy)
             .metric("reclaimed", &self.reclaimed)

@@ -1,5 +1,9 @@
 //! What the kernel tells of itself.
 
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry};
+use std::path::Path;
+
 use rustix::time::{ClockId, Timespec, clock_getres};
 
 use super::file::line;
@@ -35,6 +39,25 @@ pub(super) fn preemption(version: &str) -> Option<String> {
 /// The mode in parentheses of a line such as `none voluntary (full) lazy`.
 fn chosen_mode(line: &str) -> Option<&str> {
     line.split_once('(')?.1.split_once(')').map(|(mode, _)| mode)
+}
+
+/// The parameters of KVM and of its vendor's modules under `sys_module` (`/sys/module`): all that may be read.
+pub(super) fn kvm_parameters(sys_module: &Path) -> BTreeMap<String, String> {
+    let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
+    let name = |entry: &DirEntry| entry.file_name().into_string().unwrap_or_default();
+    let is_kvms = |module: &DirEntry| name(module) == "kvm" || name(module).starts_with("kvm_");
+    entries(sys_module)
+        .filter(is_kvms)
+        .flat_map(|module| {
+            let parameters: Vec<_> = entries(&module.path().join("parameters"))
+                .filter_map(|file| {
+                    let named = format!("{}.{}", name(&module), name(&file));
+                    Some((named, line(file.path())?))
+                })
+                .collect();
+            parameters
+        })
+        .collect()
 }
 
 /// Prefixes of the boot options that change what a timing measurement sees.
@@ -106,6 +129,22 @@ mod tests {
         assert_eq!(preemption("#1 SMP Mon"), None);
         assert_eq!(chosen_mode("none voluntary (full) lazy"), Some("full"));
         assert_eq!(chosen_mode("none"), None);
+    }
+
+    #[test]
+    fn parameters_of_kvms_modules_are_named_by_both() {
+        let name = format!("mayfly-parameters-{}", std::process::id());
+        let modules = std::env::temp_dir().join(name);
+        for (module, parameter) in [("kvm", "tdp_mmu"), ("kvm_amd", "avic"), ("ext4", "other")] {
+            let parameters = modules.join(module).join("parameters");
+            fs::create_dir_all(&parameters).unwrap();
+            fs::write(parameters.join(parameter), "Y\n").unwrap();
+        }
+        let expected = [("kvm.tdp_mmu", "Y"), ("kvm_amd.avic", "Y")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(kvm_parameters(&modules), BTreeMap::from(expected));
+        fs::remove_dir_all(&modules).unwrap();
+        assert!(kvm_parameters(&modules).is_empty());
     }
 
     #[test]

@@ -22,6 +22,17 @@ pub(super) fn is_guest() -> Option<bool> {
     Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
+/// The revision of the microcode. Only x86 says.
+pub(super) fn microcode() -> Option<String> {
+    field(&fs::read_to_string("/proc/cpuinfo").ok()?, "microcode").map(str::to_owned)
+}
+
+/// The CPUs that this process may run on.
+pub(super) fn allowed() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    field(&status, "Cpus_allowed_list").map(str::to_owned)
+}
+
 /// Vendor and product of the system, where the firmware says.
 pub(super) fn product() -> Option<String> {
     let facts =
