@@ -26,7 +26,7 @@ pub use description::{Description, MetricDescription};
 pub use document::Record;
 pub use host::{Build, Host};
 pub use read::ReadError;
-pub use row::{BASELINE, Check, ResultRow};
+pub use row::{BASELINE, Check, Finding, ResultRow};
 pub use samples::{Samples, nanoseconds};
 pub use sink::{Sink, WriteError};
 pub use summary::Summary;

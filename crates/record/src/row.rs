@@ -62,6 +62,9 @@ pub struct ResultRow {
     /// What was checked while it ran.
     #[serde(default)]
     pub checks: Vec<Check>,
+    /// What was found that is neither good nor bad news: that an earlier design is wrong where it is known to be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
     /// Why there is nothing here: the backend or variant could not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -74,6 +77,16 @@ pub struct Check {
     pub name: String,
     /// Whether it held.
     pub ok: bool,
+    /// What was seen, in one line.
+    #[serde(default)]
+    pub detail: String,
+}
+
+/// Something a run found beside measuring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What it is about.
+    pub name: String,
     /// What was seen, in one line.
     #[serde(default)]
     pub detail: String,
@@ -95,6 +108,7 @@ impl ResultRow {
             uncompared: BTreeSet::new(),
             counters: BTreeMap::new(),
             checks: Vec::new(),
+            findings: Vec::new(),
             skipped: None,
         }
     }
@@ -135,6 +149,13 @@ impl ResultRow {
     #[must_use]
     pub fn check(mut self, name: &str, ok: bool, detail: impl Into<String>) -> Self {
         self.checks.push(Check { name: name.to_owned(), ok, detail: detail.into() });
+        self
+    }
+
+    /// Adds what was found, which is no check.
+    #[must_use]
+    pub fn finding(mut self, name: &str, detail: impl Into<String>) -> Self {
+        self.findings.push(Finding { name: name.to_owned(), detail: detail.into() });
         self
     }
 

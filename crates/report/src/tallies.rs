@@ -6,7 +6,7 @@ use std::fmt;
 use crate::group::{Group, label};
 use crate::text::{Columns, Kind, Style};
 
-/// Writes the counters of a group, a line for each variant that has one, and its checks.
+/// Writes the counters of a group, a line for each variant that has one, its checks, and what was found.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style) -> fmt::Result {
     let rows = || group.rows.iter();
     let names: BTreeSet<&String> = rows().flat_map(|row| row.counters.keys()).collect();
@@ -31,6 +31,12 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style)
         let detail =
             if check.detail.is_empty() { String::new() } else { format!(", {}", check.detail) };
         writeln!(f, "  {} {}: {verdict}{detail}", label(row), check.name)?;
+    }
+    if rows().any(|row| !row.findings.is_empty()) {
+        writeln!(f, "\n{}", style.faint("found"))?;
+    }
+    for (row, found) in rows().flat_map(|row| row.findings.iter().map(move |found| (row, found))) {
+        writeln!(f, "  {} {}: {}", label(row), found.name, found.detail)?;
     }
     Ok(())
 }

@@ -38,9 +38,39 @@ impl Design {
         }
     }
 
-    /// Whether it was proposed although some guests read stale data with it.
-    pub(super) const fn is_known_to_be_stale(self) -> bool {
-        matches!(self, Self::Vcpu0Only | Self::FirstVcpu)
+    /// The scenarios in which guests read stale data with it, although it was proposed; sorted.
+    pub(super) const fn known_stale(self) -> &'static [&'static str] {
+        match self {
+            Self::EveryVcpu | Self::Mayfly => &[],
+            Self::Vcpu0Only => &[
+                "anothers-writes",
+                "hotplug",
+                "off-again",
+                "off-beside-fault",
+                "others-still-off",
+                "own-writes",
+                "page-mapped-between",
+                "page-shared-and-broken",
+                "two-at-once",
+                "vcpu-0-comes-later",
+                "write-beside-flush",
+            ],
+            Self::FirstVcpu => &[
+                "anothers-off",
+                "anothers-writes",
+                "hotplug",
+                "off-again",
+                "off-beside-fault",
+                "others-still-off",
+                "own-writes",
+                "page-mapped-between",
+                "page-shared-and-broken",
+                "set-way",
+                "two-at-once",
+                "vcpu-0-comes-later",
+                "write-beside-flush",
+            ],
+        }
     }
 
     /// The design as the rule of one VM.

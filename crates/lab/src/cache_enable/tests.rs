@@ -98,7 +98,7 @@ fn the_proposals_read_stale_where_a_secondary_relies_on_its_own_writes_and_other
     for row in &rows {
         assert!(row.checks.iter().all(|check| check.ok), "{}: {:?}", row.variant, row.checks);
         assert_eq!(row.counters["scenarios"], Scenario::all().count() as u64);
-        let own = row.checks.iter().find(|check| check.name == "stale_in_own-writes");
+        let own = row.findings.iter().find(|found| found.name == "stale_in_own-writes");
         let is_stale = ["vcpu0-only", "first-vcpu"].contains(&row.variant.as_str());
         assert_eq!(own.is_some(), is_stale, "{}", row.variant);
         if let Some(own) = own {
@@ -107,7 +107,7 @@ fn the_proposals_read_stale_where_a_secondary_relies_on_its_own_writes_and_other
         }
     }
     let later = |row: &&ResultRow| {
-        row.checks.iter().any(|check| check.name == "stale_in_vcpu-0-comes-later")
+        row.findings.iter().any(|found| found.name == "stale_in_vcpu-0-comes-later")
     };
     assert_eq!(rows.iter().filter(later).count(), 2);
 }
@@ -139,6 +139,7 @@ fn checks_fail_where_counts_are_off() {
     let stale = verdict::Verdict { scenarios: 3, reads: 9, stale: Vec::new() };
     let row = stale.report(ResultRow::new(NAME, Backend::Machine, "any"), Design::FirstVcpu);
     assert!(!row.checks[0].ok, "a rule that is known to be stale has to be seen to be");
+    assert!(row.checks[0].detail.contains("; not in anothers-off, "), "{:?}", row.checks[0]);
 }
 
 #[test]

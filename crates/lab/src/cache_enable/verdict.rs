@@ -1,5 +1,7 @@
 //! Whether guests find what they rely on.
 
+use std::collections::BTreeSet;
+
 use anyhow::anyhow;
 use mayfly_machine::scenario::{Scenario, Stale};
 use mayfly_record::{Backend, ResultRow};
@@ -50,19 +52,37 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Adds it to `row`. A design that is known to be stale has to be seen to be; others must not be.
+    /// Adds it to `row`. A design has to be stale in exactly those scenarios in which it is known to be, and the others in
+    /// none; what is read there is a finding, and not a check that went well.
     pub(super) fn report(self, row: ResultRow, design: Design) -> ResultRow {
         let Self { scenarios, reads, stale } = self;
-        let count = stale.len() as u64;
-        let is_known = design.is_known_to_be_stale();
-        let row = row.counter("scenarios", scenarios).counter("scenarios_stale", count);
-        let row = row.check(
-            if is_known { "stale_as_known" } else { "coherent" },
-            if is_known { count > 0 } else { count == 0 },
-            format!("stale in {count} of {scenarios} scenarios, {reads} reads"),
-        );
+        let (count, known) = (stale.len(), design.known_stale());
+        let names: BTreeSet<&str> = stale.iter().map(|(scenario, _)| *scenario).collect();
+        let row =
+            row.counter("scenarios", scenarios).counter("scenarios_stale", count as u64).check(
+                if known.is_empty() { "coherent" } else { "stale_as_known" },
+                names.iter().eq(known),
+                format!(
+                    "stale in {count} of {scenarios} scenarios, {reads} reads{}",
+                    off(&names, known)
+                ),
+            );
         stale.into_iter().fold(row, |row, (scenario, stale)| {
-            row.check(&format!("stale_in_{scenario}"), is_known, stale.to_string())
+            let name = format!("stale_in_{scenario}");
+            if known.contains(&scenario) {
+                row.finding(&name, stale.to_string())
+            } else {
+                row.check(&name, false, stale.to_string())
+            }
         })
+    }
+}
+
+/// How what was found differs from what is known, if it does.
+fn off(found: &BTreeSet<&str>, known: &[&str]) -> String {
+    let missing: Vec<&str> = known.iter().copied().filter(|name| !found.contains(name)).collect();
+    match &missing[..] {
+        [] => String::new(),
+        missing => format!("; not in {}", missing.join(", ")),
     }
 }

@@ -30,9 +30,28 @@ pub(super) static METRICS: [Metric; 8] = [
     Metric { name: GUEST_STALL, summary: "a guest's longest time without an access, in a round" },
 ];
 
+/// Whether the time on the clock is what is measured: each vCPU has a processor, and so have whoever deletes the slot and
+/// the worker. With one less it is the scheduler's as well.
+pub(super) fn has_clock(vcpus: u32, cpus: usize) -> bool {
+    cpus >= vcpus as usize + 2
+}
+
 /// Says of what is measured on the clock that it is not to be set in relation.
 pub(super) fn uncompared(row: ResultRow) -> ResultRow {
     [ROOT_LOAD, ROOT_LOAD_WAIT, DELETE, CREATE, GUEST_STALL].into_iter().fold(row, |row, name| {
         if row.metrics.contains_key(name) { row.uncompared(name) } else { row }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_counts_where_there_is_a_processor_for_each_thread() {
+        for (vcpus, cpus, counts) in [(4, 6, true), (4, 5, false), (1, 2, false), (128, 130, true)]
+        {
+            assert_eq!(has_clock(vcpus, cpus), counts, "{vcpus} vCPUs on {cpus} CPUs");
+        }
+    }
 }

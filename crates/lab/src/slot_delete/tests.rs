@@ -22,7 +22,7 @@ fn rows(params: &Params) -> Vec<ResultRow> {
         .iter()
         .filter(|variant| variant.backend == Backend::Machine)
         .collect();
-    let host = Host { cpus: 2, ..Host::default() };
+    let host = Host { cpus: 3, ..Host::default() };
     let request = Request { variants: &variants, params, host: &host, undo: &Undo::default() };
     SlotDelete.run(&request, &mut Silent).unwrap()
 }
