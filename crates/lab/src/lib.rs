@@ -7,6 +7,7 @@
 //! command needs no change unless the experiment takes a new parameter, which is a field of [`Params`].
 
 mod affinity;
+mod bar;
 mod before;
 mod cache_enable;
 mod choice;
@@ -17,6 +18,7 @@ mod experiments;
 mod idle;
 mod left;
 mod limits;
+mod lines;
 mod mapping;
 mod needs;
 mod page_merge;
@@ -31,13 +33,15 @@ mod teardown;
 mod turns;
 mod undo;
 
+pub use bar::Bar;
 pub use choice::BackendChoice;
 pub use course::{Course, Failure, Outcome};
 pub use experiment::{Experiment, Metric, Param, Request, Variant};
 pub use experiments::experiments;
 pub use left::put_back_what_was_left;
+pub use lines::Lines;
 pub use needs::Needs;
 pub use params::{Bound, Ksm, Order, Params, Size, Zap};
 pub use plan::{Error, Plan, Planned, Selection, select};
-pub use progress::{Bar, Lines, Progress, Silent};
+pub use progress::{Progress, Silent};
 pub use undo::{Changed, Kept, Undo};

@@ -1,12 +1,6 @@
 //! Progress of a long run.
 
-mod bar;
-mod lines;
-
 use std::time::Duration;
-
-pub use bar::Bar;
-pub use lines::Lines;
 
 /// Whom a running experiment tells how far it is.
 ///

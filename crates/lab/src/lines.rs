@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mayfly_record::units;
 
-use super::Progress;
+use crate::progress::Progress;
 
 /// Writes a line as each experiment begins: to a log, which is read when something takes long.
 pub struct Lines<W>(pub W);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::Progress;
+use crate::progress::Progress;
 
 /// At most 60 columns: what runs is cut off where it is longer.
 const TEMPLATE: &str = "{prefix} {msg:34!} {bar:10} {percent:>3}% {eta:>4}";
