@@ -10,7 +10,7 @@ mod ept;
 mod npt;
 mod riscv;
 
-pub use arm::Arm;
+pub use arm::{Arm, ArmChoice, ArmFeatures, ArmFwb, ArmIpa, ArmUnsupported, WithArm};
 pub use ept::Ept;
 pub use npt::Npt;
 pub use riscv::{Sv39x4, Sv48x4, SvX4};
@@ -57,6 +57,11 @@ pub trait Format: Copy + Send + Sync + 'static {
     /// Whether hardware itself sets [`Leaf::dirty`], at the time of a store; where it does not, [`Leaf::dirty`] reads
     /// as clear.
     const SETS_DIRTY: bool;
+
+    /// Whether stage 2 has every access of a guest to write-back memory go through the caches, whatever stage 1 says:
+    /// so memory and caches never differ for it. Implies that data need not be cleaned for instructions to be fetched
+    /// (`FEAT_IDC`; Linux relies on it too, `clean_dcache_guest_page` in `arch/arm64/kvm/mmu.c`).
+    const FORCES_WRITE_BACK: bool = false;
 
     /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most.
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64;

@@ -126,7 +126,10 @@ pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use entry::{Entry, State};
 pub use error::Error;
-pub use format::{Arm, Ept, Format, Kind, Npt, Sv39x4, Sv48x4, SvX4};
+pub use format::{
+    Arm, ArmChoice, ArmFeatures, ArmFwb, ArmIpa, ArmUnsupported, Ept, Format, Kind, Npt, Sv39x4,
+    Sv48x4, SvX4, WithArm,
+};
 pub use leaf::{Leaf, MemoryType, Permissions};
 pub use level::Level;
 pub use map::Mapped;

@@ -7,24 +7,50 @@ use mayfly_platform::address::{PAGE_SHIFT, Pfn};
 use super::{Format, Kind, frame, framed, when};
 use crate::{Entry, Leaf, Level, MemoryType, Permissions};
 
-/// Arm VMSAv8-64 stage 2 with the 4 KiB granule, and guest physical addresses of 40 or 48 bits (any other number does
-/// not compile): two concatenated tables of the architecture's level 1, or one of its level 0.
+mod choice;
+mod features;
+mod registers;
+
+pub use choice::{ArmChoice, ArmIpa, WithArm};
+pub use features::ArmFeatures;
+pub use registers::ArmUnsupported;
+
+/// Arm VMSAv8-64 stage 2 with the 4 KiB granule, and guest physical addresses of 32 to 48 bits (any other number does
+/// not compile). Up to 43 bits a walk begins at the architecture's level 1, with 2 to 16 concatenated tables above 39
+/// bits; from 44 bits on at its level 0, with one.
 ///
-/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2` has FWB
-/// clear: memory attributes have the encoding that every version knows, and the guest's may ask for less. XN is the one
-/// bit that every version has, for EL1 and EL0 alike. The contiguous hint is not used, nor are output addresses of 52
-/// bits (`FEAT_LPA2`).
+/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2.FWB` is as
+/// `FWB` says. Where it is clear, memory attributes have the encoding that every version knows, and the guest's may ask
+/// for less; where it is set ([`ArmFwb`]), what is write-back here is write-back for the guest. XN is the one bit that
+/// every version has, for EL1 and EL0 alike. The contiguous hint is not used, nor are output addresses of 52 bits
+/// (`FEAT_LPA2`).
+///
+/// [`Arm::vtcr`] has what a CPU has to be told, or why it cannot be; [`ArmFeatures::choose`] makes the choice among
+/// formats when the program runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Arm<const IPA_BITS: u32>;
+pub struct Arm<const IPA_BITS: u32, const FWB: bool = false>;
+
+/// [`Arm`] with `HCR_EL2.FWB` set (`FEAT_S2FWB`): no access of a guest to write-back memory goes past the caches,
+/// whatever its stage 1 says.
+pub type ArmFwb<const IPA_BITS: u32> = Arm<IPA_BITS, true>;
+
+/// What a walk from the architecture's level 1 translates by one table.
+const LEVEL_1_BITS: u32 = 39;
+/// The largest that begins at level 1: 16 tables, as many as can be concatenated.
+const LEVEL_1_BITS_MAX: u32 = LEVEL_1_BITS + 4;
 
 const VALID: u64 = 1 << 0;
 /// A table above the lowest level, and a page there; a block has it clear.
 const TABLE_OR_PAGE: u64 = 1 << 1;
 
-/// `MemAttr[3:0]`: outer, then inner.
+/// `MemAttr[3:0]`: outer, then inner, where FWB is clear.
 const MEMORY_ATTRIBUTES: u64 = 0xf << 2;
 const NORMAL_WRITE_BACK: u64 = 0b1111 << 2;
+/// Where FWB is set, whatever stage 1 says.
+const FORCED_WRITE_BACK: u64 = 0b0110 << 2;
+/// With FWB or without: normal memory that is not cacheable, unless stage 1 says device.
 const NORMAL_NON_CACHEABLE: u64 = 0b0101 << 2;
+/// With FWB or without.
 const DEVICE_NGNRE: u64 = 0b0001 << 2;
 
 /// `S2AP[0]`.
@@ -42,22 +68,41 @@ const WRITTEN: u64 = 1 << 55;
 /// `XN[1]`; `XN[0]`, bit 53, means something only with `FEAT_XNX`, and for EL0 and EL1 alike when it is clear.
 const EXECUTE_NEVER: u64 = 1 << 54;
 
-impl<const IPA_BITS: u32> Format for Arm<IPA_BITS> {
-    const NAME: &'static str = match IPA_BITS {
-        40 => "VMSAv8-64 stage 2, 40 bits",
-        48 => "VMSAv8-64 stage 2, 48 bits",
-        _ => panic!("guest physical addresses have 40 or 48 bits"),
+/// Names of formats of these sizes.
+macro_rules! names {
+    ($($bits:literal)*) => {
+        const fn name(ipa_bits: u32, fwb: bool) -> &'static str {
+            match (ipa_bits, fwb) {
+                $(
+                    ($bits, false) => concat!("VMSAv8-64 stage 2, ", $bits, " bits"),
+                    ($bits, true) => concat!("VMSAv8-64 stage 2 with FWB, ", $bits, " bits"),
+                )*
+                _ => panic!("guest physical addresses have 32 to 48 bits"),
+            }
+        }
     };
+}
+
+names!(32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48);
+
+impl<const IPA_BITS: u32, const FWB: bool> Arm<IPA_BITS, FWB> {
+    const WRITE_BACK: u64 = if FWB { FORCED_WRITE_BACK } else { NORMAL_WRITE_BACK };
+}
+
+impl<const IPA_BITS: u32, const FWB: bool> Format for Arm<IPA_BITS, FWB> {
+    const NAME: &'static str = name(IPA_BITS, FWB);
     const TOP: Level = match IPA_BITS {
-        40 => Level::GIB1,
-        48 => Level::GIB512,
-        _ => panic!("guest physical addresses have 40 or 48 bits"),
+        32..=LEVEL_1_BITS_MAX => Level::GIB1,
+        44..=48 => Level::GIB512,
+        _ => panic!("guest physical addresses have 32 to 48 bits"),
     };
-    const ROOT_ORDER: u32 = match IPA_BITS {
-        40 => 1,
-        48 => 0,
-        _ => panic!("guest physical addresses have 40 or 48 bits"),
+    const ROOT_ORDER: u32 = if IPA_BITS > LEVEL_1_BITS && IPA_BITS <= LEVEL_1_BITS_MAX {
+        IPA_BITS - LEVEL_1_BITS
+    } else {
+        0
     };
+    const IPA_BITS: u32 = IPA_BITS;
+    const FORCES_WRITE_BACK: bool = FWB;
     const LARGEST_BLOCK: Level = Level::GIB1;
     const PFN_BITS: u32 = 36;
     const SETS_ACCESSED: bool = false;
@@ -66,7 +111,7 @@ impl<const IPA_BITS: u32> Format for Arm<IPA_BITS> {
     #[inline]
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64 {
         let memory = match leaf.memory {
-            MemoryType::WriteBack => NORMAL_WRITE_BACK,
+            MemoryType::WriteBack => Self::WRITE_BACK,
             MemoryType::Uncached => NORMAL_NON_CACHEABLE,
             MemoryType::Device => DEVICE_NGNRE,
         };
@@ -88,7 +133,7 @@ impl<const IPA_BITS: u32> Format for Arm<IPA_BITS> {
         permissions.set(Permissions::WRITE, bits & WRITE != 0);
         permissions.set(Permissions::EXECUTE, bits & EXECUTE_NEVER == 0);
         let memory = match bits & MEMORY_ATTRIBUTES {
-            NORMAL_WRITE_BACK => MemoryType::WriteBack,
+            attributes if attributes == Self::WRITE_BACK => MemoryType::WriteBack,
             NORMAL_NON_CACHEABLE => MemoryType::Uncached,
             _ => MemoryType::Device,
         };

@@ -1,7 +1,8 @@
 //! DDI 0487, "Translation table descriptor formats" (4 KiB granule, 48-bit output address), "Stage 2 data access
-//! permissions", "Stage 2 memory region type and cacheability attributes when FWB is disabled".
+//! permissions", "Stage 2 memory region type and cacheability attributes when FWB is disabled", and "... enabled".
 
-use mayfly_stage2::{Arm, Format, Level, MemoryType};
+use mayfly_platform::address::Pfn;
+use mayfly_stage2::{Arm, ArmFwb, Entry, Format, Leaf, Level, MemoryType, Permissions};
 
 use crate::{ALL, READ, READ_EXECUTE, READ_WRITE, bits, table};
 
@@ -60,4 +61,36 @@ fn dirty_is_not_kept() {
     let dirty =
         bits::<Arm<40>>(Level::PAGE, 0x12345, READ_WRITE, MemoryType::WriteBack, true, true);
     assert_eq!(clean, dirty);
+}
+
+#[test]
+fn with_fwb_write_back_is_forced_and_the_rest_is_as_without() {
+    fn check<F: Format>() {
+        // MemAttr 0b0110: 0x3 | 0x18 | 0xc0 | 0x300 | 0x400 = 0x7db.
+        let page = bits::<F>(Level::PAGE, 0x12345, ALL, MemoryType::WriteBack, true, false);
+        assert_eq!(page, 0x0000_0000_1234_57db);
+        let block =
+            bits::<F>(Level::MIB2, 0x12200, READ_EXECUTE, MemoryType::WriteBack, true, false);
+        assert_eq!(block, 0x0000_0000_1220_0759);
+        // MemAttr 0b0101, and 0b0001.
+        let page = bits::<F>(Level::PAGE, 0x12345, READ_WRITE, MemoryType::Uncached, true, false);
+        assert_eq!(page, 0x0040_0000_1234_57d7);
+        let page = bits::<F>(Level::PAGE, 0x12345, READ_WRITE, MemoryType::Device, false, false);
+        assert_eq!(page, 0x0040_0000_1234_53c7);
+        assert_eq!(table::<F>(0x54321), 0x0000_0000_5432_1003);
+    }
+    check::<ArmFwb<32>>();
+    check::<ArmFwb<40>>();
+    check::<ArmFwb<48>>();
+}
+
+#[test]
+fn what_is_write_back_without_fwb_is_not_with_it() {
+    let leaf = Leaf::new(Pfn::new(0x12345), Permissions::READ);
+    let without = Entry::<Arm<48>>::leaf(Level::PAGE, &leaf);
+    let with = Entry::<ArmFwb<48>>::leaf(Level::PAGE, &leaf);
+    // 0b1111 is reserved with FWB, and 0b0110 is another cacheability without.
+    assert_ne!(Entry::<ArmFwb<48>>::from_bits(without.bits()).to_leaf(Level::PAGE), leaf);
+    assert_ne!(Entry::<Arm<48>>::from_bits(with.bits()).to_leaf(Level::PAGE), leaf);
+    assert_eq!([<Arm<48>>::FORCES_WRITE_BACK, <ArmFwb<48>>::FORCES_WRITE_BACK], [false, true]);
 }

@@ -2,7 +2,7 @@
 
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{
-    Arm, Entry, Ept, Format, Leaf, Level, MemoryType, Npt, Permissions, Sv39x4, Sv48x4,
+    Arm, ArmFwb, Entry, Ept, Format, Leaf, Level, MemoryType, Npt, Permissions, Sv39x4, Sv48x4,
 };
 
 use crate::{ALL, READ, READ_EXECUTE, READ_WRITE};
@@ -78,6 +78,7 @@ fn arm_requires_it_for_an_address_that_changes_under_a_writer_or_with_its_conten
     }
     check::<Arm<40>>();
     check::<Arm<48>>();
+    check::<ArmFwb<48>>();
 }
 
 #[test]
@@ -91,6 +92,7 @@ fn arm_requires_it_for_another_memory_type() {
     }
     check::<Arm<40>>();
     check::<Arm<48>>();
+    check::<ArmFwb<48>>();
 }
 
 #[test]
@@ -120,6 +122,7 @@ fn arm_requires_it_between_tables_and_blocks_and_between_tables() {
     }
     check::<Arm<40>>();
     check::<Arm<48>>();
+    check::<ArmFwb<48>>();
 }
 
 #[test]

@@ -3,6 +3,8 @@
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 mod arm;
+mod arm_choice;
+mod arm_registers;
 mod break_before_make;
 mod ept;
 mod npt;

@@ -1,6 +1,7 @@
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{
-    Arm, Entry, Ept, Format, Leaf, Level, MemoryType, Npt, Permissions, State, Sv39x4, Sv48x4,
+    Arm, ArmFwb, Entry, Ept, Format, Leaf, Level, MemoryType, Npt, Permissions, State, Sv39x4,
+    Sv48x4,
 };
 use proptest::prelude::*;
 
@@ -54,6 +55,8 @@ proptest! {
     fn a_leaf_is_decoded_as_it_was_encoded(level in level(), leaf in leaf()) {
         a_leaf_survives::<Arm<40>>(level, leaf)?;
         a_leaf_survives::<Arm<48>>(level, leaf)?;
+        a_leaf_survives::<ArmFwb<32>>(level, leaf)?;
+        a_leaf_survives::<ArmFwb<48>>(level, leaf)?;
         a_leaf_survives::<Ept>(level, leaf)?;
         a_leaf_survives::<Npt>(level, leaf)?;
         a_leaf_survives::<Sv39x4>(level, leaf)?;
@@ -67,6 +70,7 @@ proptest! {
     ) {
         a_table_survives::<Arm<40>>(level, pfn)?;
         a_table_survives::<Arm<48>>(level, pfn)?;
+        a_table_survives::<ArmFwb<48>>(level, pfn)?;
         a_table_survives::<Ept>(level, pfn)?;
         a_table_survives::<Npt>(level, pfn)?;
         a_table_survives::<Sv39x4>(level, pfn)?;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::tlb::{Scope, Vmid};
 use mayfly_stage2::{
-    Arm, Ept, Format, Leaf, Level, Mapped, MemoryType, Npt, Permissions, Reclaimed, Replacement,
-    Sv39x4, Sv48x4, Tables,
+    Arm, ArmFwb, Ept, Format, Leaf, Level, Mapped, MemoryType, Npt, Permissions, Reclaimed,
+    Replacement, Sv39x4, Sv48x4, Tables,
 };
 use proptest::prelude::*;
 
@@ -398,7 +398,10 @@ macro_rules! agrees_with_the_naive_map {
 }
 
 agrees_with_the_naive_map! {
+    arm_with_32_bits_agrees_with_the_naive_map: Arm<32>;
     arm_with_40_bits_agrees_with_the_naive_map: Arm<40>;
+    arm_with_16_root_tables_agrees_with_the_naive_map: Arm<43>;
+    arm_with_fwb_agrees_with_the_naive_map: ArmFwb<44>;
     arm_with_48_bits_agrees_with_the_naive_map: Arm<48>;
     ept_agrees_with_the_naive_map: Ept;
     npt_agrees_with_the_naive_map: Npt;
