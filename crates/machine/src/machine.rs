@@ -30,7 +30,7 @@ const VMID_BITS: u32 = 16;
 const DEAD_PART: usize = 16;
 
 /// What makes caches nobody's concern, as on x86.
-const COHERENT: CacheCapabilities = CacheCapabilities { fwb: true, dic: true, fgt: true };
+const COHERENT: CacheCapabilities = CacheCapabilities { dic: true, fgt: true };
 
 /// How a VM of the machine differs from the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl<F: Format> Machine<F> {
     }
 
     /// A machine with so many frames, whose caches are maintained so, and whose processors take so much off the core's
-    /// hands.
+    /// hands; and past whose caches guests get, unless the format is coherent.
     ///
     /// # Errors
     ///
@@ -93,9 +93,7 @@ impl<F: Format> Machine<F> {
         capabilities: CacheCapabilities,
     ) -> io::Result<Self> {
         let arena = match lines {
-            Lines::Modelled => {
-                Arena::new(frames)?.with_oracle(Arc::new(Oracle::new(capabilities.fwb)))
-            }
+            Lines::Modelled => Arena::new(frames)?.with_oracle(Arc::new(Oracle::new(F::COHERENT))),
             Lines::Real | Lines::Counted => Arena::new(frames)?,
         };
         let worker = WorkerThread::spawn(Arc::new(Host::new()))?;

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::fmt;
 
 use mayfly_platform::cache::CacheCapabilities;
-use mayfly_stage2::Arm;
+use mayfly_stage2::{Arm, ArmFwb, Format};
 use mayfly_vm::{CacheOp, Caches, SlotZap};
 
 use crate::address_space::Backing;
@@ -24,6 +24,9 @@ use stage::Stage;
 /// The tables of the machine that scenarios are played on: Arm's, whose guests get past their caches.
 pub type TableFormat = Arm<48>;
 
+/// The same, of processors that force write-back.
+pub type ForcedFormat = ArmFwb<48>;
+
 /// What kept a scenario from being played.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
@@ -32,8 +35,21 @@ pub trait Rule: Sync {
     /// [`Caches::Tracked`] where the core does, [`Caches::Reported`] where this does.
     fn caches(&self) -> Caches;
 
-    /// vCPU `vcpu` has come out with `op`, and does it when this returns. Not called where the core looks after it.
-    fn switched(&self, vm: &MachineVm<TableFormat>, vcpu: u32, op: CacheOp);
+    /// vCPU `vcpu` has come out with `op`, and does it when this returns. Not called where the core looks after it, nor
+    /// where write-back is forced, as nothing is trapped there.
+    fn switched(&self, vm: &dyn Maintained, vcpu: u32, op: CacheOp);
+}
+
+/// A VM in any format, as far as a [`Rule`] has to do with it.
+pub trait Maintained {
+    /// [`Vm::clean_invalidate_mapped`](mayfly_vm::Vm::clean_invalidate_mapped).
+    fn clean_invalidate_mapped(&self);
+}
+
+impl<F: Format> Maintained for MachineVm<F> {
+    fn clean_invalidate_mapped(&self) {
+        (**self).clean_invalidate_mapped();
+    }
 }
 
 /// The core's own rule.
@@ -45,7 +61,7 @@ impl Rule for Tracked {
         Caches::Tracked
     }
 
-    fn switched(&self, _: &MachineVm<TableFormat>, _: u32, _: CacheOp) {}
+    fn switched(&self, _: &dyn Maintained, _: u32, _: CacheOp) {}
 }
 
 /// Something that guests rely on.
@@ -56,7 +72,16 @@ pub struct Scenario {
     /// What the guest relies on, in one line.
     pub relies_on: &'static str,
     machine: Conditions,
-    play: fn(&Stage<'_>) -> Result<(), Failure>,
+    play: Play,
+}
+
+/// How it goes, and in which format.
+#[derive(Clone, Copy)]
+enum Play {
+    /// In [`TableFormat`].
+    Usual(fn(&Stage<'_>) -> Result<(), Failure>),
+    /// In [`ForcedFormat`].
+    Forced(fn(&Stage<'_, ForcedFormat>) -> Result<(), Failure>),
 }
 
 /// What it is played on.
@@ -78,9 +103,10 @@ impl Scenario {
     ///
     /// Where the machine, the VM, or a vCPU does something else than it should.
     pub fn play(&self, rule: &dyn Rule, backing: Backing) -> Result<Played, Failure> {
-        let stage = Stage::new(rule, self.machine, backing)?;
-        (self.play)(&stage)?;
-        Ok(stage.close())
+        match self.play {
+            Play::Usual(play) => Stage::play(play, rule, self.machine, backing),
+            Play::Forced(play) => Stage::play(play, rule, self.machine, backing),
+        }
     }
 }
 

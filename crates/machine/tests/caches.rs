@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use mayfly_machine::cache::{LineCounts, Lines, Oracle};
-use mayfly_machine::scenario::TableFormat;
+use mayfly_machine::scenario::{ForcedFormat, TableFormat};
 use mayfly_machine::{Arena, DataCache, Instruction, Machine, VmOptions};
 use mayfly_memslot::{Gpa, SlotId};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_stage2::Format;
 use mayfly_vm::{CacheOp, Caches, Exit};
 
-const NONE: CacheCapabilities = CacheCapabilities { fwb: false, dic: false, fgt: false };
+const NONE: CacheCapabilities = CacheCapabilities { dic: false, fgt: false };
 
 #[test]
 fn lines_are_counted_by_what_is_done_to_them_and_say_what_they_said_before() {
@@ -29,9 +30,8 @@ fn lines_are_counted_by_what_is_done_to_them_and_say_what_they_said_before() {
 }
 
 /// What a guest comes out with that does all of `ops`.
-fn exits(capabilities: CacheCapabilities, ops: &[CacheOp]) -> Vec<CacheOp> {
-    let machine: Machine<TableFormat> =
-        Machine::with_caches(64, Lines::Counted, capabilities).unwrap();
+fn exits<F: Format>(capabilities: CacheCapabilities, ops: &[CacheOp]) -> Vec<CacheOp> {
+    let machine: Machine<F> = Machine::with_caches(64, Lines::Counted, capabilities).unwrap();
     let options = VmOptions { caches: Caches::Reported, ..VmOptions::default() };
     let vm = machine.create_vm_with(options).unwrap();
     let instruction = |op: &CacheOp| match op {
@@ -57,10 +57,10 @@ fn a_guest_comes_out_once_with_each_operation_that_is_trapped() {
     use CacheOp::{Off, On, SetWay};
     let ops = [On, Off, On, SetWay, Off, On, Off];
     // One register is trapped for good.
-    assert_eq!(exits(CacheCapabilities { fgt: true, ..NONE }, &ops), ops);
+    assert_eq!(exits::<TableFormat>(CacheCapabilities { fgt: true, ..NONE }, &ops), ops);
     // All of them are, until caches are on, and again after an operation by set and way.
-    assert_eq!(exits(NONE, &ops), [On, SetWay, Off, On]);
-    assert_eq!(exits(CacheCapabilities { fwb: true, ..NONE }, &ops), []);
+    assert_eq!(exits::<TableFormat>(NONE, &ops), [On, SetWay, Off, On]);
+    assert_eq!(exits::<ForcedFormat>(NONE, &ops), []);
 }
 
 #[test]

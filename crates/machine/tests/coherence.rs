@@ -1,8 +1,7 @@
 //! What guests rely on when they turn their caches on and off, under caches that do the worst they may.
 
-use mayfly_machine::MachineVm;
 use mayfly_machine::address_space::Backing;
-use mayfly_machine::scenario::{Played, Rule, Scenario, TableFormat, Tracked};
+use mayfly_machine::scenario::{Maintained, Played, Rule, Scenario, Tracked};
 use mayfly_vm::{CacheOp, Caches};
 
 const BACKINGS: [Backing; 2] = [Backing::Pages, Backing::HugePages];
@@ -15,7 +14,7 @@ impl Rule for Everything {
         Caches::Reported
     }
 
-    fn switched(&self, vm: &MachineVm<TableFormat>, _: u32, _: CacheOp) {
+    fn switched(&self, vm: &dyn Maintained, _: u32, _: CacheOp) {
         vm.clean_invalidate_mapped();
     }
 }
@@ -28,7 +27,7 @@ impl Rule for Nothing {
         Caches::Reported
     }
 
-    fn switched(&self, _: &MachineVm<TableFormat>, _: u32, _: CacheOp) {}
+    fn switched(&self, _: &dyn Maintained, _: u32, _: CacheOp) {}
 }
 
 fn play(rule: &dyn Rule) -> impl Iterator<Item = (&'static str, Backing, Played)> {

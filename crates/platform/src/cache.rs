@@ -1,17 +1,15 @@
 //! Maintenance of the caches between CPUs and memory.
 //!
-//! Where every access of a guest goes through the caches, as on x86, none of this is needed. It is on Arm, without
-//! `FEAT_S2FWB`: a guest that has its stage-1 MMU or its caches off reads and writes memory past them.
+//! Where every access of a guest goes through the caches, as on x86, none of this is needed. It is on Arm, unless stage 2
+//! forces write-back (`HCR_EL2.FWB`): a guest that has its stage-1 MMU or its caches off reads and writes memory past
+//! them.
 
 use crate::address::Pfn;
 
-/// What processors take off the core's hands.
+/// What processors take off the core's hands. Whether stage 2 has all accesses of a guest go through the caches is not
+/// among it, since that is the format's to say, whose entries differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheCapabilities {
-    /// Stage 2 makes every access of a guest to memory a cacheable one, whatever stage 1 says (`FEAT_S2FWB`): so memory
-    /// and caches never differ for it. Implies that data need not be cleaned for instructions to be fetched
-    /// (`FEAT_IDC`; Linux relies on it too, `clean_dcache_guest_page` in `arch/arm64/kvm/mmu.c`).
-    pub fwb: bool,
     /// Instruction caches see what is written, when it is out of the data cache (`FEAT_DIC`).
     pub dic: bool,
     /// Single registers can be trapped (`FEAT_FGT`): the one that turns caches on and off, and none of the others that

@@ -58,10 +58,10 @@ pub trait Format: Copy + Send + Sync + 'static {
     /// as clear.
     const SETS_DIRTY: bool;
 
-    /// Whether stage 2 has every access of a guest to write-back memory go through the caches, whatever stage 1 says:
-    /// so memory and caches never differ for it. Implies that data need not be cleaned for instructions to be fetched
-    /// (`FEAT_IDC`; Linux relies on it too, `clean_dcache_guest_page` in `arch/arm64/kvm/mmu.c`).
-    const FORCES_WRITE_BACK: bool = false;
+    /// Whether memory and caches never differ for a guest, whatever its own stage says: because caches see all accesses
+    /// to memory, or because this stage has them all go through the caches. Implies that data need not be cleaned for
+    /// instructions to be fetched.
+    const COHERENT: bool;
 
     /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most.
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64;

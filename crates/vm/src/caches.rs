@@ -1,8 +1,8 @@
 //! What a VM does for guests that go past the caches.
 //!
-//! On Arm without `FEAT_S2FWB` a vCPU whose stage-1 MMU is off reads and writes memory past the caches, and so do
-//! others where their stage 1 says so. Then a line in a cache and memory can say different things, and three things can
-//! go wrong:
+//! On Arm a vCPU whose stage-1 MMU is off reads and writes memory past the caches, and so do others where their stage 1
+//! says so; unless the format forces write-back ([`ArmFwb`](mayfly_stage2::ArmFwb)). Then a line in a cache and memory
+//! can say different things, and three things can go wrong:
 //!
 //! - **H1**: the host has written to a frame, through the caches; a vCPU reads memory behind the dirty line, and finds
 //!   what was there before: old contents, or another guest's.
@@ -94,7 +94,7 @@
 //!
 //! A [`Caches::Coherent`] VM: a predictable branch at a fault. Otherwise, a clean for each page that the VM maps for
 //! the first time; a fault for each page written with caches off, and each time it is written first after a flush; a
-//! flush of exactly those pages. With `FEAT_S2FWB` a VM does nothing for data, however it was built.
+//! flush of exactly those pages. In a coherent format a VM does nothing for data, however it was built.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -177,6 +177,8 @@ pub(crate) struct Upkeep {
     /// It does anything at all when it maps memory.
     maps: bool,
     mode: Caches,
+    /// [`Format::COHERENT`](mayfly_stage2::Format::COHERENT).
+    coherent: bool,
     capabilities: CacheCapabilities,
     /// Where marks are kept.
     tracking: Option<Tracking>,
@@ -195,19 +197,20 @@ struct Tracking {
 impl Upkeep {
     pub(crate) fn try_new(
         mode: Caches,
+        coherent: bool,
         cache: &dyn Cache,
         platform: &Arc<dyn Platform>,
     ) -> Result<Self, BuildError> {
         let capabilities = cache.capabilities();
-        let maps = mode != Caches::Coherent && !(capabilities.fwb && capabilities.dic);
-        let tracking = if mode == Caches::Tracked && !capabilities.fwb {
+        let maps = mode != Caches::Coherent && !(coherent && capabilities.dic);
+        let tracking = if mode == Caches::Tracked && !coherent {
             let flushes = Srcu::try_new(Arc::clone(platform), mayfly_srcu::Config::default())?;
             let (mapped, left_behind) = (AtomicBool::new(false), AtomicBool::new(false));
             Some(Tracking { flushes, mapped, left_behind })
         } else {
             None
         };
-        Ok(Self { maps, mode, capabilities, tracking })
+        Ok(Self { maps, mode, coherent, capabilities, tracking })
     }
 
     /// The caches of a new vCPU: off, where that makes a difference.
@@ -226,7 +229,7 @@ impl Upkeep {
     fn settle(&self, caches: &mut VcpuCaches) {
         let past_caches = self.tracking.is_some() && !caches.on;
         caches.role = if past_caches { Role::MARKED } else { Role::MAIN };
-        caches.traps = if self.mode == Caches::Coherent || self.capabilities.fwb {
+        caches.traps = if self.mode == Caches::Coherent || self.coherent {
             CacheTraps::None
         } else if self.capabilities.fgt {
             CacheTraps::Control
@@ -373,7 +376,7 @@ impl<W: World> Inner<W> {
         if count == 0 || !self.upkeep.maps {
             return;
         }
-        if !self.upkeep.capabilities.fwb {
+        if !self.upkeep.coherent {
             self.cache.clean(first, count);
             self.platform.charge(Op::CleanedToMap(count));
         }

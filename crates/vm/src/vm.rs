@@ -9,7 +9,7 @@ use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{AtomicBool, Ordering};
 use mayfly_srcu::Srcu;
-use mayfly_stage2::{self as stage2, Slice, Stage2};
+use mayfly_stage2::{self as stage2, Format, Slice, Stage2};
 
 use crate::caches::Upkeep;
 use crate::vcpus::Vcpus;
@@ -108,7 +108,7 @@ impl<W: World> Vm<W> {
             mmio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
             pio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
             stage2: Stage2::try_new(config.stage2, &srcu)?,
-            upkeep: Upkeep::try_new(config.caches, &*config.cache, &platform)?,
+            upkeep: Upkeep::try_new(config.caches, W::Format::COHERENT, &*config.cache, &platform)?,
             platform,
             memory: config.memory,
             cache: config.cache,

@@ -9,8 +9,8 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 use common::{
-    AnyDevice, Call, Hardware, Log, Outcome, Recorder, Setup, TestVcpu, TestVm, deleted, hva,
-    perform, range, read, read_port, region, same, write, write_port,
+    AnyDevice, Call, Hardware, Log, Outcome, Recorder, Setup, TestFormat, TestVcpu, TestVm,
+    deleted, hva, perform, range, read, read_port, region, same, write, write_port,
 };
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Relocation};
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
@@ -285,7 +285,11 @@ struct Toucher(Access);
 
 impl Guest for Toucher {
     fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-        if perform(translation, self.0).is_some() { Event::Halt } else { Event::Access(self.0) }
+        if perform::<TestFormat>(translation, self.0).is_some() {
+            Event::Halt
+        } else {
+            Event::Access(self.0)
+        }
     }
 
     fn data(&mut self) -> &mut [u8] {

@@ -30,7 +30,7 @@ pub(super) const SECONDARY: u64 = 8 << 10;
 const EARLY: u64 = 4 << 20;
 
 /// Processors that take nothing off the core's hands but the traps that it does not need.
-const CAPABILITIES: CacheCapabilities = CacheCapabilities { fwb: false, dic: true, fgt: true };
+const CAPABILITIES: CacheCapabilities = CacheCapabilities { dic: true, fgt: true };
 
 /// A VM that comes up.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mayfly_machine::MachineVm;
-use mayfly_machine::scenario::{Rule, TableFormat};
+use mayfly_machine::scenario::{Maintained, Rule};
 use mayfly_vm::{CacheOp, Caches};
 
 use crate::experiment::Variant;
@@ -92,7 +91,7 @@ impl Rule for OfOneVm {
     }
 
     /// Operations by set and way, of which the proposals say nothing, flush everything in all of them.
-    fn switched(&self, vm: &MachineVm<TableFormat>, vcpu: u32, op: CacheOp) {
+    fn switched(&self, vm: &dyn Maintained, vcpu: u32, op: CacheOp) {
         let flushes = match (self.design, op) {
             (Design::Mayfly, _) | (Design::FirstVcpu, CacheOp::Off) => false,
             (Design::EveryVcpu, _) | (_, CacheOp::SetWay) => true,

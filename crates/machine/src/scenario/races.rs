@@ -13,7 +13,7 @@ use mayfly_platform::address::Pfn;
 
 use super::stage::{OFF, ON, Stage, look, read, write};
 use super::suite::{FGT, NONE};
-use super::{Failure, Scenario};
+use super::{Failure, Play, Scenario};
 use crate::cache::{Interlude, Moment};
 use crate::{GuestBarrier, Instruction};
 
@@ -25,25 +25,25 @@ pub(super) const SCENARIOS: [Scenario; 4] = [
         name: "two-at-once",
         relies_on: "two vCPUs that turn their caches on at once both find what either wrote",
         machine: NONE,
-        play: two_at_once,
+        play: Play::Usual(two_at_once),
     },
     Scenario {
         name: "write-beside-flush",
         relies_on: "what a vCPU writes with its caches off while another turns its on is not lost",
         machine: NONE,
-        play: write_beside_flush,
+        play: Play::Usual(write_beside_flush),
     },
     Scenario {
         name: "read-beside-clean",
         relies_on: "a vCPU with its caches off that comes upon a page just as it is mapped finds what is in it",
         machine: NONE,
-        play: read_beside_clean,
+        play: Play::Usual(read_beside_clean),
     },
     Scenario {
         name: "off-beside-fault",
         relies_on: "with its caches off again, a vCPU finds what it wrote just as another came upon the page",
         machine: FGT,
-        play: off_beside_fault,
+        play: Play::Usual(off_beside_fault),
     },
 ];
 

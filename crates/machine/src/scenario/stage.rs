@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::address::{PAGE_SHIFT, Pfn};
 use mayfly_platform::cache::Cache;
-use mayfly_stage2::Level;
+use mayfly_stage2::{Format, Level};
 use mayfly_vm::{Caches, Exit};
 
 use super::{Conditions, Failure, Played, Rule, Stale, TableFormat};
@@ -25,16 +25,28 @@ const FRAMES: usize = 1 << 13;
 const BLOCK: u64 = Level::MIB2.pages() << PAGE_SHIFT;
 
 /// A VM, and what its guests have found.
-pub(super) struct Stage<'a> {
-    pub(super) vm: MachineVm<TableFormat>,
+pub(super) struct Stage<'a, F: Format = TableFormat> {
+    pub(super) vm: MachineVm<F>,
     pub(super) memory: HostMemory,
-    pub(super) machine: Machine<TableFormat>,
+    pub(super) machine: Machine<F>,
     rule: &'a dyn Rule,
     played: Mutex<Played>,
 }
 
-impl<'a> Stage<'a> {
-    pub(super) fn new(
+impl<'a, F: Format> Stage<'a, F> {
+    /// Has `play` played on a new one.
+    pub(super) fn play(
+        play: fn(&Self) -> Result<(), Failure>,
+        rule: &'a dyn Rule,
+        conditions: Conditions,
+        backing: Backing,
+    ) -> Result<Played, Failure> {
+        let stage = Self::new(rule, conditions, backing)?;
+        play(&stage)?;
+        Ok(stage.close())
+    }
+
+    fn new(
         rule: &'a dyn Rule,
         Conditions { capabilities, slot_zap }: Conditions,
         backing: Backing,
@@ -55,7 +67,7 @@ impl<'a> Stage<'a> {
     }
 
     /// A vCPU as it comes out of reset: with its caches off.
-    pub(super) fn vcpu(&self, id: u32) -> Result<Actor<'_>, Failure> {
+    pub(super) fn vcpu(&self, id: u32) -> Result<Actor<'_, F>, Failure> {
         let vcpu = self.vm.create_vcpu(id)?;
         let mut cpu = self.machine.cpu(Vec::new());
         cpu.turn_caches_off();
@@ -106,13 +118,13 @@ impl<'a> Stage<'a> {
     }
 
     /// How it went.
-    pub(super) fn close(self) -> Played {
+    fn close(self) -> Played {
         let mut played = self.played.into_inner().unwrap_or_else(PoisonError::into_inner);
         played.lines = self.machine.cache().lines();
         played
     }
 
-    fn note(&self, vcpu: u32, cpu: &Cpu<TableFormat>) {
+    fn note(&self, vcpu: u32, cpu: &Cpu<F>) {
         let mut played = self.played();
         played.reads += cpu.reads();
         let stale = |mismatch| Stale { vcpu: Some(vcpu), mismatch };
@@ -125,13 +137,13 @@ impl<'a> Stage<'a> {
 }
 
 /// A vCPU and its processor.
-pub(super) struct Actor<'a> {
-    stage: &'a Stage<'a>,
-    vcpu: MachineVcpu<TableFormat>,
-    cpu: Cpu<TableFormat>,
+pub(super) struct Actor<'a, F: Format = TableFormat> {
+    stage: &'a Stage<'a, F>,
+    vcpu: MachineVcpu<F>,
+    cpu: Cpu<F>,
 }
 
-impl Actor<'_> {
+impl<F: Format> Actor<'_, F> {
     /// Runs a program to its end.
     pub(super) fn does(&mut self, program: impl Into<Vec<Instruction>>) -> Result<(), Failure> {
         self.cpu.load(program.into());

@@ -3,21 +3,20 @@
 use mayfly_memslot::{Flags, Hva, SlotId};
 use mayfly_platform::address::PAGE_SIZE;
 use mayfly_platform::cache::CacheCapabilities;
+use mayfly_stage2::Format;
 use mayfly_vm::SlotZap;
 
 use super::stage::{OFF, ON, SET_WAY, Stage, read, write};
-use super::{Conditions, Failure, Scenario};
+use super::{Conditions, Failure, Play, Scenario};
 
 /// Processors that leave everything to the core.
 pub(super) const NONE: Conditions = Conditions {
-    capabilities: CacheCapabilities { fwb: false, dic: false, fgt: false },
+    capabilities: CacheCapabilities { dic: false, fgt: false },
     slot_zap: SlotZap::Range,
 };
 /// Those on which turning caches off is always seen.
 pub(super) const FGT: Conditions =
     Conditions { capabilities: CacheCapabilities { fgt: true, ..NONE.capabilities }, ..NONE };
-const FWB: Conditions =
-    Conditions { capabilities: CacheCapabilities { fwb: true, ..NONE.capabilities }, ..NONE };
 /// A VM whose roots are all replaced where a slot goes.
 const ALL_ROOTS: Conditions = Conditions { slot_zap: SlotZap::AllRoots, ..NONE };
 
@@ -26,91 +25,91 @@ pub(super) const SCENARIOS: [Scenario; 15] = [
         name: "vcpu-0-comes-later",
         relies_on: "whichever vCPU is first finds what it wrote before its caches were on",
         machine: NONE,
-        play: vcpu_0_comes_later,
+        play: Play::Usual(vcpu_0_comes_later),
     },
     Scenario {
         name: "own-writes",
         relies_on: "a secondary vCPU finds what it wrote before its caches were on",
         machine: NONE,
-        play: own_writes,
+        play: Play::Usual(own_writes),
     },
     Scenario {
         name: "anothers-writes",
         relies_on: "when its caches are on, others find what a vCPU wrote before",
         machine: NONE,
-        play: anothers_writes,
+        play: Play::Usual(anothers_writes),
     },
     Scenario {
         name: "others-still-off",
         relies_on: "a vCPU that goes on with its caches off is not forgotten when another turns its on",
         machine: NONE,
-        play: others_still_off,
+        play: Play::Usual(others_still_off),
     },
     Scenario {
         name: "off-again",
         relies_on: "with its caches off again, as for kexec, a vCPU finds what was written with them on",
         machine: FGT,
-        play: off_again,
+        play: Play::Usual(off_again),
     },
     Scenario {
         name: "anothers-off",
         relies_on: "what a vCPU wrote with its caches off is not forgotten when another turns its off",
         machine: FGT,
-        play: anothers_off,
+        play: Play::Usual(anothers_off),
     },
     Scenario {
         name: "set-way",
         relies_on: "maintenance by set and way, and then caches off and on, as older kernels do for kexec",
         machine: NONE,
-        play: set_way,
+        play: Play::Usual(set_way),
     },
     Scenario {
         name: "hotplug",
         relies_on: "a vCPU that is taken away and comes back is as good as a new one",
         machine: NONE,
-        play: hotplug,
+        play: Play::Usual(hotplug),
     },
     Scenario {
         name: "page-mapped-between",
         relies_on: "what the VMM put into a page is there for a vCPU with its caches off, and nothing else",
         machine: NONE,
-        play: page_mapped_between,
+        play: Play::Usual(page_mapped_between),
     },
     Scenario {
         name: "page-moved-and-swapped",
         relies_on: "what was written with caches off is still there when the host has moved the page",
         machine: NONE,
-        play: page_moved_and_swapped,
+        play: Play::Usual(page_moved_and_swapped),
     },
     Scenario {
         name: "page-shared-and-broken",
         relies_on: "what was written with caches off is in both when the host shares a page and somebody writes",
         machine: NONE,
-        play: page_shared_and_broken,
+        play: Play::Usual(page_shared_and_broken),
     },
     Scenario {
         name: "slot-comes-back",
         relies_on: "what was written with caches off is still there when a slot was deleted and created again",
         machine: NONE,
-        play: slot_comes_back,
+        play: Play::Usual(slot_comes_back),
     },
     Scenario {
         name: "roots-replaced",
         relies_on: "what was written with caches off is still there when all tables went with the slot",
         machine: ALL_ROOTS,
-        play: slot_comes_back,
+        play: Play::Usual(slot_comes_back),
     },
     Scenario {
         name: "log-harvested",
         relies_on: "what was written with caches off is found whoever else looks for written pages",
         machine: NONE,
-        play: log_harvested,
+        play: Play::Usual(log_harvested),
     },
     Scenario {
         name: "fwb",
         relies_on: "processors that force write-back need nothing of all this",
-        machine: FWB,
-        play: own_writes,
+        machine: NONE,
+        play: Play::Forced(own_writes),
     },
 ];
 
@@ -119,7 +118,7 @@ fn vcpu_0_comes_later(stage: &Stage<'_>) -> Result<(), Failure> {
     stage.vcpu(0)?.does([write(1, 11), ON, read(1, 11), read(0, 10)])
 }
 
-fn own_writes(stage: &Stage<'_>) -> Result<(), Failure> {
+fn own_writes<F: Format>(stage: &Stage<'_, F>) -> Result<(), Failure> {
     stage.vcpu(0)?.does([write(0, 20), ON, read(0, 20)])?;
     stage.vcpu(1)?.does([write(1, 21), write(2, 22), ON, read(1, 21), read(2, 22)])
 }

@@ -102,11 +102,14 @@ impl<const IPA_BITS: u32, const FWB: bool> Format for Arm<IPA_BITS, FWB> {
         0
     };
     const IPA_BITS: u32 = IPA_BITS;
-    const FORCES_WRITE_BACK: bool = FWB;
     const LARGEST_BLOCK: Level = Level::GIB1;
     const PFN_BITS: u32 = 36;
     const SETS_ACCESSED: bool = false;
     const SETS_DIRTY: bool = false;
+    /// "Stage 2 memory region type and cacheability attributes when FWB is enabled": write-back whatever stage 1 says,
+    /// its MMU being off included. With FWB a processor has `FEAT_IDC` in effect: Linux relies on it too
+    /// (`__clean_dcache_guest_page`, `arch/arm64/include/asm/kvm_mmu.h`).
+    const COHERENT: bool = FWB;
 
     #[inline]
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64 {

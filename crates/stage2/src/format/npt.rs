@@ -45,6 +45,9 @@ impl Format for Npt {
     const PFN_BITS: u32 = 40;
     const SETS_ACCESSED: bool = true;
     const SETS_DIRTY: bool = true;
+    /// Caches are kept coherent with memory by hardware, which probes them for accesses of every memory type (volume 2,
+    /// "Memory Coherency and Protocol").
+    const COHERENT: bool = true;
 
     #[inline]
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64 {

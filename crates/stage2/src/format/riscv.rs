@@ -58,6 +58,8 @@ impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
     const PFN_BITS: u32 = 44;
     const SETS_ACCESSED: bool = false;
     const SETS_DIRTY: bool = false;
+    /// A guest that has Svpbmt may have memory uncached.
+    const COHERENT: bool = false;
 
     #[inline]
     fn encode_leaf(_: Level, leaf: &Leaf) -> u64 {

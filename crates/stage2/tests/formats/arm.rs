@@ -92,5 +92,5 @@ fn what_is_write_back_without_fwb_is_not_with_it() {
     // 0b1111 is reserved with FWB, and 0b0110 is another cacheability without.
     assert_ne!(Entry::<ArmFwb<48>>::from_bits(without.bits()).to_leaf(Level::PAGE), leaf);
     assert_ne!(Entry::<Arm<48>>::from_bits(with.bits()).to_leaf(Level::PAGE), leaf);
-    assert_eq!([<Arm<48>>::FORCES_WRITE_BACK, <ArmFwb<48>>::FORCES_WRITE_BACK], [false, true]);
+    assert_eq!([<Arm<48>>::COHERENT, <ArmFwb<48>>::COHERENT], [false, true]);
 }

@@ -14,7 +14,7 @@ impl WithArm for Facts {
     type Output = (u32, bool, u64);
 
     fn with<const IPA_BITS: u32, const FWB: bool>(self) -> Self::Output {
-        let format = (<Arm<IPA_BITS, FWB>>::FORCES_WRITE_BACK, <Arm<IPA_BITS, FWB>>::HCR);
+        let format = (<Arm<IPA_BITS, FWB>>::COHERENT, <Arm<IPA_BITS, FWB>>::HCR);
         (<Arm<IPA_BITS, FWB> as Format>::IPA_BITS, format.0, format.1)
     }
 }

@@ -27,6 +27,7 @@ impl<const BREAK: bool> Format for Tiny<BREAK> {
     const PFN_BITS: u32 = 16;
     const SETS_ACCESSED: bool = false;
     const SETS_DIRTY: bool = false;
+    const COHERENT: bool = false;
 
     fn encode_leaf(_: Level, leaf: &Leaf) -> u64 {
         let mut bits = leaf.pfn.get() << PFN_SHIFT | PRESENT;

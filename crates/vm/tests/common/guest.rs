@@ -1,5 +1,7 @@
 //! A guest that makes one access.
 
+use std::marker::PhantomData;
+
 use mayfly_memslot::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
@@ -20,23 +22,23 @@ pub(crate) enum Outcome {
 }
 
 /// Runs a guest that reads `len` bytes at `gpa`, and halts.
-pub(crate) fn read(vcpu: &mut TestVcpu, gpa: u64, len: usize) -> Outcome {
+pub(crate) fn read<F: Format>(vcpu: &mut TestVcpu<F>, gpa: u64, len: usize) -> Outcome {
     access(vcpu, gpa, vec![0; len], false)
 }
 
 /// Runs a guest that writes `data` at `gpa`, and halts.
-pub(crate) fn write(vcpu: &mut TestVcpu, gpa: u64, data: &[u8]) -> Outcome {
+pub(crate) fn write<F: Format>(vcpu: &mut TestVcpu<F>, gpa: u64, data: &[u8]) -> Outcome {
     access(vcpu, gpa, data.to_vec(), true)
 }
 
 /// Runs a guest that reads `len` bytes from `port`, and halts.
-pub(crate) fn read_port(vcpu: &mut TestVcpu, port: u16, len: u8) -> Outcome {
+pub(crate) fn read_port<F: Format>(vcpu: &mut TestVcpu<F>, port: u16, len: u8) -> Outcome {
     let event = Event::Port(PortAccess { port, len, write: false });
     Once::new(event, vec![0; len.into()]).run(vcpu)
 }
 
 /// Runs a guest that writes `data` to `port`, and halts.
-pub(crate) fn write_port(vcpu: &mut TestVcpu, port: u16, data: &[u8]) -> Outcome {
+pub(crate) fn write_port<F: Format>(vcpu: &mut TestVcpu<F>, port: u16, data: &[u8]) -> Outcome {
     let len = u8::try_from(data.len()).unwrap();
     Once::new(Event::Port(PortAccess { port, len, write: true }), data.to_vec()).run(vcpu)
 }
@@ -49,42 +51,43 @@ pub(crate) fn port_exit(port: u16, len: u8, write: bool) -> Outcome {
     Outcome::Exit(Exit::Port(PortAccess { port, len, write }))
 }
 
-fn access(vcpu: &mut TestVcpu, gpa: u64, data: Vec<u8>, write: bool) -> Outcome {
+fn access<F: Format>(vcpu: &mut TestVcpu<F>, gpa: u64, data: Vec<u8>, write: bool) -> Outcome {
     let access = Access { gpa: Gpa::new(gpa), len: data.len() as u64, write };
     Once::new(Event::Access(access), data).run(vcpu)
 }
 
 /// Where `access` is performed, if `translation` allows it: what a CPU without a TLB finds.
-pub(crate) fn perform(translation: Translation, access: Access) -> Option<Hva> {
+pub(crate) fn perform<F: Format>(translation: Translation, access: Access) -> Option<Hva> {
     let Access { gpa, len, write } = access;
     if len == 0 || len > PAGE_SIZE - gpa.page_offset() {
         return None;
     }
-    let (_, leaf) = frames::walk::<TestFormat>(translation.top, gpa.gfn())?;
+    let (_, leaf) = frames::walk::<F>(translation.top, gpa.gfn())?;
     let wanted = if write { Permissions::WRITE } else { Permissions::READ };
-    let usable = leaf.permissions.contains(wanted) && (leaf.accessed || TestFormat::SETS_ACCESSED);
+    let usable = leaf.permissions.contains(wanted) && (leaf.accessed || F::SETS_ACCESSED);
     usable.then(|| Hva::new((leaf.pfn.get() << PAGE_SHIFT) + gpa.page_offset()))
 }
 
 /// A guest that makes one access, by memory where its tables allow it, and then halts.
-pub(crate) struct Once {
+pub(crate) struct Once<F = TestFormat> {
     event: Event,
     data: Vec<u8>,
     /// Somebody has taken the data, or is about to.
     answered: bool,
     memory: Option<Hva>,
     entries: usize,
+    format: PhantomData<F>,
 }
 
 /// A fault resolves at the first attempt, unless something changes meanwhile.
 const ATTEMPTS: usize = 100;
 
-impl Once {
+impl<F: Format> Once<F> {
     pub(crate) fn new(event: Event, data: Vec<u8>) -> Self {
-        Self { event, data, answered: false, memory: None, entries: 0 }
+        Self { event, data, answered: false, memory: None, entries: 0, format: PhantomData }
     }
 
-    pub(crate) fn run(mut self, vcpu: &mut TestVcpu) -> Outcome {
+    pub(crate) fn run(mut self, vcpu: &mut TestVcpu<F>) -> Outcome {
         match (vcpu.run(&mut self), self.memory) {
             (Exit::Halt, Some(memory)) => Outcome::Memory(memory),
             (Exit::Halt, None) => Outcome::Device(self.data),
@@ -93,7 +96,7 @@ impl Once {
     }
 }
 
-impl Guest for Once {
+impl<F: Format> Guest for Once<F> {
     fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
         self.entries += 1;
         assert!(self.entries < ATTEMPTS, "the fault was said to be resolved, and is not");
@@ -101,7 +104,7 @@ impl Guest for Once {
             return Event::Halt;
         }
         if let Event::Access(access) = self.event {
-            self.memory = perform(translation, access);
+            self.memory = perform::<F>(translation, access);
         }
         if self.memory.is_some() { Event::Halt } else { self.event }
     }
@@ -113,24 +116,24 @@ impl Guest for Once {
 }
 
 /// What `vcpu`'s tables say of `gfn`, without a fault: its page, and the level of the leaf that it lies in.
-pub(crate) fn translation(vcpu: &mut TestVcpu, gfn: u64) -> Option<(Level, Leaf)> {
-    struct Look(Gfn, Option<(Level, Leaf)>);
-    impl Guest for Look {
+pub(crate) fn translation<F: Format>(vcpu: &mut TestVcpu<F>, gfn: u64) -> Option<(Level, Leaf)> {
+    struct Look<F>(Gfn, Option<(Level, Leaf)>, PhantomData<F>);
+    impl<F: Format> Guest for Look<F> {
         fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-            self.1 = frames::walk::<TestFormat>(translation.top, self.0);
+            self.1 = frames::walk::<F>(translation.top, self.0);
             Event::Halt
         }
         fn data(&mut self) -> &mut [u8] {
             unreachable!("it accesses nothing")
         }
     }
-    let mut look = Look(Gfn::new(gfn), None);
+    let mut look = Look::<F>(Gfn::new(gfn), None, PhantomData);
     assert_eq!(vcpu.run(&mut look), Exit::Halt);
     look.1
 }
 
 /// The root that a vCPU runs on.
-pub(crate) fn top(vcpu: &mut TestVcpu) -> Pfn {
+pub(crate) fn top<F: Format>(vcpu: &mut TestVcpu<F>) -> Pfn {
     struct Top(Option<Pfn>);
     impl Guest for Top {
         fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {

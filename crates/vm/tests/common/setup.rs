@@ -1,10 +1,11 @@
 //! A machine, and VMs on it.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mayfly_memslot::Hva;
-use mayfly_stage2::{self as stage2, Arm, Level, Reclaimed, Reclaimer, Slice, Vmids};
+use mayfly_stage2::{self as stage2, Arm, Format, Level, Reclaimed, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Config, SlotZap, Vcpu, Vm, World};
 
 use super::{AnyDevice, Caches, Hardware, Memory, region};
@@ -12,24 +13,24 @@ use super::{AnyDevice, Caches, Hardware, Memory, region};
 /// Concatenated root tables, break-before-make, and an accessed mark that faults: what asks most of the VM.
 pub(crate) type TestFormat = Arm<40>;
 
-pub(crate) struct Kinds;
+pub(crate) struct Kinds<F = TestFormat>(PhantomData<F>);
 
-impl World for Kinds {
+impl<F: Format> World for Kinds<F> {
     type Device = AnyDevice;
     type Backing = Hva;
-    type Format = TestFormat;
+    type Format = F;
     type Memory = Memory;
 }
 
-pub(crate) type TestVm = Vm<Kinds>;
-pub(crate) type TestVcpu = Vcpu<Kinds>;
+pub(crate) type TestVm<F = TestFormat> = Vm<Kinds<F>>;
+pub(crate) type TestVcpu<F = TestFormat> = Vcpu<Kinds<F>>;
 
-pub(crate) struct Setup {
+pub(crate) struct Setup<F: Format = TestFormat> {
     pub(crate) hardware: Arc<Hardware>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) caches: Arc<Caches>,
     pub(crate) vmids: Vmids,
-    pub(crate) reclaimer: Arc<Reclaimer<TestFormat>>,
+    pub(crate) reclaimer: Arc<Reclaimer<F>>,
     pub(crate) slot_zap: SlotZap,
 }
 
@@ -50,18 +51,25 @@ impl Setup {
     }
 
     pub(crate) fn with_vmids(slot_zap: SlotZap, vmid_bits: u32) -> Self {
+        Self::in_format(slot_zap, vmid_bits)
+    }
+}
+
+impl<F: Format> Setup<F> {
+    /// As [`Setup::with_vmids`].
+    pub(crate) fn in_format(slot_zap: SlotZap, vmid_bits: u32) -> Self {
         let hardware = Arc::new(Hardware::new());
         Self {
             memory: Arc::new(Memory::new()),
             caches: Arc::new(Caches::default()),
             vmids: Vmids::try_new(hardware.clone(), vmid_bits).unwrap(),
-            reclaimer: Arc::new(Reclaimer::new(hardware.clone(), Reclaimer::<TestFormat>::BOUND)),
+            reclaimer: Arc::new(Reclaimer::new(hardware.clone(), Reclaimer::<F>::BOUND)),
             hardware,
             slot_zap,
         }
     }
 
-    pub(crate) fn config(&self) -> Config<Kinds> {
+    pub(crate) fn config(&self) -> Config<Kinds<F>> {
         Config {
             srcu: mayfly_srcu::Config::default(),
             stage2: stage2::Config {
@@ -78,7 +86,7 @@ impl Setup {
         }
     }
 
-    pub(crate) fn vm(&self) -> TestVm {
+    pub(crate) fn vm(&self) -> TestVm<F> {
         Vm::create(self.config()).unwrap()
     }
 

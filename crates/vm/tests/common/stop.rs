@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mayfly_vm::{Access, Device, Event, Guest, Requests, Translation};
 
-use super::perform;
+use super::{TestFormat, perform};
 
 /// What happened, in order.
 #[derive(Clone, Default)]
@@ -80,7 +80,7 @@ pub(crate) struct Stopping {
 impl Guest for Stopping {
     fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
         self.stop.here();
-        match self.access.take_if(|access| perform(translation, *access).is_some()) {
+        match self.access.take_if(|access| perform::<TestFormat>(translation, *access).is_some()) {
             Some(_) => Event::Halt,
             None => self.access.map_or(Event::Halt, Event::Access),
         }

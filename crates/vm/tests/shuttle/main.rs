@@ -79,7 +79,7 @@ struct Machine<const BREAK: bool> {
 impl<const BREAK: bool> Machine<BREAK> {
     fn new(cpus: usize, fgt: bool, slot_zap: SlotZap) -> Self {
         let below = model::Vm::new(FRAMES, Cpus::new(cpus));
-        let memory = Arc::new(Memory::new(CacheCapabilities { fwb: false, dic: true, fgt }));
+        let memory = Arc::new(Memory::new(CacheCapabilities { dic: true, fgt }));
         let vm = Vm::create(Config {
             srcu: mayfly_srcu::Config::default(),
             stage2: below.config.clone(),

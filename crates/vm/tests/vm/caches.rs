@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Level, Permissions};
+use mayfly_stage2::{ArmFwb, Format, Level, Permissions};
 use mayfly_vm::{
     CacheCapabilities, CacheOp, CacheTraps, Caches, Change, Config, Event, Exit, Guest, PageChange,
-    Protection, Reason, Requests, SlotZap, Translation,
+    Protection, Reason, Requests, SlotZap, Translation, Vm,
 };
 
 use crate::common::{
@@ -34,23 +34,26 @@ impl Guest for Toggle {
     }
 }
 
-fn toggle(vcpu: &mut TestVcpu, op: CacheOp) -> Exit {
+fn toggle<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) -> Exit {
     vcpu.run(&mut Toggle { op: Some(op), traps: CacheTraps::None })
 }
 
-fn traps(vcpu: &mut TestVcpu) -> CacheTraps {
+fn traps<F: Format>(vcpu: &mut TestVcpu<F>) -> CacheTraps {
     let mut guest = Toggle { op: None, traps: CacheTraps::None };
     assert_eq!(vcpu.run(&mut guest), Exit::Halt);
     guest.traps
 }
 
 /// A vCPU's guest has done `op`, and the VM has seen to it.
-fn turn(vcpu: &mut TestVcpu, op: CacheOp) {
+fn turn<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) {
     assert_eq!(toggle(vcpu, op), Exit::Halt);
 }
 
+/// As [`TestFormat`], with write-back forced.
+type ForcedFormat = ArmFwb<40>;
+
 /// Processors that leave data to the core.
-const DATA: CacheCapabilities = CacheCapabilities { fwb: false, dic: true, fgt: false };
+const DATA: CacheCapabilities = CacheCapabilities { dic: true, fgt: false };
 
 fn create(caches: Caches, capabilities: CacheCapabilities) -> (Setup, TestVm) {
     create_with(SlotZap::Range, caches, capabilities)
@@ -61,9 +64,17 @@ fn create_with(
     caches: Caches,
     capabilities: CacheCapabilities,
 ) -> (Setup, TestVm) {
-    let setup = Setup::new(slot_zap);
+    create_in(slot_zap, caches, capabilities)
+}
+
+fn create_in<F: Format>(
+    slot_zap: SlotZap,
+    caches: Caches,
+    capabilities: CacheCapabilities,
+) -> (Setup<F>, TestVm<F>) {
+    let setup = Setup::in_format(slot_zap, 8);
     setup.caches.set_capabilities(capabilities);
-    let vm = TestVm::create(Config { caches, ..setup.config() }).unwrap();
+    let vm = Vm::create(Config { caches, ..setup.config() }).unwrap();
     (setup, vm)
 }
 
@@ -85,7 +96,7 @@ fn gpa(page: u64) -> u64 {
     (0x10 + page) * PAGE_SIZE
 }
 
-fn writes(vcpu: &mut TestVcpu, pages: &[u64]) {
+fn writes<F: Format>(vcpu: &mut TestVcpu<F>, pages: &[u64]) {
     for &page in pages {
         write(vcpu, gpa(page), &[1]);
     }
@@ -106,26 +117,29 @@ fn a_coherent_vm_traps_nothing_maintains_nothing_and_tells_its_user() {
 
 #[test]
 fn a_frame_is_readied_before_its_entry_can_be_found_and_by_what_processors_do_not_do() {
-    let modes = [Caches::Reported, Caches::Tracked];
-    for (mode, fwb, dic) in modes.into_iter().flat_map(|mode| {
-        [(false, false), (false, true), (true, false), (true, true)]
-            .map(|(fwb, dic)| (mode, fwb, dic))
-    }) {
-        let (setup, vm) = create(mode, CacheCapabilities { fwb, dic, fgt: false });
+    fn check<F: Format>(mode: Caches, dic: bool) {
+        let capabilities = CacheCapabilities { dic, fgt: false };
+        let (setup, vm) = create_in::<F>(SlotZap::Range, mode, capabilities);
         let mut vcpu = vm.create_vcpu(0).unwrap();
         vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
         let top = top(&mut vcpu);
         setup.caches.at_next(move || {
-            assert_eq!(frames::walk::<TestFormat>(top, Gfn::new(0x10)), None);
+            assert_eq!(frames::walk::<F>(top, Gfn::new(0x10)), None);
         });
         read(&mut vcpu, gpa(0), 1);
-        assert!(frames::walk::<TestFormat>(top, Gfn::new(0x10)).is_some());
-        let cleaned = (!fwb).then_some(Kept::Cleaned(pfn(0), 1));
+        assert!(frames::walk::<F>(top, Gfn::new(0x10)).is_some());
+        let cleaned = (!F::COHERENT).then_some(Kept::Cleaned(pfn(0), 1));
         let fetched = (!dic).then_some(Kept::Fetched(pfn(0), 1));
         let expected: Vec<_> = cleaned.into_iter().chain(fetched).collect();
         assert_eq!(setup.caches.take(), expected, "{mode:?}");
         write(&mut vcpu, gpa(0), &[1]);
         assert_eq!(setup.caches.take(), [], "the frame was there already");
+    }
+    for mode in [Caches::Reported, Caches::Tracked] {
+        for dic in [false, true] {
+            check::<TestFormat>(mode, dic);
+            check::<ForcedFormat>(mode, dic);
+        }
     }
 }
 
@@ -425,7 +439,7 @@ fn no_more_is_trapped_than_shows_when_caches_go_off_again() {
 
 #[test]
 fn with_fwb_all_vcpus_share_a_root_and_nothing_is_trapped_or_flushed() {
-    let (setup, vm) = create(Caches::Tracked, CacheCapabilities { fwb: true, ..DATA });
+    let (setup, vm) = create_in::<ForcedFormat>(SlotZap::Range, Caches::Tracked, DATA);
     let mut vcpus = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
     vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
     let [one, two] = &mut vcpus;

@@ -9,7 +9,8 @@ use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{Access, Error, Event, Exit, Guest, Requests, SlotZap, Translation};
 
 use crate::common::{
-    Outcome, Setup, TestVcpu, TestVm, hva, perform, read, region, translation, vm, write,
+    Outcome, Setup, TestFormat, TestVcpu, TestVm, hva, perform, read, region, translation, vm,
+    write,
 };
 
 fn logged(gfn: u64, pages: u64) -> Region<Hva> {
@@ -149,7 +150,9 @@ impl Guest for Counting<'_> {
             let gpa = Gpa::new(self.next as u64 * PAGE_SIZE);
             let access = Access { gpa, len: 8, write: true };
             let _step = self.step.lock().unwrap();
-            let Some(to) = perform(translation, access) else { return Event::Access(access) };
+            let Some(to) = perform::<TestFormat>(translation, access) else {
+                return Event::Access(access);
+            };
             assert_eq!(to, hva(0, gpa.get()));
             self.pages[self.next].fetch_add(1, Ordering::Relaxed);
             self.next = (self.next + 1) % self.pages.len();
