@@ -72,6 +72,8 @@ const MUTANTS: [Mutant; 23] = [
             (
                 FAULT,
                 "if self.maintains_maps() {
+                // There may be no such frames.
+                Root::<W::Format>::check_frames(level, pfn)?;
                 self.ready_to_map(first, level, pfn, root, section);
             }
             match root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)? {",

@@ -51,13 +51,14 @@ impl<F: Format> Entry<F> {
     pub(crate) const AWAITED: Self = Self::from_bits(AWAITED);
     pub(crate) const REMOVED: Self = Self::from_bits(REMOVED);
 
-    /// The page or block `leaf` at `level`.
+    /// The page or block `leaf` at `level`: frames that the format can name ([`Format::PFN_BITS`]), the first at a
+    /// multiple of their number.
     pub fn leaf(level: Level, leaf: &Leaf) -> Self {
         debug_assert!(level.is_aligned(leaf.pfn.get()) && level <= F::LARGEST_BLOCK);
         Self::from_bits(F::encode_leaf(level, leaf))
     }
 
-    /// The table in frame `pfn`.
+    /// The table in frame `pfn`, which the format can name.
     #[inline]
     pub fn table(pfn: Pfn) -> Self {
         Self::from_bits(F::encode_table(pfn))

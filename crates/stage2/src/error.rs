@@ -18,6 +18,14 @@ pub enum Error {
         /// The first number that is too large.
         limit: Gfn,
     },
+    /// No entry of the format can name the host frame, or the last of those that follow it. Maps to `EFAULT`.
+    #[error("host frame {pfn} is out of range: entries can name frames below {limit}")]
+    PfnOutOfRange {
+        /// The first of the frames that were to be mapped, or that a table was to be in.
+        pfn: Pfn,
+        /// The first number that is too large.
+        limit: Pfn,
+    },
     /// A block that the format does not have, or that does not lie at a multiple of its size. Maps to `EINVAL`.
     #[error("frame {pfn} cannot be mapped at that size")]
     Misaligned {
@@ -35,6 +43,7 @@ impl Error {
         match self {
             Self::OutOfMemory(_) => 12,
             Self::OutOfRange { .. } | Self::Misaligned { .. } => 22,
+            Self::PfnOutOfRange { .. } => 14,
             Self::Destroyed => 5,
         }
     }

@@ -3,7 +3,7 @@
 use mayfly_platform::address::{PAGE_SHIFT, Pfn};
 
 use crate::level::INDEX_BITS;
-use crate::{Entry, Leaf, Level};
+use crate::{Entry, Error, Leaf, Level};
 
 mod arm;
 mod ept;
@@ -88,12 +88,45 @@ pub trait Format: Copy + Send + Sync + 'static {
     ) -> bool;
 }
 
-/// The number of the frame that a present entry of `F` is to name. No frame has a number of more than
-/// [`Format::PFN_BITS`] bits; what is above them is not encoded.
+/// The number of the frame that a present entry of `F` is to name. It has no more than [`Format::PFN_BITS`] bits:
+/// whatever comes into a table was asked for that before ([`nameable`]), and is not masked again.
 #[inline]
 fn frame<F: Format>(pfn: Pfn) -> u64 {
     debug_assert!(pfn.get() >> F::PFN_BITS == 0, "no entry can name {pfn:?}");
-    pfn.get() & mask::<F>()
+    pfn.get()
+}
+
+/// Whether entries of `F` can name frames `pfn` to `pfn` + `count` - 1. `count` is not 0.
+#[inline]
+pub(crate) fn nameable<F: Format>(pfn: Pfn, count: u64) -> bool {
+    pfn.get().checked_add(count - 1).is_some_and(|last| last >> F::PFN_BITS == 0)
+}
+
+/// That they cannot.
+#[cold]
+pub(crate) fn out_of_range<F: Format>(pfn: Pfn) -> Error {
+    Error::PfnOutOfRange { pfn, limit: Pfn::new(1 << F::PFN_BITS) }
+}
+
+/// Whether a leaf of `level` can name the frames from `pfn` on: an entry of that level can be a leaf, they are
+/// nameable, and the first is where one can begin.
+#[inline]
+pub(crate) fn check_leaf<F: Format>(level: Level, pfn: Pfn) -> Result<(), Error> {
+    let firsts = mask::<F>() & !(level.pages() - 1);
+    if level <= F::LARGEST_BLOCK && pfn.get() & !firsts == 0 {
+        Ok(())
+    } else {
+        refuse_leaf::<F>(level, pfn)
+    }
+}
+
+#[cold]
+fn refuse_leaf<F: Format>(level: Level, pfn: Pfn) -> Result<(), Error> {
+    if level > F::LARGEST_BLOCK || !level.is_aligned(pfn.get()) {
+        Err(Error::Misaligned { pfn })
+    } else {
+        Err(out_of_range::<F>(pfn))
+    }
 }
 
 /// The frame whose number is in the low bits of `bits`.

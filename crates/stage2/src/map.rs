@@ -4,12 +4,12 @@ use core::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::frames::WORDS;
-use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
 
 use crate::cell::Cell;
 use crate::flush::{Changing, Flush};
+use crate::format::check_leaf;
 use crate::graveyard;
 use crate::range::At;
 use crate::root::Root;
@@ -38,6 +38,17 @@ pub(crate) enum Attempt {
 }
 
 impl<F: Format> Root<F> {
+    /// Whether a page or block of `level` can be mapped to the frames from `pfn` on, as far as the format goes: for
+    /// whoever does something to the frames before [`Root::map`] looks at them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PfnOutOfRange`], [`Error::Misaligned`].
+    #[inline]
+    pub fn check_frames(level: Level, pfn: Pfn) -> Result<(), Error> {
+        check_leaf::<F>(level, pfn)
+    }
+
     /// Maps the page or block of `level` that `gfn` lies in to `leaf`, if nothing has changed since `seen` was sampled,
     /// which the caller did before it asked the memslots and the host.
     ///
@@ -47,8 +58,8 @@ impl<F: Format> Root<F> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Misaligned`]; [`Error::OutOfMemory`], when there is none for a table: what was
-    /// mapped still is.
+    /// [`Error::OutOfRange`], [`Error::PfnOutOfRange`], [`Error::Misaligned`]; [`Error::OutOfMemory`], when there is none
+    /// for a table: what was mapped still is.
     ///
     /// # Panics
     ///
@@ -62,9 +73,7 @@ impl<F: Format> Root<F> {
         section: &impl Section,
     ) -> Result<Mapped, Error> {
         self.check(section);
-        if level > F::LARGEST_BLOCK || !level.is_aligned(leaf.pfn.get()) {
-            return Err(Error::Misaligned { pfn: leaf.pfn });
-        }
+        check_leaf::<F>(level, leaf.pfn)?;
         let gfns = Self::span(gfn, level)?;
         let mut spare = Spare { table: None, root: self };
         let frames = self.space().tables.linear_map();
@@ -292,7 +301,7 @@ struct Spare<'a, F: Format> {
 }
 
 impl<F: Format> Spare<'_, F> {
-    fn take(&mut self) -> Result<Pfn, OutOfMemory> {
+    fn take(&mut self) -> Result<Pfn, Error> {
         match self.table.take() {
             Some(table) => Ok(table),
             None => self.root.allocate_table(),

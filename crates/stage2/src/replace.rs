@@ -8,7 +8,7 @@
 //! | read-only | another frame of the same contents, read-only | compare-exchange; the TLBs forget it |
 //! | read-only | the same frame, writable | frozen while the sequence is asked |
 //! | writable | the same frame, read-only | compare-exchange; the TLBs forget it (`protect`) |
-//! | anything | another frame | empty; the TLBs forget it |
+//! | anything | another frame, or one that no entry can name | empty; the TLBs forget it |
 //!
 //! By the first three no vCPU finds the entry empty, or frozen while TLBs are waited for; and Arm allows all of them:
 //! break-before-make is for another address where either entry is writable, or contents differ
@@ -28,6 +28,7 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::sync::{Ordering, fence};
 
 use crate::flush::{Changing, Flush};
+use crate::format::nameable;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
 use crate::{Entry, Format, Leaf, Level, Permissions};
@@ -119,7 +120,9 @@ impl<F: Format> Visitor<F> for Replace<'_> {
         }
         let in_place = present.pfn == with.old
             && with.same_contents
-            && !present.permissions.contains(Permissions::WRITE);
+            && !present.permissions.contains(Permissions::WRITE)
+            // The fault that asks for it is told.
+            && nameable::<F>(with.new, 1);
         if !in_place {
             return self.change(at, Entry::EMPTY);
         }

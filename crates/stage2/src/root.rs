@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use mayfly_platform::Mmu;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::lock::Lock;
-use mayfly_platform::memory::{OutOfMemory, Shared, try_box};
+use mayfly_platform::memory::{Shared, try_box};
 use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicUsize, CacheLine, Ordering};
 use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::{Cookie, Section};
@@ -45,12 +45,12 @@ pub struct Root<F: Format> {
 }
 
 impl<F: Format> Root<F> {
-    /// The first frame number that is too large for the format.
-    pub(crate) const LIMIT: Gfn = Gfn::new(1 << (F::IPA_BITS - PAGE_SHIFT));
+    /// The first guest frame that no root of the format reaches.
+    pub const LIMIT: Gfn = Gfn::new(1 << (F::IPA_BITS - PAGE_SHIFT));
 
     /// An empty root, with one reference, which is the caller's.
     pub(crate) fn try_new(space: &Shared<Space>, role: Role) -> Result<NonNull<Self>, Error> {
-        let top = space.tables.allocate(F::ROOT_ORDER)?;
+        let top = space.tables.allocate::<F>(F::ROOT_ORDER)?;
         let root = try_box(Self {
             space: space.clone(),
             top,
@@ -128,8 +128,8 @@ impl<F: Format> Root<F> {
     }
 
     /// An empty table for this root.
-    pub(crate) fn allocate_table(&self) -> Result<Pfn, OutOfMemory> {
-        let table = self.space.tables.allocate(0)?;
+    pub(crate) fn allocate_table(&self) -> Result<Pfn, Error> {
+        let table = self.space.tables.allocate::<F>(0)?;
         self.tables.fetch_add(1, Ordering::Relaxed);
         Ok(table)
     }

@@ -6,6 +6,7 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_srcu::Section;
 
 use crate::cell::Cell;
+use crate::format::{nameable, out_of_range};
 use crate::map::{Attempt, below_of};
 use crate::root::Root;
 use crate::sequence::Seen;
@@ -39,6 +40,9 @@ impl<F: Format> Root<F> {
         let aligned = numbers.all(|number| level.is_aligned(number));
         if count == 0 || level > F::LARGEST_BLOCK || !aligned {
             return Err(Error::Misaligned { pfn: leaf.pfn });
+        }
+        if !nameable::<F>(leaf.pfn, count) {
+            return Err(out_of_range::<F>(leaf.pfn));
         }
         Self::span(Gfn::new(gfns.end.get() - 1), Level::PAGE)?;
         let mut gfn = gfns.start;

@@ -8,11 +8,11 @@ use core::time::Duration;
 use mayfly_platform::Mmu;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::WORDS;
-use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, AtomicUsize, CacheLine, Ordering};
 
 use crate::cell::Cell;
-use crate::{Entry, Format};
+use crate::format::{nameable, out_of_range};
+use crate::{Entry, Error, Format};
 
 /// Where the tables of a VM come from and go to, and how many it has.
 pub(crate) struct Tables {
@@ -75,9 +75,13 @@ impl Tables {
         Self { mmu, linear_map, frames: CacheLine(AtomicUsize::new(0)), emptied: AtomicU32::new(0) }
     }
 
-    /// An empty table, or `1 << order` of them side by side.
-    pub(crate) fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+    /// An empty table, or `1 << order` of them side by side, where an entry, or a CPU's base register, can name them.
+    pub(crate) fn allocate<F: Format>(&self, order: u32) -> Result<Pfn, Error> {
         let pfn = self.mmu.allocate(order)?;
+        if !nameable::<F>(pfn, 1 << order) {
+            self.mmu.free(pfn, order);
+            return Err(out_of_range::<F>(pfn));
+        }
         self.frames.fetch_add(1 << order, Ordering::Relaxed);
         Ok(pfn)
     }

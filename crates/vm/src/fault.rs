@@ -6,7 +6,7 @@ use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role, RootRef, Seen};
+use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role, Root, RootRef, Seen};
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
@@ -130,6 +130,8 @@ impl<W: World> Inner<W> {
             let into = gfn.get() - first.get();
             let pfn = Pfn::new(leaf.pfn.get() - into);
             if self.maintains_maps() {
+                // There may be no such frames.
+                Root::<W::Format>::check_frames(level, pfn)?;
                 self.ready_to_map(first, level, pfn, root, section);
             }
             match root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)? {

@@ -15,6 +15,8 @@ pub(crate) struct Arena {
     /// Frame `n` at `n * WORDS`. Frame 0 is nobody's.
     words: Box<[AtomicU64]>,
     state: Mutex<State>,
+    /// What is added to the numbers of frames that are given out.
+    lifted: AtomicU64,
 }
 
 struct State {
@@ -33,7 +35,13 @@ impl Arena {
         Self {
             words: (0..(frames + 1) * WORDS).map(|_| AtomicU64::new(POISON)).collect(),
             state: Mutex::new(State { used, live: 0, hint: 1, left: usize::MAX }),
+            lifted: AtomicU64::new(0),
         }
+    }
+
+    /// Gives out frames under numbers that are so much greater than where they are. Whoever gets one must not touch it.
+    pub(crate) fn lift(&self, by: u64) {
+        self.lifted.store(by, Ordering::SeqCst);
     }
 
     /// Has every allocation fail after the next `count`.
@@ -72,11 +80,12 @@ impl Arena {
             first
         };
         self.fill(first, count, 0);
-        Ok(Pfn::new(first as u64))
+        Ok(Pfn::new(first as u64 + self.lifted.load(Ordering::SeqCst)))
     }
 
     pub(crate) fn free(&self, first: Pfn, order: u32) {
-        let (first, count) = (first.get() as usize, 1 << order);
+        let first = first.get() - self.lifted.load(Ordering::SeqCst);
+        let (first, count) = (first as usize, 1 << order);
         self.fill(first, count, POISON);
         let mut state = self.state.lock().unwrap();
         let used = &mut state.used[first..first + count];

@@ -46,6 +46,7 @@ mod reclaim;
 mod refusal;
 mod replace;
 mod threads;
+mod too_wide;
 mod written;
 
 use std::time::Duration;
