@@ -3,7 +3,7 @@
 use mayfly_platform::memory::OutOfMemory;
 
 use crate::region::{MAX_PAGES, SlotId};
-use crate::{Flags, Gpa};
+use crate::{Flags, Gfn, Gpa};
 
 /// What is wrong with which part of a [`Region`](crate::Region). The slots are as they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +66,18 @@ pub enum Error {
         gpa: Gpa,
         /// What was asked for, in bytes.
         size: u64,
+    },
+    /// The region is new there, and passes the end of what a guest can address.
+    #[error(
+        "guest address {gpa} plus size {size:#x} is past the last guest frame: they are below {limit}"
+    )]
+    GpaOutOfRange {
+        /// Where it begins.
+        gpa: Gpa,
+        /// What was asked for, in bytes.
+        size: u64,
+        /// The first frame that a guest cannot address.
+        limit: Gfn,
     },
     /// The region is larger than a user's slot can be.
     #[error("{pages} pages are more than {MAX_PAGES}")]

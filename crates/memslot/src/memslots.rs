@@ -9,7 +9,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::{Rcu, Section, Srcu};
 
 use crate::rules::{self, Owner};
-use crate::{AddressSpace, Backing, Change, Edit, Error, Prepared, Region, Snapshot};
+use crate::{AddressSpace, Backing, Change, Edit, Error, Gfn, Prepared, Region, Snapshot};
 
 /// The memslots of a VM, in one address space or two.
 ///
@@ -20,6 +20,8 @@ pub struct MemSlots<B: Backing> {
     main: Rcu<Snapshot<B>>,
     smm: Rcu<Snapshot<B>>,
     has_smm: bool,
+    /// The first frame that a guest cannot address.
+    limit: Gfn,
     writer: Lock<()>,
     platform: Arc<dyn Platform>,
 }
@@ -36,6 +38,7 @@ impl<B: Backing> MemSlots<B> {
             main: Rcu::new(domain, Snapshot::try_empty(AddressSpace::Main)?),
             smm: Rcu::new(domain, Snapshot::try_empty(AddressSpace::Smm)?),
             has_smm: false,
+            limit: Gfn::new(u64::MAX),
             writer: Lock::new(()),
             platform,
         })
@@ -48,6 +51,13 @@ impl<B: Backing> MemSlots<B> {
     /// [`OutOfMemory`].
     pub fn try_with_smm(platform: Arc<dyn Platform>, domain: &Srcu) -> Result<Self, OutOfMemory> {
         Ok(Self { has_smm: true, ..Self::try_new(platform, domain)? })
+    }
+
+    /// The same, for guests that cannot address frame `limit`, nor any after it: slots end before it from now on. A
+    /// frame number goes as far as addresses of 64 bits otherwise.
+    #[must_use]
+    pub fn below(self, limit: Gfn) -> Self {
+        Self { limit, ..self }
     }
 
     /// The present slots of `space`, good until the section ends. Without an SMM address space, that one is empty.
@@ -136,7 +146,7 @@ impl<B: Backing> MemSlots<B> {
         let writer = self.writer.lock(&*self.platform);
         // SAFETY: only replaced here, under the lock, when it has been looked at.
         let present = unsafe { space.load_protected() };
-        let Some(edit) = rules::edit(present, region)? else { return Ok(None) };
+        let Some(edit) = rules::edit(present, region, self.limit)? else { return Ok(None) };
         let next = present.try_edited(&edit)?;
         Ok(Some(Prepared::new(edit, next, space, writer)))
     }

@@ -1,7 +1,7 @@
 //! What may be set: the rules of `kvm_set_memory_region`.
 
 use crate::region::{AddressSpace, MAX_PAGES, PRIVATE_SLOTS, Region, USER_SLOTS};
-use crate::{Backing, Edit, Error, Flags, PAGE_SHIFT, PAGE_SIZE, Slot, Snapshot};
+use crate::{Backing, Edit, Error, Flags, Gfn, PAGE_SHIFT, PAGE_SIZE, Slot, Snapshot};
 
 /// On whose behalf a slot is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +58,12 @@ pub(crate) fn check<B: Backing>(
     Ok(())
 }
 
-/// What `region`, which has been checked, changes in `slots`; nothing, if the slot is so already.
+/// What `region`, which has been checked, changes in `slots`, all of whose frames are below `limit`; nothing, if the
+/// slot is so already.
 pub(crate) fn edit<B: Backing>(
     slots: &Snapshot<B>,
     region: &Region<B>,
+    limit: Gfn,
 ) -> Result<Option<Edit<B>>, Error> {
     let old = slots.slot(region.slot);
     if region.size == 0 {
@@ -69,13 +71,13 @@ pub(crate) fn edit<B: Backing>(
         return Ok(Some(Edit::Delete { old: old.clone() }));
     }
     let Some(old) = old else {
-        check_room(slots, region)?;
+        check_room(slots, region, limit)?;
         return Ok(Some(Edit::Create { new: Slot::try_new(region, None)? }));
     };
     check_same(old, region)?;
     let (moved, changed) = (region.gpa.gfn() != old.base(), region.flags != old.flags());
     if moved {
-        check_room(slots, region)?;
+        check_room(slots, region, limit)?;
     }
     if !moved && !changed {
         return Ok(None);
@@ -100,12 +102,21 @@ fn check_same<B: Backing>(old: &Slot<B>, region: &Region<B>) -> Result<(), Error
     Ok(())
 }
 
-/// No other slot has a frame of `region`.
-fn check_room<B: Backing>(slots: &Snapshot<B>, region: &Region<B>) -> Result<(), Error> {
-    let base = region.gpa.gfn();
-    let end = base.checked_add(region.size >> PAGE_SHIFT).unwrap_or(base);
-    match slots.overlapping(base..end).find(|other| other.id() != region.slot) {
-        Some(other) => Err(Error::Overlap { slot: region.slot, other: other.id() }),
-        None => Ok(()),
+/// No other slot has a frame of `region`, and all of them are below `limit`: in this order, as
+/// `kvm_arch_prepare_memory_region` is asked last.
+fn check_room<B: Backing>(
+    slots: &Snapshot<B>,
+    region: &Region<B>,
+    limit: Gfn,
+) -> Result<(), Error> {
+    let &Region { slot, gpa, size, .. } = region;
+    let base = gpa.gfn();
+    let end = base.checked_add(size >> PAGE_SHIFT).unwrap_or(base);
+    if let Some(other) = slots.overlapping(base..end).find(|other| other.id() != slot) {
+        return Err(Error::Overlap { slot, other: other.id() });
     }
+    if end > limit {
+        return Err(Error::GpaOutOfRange { gpa, size, limit });
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{AtomicBool, Ordering};
 use mayfly_srcu::Srcu;
-use mayfly_stage2::{self as stage2, Format, Slice, Stage2};
+use mayfly_stage2::{self as stage2, Format, Root, Slice, Stage2};
 
 use crate::caches::Upkeep;
 use crate::vcpus::Vcpus;
@@ -104,7 +104,7 @@ impl<W: World> Vm<W> {
         let platform: Arc<dyn Platform> = config.stage2.mmu.clone();
         let srcu = Srcu::try_new(Arc::clone(&platform), config.srcu)?;
         let inner = Shared::try_new(Inner {
-            slots: MemSlots::try_new(Arc::clone(&platform), &srcu)?,
+            slots: MemSlots::try_new(Arc::clone(&platform), &srcu)?.below(Root::<W::Format>::LIMIT),
             mmio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
             pio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
             stage2: Stage2::try_new(config.stage2, &srcu)?,

@@ -12,9 +12,11 @@ const PAGE: u128 = 4096;
 const READONLY: u32 = 2;
 
 /// What KVM would do, on numbers that do not overflow.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Naive {
     list: Vec<Region<Hva>>,
+    /// The first frame that guests cannot address.
+    limit: u64,
 }
 
 fn first_gfn(region: &Region<Hva>) -> u128 {
@@ -83,6 +85,11 @@ impl Naive {
             .min_by_key(|other| first_gfn(other));
         if let Some(other) = other {
             return Err(Error::Overlap { slot, other: other.slot });
+        }
+        let stays = old.is_some_and(|old| self.list[old].gpa == gpa);
+        if !stays && end_gfn(region) > u128::from(self.limit) {
+            let limit = Gfn::new(self.limit);
+            return Err(Error::GpaOutOfRange { gpa, size, limit });
         }
         let Some(old) = old else {
             self.list.push(*region);
@@ -176,6 +183,11 @@ fn regions() -> impl Strategy<Value = (Region<Hva>, bool)> {
     )
 }
 
+/// Where what guests can address ends, if it does: among what is set, or just past it.
+fn limits() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(u64::MAX), 1..50_u64, Just(1 << 28)]
+}
+
 /// What to do to the slots: set one as given, or change one that is there.
 #[derive(Clone, Debug)]
 enum Step {
@@ -244,6 +256,7 @@ fn agree(
         }
         let small = Naive {
             list: naive.list.iter().filter(|region| region.size <= 1 << 20).copied().collect(),
+            limit: naive.limit,
         };
         for from in (0..12).map(|half| half * 2048) {
             for bytes in [0, 1, 2048, 4096, 4097, 10_000] {
@@ -276,10 +289,11 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn slots_behave_as_a_naive_list_does(steps in steps()) {
+    fn slots_behave_as_a_naive_list_does(steps in steps(), limit in limits()) {
         let (host, domain) = domain();
         let slots = MemSlots::try_with_smm(host, &domain).unwrap();
-        let mut naive = Naive::default();
+        let slots = if limit == u64::MAX { slots } else { slots.below(Gfn::new(limit)) };
+        let mut naive = Naive { list: Vec::new(), limit };
         let mut last = LastHit::default();
         for step in steps {
             let Some((region, private)) = step.region(&naive.list) else { continue };

@@ -188,6 +188,34 @@ fn a_private_slot_may_be_larger_than_a_dirty_log() {
 }
 
 #[test]
+fn no_slot_comes_to_have_a_frame_that_guests_cannot_address() {
+    let (host, domain) = domain();
+    let slots = MemSlots::try_with_smm(host, &domain).unwrap().below(Gfn::new(100));
+    let past = |region: &Region<Hva>| Error::GpaOutOfRange {
+        gpa: region.gpa,
+        size: region.size,
+        limit: Gfn::new(100),
+    };
+    slots.set(&region(0, 96, 4, 0)).unwrap();
+    let over = region(1, 99, 2, 8);
+    refused(&slots, &over, Error::Overlap { slot: over.slot, other: SlotId::main(0) });
+    for far in [region(1, 100, 1, 8), region(1, 1 << 40, 1, 8)] {
+        refused(&slots, &far, past(&far));
+        let private = Region { slot: SlotId::main(USER_SLOTS), ..far };
+        assert_eq!(slots.set_private(&private).unwrap_err(), past(&far));
+        let smm = Region { slot: SlotId::smm(0), ..far };
+        refused(&slots, &smm, past(&far));
+    }
+    // Neither by a move; which may go as far as the last one.
+    slots.set(&region(1, 0, 2, 8)).unwrap();
+    slots.set(&Region { size: 0, ..region(0, 0, 4, 0) }).unwrap();
+    refused(&slots, &over, past(&over));
+    slots.set(&region(1, 98, 2, 8)).unwrap();
+    // A size of zero is nowhere.
+    slots.set(&Region { size: 0, ..region(1, 1 << 40, 0, 8) }).unwrap();
+}
+
+#[test]
 fn address_spaces_have_slots_of_their_own() {
     let (host, domain) = domain();
     let slots = MemSlots::try_with_smm(host, &domain).unwrap();

@@ -2,13 +2,14 @@
 
 use std::thread::spawn;
 
-use mayfly_memslot::{Flags, Gpa, PAGE_SIZE, Region};
-use mayfly_stage2::{Level, Permissions};
-use mayfly_vm::{Access, Error, Exit, HostFault, SlotZap};
+use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
+use mayfly_platform::address::Pfn;
+use mayfly_stage2::{Format, Level, Permissions};
+use mayfly_vm::{Access, Caches, Config, Error, Event, Exit, HostFault, SlotZap, Vm};
 
 use crate::common::{
-    Order, Outcome, Setup, Stop, Stopping, TestVcpu, hva, mmio_exit, read, region, translation,
-    write,
+    Once, Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, hva, mmio_exit, read,
+    region, translation, write,
 };
 
 const MIB2: u64 = 0x200;
@@ -179,17 +180,42 @@ fn what_the_host_cannot_provide_is_the_callers_to_see_and_can_be_tried_again() {
 }
 
 #[test]
-fn a_slot_beyond_what_the_tables_can_map_fails_where_it_is_accessed_and_not_before() {
+fn a_slot_ends_where_the_tables_do() {
     let setup = Setup::new(SlotZap::Range);
     let vm = setup.vm();
     let last = (1 << 28) - 1;
-    vm.set_memory_region(&region(0, last, 2)).unwrap();
+    let (fits, past) = (region(0, last, 1), region(0, last, 2));
+    assert_eq!(vm.set_memory_region(&past).unwrap_err().errno(), 22);
+    let private = Region { slot: SlotId::main(USER_SLOTS), ..past };
+    assert_eq!(vm.set_private_memory_region(&private).unwrap_err().errno(), 22);
+    vm.set_memory_region(&fits).unwrap();
+    assert_eq!(vm.set_memory_region(&region(0, last + 1, 1)).unwrap_err().errno(), 22);
     let mut vcpu = vm.create_vcpu(0).unwrap();
     assert_eq!(read(&mut vcpu, last * PAGE_SIZE, 1), Outcome::Memory(hva(0, 0)));
-    match read(&mut vcpu, (last + 1) * PAGE_SIZE, 1) {
-        Outcome::Exit(Exit::Failed(_, error)) => assert_eq!(error.errno(), 22),
-        other => panic!("{other:?}"),
+    let (gpa, len) = ((last + 1) * PAGE_SIZE, 1);
+    assert_eq!(read(&mut vcpu, gpa, 1), mmio_exit(gpa, len, false));
+}
+
+#[test]
+fn a_frame_that_no_entry_can_name_is_the_callers_to_see_and_nobody_cleans_it() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = Vm::create(Config { caches: Caches::Tracked, ..setup.config() }).unwrap();
+    vm.set_memory_region(&region(0, 0, 4)).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let pfn = 1 << TestFormat::PFN_BITS;
+    setup.memory.move_page(hva(0, 0x1000), pfn);
+    for write in [false, true, false] {
+        let access = Access { gpa: Gpa::new(0x1000), len: 1, write };
+        let limit = Pfn::new(pfn);
+        let error = Error::Stage2(mayfly_stage2::Error::PfnOutOfRange { pfn: limit, limit });
+        let event = Event::Access(access);
+        let failed = Once::<TestFormat>::new(event, vec![1]).run(&mut vcpu);
+        assert_eq!(failed, Outcome::Exit(Exit::Failed(access, error)));
+        assert_eq!((error.errno(), translation(&mut vcpu, 1)), (14, None));
     }
+    assert_eq!(setup.caches.take(), []);
+    setup.memory.move_page(hva(0, 0x1000), pfn - 1);
+    assert_eq!(read(&mut vcpu, 0x1000, 1), Outcome::Memory(Hva::new((pfn - 1) * PAGE_SIZE)));
 }
 
 #[test]
