@@ -8,7 +8,8 @@ use crate::{Entry, Format};
 
 /// One word of a table, which any number of CPUs read and change at once.
 ///
-/// Loads acquire and changes release: who finds a table through an entry finds it filled.
+/// Loads acquire and changes release: who finds a table through an entry finds it filled. So does hardware that walks
+/// there, which needs no invalidation for it (`litmus/S2+install+publish`).
 pub(crate) struct Cell<'a, F> {
     word: &'a AtomicU64,
     format: PhantomData<F>,

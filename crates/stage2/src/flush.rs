@@ -8,7 +8,7 @@
 //! `mm_tlb_flush_nested`, `include/linux/mm_types.h`.)
 //!
 //! - **\[counted\]**: who finds an entry changed has acquired it, and so finds the count raised, or lowered again; the
-//!   latter is a release that comes after the invalidation.
+//!   latter is a release that comes after the invalidation. (`litmus/S2+counted`)
 
 use core::ops::Range;
 
@@ -29,7 +29,7 @@ use crate::{Entry, Format};
 pub(crate) const MAX_BY_RANGE: u64 = 512;
 
 /// The invalidations of one operation, gathered: issued and completed once, by [`Flush::finish`], before anything that
-/// they protect is reused.
+/// they protect is reused (`litmus/S2+zap+reuse`).
 pub(crate) struct Flush {
     /// Contains everything to be invalidated.
     gfns: Range<Gfn>,
@@ -130,8 +130,8 @@ impl<F: Format> Root<F> {
         flush.finish(self);
     }
 
-    /// Puts `new` in the place of an entry that somebody may be using, frozen until the TLBs have forgotten it. Returns
-    /// whether the entry was still there.
+    /// Puts `new` in the place of an entry that somebody may be using, frozen until the TLBs have forgotten it
+    /// (`litmus/S2+break+make`). Returns whether the entry was still there.
     pub(crate) fn break_and_make(&self, at: &At<'_, F>, new: Entry<F>) -> bool {
         let frozen = at.cell.replace(at.entry, Entry::FROZEN);
         if frozen {

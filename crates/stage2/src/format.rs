@@ -79,7 +79,8 @@ pub trait Format: Copy + Send + Sync + 'static {
 
     /// Whether the architecture forbids to overwrite the present entry `old` with the present entry `new` at `level`,
     /// so that `old` has to be made absent, and forgotten by every TLB, before `new` is stored. `same_contents`: the
-    /// frames behind the two hold the same bytes, and nobody writes them.
+    /// frames behind the two hold the same bytes, and nobody writes them. (What comes of it on Arm otherwise is in
+    /// `litmus/S2+make+unbroken`, and a change that needs none in `litmus/S2+replace+reuse`.)
     fn requires_break_before_make(
         level: Level,
         old: Entry<Self>,

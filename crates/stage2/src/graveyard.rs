@@ -8,7 +8,8 @@
 //!
 //! - **\[bury\]** is the release of the push; **\[collect\]** is the acquire of the swap that takes the list. What was
 //!   taken out of the trees before [bury] is out of them before [collect], and the grace period that is asked for after
-//!   [collect] waits for every section that could have found it.
+//!   [collect] waits for every section that could have found it. That hardware does not walk it any more is older than
+//!   [bury] (`litmus/S2+zap+reuse`).
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::lock::Lock;

@@ -58,8 +58,8 @@ impl<F: Format> Root<F> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::PfnOutOfRange`], [`Error::Misaligned`]; [`Error::OutOfMemory`], when there is none
-    /// for a table: what was mapped still is.
+    /// [`Error::OutOfRange`], [`Error::PfnOutOfRange`], [`Error::Misaligned`]; [`Error::OutOfMemory`], when there is
+    /// none for a table: what was mapped still is.
     ///
     /// # Panics
     ///

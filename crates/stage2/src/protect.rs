@@ -11,7 +11,8 @@ use crate::{Entry, Format, Leaf, Permissions};
 
 impl<F: Format> Root<F> {
     /// Write-protects what is left of `range`, one slice of it. Returns whether all is done; no CPU writes through the
-    /// old entries when this returns. `each` is called for each leaf that was writable, with its first frame.
+    /// old entries when this returns (`litmus/S2+forget+flush`). `each` is called for each leaf that was writable, with
+    /// its first frame.
     ///
     /// A writable block that juts out is split; where there is no memory for that, it is protected as a whole.
     pub(crate) fn write_protect_slice(

@@ -8,7 +8,7 @@
 //!    good, or load another root. Whoever gives up the last but one rings the [`Bell`];
 //!    1 and 2 once more for a root of a destroyed VM, which operations on ranges find until no vCPU has a reference;
 //! 3. one invalidation of everything under the root's VMID. It comes after the references, since a vCPU that still ran
-//!    on the root could fill its TLB from it again;
+//!    on the root could fill its TLB from it again (`litmus/S2+leave+free`);
 //! 4. and then frees the tables, a slice at a time. Nobody else can find them, so this needs no atomic
 //!    read-modify-write, and no look at the leaves: a leaf owns nothing. (A frame is dirty for the host from the moment
 //!    that it is mapped writable, so there is no mark to be saved either.)

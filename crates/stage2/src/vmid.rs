@@ -54,7 +54,8 @@
 //! - load the tag or replace it, **[enter]** `fence(SeqCst)`, walk the tables.
 //!
 //! This is store buffering: either the issuer sees the tag that the vCPU goes in under, or **[issue]** comes before
-//! **[enter]**, and the vCPU walks the changed tables. So the tag that the issuer loads is enough. Should it be
+//! **[enter]**, and the vCPU walks the changed tables (`litmus/S2+skip+enter`; on Arm **[enter]** is a DMB, and the
+//! embedder's DSB comes before the walk). So the tag that the issuer loads is enough. Should it be
 //! replaced afterwards, by a first activation or after a roll-over, then by vCPUs that find the change. If it is of the
 //! present generation, or its number is kept and still the root's, the number is to be invalidated. Otherwise the root
 //! lost the number at some roll-over that has begun its generation: the issuer has acquired its **[begin]**, or a claim

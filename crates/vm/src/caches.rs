@@ -85,7 +85,7 @@
 //! | | pairs with | for |
 //! | --- | --- | --- |
 //! | \[mark\] the release of the entry's store | \[take\] the acquire of its load | a write that was ordered before finds its mark there |
-//! | \[take\] then \[forget\], an invalidation that is complete | the guest's walk | no write through the old entry after \[flush\] |
+//! | \[take\] then \[forget\], an invalidation that is complete | the guest's walk | no write through the old entry after \[flush\] (`stage2`'s `litmus/S2+forget+flush`) |
 //! | *flushes*: section | *flushes*: grace period | \[join\] |
 //! | \[arm\] fence | \[disarm\] fence | what is mapped past the caches was cleaned after the last to turn its own off |
 //! | `sequence`: \[install\] | `sequence`: \[announce\] | a fault that cleaned too early is refused |

@@ -15,6 +15,11 @@ pub trait Guest {
     /// Runs the guest, its memory translated as `translation` says, until it needs the hypervisor, or `requests` has
     /// something for it. An access that the translation does not allow comes out, and is made again if the next entry
     /// does not find it answered.
+    ///
+    /// Entries of the tables that were stored before this was called, by this CPU or by one that it has heard from, are
+    /// what the guest walks. On Arm that takes a `DSB ISH`, since a DMB orders no walk, and then the context
+    /// synchronisation of the exception return (DDI 0487, "Ordering of memory accesses from translation table walks";
+    /// `stage2`'s `litmus/S2+install+walk` and `S2+install+met`).
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event;
 
     /// The bytes of a device access that [`Guest::enter`] came out with: as many as it is long. Those that the guest

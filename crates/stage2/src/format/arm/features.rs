@@ -21,9 +21,9 @@ impl ArmFeatures {
     /// 0487, "`AArch64` System register descriptions", at each of them).
     ///
     /// - `PARange`, bits 3:0 of the first: 32, 36, 40, 42, 44, 48 bits, and from the value 5 on 48 at least.
-    /// - `TGran4_2`, bits 43:40, says whether stage 2 has the granule of 4 KiB: 2 and above that it does, 1 that it does
-    ///   not, and 0 that `TGran4`, bits 31:28, says so: a signed number, and not negative where it does. ("Alternative ID
-    ///   scheme used for `ID_AA64MMFR0_EL1` stage 2 granule sizes".)
+    /// - `TGran4_2`, bits 43:40, says whether stage 2 has the granule of 4 KiB: 2 and above that it does, 1 that it
+    ///   does not, and 0 that `TGran4`, bits 31:28, says so: a signed number, and not negative where it does.
+    ///   ("Alternative ID scheme used for `ID_AA64MMFR0_EL1` stage 2 granule sizes".)
     /// - `VMIDBits`, bits 7:4 of the second: 2 for 16 bits, otherwise 8.
     /// - `FWB`, bits 43:40 of the third: 1 and above where there is `FEAT_S2FWB`.
     pub const fn new(mmfr0: u64, mmfr1: u64, mmfr2: u64) -> Self {
