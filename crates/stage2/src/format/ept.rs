@@ -39,8 +39,8 @@ impl Format for Ept {
     const PFN_BITS: u32 = 40;
     const SETS_ACCESSED: bool = true;
     const SETS_DIRTY: bool = true;
-    /// Processors snoop each other's caches for accesses of every memory type (SDM volume 3A, "Caching Terminology"), and
-    /// their own, where they have self-snooping (`CPUID.01H:EDX[27]`, volume 2A).
+    /// Processors snoop each other's caches for accesses of every memory type (SDM volume 3A, "Caching Terminology"),
+    /// and their own, where they have self-snooping (`CPUID.01H:EDX[27]`, volume 2A).
     const COHERENT: bool = true;
 
     #[inline]
