@@ -329,12 +329,14 @@ impl Arena {
     }
 }
 
-impl Frames for Arena {
+// SAFETY: a frame is given out to one at a time, by the bitmap of what is; its words are those of one mapping that lasts
+// as long as the arena, and are reached through atomics alone.
+unsafe impl Frames for Arena {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
         Self::allocate(self, order)
     }
 
-    fn free(&self, first: Pfn, order: u32) {
+    unsafe fn free(&self, first: Pfn, order: u32) {
         Self::free(self, first, order);
     }
 

@@ -130,12 +130,13 @@ unsafe impl Platform for Hardware {
     }
 }
 
-impl Frames for Hardware {
+// SAFETY: the arena keeps the promises.
+unsafe impl Frames for Hardware {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
         self.arena.allocate(order)
     }
 
-    fn free(&self, first: Pfn, order: u32) {
+    unsafe fn free(&self, first: Pfn, order: u32) {
         self.arena.free(first, order);
     }
 

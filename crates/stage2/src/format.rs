@@ -31,7 +31,66 @@ pub enum Kind {
 ///
 /// Every leaf is readable: [`Permissions::READ`](crate::Permissions::READ) is implied by the other two, which some
 /// architecture or other does not grant alone. A leaf without any permission is not a leaf.
-pub trait Format: Copy + Send + Sync + 'static {
+///
+/// # Safety
+///
+/// Tables are found by what a format makes of entries, by the core and by CPUs that walk them:
+///
+/// - [`IPA_BITS`](Format::IPA_BITS) are at most those that a walk from [`TOP`](Format::TOP) through
+///   `1 << ROOT_ORDER` tables takes up, which is the default; [`LARGEST_BLOCK`](Format::LARGEST_BLOCK) is below
+///   [`TOP`](Format::TOP), or the same; [`PFN_BITS`](Format::PFN_BITS) are at most 52. None of them is so much that a
+///   shift by it overflows.
+/// - [`encode_table`](Format::encode_table) and [`encode_leaf`](Format::encode_leaf) make present entries: one of the
+///   three lowest bits is set.
+/// - [`kind`](Format::kind) of what `encode_table(pfn)` has made, at any level but the pages', is the table in `pfn`,
+///   and so it is with the marks that hardware sets. Of what `encode_leaf` has made for that level, and at the level of
+///   pages of anything, it is a leaf.
+/// - A CPU that is told to walk tables of this format takes entries for what they are here. A leaf of `level` gives it
+///   the [`Level::pages`] frames from [`Leaf::pfn`] on, and no others, with the rights that the leaf says, and no more.
+/// - Where [`requires_break_before_make`](Format::requires_break_before_make) says no, a CPU uses one of the two
+///   entries until it has been told to forget the old one.
+///
+/// An implementation without `unsafe` could lead to any memory:
+///
+/// ```compile_fail,E0200
+/// use mayfly_platform::address::Pfn;
+/// use mayfly_stage2::{Entry, Format, Kind, Leaf, Level, Permissions};
+///
+/// #[derive(Clone, Copy)]
+/// struct Anywhere;
+///
+/// impl Format for Anywhere {
+///     const NAME: &'static str = "anywhere";
+///     const TOP: Level = Level::GIB512;
+///     const ROOT_ORDER: u32 = 0;
+///     const LARGEST_BLOCK: Level = Level::GIB1;
+///     const PFN_BITS: u32 = 36;
+///     const SETS_ACCESSED: bool = true;
+///     const SETS_DIRTY: bool = true;
+///     const COHERENT: bool = true;
+///
+///     fn encode_leaf(_: Level, _: &Leaf) -> u64 {
+///         1
+///     }
+///
+///     fn decode_leaf(_: Level, _: u64) -> Leaf {
+///         Leaf::new(Pfn::new(0), Permissions::READ)
+///     }
+///
+///     fn encode_table(_: Pfn) -> u64 {
+///         1
+///     }
+///
+///     fn kind(_: Level, _: u64) -> Kind {
+///         Kind::Table(Pfn::new(0xdead_beef))
+///     }
+///
+///     fn requires_break_before_make(_: Level, _: Entry<Self>, _: Entry<Self>, _: bool) -> bool {
+///         false
+///     }
+/// }
+/// ```
+pub unsafe trait Format: Copy + Send + Sync + 'static {
     /// As its manual calls it.
     const NAME: &'static str;
 
@@ -44,7 +103,7 @@ pub trait Format: Copy + Send + Sync + 'static {
     /// The largest block.
     const LARGEST_BLOCK: Level;
 
-    /// Bits of a guest physical address.
+    /// Bits of a guest physical address; at least those of a page.
     const IPA_BITS: u32 = PAGE_SHIFT + Self::TOP.shift() + INDEX_BITS + Self::ROOT_ORDER;
 
     /// Bits of a host frame number, at most: as many as an entry has room for.

@@ -13,6 +13,7 @@ use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::{Cookie, Section};
 
 use crate::cell::Cell;
+use crate::level::INDEX_BITS;
 use crate::space::Space;
 use crate::vmid::VmidTag;
 use crate::{Error, Format, Level, Role};
@@ -46,7 +47,13 @@ pub struct Root<F: Format> {
 
 impl<F: Format> Root<F> {
     /// The first guest frame that no root of the format reaches.
-    pub const LIMIT: Gfn = Gfn::new(1 << (F::IPA_BITS - PAGE_SHIFT));
+    pub const LIMIT: Gfn = {
+        // What the format has promised, as far as it can be seen here.
+        let reach = PAGE_SHIFT + F::TOP.shift() + INDEX_BITS + F::ROOT_ORDER;
+        assert!(F::IPA_BITS <= reach && F::LARGEST_BLOCK.shift() <= F::TOP.shift());
+        assert!(F::PFN_BITS <= u64::BITS - PAGE_SHIFT);
+        Gfn::new(1 << (F::IPA_BITS - PAGE_SHIFT))
+    };
 
     /// An empty root, with one reference, which is the caller's.
     pub(crate) fn try_new(space: &Shared<Space>, role: Role) -> Result<NonNull<Self>, Error> {

@@ -79,7 +79,8 @@ impl Tables {
     pub(crate) fn allocate<F: Format>(&self, order: u32) -> Result<Pfn, Error> {
         let pfn = self.mmu.allocate(order)?;
         if !nameable::<F>(pfn, 1 << order) {
-            self.mmu.free(pfn, order);
+            // SAFETY: given a moment ago, and nobody has been told of it.
+            unsafe { self.mmu.free(pfn, order) };
             return Err(out_of_range::<F>(pfn));
         }
         self.frames.fetch_add(1 << order, Ordering::Relaxed);
@@ -88,7 +89,9 @@ impl Tables {
 
     /// Gives a table back, which nobody can find any more.
     pub(crate) fn free(&self, pfn: Pfn, order: u32) {
-        self.mmu.free(pfn, order);
+        // SAFETY: it came from `allocate`, with this order; nobody finds it any more, as the caller has seen to, who
+        // frees a table but once, and has had TLBs and walk caches forget it before.
+        unsafe { self.mmu.free(pfn, order) };
         if self.frames.fetch_sub(1 << order, Ordering::Release) == 1 << order {
             self.emptied.fetch_add(1, Ordering::Release);
             self.mmu.wake(&self.emptied);

@@ -257,13 +257,15 @@ unsafe impl Platform for Watch {
     }
 }
 
-impl Frames for Watch {
+// SAFETY: passes every call on to the hardware, which keeps the promises.
+unsafe impl Frames for Watch {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
         self.hardware.allocate(order)
     }
 
-    fn free(&self, first: Pfn, order: u32) {
-        self.hardware.free(first, order);
+    unsafe fn free(&self, first: Pfn, order: u32) {
+        // SAFETY: as the caller promises.
+        unsafe { self.hardware.free(first, order) };
     }
 
     fn linear_map(&self) -> NonNull<AtomicU64> {

@@ -89,7 +89,9 @@ impl<const IPA_BITS: u32, const FWB: bool> Arm<IPA_BITS, FWB> {
     const WRITE_BACK: u64 = if FWB { FORCED_WRITE_BACK } else { NORMAL_WRITE_BACK };
 }
 
-impl<const IPA_BITS: u32, const FWB: bool> Format for Arm<IPA_BITS, FWB> {
+// SAFETY: as the manual says, in the sections named above; up to 16 concatenated tables of level 1 translate the bits,
+// or one of level 0.
+unsafe impl<const IPA_BITS: u32, const FWB: bool> Format for Arm<IPA_BITS, FWB> {
     const NAME: &'static str = name(IPA_BITS, FWB);
     const TOP: Level = match IPA_BITS {
         32..=LEVEL_1_BITS_MAX => Level::GIB1,

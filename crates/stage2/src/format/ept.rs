@@ -31,7 +31,8 @@ const DIRTY: u64 = 1 << 9;
 /// The first of bits 56:52, which are ignored.
 const WRITTEN: u64 = 1 << 52;
 
-impl Format for Ept {
+// SAFETY: as the manual says, in the sections named above.
+unsafe impl Format for Ept {
     const NAME: &'static str = "EPT";
     const TOP: Level = Level::GIB512;
     const ROOT_ORDER: u32 = 0;

@@ -37,7 +37,8 @@ const UNCACHED_MINUS: u64 = CACHE_DISABLE;
 /// Entry 3.
 const UNCACHEABLE: u64 = CACHE_DISABLE | WRITE_THROUGH;
 
-impl Format for Npt {
+// SAFETY: as the manual says, in the sections named above.
+unsafe impl Format for Npt {
     const NAME: &'static str = "NPT";
     const TOP: Level = Level::GIB512;
     const ROOT_ORDER: u32 = 0;

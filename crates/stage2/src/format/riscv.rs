@@ -42,7 +42,8 @@ const DEFAULT: u64 = 0 << 61;
 const NON_CACHEABLE: u64 = 1 << 61;
 const IO: u64 = 2 << 61;
 
-impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
+// SAFETY: as the manual says, in the sections named above.
+unsafe impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
     const NAME: &'static str = match VA_BITS {
         39 => "Sv39x4",
         48 => "Sv48x4",

@@ -129,12 +129,14 @@ unsafe impl Platform for Platformed {
     }
 }
 
-impl Frames for Platformed {
+// SAFETY: a frame of the arena is one's at a time, of words that stay. One that is lifted is nowhere, and no entry can
+// name it.
+unsafe impl Frames for Platformed {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
         self.arena.allocate(order)
     }
 
-    fn free(&self, first: Pfn, order: u32) {
+    unsafe fn free(&self, first: Pfn, order: u32) {
         self.arena.free(first, order);
     }
 

@@ -121,13 +121,14 @@ unsafe impl<T: Send + Sync> Platform for World<T> {
     }
 }
 
-impl<T: Send + Sync> Frames for World<T> {
+// SAFETY: a frame of the arena is given once, of words that stay.
+unsafe impl<T: Send + Sync> Frames for World<T> {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
         assert_eq!(order, 0);
         self.arena.allocate()
     }
 
-    fn free(&self, first: Pfn, _order: u32) {
+    unsafe fn free(&self, first: Pfn, _order: u32) {
         self.arena.free(first);
     }
 

@@ -19,7 +19,8 @@ const PFN_SHIFT: u32 = 12;
 /// What the words of a freed frame are: a table and a leaf that nobody may read.
 pub(crate) const POISON: u64 = PRESENT | FREED;
 
-impl<const BREAK: bool> Format for Tiny<BREAK> {
+// SAFETY: a table has its bit, and a leaf does not; the CPUs of the models take entries for that.
+unsafe impl<const BREAK: bool> Format for Tiny<BREAK> {
     const NAME: &'static str = "tiny";
     const TOP: Level = Level::MIB2;
     const ROOT_ORDER: u32 = 0;

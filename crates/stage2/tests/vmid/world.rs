@@ -56,12 +56,13 @@ unsafe impl<P: Platform, F: Send + Sync> Platform for World<P, F> {
     }
 }
 
-impl<P: Send + Sync, F: Send + Sync> Frames for World<P, F> {
+// SAFETY: gives nothing.
+unsafe impl<P: Send + Sync, F: Send + Sync> Frames for World<P, F> {
     fn allocate(&self, _order: u32) -> Result<Pfn, OutOfMemory> {
         unreachable!("VMIDs need no frames");
     }
 
-    fn free(&self, _first: Pfn, _order: u32) {
+    unsafe fn free(&self, _first: Pfn, _order: u32) {
         unreachable!("VMIDs need no frames");
     }
 

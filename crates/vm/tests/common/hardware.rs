@@ -174,7 +174,8 @@ unsafe impl Platform for Hardware {
     }
 }
 
-impl Frames for Hardware {
+// SAFETY: a frame of the one arena is one's at a time, of words that stay.
+unsafe impl Frames for Hardware {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
         call_once(&self.on_allocation);
         if self.left.load(Ordering::SeqCst) != usize::MAX {
@@ -189,7 +190,7 @@ impl Frames for Hardware {
         Ok(frames::allocate(order))
     }
 
-    fn free(&self, first: Pfn, order: u32) {
+    unsafe fn free(&self, first: Pfn, order: u32) {
         frames::free(first, order);
         self.live.fetch_sub(1 << order, Ordering::SeqCst);
     }

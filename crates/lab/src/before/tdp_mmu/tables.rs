@@ -37,7 +37,7 @@ impl Tables {
     }
 
     pub(super) fn free(&self, table: Pfn) {
-        self.hardware.free(table, 0);
+        self.hardware.arena().free(table, 0);
     }
 
     pub(super) fn word(&self, table: Pfn, index: usize) -> &AtomicU64 {
