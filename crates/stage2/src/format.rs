@@ -100,7 +100,7 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
     /// The root is `1 << ROOT_ORDER` tables, one after the other.
     const ROOT_ORDER: u32;
 
-    /// The largest block.
+    /// The largest block, of 1 GiB at most.
     const LARGEST_BLOCK: Level;
 
     /// Bits of a guest physical address; at least those of a page.
@@ -172,20 +172,25 @@ pub(crate) fn out_of_range<F: Format>(pfn: Pfn) -> Error {
 /// nameable, and the first is where one can begin.
 #[inline]
 pub(crate) fn check_leaf<F: Format>(level: Level, pfn: Pfn) -> Result<(), Error> {
-    let firsts = mask::<F>() & !(level.pages() - 1);
-    if level <= F::LARGEST_BLOCK && pfn.get() & !firsts == 0 {
-        Ok(())
-    } else {
-        refuse_leaf::<F>(level, pfn)
+    // By level, the bits that are clear in the first frame of a leaf: looked up, which is fewer instructions than to make
+    // them. Where the first is nameable, so are the others, as they are as many as a power of two.
+    let clear = const {
+        let outside = !mask::<F>();
+        let pages = [Level::PAGE.pages(), Level::MIB2.pages(), Level::GIB1.pages()];
+        &[outside | (pages[0] - 1), outside | (pages[1] - 1), outside | (pages[2] - 1)]
+    };
+    match clear.get(usize::from(level.get())) {
+        Some(clear) if level <= F::LARGEST_BLOCK && pfn.get() & clear == 0 => Ok(()),
+        _ => Err(refuse_leaf::<F>(level, pfn)),
     }
 }
 
 #[cold]
-fn refuse_leaf<F: Format>(level: Level, pfn: Pfn) -> Result<(), Error> {
+fn refuse_leaf<F: Format>(level: Level, pfn: Pfn) -> Error {
     if level > F::LARGEST_BLOCK || !level.is_aligned(pfn.get()) {
-        Err(Error::Misaligned { pfn })
+        Error::Misaligned { pfn }
     } else {
-        Err(out_of_range::<F>(pfn))
+        out_of_range::<F>(pfn)
     }
 }
 

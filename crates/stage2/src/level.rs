@@ -25,6 +25,12 @@ impl Level {
     /// Entries stand for 512 GiB.
     pub const GIB512: Self = Self(3);
 
+    /// Its number.
+    #[inline]
+    pub(crate) const fn get(self) -> u8 {
+        self.0
+    }
+
     /// How many pages an entry stands for.
     #[inline]
     pub const fn pages(self) -> u64 {

@@ -52,6 +52,7 @@ impl<F: Format> Root<F> {
         let reach = PAGE_SHIFT + F::TOP.shift() + INDEX_BITS + F::ROOT_ORDER;
         assert!(F::IPA_BITS <= reach && F::LARGEST_BLOCK.shift() <= F::TOP.shift());
         assert!(F::PFN_BITS <= u64::BITS - PAGE_SHIFT);
+        assert!(F::LARGEST_BLOCK.shift() <= Level::GIB1.shift());
         Gfn::new(1 << (F::IPA_BITS - PAGE_SHIFT))
     };
 
