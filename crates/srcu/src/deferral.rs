@@ -170,16 +170,20 @@ impl Domain {
     pub(crate) fn expedite(&self) {
         let cookie = self.snapshot();
         self.hasty_looks.store(0, Ordering::Relaxed);
-        // Release: who takes this away in `tick` sees what was deferred.
-        self.expedited.fetch_max(cookie, Ordering::Release);
-        // [haste]
-        fence(Ordering::SeqCst);
+        self.ask_for_haste(cookie);
         let is_complete = self.advance(cookie) || self.arm(cookie);
         match &self.worker {
             Some(worker) if is_complete || self.fenced => worker.kick(),
             None if is_complete => self.settle(cookie),
             _ => {}
         }
+    }
+
+    fn ask_for_haste(&self, period: u64) {
+        // Release: who takes this away in `tick` sees what was deferred.
+        self.expedited.fetch_max(period, Ordering::Release);
+        // [haste]
+        fence(Ordering::SeqCst);
     }
 
     /// Starts a grace period for what has arrived, or looks at the one under way; unless somebody else is at it.
@@ -204,9 +208,7 @@ impl Domain {
                 return false;
             }
             // Somebody may just have asked for the same grace period, and have been taken for those before.
-            self.expedited.fetch_max(expedited, Ordering::Release);
-            // [haste]
-            fence(Ordering::SeqCst);
+            self.ask_for_haste(expedited);
         }
         self.drive();
         // Readers that were asked to say when they leave have said so, while others hold the grace period up still:

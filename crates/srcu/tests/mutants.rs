@@ -159,10 +159,10 @@ const MUTANTS: &[Mutant] = &[
         step: "who asks for haste does so before he looks whether readers have left",
         file: "deferral.rs",
         edits: &[(
-            "        self.expedited.fetch_max(cookie, Ordering::Release);
+            "        self.expedited.fetch_max(period, Ordering::Release);
         // [haste]
         fence(Ordering::SeqCst);\n",
-            "        self.expedited.fetch_max(cookie, Ordering::Release);\n",
+            "        self.expedited.fetch_max(period, Ordering::Release);\n",
         )],
         by: Checker::Loom,
         test: (
