@@ -122,6 +122,14 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
     /// instructions to be fetched.
     const COHERENT: bool;
 
+    /// Whether a TLB may keep a leaf by which an access has faulted, and have the next one fault by it too, though the
+    /// table allows it by then. Whoever resolves such a fault has the CPU that took it forget the page:
+    /// [`Mapped::Relaxed`](crate::Mapped::Relaxed).
+    const KEEPS_FAULTING: bool = true;
+
+    /// Whether a TLB may remember that an entry was absent, until it is told to forget that.
+    const KEEPS_ABSENT: bool = false;
+
     /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most.
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64;
 

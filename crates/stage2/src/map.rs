@@ -21,6 +21,10 @@ use crate::{Entry, Error, Format, Leaf, Level, State};
 pub enum Mapped {
     /// It is in place.
     Installed,
+    /// It is in place, where a leaf that allowed less was, which TLBs may still have, and fault by
+    /// ([`Format::KEEPS_FAULTING`]; in other formats this is [`Mapped::Installed`]). The CPU that the fault was taken
+    /// on has to forget the page. So it has with [`Mapped::Already`], since another CPU may have been here first.
+    Relaxed,
     /// What is there allows as much already: another vCPU came first.
     Already,
     /// The host, or a memslot, has changed since the sequence was sampled, or is changing: look again.
@@ -166,11 +170,14 @@ impl<F: Format> Root<F> {
         }
         let mut flush = Flush::new();
         let mut changing = None;
+        let mut mapped = Mapped::Installed;
         if entry.requires_break_before_make(level, new, false) {
             self.forget(gfns.start, level);
         } else if moves(entry, level, &leaf) {
             changing = Some(Changing::begin(self));
             flush.add(gfns.start, level);
+        } else if F::KEEPS_FAULTING && grows(entry, level, &leaf) {
+            mapped = Mapped::Relaxed;
         }
         space.parking.thaw(cell, new, mmu);
         if let Some(table) = below {
@@ -178,7 +185,7 @@ impl<F: Format> Root<F> {
         }
         flush.finish(self);
         drop(changing);
-        Attempt::Done(Mapped::Installed)
+        Attempt::Done(mapped)
     }
 
     /// Puts the table in frame `table` in the place of an empty entry, on the way to `gfns`. Not while something of
@@ -286,6 +293,11 @@ fn moves<F: Format>(entry: Entry<F>, level: Level, leaf: &Leaf) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether `leaf` allows what the leaf that was there did not.
+fn grows<F: Format>(entry: Entry<F>, level: Level, leaf: &Leaf) -> bool {
+    !entry.to_leaf(level).permissions.contains(leaf.permissions)
 }
 
 /// The level of the table that an entry of `level` leads to.

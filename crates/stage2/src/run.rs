@@ -57,7 +57,9 @@ impl<F: Format> Root<F> {
                 continue;
             }
             match self.map(gfn, level, &leaf, seen, section)? {
-                Mapped::Installed | Mapped::Already => gfn = Gfn::new(gfn.get() + level.pages()),
+                Mapped::Installed | Mapped::Relaxed | Mapped::Already => {
+                    gfn = Gfn::new(gfn.get() + level.pages());
+                }
                 other => return Ok(other),
             }
         }

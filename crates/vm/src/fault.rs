@@ -6,16 +6,24 @@ use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Role, Root, RootRef, Seen};
+use mayfly_stage2::{Format, Leaf, Level, Mapped, Permissions, Role, Root, RootRef, Seen};
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
 use crate::{Error, World};
 
+/// What became of an attempt to map something.
+enum Attempt {
+    /// It is mapped; the rest as [`Handled::Resolved`].
+    Mapped { stale: bool },
+    /// Something has changed about these frames, or is changing.
+    Refused(Range<Gfn>),
+}
+
 /// What became of a fault.
 pub(crate) enum Handled {
-    /// The access can be made again.
-    Resolved,
+    /// The access can be made again; if `stale`, when the CPU has forgotten what it remembers of the page.
+    Resolved { stale: bool },
     /// There is no memory there, or none that is written: a device's business.
     NotMemory,
 }
@@ -36,7 +44,7 @@ impl<W: World> Inner<W> {
             let changing = {
                 let section = reader.lock();
                 if self.is_settled(gfn, write, root, &section) {
-                    return Ok(Handled::Resolved);
+                    return Ok(Handled::Resolved { stale: keeps_stale::<W>() });
                 }
                 // Before the slots and the host are asked: what they say is good if the sequence is still the same.
                 let seen = self.stage2.sample();
@@ -46,8 +54,8 @@ impl<W: World> Inner<W> {
                     return Ok(Handled::NotMemory);
                 }
                 match self.map(gfn, write, slot, root, seen, &section)? {
-                    None => return Ok(Handled::Resolved),
-                    Some(changing) => changing,
+                    Attempt::Mapped { stale } => return Ok(Handled::Resolved { stale }),
+                    Attempt::Refused(changing) => changing,
                 }
             };
             self.platform.charge(Op::FaultRefused);
@@ -71,7 +79,6 @@ impl<W: World> Inner<W> {
         self.stage2.is_invalidating(&page) && root.settles(gfn, wanted, section)
     }
 
-    /// Returns the frames of what was to be mapped, if something has changed about them, or is changing.
     fn map(
         &self,
         gfn: Gfn,
@@ -80,7 +87,7 @@ impl<W: World> Inner<W> {
         root: &RootRef<W::Format>,
         seen: Seen,
         section: &impl Section,
-    ) -> Result<Option<Range<Gfn>>, Error> {
+    ) -> Result<Attempt, Error> {
         let backing = slot.backing_of(gfn).ok_or(HostFault::NotMapped)?;
         let resolved = self.memory.resolve(backing, write)?;
         let writable = resolved.writable && !slot.flags().contains(Flags::READONLY);
@@ -104,9 +111,10 @@ impl<W: World> Inner<W> {
                 // What is around it is going to be read, though only the page is written.
                 let around = Leaf { permissions: permissions - Permissions::WRITE, ..leaf };
                 if level > Level::PAGE
-                    && let Some(changing) = self.install(gfn, level, around, root, seen, section)?
+                    && let refused @ Attempt::Refused(_) =
+                        self.install(gfn, level, around, root, seen, section)?
                 {
-                    return Ok(Some(changing));
+                    return Ok(refused);
                 }
                 (level, leaf.written) = (Level::PAGE, true);
             }
@@ -124,7 +132,7 @@ impl<W: World> Inner<W> {
         root: &RootRef<W::Format>,
         seen: Seen,
         section: &impl Section,
-    ) -> Result<Option<Range<Gfn>>, Error> {
+    ) -> Result<Attempt, Error> {
         loop {
             let first = level.first(gfn);
             let into = gfn.get() - first.get();
@@ -134,14 +142,19 @@ impl<W: World> Inner<W> {
                 Root::<W::Format>::check_frames(level, pfn)?;
                 self.ready_to_map(first, level, pfn, root, section);
             }
-            match root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)? {
-                Mapped::Installed => {
+            let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
+            match mapped {
+                Mapped::Installed | Mapped::Relaxed => {
                     self.platform.charge(Op::EntriesWritten(1));
-                    return Ok(None);
+                    let stale = W::Format::KEEPS_ABSENT || mapped == Mapped::Relaxed;
+                    return Ok(Attempt::Mapped { stale });
                 }
-                Mapped::Already => return Ok(None),
+                Mapped::Already => {
+                    return Ok(Attempt::Mapped { stale: keeps_stale::<W>() });
+                }
                 Mapped::Retry => {
-                    return Ok(Some(first..Gfn::new(first.get() + level.pages())));
+                    let end = Gfn::new(first.get() + level.pages());
+                    return Ok(Attempt::Refused(first..end));
                 }
                 Mapped::TooLarge => level = Level::PAGE,
             }
@@ -149,8 +162,13 @@ impl<W: World> Inner<W> {
     }
 }
 
+/// Whether a TLB may go on having an access fault that the table allows.
+pub(crate) const fn keeps_stale<W: World>() -> bool {
+    W::Format::KEEPS_FAULTING || W::Format::KEEPS_ABSENT
+}
+
 fn largest<W: World>() -> Level {
-    <W::Format as mayfly_stage2::Format>::LARGEST_BLOCK
+    W::Format::LARGEST_BLOCK
 }
 
 /// The largest block around `gfn` that slot and host allow: it lies within the slot, it is where the host's block is,

@@ -1,6 +1,6 @@
 //! The guest side of a vCPU, as the embedder provides it.
 
-use mayfly_memslot::Gpa;
+use mayfly_memslot::{Gfn, Gpa};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
 
@@ -36,6 +36,18 @@ pub struct Translation {
     pub vmid: Vmid,
     /// Which of its cache operations are to bring the guest out.
     pub traps: CacheTraps,
+    /// A page of which this CPU, and no other, forgets what it has under [`Translation::vmid`], before the guest's next
+    /// instruction: a fault there was resolved, and would come again by what a TLB may keep. Always `None` in formats
+    /// whose TLBs keep nothing of that kind ([`Format::KEEPS_FAULTING`], [`Format::KEEPS_ABSENT`]).
+    ///
+    /// Done inside [`Guest::enter`], where the vCPU stays on its CPU, and when the translation base register names the
+    /// root: Arm's `TLBI IPAS2E1` takes the VMID from there. (Arm: `TLBI IPAS2E1`, `DSB NSH`, `TLBI VMALLE1`, `DSB
+    /// NSH`, `ISB`, as Linux does when it relaxes rights; RISC-V: `HFENCE.GVMA` of the page, then `HFENCE.VVMA`.) Where
+    /// the vCPU runs elsewhere later, it may fault there for the same reason, and is told of it there.
+    ///
+    /// [`Format::KEEPS_FAULTING`]: mayfly_stage2::Format::KEEPS_FAULTING
+    /// [`Format::KEEPS_ABSENT`]: mayfly_stage2::Format::KEEPS_ABSENT
+    pub stale: Option<Gfn>,
 }
 
 /// Why the guest came out.

@@ -43,6 +43,8 @@ unsafe impl Format for Ept {
     /// Processors snoop each other's caches for accesses of every memory type (SDM volume 3A, "Caching Terminology"),
     /// and their own, where they have self-snooping (`CPUID.01H:EDX[27]`, volume 2A).
     const COHERENT: bool = true;
+    /// An EPT violation drops what it was caused by (volume 3C, "Operations that Invalidate Cached Mappings").
+    const KEEPS_FAULTING: bool = false;
 
     #[inline]
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64 {

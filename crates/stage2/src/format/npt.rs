@@ -49,6 +49,8 @@ unsafe impl Format for Npt {
     /// Caches are kept coherent with memory by hardware, which probes them for accesses of every memory type (volume 2,
     /// "Memory Coherency and Protocol").
     const COHERENT: bool = true;
+    /// A page fault, and so a nested one, drops what it was caused by (volume 2, "Translation-Lookaside Buffer").
+    const KEEPS_FAULTING: bool = false;
 
     #[inline]
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64 {

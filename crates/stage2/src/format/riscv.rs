@@ -61,6 +61,8 @@ unsafe impl<const VA_BITS: u32> Format for SvX4<VA_BITS> {
     const SETS_DIRTY: bool = false;
     /// A guest that has Svpbmt may have memory uncached.
     const COHERENT: bool = false;
+    /// Svvptc, which has entries that become valid seen by themselves, is not assumed.
+    const KEEPS_ABSENT: bool = true;
 
     #[inline]
     fn encode_leaf(_: Level, leaf: &Leaf) -> u64 {

@@ -4,7 +4,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Entry, Format, Kind, Leaf, Level, Permissions};
 
 /// Blocks of four pages in a root of four entries. `BREAK`: whether a block and a table, or leaves of different frames,
-/// take each other's place by way of an absent entry only.
+/// take each other's place by way of an absent entry only, and TLBs keep a leaf by which an access has faulted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiny<const BREAK: bool>;
 
@@ -29,6 +29,7 @@ unsafe impl<const BREAK: bool> Format for Tiny<BREAK> {
     const SETS_ACCESSED: bool = false;
     const SETS_DIRTY: bool = false;
     const COHERENT: bool = false;
+    const KEEPS_FAULTING: bool = BREAK;
 
     fn encode_leaf(_: Level, leaf: &Leaf) -> u64 {
         let mut bits = leaf.pfn.get() << PFN_SHIFT | PRESENT;

@@ -73,7 +73,7 @@ impl<const BREAK: bool> Guest<BREAK> {
                 cpus.leave(self.cpu);
             }
             self.active.deactivate();
-            if faulted && !self.handle_fault(&root, access) {
+            if faulted && !self.handle_fault(vmid, &root, access) {
                 // There is no memory: some device's.
                 access = Access::any();
                 accesses -= 1;
@@ -100,7 +100,9 @@ impl<const BREAK: bool> Guest<BREAK> {
                 true
             }
             _ => {
-                cpus.forget(self.cpu, vmid, access.page);
+                if !Tiny::<BREAK>::KEEPS_FAULTING {
+                    cpus.forget(self.cpu, vmid, access.page);
+                }
                 false
             }
         }
@@ -125,13 +127,20 @@ impl<const BREAK: bool> Guest<BREAK> {
     }
 
     /// Maps the page, or sometimes the block around it. Returns whether there is memory.
-    fn handle_fault(&self, root: &Root<Tiny<BREAK>>, Access { page, write }: Access) -> bool {
+    fn handle_fault(
+        &self,
+        vmid: Vmid,
+        root: &Root<Tiny<BREAK>>,
+        Access { page, write }: Access,
+    ) -> bool {
         let stage2 = &self.vm.stage2;
+        let forget = || self.vm.world.tlb.forget(self.cpu, vmid, page);
         let mut as_block = thread_rng().gen_bool(0.5);
         loop {
             let section = self.reader.lock();
             let wanted = if write { writable } else { readable }(0).permissions;
             if stage2.is_invalidating(&gfns(page, 1)) && root.settles(gfn(page), wanted, &section) {
+                forget();
                 return true;
             }
             let seen = stage2.sample();
@@ -153,7 +162,11 @@ impl<const BREAK: bool> Guest<BREAK> {
                 None => (Level::PAGE, leaf(self.host.pfn(page))),
             };
             match root.map(gfn(page), level, &leaf, seen, &section).unwrap() {
-                Mapped::Installed | Mapped::Already => return true,
+                Mapped::Installed => return true,
+                Mapped::Relaxed | Mapped::Already => {
+                    forget();
+                    return true;
+                }
                 Mapped::TooLarge => as_block = false,
                 Mapped::Retry => {
                     drop(section);

@@ -77,7 +77,7 @@ fn root<F: Format>(world: &World<F>) -> RootRef<F> {
 fn map<F: Format>(world: &World<F>, gfn: u64, level: Level, what: Leaf) -> Result<(), Error> {
     let (root, section) = (root(world), world.srcu.read_lock());
     let mapped = root.map(Gfn::new(gfn), level, &what, world.stage2.sample(), &section)?;
-    assert_eq!(mapped, Mapped::Installed);
+    assert!(matches!(mapped, Mapped::Installed | Mapped::Relaxed), "{mapped:?}");
     Ok(())
 }
 

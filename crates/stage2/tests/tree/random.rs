@@ -216,8 +216,17 @@ impl<F: Format> Run<F> {
                 let leaf = what.leaf(first);
                 let (vcpu, model) = (&self.vcpus[role as usize], &mut self.models[role as usize]);
                 let section = self.world.srcu.read_lock();
+                let before = vcpu.root.translate(Gfn::new(gfn), &section);
                 let mapped = vcpu.root.map(Gfn::new(gfn), level, &leaf, stage2.sample(), &section);
-                assert_eq!(mapped, Ok(model.map(gfn, level, &leaf)));
+                let is_relaxed = mapped == Ok(Mapped::Relaxed);
+                let plain = if is_relaxed { Ok(Mapped::Installed) } else { mapped };
+                assert_eq!(plain, Ok(model.map(gfn, level, &leaf)));
+                let remembered = self.world.platform.tlbs.remembered();
+                let remembered = remembered.get(&(vcpu.vmid, Gfn::new(gfn)));
+                let lacks = remembered.is_some_and(|it| !it.permissions.contains(leaf.permissions));
+                if before.is_some_and(|(_, leaf)| leaf.accessed) && plain == Ok(Mapped::Installed) {
+                    assert!(is_relaxed || !lacks || !F::KEEPS_FAULTING, "{remembered:?}");
+                }
                 drop(section);
                 self.probe(&(first..first + level.pages()));
             }

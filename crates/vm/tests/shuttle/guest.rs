@@ -60,6 +60,9 @@ impl<const BREAK: bool> Guest<BREAK> {
 
     /// Goes through the steps until it has to come out.
     fn steps(&mut self, translation: mayfly_vm::Translation, requests: &Requests) -> Event {
+        if let Some(gfn) = translation.stale {
+            self.world.tlb.forget(self.cpu, translation.vmid, gfn.get());
+        }
         while !requests.any() {
             self.world.tlb.serve(self.cpu);
             let Some(&step) = self.steps.front() else { return Event::Halt };
@@ -101,7 +104,9 @@ impl<const BREAK: bool> Guest<BREAK> {
         let allows =
             |leaf: &mayfly_stage2::Leaf| !write || leaf.permissions.contains(Permissions::WRITE);
         let Some(found) = translation.filter(|found| allows(&found.leaf)) else {
-            cpus.forget(self.cpu, vmid, page);
+            if !Tiny::<BREAK>::KEEPS_FAULTING {
+                cpus.forget(self.cpu, vmid, page);
+            }
             return false;
         };
         let pfn = found.leaf.pfn.get() + page - found.first;
