@@ -258,7 +258,7 @@ impl<F: Format> Guest for Cpu<F> {
             state.next();
         }
         let mut reach = Reach::new(arena, *has_caches_on);
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = tlb.enter(&translation);
         for _ in 0..TIME_SLICE {
             if requests.any() {
                 return Event::Request;

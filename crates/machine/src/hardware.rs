@@ -10,16 +10,17 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, CacheLine};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Context, Host, Identity, Op, Platform, ReaderBarrier};
+use mayfly_platform::{Context, Identity, Op, Platform, ReaderBarrier};
 
 use crate::shard::{SHARDS, shard};
-use crate::{Arena, Tlbs};
+use crate::unsteady::Unsteady;
+use crate::{Arena, Rigour, Tlbs};
 
 /// The host's platform, physical memory and TLBs, as one: a [`mayfly_platform::Mmu`]. Keeps the books of what the core
 /// charges.
 #[derive(Debug)]
 pub struct Hardware {
-    host: Arc<Host>,
+    host: Arc<Unsteady>,
     arena: Arc<Arena>,
     tlbs: Arc<Tlbs>,
     charges: [CacheLine<[AtomicU64; OPS]>; SHARDS],
@@ -40,7 +41,7 @@ impl Hardware {
 
     /// With `arena`, which several may share.
     pub fn with_arena(arena: Arc<Arena>) -> Self {
-        let host = Arc::new(Host::new());
+        let host = Arc::new(Unsteady::new(Rigour::all().contains(Rigour::WAKES_EARLY)));
         let tlbs = Arc::new(Tlbs::new(host.clone()));
         Self { host, arena, tlbs, charges: Default::default() }
     }
@@ -53,6 +54,12 @@ impl Hardware {
     /// Its TLBs.
     pub fn tlbs(&self) -> &Arc<Tlbs> {
         &self.tlbs
+    }
+
+    /// Says how far it goes, from now on, in what the manuals allow it.
+    pub fn set_rigour(&self, rigour: Rigour) {
+        self.tlbs.set_rigour(rigour);
+        self.host.set_wakes_early(rigour.contains(Rigour::WAKES_EARLY));
     }
 
     /// How often `op` was charged; of one that says how much, how much of it in all, whatever `op` says here.

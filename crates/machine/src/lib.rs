@@ -59,6 +59,7 @@ mod read_mostly;
 mod reclaim;
 mod shard;
 mod thread;
+mod unsteady;
 mod world;
 
 pub use address_space::HostSpace;
@@ -73,5 +74,5 @@ pub use memory::HostMemory;
 pub use mismatch::Mismatch;
 pub use program::{Instruction, Program};
 pub use thread::{CpuThread, Running, Stopped};
-pub use tlb::{CpuTlb, Tlbs};
+pub use tlb::{CpuTlb, Rigour, Tlbs};
 pub use world::{MachineWorld, Telling};

@@ -45,8 +45,9 @@ mod cache;
 mod counts;
 mod cpu;
 mod mailbox;
+mod rigour;
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use mayfly_platform::Platform;
@@ -59,12 +60,15 @@ use counts::{TlbCells, count};
 use cpu::Shared;
 pub use cpu::{CpuTlb, InGuest, Translated};
 use mailbox::{Mailbox, Request, Waited};
+pub use rigour::Rigour;
 
 /// The TLBs of all CPUs.
 pub struct Tlbs {
     platform: Arc<dyn Platform>,
     /// Replaced as a whole, so that whoever goes through it holds no lock.
     cpus: RwLock<Arc<[Arc<Shared>]>>,
+    /// A [`Rigour`].
+    rigour: AtomicU8,
     issued: CacheLine<AtomicU64>,
     counts: CacheLine<TlbCells>,
     /// What CPUs did that are gone.
@@ -72,11 +76,12 @@ pub struct Tlbs {
 }
 
 impl Tlbs {
-    /// Without CPUs. Waits are `platform`'s.
+    /// Without CPUs, and with all rigour. Waits are `platform`'s.
     pub fn new(platform: Arc<dyn Platform>) -> Self {
         Self {
             platform,
             cpus: RwLock::new(Arc::new([])),
+            rigour: AtomicU8::new(Rigour::all().bits()),
             issued: CacheLine::default(),
             counts: CacheLine::default(),
             gone: Mutex::default(),
@@ -90,6 +95,15 @@ impl Tlbs {
         *cpus = cpus.iter().chain([&shared]).cloned().collect();
         drop(cpus);
         CpuTlb::new(self.clone(), shared)
+    }
+
+    /// Says how far they go in what the manuals allow them, from the next entry to the guest on.
+    pub fn set_rigour(&self, rigour: Rigour) {
+        self.rigour.store(rigour.bits(), Ordering::Relaxed);
+    }
+
+    fn rigour(&self) -> Rigour {
+        Rigour::from_bits_truncate(self.rigour.load(Ordering::Relaxed))
     }
 
     /// What was asked, of all CPUs together.

@@ -56,9 +56,21 @@ pub fn walk<F: Format>(
     gfn: Gfn,
     access: Permissions,
 ) -> Result<Walked, WalkFault> {
-    let (mut level, mut table) = (F::TOP, top);
+    walk_on::<F>(arena, (F::TOP, top), gfn, access, |_, _| ())
+}
+
+/// As [`walk`], from a table of its level on, which is on the way to `gfn`. `met` is told of each table below it.
+pub(crate) fn walk_on<F: Format>(
+    arena: &Arena,
+    (mut level, mut table): (Level, Pfn),
+    gfn: Gfn,
+    access: Permissions,
+    mut met: impl FnMut(Level, Pfn),
+) -> Result<Walked, WalkFault> {
     let mut index = gfn.get() / level.pages();
-    if index >= (WORDS as u64) << F::ROOT_ORDER {
+    if level < F::TOP {
+        index %= WORDS as u64;
+    } else if index >= (WORDS as u64) << F::ROOT_ORDER {
         return Err(WalkFault { level, cause: Cause::Absent });
     }
     loop {
@@ -72,6 +84,7 @@ pub fn walk<F: Format>(
             State::Table(below) => {
                 let Some(next) = level.below() else { return fault(Cause::Absent) };
                 (level, table) = (next, below);
+                met(level, table);
                 index = gfn.get() / level.pages() % WORDS as u64;
             }
             State::Leaf => {

@@ -22,7 +22,7 @@ struct Staying<'a> {
 
 impl Guest for Staying<'_> {
     fn enter(&mut self, translation: Translation, _: &Requests) -> Event {
-        let mut guest = self.tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = self.tlb.enter(&translation);
         while !self.may_go.load(Ordering::Acquire) {
             guest.poll();
             let arena = self.machine.hardware().arena();

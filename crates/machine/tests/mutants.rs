@@ -76,12 +76,11 @@ const MUTANTS: [Mutant; 23] = [
                 Root::<W::Format>::check_frames(level, pfn)?;
                 self.ready_to_map(first, level, pfn, root, section);
             }
-            match root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)? {",
+            let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;",
                 "let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
             if self.maintains_maps() {
                 self.ready_to_map(first, level, pfn, root, section);
-            }
-            match mapped {",
+            }",
             ),
         ],
     },

@@ -7,7 +7,9 @@ use anyhow::{Context, bail};
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::cache::{LineCounts, Lines};
 use mayfly_machine::scenario::{Rule, TableFormat};
-use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions};
+use mayfly_machine::{
+    Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Rigour, VmOptions,
+};
 use mayfly_memslot::{Gpa, SlotId};
 use mayfly_platform::Op;
 use mayfly_platform::address::PAGE_SHIFT;
@@ -105,6 +107,7 @@ impl Ground {
         }
         let machine = Machine::with_caches(frames_for(memory)?, lines, CAPABILITIES)
             .context("starting the machine")?;
+        machine.hardware().set_rigour(Rigour::empty());
         let early = machine.map_backed(shape.early(), mapping.backing())?;
         let backing = if lines == Lines::Counted { Backing::Contiguous } else { mapping.backing() };
         let later = (shape.later() > 0).then(|| machine.map_backed(shape.later(), backing));

@@ -6,7 +6,7 @@ use anyhow::Context;
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::cache::Lines;
 use mayfly_machine::scenario::TableFormat;
-use mayfly_machine::{LINE, Machine};
+use mayfly_machine::{LINE, Machine, Rigour};
 use mayfly_platform::address::{PAGE_SIZE, Pfn};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
 use mayfly_stage2::Level;
@@ -28,6 +28,7 @@ pub(super) fn of_a_line() -> anyhow::Result<LineCost> {
     let machine =
         Machine::<TableFormat>::with_caches(frames, Lines::Real, CacheCapabilities::default())
             .context("starting the machine")?;
+    machine.hardware().set_rigour(Rigour::empty());
     let memory = machine.map_backed(SAMPLE, Backing::Contiguous)?;
     touch(&memory, SAMPLE);
     let first = machine.space().resolve(memory.hva(), true)?.pfn.get();

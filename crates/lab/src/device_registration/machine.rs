@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
 use mayfly_machine::{
     AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm,
-    Register, Running, VmOptions,
+    Register, Rigour, Running, VmOptions,
 };
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
@@ -108,6 +108,7 @@ impl MachineSubject {
             WorkerThread::spawn(Arc::new(Host::new())).context("starting the machine's worker")?;
         drop(pinned);
         let machine = Machine::with_worker(FRAMES, worker).context("starting the machine")?;
+        machine.hardware().set_rigour(Rigour::empty());
         touch_frames(&machine).context("touching the frames of tables")?;
         Ok(Self {
             disposal,

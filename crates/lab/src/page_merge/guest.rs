@@ -224,7 +224,7 @@ impl<F: Format> Guest<F> {
     fn stay(&mut self, translation: Translation, requests: &Requests) -> Event {
         let Self { tlb, arena, state, rests, writes_since, .. } = self;
         state.windows.set_top(translation.top);
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = tlb.enter(&translation);
         for _ in 0..STAY {
             if requests.any() {
                 return Event::Request;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context;
 use mayfly_machine::address_space::{Notifier, NotifierId};
 use mayfly_machine::merger::{Merger, Run, Tunables};
-use mayfly_machine::{HostMemory, Machine, MachineWorld, Telling};
+use mayfly_machine::{HostMemory, Machine, MachineWorld, Rigour, Telling};
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, SlotId};
 use mayfly_platform::{Host, Mmu};
 use mayfly_srcu::WorkerThread;
@@ -58,6 +58,7 @@ pub(super) struct Subject<F: Format> {
 impl<F: Format> Rig<F> {
     pub(super) fn new(variant: &str, shape: Shape) -> anyhow::Result<Self> {
         let machine = Machine::with_frames(frames(shape)).context("starting the machine")?;
+        machine.hardware().set_rigour(Rigour::empty());
         let worker = WorkerThread::spawn(Arc::new(Host::new())).context("starting the worker")?;
         let mmu: Arc<dyn Mmu> = machine.hardware().clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS)?;

@@ -112,7 +112,7 @@ impl Guest {
         let Line { steps, stall, top } = &*progress.line;
         // It was not kept from stepping while it was idle.
         *last_step = watch::woken().map_or(*last_step, |woken| woken.max(*last_step));
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = tlb.enter(&translation);
         top.store(translation.top.get(), Ordering::Relaxed);
         for _ in 0..STAY {
             if asked() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use mayfly_machine::Machine;
+use mayfly_machine::{Machine, Rigour};
 use mayfly_record::{ResultRow, Samples, Unit, nanoseconds, units::duration};
 use mayfly_stage2::Slice;
 use mayfly_vm::SlotZap;
@@ -27,6 +27,7 @@ pub(super) fn run(
     step: &mut dyn FnMut(),
 ) -> anyhow::Result<ResultRow> {
     let machine = Machine::new().context("starting the machine")?;
+    machine.hardware().set_rigour(Rigour::empty());
     let watch = Arc::new(Watch::new(Arc::clone(machine.hardware()), shape.vcpus));
     let slot_zap = match zap {
         Zap::AllRoots => SlotZap::AllRoots,

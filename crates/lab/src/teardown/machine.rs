@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use mayfly_machine::address_space::Backing;
-use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, VmOptions};
+use mayfly_machine::{
+    Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Rigour, VmOptions,
+};
 use mayfly_memslot::{Gpa, Region, SlotId};
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::tlb::{Scope, Tlb, Vmid};
@@ -99,6 +101,7 @@ impl Ground {
     /// For VMs of `largest` at most, of which `per-page` cleans the first `sample` bytes.
     pub(super) fn new(largest: Size, sample: u64) -> anyhow::Result<Self> {
         let machine = Machine::with_frames(frames_for(largest)?).context("starting the machine")?;
+        machine.hardware().set_rigour(Rigour::empty());
         let rest = machine.map_backed(largest.bytes(), Backing::Contiguous)?;
         let faulted = Mapping::ALL.map(|mapping| machine.map_backed(FAULTED, mapping.backing()));
         let [pages, blocks] = faulted;

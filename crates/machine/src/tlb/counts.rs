@@ -35,8 +35,12 @@ counts! {
         walks,
         /// Walks that found a translation, which was then remembered.
         fills,
+        /// Accesses that faulted by what was remembered.
+        faults,
         /// Entries to the guest.
         entries,
+        /// Pages that the CPU forgot by itself, for its vCPU had faulted there.
+        stale_forgotten,
         /// Ranges that were forgotten on request.
         ranges_forgotten,
         /// VMIDs that were forgotten on request.

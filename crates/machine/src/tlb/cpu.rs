@@ -7,13 +7,15 @@ use mayfly_platform::address::{Gfn, Gpa, Hpa, PAGE_SHIFT, Pfn};
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
+use mayfly_vm::Translation;
 
 use super::Tlbs;
-use super::cache::Cache;
+use super::cache::{Cache, Known};
 use super::counts::{CpuCells, CpuCounts, count_own};
 use super::mailbox::{CAPACITY, Mailbox, Request};
+use super::rigour::{Rigour, drops_what_faulted, may_keep_absent};
 use crate::Arena;
-use crate::walk::{WalkFault, walk};
+use crate::walk::{Cause, WalkFault, Walked, walk_on};
 
 /// What a CPU and those who ask something of it share.
 #[derive(Debug)]
@@ -40,13 +42,25 @@ impl CpuTlb {
         Self { tlbs, shared, cache: Cache::new(), requests: Vec::with_capacity(CAPACITY), seen: 0 }
     }
 
+    /// Goes into the guest as `translation` says, and forgets what it says is stale; otherwise as
+    /// [`CpuTlb::enter_guest`].
+    pub fn enter(&mut self, translation: &Translation) -> InGuest<'_> {
+        let guest = self.enter_guest(translation.top, translation.vmid);
+        if let Some(gfn) = translation.stale {
+            guest.cpu.cache.forget_leaf(guest.vmid, gfn);
+            count_own(&guest.cpu.shared.counts.stale_forgotten);
+        }
+        guest
+    }
+
     /// Goes into the guest, whose root is in frame `top` and has `vmid`. Whoever completes an invalidation waits for
     /// this CPU until it polls or leaves. So in the guest a thread neither waits for others nor completes
     /// invalidations.
     pub fn enter_guest(&mut self, top: Pfn, vmid: Vmid) -> InGuest<'_> {
         self.shared.mailbox.enter(vmid, self.seen);
         count_own(&self.shared.counts.entries);
-        let mut guest = InGuest { cpu: self, top, vmid };
+        let rigour = self.tlbs.rigour();
+        let mut guest = InGuest { cpu: self, top, vmid, rigour };
         guest.poll();
         guest
     }
@@ -69,6 +83,7 @@ pub struct InGuest<'a> {
     cpu: &'a mut CpuTlb,
     top: Pfn,
     vmid: Vmid,
+    rigour: Rigour,
 }
 
 /// A translation, to be used at once: the CPU can neither poll nor leave while it is there.
@@ -101,8 +116,8 @@ impl InGuest<'_> {
 
     /// Where the guest finds `gfn` for such an access: as it is remembered, or by a walk of the table in format `F`.
     ///
-    /// What is remembered but does not allow the access is walked again, as on x86-64; and what a store finds not
-    /// dirty, so that it becomes so.
+    /// What is remembered but does not allow the access faults, or is walked again: [`Rigour::TRUSTS_LEAVES`]. What a
+    /// store finds not dirty is walked again, so that it becomes so.
     ///
     /// # Errors
     ///
@@ -118,20 +133,68 @@ impl InGuest<'_> {
         let is_clean =
             |leaf: &Leaf| F::SETS_DIRTY && access.contains(Permissions::WRITE) && !leaf.dirty;
         let (level, leaf) = match self.cpu.cache.find(self.vmid, gfn) {
-            Some((level, leaf)) if leaf.permissions.contains(access) && !is_clean(&leaf) => {
+            Some(Known::Leaf(level, leaf))
+                if leaf.permissions.contains(access) && !is_clean(&leaf) =>
+            {
                 count_own(&counts.hits);
                 (level, leaf)
             }
+            Some(Known::Leaf(level, leaf))
+                if self.rigour.contains(Rigour::TRUSTS_LEAVES)
+                    && !leaf.permissions.contains(access) =>
+            {
+                count_own(&counts.faults);
+                if drops_what_faulted::<F>() {
+                    self.cpu.cache.forget_leaf(self.vmid, gfn);
+                }
+                return Err(WalkFault { level, cause: Cause::Permission });
+            }
+            Some(Known::Absent(level)) => {
+                count_own(&counts.faults);
+                return Err(WalkFault { level, cause: Cause::Absent });
+            }
             _ => {
-                count_own(&counts.walks);
-                let found = walk::<F>(arena, self.top, gfn, access)?;
-                count_own(&counts.fills);
-                self.cpu.cache.insert(self.vmid, gfn, found.level, found.leaf);
+                let found = self.walk::<F>(arena, gfn, access)?;
                 (found.level, found.leaf)
             }
         };
         let pfn = Pfn::new(leaf.pfn.get() + gfn.get() % level.pages());
         Ok(Translated { pfn, level, leaf, in_guest: PhantomData })
+    }
+
+    /// Walks, and remembers what it finds.
+    fn walk<F: Format>(
+        &mut self,
+        arena: &Arena,
+        gfn: Gfn,
+        access: Permissions,
+    ) -> Result<Walked, WalkFault> {
+        let Self { cpu, top, vmid, rigour } = self;
+        let (cache, counts) = (&mut cpu.cache, &cpu.shared.counts);
+        count_own(&counts.walks);
+        let keeps_tables = rigour.contains(Rigour::KEEPS_TABLES);
+        let known = if keeps_tables { cache.table(*vmid, gfn) } else { None };
+        let found =
+            walk_on::<F>(arena, known.unwrap_or((F::TOP, *top)), gfn, access, |level, table| {
+                if keeps_tables {
+                    cache.insert_table(*vmid, gfn, level, table);
+                }
+            });
+        match &found {
+            Ok(found) => {
+                count_own(&counts.fills);
+                cache.insert(*vmid, gfn, found.level, found.leaf);
+            }
+            Err(fault)
+                if rigour.contains(Rigour::KEEPS_ABSENT)
+                    && may_keep_absent::<F>()
+                    && matches!(fault.cause, Cause::Absent | Cause::Frozen) =>
+            {
+                cache.insert_absent(*vmid, gfn, fault.level);
+            }
+            Err(_) => {}
+        }
+        found
     }
 
     #[cold]

@@ -171,7 +171,7 @@ impl<F: Format> Mind<F> {
 impl<F: Format> Guest for Walker<F> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
         let Self { tlb, mind } = self;
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = tlb.enter(&translation);
         while mind.left > 0 {
             if requests.any() {
                 return Event::Request;

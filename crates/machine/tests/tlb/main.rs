@@ -1,5 +1,6 @@
 //! Software TLBs, and the walks that fill them.
 
+mod rigour;
 mod tables;
 
 use std::collections::VecDeque;
@@ -341,7 +342,7 @@ fn no_cpu_reads_or_writes_a_frame_after_its_invalidation_is_complete() {
             }
             let gfns = (round % PAGES)..(round % PAGES + 1 + round % 3).min(PAGES);
             if round % 2 == 0 {
-                gfns.clone().for_each(|gfn| table.unmap(Gfn::new(gfn)));
+                gfns.clone().for_each(|gfn| table.unmap(Gfn::new(gfn), Level::PAGE));
             }
             let old: Vec<_> = gfns.clone().map(|gfn| frames[gfn as usize]).collect();
             if round % 2 == 1 {

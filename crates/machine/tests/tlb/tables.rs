@@ -24,8 +24,8 @@ impl<'a, F: Format> Table<'a, F> {
         self.entry(gfn, level).store(Entry::<F>::leaf(level, &leaf).bits(), Ordering::Release);
     }
 
-    pub(crate) fn unmap(&self, gfn: Gfn) {
-        self.entry(gfn, Level::PAGE).store(0, Ordering::Release);
+    pub(crate) fn unmap(&self, gfn: Gfn, level: Level) {
+        self.entry(gfn, level).store(0, Ordering::Release);
     }
 
     /// The page at `gfn`.

@@ -1,0 +1,46 @@
+//! What manuals allow TLBs, and most processors do seldom.
+
+use std::any::TypeId;
+
+use bitflags::bitflags;
+use mayfly_stage2::{Ept, Format, Npt, Sv39x4, Sv48x4};
+
+bitflags! {
+    /// How far the machine goes in what the manuals allow a processor, and a platform. All of it, unless somebody says
+    /// otherwise: what works here does not rest on how processors happen to be built.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Rigour: u8 {
+        /// An access that a remembered leaf does not allow faults, without a look at the table, which may allow it by
+        /// now.
+        ///
+        /// On Arm the leaf stays, and faults again, until it is invalidated: only entries that give a translation, an
+        /// address-size or an access-flag fault are never in a TLB (DDI 0487, "TLB maintenance requirements and the TLB
+        /// maintenance instructions"). So on RISC-V (Privileged Architecture, "Virtual Address Translation Process":
+        /// what an address-translation cache holds may be used until the fence). On x86 the fault drops it: Intel SDM,
+        /// volume 3C, "Operations that Invalidate Cached Mappings", of EPT violations; AMD's manual, volume 2,
+        /// "Translation-Lookaside Buffer", of page faults.
+        const TRUSTS_LEAVES = 1 << 0;
+        /// That there is nothing is remembered too, until it is invalidated: on RISC-V without Svvptc, which is the
+        /// extension that bounds this. Arm and x86 rule it out.
+        const KEEPS_ABSENT = 1 << 1;
+        /// The tables on the way are remembered, and walks begin at the lowest that is.
+        const KEEPS_TABLES = 1 << 2;
+        /// [`Platform::wait`](mayfly_platform::Platform::wait) returns early now and then.
+        const WAKES_EARLY = 1 << 3;
+    }
+}
+
+/// Whether CPUs with format `F` drop a leaf that did not allow an access. What the machine knows of its own, lest the
+/// core's idea of it be all that there is.
+pub(super) fn drops_what_faulted<F: Format>() -> bool {
+    is::<F>([TypeId::of::<Ept>(), TypeId::of::<Npt>()])
+}
+
+/// Whether CPUs with format `F` may remember that there is nothing.
+pub(super) fn may_keep_absent<F: Format>() -> bool {
+    is::<F>([TypeId::of::<Sv39x4>(), TypeId::of::<Sv48x4>()])
+}
+
+fn is<F: Format>(formats: [TypeId; 2]) -> bool {
+    formats.contains(&TypeId::of::<F>())
+}

@@ -1,0 +1,79 @@
+//! The host's platform, whose waits end early now and then.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, AtomicU32 as Counter, Ordering};
+
+use mayfly_platform::sync::{AtomicU32, CacheLine};
+use mayfly_platform::time::Instant;
+use mayfly_platform::{Context, Host, Identity, Platform, ReaderBarrier};
+
+/// Of so many waits one ends at once, for no reason, as [`Platform::wait`] may.
+const EARLY: u32 = 3;
+
+/// The host's platform.
+#[derive(Debug)]
+pub(crate) struct Unsteady {
+    host: Host,
+    wakes_early: AtomicBool,
+    waits: CacheLine<Counter>,
+}
+
+impl Unsteady {
+    pub(crate) fn new(wakes_early: bool) -> Self {
+        let (host, waits) = (Host::new(), CacheLine::default());
+        Self { host, wakes_early: AtomicBool::new(wakes_early), waits }
+    }
+
+    /// Says whether waits end early.
+    pub(crate) fn set_wakes_early(&self, wakes_early: bool) {
+        self.wakes_early.store(wakes_early, Ordering::Relaxed);
+    }
+
+    fn is_early(&self) -> bool {
+        let is_early = self.wakes_early.load(Ordering::Relaxed)
+            && self.waits.fetch_add(1, Ordering::Relaxed).is_multiple_of(EARLY);
+        if is_early {
+            spin_loop();
+        }
+        is_early
+    }
+}
+
+// SAFETY: the host's answers, whose promises are the host's; only waits end early, as they may.
+unsafe impl Platform for Unsteady {
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        if !self.is_early() {
+            self.host.wait(word, expected);
+        }
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        if !self.is_early() {
+            self.host.wait_until(word, expected, deadline);
+        }
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.host.wake(word);
+    }
+
+    fn now(&self) -> Instant {
+        self.host.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.host.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.host.heavy_barrier();
+    }
+
+    fn context(&self) -> Option<Context> {
+        self.host.context()
+    }
+}
