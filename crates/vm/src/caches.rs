@@ -46,8 +46,9 @@
 //!   Where a slot is deleted or moved, likewise. Not when the whole address space goes, nor when the VM is destroyed:
 //!   nobody looks at the guest's memory after that, and a frame's next owner writes to it before he reads.
 //!
-//! A dirty log that takes the right to write from a page leaves the mark: the page may have been written since it was
-//! put, and nothing says that it has been flushed.
+//! - *A dirty log* is harvested by who then reads the pages, also by its caches: H2 again. What is marked of the pages
+//!   harvested is flushed before they are write-protected; and where a log is switched on, what is marked of the slot,
+//!   for what was written before is in no log, and is copied first. A write after the flush faults, and is in the log.
 //!
 //! # When they race
 //!
@@ -279,15 +280,22 @@ impl<W: World> Inner<W> {
     ///
     /// Waits for TLBs, and for flushes under way. Not from inside one.
     pub(crate) fn flush_written(&self, gfns: Range<Gfn>) {
+        self.flush_written_in(core::iter::once(gfns));
+    }
+
+    /// As [`Inner::flush_written`], of several ranges.
+    pub(crate) fn flush_written_in(&self, ranges: impl Iterator<Item = Range<Gfn>>) {
         let Some(tracking) = &self.upkeep.tracking else { return };
         {
             let _flush = tracking.flushes.read_lock();
-            // [take], [forget]
-            self.stage2.take_written(gfns, self.slice, |first, count| {
-                // [flush]
-                self.cache.clean_invalidate(first, count);
-                self.platform.charge(Op::Flushed(count));
-            });
+            for gfns in ranges {
+                // [take], [forget]
+                self.stage2.take_written(gfns, self.slice, |first, count| {
+                    // [flush]
+                    self.cache.clean_invalidate(first, count);
+                    self.platform.charge(Op::Flushed(count));
+                });
+            }
         }
         // [join]
         tracking.flushes.synchronize_expedited();

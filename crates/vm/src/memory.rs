@@ -11,8 +11,11 @@ use crate::{Error, World};
 impl<W: World> Vm<W> {
     /// Takes the marks out of a slot's dirty log, as `KVM_GET_DIRTY_LOG` does, from word `first` on, into `into`: see
     /// [`DirtyBitmap::harvest`](mayfly_memslot::DirtyBitmap::harvest). The pages taken are write-protected again when
-    /// this returns, so what the caller reads of them has every write that the marks stand for. Returns how many pages
-    /// were marked.
+    /// this returns, and what was written to them past the caches is seen through them, so what the caller reads of them
+    /// has every write that the marks stand for. Returns how many pages were marked.
+    ///
+    /// Likewise what was written before the log was switched on, and has no mark, is seen through the caches when that
+    /// call has returned.
     ///
     /// # Errors
     ///
@@ -29,12 +32,18 @@ impl<W: World> Vm<W> {
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
         vm.stage2.change_slots(|| ());
-        for (word, &taken) in into.iter().enumerate() {
-            for pages in runs(taken) {
-                let page = base.get() + 64 * (first + word) as u64;
-                let gfns = Gfn::new(page + pages.start)..Gfn::new(page + pages.end);
-                vm.stage2.write_protect(gfns, vm.slice, |_, _| ());
-            }
+        let harvested = || {
+            into.iter().enumerate().flat_map(|(word, &taken)| {
+                runs(taken).map(move |run| {
+                    let page = base.get() + 64 * (first + word) as u64;
+                    Gfn::new(page + run.start)..Gfn::new(page + run.end)
+                })
+            })
+        };
+        // Before the rest, since it takes the right to write as well, where it finds something.
+        vm.flush_written_in(harvested());
+        for gfns in harvested() {
+            vm.stage2.write_protect(gfns, vm.slice, |_, _| ());
         }
         Ok(marked)
     }
@@ -70,6 +79,7 @@ impl<W: World> Inner<W> {
         if let Edit::Flags { new, .. } = &change.edit
             && new.dirty().is_some()
         {
+            self.flush_written(new.gfns());
             self.stage2.write_protect(new.gfns(), self.slice, |_, _| ());
         }
         // A reader that this waits for may itself be about to create a slot.

@@ -67,7 +67,9 @@ impl World {
             program.splice(at..at, turn);
         }
         let player = self.arm(before, player, program);
+        self.beside.extend(there.into_iter().chain([which]));
         self.changes(change);
+        self.beside.clear();
         // If nobody came to the moment.
         let left = self.armed.lock().unwrap().take();
         if let Some((_, begin)) = left {

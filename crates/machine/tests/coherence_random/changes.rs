@@ -38,7 +38,14 @@ impl World {
                 if slot.base.is_some() {
                     slot.logs = !slot.logs;
                     slot.pages.iter_mut().for_each(|page| page.logged = false);
+                    let logs = slot.logs;
                     self.set_slot(which, SLOT);
+                    if logs {
+                        // What is copied first needs no mark, and what is written from now on has one.
+                        let pages = &mut self.slot(which).pages;
+                        pages.iter_mut().for_each(|page| page.agrees(Place::Memory));
+                        self.host_reads_slot(which);
+                    }
                 }
             }
             Change::Harvest(which) => self.harvest(which),
@@ -167,6 +174,20 @@ impl World {
             let is_marked = log[at as usize / 64] & 1 << (at % 64) != 0;
             assert!(is_marked || !page.logged, "{page:?}, number {number} of {which:?}");
             page.logged = false;
+            if is_marked {
+                page.agrees(Place::Memory);
+            }
+        }
+        self.host_reads_slot(which);
+    }
+
+    /// As one does who copies it elsewhere; but for what somebody may be writing at the moment.
+    fn host_reads_slot(&mut self, which: Which) {
+        for page in 0..PAGES {
+            let which = Which { page, ..which };
+            if !self.beside.contains(&which) {
+                self.host_reads(which);
+            }
         }
     }
 

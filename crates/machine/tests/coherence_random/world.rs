@@ -25,6 +25,8 @@ pub(crate) struct World {
     /// Writes past the caches.
     pub(crate) past: u64,
     pub(crate) number: u64,
+    /// What is accessed beside a change that is under way.
+    pub(crate) beside: Vec<Which>,
     pub(crate) machine: Machine<TableFormat>,
 }
 
@@ -45,8 +47,8 @@ impl World {
         }));
         let vms = (0..VMS).map(|_| Guests::new(&machine, nature)).collect();
         let merger = Merger::new(Arc::clone(machine.space()));
-        let (forks, past, number) = (Vec::new(), 0, 0);
-        let mut world = Self { vms, forks, merger, armed, nature, past, number, machine };
+        let (forks, past, number, beside) = (Vec::new(), 0, 0, Vec::new());
+        let mut world = Self { vms, forks, merger, armed, nature, past, number, beside, machine };
         for (vm, slot) in (0..VMS).flat_map(|vm| (0..SLOTS).map(move |slot| (vm, slot))) {
             world.changes(Change::Place(Which { vm, slot, page: 0 }, slot as u64 * BASES / 2));
         }
@@ -75,13 +77,7 @@ impl World {
         match step {
             Step::Access(access) => self.access(access),
             Step::HostWrites(which) => self.host_writes(which),
-            Step::HostReads(which) => {
-                let Page { place, value, .. } = *self.page(which);
-                if place != Place::Memory {
-                    let hva = self.hva(which);
-                    assert_eq!(self.machine.space().read_u64(hva), Ok(value), "of {which:?}");
-                }
-            }
+            Step::HostReads(which) => self.host_reads(which),
             Step::Changes(change) => self.changes(change),
             Step::Beside(change, middle) => self.beside(change, middle),
         }
@@ -106,6 +102,14 @@ impl World {
         slot.maps_around(which.page);
         self.past += u64::from(write && mine == Place::Memory);
         Some(instruction)
+    }
+
+    pub(crate) fn host_reads(&mut self, which: Which) {
+        let Page { place, value, .. } = *self.page(which);
+        if place != Place::Memory {
+            let hva = self.hva(which);
+            assert_eq!(self.machine.space().read_u64(hva), Ok(value), "of {which:?}");
+        }
     }
 
     pub(crate) fn host_writes(&mut self, which: Which) {
