@@ -151,18 +151,14 @@ impl Tlbs {
 
 impl Tlb for Tlbs {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
-        let gfns = match scope {
-            Scope::All => {
-                count(&self.counts.vmids, 1);
-                None
-            }
-            Scope::Range(gfns) => {
+        match &scope {
+            Scope::All => count(&self.counts.vmids, 1),
+            Scope::Range(span) => {
                 count(&self.counts.ranges, 1);
-                count(&self.counts.pages, gfns.end.get().saturating_sub(gfns.start.get()));
-                Some(gfns)
+                count(&self.counts.addresses, span.count());
             }
-        };
-        self.post(Some(&Request { vmid, gfns }))
+        }
+        self.post(Some(&Request { vmid, scope }))
     }
 
     fn complete(&self, _: TlbToken) {

@@ -12,10 +12,69 @@ pub struct Vmid(pub u16);
 /// What is to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// What is remembered of these guest frames, by whatever level of table.
-    Range(Range<Gfn>),
+    /// What is remembered of some guest frames.
+    Range(Span),
     /// All that is remembered under the VMID.
     All,
+}
+
+/// Guest frames, and what is to be forgotten of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The frames; both ends are multiples of `stride`, and the first comes before the second.
+    pub gfns: Range<Gfn>,
+    /// How many pages lie between two invalidations by address, a power of two: no leaf that is to be forgotten is
+    /// smaller. So an invalidation at each of [`Span::addresses`] reaches them all.
+    pub stride: u64,
+    /// What else is known of it.
+    pub entries: Entries,
+}
+
+/// Which entries of tables the translations come from that are to be forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// Leaves of exactly [`Span::stride`] pages, and nothing else. (Arm: the one case in which `FEAT_TTL`'s level hint
+    /// may be given, and an invalidation of the last level is enough: `TLBI IPAS2LE1IS`.)
+    Leaves,
+    /// Leaves of that many pages or more. (Arm: no hint; the last level is enough. RISC-V: `HFENCE.GVMA` by address.)
+    LeavesOfAnySize,
+    /// Leaves likewise, and tables, which walk caches may hold. (Arm: `TLBI IPAS2E1IS`, no hint. RISC-V: the fence of
+    /// the whole VMID, for by address it orders leaves alone: Privileged Architecture, "Hypervisor Memory-Management
+    /// Fence Instructions".)
+    Any,
+}
+
+impl Span {
+    /// Pages and whatever else is remembered of `gfns`: what is right always, and costs most.
+    pub const fn pages(gfns: Range<Gfn>) -> Self {
+        Self { gfns, stride: 1, entries: Entries::Any }
+    }
+
+    /// How many invalidations by address it takes.
+    pub const fn count(&self) -> u64 {
+        (self.gfns.end.get() - self.gfns.start.get()).div_ceil(self.stride)
+    }
+
+    /// Where those are.
+    pub fn addresses(&self) -> impl Iterator<Item = Gfn> {
+        let first = self.gfns.start.get();
+        let stride = self.stride;
+        (0..self.count()).map(move |number| Gfn::new(first + number * stride))
+    }
+
+    /// Whether one of the addresses lies in `gfns`.
+    pub fn reaches(&self, gfns: &Range<Gfn>) -> bool {
+        let start = self.gfns.start.get();
+        // The first that does not lie before them.
+        let address = start + gfns.start.get().saturating_sub(start).next_multiple_of(self.stride);
+        address < self.gfns.end.get().min(gfns.end.get())
+    }
+
+    /// Whether a leaf that maps `gfns` is forgotten by a TLB that does no more than it is told.
+    pub fn forgets_leaf(&self, gfns: &Range<Gfn>) -> bool {
+        let pages = gfns.end.get() - gfns.start.get();
+        (self.entries != Entries::Leaves || pages == self.stride) && self.reaches(gfns)
+    }
 }
 
 /// Names invalidations that were issued: all those that one thread issued up to then.
@@ -25,13 +84,30 @@ pub struct TlbToken(pub u64);
 
 /// The TLBs of all CPUs, walk caches included.
 ///
-/// An invalidation covers what a translation consists of: stage-2 entries, the tables above them, and the combined
-/// stage-1-and-2 entries that were made from them. (Arm: `TLBI IPAS2E1IS`, `DSB ISH`, `TLBI VMALLE1IS`, `DSB ISH`; one
-/// `TLBI VMALLS12E1IS` for [`Scope::All`].) It also orders: what its issuer wrote to the tables before is what CPUs
-/// walk afterwards.
+/// An invalidation covers what a translation consists of: stage-2 entries, the tables above them where [`Entries::Any`]
+/// says so, and the combined stage-1-and-2 entries that were made from them. It also orders: what its issuer wrote to
+/// the tables before is what CPUs walk afterwards.
+///
+/// On Arm, `issue` and `complete` together are: `DSB ISHST`, so that walks find what was written; `TLBI IPAS2E1IS`, or
+/// `IPAS2LE1IS`, at each of [`Span::addresses`]; `DSB ISH`; `TLBI VMALLE1IS`, for combined entries know no intermediate
+/// address; `DSB ISH`; `ISB`. For [`Scope::All`]: `DSB ISHST`, `TLBI VMALLS12E1IS`, `DSB ISH`, `ISB`. All of them take
+/// the VMID from `VTTBR_EL2`. Where errata ask for it (Cortex-A76's 1286807, Cortex-A510's 2441009, Cortex-A710's
+/// 2441007) each `TLBI` and its `DSB` are made twice. With Intel's EPT there is no invalidation by address: `INVEPT` of
+/// the context, whatever the scope.
+///
+/// What one CPU keeps to itself, and faults by, is not asked of this trait: it is forgotten where the vCPU enters its
+/// guest again, there and on no other CPU.
 pub trait Tlb: Send + Sync {
     /// Begins to invalidate `scope` of `vmid` on every CPU. Does not wait.
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken;
+
+    /// The most invalidations by address that one [`Scope::Range`] may take: where it would take more,
+    /// [`Scope::All`] is asked for, since that many would take longer, and what else the VMID has in TLBs is refilled
+    /// in passing. 0 where there are none by address. The default is 512, Linux's line on arm64 (`MAX_DVM_OPS`,
+    /// `arch/arm64/include/asm/tlbflush.h`).
+    fn max_by_address(&self) -> u64 {
+        512
+    }
 
     /// Returns when the invalidations of `token` have taken effect: no CPU uses, or has an access under way that uses,
     /// what was invalidated. A CPU that is not in a guest is not waited for.

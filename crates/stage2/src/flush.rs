@@ -15,49 +15,91 @@ use core::ops::Range;
 use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::sync::Ordering;
-use mayfly_platform::tlb::Scope;
+use mayfly_platform::tlb::{Entries, Scope, Span};
 
 use crate::graveyard::Dead;
 use crate::level::Level;
 use crate::range::At;
 use crate::root::Root;
-use crate::{Entry, Format};
-
-/// More entries than this are invalidated by VMID: an invalidation by address for each would take longer, and what else
-/// the VMID has in the TLBs is refilled in passing. (Linux on arm64 draws the line at the entries of one table:
-/// `MAX_DVM_OPS`, `arch/arm64/include/asm/tlbflush.h`.)
-pub(crate) const MAX_BY_RANGE: u64 = 512;
+use crate::{Entry, Format, Leaf, Permissions};
 
 /// The invalidations of one operation, gathered: issued and completed once, by [`Flush::finish`], before anything that
 /// they protect is reused (`litmus/S2+zap+reuse`).
+///
+/// An invalidation by address reaches the leaf that the address lies in, and not the ones beside it; so how far apart
+/// they may be is how small the leaves are that TLBs may hold: those that were there, and under a table that was taken
+/// out those below it, over all that it stood for.
 pub(crate) struct Flush {
     /// Contains everything to be invalidated.
     gfns: Range<Gfn>,
-    /// The smallest entries among it.
-    level: Level,
+    /// The smallest leaves among it.
+    smallest: Level,
+    /// The largest.
+    largest: Level,
+    /// Whether there may be tables among it.
+    tables: bool,
     /// Tables taken out of the tree, to be buried when no TLB and no walk cache remembers them.
     dead: Dead,
 }
 
 impl Flush {
     pub(crate) fn new() -> Self {
-        Self { gfns: Gfn::new(u64::MAX)..Gfn::new(0), level: Level::GIB512, dead: Dead::NONE }
+        Self {
+            gfns: Gfn::new(u64::MAX)..Gfn::new(0),
+            smallest: Level::GIB512,
+            largest: Level::PAGE,
+            tables: false,
+            dead: Dead::NONE,
+        }
     }
 
-    /// Owes the invalidation of an entry of `level` at `gfn`.
+    /// Owes the invalidation of a leaf of `level` at `gfn`.
     pub(crate) fn add(&mut self, gfn: Gfn, level: Level) {
-        let first = level.first(gfn);
-        let last = Gfn::new(first.get() + level.pages());
-        self.gfns = self.gfns.start.min(first)..self.gfns.end.max(last);
-        self.level = self.level.min(level);
+        self.cover(level.first(gfn), level);
+        self.found(level);
+    }
+
+    /// Owes the invalidation of a table in an entry of `level` at `gfn`, and of what is below it: of which no leaf is
+    /// smaller than what [`Flush::found`] is told of until the end.
+    pub(crate) fn add_table(&mut self, gfn: Gfn, level: Level) {
+        self.cover(level.first(gfn), level);
+        self.smallest = self.smallest.min(level);
+        self.tables = true;
+    }
+
+    /// There is a leaf of `level` in what was added.
+    pub(crate) fn found(&mut self, level: Level) {
+        self.smallest = self.smallest.min(level);
+        self.largest = self.largest.max(level);
     }
 
     /// Owes the invalidation of whatever there was in `gfns`.
-    fn add_range(&mut self, gfns: Range<Gfn>) {
+    pub(crate) fn add_range(&mut self, gfns: Range<Gfn>) {
         if gfns.start < gfns.end {
             self.gfns = self.gfns.start.min(gfns.start)..self.gfns.end.max(gfns.end);
-            self.level = Level::PAGE;
+            (self.smallest, self.tables) = (Level::PAGE, true);
         }
+    }
+
+    fn cover(&mut self, first: Gfn, level: Level) {
+        let last = Gfn::new(first.get() + level.pages());
+        self.gfns = self.gfns.start.min(first)..self.gfns.end.max(last);
+    }
+
+    /// What is to be invalidated, if anything is.
+    fn scope<F: Format>(&self, max_by_address: u64) -> Option<Scope> {
+        if self.gfns.start >= self.gfns.end {
+            return None;
+        }
+        let entries = if self.tables {
+            Entries::Any
+        } else if self.smallest == self.largest && breaks_blocks::<F>() {
+            Entries::Leaves
+        } else {
+            Entries::LeavesOfAnySize
+        };
+        let span = Span { gfns: self.gfns.clone(), stride: self.smallest.pages(), entries };
+        Some(if span.count() <= max_by_address { Scope::Range(span) } else { Scope::All })
     }
 
     /// Owes the table in `pfn`, whose first entry is removed, its burial.
@@ -69,13 +111,7 @@ impl Flush {
     /// Invalidates, and buries. Waits for the TLBs, as the platform does.
     pub(crate) fn finish<F: Format>(self, root: &Root<F>) {
         let space = root.space();
-        if self.gfns.start < self.gfns.end {
-            let pages = self.gfns.end.get() - self.gfns.start.get();
-            let scope = if pages / self.level.pages() <= MAX_BY_RANGE {
-                Scope::Range(self.gfns)
-            } else {
-                Scope::All
-            };
+        if let Some(scope) = self.scope::<F>(root.mmu().max_by_address()) {
             root.invalidate_tlb(scope);
         }
         let freed = self.dead.count() as u64;
@@ -84,6 +120,14 @@ impl Flush {
         }
         space.graveyard.bury(&self.dead, &space.tables);
     }
+}
+
+/// Whether a block goes out of all TLBs before its pages come in, so that what is found of one size is remembered of
+/// that size alone.
+fn breaks_blocks<F: Format>() -> bool {
+    let leaf = Leaf::new(Pfn::new(0), Permissions::READ);
+    let block = Entry::<F>::leaf(F::LARGEST_BLOCK, &leaf);
+    F::requires_break_before_make(F::LARGEST_BLOCK, block, Entry::table(Pfn::new(0)), true)
 }
 
 /// An operation that changes entries before it invalidates them: from the first change until the TLBs have forgotten.
@@ -123,10 +167,17 @@ impl<F: Format> Root<F> {
         }
     }
 
-    /// Has every TLB forget what was in an entry of `level` at `gfn`.
+    /// Has every TLB forget the leaf that was in an entry of `level` at `gfn`.
     pub(crate) fn forget(&self, gfn: Gfn, level: Level) {
         let mut flush = Flush::new();
         flush.add(gfn, level);
+        flush.finish(self);
+    }
+
+    /// Has every TLB forget all that there was in `gfns`, tables included.
+    pub(crate) fn forget_all(&self, gfns: &Range<Gfn>) {
+        let mut flush = Flush::new();
+        flush.add_range(gfns.clone());
         flush.finish(self);
     }
 

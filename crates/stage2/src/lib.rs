@@ -55,10 +55,11 @@
 //! (`graveyard`). A root's tables are freed all together, when nobody can lead to the root any more (`reclaim`).
 //!
 //! **TLBs.** An operation gathers what it has changed, and has it forgotten once, when it has visited its slice, and
-//! before anything is reused that it protects (`flush`). Two that work on the same entries answer for each other's
-//! changes. A leaf from which nothing is taken away is put in place without an invalidation: a TLB that goes on without
-//! what was added is the business of the CPU that faults by it, which is told ([`Mapped::Relaxed`],
-//! [`Mapped::Already`]).
+//! before anything is reused that it protects (`flush`). It knows the sizes of what it has changed, and so how far apart
+//! invalidations by address may be; under a table that it takes out, the smallest size counts, over all of its span. Two
+//! that work on the same entries answer for each other's changes. A leaf from which nothing is taken away is put in place
+//! without an invalidation: a TLB that goes on without what was added is the business of the CPU that faults by it, which
+//! is told ([`Mapped::Relaxed`], [`Mapped::Already`]).
 //!
 //! **Out of memory** is found before anything is changed: a table is allocated, and filled, before the entry is frozen.
 //!

@@ -172,7 +172,14 @@ impl<F: Format> Root<F> {
         let mut changing = None;
         let mut mapped = Mapped::Installed;
         if entry.requires_break_before_make(level, new, false) {
-            self.forget(gfns.start, level);
+            if below.is_some() {
+                self.forget_all(gfns);
+            } else {
+                self.forget(gfns.start, level);
+            }
+        } else if below.is_some() {
+            changing = Some(Changing::begin(self));
+            flush.add_table(gfns.start, level);
         } else if moves(entry, level, &leaf) {
             changing = Some(Changing::begin(self));
             flush.add(gfns.start, level);
@@ -183,8 +190,10 @@ impl<F: Format> Root<F> {
         if let Some(table) = below {
             self.dismantle(table, below_of(level), &mut flush);
         }
-        flush.finish(self);
-        drop(changing);
+        match changing {
+            Some(changing) => changing.finish(flush, gfns.clone()),
+            None => flush.finish(self),
+        }
         Attempt::Done(mapped)
     }
 
@@ -257,13 +266,18 @@ impl<F: Format> Root<F> {
     /// finds a way in any more; who is inside already finds the entries that lead further removed, and starts again.
     ///
     /// The entries of the lowest tables own nothing, so they stay as they are: what a fault puts there is found by
-    /// nobody, and the fault is taken again. Returns how many entries it has gone through.
+    /// nobody, and the fault is taken again. Tells `flush` of the leaves' sizes. Returns how many entries it has gone
+    /// through.
     pub(crate) fn dismantle(&self, table: Pfn, level: Level, flush: &mut Flush) -> u32 {
-        let indices = if level == Level::PAGE { 0..1 } else { 0..WORDS };
+        let is_lowest = level == Level::PAGE;
+        let indices = if is_lowest { 0..1 } else { 0..WORDS };
         let mut entries = indices.len() as u32;
         for index in indices {
-            if let State::Table(below) = self.remove(table, index).state(level) {
-                entries += self.dismantle(below, below_of(level), flush);
+            match self.remove(table, index).state(level) {
+                State::Table(below) => entries += self.dismantle(below, below_of(level), flush),
+                State::Leaf => flush.found(level),
+                _ if is_lowest => flush.found(level),
+                _ => {}
             }
         }
         flush.add_dead(table, self);
@@ -281,10 +295,9 @@ fn allows(present: &Leaf, level: Level, leaf: &Leaf, gfn: Gfn) -> bool {
         && (present.written || !leaf.written)
 }
 
-/// Whether TLBs may keep something of `entry` that `leaf` is not to be used beside.
+/// Whether TLBs may keep a leaf in `entry` that `leaf` is not to be used beside.
 fn moves<F: Format>(entry: Entry<F>, level: Level, leaf: &Leaf) -> bool {
     match entry.state(level) {
-        State::Table(_) => true,
         State::Leaf => {
             let present = entry.to_leaf(level);
             present.pfn != leaf.pfn

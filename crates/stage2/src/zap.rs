@@ -130,7 +130,7 @@ impl<F: Format> Visitor<F> for Zap<'_> {
             return None;
         }
         self.entries += 1;
-        self.flush.add(at.gfn, at.level);
+        self.flush.add_table(at.gfn, at.level);
         Some(root.dismantle(table, below_of(at.level), &mut self.flush))
     }
 }

@@ -10,7 +10,7 @@ use mayfly_machine::{
 };
 use mayfly_memslot::{Gpa, Region, SlotId};
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
-use mayfly_platform::tlb::{Scope, Tlb, Vmid};
+use mayfly_platform::tlb::{Entries, Scope, Span, Tlb, Vmid};
 use mayfly_stage2::Arm;
 #[cfg(test)]
 use mayfly_stage2::{Role, RootRef};
@@ -199,8 +199,9 @@ impl Ground {
         let mut sampled = None;
         let mut leaves = 0_u64;
         self.tables(&built).unmap::<TableFormat>(|gfn, level, leaf| {
-            let end = Gfn::new(gfn.get() + level.pages());
-            hardware.complete(hardware.issue(built.vmid, Scope::Range(gfn..end)));
+            let gfns = gfn..Gfn::new(gfn.get() + level.pages());
+            let span = Span { gfns, stride: level.pages(), entries: Entries::Leaves };
+            hardware.complete(hardware.issue(built.vmid, Scope::Range(span)));
             if gfn < limit {
                 cache.clean(leaf.pfn, level.pages());
             } else if sampled.is_none() {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::frames::WORDS;
-use mayfly_platform::tlb::Vmid;
+use mayfly_platform::tlb::{Entries, Span, Vmid};
 use mayfly_stage2::{Leaf, Level};
 
 /// The sizes of leaves that are remembered, each with how many of it: powers of two.
@@ -78,6 +78,18 @@ impl Cache {
         self.tables.iter_mut().for_each(|array| array.forget(vmid, gfns));
     }
 
+    /// Forgets what lies at the addresses of `span`, and is of the kind that it says.
+    pub(super) fn forget_addresses(&mut self, vmid: Vmid, span: &Span) {
+        for array in &mut self.leaves {
+            if span.entries != Entries::Leaves || array.pages == span.stride {
+                array.forget_at(vmid, span);
+            }
+        }
+        if span.entries == Entries::Any {
+            self.tables.iter_mut().for_each(|array| array.forget_at(vmid, span));
+        }
+    }
+
     /// Forgets what leaf there is, or that there is none, for `gfn`.
     pub(super) fn forget_leaf(&mut self, vmid: Vmid, gfn: Gfn) {
         let page = gfn..Gfn::new(gfn.get() + 1);
@@ -139,6 +151,25 @@ impl<T: Copy> Array<T> {
             for number in numbers.clone() {
                 self.places[self.index(vmid, number)].take_if(is_meant);
             }
+        }
+    }
+
+    /// Forgets the units that an address of `span` lies in.
+    fn forget_at(&mut self, vmid: Vmid, span: &Span) {
+        let pages = self.pages;
+        if span.count() <= self.places.len() as u64 {
+            for address in span.addresses() {
+                let number = address.get() / pages;
+                let is_meant = |place: &mut Place<T>| place.vmid == vmid && place.number == number;
+                self.places[self.index(vmid, number)].take_if(is_meant);
+            }
+            return;
+        }
+        for place in &mut self.places {
+            place.take_if(|place| {
+                let first = place.number * pages;
+                place.vmid == vmid && span.reaches(&(Gfn::new(first)..Gfn::new(first + pages)))
+            });
         }
     }
 

@@ -55,8 +55,8 @@ counts! {
     TlbCounts in TlbCells {
         /// Invalidations by range.
         ranges,
-        /// Pages that the ranges had.
-        pages,
+        /// Invalidations by address that the ranges take.
+        addresses,
         /// Invalidations of a whole VMID.
         vmids,
         /// Invalidations of all VMIDs.

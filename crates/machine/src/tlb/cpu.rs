@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mayfly_platform::address::{Gfn, Gpa, Hpa, PAGE_SHIFT, Pfn};
 use mayfly_platform::sync::CacheLine;
-use mayfly_platform::tlb::Vmid;
+use mayfly_platform::tlb::{Scope, Vmid};
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
 use mayfly_vm::Translation;
 
@@ -199,15 +199,23 @@ impl InGuest<'_> {
 
     #[cold]
     fn take_mail(&mut self) {
+        let rigour = self.rigour;
         let CpuTlb { tlbs, shared, cache, requests, seen } = &mut *self.cpu;
         let (posted, everything) = shared.mailbox.take(requests, &*tlbs.platform);
         for request in requests.drain(..) {
-            if let Some(gfns) = &request.gfns {
-                cache.forget_range(request.vmid, gfns);
-                count_own(&shared.counts.ranges_forgotten);
-            } else {
-                cache.forget_vmid(request.vmid);
-                count_own(&shared.counts.vmids_forgotten);
+            match &request.scope {
+                Scope::Range(span) => {
+                    if rigour.contains(Rigour::FOLLOWS_HINTS) {
+                        cache.forget_addresses(request.vmid, span);
+                    } else {
+                        cache.forget_range(request.vmid, &span.gfns);
+                    }
+                    count_own(&shared.counts.ranges_forgotten);
+                }
+                Scope::All => {
+                    cache.forget_vmid(request.vmid);
+                    count_own(&shared.counts.vmids_forgotten);
+                }
             }
         }
         if everything {

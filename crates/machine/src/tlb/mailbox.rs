@@ -1,15 +1,13 @@
 //! What others ask one CPU to forget, and whether it has. The protocol is the module [`super`]'s.
 
 use std::mem::swap;
-use std::ops::Range;
 
 use mayfly_platform::Platform;
-use mayfly_platform::address::Gfn;
 use mayfly_platform::lock::Lock;
 use mayfly_platform::sync::{
     AtomicBool, AtomicU32, AtomicU64, CacheLine, Ordering, fence, spin_loop,
 };
-use mayfly_platform::tlb::Vmid;
+use mayfly_platform::tlb::{Scope, Vmid};
 
 /// Requests that a mailbox holds; what is more makes the CPU forget everything.
 pub(crate) const CAPACITY: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 16 };
@@ -20,11 +18,11 @@ const SPINS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 128 };
 /// In the CPU's state: it is in the guest. Above is how many posts it has acknowledged, modulo 2^31.
 const IN_GUEST: u32 = 1;
 
-/// A VMID's translations of some guest frames, or all of them.
+/// A VMID's translations, of some guest frames or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) vmid: Vmid,
-    pub(crate) gfns: Option<Range<Gfn>>,
+    pub(crate) scope: Scope,
 }
 
 /// How one CPU was waited for.

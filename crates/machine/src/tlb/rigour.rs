@@ -25,8 +25,16 @@ bitflags! {
         const KEEPS_ABSENT = 1 << 1;
         /// The tables on the way are remembered, and walks begin at the lowest that is.
         const KEEPS_TABLES = 1 << 2;
+        /// An invalidation by address forgets what lies at the addresses, [`Span::stride`] apart, and of that what
+        /// [`Span::entries`] says: on Arm the level hint of `FEAT_TTL` is followed, and walk caches are spared by an
+        /// invalidation of the last level; on RISC-V a fence by address orders leaves alone. Intel has no invalidation
+        /// by address, and is held to the same.
+        ///
+        /// [`Span::stride`]: mayfly_platform::tlb::Span::stride
+        /// [`Span::entries`]: mayfly_platform::tlb::Span::entries
+        const FOLLOWS_HINTS = 1 << 3;
         /// [`Platform::wait`](mayfly_platform::Platform::wait) returns early now and then.
-        const WAKES_EARLY = 1 << 3;
+        const WAKES_EARLY = 1 << 4;
     }
 }
 

@@ -42,8 +42,9 @@ impl World {
                     self.set_slot(which, SLOT);
                     if logs {
                         // What is copied first needs no mark, and what is written from now on has one.
-                        let pages = &mut self.slot(which).pages;
-                        pages.iter_mut().for_each(|page| page.agrees(Place::Memory));
+                        for page in &mut self.slot(which).pages {
+                            page.agrees(Place::Memory);
+                        }
                         self.host_reads_slot(which);
                     }
                 }

@@ -11,7 +11,7 @@ use mayfly_machine::tlb::{CpuTlb, InGuest};
 use mayfly_machine::walk::{Cause, walk};
 use mayfly_machine::{Arena, Hardware, Tlbs};
 use mayfly_platform::address::{Gfn, Gpa, Pfn};
-use mayfly_platform::tlb::{Scope, Tlb, Vmid};
+use mayfly_platform::tlb::{Scope, Span, Tlb, Vmid};
 use mayfly_platform::{Host, Mmu, Op};
 use mayfly_stage2::{Arm, Ept, Format, Leaf, Level, Npt, Permissions, Sv39x4, Sv48x4};
 
@@ -27,7 +27,7 @@ fn tlbs() -> Arc<Tlbs> {
 }
 
 fn range(first: u64, end: u64) -> Scope {
-    Scope::Range(Gfn::new(first)..Gfn::new(end))
+    Scope::Range(Span::pages(Gfn::new(first)..Gfn::new(end)))
 }
 
 /// Reads through the TLB; panics if the table does not allow it.

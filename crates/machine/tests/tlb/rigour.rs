@@ -6,7 +6,7 @@ use mayfly_machine::walk::Cause;
 use mayfly_machine::{Arena, Hardware, Rigour, Tlbs};
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::sync::AtomicU32;
-use mayfly_platform::tlb::{Scope, Tlb, Vmid};
+use mayfly_platform::tlb::{Entries, Scope, Span, Tlb, Vmid};
 use mayfly_platform::{Host, Platform};
 use mayfly_stage2::{Arm, Ept, Format, Leaf, Level, Npt, Permissions, Sv39x4};
 
@@ -87,7 +87,7 @@ fn a_table_on_the_way_is_remembered_until_something_below_it_is_invalidated() {
             let (tlbs, table) = (tlbs(rigour), Table::<F>::new(&arena));
             let mut cpu = tlbs.cpu();
             let mut guest = cpu.enter_guest(table.top, VMID);
-            let beside = Gfn::new(PAGE.get() + 1);
+            let (beside, end) = (Gfn::new(PAGE.get() + 1), Gfn::new(PAGE.get() + 2));
             for gfn in [PAGE, beside] {
                 table.map(gfn, Level::PAGE, Leaf::new(Pfn::new(9), READ));
             }
@@ -95,7 +95,7 @@ fn a_table_on_the_way_is_remembered_until_something_below_it_is_invalidated() {
             table.unmap(PAGE, Level::MIB2);
             let found = guest.translate::<F>(&arena, beside, READ).is_ok();
             assert_eq!(found, remembers, "{}", F::NAME);
-            let _ = tlbs.issue(VMID, Scope::Range(beside..Gfn::new(beside.get() + 1)));
+            let _ = tlbs.issue(VMID, Scope::Range(Span::pages(beside..end)));
             guest.poll();
             assert!(guest.translate::<F>(&arena, beside, READ).is_err());
         }
@@ -112,4 +112,41 @@ fn a_wait_ends_now_and_then_for_no_reason() {
     let hardware = Hardware::new(64).unwrap();
     let word = AtomicU32::new(0);
     hardware.wait(&word, 0);
+}
+
+#[test]
+fn what_is_not_named_stays_where_hints_are_followed() {
+    let arena = Arena::new(1 << 12).unwrap();
+    let block = Gfn::new(0x400);
+    let pages = [0x200, 0x201, 0x202].map(Gfn::new);
+    for (rigour, entries, stride, left) in [
+        // Every other page; of the leaves of that size; the walk goes on at the table that is kept.
+        (Rigour::all(), Entries::Leaves, 2, [true, true, true, true]),
+        (Rigour::all(), Entries::Leaves, 1, [false, false, false, true]),
+        (Rigour::all(), Entries::LeavesOfAnySize, 2, [false, true, false, false]),
+        (Rigour::all(), Entries::Any, 0x200, [false, true, true, false]),
+        (Rigour::empty(), Entries::Leaves, 0x200, [false; 4]),
+    ] {
+        let (tlbs, table) = (tlbs(rigour), Table::<Arm<48>>::new(&arena));
+        let mut cpu = tlbs.cpu();
+        let mut guest = cpu.enter_guest(table.top, VMID);
+        table.map(block, Level::MIB2, Leaf::new(Pfn::new(0x400), READ));
+        for gfn in pages {
+            table.map(gfn, Level::PAGE, Leaf::new(Pfn::new(9), READ));
+        }
+        let all = pages.into_iter().chain([block]);
+        for gfn in all.clone() {
+            guest.translate::<Arm<48>>(&arena, gfn, READ).unwrap();
+        }
+        for gfn in pages {
+            table.unmap(gfn, Level::PAGE);
+        }
+        table.unmap(block, Level::MIB2);
+        let gfns = pages[0]..Gfn::new(0x600);
+        let _ = tlbs.issue(VMID, Scope::Range(Span { gfns, stride, entries }));
+        guest.poll();
+        let found: Vec<_> =
+            all.map(|gfn| guest.translate::<Arm<48>>(&arena, gfn, READ).is_ok()).collect();
+        assert_eq!(found, left, "{entries:?}, {stride} pages apart");
+    }
 }

@@ -40,6 +40,7 @@ pub(crate) struct Platformed {
     entries: AtomicUsize,
     tables_freed: AtomicUsize,
     tables_kept: AtomicUsize,
+    max_by_address: AtomicU64,
 }
 
 impl Platformed {
@@ -53,7 +54,13 @@ impl Platformed {
             entries: AtomicUsize::new(0),
             tables_freed: AtomicUsize::new(0),
             tables_kept: AtomicUsize::new(0),
+            max_by_address: AtomicU64::new(512),
         })
+    }
+
+    /// Says how many invalidations by address are worth while.
+    pub(crate) fn set_max_by_address(&self, max: u64) {
+        self.max_by_address.store(max, Ordering::Relaxed);
     }
 
     /// How often a thread found an entry frozen.
@@ -148,6 +155,10 @@ unsafe impl Frames for Platformed {
 impl Tlb for Platformed {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         self.tlbs.issue(vmid, scope)
+    }
+
+    fn max_by_address(&self) -> u64 {
+        self.max_by_address.load(Ordering::Relaxed)
     }
 
     fn complete(&self, token: TlbToken) {

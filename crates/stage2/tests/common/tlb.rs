@@ -13,17 +13,19 @@ pub(crate) struct Remembered {
     pub(crate) pfn: u64,
     pub(crate) permissions: Permissions,
     pub(crate) memory: MemoryType,
+    /// The leaf's size.
+    level: Level,
 }
 
 impl Remembered {
     fn of(gfn: Gfn, level: Level, leaf: &Leaf) -> Self {
         let pfn = leaf.pfn.get() + (gfn.get() & (level.pages() - 1));
-        Self { pfn, permissions: leaf.permissions, memory: leaf.memory }
+        Self { pfn, permissions: leaf.permissions, memory: leaf.memory, level }
     }
 
     /// Asserts that what is remembered of `gfn` allows no more than the leaf that it is in now.
     pub(crate) fn assert_covered_by(&self, gfn: Gfn, level: Level, leaf: &Leaf) {
-        let now = Self::of(gfn, level, leaf);
+        let now = Self { level: self.level, ..Self::of(gfn, level, leaf) };
         let covered = Self { permissions: now.permissions | self.permissions, ..*self };
         assert_eq!(now, covered, "{gfn} is remembered as {self:?}");
     }
@@ -66,16 +68,20 @@ impl Tlbs {
     }
 
     /// Forgets only frames in the range, and not what a block of theirs maps beside them: an operation that changes a
-    /// block has to name all of it.
+    /// block has to name all of it. And only what lies at the addresses, and is of the kind that is named.
     pub(crate) fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         let hook = self.hook.lock().unwrap().take();
         if let Some(hook) = hook {
             hook();
         }
-        self.remembered.lock().unwrap().retain(|(of, gfn), _| {
+        self.remembered.lock().unwrap().retain(|(of, gfn), remembered| {
             *of != vmid
                 || match &scope {
-                    Scope::Range(gfns) => !gfns.contains(gfn),
+                    Scope::Range(span) => {
+                        let first = remembered.level.first(*gfn);
+                        let end = Gfn::new(first.get() + remembered.level.pages());
+                        !span.gfns.contains(gfn) || !span.forgets_leaf(&(first..end))
+                    }
                     Scope::All => false,
                 }
         });

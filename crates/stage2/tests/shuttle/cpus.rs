@@ -3,9 +3,12 @@
 //! A CPU in a guest acts on invalidations between two accesses; whoever completes one waits for it. A CPU that has left
 //! is not waited for: what it remembers is invalidated for it.
 
+use std::ops::Range;
+
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 
-use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::address::Gfn;
+use mayfly_platform::tlb::{Scope, Span, Tlb, TlbToken, Vmid};
 use mayfly_stage2::{Leaf, Level};
 
 use crate::model::gfn;
@@ -40,6 +43,10 @@ pub(crate) struct Translation {
 }
 
 impl Translation {
+    fn gfns(&self) -> Range<Gfn> {
+        gfn(self.first)..gfn(self.first + self.level.pages())
+    }
+
     fn covers(&self, page: u64) -> bool {
         (self.first..self.first + self.level.pages()).contains(&page)
     }
@@ -47,9 +54,7 @@ impl Translation {
     fn is_in(&self, vmid: Vmid, scope: &Scope) -> bool {
         let overlaps = match scope {
             Scope::All => true,
-            Scope::Range(gfns) => {
-                gfns.start < gfn(self.first + self.level.pages()) && gfn(self.first) < gfns.end
-            }
+            Scope::Range(span) => span.forgets_leaf(&self.gfns()),
         };
         self.vmid == vmid && overlaps
     }
@@ -123,7 +128,7 @@ impl Cpus {
     /// The CPU remembers what it has found; `alone`: and must not remember anything else of the same pages.
     pub(crate) fn remember(&self, cpu: usize, new: Translation, alone: bool) {
         let remembered = &mut self.lock().cpus[cpu].remembered;
-        let scope = Scope::Range(gfn(new.first)..gfn(new.first + new.level.pages()));
+        let scope = Scope::Range(Span::pages(new.gfns()));
         for old in remembered.iter().filter(|old| alone && old.is_in(new.vmid, &scope)) {
             let fits = (old.level, old.leaf.pfn) == (new.level, new.leaf.pfn);
             assert!(fits, "one page by two entries: no break before make");

@@ -45,6 +45,7 @@ mod random;
 mod reclaim;
 mod refusal;
 mod replace;
+mod strides;
 mod threads;
 mod too_wide;
 mod written;

@@ -5,7 +5,7 @@ use std::thread::{spawn, yield_now};
 
 use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region};
 use mayfly_platform::address::Pfn;
-use mayfly_platform::tlb::Scope;
+use mayfly_platform::tlb::{Entries, Scope, Span};
 use mayfly_stage2::Level;
 use mayfly_vm::{Reason, SlotZap};
 
@@ -54,7 +54,10 @@ fn memory_is_zapped_wherever_it_is_mapped_and_nothing_else_is() {
         let mut scopes: Vec<_> =
             setup.hardware.take_invalidations().into_iter().map(|(_, scope)| scope).collect();
         scopes.sort_by_key(|scope| format!("{scope:?}"));
-        let ranges = [0x12, 0x8002].map(|gfn| Scope::Range(Gfn::new(gfn)..Gfn::new(gfn + 3)));
+        let ranges = [0x12, 0x8002].map(|gfn| {
+            let gfns = Gfn::new(gfn)..Gfn::new(gfn + 3);
+            Scope::Range(Span { gfns, stride: 1, entries: Entries::Leaves })
+        });
         assert_eq!(scopes, ranges, "{reason:?}: when it has begun, no TLB knows of it");
         for page in 0..8 {
             let is_left = !(2..5).contains(&page);

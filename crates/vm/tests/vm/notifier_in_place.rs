@@ -7,7 +7,7 @@ use std::thread::spawn;
 use mayfly_memslot::{Flags, Gfn, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
-use mayfly_platform::tlb::Scope;
+use mayfly_platform::tlb::{Entries, Scope, Span};
 use mayfly_stage2::Permissions;
 use mayfly_vm::{Change, Exit, PageChange, Protection, Reason, SlotZap};
 
@@ -94,7 +94,10 @@ fn invalidated(setup: &Setup) -> Vec<Scope> {
 }
 
 fn first_pages(count: u64) -> [Scope; 2] {
-    PLACES.map(|gfn| Scope::Range(Gfn::new(gfn)..Gfn::new(gfn + count)))
+    PLACES.map(|gfn| {
+        let gfns = Gfn::new(gfn)..Gfn::new(gfn + count);
+        Scope::Range(Span { gfns, stride: 1, entries: Entries::Leaves })
+    })
 }
 
 #[test]

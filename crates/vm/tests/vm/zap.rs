@@ -5,7 +5,7 @@ use std::thread::{spawn, yield_now};
 
 use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region};
 use mayfly_platform::address::Pfn;
-use mayfly_platform::tlb::Scope;
+use mayfly_platform::tlb::{Scope, Span};
 use mayfly_stage2::{Leaf, Level, Slice};
 use mayfly_vm::{Config, Event, Exit, Guest, Reason, Requests, SlotZap, Translation};
 
@@ -57,7 +57,7 @@ fn a_slot_that_is_zapped_by_its_range_is_invalidated_once_and_its_table_is_freed
     assert_eq!(setup.hardware.take_invalidations(), [], "nothing was mapped there before");
     vm.set_memory_region(&deleted(region(0, 0, 0))).unwrap();
     let scopes: Vec<_> = scopes(&setup);
-    assert_eq!(scopes, [Scope::Range(Gfn::new(0x200)..Gfn::new(0x400))]);
+    assert_eq!(scopes, [Scope::Range(Span::pages(Gfn::new(0x200)..Gfn::new(0x400)))]);
     assert!(!vm.srcu().tick());
     // A table of 2 MiB blocks is left, for 1 GiB of which the slot was a part.
     assert_eq!(setup.hardware.live() - empty, 1);
