@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::{HostMemory, Machine, MachineVcpu, MachineVm};
-use mayfly_memslot::{Gpa, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Ept, Level};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, Translation};
 
@@ -141,6 +141,8 @@ impl Guest for FirstTouches {
         self.offset = (self.offset + PAGE_SIZE) % GIB;
         Event::Access(Access { gpa, len: 8, write: true })
     }
+
+    fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
         &mut []

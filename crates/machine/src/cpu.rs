@@ -4,7 +4,7 @@ use std::hint::spin_loop;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use mayfly_memslot::{Gpa, PAGE_SIZE};
+use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Hpa;
 use mayfly_stage2::{Ept, Format, Permissions};
 use mayfly_vm::{Access, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
@@ -258,7 +258,7 @@ impl<F: Format> Guest for Cpu<F> {
             state.next();
         }
         let mut reach = Reach::new(arena, *has_caches_on);
-        let mut guest = tlb.enter(&translation);
+        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
         for _ in 0..TIME_SLICE {
             if requests.any() {
                 return Event::Request;
@@ -292,6 +292,10 @@ impl<F: Format> Guest for Cpu<F> {
             }
         }
         Event::Request
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.tlb.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

@@ -2,7 +2,7 @@
 
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm};
-use mayfly_memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_stage2::{Arm, Ept, Format, Level, Npt, Sv39x4};
 use mayfly_vm::{Event, Exit, Guest, Requests, Translation};
@@ -27,6 +27,10 @@ impl<F: Format> Guest for Bounded<'_, F> {
         self.faults += u32::from(matches!(event, Event::Access(_)));
         assert!(self.faults <= FAULTS, "{}: the access is never made", F::NAME);
         event
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.cpu.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

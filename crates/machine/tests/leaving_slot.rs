@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, yield_now};
 
 use mayfly_machine::{CpuTlb, Machine, VmOptions};
-use mayfly_memslot::{Gpa, Region, SlotId};
+use mayfly_memslot::{Gfn, Gpa, Region, SlotId};
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, SlotZap, Translation};
 
@@ -22,7 +22,7 @@ struct Staying<'a> {
 
 impl Guest for Staying<'_> {
     fn enter(&mut self, translation: Translation, _: &Requests) -> Event {
-        let mut guest = self.tlb.enter(&translation);
+        let mut guest = self.tlb.enter_guest(translation.top, translation.vmid);
         while !self.may_go.load(Ordering::Acquire) {
             guest.poll();
             let arena = self.machine.hardware().arena();
@@ -38,6 +38,10 @@ impl Guest for Staying<'_> {
             yield_now();
         }
         Event::Halt
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.tlb.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

@@ -15,7 +15,7 @@ use loom::thread;
 
 use mayfly_platform::Model;
 use mayfly_platform::address::Gfn;
-use mayfly_platform::tlb::Vmid;
+use mayfly_platform::tlb::{Scope, Span, Vmid};
 
 use mailbox::{Mailbox, Request, Waited};
 
@@ -62,7 +62,8 @@ impl Machine {
         if everything {
             self.mailbox.post(None, &self.platform);
         } else if self.mailbox.may_hold(vmid(page)) {
-            let request = Request { vmid: vmid(page), gfns: Some(Gfn::new(0)..Gfn::new(1)) };
+            let scope = Scope::Range(Span::pages(Gfn::new(0)..Gfn::new(1)));
+            let request = Request { vmid: vmid(page), scope };
             self.mailbox.post(Some(request), &self.platform);
         }
         // [complete]

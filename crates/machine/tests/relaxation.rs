@@ -2,7 +2,7 @@
 
 use mayfly_machine::address_space::Protection as Host;
 use mayfly_machine::{Cpu, Instruction, Machine, MachineVcpu, MachineVm, Program};
-use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Arm, Ept, Format, Npt, Sv39x4, Sv48x4};
 use mayfly_vm::{
@@ -32,6 +32,10 @@ impl<F: Format> Guest for Bounded<'_, F> {
         self.faults += u32::from(matches!(event, Event::Access(_)));
         assert!(self.faults <= FAULTS, "{}: the access is never made", F::NAME);
         event
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.cpu.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

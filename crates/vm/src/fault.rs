@@ -14,16 +14,21 @@ use crate::{Error, World};
 
 /// What became of an attempt to map something.
 enum Attempt {
-    /// It is mapped; the rest as [`Handled::Resolved`].
-    Mapped { stale: bool },
+    /// As [`Handled::Resolved`].
+    Mapped,
+    /// As [`Handled::Stale`].
+    Stale,
     /// Something has changed about these frames, or is changing.
     Refused(Range<Gfn>),
 }
 
 /// What became of a fault.
 pub(crate) enum Handled {
-    /// The access can be made again; if `stale`, when the CPU has forgotten what it remembers of the page.
-    Resolved { stale: bool },
+    /// The access can be made again.
+    Resolved,
+    /// It can be made again when the CPU has forgotten what it remembers of the page. Only where a TLB
+    /// [may keep that](keeps_stale).
+    Stale,
     /// There is no memory there, or none that is written: a device's business.
     NotMemory,
 }
@@ -44,7 +49,8 @@ impl<W: World> Inner<W> {
             let changing = {
                 let section = reader.lock();
                 if self.is_settled(gfn, write, root, &section) {
-                    return Ok(Handled::Resolved { stale: keeps_stale::<W>() });
+                    let keeps = keeps_stale::<W>();
+                    return Ok(if keeps { Handled::Stale } else { Handled::Resolved });
                 }
                 // Before the slots and the host are asked: what they say is good if the sequence is still the same.
                 let seen = self.stage2.sample();
@@ -54,7 +60,8 @@ impl<W: World> Inner<W> {
                     return Ok(Handled::NotMemory);
                 }
                 match self.map(gfn, write, slot, root, seen, &section)? {
-                    Attempt::Mapped { stale } => return Ok(Handled::Resolved { stale }),
+                    Attempt::Mapped => return Ok(Handled::Resolved),
+                    Attempt::Stale => return Ok(Handled::Stale),
                     Attempt::Refused(changing) => changing,
                 }
             };
@@ -146,11 +153,13 @@ impl<W: World> Inner<W> {
             match mapped {
                 Mapped::Installed | Mapped::Relaxed => {
                     self.platform.charge(Op::EntriesWritten(1));
-                    let stale = W::Format::KEEPS_ABSENT || mapped == Mapped::Relaxed;
-                    return Ok(Attempt::Mapped { stale });
+                    let stale =
+                        W::Format::KEEPS_ABSENT || keeps_stale::<W>() && mapped == Mapped::Relaxed;
+                    return Ok(if stale { Attempt::Stale } else { Attempt::Mapped });
                 }
                 Mapped::Already => {
-                    return Ok(Attempt::Mapped { stale: keeps_stale::<W>() });
+                    let keeps = keeps_stale::<W>();
+                    return Ok(if keeps { Attempt::Stale } else { Attempt::Mapped });
                 }
                 Mapped::Retry => {
                     let end = Gfn::new(first.get() + level.pages());
@@ -163,7 +172,7 @@ impl<W: World> Inner<W> {
 }
 
 /// Whether a TLB may go on having an access fault that the table allows.
-pub(crate) const fn keeps_stale<W: World>() -> bool {
+const fn keeps_stale<W: World>() -> bool {
     W::Format::KEEPS_FAULTING || W::Format::KEEPS_ABSENT
 }
 

@@ -22,6 +22,22 @@ pub trait Guest {
     /// `stage2`'s `litmus/S2+install+walk` and `S2+install+met`).
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event;
 
+    /// Says that the access that the guest came out with last, to page `gfn`, can be made again, but may fault again by
+    /// what the CPU's TLB keeps: the next [`Guest::enter`] has its CPU, and no other, forget what it has of the page
+    /// under the VMID that it is entered with, before the guest's next instruction.
+    ///
+    /// It is done there because the vCPU stays on its CPU there, and the translation base register names the root, from
+    /// which Arm's `TLBI IPAS2E1` takes the VMID. (Arm: `TLBI IPAS2E1`, `DSB NSH`, `TLBI VMALLE1`, `DSB NSH`, `ISB`, as
+    /// Linux does when it relaxes rights; RISC-V: `HFENCE.GVMA` of the page, then `HFENCE.VVMA`.) One that goes unheeded
+    /// because the vCPU runs elsewhere later is said again there, when the guest faults.
+    ///
+    /// Never called in formats whose TLBs keep nothing of that kind ([`Format::KEEPS_FAULTING`],
+    /// [`Format::KEEPS_ABSENT`]); a guest without a TLB has nothing to do.
+    ///
+    /// [`Format::KEEPS_FAULTING`]: mayfly_stage2::Format::KEEPS_FAULTING
+    /// [`Format::KEEPS_ABSENT`]: mayfly_stage2::Format::KEEPS_ABSENT
+    fn forget(&mut self, gfn: Gfn);
+
     /// The bytes of a device access that [`Guest::enter`] came out with: as many as it is long. Those that the guest
     /// writes; or the place for those that it reads. Whoever takes them answers the access.
     fn data(&mut self) -> &mut [u8];
@@ -36,18 +52,6 @@ pub struct Translation {
     pub vmid: Vmid,
     /// Which of its cache operations are to bring the guest out.
     pub traps: CacheTraps,
-    /// A page of which this CPU, and no other, forgets what it has under [`Translation::vmid`], before the guest's next
-    /// instruction: a fault there was resolved, and would come again by what a TLB may keep. Always `None` in formats
-    /// whose TLBs keep nothing of that kind ([`Format::KEEPS_FAULTING`], [`Format::KEEPS_ABSENT`]).
-    ///
-    /// Done inside [`Guest::enter`], where the vCPU stays on its CPU, and when the translation base register names the
-    /// root: Arm's `TLBI IPAS2E1` takes the VMID from there. (Arm: `TLBI IPAS2E1`, `DSB NSH`, `TLBI VMALLE1`, `DSB
-    /// NSH`, `ISB`, as Linux does when it relaxes rights; RISC-V: `HFENCE.GVMA` of the page, then `HFENCE.VVMA`.) Where
-    /// the vCPU runs elsewhere later, it may fault there for the same reason, and is told of it there.
-    ///
-    /// [`Format::KEEPS_FAULTING`]: mayfly_stage2::Format::KEEPS_FAULTING
-    /// [`Format::KEEPS_ABSENT`]: mayfly_stage2::Format::KEEPS_ABSENT
-    pub stale: Option<Gfn>,
 }
 
 /// Why the guest came out.

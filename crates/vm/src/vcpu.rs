@@ -1,7 +1,7 @@
 //! A vCPU: the loop between the guest and what it needs.
 
 use mayfly_iobus::{self as iobus, IoBus, WriteHit};
-use mayfly_memslot::{Gfn, LastHit, PAGE_SIZE};
+use mayfly_memslot::{LastHit, PAGE_SIZE};
 use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
@@ -9,7 +9,7 @@ use mayfly_srcu::{Reader, Section};
 use mayfly_stage2::{ActiveVmid, RootRef};
 
 use crate::caches::VcpuCaches;
-use crate::fault::{Handled, keeps_stale};
+use crate::fault::Handled;
 use crate::guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
 use crate::vm::Inner;
 use crate::{Device, Error, Requests, World};
@@ -44,8 +44,6 @@ pub struct Vcpu<W: World> {
     /// The root that it runs on; none when the VM is destroyed.
     root: Option<RootRef<W::Format>>,
     active: ActiveVmid,
-    /// What the CPU that it next runs on is to forget first.
-    stale: Option<Gfn>,
     caches: VcpuCaches,
     last_slot: LastHit,
     last_mmio: iobus::LastHit,
@@ -68,7 +66,6 @@ impl<W: World> Vcpu<W> {
             reader,
             root: None,
             active,
-            stale: None,
             last_slot: LastHit::default(),
             last_mmio: iobus::LastHit::default(),
             last_pio: iobus::LastHit::default(),
@@ -127,9 +124,7 @@ impl<W: World> Vcpu<W> {
             if core::mem::take(loading) {
                 self.vm.platform.charge(Op::RootLoadEnd);
             }
-            let stale = if keeps_stale::<W>() { self.stale.take() } else { None };
-            let traps = self.caches.traps();
-            let translation = Translation { top: root.top(), vmid, traps, stale };
+            let translation = Translation { top: root.top(), vmid, traps: self.caches.traps() };
             let event = guest.enter(translation, &self.requests);
             self.requests.leave_guest(&*self.vm.platform);
             match event {
@@ -202,11 +197,13 @@ impl<W: World> Vcpu<W> {
         let Some(root) = &self.root else { return Ok(false) };
         let handled =
             self.vm.handle_fault(gpa.gfn(), write, root, &self.reader, &mut self.last_slot)?;
-        if let Handled::Resolved { stale } = handled {
-            if keeps_stale::<W>() && stale {
-                self.stale = Some(gpa.gfn());
+        match handled {
+            Handled::Resolved => return Ok(true),
+            Handled::Stale => {
+                guest.forget(gpa.gfn());
+                return Ok(true);
             }
-            return Ok(true);
+            Handled::NotMemory => {}
         }
         if len > MMIO_MAX as u64 {
             return Ok(false);

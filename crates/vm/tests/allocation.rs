@@ -13,7 +13,7 @@ use common::{
     deleted, hva, perform, range, read, read_port, region, same, write, write_port,
 };
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Relocation};
-use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
+use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_vm::{
     Access, Bus, Device, Event, Exit, Guest, Reason, Requests, SlotZap, Translation, Vm,
 };
@@ -156,6 +156,8 @@ impl Guest for Writer {
         if self.answered { Event::Halt } else { Event::Access(access) }
     }
 
+    fn forget(&mut self, _: Gfn) {}
+
     fn data(&mut self) -> &mut [u8] {
         self.answered = true;
         &mut self.data
@@ -291,6 +293,8 @@ impl Guest for Toucher {
             Event::Access(self.0)
         }
     }
+
+    fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
         unreachable!("there is memory")

@@ -7,7 +7,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use mayfly_memslot::{Flags, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::Level;
 use mayfly_vm::{
     CacheCapabilities, CacheOp, Caches, Config, Event, Exit, Guest, Reason, Requests, SlotZap,
@@ -64,6 +64,8 @@ impl Guest for Toggle {
     fn enter(&mut self, _: Translation, _: &Requests) -> Event {
         self.0.take().map_or(Event::Halt, Event::Caches)
     }
+
+    fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing")

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use mayfly_machine::walk::Cause;
 use mayfly_machine::{Arena, CpuTlb, Hardware};
+use mayfly_memslot::Gfn;
 use mayfly_platform::address::{Gpa, PAGE_SHIFT};
 use mayfly_platform::sync::CacheLine;
 use mayfly_record::nanoseconds;
@@ -224,7 +225,7 @@ impl<F: Format> Guest<F> {
     fn stay(&mut self, translation: Translation, requests: &Requests) -> Event {
         let Self { tlb, arena, state, rests, writes_since, .. } = self;
         state.windows.set_top(translation.top);
-        let mut guest = tlb.enter(&translation);
+        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
         for _ in 0..STAY {
             if requests.any() {
                 return Event::Request;
@@ -275,6 +276,10 @@ impl<F: Format> vm::Guest for Guest<F> {
             sleep(self.state.seat.idle);
         }
         self.stay(translation, requests)
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.tlb.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

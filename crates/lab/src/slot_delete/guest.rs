@@ -112,7 +112,7 @@ impl Guest {
         let Line { steps, stall, top } = &*progress.line;
         // It was not kept from stepping while it was idle.
         *last_step = watch::woken().map_or(*last_step, |woken| woken.max(*last_step));
-        let mut guest = tlb.enter(&translation);
+        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
         top.store(translation.top.get(), Ordering::Relaxed);
         for _ in 0..STAY {
             if asked() {
@@ -163,6 +163,10 @@ impl vm::Guest for Guest {
             Left::Asked => Event::Request,
             Left::Fault(access) => Event::Access(access),
         }
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.tlb.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

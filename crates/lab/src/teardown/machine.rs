@@ -267,6 +267,10 @@ impl Guest for Noting<'_> {
         self.cpu.enter(translation, requests)
     }
 
+    fn forget(&mut self, gfn: Gfn) {
+        self.cpu.forget(gfn);
+    }
+
     fn data(&mut self) -> &mut [u8] {
         self.cpu.data()
     }

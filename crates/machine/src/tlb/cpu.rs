@@ -7,7 +7,6 @@ use mayfly_platform::address::{Gfn, Gpa, Hpa, PAGE_SHIFT, Pfn};
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Vmid};
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
-use mayfly_vm::Translation;
 
 use super::Tlbs;
 use super::cache::{Cache, Known};
@@ -35,22 +34,26 @@ pub struct CpuTlb {
     requests: Vec<Request>,
     /// How many posts have been taken, modulo 2^32.
     seen: u32,
+    /// To be forgotten at the next entry to the guest.
+    stale: Option<Gfn>,
 }
 
 impl CpuTlb {
     pub(super) fn new(tlbs: Arc<Tlbs>, shared: Arc<Shared>) -> Self {
-        Self { tlbs, shared, cache: Cache::new(), requests: Vec::with_capacity(CAPACITY), seen: 0 }
+        Self {
+            tlbs,
+            shared,
+            cache: Cache::new(),
+            requests: Vec::with_capacity(CAPACITY),
+            seen: 0,
+            stale: None,
+        }
     }
 
-    /// Goes into the guest as `translation` says, and forgets what it says is stale; otherwise as
-    /// [`CpuTlb::enter_guest`].
-    pub fn enter(&mut self, translation: &Translation) -> InGuest<'_> {
-        let guest = self.enter_guest(translation.top, translation.vmid);
-        if let Some(gfn) = translation.stale {
-            guest.cpu.cache.forget_leaf(guest.vmid, gfn);
-            count_own(&guest.cpu.shared.counts.stale_forgotten);
-        }
-        guest
+    /// Has the page `gfn` forgotten when the CPU next goes into the guest, under the VMID of then: what
+    /// [`Guest::forget`](mayfly_vm::Guest::forget) asks for.
+    pub fn forget(&mut self, gfn: Gfn) {
+        self.stale = Some(gfn);
     }
 
     /// Goes into the guest, whose root is in frame `top` and has `vmid`. Whoever completes an invalidation waits for
@@ -59,6 +62,10 @@ impl CpuTlb {
     pub fn enter_guest(&mut self, top: Pfn, vmid: Vmid) -> InGuest<'_> {
         self.shared.mailbox.enter(vmid, self.seen);
         count_own(&self.shared.counts.entries);
+        if let Some(gfn) = self.stale.take() {
+            self.cache.forget_leaf(vmid, gfn);
+            count_own(&self.shared.counts.stale_forgotten);
+        }
         let rigour = self.tlbs.rigour();
         let mut guest = InGuest { cpu: self, top, vmid, rigour };
         guest.poll();
@@ -200,7 +207,7 @@ impl InGuest<'_> {
     #[cold]
     fn take_mail(&mut self) {
         let rigour = self.rigour;
-        let CpuTlb { tlbs, shared, cache, requests, seen } = &mut *self.cpu;
+        let CpuTlb { tlbs, shared, cache, requests, seen, .. } = &mut *self.cpu;
         let (posted, everything) = shared.mailbox.take(requests, &*tlbs.platform);
         for request in requests.drain(..) {
             match &request.scope {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use mayfly_machine::MachineVcpu;
 use mayfly_machine::tlb::{CpuTlb, InGuest};
+use mayfly_memslot::Gfn;
 use mayfly_stage2::{Format, Permissions};
 use mayfly_vm::{Access, Error, Event, Exit, Guest, HostFault, Requests, Translation};
 
@@ -171,7 +172,7 @@ impl<F: Format> Mind<F> {
 impl<F: Format> Guest for Walker<F> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
         let Self { tlb, mind } = self;
-        let mut guest = tlb.enter(&translation);
+        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
         while mind.left > 0 {
             if requests.any() {
                 return Event::Request;
@@ -187,6 +188,10 @@ impl<F: Format> Guest for Walker<F> {
             mind.left -= 1;
         }
         Event::Halt
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.tlb.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

@@ -109,6 +109,8 @@ impl<F: Format> Guest for Once<F> {
         if self.memory.is_some() { Event::Halt } else { self.event }
     }
 
+    fn forget(&mut self, _: Gfn) {}
+
     fn data(&mut self) -> &mut [u8] {
         self.answered = true;
         &mut self.data
@@ -123,6 +125,8 @@ pub(crate) fn translation<F: Format>(vcpu: &mut TestVcpu<F>, gfn: u64) -> Option
             self.1 = frames::walk::<F>(translation.top, self.0);
             Event::Halt
         }
+        fn forget(&mut self, _: Gfn) {}
+
         fn data(&mut self) -> &mut [u8] {
             unreachable!("it accesses nothing")
         }
@@ -140,6 +144,8 @@ pub(crate) fn top<F: Format>(vcpu: &mut TestVcpu<F>) -> Pfn {
             self.0 = Some(translation.top);
             Event::Halt
         }
+        fn forget(&mut self, _: Gfn) {}
+
         fn data(&mut self) -> &mut [u8] {
             &mut []
         }

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use mayfly_memslot::Gfn;
 use mayfly_vm::{Access, Device, Event, Guest, Requests, Translation};
 
 use super::{TestFormat, perform};
@@ -85,6 +86,8 @@ impl Guest for Stopping {
             None => self.access.map_or(Event::Halt, Event::Access),
         }
     }
+
+    fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
         &mut []

@@ -44,6 +44,8 @@ impl Guest for Fault {
         self.access.take().map_or(Event::Halt, Event::Access)
     }
 
+    fn forget(&mut self, _: Gfn) {}
+
     fn data(&mut self) -> &mut [u8] {
         unreachable!("there is memory")
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use mayfly_memslot::{Gpa, PAGE_SIZE};
+use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Entry, Format, Level, Permissions, State};
@@ -46,6 +46,8 @@ pub(crate) struct Guest<const BREAK: bool> {
     memory: Arc<Memory>,
     steps: VecDeque<Step>,
     caches_on: bool,
+    /// What the CPU is to forget first.
+    stale: Option<Gfn>,
 }
 
 impl<const BREAK: bool> Guest<BREAK> {
@@ -55,12 +57,12 @@ impl<const BREAK: bool> Guest<BREAK> {
         memory: Arc<Memory>,
         steps: Vec<Step>,
     ) -> Self {
-        Self { cpu, world, memory, steps: steps.into(), caches_on: false }
+        Self { cpu, world, memory, steps: steps.into(), caches_on: false, stale: None }
     }
 
     /// Goes through the steps until it has to come out.
     fn steps(&mut self, translation: mayfly_vm::Translation, requests: &Requests) -> Event {
-        if let Some(gfn) = translation.stale {
+        if let Some(gfn) = self.stale.take() {
             self.world.tlb.forget(self.cpu, translation.vmid, gfn.get());
         }
         while !requests.any() {
@@ -151,6 +153,10 @@ impl<const BREAK: bool> mayfly_vm::Guest for Guest<BREAK> {
         let event = self.steps(translation, requests);
         world.tlb.leave(self.cpu);
         event
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.stale = Some(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

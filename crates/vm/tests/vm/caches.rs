@@ -29,6 +29,8 @@ impl Guest for Toggle {
         self.op.take().map_or(Event::Halt, Event::Caches)
     }
 
+    fn forget(&mut self, _: Gfn) {}
+
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing")
     }

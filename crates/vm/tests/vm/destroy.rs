@@ -23,6 +23,8 @@ impl Guest for Sleeper {
         Event::Request
     }
 
+    fn forget(&mut self, _: Gfn) {}
+
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing")
     }
@@ -34,6 +36,8 @@ fn never_entered(vcpu: &mut TestVcpu) {
         fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
             panic!("the VM is gone")
         }
+        fn forget(&mut self, _: Gfn) {}
+
         fn data(&mut self) -> &mut [u8] {
             unreachable!("it is never entered")
         }

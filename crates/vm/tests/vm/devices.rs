@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mayfly_memslot::Gpa;
+use mayfly_memslot::{Gfn, Gpa};
 use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests, Translation};
 
 use crate::common::{
@@ -66,6 +66,8 @@ fn a_device_that_is_added_by_a_device_is_found_by_the_same_vcpus_next_access() {
                 }
             }
         }
+        fn forget(&mut self, _: Gfn) {}
+
         fn data(&mut self) -> &mut [u8] {
             &mut self.data
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{scope, yield_now};
 
-use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{Access, Error, Event, Exit, Guest, Requests, SlotZap, Translation};
 
@@ -159,6 +159,8 @@ impl Guest for Counting<'_> {
         }
         Event::Request
     }
+
+    fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
         unreachable!("there is no device")

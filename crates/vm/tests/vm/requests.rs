@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 
+use mayfly_memslot::Gfn;
 use mayfly_vm::{Error, Event, Exit, Guest, Requests, Translation};
 
 use crate::common::{TestVm, platform, region, vm};
@@ -17,6 +18,8 @@ impl Guest for Sleeper {
         requests.wait(&*platform());
         Event::Request
     }
+
+    fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing");
@@ -41,6 +44,8 @@ impl Guest for Script {
         self.entries += 1;
         self.events.pop().unwrap()
     }
+
+    fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
         &mut []

@@ -101,6 +101,8 @@ impl Guest for Runner {
         Event::Request
     }
 
+    fn forget(&mut self, _: Gfn) {}
+
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing")
     }

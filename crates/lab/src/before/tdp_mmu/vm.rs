@@ -257,12 +257,8 @@ impl Design for TdpMmu {
                 platform.charge(Op::RootLoadEnd);
                 is_loading = false;
             }
-            let translation = Translation {
-                top: root.top,
-                vmid: root.vmid,
-                traps: CacheTraps::None,
-                stale: None,
-            };
+            let translation =
+                Translation { top: root.top, vmid: root.vmid, traps: CacheTraps::None };
             let left = guest.enter(translation, || kick.any());
             kick.leave(platform);
             match left {
