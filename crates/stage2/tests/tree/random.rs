@@ -206,30 +206,33 @@ impl<F: Format> Run<F> {
         }
     }
 
+    /// A fault. Whose TLB lacks a right that is mapped now, and would go on without it, is told so.
+    fn map(&mut self, role: u8, place: Place, level: Level, what: What) {
+        let gfn = place.gfn::<F>();
+        let first = gfn & !(level.pages() - 1);
+        let leaf = what.leaf(first);
+        let (vcpu, model) = (&self.vcpus[role as usize], &mut self.models[role as usize]);
+        let section = self.world.srcu.read_lock();
+        let before = vcpu.root.translate(Gfn::new(gfn), &section);
+        let mapped =
+            vcpu.root.map(Gfn::new(gfn), level, &leaf, self.world.stage2.sample(), &section);
+        let is_relaxed = mapped == Ok(Mapped::Relaxed);
+        let plain = if is_relaxed { Ok(Mapped::Installed) } else { mapped };
+        assert_eq!(plain, Ok(model.map(gfn, level, &leaf)));
+        let remembered = self.world.platform.tlbs.remembered();
+        let remembered = remembered.get(&(vcpu.vmid, Gfn::new(gfn)));
+        let lacks = remembered.is_some_and(|it| !it.permissions.contains(leaf.permissions));
+        if before.is_some_and(|(_, leaf)| leaf.accessed) && plain == Ok(Mapped::Installed) {
+            assert!(is_relaxed || !lacks || !F::KEEPS_FAULTING, "{remembered:?}");
+        }
+        drop(section);
+        self.probe(&(first..first + level.pages()));
+    }
+
     fn step(&mut self, step: &Step) {
         let stage2 = &self.world.stage2;
         match *step {
-            Step::Map { role, place, level, what } => {
-                let level = LEVELS[level];
-                let gfn = place.gfn::<F>();
-                let first = gfn & !(level.pages() - 1);
-                let leaf = what.leaf(first);
-                let (vcpu, model) = (&self.vcpus[role as usize], &mut self.models[role as usize]);
-                let section = self.world.srcu.read_lock();
-                let before = vcpu.root.translate(Gfn::new(gfn), &section);
-                let mapped = vcpu.root.map(Gfn::new(gfn), level, &leaf, stage2.sample(), &section);
-                let is_relaxed = mapped == Ok(Mapped::Relaxed);
-                let plain = if is_relaxed { Ok(Mapped::Installed) } else { mapped };
-                assert_eq!(plain, Ok(model.map(gfn, level, &leaf)));
-                let remembered = self.world.platform.tlbs.remembered();
-                let remembered = remembered.get(&(vcpu.vmid, Gfn::new(gfn)));
-                let lacks = remembered.is_some_and(|it| !it.permissions.contains(leaf.permissions));
-                if before.is_some_and(|(_, leaf)| leaf.accessed) && plain == Ok(Mapped::Installed) {
-                    assert!(is_relaxed || !lacks || !F::KEEPS_FAULTING, "{remembered:?}");
-                }
-                drop(section);
-                self.probe(&(first..first + level.pages()));
-            }
+            Step::Map { role, place, level, what } => self.map(role, place, LEVELS[level], what),
             Step::MapRun { role, place, level, count, what } => {
                 let level = LEVELS[level];
                 let first = place.gfn::<F>() & !(level.pages() - 1);

@@ -68,7 +68,9 @@ fn a_table_that_is_removed_goes_with_its_smallest_leaves_over_all_that_it_stood_
     map(&world, &vcpu, 5, Level::PAGE);
     assert_eq!(removed(0, BLOCK), [span(0..BLOCK, 1, Entries::Any)]);
     // Blocks, and no smaller leaf.
-    [0, 3].into_iter().for_each(|block| map(&world, &vcpu, GIB + block * BLOCK, Level::MIB2));
+    for block in [0, 3] {
+        map(&world, &vcpu, GIB + block * BLOCK, Level::MIB2);
+    }
     assert_eq!(removed(GIB, GIB), [span(GIB..2 * GIB, BLOCK, Entries::Any)]);
     // Blocks and a page: the pages of 1 GiB are too many.
     map(&world, &vcpu, GIB, Level::MIB2);
