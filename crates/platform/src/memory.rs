@@ -10,6 +10,10 @@ use core::ptr::NonNull;
 
 use crate::sync::{AtomicUsize, Ordering, fence};
 
+mod kept;
+
+pub use kept::{Attic, Handle, Kept};
+
 /// The allocator had no memory to give. Maps to `ENOMEM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("out of memory")]
