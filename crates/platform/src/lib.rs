@@ -136,7 +136,20 @@ pub unsafe trait Platform: Send + Sync {
     fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant);
 
     /// Wakes everyone who waits on `word`.
+    ///
+    /// Interrupt handlers call this, to ask something of a vCPU: it neither waits, nor allocates or frees, nor takes a
+    /// lock that what was interrupted may hold (or interrupts are masked wherever that lock is held).
     fn wake(&self, word: &AtomicU32);
+
+    /// Interrupts CPU `cpu`, by the number that a vCPU gave when it last went into its guest there. If the CPU is in a
+    /// guest when the interrupt arrives, it comes out of it; and it sees then what was written before this was called.
+    ///
+    /// Does not wait until it has arrived, or come out; may be called from interrupt handlers, as [`Platform::wake`],
+    /// and for a CPU that is in no guest any more, or for the caller's own. The default does nothing: for worlds whose
+    /// guests look at what is asked of them by themselves.
+    fn interrupt(&self, cpu: u32) {
+        let _ = cpu;
+    }
 
     /// The time since an arbitrary, fixed moment; never goes backwards.
     fn now(&self) -> Instant;

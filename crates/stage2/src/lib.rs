@@ -141,7 +141,7 @@ pub use reclaim::{Reclaimed, Reclaimer};
 pub use replace::Replacement;
 pub use root::{Root, RootRef};
 pub use roots::Role;
-pub use sequence::Seen;
+pub use sequence::{InvalidationWaiters, Seen};
 pub use stage2::{Config, Invalidation, Retiring, Stage2};
 pub use vmid::{ActiveVmid, AllVmidsActive, VmidTag, Vmids, VmidsError};
 pub use zap::Tables;

@@ -23,6 +23,7 @@ use core::ptr::{NonNull, null_mut};
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::Lock;
+use mayfly_platform::memory::{Attic, Kept};
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
 use mayfly_platform::{Mmu, Op};
@@ -36,14 +37,38 @@ use crate::{Entry, Format, Level, State};
 pub(crate) struct Bell {
     rung: AtomicU32,
     mmu: Arc<dyn Mmu>,
+    /// What somebody may still have a handle to, of all VMs.
+    attic: Lock<Attic>,
 }
+
+/// Of what is in the attic, so much is looked at when something is put there: more than one, so that what nobody has a
+/// handle to any more is found in time.
+const LOOKS: usize = 2;
 
 impl Bell {
     pub(crate) fn ring(&self) {
         self.rung.fetch_add(1, Ordering::Release);
         self.mmu.wake(&self.rung);
     }
+
+    /// Frees `kept` when nobody has a handle to it any more.
+    pub(crate) fn leave<T: Send + Sync + 'static>(&self, kept: Kept<T>) {
+        let mut arrived = Attic::new();
+        arrived.put(kept);
+        drop(arrived.unused(1));
+        self.attic.lock(&*self.mmu).append(arrived);
+        self.look_through_attic(LOOKS);
+    }
+
+    fn look_through_attic(&self, looks: usize) {
+        let unused = self.attic.lock(&*self.mmu).unused(looks);
+        // Dropped without the lock.
+        drop(unused);
+    }
 }
+
+/// And so much in a slice of reclaim.
+const ATTIC_SLICE: usize = 64;
 
 /// What a slice of reclaim came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +157,7 @@ impl<F: Format> Reclaimer<F> {
     /// For roots whose tables take at most `bound` frames together, beyond which who retires one helps.
     pub fn new(mmu: Arc<dyn Mmu>, bound: usize) -> Self {
         Self {
-            bell: Arc::new(Bell { rung: AtomicU32::new(0), mmu }),
+            bell: Arc::new(Bell { rung: AtomicU32::new(0), mmu, attic: Lock::new(Attic::new()) }),
             bound,
             frames: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -183,6 +208,7 @@ impl<F: Format> Reclaimer<F> {
     /// the same work.
     pub fn run_slice(&self, slice: Slice) -> Reclaimed {
         let mmu = &*self.bell.mmu;
+        self.bell.look_through_attic(ATTIC_SLICE);
         let mut work = self.work.lock(mmu);
         mmu.charge(Op::SliceBegin);
         let reclaimed = self.run(&mut work, Budget::new(slice, mmu));

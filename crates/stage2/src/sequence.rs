@@ -30,10 +30,11 @@
 
 use core::ops::Range;
 
-use mayfly_platform::Mmu;
 use mayfly_platform::address::Gfn;
 use mayfly_platform::lock::Lock;
+use mayfly_platform::memory::Handle;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering, fence};
+use mayfly_platform::{Mmu, Platform};
 
 /// The sequence as a fault found it before it asked the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +42,7 @@ pub struct Seen(u64);
 
 pub(crate) struct Sequence {
     line: CacheLine<Line>,
-    /// Changes when an invalidation ends.
-    ended: AtomicU32,
+    ended: InvalidationWaiters,
     waiters: AtomicU32,
     writer: Lock<()>,
 }
@@ -57,7 +57,7 @@ struct Line {
 }
 
 impl Sequence {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(ended: Handle<AtomicU32>) -> Self {
         Self {
             line: CacheLine(Line {
                 sequence: AtomicU64::new(0),
@@ -65,7 +65,7 @@ impl Sequence {
                 start: AtomicU64::new(0),
                 end: AtomicU64::new(0),
             }),
-            ended: AtomicU32::new(0),
+            ended: InvalidationWaiters(ended),
             waiters: AtomicU32::new(0),
             writer: Lock::new(()),
         }
@@ -117,10 +117,10 @@ impl Sequence {
             let active = &self.line.active;
             active.store(active.load(Ordering::Relaxed) - 1, Ordering::Release);
         }
-        self.ended.fetch_add(1, Ordering::SeqCst);
+        self.ended.0.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) != 0 {
-            mmu.wake(&self.ended);
+            mmu.wake(&self.ended.0);
         }
     }
 
@@ -168,26 +168,51 @@ impl Sequence {
         sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Returns when no invalidation of `gfns` is under way, or some has just ended.
-    pub(crate) fn wait(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
+    /// Returns when no invalidation of `gfns` is under way, or some has just ended, or somebody has those who wait look
+    /// again, or if `called_off` says so, which is asked once.
+    pub(crate) fn wait(&self, gfns: &Range<Gfn>, called_off: impl FnOnce() -> bool, mmu: &dyn Mmu) {
         if self.is_active_in(gfns) {
-            self.wait_end(|| self.is_active_in(gfns), mmu);
+            self.wait_end(|| self.is_active_in(gfns) && !called_off(), mmu);
         }
     }
 
-    /// Sleeps until some invalidation ends, if one is `active`. Who ends one changes `ended`, and then looks for
-    /// waiters; who waits says so, and then looks whether there is something to wait for.
-    fn wait_end(&self, active: impl FnOnce() -> bool, mmu: &dyn Mmu) {
+    pub(crate) fn waiters(&self) -> InvalidationWaiters {
+        self.ended.clone()
+    }
+
+    /// Sleeps until some invalidation ends, if there is one `to_wait_for`. Who ends one changes `ended`, and then looks
+    /// for waiters; who waits says so, and then looks whether there is something to wait for.
+    fn wait_end(&self, to_wait_for: impl FnOnce() -> bool, mmu: &dyn Mmu) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let ended = self.ended.load(Ordering::SeqCst);
-        if active() {
-            mmu.wait(&self.ended, ended);
+        let ended = self.ended.0.load(Ordering::SeqCst);
+        if to_wait_for() {
+            while self.ended.0.load(Ordering::Acquire) == ended {
+                mmu.wait(&self.ended.0, ended);
+            }
         }
         self.waiters.fetch_sub(1, Ordering::Release);
     }
 }
 
-fn as_platform(mmu: &dyn Mmu) -> &dyn mayfly_platform::Platform {
+/// Those who wait for an invalidation of one VM to end. Lock-free, and may outlive the VM.
+#[derive(Clone, Debug)]
+pub struct InvalidationWaiters(
+    /// Changes when an invalidation ends, or who waits is to look again.
+    Handle<AtomicU32>,
+);
+
+impl InvalidationWaiters {
+    /// Has them look whether there is still something to wait for: what came before this is seen by who then looks.
+    ///
+    /// For interrupt handlers too: calls [`Platform::wake`] and nothing else.
+    pub fn look_again(&self, platform: &dyn Platform) {
+        // Release, pairing with the loads in `wait_end`.
+        self.0.fetch_add(1, Ordering::Release);
+        platform.wake(&self.0);
+    }
+}
+
+fn as_platform(mmu: &dyn Mmu) -> &dyn Platform {
     mmu
 }

@@ -2,6 +2,8 @@
 
 use alloc::sync::Arc;
 
+use mayfly_platform::memory::Kept;
+use mayfly_platform::sync::AtomicU32;
 use mayfly_srcu::Srcu;
 
 use crate::graveyard::Graveyard;
@@ -21,6 +23,22 @@ pub(crate) struct Space {
     pub(crate) vmids: Vmids,
     pub(crate) bell: Arc<Bell>,
     pub(crate) leaving: Leaving,
+    /// What `sequence` has a handle to, which comes before this and so is dropped before it.
+    pub(crate) _ended: Ended,
+}
+
+/// Keeps the word that tells of ends of invalidations, to which those who wake others by it have handles.
+pub(crate) struct Ended {
+    pub(crate) word: Option<Kept<AtomicU32>>,
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(word) = self.word.take() {
+            self.bell.leave(word);
+        }
+    }
 }
 
 impl Drop for Space {

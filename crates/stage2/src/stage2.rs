@@ -7,7 +7,8 @@ use core::time::Duration;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::{Lock, LockGuard};
-use mayfly_platform::memory::{OutOfMemory, Shared};
+use mayfly_platform::memory::{Kept, OutOfMemory, Shared};
+use mayfly_platform::sync::AtomicU32;
 use mayfly_platform::{Mmu, Op};
 use mayfly_srcu::{Section, Srcu};
 
@@ -18,8 +19,8 @@ use crate::reclaim::{Reclaimed, Reclaimer};
 use crate::replace::Replacement;
 use crate::root::{Root, RootRef};
 use crate::roots::{Leaving, ROLES, Role, Roots};
-use crate::sequence::{Seen, Sequence};
-use crate::space::Space;
+use crate::sequence::{InvalidationWaiters, Seen, Sequence};
+use crate::space::{Ended, Space};
 use crate::tables::Tables;
 use crate::vmid::{ActiveVmid, Vmids};
 use crate::zap::{Tables as Emptied, Told};
@@ -64,15 +65,18 @@ impl<F: Format> Stage2<F> {
     ///
     /// [`Error::OutOfMemory`].
     pub fn try_new(config: Config<F>, srcu: &Srcu) -> Result<Self, Error> {
+        let ended = Kept::try_new(AtomicU32::new(0))?;
+        let bell = config.reclaimer.bell();
         let space = Shared::try_new(Space {
             tables: Tables::new(config.mmu),
             parking: Parking::new(),
-            sequence: Sequence::new(),
+            sequence: Sequence::new(ended.handle()),
             graveyard: Graveyard::new(),
             srcu: srcu.clone(),
             vmids: config.vmids,
-            bell: Arc::clone(config.reclaimer.bell()),
+            bell: Arc::clone(bell),
             leaving: Leaving::new(),
+            _ended: Ended { word: Some(ended), bell: Arc::clone(bell) },
         })?;
         let (roots, writer) = (Roots::new(), Lock::new(()));
         Ok(Self { space, roots, writer, reclaimer: config.reclaimer })
@@ -153,9 +157,28 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.is_active_in(gfns)
     }
 
-    /// Waits for the end of an invalidation that is under way in `gfns`, if there is one.
+    /// Waits for the end of an invalidation that is under way in `gfns`, if there is one. May return before, when
+    /// another has ended.
     pub fn wait_invalidation(&self, gfns: &Range<Gfn>) {
-        self.space.sequence.wait(gfns, self.mmu());
+        self.wait_invalidation_unless(gfns, || false);
+    }
+
+    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so; for one who is
+    /// [made to look again](InvalidationWaiters::look_again), which ends this too, when it says something else.
+    /// `called_off` is asked once, when a change of that kind is no longer missed.
+    pub fn wait_invalidation_unless(&self, gfns: &Range<Gfn>, called_off: impl FnOnce() -> bool) {
+        self.space.sequence.wait(gfns, called_off, self.mmu());
+    }
+
+    /// Those who wait for an invalidation to end.
+    pub fn invalidation_waiters(&self) -> InvalidationWaiters {
+        self.space.sequence.waiters()
+    }
+
+    /// Leaves `kept` to be freed when nobody has a handle to it any more: now, or by the reclaimer, or by whoever leaves
+    /// something there later.
+    pub fn leave<T: Send + Sync + 'static>(&self, kept: Kept<T>) {
+        self.space.bell.leave(kept);
     }
 
     /// Runs `publish`, which publishes new memslots, while no invalidation is under way; it waits for those that are,

@@ -10,7 +10,7 @@ use mayfly_stage2::{Format, Leaf, Level, Mapped, Permissions, Role, Root, RootRe
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
-use crate::{Error, World};
+use crate::{Error, Requests, World};
 
 /// What became of an attempt to map something.
 enum Attempt {
@@ -24,7 +24,7 @@ enum Attempt {
 
 /// What became of a fault.
 pub(crate) enum Handled {
-    /// The access can be made again.
+    /// The access can be made again, now or when what is asked of the vCPU is done.
     Resolved,
     /// It can be made again when the CPU has forgotten what it remembers of the page. Only where a TLB
     /// [may keep that](keeps_stale).
@@ -36,13 +36,15 @@ pub(crate) enum Handled {
 impl<W: World> Inner<W> {
     /// Maps what `gfn` needs, in `root`, for an access that writes if `write`.
     ///
-    /// Takes no lock. Waits where somebody else is changing the very entry, or the host is taking the page away.
+    /// Takes no lock. Waits where somebody else is changing the very entry; or the host is taking the page away, as long
+    /// as nothing is asked of the vCPU.
     pub(crate) fn handle_fault(
         &self,
         gfn: Gfn,
         write: bool,
         root: &RootRef<W::Format>,
         reader: &Reader,
+        requests: &Requests,
         last: &mut LastHit,
     ) -> Result<Handled, Error> {
         loop {
@@ -67,7 +69,10 @@ impl<W: World> Inner<W> {
             };
             self.platform.charge(Op::FaultRefused);
             // Outside of the section, so that whoever is changing something need not wait for this.
-            self.stage2.wait_invalidation(&changing);
+            let wait = || self.stage2.wait_invalidation_unless(&changing, || requests.any());
+            if !requests.asleep(wait) {
+                return Ok(Handled::Resolved);
+            }
         }
     }
 

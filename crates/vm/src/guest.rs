@@ -20,7 +20,22 @@ pub trait Guest {
     /// what the guest walks. On Arm that takes a `DSB ISH`, since a DMB orders no walk, and then the context
     /// synchronisation of the exception return (DDI 0487, "Ordering of memory accesses from translation table walks";
     /// `stage2`'s `litmus/S2+install+walk` and `S2+install+met`).
+    ///
+    /// A guest that does not look at `requests` while it runs is brought out by an interrupt
+    /// ([`Platform::interrupt`](mayfly_platform::Platform::interrupt)). Then, each time before the guest goes on, this
+    /// masks interrupts, looks at [`Requests::any`] a last time, and returns [`Event::Request`] if it is so; what is
+    /// pending when the guest goes on brings it out at once. No barrier is needed beside.
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event;
+
+    /// The CPU that [`Guest::enter`] is about to be called on: what
+    /// [`Platform::interrupt`](mayfly_platform::Platform::interrupt) is told, below 2^29. If the vCPU comes to be on
+    /// another one before `enter` has returned, `enter` returns without going on in the guest.
+    ///
+    /// The default is for worlds where nobody is interrupted.
+    #[inline]
+    fn cpu(&self) -> u32 {
+        0
+    }
 
     /// Says that the access that the guest came out with last, to page `gfn`, can be made again, but may fault again by
     /// what the CPU's TLB keeps: the next [`Guest::enter`] has its CPU, and no other, forget what it has of the page

@@ -1,12 +1,31 @@
-//! What others ask of a vCPU while it runs.
+//! What others ask of a vCPU while it runs, and how it is brought to look.
 //!
-//! Protocol: a vCPU that enters the guest does `mode.store(IN_GUEST)`, **\[enter\]** `fence(SeqCst)`, loads the
-//! requests, and goes in only if there is none. Who asks sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode.
-//! Store buffering: either the vCPU sees the request and stays outside, or the asker finds it in the guest, and, if it
-//! needs to, sleeps on the mode until the vCPU has come out. To come out the vCPU swaps the mode; where that gives
-//! `AWAITED`, which an asker who sleeps has put there, it wakes. A vCPU takes a request outside the guest alone, so an
-//! asker whose request is taken waits no more, wherever the vCPU is by then. So when [`Requests::ask_reload`] has been
-//! waited for, the vCPU has been outside since, and looks at what was asked before it is inside again.
+//! A vCPU has two words: its *requests*, bits that others set and it takes; and its *mode*, which says where it is:
+//! outside, in the guest (on which CPU), or asleep until an invalidation ends. The argument below is the only one there
+//! is for kicks, for new roots, for a VM's end and for what an embedder asks: nobody needs an "in the guest" word or a
+//! fence of his own.
+//!
+//! - *A vCPU goes in*, or falls asleep: it stores the mode, **\[enter\]** `fence(SeqCst)`, loads the requests, and goes
+//!   on only if there is none.
+//! - *Who asks* sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode. If the vCPU is in the guest, the platform
+//!   [interrupts](Platform::interrupt) its CPU; if it is asleep, the word that it sleeps on is changed, and it is woken.
+//!
+//! Store buffering, between [enter] and [ask]: either the vCPU sees the request, and stays outside, or awake; or the
+//! asker sees where it is. What is left is the way from there into the guest, or to sleep:
+//!
+//! - *Into the guest.* The interrupt may come before the CPU is in the guest, and be over by then. So
+//!   [`Guest::enter`](crate::Guest::enter) masks interrupts, and looks at [`Requests::any`] a last time, a plain load.
+//!   An interrupt that came before the mask had its bit set before it was sent, and who takes an interrupt sees what was
+//!   written before: the look finds the bit. One that comes later is pending when the guest is entered, and brings it
+//!   out. A guest that looks at [`Requests::any`] between its steps needs no interrupt.
+//! - *To sleep.* The vCPU loads the word that it is going to sleep on after [enter], and then the requests; the asker
+//!   sets its bit before it changes that word. Either the change comes after the load, and ends the sleep, or does not
+//!   let it begin; or the load acquires the change, and the bit is found.
+//!
+//! **To come out** the vCPU swaps the mode; where that gives the mark of somebody who sleeps until it is out, it wakes
+//! ([`Requests::wait_outside`]). A vCPU takes a request outside the guest alone, so an asker whose request is taken
+//! waits no more, wherever the vCPU is by then. So when [`Requests::ask_reload`] has been waited for, the vCPU has been
+//! outside since, and looks at what was asked before it is inside again. One that is asleep is outside.
 
 use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
@@ -15,16 +34,22 @@ use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
 const EXIT: u32 = 1;
 /// The vCPU is to load its root anew.
 const RELOAD: u32 = 2;
+/// Above this are the embedder's bits.
+const CUSTOM_SHIFT: u32 = 16;
 
 const OUTSIDE: u32 = 0;
 const IN_GUEST: u32 = 1;
-/// In the guest, and somebody sleeps until it is not.
+/// With [`IN_GUEST`]: somebody sleeps until it is not.
 const AWAITED: u32 = 2;
+/// Outside, and asleep until some invalidation ends.
+const ASLEEP: u32 = 4;
+/// Above this is the CPU, with [`IN_GUEST`].
+const CPU_SHIFT: u32 = 3;
 
 /// The requests of one vCPU: a word that others set and the vCPU looks at before it enters the guest, and in it.
 ///
-/// Whoever asks changes the word and kicks: where the guest is a program that looks at [`Requests::any`] between its
-/// steps, changing the word is the kick; a vCPU that sleeps in [`Requests::wait`] is woken.
+/// Whoever asks changes the word, wakes a vCPU that sleeps in [`Requests::wait`], and has the platform interrupt one
+/// that is in the guest.
 #[derive(Debug)]
 pub struct Requests {
     line: CacheLine<Line>,
@@ -33,8 +58,19 @@ pub struct Requests {
 #[derive(Debug)]
 struct Line {
     word: AtomicU32,
-    /// Whether the vCPU is in the guest. Written by the vCPU, and by who waits for it.
+    /// Where the vCPU is. Written by the vCPU, and by who waits for it.
     mode: AtomicU32,
+}
+
+/// Where a vCPU is that something is asked of, as far as the asker has to do something about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// It looks by itself before it goes anywhere.
+    Awake,
+    /// In the guest.
+    Cpu(u32),
+    /// Asleep, until the word changes that tells of ends of invalidations.
+    Asleep,
 }
 
 impl Requests {
@@ -57,65 +93,85 @@ impl Requests {
     }
 
     /// Asks the vCPU to leave the guest and return.
-    pub(crate) fn ask_exit(&self, platform: &dyn Platform) {
-        self.ask(EXIT, platform);
+    #[must_use = "it has to be brought out from there"]
+    pub(crate) fn ask_exit(&self, platform: &dyn Platform) -> Whereabouts {
+        self.ask(EXIT, platform)
     }
 
     /// Asks the vCPU to load its root anew before it is in the guest again.
-    pub(crate) fn ask_reload(&self, platform: &dyn Platform) {
-        self.ask(RELOAD, platform);
-        // [ask]
-        fence(Ordering::SeqCst);
+    #[must_use = "it has to be brought out from there"]
+    pub(crate) fn ask_reload(&self, platform: &dyn Platform) -> Whereabouts {
+        self.ask(RELOAD, platform)
     }
 
-    fn ask(&self, bit: u32, platform: &dyn Platform) {
+    /// Asks the vCPU to leave the guest and return, with what the embedder means by `bits`.
+    #[must_use = "it has to be brought out from there"]
+    pub(crate) fn ask_custom(&self, bits: u16, platform: &dyn Platform) -> Whereabouts {
+        self.ask(u32::from(bits) << CUSTOM_SHIFT, platform)
+    }
+
+    fn ask(&self, bits: u32, platform: &dyn Platform) -> Whereabouts {
+        let Line { word, mode } = &*self.line;
         // Release, pairing with the acquire in `take`: the vCPU sees what the asker did before.
-        self.line.word.fetch_or(bit, Ordering::Release);
-        platform.wake(&self.line.word);
+        word.fetch_or(bits, Ordering::Release);
+        // [ask]
+        fence(Ordering::SeqCst);
+        platform.wake(word);
+        match mode.load(Ordering::Relaxed) {
+            mode if mode & IN_GUEST != 0 => Whereabouts::Cpu(mode >> CPU_SHIFT),
+            ASLEEP => Whereabouts::Asleep,
+            _ => Whereabouts::Awake,
+        }
     }
 
     /// Waits until the vCPU has been outside the guest after [`Requests::ask_reload`].
     pub(crate) fn wait_outside(&self, platform: &dyn Platform) {
         let Line { word, mode } = &*self.line;
         while word.load(Ordering::Acquire) & RELOAD != 0 {
-            let mark =
-                mode.compare_exchange(IN_GUEST, AWAITED, Ordering::Acquire, Ordering::Acquire);
-            if mark == Err(OUTSIDE) {
+            let here = mode.load(Ordering::Acquire);
+            if here & IN_GUEST == 0 {
                 return;
+            }
+            let marked = here | AWAITED;
+            if mode.compare_exchange(here, marked, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                continue;
             }
             // Looked at again now that the mark is set: it may be on a stay in the guest that began with the request
             // taken, and then nothing says when that ends.
             if word.load(Ordering::Acquire) & RELOAD != 0 {
-                platform.wait(mode, AWAITED);
+                platform.wait(mode, marked);
             }
         }
     }
 
     /// Whether the vCPU was asked to return; asks no more.
     pub(crate) fn take_exit(&self) -> bool {
-        self.take(EXIT)
+        self.take(EXIT) != 0
     }
 
     /// Whether the vCPU was asked to load its root anew; asks no more.
     pub(crate) fn take_reload(&self) -> bool {
-        self.take(RELOAD)
+        self.take(RELOAD) != 0
     }
 
-    fn take(&self, bit: u32) -> bool {
+    /// What the embedder has asked, if anything; asks no more.
+    pub(crate) fn take_custom(&self) -> Option<u16> {
+        let bits = self.take(u32::from(u16::MAX) << CUSTOM_SHIFT) >> CUSTOM_SHIFT;
+        u16::try_from(bits).ok().filter(|&bits| bits != 0)
+    }
+
+    fn take(&self, bits: u32) -> u32 {
+        if self.line.word.load(Ordering::Relaxed) & bits == 0 {
+            return 0;
+        }
         // Acquire, pairing with `ask`. Release, pairing with `wait_outside`: who finds the request taken comes after
         // all that the vCPU did in the guest before.
-        self.line.word.load(Ordering::Relaxed) & bit != 0
-            && self.line.word.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+        self.line.word.fetch_and(!bits, Ordering::AcqRel) & bits
     }
 
-    /// Goes into the guest, unless something is asked. Returns whether it did.
-    pub(crate) fn enter_guest(&self, platform: &dyn Platform) -> bool {
-        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took
-        // before.
-        self.line.mode.store(IN_GUEST, Ordering::Release);
-        // [enter]
-        fence(Ordering::SeqCst);
-        let entered = !self.any();
+    /// Goes into the guest on `cpu`, unless something is asked. Returns whether it did.
+    pub(crate) fn enter_guest(&self, cpu: u32, platform: &dyn Platform) -> bool {
+        let entered = self.go(IN_GUEST | cpu << CPU_SHIFT);
         if !entered {
             self.leave_guest(platform);
         }
@@ -124,8 +180,29 @@ impl Requests {
 
     /// Comes out.
     pub(crate) fn leave_guest(&self, platform: &dyn Platform) {
-        if self.line.mode.swap(OUTSIDE, Ordering::AcqRel) == AWAITED {
+        if self.line.mode.swap(OUTSIDE, Ordering::AcqRel) & AWAITED != 0 {
             platform.wake(&self.line.mode);
         }
+    }
+
+    /// Runs `sleep`, which loads the word that it is going to sleep on, and then sleeps until that changes, unless
+    /// something is asked. Returns whether nothing is.
+    pub(crate) fn asleep(&self, sleep: impl FnOnce()) -> bool {
+        if self.go(ASLEEP) {
+            sleep();
+        }
+        // Nobody waits for who is asleep.
+        self.line.mode.store(OUTSIDE, Ordering::Relaxed);
+        !self.any()
+    }
+
+    /// Says where the vCPU is going. Returns whether it may, because nothing is asked.
+    fn go(&self, mode: u32) -> bool {
+        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took
+        // before.
+        self.line.mode.store(mode, Ordering::Release);
+        // [enter]
+        fence(Ordering::SeqCst);
+        !self.any()
     }
 }

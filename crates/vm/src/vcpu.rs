@@ -1,5 +1,7 @@
 //! A vCPU: the loop between the guest and what it needs.
 
+use core::ops::Deref;
+
 use mayfly_iobus::{self as iobus, IoBus, WriteHit};
 use mayfly_memslot::{LastHit, PAGE_SIZE};
 use mayfly_platform::Op;
@@ -12,7 +14,7 @@ use crate::caches::VcpuCaches;
 use crate::fault::Handled;
 use crate::guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
 use crate::vm::Inner;
-use crate::{Device, Error, Requests, World};
+use crate::{Device, Error, Kicker, Requests, World};
 
 /// Why [`Vcpu::run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +29,10 @@ pub enum Exit {
     Caches(CacheOp),
     /// The guest has nothing more to do.
     Halt,
-    /// [`Vm::kick`](crate::Vm::kick) asked for it, or the VM is being destroyed.
+    /// [`Vm::kick`](crate::Vm::kick) or [`Kicker::kick`] asked for it, or the VM is being destroyed.
     Kicked,
+    /// [`Kicker::ask`] asked for it, with these bits.
+    Asked(u16),
     /// An access to memory that the host could not provide for. Run again, the vCPU makes it again.
     Failed(Access, Error),
     /// More vCPUs are in their guests than there are VMIDs. Run again, the vCPU tries again.
@@ -37,9 +41,9 @@ pub enum Exit {
 
 /// A vCPU. One thread at a time runs it; dropping it removes it from its VM.
 pub struct Vcpu<W: World> {
-    id: u32,
-    vm: Shared<Inner<W>>,
-    requests: Shared<Requests>,
+    /// Dropped before the vCPU is taken off the list, which frees what nobody has a handle to.
+    kicker: Kicker,
+    vm: Listed<W>,
     reader: Reader,
     /// The root that it runs on; none when the VM is destroyed.
     root: Option<RootRef<W::Format>>,
@@ -51,18 +55,11 @@ pub struct Vcpu<W: World> {
 }
 
 impl<W: World> Vcpu<W> {
-    pub(crate) fn new(
-        id: u32,
-        vm: Shared<Inner<W>>,
-        requests: Shared<Requests>,
-        reader: Reader,
-        active: ActiveVmid,
-    ) -> Self {
+    pub(crate) fn new(vm: Listed<W>, kicker: Kicker, reader: Reader, active: ActiveVmid) -> Self {
         Self {
-            id,
             caches: vm.upkeep.vcpu(),
+            kicker,
             vm,
-            requests,
             reader,
             root: None,
             active,
@@ -74,12 +71,17 @@ impl<W: World> Vcpu<W> {
 
     /// Its number.
     pub fn id(&self) -> u32 {
-        self.id
+        self.vm.id
     }
 
     /// What others ask of it.
     pub fn requests(&self) -> &Requests {
-        &self.requests
+        self.kicker.requests()
+    }
+
+    /// What asks things of it from anywhere, interrupt handlers included.
+    pub fn kicker(&self) -> Kicker {
+        self.kicker.clone()
     }
 
     /// Runs the guest until its exit is one that the caller has to see.
@@ -101,35 +103,26 @@ impl<W: World> Vcpu<W> {
     /// Says in `loading` whether it is loading a root.
     fn run_until_exit(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Exit {
         loop {
-            if self.requests.take_exit() || self.vm.is_destroyed() {
-                if self.vm.is_destroyed() {
-                    self.drop_root();
-                }
-                return Exit::Kicked;
-            }
-            if self.requests.take_reload() {
-                if !core::mem::replace(loading, true) {
-                    self.vm.platform.charge(Op::RootLoadBegin);
-                }
-                if self.load_root().is_err() {
-                    // The VM is being destroyed; the next look says so.
-                    continue;
-                }
+            if (self.requests().any() || self.vm.is_destroyed())
+                && let Some(exit) = self.obey(loading)
+            {
+                return exit;
             }
             let Some(root) = &self.root else { return Exit::Kicked };
             let Ok(vmid) = self.active.activate(root.tag()) else { return Exit::NoVmid };
-            if !self.requests.enter_guest(&*self.vm.platform) {
+            let requests = self.kicker.requests();
+            if !requests.enter_guest(guest.cpu(), &*self.vm.platform) {
                 continue;
             }
             if core::mem::take(loading) {
                 self.vm.platform.charge(Op::RootLoadEnd);
             }
             let translation = Translation { top: root.top(), vmid, traps: self.caches.traps() };
-            let event = guest.enter(translation, &self.requests);
-            self.requests.leave_guest(&*self.vm.platform);
+            let event = guest.enter(translation, requests);
+            requests.leave_guest(&*self.vm.platform);
             match event {
                 Event::Request => {
-                    if !self.requests.any() {
+                    if !requests.any() {
                         self.vm.platform.relax();
                     }
                 }
@@ -151,6 +144,30 @@ impl<W: World> Vcpu<W> {
                 }
             }
         }
+    }
+
+    /// Does what is asked. Returns the exit that follows from it, if one does.
+    #[cold]
+    fn obey(&mut self, loading: &mut bool) -> Option<Exit> {
+        if self.requests().take_exit() || self.vm.is_destroyed() {
+            if self.vm.is_destroyed() {
+                self.drop_root();
+            }
+            return Some(Exit::Kicked);
+        }
+        if let Some(bits) = self.requests().take_custom() {
+            return Some(Exit::Asked(bits));
+        }
+        if self.requests().take_reload() {
+            if !core::mem::replace(loading, true) {
+                self.vm.platform.charge(Op::RootLoadBegin);
+            }
+            if self.load_root().is_err() {
+                // The VM is being destroyed.
+                return Some(Exit::Kicked);
+            }
+        }
+        None
     }
 
     /// Takes the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU: whoever replaces a
@@ -195,8 +212,14 @@ impl<W: World> Vcpu<W> {
             return Ok(false);
         }
         let Some(root) = &self.root else { return Ok(false) };
-        let handled =
-            self.vm.handle_fault(gpa.gfn(), write, root, &self.reader, &mut self.last_slot)?;
+        let handled = self.vm.handle_fault(
+            gpa.gfn(),
+            write,
+            root,
+            &self.reader,
+            self.kicker.requests(),
+            &mut self.last_slot,
+        )?;
         match handled {
             Handled::Resolved => return Ok(true),
             Handled::Stale => {
@@ -258,12 +281,39 @@ fn little_endian(data: &[u8]) -> u64 {
 impl<W: World> Drop for Vcpu<W> {
     fn drop(&mut self) {
         self.drop_root();
+    }
+}
+
+/// A vCPU's place on its VM's list, and its share in the VM. Dropped, it takes the vCPU off the list.
+pub(crate) struct Listed<W: World> {
+    id: u32,
+    vm: Shared<Inner<W>>,
+}
+
+impl<W: World> Listed<W> {
+    /// For the vCPU that was put on `vm`'s list as `id`.
+    pub(crate) fn new(id: u32, vm: Shared<Inner<W>>) -> Self {
+        Self { id, vm }
+    }
+}
+
+impl<W: World> Deref for Listed<W> {
+    type Target = Inner<W>;
+
+    #[inline]
+    fn deref(&self) -> &Inner<W> {
+        &self.vm
+    }
+}
+
+impl<W: World> Drop for Listed<W> {
+    fn drop(&mut self) {
         self.vm.remove_vcpu(self.id);
     }
 }
 
 impl<W: World> core::fmt::Debug for Vcpu<W> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Vcpu").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Vcpu").field("id", &self.id()).finish_non_exhaustive()
     }
 }

@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
-use mayfly_platform::memory::{OutOfMemory, Shared};
+use mayfly_platform::memory::{Kept, OutOfMemory};
 
-use crate::{Error, Requests};
+use crate::Error;
+use crate::kicker::{Asked, Kicker};
 
 /// vCPU numbers are below this: `KVM_MAX_VCPU_IDS` of x86 with the default `KVM_MAX_VCPUS` of 1024.
 pub(crate) const LIMIT: u32 = 4096;
@@ -12,7 +13,7 @@ pub(crate) const LIMIT: u32 = 4096;
 /// A VM's vCPUs by number.
 pub(crate) struct Vcpus {
     /// Sorted by number.
-    list: Vec<(u32, Shared<Requests>)>,
+    list: Vec<(u32, Kept<Asked>)>,
 }
 
 impl Vcpus {
@@ -20,34 +21,34 @@ impl Vcpus {
         Self { list: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, id: u32, requests: Shared<Requests>) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, id: u32, asked: Kept<Asked>) -> Result<Kicker, Error> {
         if id >= LIMIT {
             return Err(Error::VcpuOutOfRange { id, limit: LIMIT });
         }
         let Err(at) = self.find(id) else { return Err(Error::VcpuExists(id)) };
         self.list.try_reserve(1).map_err(OutOfMemory::from)?;
-        self.list.insert(at, (id, requests));
-        Ok(())
+        let kicker = Asked::kicker(&asked);
+        self.list.insert(at, (id, asked));
+        Ok(kicker)
     }
 
-    pub(crate) fn remove(&mut self, id: u32) {
-        if let Ok(at) = self.find(id) {
-            self.list.remove(at);
-        }
+    #[must_use = "somebody may have a handle to it"]
+    pub(crate) fn remove(&mut self, id: u32) -> Option<Kept<Asked>> {
+        self.find(id).ok().map(|at| self.list.remove(at).1)
     }
 
-    pub(crate) fn get(&self, id: u32) -> Option<&Shared<Requests>> {
+    pub(crate) fn get(&self, id: u32) -> Option<&Kept<Asked>> {
         self.find(id).ok().map(|at| &self.list[at].1)
     }
 
     /// The first vCPU that is numbered `id` or above.
-    pub(crate) fn from(&self, id: u32) -> Option<(u32, Shared<Requests>)> {
+    pub(crate) fn from(&self, id: u32) -> Option<(u32, Kicker)> {
         let at = self.find(id).unwrap_or_else(|at| at);
-        self.list.get(at).cloned()
+        self.list.get(at).map(|(id, asked)| (*id, Asked::kicker(asked)))
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Shared<Requests>> {
-        self.list.iter().map(|(_, requests)| requests)
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Kept<Asked>> {
+        self.list.iter().map(|(_, asked)| asked)
     }
 
     pub(crate) fn len(&self) -> usize {

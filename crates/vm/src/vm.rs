@@ -12,8 +12,10 @@ use mayfly_srcu::Srcu;
 use mayfly_stage2::{self as stage2, Format, Root, Slice, Stage2};
 
 use crate::caches::Upkeep;
+use crate::kicker::{Asked, Kicker};
+use crate::vcpu::Listed;
 use crate::vcpus::Vcpus;
-use crate::{Cache, Caches, Error, Requests, Vcpu, World};
+use crate::{Cache, Caches, Error, Vcpu, World};
 
 /// One of a VM's I/O buses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -221,12 +223,14 @@ impl<W: World> Vm<W> {
     /// [`Error::VcpuExists`], [`Error::VcpuOutOfRange`], [`Error::OutOfMemory`]; [`Error::Stage2`] after
     /// [`Vm::destroy`], and for the first vCPU where there are no frames for its root. The VM is as it was then.
     pub fn create_vcpu(&self, id: u32) -> Result<Vcpu<W>, Error> {
-        let requests = Shared::try_new(Requests::new())?;
+        let waiters = self.inner.stage2.invalidation_waiters();
+        let asked = Asked::try_new(Arc::clone(&self.inner.platform), waiters)?;
         let reader = self.inner.srcu.reader()?;
         let active = self.inner.stage2.register_vcpu()?;
-        self.inner.vcpus.lock(&*self.inner.platform).add(id, requests.clone())?;
+        let kicker = self.inner.vcpus.lock(&*self.inner.platform).add(id, asked)?;
         // From here on it is asked to reload when roots are replaced, and dropping it takes it off the list.
-        let mut vcpu = Vcpu::new(id, self.inner.clone(), requests, reader, active);
+        let listed = Listed::new(id, self.inner.clone());
+        let mut vcpu = Vcpu::new(listed, kicker, reader, active);
         if let Some(role) = self.inner.upkeep.later_role() {
             // So that no memory is needed when its caches are turned on.
             self.inner.stage2.root(role, &self.inner.srcu.read_lock())?;
@@ -242,9 +246,11 @@ impl<W: World> Vm<W> {
 
     /// Makes vCPU `id` come out of the guest and its [`Vcpu::run`] return [`Exit::Kicked`](crate::Exit::Kicked); if it
     /// is not running, its next run. Returns whether there is such a vCPU.
+    ///
+    /// Takes a lock; [`Vcpu::kicker`] gives what does not.
     pub fn kick(&self, id: u32) -> bool {
         let vcpus = self.inner.vcpus.lock(&*self.inner.platform);
-        vcpus.get(id).map(|requests| requests.ask_exit(&*self.inner.platform)).is_some()
+        vcpus.get(id).map(|asked| asked.ask_exit()).is_some()
     }
 
     /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once: the tables are left
@@ -299,8 +305,8 @@ impl<W: World> Inner<W> {
     /// Has every vCPU leave the guest for good, and the roots reclaimed when they have.
     pub(crate) fn close(&self) {
         self.destroyed.store(true, Ordering::Release);
-        for requests in self.vcpus.lock(&*self.platform).all() {
-            requests.ask_exit(&*self.platform);
+        for asked in self.vcpus.lock(&*self.platform).all() {
+            asked.ask_exit();
         }
         self.stage2.retire();
     }
@@ -311,24 +317,27 @@ impl<W: World> Inner<W> {
 
     /// Has every vCPU load its root anew before it is in the guest again, and come out if it is there.
     pub(crate) fn reload_roots(&self) {
-        for requests in self.vcpus.lock(&*self.platform).all() {
-            requests.ask_reload(&*self.platform);
+        for asked in self.vcpus.lock(&*self.platform).all() {
+            asked.ask_reload();
         }
         // Each without the lock, which those who kick, create, and drop vCPUs take too. A vCPU that is created by now
         // finds the present roots.
         let mut next = 0;
-        while let Some((id, requests)) = self.vcpu_from(next) {
-            requests.wait_outside(&*self.platform);
+        while let Some((id, kicker)) = self.vcpu_from(next) {
+            kicker.wait_outside();
             next = id + 1;
         }
     }
 
-    fn vcpu_from(&self, id: u32) -> Option<(u32, Shared<Requests>)> {
+    fn vcpu_from(&self, id: u32) -> Option<(u32, Kicker)> {
         self.vcpus.lock(&*self.platform).from(id)
     }
 
     pub(crate) fn remove_vcpu(&self, id: u32) {
-        self.vcpus.lock(&*self.platform).remove(id);
+        let removed = self.vcpus.lock(&*self.platform).remove(id);
+        if let Some(asked) = removed {
+            self.stage2.leave(asked);
+        }
     }
 }
 

@@ -493,3 +493,39 @@ fn tables_are_reclaimed_without_memory() {
     assert_eq!((refused, setup.hardware.live()), (false, 0));
     drop(empty);
 }
+
+#[test]
+fn a_kicker_that_is_the_last_one_left_frees_nothing_and_what_it_leaves_is_freed_by_others() {
+    warm_up();
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let frees = |work: &mut dyn FnMut()| {
+        let live = LIVE.get();
+        let ((), refused) = starved(Refusal::From(1), &setup.hardware, work);
+        assert!(!refused, "it allocates nothing");
+        live - LIVE.get()
+    };
+    // The list has room from here on.
+    drop(vm.create_vcpu(0).unwrap());
+    let live = LIVE.get();
+    let mut vcpu = Some(vm.create_vcpu(0).unwrap());
+    let whole = frees(&mut || drop(vcpu.take()));
+    assert_eq!((LIVE.get(), vm.vcpu_count()), (live, 0));
+
+    vcpu = Some(vm.create_vcpu(0).unwrap());
+    let mut kicker = vcpu.as_ref().map(TestVcpu::kicker);
+    assert_eq!(frees(&mut || drop(vcpu.take())), whole - 1, "all but what the kicker has");
+    assert_eq!(frees(&mut || drop(kicker.clone())), 0);
+    kicker.as_ref().unwrap().kick();
+    assert_eq!(frees(&mut || drop(kicker.take())), 0);
+    assert_eq!(frees(&mut || assert!(setup.reclaim())), 1, "the reclaimer finds it");
+    assert_eq!(LIVE.get(), live);
+
+    let kickers = [0; 3].map(|_| vm.create_vcpu(0).unwrap().kicker());
+    assert_eq!(LIVE.get() - live, 3);
+    drop(kickers);
+    for _ in 0..2 {
+        drop(vm.create_vcpu(0).unwrap());
+    }
+    assert_eq!(LIVE.get(), live, "whoever drops a vCPU finds two");
+}

@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, spawn, yield_now};
 
 use mayfly_platform::address::Pfn;
@@ -14,6 +14,7 @@ use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Context, Host, Identity, Op, Platform, ReaderBarrier};
 
+use super::interrupts::Interrupts;
 use super::{Outcome, TestVcpu, frames, write};
 
 type Hook = Box<dyn FnMut() + Send>;
@@ -26,6 +27,10 @@ pub(crate) struct Hardware {
     refused: AtomicUsize,
     on_allocation: Mutex<Option<Hook>>,
     on_invalidation: Mutex<Option<Hook>>,
+    on_interrupt: Mutex<Option<Hook>>,
+    interrupts: Interrupts,
+    waits: AtomicUsize,
+    waits_end_early: AtomicBool,
     tlb: Mutex<TlbLog>,
     charges: [AtomicUsize; OPS],
 }
@@ -52,6 +57,10 @@ impl Hardware {
             refused: AtomicUsize::new(0),
             on_allocation: Mutex::new(None),
             on_invalidation: Mutex::new(None),
+            on_interrupt: Mutex::new(None),
+            interrupts: Interrupts::default(),
+            waits: AtomicUsize::new(0),
+            waits_end_early: AtomicBool::new(false),
             tlb: Mutex::new(TlbLog { issued, completed: 0, rollovers: 0 }),
             charges: Default::default(),
         }
@@ -81,6 +90,25 @@ impl Hardware {
     /// Has `hook` called once, when the next invalidation is issued, before it takes effect.
     pub(crate) fn at_next_invalidation(&self, hook: impl FnMut() + Send + 'static) {
         *self.on_invalidation.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// Has `hook` called once, when the next CPU is interrupted, before it is.
+    pub(crate) fn at_next_interrupt(&self, hook: impl FnMut() + Send + 'static) {
+        *self.on_interrupt.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// How often somebody has waited for a word to change, or is about to.
+    pub(crate) fn waits(&self) -> usize {
+        self.waits.load(Ordering::SeqCst)
+    }
+
+    /// Has waits without a deadline return at once, as any wait may.
+    pub(crate) fn end_waits_early(&self) {
+        self.waits_end_early.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
     }
 
     /// The invalidations that were issued since this was last asked; all of them are complete.
@@ -138,7 +166,12 @@ unsafe impl Platform for Hardware {
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.host.wait(word, expected);
+        self.waits.fetch_add(1, Ordering::SeqCst);
+        if self.waits_end_early.load(Ordering::SeqCst) {
+            yield_now();
+        } else {
+            self.host.wait(word, expected);
+        }
     }
 
     fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
@@ -147,6 +180,11 @@ unsafe impl Platform for Hardware {
 
     fn wake(&self, word: &AtomicU32) {
         self.host.wake(word);
+    }
+
+    fn interrupt(&self, cpu: u32) {
+        call_once(&self.on_interrupt);
+        self.interrupts.send(cpu);
     }
 
     fn now(&self) -> Instant {

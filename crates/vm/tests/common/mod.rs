@@ -8,6 +8,7 @@ pub(crate) mod frames;
 mod devices;
 mod guest;
 mod hardware;
+mod interrupts;
 mod memory;
 mod setup;
 mod stop;
@@ -18,6 +19,7 @@ pub(crate) use guest::{
     write_port,
 };
 pub(crate) use hardware::Hardware;
+pub(crate) use interrupts::Deaf;
 pub(crate) use memory::{Caches, Kept, Memory};
 pub(crate) use setup::{Kinds, Setup, TestFormat, TestVcpu, TestVm, vm};
 pub(crate) use stop::{Order, Stop, Stopped, Stopping};

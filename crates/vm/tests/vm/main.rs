@@ -12,6 +12,7 @@ mod dirty;
 mod errors;
 mod eventfds;
 mod faults;
+mod interrupts;
 mod notifier;
 mod notifier_in_place;
 mod ports;
