@@ -108,6 +108,11 @@ impl Flush {
         root.disowned_table();
     }
 
+    /// How many tables it owes their burial.
+    pub(crate) fn dead(&self) -> usize {
+        self.dead.count()
+    }
+
     /// Invalidates, and buries. Waits for the TLBs, as the platform does.
     pub(crate) fn finish<F: Format>(self, root: &Root<F>) {
         let space = root.space();

@@ -22,7 +22,9 @@ use crate::tables::Tables;
 /// No table: ends a list. Frame 0 is no table's.
 const NONE: Pfn = Pfn::new(0);
 
-/// So many buried tables (16 MiB) may await reclaim before those who bury more wait for readers.
+/// So many buried tables (16 MiB) may await their readers before others stay where they are: those that a zap has
+/// emptied are left hanging ([`prune`](crate::prune)), and those below a block that is to be are kept. Of several who look
+/// at the same time, each may bury what one entry leads to.
 pub(crate) const BOUND: usize = 4096;
 
 pub(crate) struct Graveyard {

@@ -52,7 +52,8 @@
 //! further is removed (in a lowest table the first, which owns nothing but the table's place in a list): whoever is
 //! inside and meets one starts again at the root, and what is put in beside is found by nobody. When no TLB and no walk
 //! cache remembers the table, it is buried; when every section that may have found it is over, it is freed
-//! (`graveyard`). A root's tables are freed all together, when nobody can lead to the root any more (`reclaim`).
+//! (`graveyard`); where too many are buried, they stay, and are taken out later (`prune`). A root's tables are freed
+//! all together, when nobody can lead to the root any more (`reclaim`).
 //!
 //! **TLBs.** An operation gathers what it has changed, and has it forgotten once, when it has visited its slice, and
 //! before anything is reused that it protects (`flush`). It knows the sizes of what it has changed, and so how far apart
@@ -106,9 +107,11 @@ mod format;
 mod graveyard;
 mod leaf;
 mod level;
+mod list;
 mod map;
 mod parking;
 mod protect;
+mod prune;
 mod range;
 mod reclaim;
 mod replace;

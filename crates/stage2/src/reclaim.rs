@@ -19,7 +19,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
-use core::ptr::{NonNull, null_mut};
+use core::ptr::NonNull;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::Lock;
@@ -28,6 +28,7 @@ use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
 use mayfly_platform::{Mmu, Op};
 
+use crate::list::List;
 use crate::map::below_of;
 use crate::range::{Budget, Slice, Stop};
 use crate::root::Root;
@@ -92,46 +93,12 @@ pub struct Reclaimer<F: Format> {
     frames: AtomicUsize,
     peak: AtomicUsize,
     list: Lock<List<F>>,
+    /// Roots in which empty tables hang ([`prune`](crate::prune)).
+    pub(crate) hanging: Lock<List<F>>,
     /// Held by whoever frees.
     work: Lock<Option<Work<F>>>,
     stopped: AtomicBool,
 }
-
-/// Roots linked by [`Root::next`], each with a reference, in the order in which they came. Adding one and taking one
-/// takes the same time however many there are: who retires a root waits for the list.
-struct List<F: Format> {
-    first: *mut Root<F>,
-    /// Null where there is no first.
-    last: *mut Root<F>,
-}
-
-impl<F: Format> List<F> {
-    /// Adds `root`, with a reference of it.
-    fn push(&mut self, root: NonNull<Root<F>>) {
-        // SAFETY: the reference that comes with it.
-        unsafe { root.as_ref() }.next.store(null_mut(), Ordering::Relaxed);
-        match NonNull::new(self.last) {
-            // SAFETY: roots on the list are held by the list's references.
-            Some(last) => unsafe { last.as_ref() }.next.store(root.as_ptr(), Ordering::Relaxed),
-            None => self.first = root.as_ptr(),
-        }
-        self.last = root.as_ptr();
-    }
-
-    /// Takes off the root that came first, with its reference.
-    fn pop(&mut self) -> Option<NonNull<Root<F>>> {
-        let root = NonNull::new(self.first)?;
-        // SAFETY: as in `push`.
-        self.first = unsafe { root.as_ref() }.next.load(Ordering::Relaxed);
-        if self.first.is_null() {
-            self.last = null_mut();
-        }
-        Some(root)
-    }
-}
-
-// SAFETY: the list owns references of roots, which are shared between threads.
-unsafe impl<F: Format> Send for List<F> {}
 
 /// The root that is being reclaimed, and how far.
 struct Work<F: Format> {
@@ -161,7 +128,8 @@ impl<F: Format> Reclaimer<F> {
             bound,
             frames: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
-            list: Lock::new(List { first: null_mut(), last: null_mut() }),
+            list: Lock::new(List::new(|root| &root.next)),
+            hanging: Lock::new(List::new(|root| &root.next_hanging)),
             work: Lock::new(None),
             stopped: AtomicBool::new(false),
         }
@@ -175,6 +143,10 @@ impl<F: Format> Reclaimer<F> {
     /// The most that there were.
     pub fn peak_frames(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mmu(&self) -> &dyn Mmu {
+        &*self.bell.mmu
     }
 
     pub(crate) fn bell(&self) -> &Arc<Bell> {
@@ -211,7 +183,14 @@ impl<F: Format> Reclaimer<F> {
         self.bell.look_through_attic(ATTIC_SLICE);
         let mut work = self.work.lock(mmu);
         mmu.charge(Op::SliceBegin);
-        let reclaimed = self.run(&mut work, Budget::new(slice, mmu));
+        let reclaimed = match self.run(&mut work, Budget::new(slice, mmu)) {
+            Reclaimed::More => Reclaimed::More,
+            // What belongs to nobody first.
+            waits_or_all => match self.prune(slice) {
+                Reclaimed::All => waits_or_all,
+                other => other,
+            },
+        };
         mmu.charge(Op::SliceEnd);
         reclaimed
     }
@@ -269,7 +248,7 @@ impl<F: Format> Reclaimer<F> {
     }
 
     fn is_list_empty(&self) -> bool {
-        self.list.lock(&*self.bell.mmu).first.is_null()
+        self.list.lock(&*self.bell.mmu).is_empty()
     }
 
     /// The root that came first, off the list.
@@ -324,6 +303,8 @@ impl<F: Format> core::fmt::Debug for Reclaimer<F> {
 impl<F: Format> Drop for Reclaimer<F> {
     /// Frees what is left. A root that vCPUs have references to even now is never freed.
     fn drop(&mut self) {
+        // Before the rest, since it holds roots.
+        while self.next_hanging().is_some() {}
         while self.run_slice(Slice::default()) == Reclaimed::More {}
     }
 }

@@ -8,7 +8,7 @@ use mayfly_platform::Mmu;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{Shared, try_box};
-use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicUsize, CacheLine, Ordering};
+use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CacheLine, Ordering};
 use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::{Cookie, Section};
 
@@ -39,6 +39,10 @@ pub struct Root<F: Format> {
     pub(crate) next: AtomicPtr<Self>,
     /// Frames that its tables take. Written when a table is made or freed.
     tables: CacheLine<AtomicUsize>,
+    /// Where tables were left hanging, first frame and end, and the next root on the reclaimer's list of such; both under
+    /// the lock of that list.
+    pub(crate) hanging: [AtomicU64; 2],
+    pub(crate) next_hanging: AtomicPtr<Self>,
     /// How many those were when the reclaimer got it.
     pub(crate) retired_frames: AtomicUsize,
     /// The grace period that the reclaimer waits for, until it is over.
@@ -69,6 +73,8 @@ impl<F: Format> Root<F> {
             unreachable: AtomicBool::new(false),
             next: AtomicPtr::new(core::ptr::null_mut()),
             tables: CacheLine(AtomicUsize::new(1 << F::ROOT_ORDER)),
+            hanging: [AtomicU64::new(0), AtomicU64::new(0)],
+            next_hanging: AtomicPtr::new(core::ptr::null_mut()),
             retired_frames: AtomicUsize::new(0),
             readers: Lock::new(None),
         });
@@ -122,6 +128,11 @@ impl<F: Format> Root<F> {
     /// References that there are.
     pub(crate) fn references(&self) -> usize {
         self.references.load(Ordering::Acquire) & !RETIRED
+    }
+
+    /// Whether the reclaimer has the root.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.references.load(Ordering::Relaxed) & RETIRED != 0
     }
 
     /// Says that the reclaimer has the root. Returns whether nobody else has a reference; if somebody has, whoever
@@ -215,6 +226,27 @@ impl<F: Format> RootRef<F> {
         // Relaxed: the reference that there is orders what came before.
         unsafe { root.as_ref() }.references.fetch_add(1, Ordering::Relaxed);
         Self { root }
+    }
+
+    /// Gives it up as a pointer, to be taken back with [`RootRef::from_raw`].
+    pub(crate) fn into_raw(self) -> NonNull<Root<F>> {
+        let root = self.root;
+        core::mem::forget(self);
+        root
+    }
+
+    /// Takes back a reference.
+    ///
+    /// # Safety
+    ///
+    /// `root` came from [`RootRef::into_raw`], and is taken back once.
+    pub(crate) unsafe fn from_raw(root: NonNull<Root<F>>) -> Self {
+        Self { root }
+    }
+
+    /// Whether this is the root there.
+    pub(crate) fn is_at(&self, root: NonNull<Root<F>>) -> bool {
+        self.root == root
     }
 
     /// Whether both are the same root.

@@ -12,7 +12,7 @@ use mayfly_platform::sync::AtomicU32;
 use mayfly_platform::{Mmu, Op};
 use mayfly_srcu::{Section, Srcu};
 
-use crate::graveyard::{self, Graveyard};
+use crate::graveyard::Graveyard;
 use crate::parking::Parking;
 use crate::range::Slice;
 use crate::reclaim::{Reclaimed, Reclaimer};
@@ -207,8 +207,8 @@ impl<F: Format> Stage2<F> {
     /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
     /// [begun](Stage2::begin_invalidation).
     ///
-    /// Not from inside a section, with [`Tables::Free`](Emptied::Free): where too many tables await their readers, this
-    /// waits for those.
+    /// Waits for TLBs, and for entries that others are changing; for no reader. Where too many tables await their
+    /// readers, more are emptied and stay, and the [`Reclaimer`] takes them out later.
     pub fn zap(&self, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
         self.zap_in(None, gfns, tables, slice);
     }
@@ -219,13 +219,13 @@ impl<F: Format> Stage2<F> {
     }
 
     fn zap_in(&self, role: Option<Role>, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
-        let space = &*self.space;
         self.in_slices_of(role, gfns, |root, left| {
-            let done = root.zap_slice(left, tables, slice, None);
-            if tables == Emptied::Free && space.graveyard.count() > graveyard::BOUND {
-                space.graveyard.collect_all(&space.tables, &space.srcu);
+            let from = left.start;
+            let zapped = root.zap_slice(left, tables, slice, None);
+            if zapped.hanging {
+                self.reclaimer.leave_hanging(root, &(from..left.start));
             }
-            done
+            zapped.done
         });
     }
 
@@ -234,9 +234,9 @@ impl<F: Format> Stage2<F> {
     pub fn zap_each(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, Level, Leaf)) {
         self.in_slices(gfns, |root, left| {
             let mut told = Told::new();
-            let done = root.zap_slice(left, Emptied::Keep, slice, Some(&mut told));
+            let zapped = root.zap_slice(left, Emptied::Keep, slice, Some(&mut told));
             told.leaves().for_each(|(gfn, level, leaf)| each(gfn, level, leaf));
-            done
+            zapped.done
         });
     }
 
@@ -340,7 +340,7 @@ impl<F: Format> Stage2<F> {
         self.space.tables.frames()
     }
 
-    fn in_slices(&self, gfns: Range<Gfn>, one: impl FnMut(&Root<F>, &mut Range<Gfn>) -> bool) {
+    fn in_slices(&self, gfns: Range<Gfn>, one: impl FnMut(&RootRef<F>, &mut Range<Gfn>) -> bool) {
         self.in_slices_of(None, gfns, one);
     }
 
@@ -349,7 +349,7 @@ impl<F: Format> Stage2<F> {
         &self,
         role: Option<Role>,
         gfns: Range<Gfn>,
-        mut one: impl FnMut(&Root<F>, &mut Range<Gfn>) -> bool,
+        mut one: impl FnMut(&RootRef<F>, &mut Range<Gfn>) -> bool,
     ) {
         // Collected inside a section, worked on outside: a reference keeps each root.
         let roots: [Option<RootRef<F>>; 2 * ROLES] = {

@@ -6,7 +6,9 @@ use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::{Changing, Flush};
+use crate::graveyard;
 use crate::map::below_of;
+use crate::prune;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
 use crate::{Entry, Format, Leaf, Level};
@@ -14,7 +16,8 @@ use crate::{Entry, Format, Leaf, Level};
 /// What becomes of tables that have nothing left in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
-    /// They are taken out and freed: nothing is going to be mapped here soon.
+    /// They are taken out and freed: nothing is going to be mapped here soon. Where too many await their readers, the
+    /// reclaimer does so later.
     Free,
     /// They stay: what is mapped here is about to come back.
     Keep,
@@ -22,7 +25,7 @@ pub enum Tables {
 
 impl<F: Format> Root<F> {
     /// Zaps what is left of `range`, one slice of it: every page and block that maps something of it, blocks as a
-    /// whole. Returns whether all is done; the TLBs have forgotten what was zapped when this returns.
+    /// whole. The TLBs have forgotten what was zapped when this returns.
     ///
     /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
     /// [begun](crate::Stage2::begin_invalidation).
@@ -34,11 +37,12 @@ impl<F: Format> Root<F> {
         tables: Tables,
         slice: Slice,
         told: Option<&mut Told>,
-    ) -> bool {
+    ) -> Zapped {
         let space = self.space();
         let section = space.srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut zap = Zap { tables, flush: Flush::new(), entries: 0, kept: 0, told };
+        let mut zap =
+            Zap { tables, flush: Flush::new(), entries: 0, kept: 0, hanging: false, told };
         let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut zap);
         changing.finish(zap.flush, from..range.start);
         self.charge_entries(zap.entries);
@@ -47,7 +51,7 @@ impl<F: Format> Root<F> {
         }
         drop(section);
         space.graveyard.collect(&space.tables, &space.srcu);
-        done
+        Zapped { done, hanging: zap.hanging }
     }
 
     /// Zaps a block for the sake of a part of it. What is beside that may be mapped again at once, by pages, and
@@ -55,6 +59,14 @@ impl<F: Format> Root<F> {
     pub(crate) fn zap_block(&self, at: &At<'_, F>) -> bool {
         self.break_and_make(at, Entry::EMPTY)
     }
+}
+
+/// What a slice came to.
+pub(crate) struct Zapped {
+    /// Nothing is left of the range.
+    pub(crate) done: bool,
+    /// Tables that should have been taken out were only emptied.
+    pub(crate) hanging: bool,
 }
 
 /// Leaves that were found in a slice, to be told of when it is over: those that were zapped, when no CPU uses them any
@@ -92,6 +104,8 @@ struct Zap<'a> {
     entries: u64,
     /// Tables left empty.
     kept: u64,
+    /// Some of them because there was no room in the graveyard.
+    hanging: bool,
     told: Option<&'a mut Told>,
 }
 
@@ -119,11 +133,17 @@ impl<F: Format> Visitor<F> for Zap<'_> {
     /// Takes a table out with all that is below it; up to those that stand for 1 GiB, so that a slice has no more than
     /// the entries of one table to go through at a time. Larger ones stay, empty, until their root goes.
     fn table(&mut self, root: &Root<F>, at: &At<'_, F>, table: Pfn) -> Option<u32> {
-        if at.level > Level::GIB1 {
+        if at.level > prune::LARGEST {
             return None;
         }
         if self.tables == Tables::Keep {
             self.kept += 1;
+            return None;
+        }
+        let dead = root.space().graveyard.count() + self.flush.dead();
+        if dead + prune::tables_below(at.level) > graveyard::BOUND {
+            self.kept += 1;
+            self.hanging = true;
             return None;
         }
         if !at.cell.replace(at.entry, Entry::EMPTY) {

@@ -8,7 +8,7 @@
 //!
 //! | call | waits for |
 //! | --- | --- |
-//! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`] | nobody |
+//! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`], all of [`Kicker`] | nobody |
 //! | [`Vm::register_device`], [`Vm::register_eventfd`] | nobody |
 //! | [`Vm::relocate`] | nobody, nor at the hard bound, where it may refuse |
 //! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
@@ -19,7 +19,7 @@
 //! | [`Vm::release`] | vCPUs in the guest |
 //! | [`Vm::destroy`] | nobody |
 //! | [`Vm::wait_reclaimed`] | the reclaimer, and vCPUs that have not run since |
-//! | [`Vcpu::run`] | nobody; at a fault, whoever is changing that very entry, or taking that very page away |
+//! | [`Vcpu::run`] | nobody; at a fault, whoever is changing that very entry; or taking that very page away, until something is asked of it |
 //! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | invalidations; TLBs; others who flush |
 //!
 //! *Taking away* is to delete, to move, or to change flags; vCPUs in the guest are waited for with
@@ -29,7 +29,7 @@
 //! "nobody" is said, the old version of what was changed is freed later, in passing
 //! ([`Srcu::call`](mayfly_srcu::Srcu::call)), within bounds; at the hard bound of those, and only there, the call waits
 //! for a grace period. The same goes for tables: `destroy` helps the reclaimer where what awaits it has reached its
-//! bound, and who takes memory away for good waits for readers where too many tables do.
+//! bound, and who takes memory away for good leaves tables to it where too many await their readers already.
 
 #![no_std]
 

@@ -18,8 +18,8 @@ impl<W: World> Vm<W> {
     /// What the guest may go on reading stays mapped, without its right to write. What becomes of a page meanwhile is
     /// told by [`Vm::change_pte`].
     ///
-    /// May be called while other changes are under way; and, but for [`Reason::Unmap`] and [`Reason::Exit`], from
-    /// inside [`HostMemory::resolve`](crate::HostMemory::resolve).
+    /// May be called while other changes are under way, and from inside
+    /// [`HostMemory::resolve`](crate::HostMemory::resolve).
     pub fn invalidate_start(
         &self,
         from: W::Backing,
@@ -152,7 +152,7 @@ impl<W: World> Inner<W> {
             (Protection::None, Reason::Unmap | Reason::Exit) => {
                 self.stage2.zap(gfns, Tables::Free, self.slice);
             }
-            // Which waits for no reader, as the caller may be one.
+            // The tables are going to be needed again.
             (Protection::None, _) => self.stage2.zap(gfns, Tables::Keep, self.slice),
             _ => self.stage2.write_protect(gfns, self.slice, |_, _| ()),
         }

@@ -41,6 +41,7 @@ mod in_place;
 mod model;
 mod out_of_memory;
 mod overlap;
+mod prune;
 mod random;
 mod reclaim;
 mod refusal;

@@ -15,6 +15,7 @@ mod faults;
 mod interrupts;
 mod notifier;
 mod notifier_in_place;
+mod pairs;
 mod ports;
 mod requests;
 mod slots;

@@ -1,0 +1,172 @@
+//! Tables that were emptied and left hanging, taken out later.
+//!
+//! Whoever zaps does so inside an invalidation, and there nobody may wait for readers: a reader may be waiting for the
+//! invalidation to end, to create a slot, say. So where too many tables await their readers already
+//! ([`graveyard`](crate::graveyard)), a zap empties tables, and leaves them where they are. The reclaimer is told of the
+//! range, with a reference to the root. When there is room again, it announces an invalidation of the range for a slice,
+//! and takes out what is empty then; what was mapped there meanwhile stays.
+//!
+//! Under the announcement a table that is empty stays so: nothing is put into an empty entry but by a fault, which asks
+//! whether it may when it has frozen the entry (`sequence`: \[install\], \[announce\]). One that has frozen an entry
+//! before is waited for.
+//!
+//! Nobody waits for anybody here: not the reclaimer, which looks again later, nor whoever tells it.
+
+use core::ops::{ControlFlow, Range};
+
+use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::frames::WORDS;
+use mayfly_platform::sync::Ordering;
+
+use crate::flush::{Changing, Flush};
+use crate::graveyard::BOUND;
+use crate::map::below_of;
+use crate::range::{At, Budget, Slice, Visitor};
+use crate::reclaim::{Reclaimed, Reclaimer};
+use crate::root::{Root, RootRef};
+use crate::{Entry, Format, Level, State};
+
+/// The largest entries whose tables are taken out together; with what hangs there of smaller ones.
+pub(crate) const LARGEST: Level = Level::GIB1;
+
+/// The most tables that an entry of `level`, at most [`LARGEST`], leads to.
+pub(crate) fn tables_below(level: Level) -> usize {
+    if level == Level::MIB2 { 1 } else { 1 + WORDS }
+}
+
+impl<F: Format> Reclaimer<F> {
+    /// Takes out the tables that are empty of some root where such were left, a slice of them.
+    pub(crate) fn prune(&self, slice: Slice) -> Reclaimed {
+        let mut waiting: Option<RootRef<F>> = None;
+        let mut gone = Reclaimed::All;
+        loop {
+            let Some((root, mut gfns)) = self.next_hanging() else { return gone };
+            if root.is_retired() {
+                // Its tables go with it, now that it is not held from here.
+                gone = Reclaimed::More;
+                waiting = waiting.filter(|first| !first.is(&root));
+                continue;
+            }
+            let space = root.space();
+            space.graveyard.collect(&space.tables, &space.srcu);
+            if space.graveyard.count() > BOUND / 2 {
+                let again = waiting.as_ref().is_some_and(|first| first.is(&root));
+                self.leave_hanging(&root, &gfns);
+                if again || self.is_only_hanging(&root) {
+                    return Reclaimed::Waits;
+                }
+                waiting.get_or_insert(root);
+                continue;
+            }
+            space.sequence.begin(|| gfns.clone(), root.mmu());
+            let done = root.prune_slice(&mut gfns, slice);
+            space.sequence.end(root.mmu());
+            if !done {
+                self.leave_hanging(&root, &gfns);
+            }
+            return Reclaimed::More;
+        }
+    }
+
+    /// Takes over to take out the empty tables of `gfns` in `root`, when there is room for them. Waits for nobody.
+    pub(crate) fn leave_hanging(&self, root: &RootRef<F>, gfns: &Range<Gfn>) {
+        let mut roots = self.hanging.lock(self.mmu());
+        let [start, end] = &root.hanging;
+        let (mut first, mut last) = (gfns.start.get(), gfns.end.get());
+        if end.load(Ordering::Relaxed) == 0 {
+            roots.push(root.clone().into_raw());
+        } else {
+            first = first.min(start.load(Ordering::Relaxed));
+            last = last.max(end.load(Ordering::Relaxed));
+        }
+        start.store(first, Ordering::Relaxed);
+        end.store(last, Ordering::Relaxed);
+        drop(roots);
+        self.bell().ring();
+    }
+
+    /// The root that has been longest on the list of those in which empty tables hang, and where.
+    pub(crate) fn next_hanging(&self) -> Option<(RootRef<F>, Range<Gfn>)> {
+        let mut roots = self.hanging.lock(self.mmu());
+        // SAFETY: the list has the reference that was given up to it, and gives it once.
+        let root = unsafe { RootRef::from_raw(roots.pop()?) };
+        let [first, last] = [0, 1].map(|index| root.hanging[index].swap(0, Ordering::Relaxed));
+        drop(roots);
+        Some((root, Gfn::new(first)..Gfn::new(last)))
+    }
+
+    /// Whether `root` is on that list, and no other.
+    fn is_only_hanging(&self, root: &RootRef<F>) -> bool {
+        self.hanging.lock(self.mmu()).is_only(root)
+    }
+}
+
+impl<F: Format> Root<F> {
+    /// Takes the empty tables of `range` out, a slice of it. Returns whether all is done.
+    ///
+    /// Inside an invalidation of the range.
+    fn prune_slice(&self, range: &mut Range<Gfn>, slice: Slice) -> bool {
+        let _section = self.space().srcu.read_lock();
+        let (changing, from) = (Changing::begin(self), range.start);
+        let mut prune = Prune { flush: Flush::new(), entries: 0, is_full: false };
+        let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut prune);
+        changing.finish(prune.flush, from..range.start);
+        self.charge_entries(prune.entries);
+        done
+    }
+
+    /// Whether a table whose entries are of `level` leads to nothing.
+    fn is_empty(&self, table: Pfn, level: Level) -> bool {
+        let space = self.space();
+        let is_empty = |index| {
+            let cell = space.tables.cell::<F>(table, index);
+            loop {
+                match cell.load().state(level) {
+                    State::Empty => return ControlFlow::Continue(()),
+                    State::Frozen => space.parking.wait(cell, self.mmu()),
+                    State::Table(below) if self.is_empty(below, below_of(level)) => {
+                        return ControlFlow::Continue(());
+                    }
+                    _ => return ControlFlow::Break(()),
+                }
+            }
+        };
+        (0..WORDS).try_for_each(is_empty).is_continue()
+    }
+}
+
+struct Prune {
+    flush: Flush,
+    entries: u64,
+    is_full: bool,
+}
+
+impl<F: Format> Visitor<F> for Prune {
+    fn leaf(&mut self, _root: &Root<F>, _at: &At<'_, F>) -> bool {
+        true
+    }
+
+    fn table(&mut self, root: &Root<F>, at: &At<'_, F>, table: Pfn) -> Option<u32> {
+        let below = below_of(at.level);
+        if at.level > LARGEST {
+            return None;
+        }
+        if !root.is_empty(table, below) {
+            // Of the lowest table nothing is to be taken out.
+            return (below == Level::PAGE).then_some(WORDS as u32);
+        }
+        if !at.cell.replace(at.entry, Entry::EMPTY) {
+            return None;
+        }
+        self.entries += 1;
+        self.flush.add(at.gfn, at.level);
+        let cost = root.dismantle(table, below, &mut self.flush);
+        let count = root.space().graveyard.count() + self.flush.dead();
+        self.is_full = count + tables_below(LARGEST) > BOUND;
+        Some(cost + WORDS as u32)
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_full
+    }
+}
