@@ -51,7 +51,7 @@ pub enum Error {
     #[error("no ioeventfd {0}")]
     NoEventfd(Ioeventfd),
     /// The domain's hard bound of deferred memory is reached, and nobody is to wait. `EAGAIN`.
-    #[error("as much awaits the end of readers as may")]
+    #[error("as much waits for readers to leave as the domain's hard bound allows")]
     AtBound,
     /// No memory for the new version of the bus. `ENOMEM`.
     #[error(transparent)]

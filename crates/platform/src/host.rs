@@ -19,8 +19,10 @@ use crate::{Context, Identity, Platform, ReaderBarrier};
 /// a moment: a process cannot say which of its CPUs are in a guest, so none is left out.
 ///
 /// A process that filters its system calls has to let `membarrier` with command 8 (`PRIVATE_EXPEDITED`) and `futex`
-/// through for as long as it lives, and `membarrier` with commands 0 and 16 until this is built. Where the filter comes
-/// later and refuses one of them, the process aborts and says so.
+/// (to wait and to wake, private) through for as long as it lives, and `membarrier` with commands 0 and 16 until this is
+/// built. Where the filter comes later and answers one of them with an error, the process aborts and says so. One that
+/// kills says nothing. One that answers that all went well, and does nothing, cannot be seen, and has memory freed under
+/// its readers. `sched_yield` may be refused, but not kill.
 #[derive(Debug)]
 pub struct Host {
     barrier: ReaderBarrier,
@@ -57,9 +59,7 @@ unsafe impl Platform for Host {
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
-        // Every error means "look again": the word has changed (EAGAIN), a signal came (EINTR), or a filter refuses
-        // to wait, and then whoever waits goes on looking.
-        let _ = futex::wait(word, futex::Flags::PRIVATE, expected, None);
+        Self::sleep(word, expected, None);
     }
 
     fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
@@ -73,7 +73,7 @@ unsafe impl Platform for Host {
         let Ok(timeout) = Timespec::try_from(left) else {
             return self.wait(word, expected);
         };
-        let _ = futex::wait(word, futex::Flags::PRIVATE, expected, Some(&timeout));
+        Self::sleep(word, expected, Some(&timeout));
     }
 
     fn wake(&self, word: &AtomicU32) {
@@ -91,7 +91,8 @@ unsafe impl Platform for Host {
     }
 
     fn relax(&self) {
-        rustix::thread::sched_yield();
+        // Whether it was done is all the same; a filter may refuse it.
+        std::thread::yield_now();
     }
 
     fn reader_barrier(&self) -> ReaderBarrier {
@@ -100,13 +101,17 @@ unsafe impl Platform for Host {
 
     fn heavy_barrier(&self) {
         // Once registered it fails only for want of a moment's kernel memory (a CPU mask, on kernels built for very
-        // many CPUs), or where a filter refuses it.
-        while let Err(error) = membarrier(MembarrierCommand::PrivateExpedited) {
-            if error != Errno::NOMEM {
-                refused("membarrier", error, "memory would be freed under its readers");
+        // many CPUs), or where a filter refuses it, with whatever error.
+        for _ in 0..MEMORYS_TRIES {
+            match membarrier(MembarrierCommand::PrivateExpedited) {
+                Ok(()) => return,
+                Err(Errno::NOMEM) => std::thread::yield_now(),
+                Err(error) => {
+                    refused("membarrier", error, "memory would be freed under its readers")
+                }
             }
-            rustix::thread::sched_yield();
         }
+        refused("membarrier", Errno::NOMEM, "memory would be freed under its readers");
     }
 
     fn context(&self) -> Option<Context> {
@@ -115,6 +120,19 @@ unsafe impl Platform for Host {
         NonZeroU64::new(address).map(Context::new)
     }
 }
+
+impl Host {
+    fn sleep(word: &AtomicU32, expected: u32, timeout: Option<&Timespec>) {
+        match futex::wait(word, futex::Flags::PRIVATE, expected, timeout) {
+            // The word has changed, a signal came, or it is time: whoever waits looks again.
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+            Err(error) => refused("futex", error, "whoever waits would spin"),
+        }
+    }
+}
+
+/// So often the kernel may say that it has no memory for a barrier at the moment.
+const MEMORYS_TRIES: u32 = 1 << 20;
 
 /// Ends the process, which cannot go on without a system call that was there when it began.
 #[cold]

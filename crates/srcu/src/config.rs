@@ -55,7 +55,8 @@ pub struct Config {
     /// own, and a [`barrier`](crate::Srcu::barrier) runs all that is left.) Then there has to be a worker, or a tick.
     pub run_inline: usize,
     /// Who runs what is deferred and nobody waits for. Without one, those who synchronise run it, and
-    /// [`Srcu::tick`](crate::Srcu::tick) does. It has to wait and be woken in the same world as the domain.
+    /// [`Srcu::tick`](crate::Srcu::tick) does. It has to wait and be woken in the same world as the domain,
+    /// and to be turned for as long: one whose thread has ended runs nothing.
     pub worker: Option<Arc<Worker>>,
     /// Whether the embedder promises to call [`Srcu::tick`](crate::Srcu::tick) now and then.
     pub ticks: bool,

@@ -4,7 +4,7 @@
 //!
 //! **Readers.** A reader's record holds one word: how many sections it has left, and how deeply it is nested in the
 //! present one. Entering adds one to the nesting, leaving the outermost section adds one to the sections; both are
-//! plain stores by the only writer of that word. A *section* is thus named by its reader and number.
+//! release stores by the only writer of that word. A *section* is thus named by its reader and number.
 //!
 //! **A grace period** has a number. It *starts* under the gate: its number is announced in `started`, callbacks that
 //! have arrived become its batch, a barrier is passed, and then every record is *sampled*. A reader found inside

@@ -150,8 +150,8 @@ impl Records {
 
 /// One reader: a vCPU, or a thread. It may move between threads, and is inside on one of them at a time.
 ///
-/// Entering and leaving write one cache line that is this reader's own, with plain stores; where the domain's platform
-/// has no asymmetric barrier ([`Srcu::is_fenced`]), with a full fence each.
+/// Entering and leaving write one cache line that is this reader's own, with a store each; where the domain's platform
+/// has no asymmetric barrier ([`Srcu::is_fenced`]), entering executes a full fence too.
 pub struct Reader {
     record: NonNull<Record>,
     fenced: bool,

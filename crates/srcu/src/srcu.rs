@@ -86,8 +86,8 @@ impl Srcu {
         Ok(Self { handle: Handle::try_new(Domain::new(world, config))? })
     }
 
-    /// Whether readers execute a full fence when they enter and leave (`true`), or plain stores only, and the
-    /// platform's asymmetric barrier makes up for it.
+    /// Whether readers execute a full fence when they enter (`true`), or stores only, and the platform's asymmetric
+    /// barrier makes up for it.
     pub fn is_fenced(&self) -> bool {
         self.handle.fenced
     }

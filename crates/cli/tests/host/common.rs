@@ -1,5 +1,6 @@
 //! What the tests share.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output};
 use std::time::Duration;
@@ -7,9 +8,20 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+/// The command, to which signals do what they do by default: whoever started the tests may ignore some (`nohup`, a
+/// shell's background), which goes down to every process.
 pub(crate) fn mayfly(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
     command.args(arguments).env("NO_COLOR", "1");
+    let to_default = || {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            // SAFETY: these signals may have their default, and `signal` is async-signal-safe.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: it calls what is async-signal-safe alone, and allocates nothing.
+    unsafe { command.pre_exec(to_default) };
     command
 }
 
