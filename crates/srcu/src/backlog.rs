@@ -62,8 +62,8 @@ const fn most_bytes() -> usize {
 pub(crate) enum Admission {
     /// There is room; whether it is the only one deferred.
     Admitted { first: bool },
-    /// There is room, and the grace period should be hurried.
-    Hurry,
+    /// There is room, and the grace period should be hurried; whether it is the only one deferred.
+    Hurry { first: bool },
     /// There is no room.
     Refused,
 }
@@ -111,10 +111,11 @@ impl Backlog {
         let Some((before, now)) = self.add(bytes, hard_count, hard_bytes) else {
             return Admission::Refused;
         };
+        let first = before.count() == 0;
         if self.is_to_be_hurried(before, now) {
-            Admission::Hurry
+            Admission::Hurry { first }
         } else {
-            Admission::Admitted { first: before.count() == 0 }
+            Admission::Admitted { first }
         }
     }
 
@@ -338,7 +339,8 @@ mod tests {
     fn past_the_soft_bound_large_callbacks_hurry_each_and_small_ones_now_and_then() {
         let hurries = |bytes: usize| {
             let backlog = Backlog::new(limits(1 << 20), 64);
-            (0..256).filter(|_| backlog.admit(bytes) == Admission::Hurry).count()
+            let hurries = |_: &i32| matches!(backlog.admit(bytes), Admission::Hurry { .. });
+            (0..256).filter(hurries).count()
         };
         assert_eq!(hurries(300 << 10), 256 - 3);
         assert_eq!(hurries(8 << 10), (256 - 128) / 8);

@@ -45,16 +45,19 @@ impl Domain {
     #[inline]
     pub(crate) fn defer(domain: &Srcu, callback: Callback) -> Result<bool, Callback> {
         let this = domain.inner();
-        let admission = this.backlog.admit(callback.bytes());
-        if admission == Admission::Refused {
-            this.counters.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(callback);
-        }
+        let (first, hurries) = match this.backlog.admit(callback.bytes()) {
+            Admission::Admitted { first } => (first, false),
+            Admission::Hurry { first } => (first, true),
+            Admission::Refused => {
+                this.counters.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(callback);
+            }
+        };
         this.backlog.push(callback);
-        if admission == (Admission::Admitted { first: true }) {
+        if first {
             domain.want_worker();
         }
-        Ok(admission == Admission::Hurry)
+        Ok(hurries)
     }
 
     /// At the bound: `callback` runs here, after a grace period that the caller sees through.
