@@ -24,6 +24,7 @@
 //! Left out: the tree of nodes for large machines, and everything about boot. There are no bounds, as there are none in
 //! Linux.
 
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use mayfly_platform::lock::Lock;
@@ -121,8 +122,10 @@ impl LinuxPace {
         let mut state = self.state.lock(domain.world().platform());
         let seq = snap(state.seq);
         if let Some(callback) = callback {
+            // Its readers may have it: a panic leaks it.
+            let callback = ManuallyDrop::new(callback);
             domain.backlog.add_unbounded(callback.bytes());
-            state.queue.push(callback, seq);
+            state.queue.push(ManuallyDrop::into_inner(callback), seq);
         }
         state.needed = state.needed.max(seq);
         if expedited {
