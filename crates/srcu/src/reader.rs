@@ -184,20 +184,22 @@ impl Reader {
     /// With 65,535 guards of this reader alive, as only a leak makes them.
     #[inline]
     pub fn lock(&self) -> ReadGuard<'_> {
-        let outermost = self.enter();
-        if LOOKED_FOR && outermost {
+        // Before it is entered: who finds the section must not take it for that of whoever entered the one before.
+        if LOOKED_FOR && !self.is_inside() {
             let here = contexts::here(self.domain.inner().world());
             self.note_context(here.map_or(0, |here| here.get().get()));
         }
+        self.enter();
         ReadGuard { reader: self }
     }
 
     /// Enters a section that goes where the guard goes, to another thread or into a structure, with this reader in it.
     pub fn lock_owned(self) -> OwnedReadGuard {
-        if self.enter() {
+        if !self.is_inside() {
             // Wherever the guard goes, its section is not known to be of this context.
             self.note_context(0);
         }
+        self.enter();
         OwnedReadGuard { reader: self }
     }
 
@@ -212,9 +214,8 @@ impl Reader {
         &self.domain
     }
 
-    /// Returns whether the reader was outside.
     #[inline]
-    fn enter(&self) -> bool {
+    fn enter(&self) {
         let section = &self.line().section;
         let word = section.load(Ordering::Relaxed);
         if word & NESTING == NESTING {
@@ -228,7 +229,6 @@ impl Reader {
             section.store(word + 1, Ordering::Release);
             compiler_barrier();
         }
-        word & NESTING == 0
     }
 
     #[inline]

@@ -1,0 +1,77 @@
+//! Who waits for a reader that used to be his, and is just entering elsewhere, is not taken to wait for himself.
+
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use mayfly_platform::sync::AtomicU32;
+use mayfly_platform::time::Instant;
+use mayfly_platform::{Context, Host, Identity, Platform, ReaderBarrier};
+use mayfly_srcu::{Config, Srcu};
+
+/// A host that takes its time to say what runs on one thread, once.
+struct Slow {
+    host: Host,
+    slow: Mutex<Option<(thread::ThreadId, mpsc::Sender<()>)>>,
+}
+
+// SAFETY: as the host.
+unsafe impl Platform for Slow {
+    fn identity(&self) -> Identity {
+        self.host.identity()
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        self.host.wait(word, expected);
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        self.host.wait_until(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.host.wake(word);
+    }
+
+    fn now(&self) -> Instant {
+        self.host.now()
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        self.host.reader_barrier()
+    }
+
+    fn heavy_barrier(&self) {
+        self.host.heavy_barrier();
+    }
+
+    fn context(&self) -> Option<Context> {
+        let here = thread::current().id();
+        let slow = self.slow.lock().unwrap().take_if(|(slow, _)| *slow == here);
+        if let Some((_, says)) = slow {
+            says.send(()).unwrap();
+            thread::sleep(Duration::from_millis(100));
+        }
+        self.host.context()
+    }
+}
+
+#[test]
+fn who_waits_while_a_reader_of_his_enters_elsewhere_is_not_found() {
+    let platform = Arc::new(Slow { host: Host::new(), slow: Mutex::new(None) });
+    let domain = Srcu::try_new(Arc::clone(&platform) as Arc<dyn Platform>, Config::default());
+    let domain = domain.unwrap();
+    let reader = domain.reader().unwrap();
+    drop(reader.lock());
+    let (enters, is_entering) = mpsc::channel();
+    let there = thread::spawn(move || {
+        *platform.slow.lock().unwrap() = Some((thread::current().id(), enters));
+        drop(reader.lock());
+    });
+    // In a build that does not look for it nobody is asked what runs.
+    let _ = is_entering.recv_timeout(Duration::from_secs(1));
+    domain.synchronize();
+    there.join().unwrap();
+}
