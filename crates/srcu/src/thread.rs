@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::num::NonZeroUsize;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::vec::Vec;
 
 use mayfly_platform::Platform;
@@ -54,7 +54,9 @@ impl WorkerThread {
 impl Drop for WorkerThread {
     fn drop(&mut self) {
         self.worker.stop();
-        for thread in self.threads.drain(..) {
+        let here = thread::current().id();
+        // A callback may have the last of this: the thread that runs it ends when it has run.
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
             // It has nothing to return.
             let _ = thread.join();
         }
