@@ -87,13 +87,13 @@ impl Domain {
     /// the readers, so that one grace period does for as much as one makes ready.
     pub(crate) fn hurry(&self) {
         self.run_and_hand_over(|| {
-            let Ran { count, is_left } = self.run_ready(u64::MAX, self.run_inline);
+            let Ran { count, is_left } = self.run_ready(self.completed(), self.run_inline);
             if count > 0 && count == self.run_inline {
                 self.gate().batches.gather(&self.backlog);
                 return is_left;
             }
             self.drive();
-            self.run_ready(u64::MAX, self.run_inline - count).is_left
+            self.run_ready(self.completed(), self.run_inline - count).is_left
         });
     }
 

@@ -218,8 +218,9 @@ impl Domain {
 
     /// The worker that has this domain on its list, if one has.
     pub(crate) fn attached_to(&self) -> Option<&Worker> {
-        // Relaxed: whoever has attached it had a handle, and gave that up before this one.
-        self.worker.as_deref().filter(|_| self.attached.load(Ordering::Relaxed))
+        // Acquire, pairing with the release in `Counted::detach`: a worker that is stopped has done with the link. (Whoever
+        // has attached it had a handle, and gave that up before this one.)
+        self.worker.as_deref().filter(|_| self.attached.load(Ordering::Acquire))
     }
 
     /// # Safety

@@ -177,3 +177,24 @@ impl Sleepers {
         .min()
     }
 }
+
+#[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_those_who_sleep_the_first_to_wake_counts_until_it_has() {
+        let [early, late, later] = [1, 2, 3].map(|at| Sleeper::until(Instant::from_nanos(at)));
+        let mut sleepers = Sleepers::new();
+        let earliest = |sleepers: &Sleepers| sleepers.earliest().map(Instant::as_nanos);
+        assert_eq!(earliest(&sleepers), None);
+        for sleeper in [&late, &early, &later] {
+            // SAFETY: all are removed before they go.
+            unsafe { sleepers.add(sleeper) };
+        }
+        for (left, sleeper) in [(Some(1), &late), (Some(3), &early), (None, &later)] {
+            sleepers.remove(sleeper);
+            assert_eq!(earliest(&sleepers), left);
+        }
+    }
+}

@@ -262,3 +262,29 @@ fn a_callback_that_defers_itself_again_keeps_nobody() {
         domain.barrier();
     }
 }
+
+#[test]
+fn a_waiter_runs_nothing_that_was_deferred_after_it_came_even_if_it_is_ready() {
+    let config = Config { run_inline: usize::MAX, ..Config::default() };
+    let domain = Srcu::try_new(Arc::new(Host::new()), config).unwrap();
+    // Nobody would have to wait where nobody reads.
+    let _reader = domain.reader().unwrap();
+    let late = Arc::new(AtomicUsize::new(0));
+    let callback = {
+        let (domain, late) = (domain.clone(), Arc::clone(&late));
+        Callback::try_new(move || {
+            let count = Callback::try_new(move || {
+                late.fetch_add(1, Ordering::SeqCst);
+            });
+            domain.try_call(count.unwrap()).unwrap();
+            let cookie = domain.start_poll();
+            assert!(domain.poll(cookie), "what was just deferred is ready");
+        })
+        .unwrap()
+    };
+    domain.call(callback);
+    domain.synchronize();
+    assert_eq!(late.load(Ordering::SeqCst), 0);
+    domain.synchronize();
+    assert_eq!(late.load(Ordering::SeqCst), 1);
+}
