@@ -174,13 +174,13 @@ impl Backlog {
         loop {
             // SAFETY: the node was given up to us and is on no chain yet.
             unsafe { head.as_mut().next = first };
-            // Release, so that `Batches::collect` acquires the node and all that was published before the call. Nothing
-            // is acquired: whoever comes too late for a batch learns that its grace period has started from what it
-            // asks for next, whose [request] is a fence (see `Domain::snapshot`).
+            // Release, so that `Batches::collect` acquires the node and all that was published before the call; acquire,
+            // so that whoever comes too late for a batch knows that its grace period has started (see
+            // `Domain::snapshot`).
             match self.arrived.compare_exchange(
                 first,
                 head.as_ptr(),
-                Ordering::Release,
+                Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return,

@@ -144,7 +144,7 @@ const MUTANTS: &[Mutant] = &[
         file: "backlog.rs",
         edits: &[(
             "                head.as_ptr(),
-                Ordering::Release,",
+                Ordering::AcqRel,",
             "                head.as_ptr(),
                 Ordering::Relaxed,",
         )],

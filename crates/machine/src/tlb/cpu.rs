@@ -128,7 +128,7 @@ impl InGuest<'_> {
     ///
     /// # Errors
     ///
-    /// As [`walk`].
+    /// As `walk`.
     #[inline]
     pub fn translate<F: Format>(
         &mut self,
