@@ -78,27 +78,6 @@ impl<T> Shared<T> {
     pub fn is(&self, other: &Self) -> bool {
         self.inner == other.inner
     }
-
-    /// What [`Shared::into_raw`] would give, without giving it up.
-    pub fn as_raw(this: &Self) -> NonNull<()> {
-        this.inner.cast()
-    }
-
-    /// Gives this ownership up as a pointer, to be taken back with [`Shared::from_raw`].
-    pub fn into_raw(this: Self) -> NonNull<()> {
-        let raw = this.inner.cast();
-        core::mem::forget(this);
-        raw
-    }
-
-    /// Takes back the ownership that [`Shared::into_raw`] gave up.
-    ///
-    /// # Safety
-    ///
-    /// `raw` came from [`Shared::into_raw`] of the same `T`, and is taken back once.
-    pub unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        Self { inner: raw.cast(), owns: PhantomData }
-    }
 }
 
 impl<T> Deref for Shared<T> {
@@ -147,9 +126,6 @@ mod tests {
         let second = first.clone();
         assert!(first.is(&second));
         drop(first);
-        assert_eq!(Arc::strong_count(&witness), 2);
-        // SAFETY: given up and taken back once.
-        let second = unsafe { Shared::<Arc<()>>::from_raw(Shared::into_raw(second)) };
         assert_eq!(Arc::strong_count(&witness), 2);
         drop(second);
         assert_eq!(Arc::strong_count(&witness), 1);

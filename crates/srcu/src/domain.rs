@@ -117,7 +117,7 @@ pub(crate) struct Domain {
     pub(crate) fenced: bool,
     registry: Registry,
     pub(crate) anonymous: Anonymous,
-    pub(crate) periods: CacheLine<Periods>,
+    periods: CacheLine<Periods>,
     gate: Lock<Gate>,
     pub(crate) backlog: Backlog,
     /// So many callbacks whoever waits, or defers much, runs itself at most.
@@ -137,7 +137,7 @@ pub(crate) struct Domain {
     pub(crate) counters: Counters,
 }
 
-pub(crate) struct Periods {
+struct Periods {
     /// The number of the latest grace period that has started. Written under the gate.
     started: AtomicU64,
     /// Every grace period up to this one is complete. Written under the gate.
