@@ -41,6 +41,7 @@ pub mod cache;
 pub mod frames;
 pub mod lock;
 pub mod memory;
+pub mod observe;
 pub mod sync;
 pub mod time;
 pub mod tlb;
@@ -64,6 +65,7 @@ pub use unwind::no_unwind;
 use core::num::NonZeroU64;
 
 use frames::Frames;
+use observe::Observer;
 use sync::AtomicU32;
 use time::Instant;
 use tlb::Tlb;
@@ -180,6 +182,12 @@ pub unsafe trait Platform: Send + Sync {
     /// Accounts for `op`. The default keeps no books.
     fn charge(&self, op: Op) {
         let _ = op;
+    }
+
+    /// Who is told what the core does that hardware sees, if anybody is: the default tells nobody. The answer never
+    /// changes; the core asks when a VM is created, and where it is about to do what takes long anyway.
+    fn observer(&self) -> Option<&dyn Observer> {
+        None
     }
 }
 

@@ -2,23 +2,29 @@
 
 use core::marker::PhantomData;
 
+use mayfly_platform::observe::Step;
 use mayfly_platform::sync::{AtomicU64, Ordering};
 
+use crate::tables::Tables;
 use crate::{Entry, Format};
 
 /// One word of a table, which any number of CPUs read and change at once.
 ///
 /// Loads acquire and changes release: who finds a table through an entry finds it filled. So does hardware that walks
 /// there, which needs no invalidation for it (`litmus/S2+install+publish`).
+///
+/// Every entry that anybody can find is written here, and so whoever wants to know of it is told
+/// ([`mayfly_platform::observe`]).
 pub(crate) struct Cell<'a, F> {
     word: &'a AtomicU64,
+    tables: &'a Tables,
     format: PhantomData<F>,
 }
 
 impl<'a, F: Format> Cell<'a, F> {
     #[inline]
-    pub(crate) fn new(word: &'a AtomicU64) -> Self {
-        Self { word, format: PhantomData }
+    pub(crate) fn new(word: &'a AtomicU64, tables: &'a Tables) -> Self {
+        Self { word, tables, format: PhantomData }
     }
 
     #[inline]
@@ -29,20 +35,33 @@ impl<'a, F: Format> Cell<'a, F> {
     /// Writes a cell of a table that nobody else can find yet, or any more.
     #[inline]
     pub(crate) fn fill(self, entry: Entry<F>) {
-        self.word.store(entry.bits(), Ordering::Relaxed);
+        if self.tables.is_observed() {
+            let fill = || self.word.swap(entry.bits(), Ordering::Relaxed);
+            self.tables.observing(fill, |old| Some(self.written(*old, entry.bits())));
+        } else {
+            self.word.store(entry.bits(), Ordering::Relaxed);
+        }
     }
 
     /// Replaces `old` by `new`; false where something else has come in its place.
     #[inline]
     pub(crate) fn replace(self, old: Entry<F>, new: Entry<F>) -> bool {
         let (old, new) = (old.bits(), new.bits());
-        self.word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let replace =
+            || self.word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.tables.observing(replace, |done| done.then(|| self.written(old, new)))
     }
 
     /// Puts `new` in the place of whatever is there, and returns that.
     #[inline]
     pub(crate) fn swap(self, new: Entry<F>) -> Entry<F> {
-        Entry::from_bits(self.word.swap(new.bits(), Ordering::AcqRel))
+        let swap = || self.word.swap(new.bits(), Ordering::AcqRel);
+        Entry::from_bits(self.tables.observing(swap, |old| Some(self.written(*old, new.bits()))))
+    }
+
+    fn written(self, old: u64, new: u64) -> Step {
+        let (table, index) = self.tables.place(self.word);
+        Step::Entry { table, index, old, new }
     }
 
     /// A number that tells cells apart.

@@ -16,7 +16,7 @@ use mayfly_platform::lock::Lock;
 use mayfly_platform::sync::{AtomicU64, AtomicUsize, CacheLine, Ordering};
 use mayfly_srcu::{Cookie, Srcu};
 
-use crate::entry::{link, linked};
+use crate::entry::linked;
 use crate::tables::Tables;
 
 /// No table: ends a list. Frame 0 is no table's.
@@ -57,7 +57,7 @@ impl Dead {
 
     /// Adds the table in `pfn`, whose first entry is removed.
     pub(crate) fn push(&mut self, pfn: Pfn, tables: &Tables) {
-        tables.word(pfn, 0).store(link(self.first), Ordering::Relaxed);
+        tables.link(pfn, self.first);
         self.first = pfn;
         if self.count == 0 {
             self.last = pfn;
@@ -81,10 +81,9 @@ impl Graveyard {
             return;
         }
         self.count.fetch_add(dead.count, Ordering::Relaxed);
-        let last = tables.word(dead.last, 0);
         let mut fresh = self.fresh.load(Ordering::Relaxed);
         loop {
-            last.store(link(Pfn::new(fresh)), Ordering::Relaxed);
+            tables.link(dead.last, Pfn::new(fresh));
             // [bury]
             let first = dead.first.get();
             match self.fresh.compare_exchange(fresh, first, Ordering::Release, Ordering::Relaxed) {

@@ -24,6 +24,7 @@ use core::ptr::NonNull;
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{Attic, Kept};
+use mayfly_platform::observe::Step;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
 use mayfly_platform::{Mmu, Op};
@@ -357,6 +358,8 @@ impl<F: Format> Root<F> {
     pub(crate) unsafe fn discard(root: NonNull<Self>) {
         // SAFETY: as the caller promises.
         let root = unsafe { Box::from_raw(root.as_ptr()) };
+        let gone = Step::RootGone { top: root.top() };
+        root.space().tables.observing(|| (), |()| Some(gone));
         root.space().tables.free(root.top(), F::ROOT_ORDER);
     }
 }

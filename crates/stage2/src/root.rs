@@ -8,6 +8,7 @@ use mayfly_platform::Mmu;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{Shared, try_box};
+use mayfly_platform::observe::Step;
 use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, CacheLine, Ordering};
 use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::{Cookie, Section};
@@ -79,7 +80,12 @@ impl<F: Format> Root<F> {
             readers: Lock::new(None),
         });
         match root {
-            Ok(root) => Ok(NonNull::from(alloc::boxed::Box::leak(root))),
+            Ok(root) => {
+                let levels = u32::from(F::TOP.get()) + 1;
+                let made = Step::Root { top, order: F::ROOT_ORDER, format: F::NAME, levels };
+                space.tables.observing(|| (), |()| Some(made));
+                Ok(NonNull::from(alloc::boxed::Box::leak(root)))
+            }
             Err(error) => {
                 space.tables.free(top, F::ROOT_ORDER);
                 Err(error.into())

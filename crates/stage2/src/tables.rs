@@ -1,16 +1,17 @@
 //! The frames that tables are made of.
 
 use alloc::sync::Arc;
-use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::time::Duration;
 
 use mayfly_platform::Mmu;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::WORDS;
+use mayfly_platform::observe::{Step, tell};
 use mayfly_platform::sync::{AtomicU32, AtomicU64, AtomicUsize, CacheLine, Ordering};
 
 use crate::cell::Cell;
+use crate::entry::link;
 use crate::format::{nameable, out_of_range};
 use crate::{Entry, Error, Format};
 
@@ -18,6 +19,8 @@ use crate::{Entry, Error, Format};
 pub(crate) struct Tables {
     pub(crate) mmu: Arc<dyn Mmu>,
     linear_map: NonNull<AtomicU64>,
+    /// Whether the platform has an [observer](mayfly_platform::observe).
+    is_observed: bool,
     /// Frames that are tables. Written when a table is made or freed, never by a fault in a table that exists.
     frames: CacheLine<AtomicUsize>,
     /// Changes when `frames` has become zero.
@@ -28,14 +31,14 @@ pub(crate) struct Tables {
 #[derive(Clone, Copy)]
 pub(crate) struct LinearMap<'a> {
     start: NonNull<AtomicU64>,
-    tables: PhantomData<&'a Tables>,
+    tables: &'a Tables,
 }
 
 /// The words of a table.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
     start: NonNull<AtomicU64>,
-    tables: PhantomData<&'a Tables>,
+    tables: &'a Tables,
 }
 
 impl<'a> LinearMap<'a> {
@@ -44,7 +47,7 @@ impl<'a> LinearMap<'a> {
     pub(crate) fn table(self, pfn: Pfn) -> Table<'a> {
         // SAFETY: the platform maps every frame it gives at this place for as long as it is given.
         let start = unsafe { self.start.add(pfn.get() as usize * WORDS) };
-        Table { start, tables: PhantomData }
+        Table { start, tables: self.tables }
     }
 }
 
@@ -53,7 +56,7 @@ impl<'a> Table<'a> {
     #[inline]
     pub(crate) fn cell<F: Format>(self, index: usize) -> Cell<'a, F> {
         debug_assert!(index < WORDS << F::ROOT_ORDER);
-        Cell::new(self.word(index))
+        Cell::new(self.word(index), self.tables)
     }
 
     #[inline]
@@ -71,8 +74,9 @@ unsafe impl Sync for Tables {}
 
 impl Tables {
     pub(crate) fn new(mmu: Arc<dyn Mmu>) -> Self {
-        let linear_map = mmu.linear_map();
-        Self { mmu, linear_map, frames: CacheLine(AtomicUsize::new(0)), emptied: AtomicU32::new(0) }
+        let (linear_map, is_observed) = (mmu.linear_map(), mmu.observer().is_some());
+        let (frames, emptied) = (CacheLine(AtomicUsize::new(0)), AtomicU32::new(0));
+        Self { mmu, linear_map, is_observed, frames, emptied }
     }
 
     /// An empty table, or `1 << order` of them side by side, where an entry, or a CPU's base register, can name them.
@@ -131,14 +135,61 @@ impl Tables {
     /// each atomic load.
     #[inline]
     pub(crate) fn linear_map(&self) -> LinearMap<'_> {
-        LinearMap { start: self.linear_map, tables: PhantomData }
+        LinearMap { start: self.linear_map, tables: self }
     }
 
     /// Fills a table that nobody else can find yet.
     pub(crate) fn fill<F: Format>(&self, pfn: Pfn, mut entry: impl FnMut(usize) -> Entry<F>) {
         let table = self.linear_map().table(pfn);
-        for index in 0..WORDS {
-            table.cell(index).fill(entry(index));
+        let fill = || {
+            for index in 0..WORDS {
+                table.word(index).store(entry(index).bits(), Ordering::Relaxed);
+            }
+        };
+        self.observing(fill, |()| Some(Step::Filled { table: pfn }));
+    }
+
+    /// Links the dead table in `pfn` to the next one.
+    pub(crate) fn link(&self, pfn: Pfn, next: Pfn) {
+        let (word, new) = (self.word(pfn, 0), link(next));
+        if self.is_observed() {
+            self.observing(
+                || word.swap(new, Ordering::Relaxed),
+                |old| Some(Step::Entry { table: pfn, index: 0, old: *old, new }),
+            );
+        } else {
+            word.store(new, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the platform is told what hardware sees.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_observed
+    }
+
+    /// Makes a step, and tells the platform what `step` says that it was, if it is to be told.
+    #[inline]
+    pub(crate) fn observing<T>(
+        &self,
+        act: impl FnOnce() -> T,
+        step: impl FnOnce(&T) -> Option<Step>,
+    ) -> T {
+        if !self.is_observed() {
+            return act();
+        }
+        let Some(observer) = self.mmu.observer() else { return act() };
+        tell(observer, || {
+            let outcome = act();
+            let step = step(&outcome);
+            (outcome, step)
+        })
+    }
+
+    /// The frame that `word` is in, and its number there.
+    pub(crate) fn place(&self, word: &AtomicU64) -> (Pfn, usize) {
+        let words = (core::ptr::from_ref(word).addr() - self.linear_map.addr().get())
+            / size_of::<AtomicU64>();
+        (Pfn::new((words / WORDS) as u64), words % WORDS)
     }
 }

@@ -80,6 +80,7 @@ use core::fmt;
 
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{OutOfMemory, Shared};
+use mayfly_platform::observe::{Step, tell};
 use mayfly_platform::sync::{AtomicU64, Ordering, fence};
 use mayfly_platform::tlb::Vmid;
 use mayfly_platform::{Mmu, Op};
@@ -180,7 +181,7 @@ impl Vmids {
     /// full fence that this takes.
     pub fn assigned(&self, tag: &VmidTag) -> Option<Vmid> {
         // [issue]
-        fence(Ordering::SeqCst);
+        self.shared.observing(|| fence(Ordering::SeqCst), |()| Some(Step::Barrier));
         let tag = tag.load();
         // Acquire, pairing with [begin].
         let generation = self.shared.generation.load(Ordering::Acquire);
@@ -191,7 +192,7 @@ impl Vmids {
     /// Frees the VMID of `tag`'s root, which is no more: no vCPU is active on it or will be, and everything under
     /// [`Vmids::assigned`] has been invalidated, and that completed. The tag is as new.
     pub fn retire(&self, tag: &VmidTag) {
-        self.shared.numbers.release(tag.take());
+        self.shared.release(tag.take());
     }
 
     /// How often all VMIDs were given out, and a new generation begun.
@@ -215,12 +216,13 @@ impl Vmids {
             tag.replace(old, Tag::new(generation, number));
             return Ok(());
         }
-        let Some(number) = numbers.claim(generation) else {
+        let taken = |number: &Option<Vmid>| number.map(|vmid| Step::VmidTaken { vmid, generation });
+        let Some(number) = self.shared.observing(|| numbers.claim(generation), taken) else {
             return self.roll_over(generation);
         };
         let new = Tag::new(generation, number);
         if !tag.replace(old, new) {
-            numbers.release(new);
+            self.shared.release(new);
         }
         Ok(())
     }
@@ -233,7 +235,12 @@ impl Vmids {
             return Ok(());
         }
         let active = records.iter().filter_map(|record| record.line().next_generation());
-        let kept = active.filter(|number| numbers.keep(*number, generation)).count();
+        let next = generation + 1;
+        let keep = |vmid: &Vmid| {
+            let step = Step::VmidKept { vmid: *vmid, generation: next };
+            self.shared.observing(|| numbers.keep(*vmid, generation), |kept| kept.then_some(step))
+        };
+        let kept = active.filter(keep).count();
         let some_are_free = kept < numbers.count();
         if some_are_free {
             // [forget]
@@ -241,8 +248,27 @@ impl Vmids {
             mmu.invalidate_all_vmids();
         }
         // [begin]
-        self.shared.generation.store(generation + 1, Ordering::Release);
+        let begin = || self.shared.generation.store(next, Ordering::Release);
+        self.shared.observing(begin, |()| Some(Step::Generation { generation: next }));
         if some_are_free { Ok(()) } else { Err(AllVmidsActive) }
+    }
+}
+
+impl State {
+    /// Frees the number of `tag`, if the root that it was of has it still.
+    fn release(&self, tag: Tag) {
+        let given = |given: &Option<Vmid>| given.map(|vmid| Step::VmidGiven { vmid });
+        self.observing(|| self.numbers.release(tag), given);
+    }
+
+    /// Makes a step, and tells the platform what `step` says that it was, if it is to be told.
+    fn observing<T>(&self, act: impl FnOnce() -> T, step: impl FnOnce(&T) -> Option<Step>) -> T {
+        let Some(observer) = self.mmu.observer() else { return act() };
+        tell(observer, || {
+            let outcome = act();
+            let step = step(&outcome);
+            (outcome, step)
+        })
     }
 }
 

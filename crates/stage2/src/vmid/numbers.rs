@@ -102,18 +102,18 @@ impl Numbers {
         })
     }
 
-    /// Frees the number of `tag`, if the root that it was of has it still.
-    pub(super) fn release(&self, tag: Tag) {
-        let Some(vmid) = tag.number() else { return };
+    /// Frees the number of `tag`, if the root that it was of has it still. Returns it then.
+    pub(super) fn release(&self, tag: Tag) -> Option<Vmid> {
+        let vmid = tag.number()?;
         let number = self.number(vmid);
         loop {
             let held = number.held();
             if !number.is_held_by(held, tag) {
-                return;
+                return None;
             }
             if number.replace(held, Held::NEVER) {
                 self.hint.store(usize::from(vmid.0) - 1, Ordering::Relaxed);
-                return;
+                return Some(vmid);
             }
         }
     }

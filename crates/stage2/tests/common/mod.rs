@@ -5,12 +5,13 @@ mod tlb;
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::observe::Observer;
 use mayfly_platform::sync::{AtomicU32, AtomicU64};
 use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
@@ -41,6 +42,7 @@ pub(crate) struct Platformed {
     tables_freed: AtomicUsize,
     tables_kept: AtomicUsize,
     max_by_address: AtomicU64,
+    pub(crate) observer: OnceLock<Box<dyn Observer>>,
 }
 
 impl Platformed {
@@ -55,6 +57,7 @@ impl Platformed {
             tables_freed: AtomicUsize::new(0),
             tables_kept: AtomicUsize::new(0),
             max_by_address: AtomicU64::new(512),
+            observer: OnceLock::new(),
         })
     }
 
@@ -113,6 +116,10 @@ unsafe impl Platform for Platformed {
 
     fn heavy_barrier(&self) {
         self.host.heavy_barrier();
+    }
+
+    fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.get().map(|observer| &**observer)
     }
 
     fn context(&self) -> Option<Context> {
@@ -187,7 +194,11 @@ impl<F: Format> World<F> {
 
     /// As `new`; `bound` is the reclaimer's.
     pub(crate) fn bounded(frames: usize, bound: usize) -> Self {
-        let platform = Platformed::new(frames);
+        Self::on(Platformed::new(frames), bound)
+    }
+
+    /// As `bounded`, on `platform`.
+    pub(crate) fn on(platform: Arc<Platformed>, bound: usize) -> Self {
         let vmids = Vmids::try_new(platform.clone(), 8).unwrap();
         let reclaimer = Arc::new(Reclaimer::new(platform.clone(), bound));
         let (stage2, srcu) = vm(&platform, &vmids, &reclaimer);

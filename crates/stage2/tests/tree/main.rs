@@ -39,6 +39,7 @@ macro_rules! in_formats {
 mod heap;
 mod in_place;
 mod model;
+mod observed;
 mod out_of_memory;
 mod overlap;
 mod prune;
