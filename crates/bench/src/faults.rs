@@ -139,7 +139,7 @@ impl Guest for FirstTouches {
         self.left -= 1;
         let gpa = Gpa::new(self.first + self.offset);
         self.offset = (self.offset + PAGE_SIZE) % GIB;
-        Event::Access(Access { gpa, len: 8, write: true })
+        Event::Access(Access::data(gpa, 8, true))
     }
 
     fn forget(&mut self, _: Gfn) {}
@@ -147,6 +147,8 @@ impl Guest for FirstTouches {
     fn data(&mut self) -> &mut [u8] {
         &mut []
     }
+
+    fn answered(&mut self) {}
 }
 
 #[cfg(test)]

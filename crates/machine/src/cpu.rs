@@ -7,10 +7,11 @@ use std::sync::Arc;
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Hpa;
 use mayfly_stage2::{Ept, Format, Permissions};
-use mayfly_vm::{Access, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
+use mayfly_vm::{Access, AccessKind, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
 
 use crate::reach::Reach;
 use crate::tlb::{CpuCounts, InGuest};
+use crate::walk::{Cause, WalkFault};
 use crate::{Arena, CpuTlb, Hardware, Instruction, Mismatch, Program};
 
 /// Bytes of an access to memory.
@@ -43,7 +44,7 @@ struct State {
     done: u64,
     /// The barrier round it waits for, if it is at one.
     awaited: Option<u64>,
-    /// It came out with an access, and somebody has taken the data since: it is answered.
+    /// It came out with an access, which is answered.
     answered: bool,
     /// It came out with this, and finds it done when it is entered again.
     switching: Option<CacheOp>,
@@ -53,6 +54,7 @@ struct State {
     data: [u8; 8],
     len: usize,
     looks: u32,
+    aborts: u64,
     reads: u64,
     mismatches: u64,
     first_mismatch: Option<Mismatch>,
@@ -80,6 +82,20 @@ impl<F: Format> Cpu<F> {
     /// What its TLB has done.
     pub fn tlb(&self) -> CpuCounts {
         self.tlb.counts()
+    }
+
+    /// Takes an abort for the access that it came out with last, and goes on behind it, as a guest does that probes for
+    /// memory: the access has not happened.
+    pub fn abort(&mut self) {
+        if self.state.access.take().is_some() {
+            self.state.next();
+            self.state.aborts += 1;
+        }
+    }
+
+    /// Aborts that it took.
+    pub fn aborts(&self) -> u64 {
+        self.state.aborts
     }
 
     /// Words that [`Instruction::Verify`] has read.
@@ -116,7 +132,7 @@ impl State {
     fn access(&mut self, gpa: Gpa, len: u64, value: Option<u64>) -> Event {
         self.data = value.unwrap_or(0).to_le_bytes();
         self.len = len.min(WORD) as usize;
-        let access = Access { gpa, len, write: value.is_some() };
+        let access = Access::data(gpa, len, value.is_some());
         self.access = Some(access);
         Event::Access(access)
     }
@@ -181,6 +197,12 @@ impl State {
             Instruction::ReadMmio { gpa, len } => {
                 return Some(self.access(gpa, u64::from(len), None));
             }
+            Instruction::Fetch { gpa } => {
+                let Event::Access(access) = self.access(gpa, WORD, None) else { return None };
+                let fetch = Access { kind: AccessKind::Fetch, ..access };
+                self.access = Some(fetch);
+                return Some(Event::Access(fetch));
+            }
             Instruction::Spin { loops } => {
                 if self.done < u64::from(loops) {
                     self.done += 1;
@@ -212,37 +234,53 @@ impl State {
     }
 }
 
-/// Makes `access`, if the translation allows it. Returns where.
+/// Makes `access`, if the translation allows it. Returns where its first byte is; or what comes out, which is the access
+/// as far as it lies in the page that faulted.
 fn perform<F: Format>(
     access: Access,
     bytes: &mut [u8],
     guest: &mut InGuest<'_>,
     arena: &Arena,
     reach: Reach<'_>,
-) -> Option<Hpa> {
-    let needed = if access.write { Permissions::WRITE } else { Permissions::READ };
-    if access.len > PAGE_SIZE - access.gpa.page_offset() {
-        return None;
-    }
-    let found = guest.translate::<F>(arena, access.gpa.gfn(), needed).ok()?;
-    let hpa = found.hpa(access.gpa);
+) -> Result<Hpa, Access> {
+    let Access { gpa, len, write, .. } = access;
+    let needed = match access.kind {
+        AccessKind::Fetch => Permissions::EXECUTE,
+        _ if write => Permissions::WRITE,
+        _ => Permissions::READ,
+    };
+    let mut place = |access: Access| {
+        let found = guest.translate::<F>(arena, access.gpa.gfn(), needed);
+        let denied = |fault: WalkFault| fault.cause == Cause::Permission;
+        found
+            .map(|found| found.hpa(access.gpa))
+            .map_err(|fault| Access { denied: denied(fault), ..access })
+    };
+    let hpa = place(access)?;
+    let in_page = (PAGE_SIZE - gpa.page_offset()).min(len);
+    let beyond = match gpa.checked_add(in_page).filter(|_| in_page < len) {
+        // Nothing is done before both pages are there.
+        Some(gpa) => place(Access { gpa, len: len - in_page, kind: AccessKind::Opaque, ..access })?,
+        None => hpa,
+    };
     if let (Ok(word), true) = (<[u8; 8]>::try_from(&*bytes), hpa.get().is_multiple_of(WORD)) {
-        if access.write {
+        if write {
             reach.store(hpa, u64::from_le_bytes(word));
         } else {
             bytes.copy_from_slice(&reach.load(hpa).to_le_bytes());
         }
-        return Some(hpa);
+        return Ok(hpa);
     }
     for (offset, byte) in (0..).zip(bytes) {
-        let there = Hpa::new(hpa.get() + offset);
-        if access.write {
-            reach.store_byte(there, *byte);
+        let there =
+            if offset < in_page { hpa.get() + offset } else { beyond.get() + offset - in_page };
+        if write {
+            reach.store_byte(Hpa::new(there), *byte);
         } else {
-            *byte = reach.load_byte(there);
+            *byte = reach.load_byte(Hpa::new(there));
         }
     }
-    Some(hpa)
+    Ok(hpa)
 }
 
 impl<F: Format> Guest for Cpu<F> {
@@ -273,11 +311,13 @@ impl<F: Format> Guest for Cpu<F> {
                 None => {}
                 Some(Event::Access(access)) => {
                     let bytes = &mut state.data[..state.len];
-                    let Some(hpa) = perform::<F>(access, bytes, &mut guest, arena, reach) else {
-                        return Event::Access(access);
-                    };
-                    state.access = None;
-                    state.complete(access, Some((reach, hpa)));
+                    match perform::<F>(access, bytes, &mut guest, arena, reach) {
+                        Ok(hpa) => {
+                            state.access = None;
+                            state.complete(access, Some((reach, hpa)));
+                        }
+                        Err(faulted) => return Event::Access(faulted),
+                    }
                 }
                 Some(Event::Caches(op)) if is_trapped(translation.traps, op) => {
                     state.switching = Some(op);
@@ -299,8 +339,11 @@ impl<F: Format> Guest for Cpu<F> {
     }
 
     fn data(&mut self) -> &mut [u8] {
-        self.state.answered = true;
         &mut self.state.data[..self.state.len]
+    }
+
+    fn answered(&mut self) {
+        self.state.answered = true;
     }
 }
 

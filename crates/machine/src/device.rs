@@ -28,14 +28,14 @@ impl Register {
 }
 
 impl Device for Register {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
         self.accesses.fetch_add(1, Ordering::Relaxed);
         let value = self.value.load(Ordering::Acquire).to_le_bytes();
         let len = data.len().min(value.len());
         data[..len].copy_from_slice(&value[..len]);
     }
 
-    fn write(&self, _offset: u64, data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, data: &[u8]) {
         self.accesses.fetch_add(1, Ordering::Relaxed);
         let mut value = [0; 8];
         let len = data.len().min(value.len());
@@ -58,11 +58,11 @@ impl Signal {
 }
 
 impl Device for Signal {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
         data.fill(0);
     }
 
-    fn write(&self, _offset: u64, _data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
         self.count.fetch_add(1, Ordering::Release);
     }
 }

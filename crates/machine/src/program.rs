@@ -11,7 +11,8 @@ use crate::GuestBarrier;
 pub enum Instruction {
     /// Writes `value` to the first eight bytes of every page of the range.
     Touch {
-        /// The first byte; a multiple of eight.
+        /// The first byte. Eight bytes from there on may lie in two pages; they are written at once where it is a
+        /// multiple of eight.
         gpa: Gpa,
         /// Its length in bytes.
         len: u64,
@@ -20,7 +21,7 @@ pub enum Instruction {
     },
     /// Reads the first eight bytes of every page of the range, and counts those that are not `value`.
     Verify {
-        /// The first byte; a multiple of eight.
+        /// The first byte, as in [`Instruction::Touch`].
         gpa: Gpa,
         /// Its length in bytes.
         len: u64,
@@ -49,6 +50,11 @@ pub enum Instruction {
         gpa: Gpa,
         /// 1 to 8.
         len: u8,
+    },
+    /// Fetches an instruction, and what it does is nothing.
+    Fetch {
+        /// Where; a multiple of eight.
+        gpa: Gpa,
     },
     /// Computes for `loops` rounds without leaving the guest.
     Spin {

@@ -32,7 +32,7 @@ impl Guest for Staying<'_> {
             } else if self.has_read.load(Ordering::Acquire) {
                 self.lost_it = true;
             } else {
-                return Event::Access(Access { gpa: GPA, len: 8, write: false });
+                return Event::Access(Access::data(GPA, 8, false));
             }
             self.looks.fetch_add(1, Ordering::Release);
             yield_now();
@@ -47,6 +47,8 @@ impl Guest for Staying<'_> {
     fn data(&mut self) -> &mut [u8] {
         &mut []
     }
+
+    fn answered(&mut self) {}
 }
 
 #[test]

@@ -7,7 +7,7 @@ use mayfly_machine::{
     Cpu, CpuThread, GuestBarrier, HostMemory, Instruction, Machine, MachineVm, Register, Signal,
 };
 use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, Hva, Region, SlotId};
-use mayfly_vm::{Access, Bus, Exit};
+use mayfly_vm::{Access, AccessKind, Bus, Exit};
 
 const RAM: u64 = 0;
 const DEVICE: u64 = 0xd000_0000;
@@ -65,7 +65,7 @@ fn a_device_answers_its_range_and_nothing_beyond_it() {
     let write = |gpa, len| Instruction::WriteMmio { gpa: Gpa::new(gpa), len, value: 0x1234 };
     let read = Instruction::ReadMmio { gpa: Gpa::new(DEVICE), len: 2 };
     let (exit, cpu) = run(&machine, &vm, vec![write(DEVICE, 8), read, write(DEVICE + 6, 4)]);
-    let spanning = Access { gpa: Gpa::new(DEVICE + 6), len: 4, write: true };
+    let spanning = Access::data(Gpa::new(DEVICE + 6), 4, true);
     assert_eq!(exit, Exit::Mmio(spanning));
     assert_eq!(cpu.last_read(), 0x1234);
     assert_eq!(register.accesses(), 2);
@@ -96,10 +96,59 @@ fn an_exit_that_the_caller_answers_goes_on_behind_the_access() {
         Instruction::Touch { gpa: Gpa::new(RAM), len: 4096, value: 3 },
     ]);
     assert!(matches!(vcpu.run(&mut cpu), Exit::Mmio(Access { len: 4, write: false, .. })));
+    // Who does not answer has it come out again.
+    assert!(matches!(vcpu.run(&mut cpu), Exit::Mmio(Access { len: 4, write: false, .. })));
     cpu.data().copy_from_slice(&[1, 0, 0, 0]);
+    cpu.answered();
     assert_eq!(cpu.last_read(), 1);
     assert_eq!(vcpu.run(&mut cpu), Exit::Halt);
     assert_eq!(memory.read_u64(0), 3);
+}
+
+#[test]
+fn an_access_over_two_pages_of_memory_loses_nothing_and_one_over_a_hole_changes_nothing() {
+    let machine = Machine::new().unwrap();
+    let vm = machine.create_vm().unwrap();
+    let memory = machine.map(0x2000).unwrap();
+    vm.set_memory_region(&region(0, 0x1000, &memory)).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let value = 0x1122_3344_5566_7788;
+    let touch = |gpa| Instruction::Touch { gpa: Gpa::new(gpa), len: 8, value };
+    let verify = |gpa, value| Instruction::Verify { gpa: Gpa::new(gpa), len: 8, value };
+
+    let mut cpu = machine.cpu(vec![touch(0x1ffb), verify(0x1ffb, value)]);
+    assert_eq!((vcpu.run(&mut cpu), cpu.mismatches()), (Exit::Halt, 0));
+    assert_eq!(memory.read_u64(0xff8), value << 24);
+    assert_eq!(memory.read_u64(0x1000), value >> 40);
+
+    let unbacked = |gpa, len, kind, write| {
+        Exit::Unbacked(Access { kind, ..Access::data(Gpa::new(gpa), len, write) })
+    };
+    // Memory, then a hole, which begins in the middle of the access; a hole, then memory.
+    let cases = [(0x2ffc, 0x3000, 4, AccessKind::Opaque), (0xffc, 0xffc, 8, AccessKind::Data)];
+    for (gpa, at, len, kind) in cases {
+        cpu.load(vec![touch(gpa), Instruction::Verify { gpa: Gpa::new(gpa), len: 8, value }]);
+        for write in [true, false] {
+            assert_eq!(vcpu.run(&mut cpu), unbacked(at, len, kind, write));
+            cpu.abort();
+        }
+        assert_eq!((vcpu.run(&mut cpu), cpu.aborts(), cpu.reads()), (Exit::Halt, 2, 0));
+    }
+    assert_eq!((memory.read_u64(0x1ff8), memory.read_u64(0)), (0, 0), "nothing was written");
+}
+
+#[test]
+fn a_fetch_finds_memory_and_no_device() {
+    let machine = Machine::new().unwrap();
+    let (vm, _memory) = vm_with_memory(&machine);
+    let range = IoRange { start: DEVICE, len: 8 };
+    let register = Arc::new(Register::default());
+    vm.register_device(Bus::Mmio, range, register.clone()).unwrap();
+    let fetch = |gpa| Instruction::Fetch { gpa: Gpa::new(gpa) };
+    let (exit, _) = run(&machine, &vm, vec![fetch(RAM), fetch(DEVICE)]);
+    let kind = AccessKind::Fetch;
+    let access = Access { kind, ..Access::data(Gpa::new(DEVICE), 8, false) };
+    assert_eq!((exit, register.accesses()), (Exit::Unbacked(access), 0));
 }
 
 #[test]
@@ -123,7 +172,7 @@ fn a_write_to_a_read_only_slot_is_an_exit_and_changes_nothing() {
     vm.set_memory_region(&Region { flags: Flags::READONLY, ..region(0, RAM, &memory) }).unwrap();
     let (exit, _) =
         run(&machine, &vm, vec![Instruction::Touch { gpa: Gpa::new(RAM), len: 4096, value: 1 }]);
-    assert_eq!(exit, Exit::Mmio(Access { gpa: Gpa::new(RAM), len: 8, write: true }));
+    assert_eq!(exit, Exit::Mmio(Access::data(Gpa::new(RAM), 8, true)));
     assert_eq!(memory.read_u64(0), 0);
     let (exit, cpu) =
         run(&machine, &vm, vec![Instruction::Verify { gpa: Gpa::new(RAM), len: 4096, value: 0 }]);

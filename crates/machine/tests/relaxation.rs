@@ -41,6 +41,10 @@ impl<F: Format> Guest for Bounded<'_, F> {
     fn data(&mut self) -> &mut [u8] {
         self.cpu.data()
     }
+
+    fn answered(&mut self) {
+        self.cpu.answered();
+    }
 }
 
 impl<F: Format> Player<F> {

@@ -13,29 +13,30 @@ use alloc::sync::Arc;
 /// create slots, as long as nobody takes a lot of memory away for good, as the host or with a slot, which may be
 /// waiting for this vCPU. Where that cannot be said, it leaves the work to another thread.
 pub trait Device: Send + Sync {
-    /// The guest reads `data.len()` bytes (1 to 8) at `offset` into the device's range.
-    fn read(&self, offset: u64, data: &mut [u8]);
+    /// The guest reads `data.len()` bytes (1 to 8) at `offset` into the device's range, on the vCPU of that number.
+    fn read(&self, vcpu: u32, offset: u64, data: &mut [u8]);
 
-    /// The guest writes `data` (1 to 8 bytes, little-endian) at `offset` into the device's range.
-    fn write(&self, offset: u64, data: &[u8]);
+    /// The guest writes `data` (1 to 8 bytes, little-endian) at `offset` into the device's range, on the vCPU of that
+    /// number.
+    fn write(&self, vcpu: u32, offset: u64, data: &[u8]);
 }
 
 impl<D: Device + ?Sized> Device for Arc<D> {
-    fn read(&self, offset: u64, data: &mut [u8]) {
-        (**self).read(offset, data);
+    fn read(&self, vcpu: u32, offset: u64, data: &mut [u8]) {
+        (**self).read(vcpu, offset, data);
     }
 
-    fn write(&self, offset: u64, data: &[u8]) {
-        (**self).write(offset, data);
+    fn write(&self, vcpu: u32, offset: u64, data: &[u8]) {
+        (**self).write(vcpu, offset, data);
     }
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {
-    fn read(&self, offset: u64, data: &mut [u8]) {
-        (**self).read(offset, data);
+    fn read(&self, vcpu: u32, offset: u64, data: &mut [u8]) {
+        (**self).read(vcpu, offset, data);
     }
 
-    fn write(&self, offset: u64, data: &[u8]) {
-        (**self).write(offset, data);
+    fn write(&self, vcpu: u32, offset: u64, data: &[u8]) {
+        (**self).write(vcpu, offset, data);
     }
 }

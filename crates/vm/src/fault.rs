@@ -10,14 +10,12 @@ use mayfly_stage2::{Format, Leaf, Level, Mapped, Permissions, Role, Root, RootRe
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
-use crate::{Error, Requests, World};
+use crate::{Access, Error, Requests, World};
 
 /// What became of an attempt to map something.
 enum Attempt {
-    /// As [`Handled::Resolved`].
-    Mapped,
-    /// As [`Handled::Stale`].
-    Stale,
+    /// The page is there.
+    Mapped(Mapped),
     /// Something has changed about these frames, or is changing.
     Refused(Range<Gfn>),
 }
@@ -34,25 +32,25 @@ pub(crate) enum Handled {
 }
 
 impl<W: World> Inner<W> {
-    /// Maps what `gfn` needs, in `root`, for an access that writes if `write`.
+    /// Maps the page of `access` in `root`, however long it is: what lies in the next page faults by itself.
     ///
     /// Takes no lock. Waits where somebody else is changing the very entry; or the host is taking the page away, as long
     /// as nothing is asked of the vCPU.
     pub(crate) fn handle_fault(
         &self,
-        gfn: Gfn,
-        write: bool,
+        access: &Access,
         root: &RootRef<W::Format>,
         reader: &Reader,
         requests: &Requests,
         last: &mut LastHit,
     ) -> Result<Handled, Error> {
+        let (gfn, write) = (access.gpa.gfn(), access.write);
+        let resolved = |stale| if stale { Handled::Stale } else { Handled::Resolved };
         loop {
             let changing = {
                 let section = reader.lock();
                 if self.is_settled(gfn, write, root, &section) {
-                    let keeps = keeps_stale::<W>();
-                    return Ok(if keeps { Handled::Stale } else { Handled::Resolved });
+                    return Ok(resolved(keeps_stale::<W>(access)));
                 }
                 // Before the slots and the host are asked: what they say is good if the sequence is still the same.
                 let seen = self.stage2.sample();
@@ -62,8 +60,13 @@ impl<W: World> Inner<W> {
                     return Ok(Handled::NotMemory);
                 }
                 match self.map(gfn, write, slot, root, seen, &section)? {
-                    Attempt::Mapped => return Ok(Handled::Resolved),
-                    Attempt::Stale => return Ok(Handled::Stale),
+                    Attempt::Mapped(mapped) => {
+                        let keeps = match mapped {
+                            Mapped::Installed => W::Format::KEEPS_ABSENT,
+                            _ => keeps_stale::<W>(access),
+                        };
+                        return Ok(resolved(keeps));
+                    }
                     Attempt::Refused(changing) => changing,
                 }
             };
@@ -158,14 +161,9 @@ impl<W: World> Inner<W> {
             match mapped {
                 Mapped::Installed | Mapped::Relaxed => {
                     self.platform.charge(Op::EntriesWritten(1));
-                    let stale =
-                        W::Format::KEEPS_ABSENT || keeps_stale::<W>() && mapped == Mapped::Relaxed;
-                    return Ok(if stale { Attempt::Stale } else { Attempt::Mapped });
+                    return Ok(Attempt::Mapped(mapped));
                 }
-                Mapped::Already => {
-                    let keeps = keeps_stale::<W>();
-                    return Ok(if keeps { Attempt::Stale } else { Attempt::Mapped });
-                }
+                Mapped::Already => return Ok(Attempt::Mapped(mapped)),
                 Mapped::Retry => {
                     let end = Gfn::new(first.get() + level.pages());
                     return Ok(Attempt::Refused(first..end));
@@ -176,9 +174,10 @@ impl<W: World> Inner<W> {
     }
 }
 
-/// Whether a TLB may go on having an access fault that the table allows.
-const fn keeps_stale<W: World>() -> bool {
-    W::Format::KEEPS_FAULTING || W::Format::KEEPS_ABSENT
+/// Whether a TLB may go on having `access` fault, which the table allows: by the entry that denied it, or by there having
+/// been none.
+const fn keeps_stale<W: World>(access: &Access) -> bool {
+    W::Format::KEEPS_FAULTING && access.denied || W::Format::KEEPS_ABSENT
 }
 
 fn largest<W: World>() -> Level {

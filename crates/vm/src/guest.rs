@@ -1,6 +1,6 @@
 //! The guest side of a vCPU, as the embedder provides it.
 
-use mayfly_memslot::{Gfn, Gpa};
+use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
 
@@ -54,8 +54,13 @@ pub trait Guest {
     fn forget(&mut self, gfn: Gfn);
 
     /// The bytes of a device access that [`Guest::enter`] came out with: as many as it is long. Those that the guest
-    /// writes; or the place for those that it reads. Whoever takes them answers the access.
+    /// writes; or the place for those that it reads. To look at them answers nothing.
     fn data(&mut self) -> &mut [u8];
+
+    /// Says that the device access that [`Guest::enter`] came out with is answered: a device has what [`Guest::data`]
+    /// said, or has put there what it read. The guest goes on behind it at the next entry; without this, it makes the
+    /// access again.
+    fn answered(&mut self);
 }
 
 /// Where a CPU finds the guest's memory.
@@ -80,20 +85,63 @@ pub enum Event {
     Caches(CacheOp),
     /// It has nothing more to do.
     Halt,
+    /// Something of the embedder's own, which says what by a number: a hypercall, a wait for an interrupt, the end of a
+    /// time slice.
+    Custom(u64),
     /// Something was asked of the vCPU, or it is time for something else.
     Request,
 }
 
-/// An access to guest physical memory, within one page.
+/// An access to guest physical memory that faulted, as far as it lies in the page that did.
+///
+/// One that lies in two pages, of which the second faults, is told of by what lies in the second: the core resolves one
+/// page, and the access is made again as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Its first byte.
+    /// Its first byte in the page that faulted.
     pub gpa: Gpa,
-    /// Its length in bytes, at least 1. One that leaves its page, or is MMIO and longer than [`MMIO_MAX`], comes back
-    /// as an exit.
+    /// Its length in bytes from there on, at least 1; past the page's end where it leaves the page. Of no matter where
+    /// there is memory.
     pub len: u64,
     /// Whether it writes.
     pub write: bool,
+    /// What makes it, and how much is known of it.
+    pub kind: AccessKind,
+    /// Whether there is an entry, and it does not allow the access (a permission fault), rather than none, or one that
+    /// was not accessed before. What a TLB may go on faulting by is forgotten only where it is so
+    /// ([`Guest::forget`]). Formats in which an entry that faults is never kept have no use for it.
+    pub denied: bool,
+}
+
+impl Access {
+    /// A load or a store, described in full, where there is no entry.
+    pub const fn data(gpa: Gpa, len: u64, write: bool) -> Self {
+        Self { gpa, len, write, kind: AccessKind::Data, denied: false }
+    }
+
+    /// Whether somebody else than memory can answer it: it is described, lies in its page, and is the guest's own.
+    pub(crate) fn may_be_emulated(&self) -> bool {
+        self.kind == AccessKind::Data && self.len <= PAGE_SIZE - self.gpa.page_offset()
+    }
+}
+
+/// What makes an access, and how much is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccessKind {
+    /// A load or a store that is described in full, by hardware (Arm: `ESR_EL2.ISS.ISV`) or by who has decoded the
+    /// instruction (x86): where, how long, of which register. The one that a device may answer.
+    Data,
+    /// A load or a store of which not all of that is known. Arm: `ISV` clear, as for `STP` and `DC ZVA`. x86: an
+    /// instruction that nobody has decoded. And, everywhere, what lies in the second page of an access that lies in
+    /// two, which hardware may describe as if it began there.
+    Opaque,
+    /// An instruction fetch.
+    Fetch,
+    /// The walk of a table of the guest's own, for whatever. It may write: on Arm (`ESR_EL2.ISS.S1PTW`) it does where it
+    /// is denied, to update the access flag or the dirty state, and reads otherwise; on Intel it does where EPT has
+    /// accessed and dirty flags (SDM vol. 3, "Accessed and Dirty Flags for EPT"); on AMD always (APM vol. 2, "Nested
+    /// Paging": guest page table walks are writes).
+    Walk,
 }
 
 /// What a guest does to the caches of its vCPU.

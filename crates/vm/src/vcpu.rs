@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 use mayfly_iobus::{self as iobus, IoBus, WriteHit};
-use mayfly_memslot::{LastHit, PAGE_SIZE};
+use mayfly_memslot::LastHit;
 use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
@@ -20,8 +20,14 @@ use crate::{Device, Error, Kicker, Requests, World};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// An access that neither memory nor a device answers: the caller's to answer. For a write, the bytes are in
-    /// [`Guest::data`]; for a read, that is where the caller puts them before it runs the vCPU again.
+    /// [`Guest::data`]; for a read, that is where the caller puts them. Then it calls [`Guest::answered`], and runs the
+    /// vCPU again; otherwise the guest makes the access again.
     Mmio(Access),
+    /// An access that memory alone can answer, where there is none, or none that may be written: a fetch; a walk of the
+    /// guest's own tables; one that leaves its page, or of which too little is known
+    /// ([`AccessKind`](crate::AccessKind)). The caller injects an abort (Arm: a synchronous external one; of the walk,
+    /// where it was one), or decodes the instruction, and has [`Guest::enter`] come out with what that says.
+    Unbacked(Access),
     /// An access to a port that no device has; otherwise as [`Exit::Mmio`].
     Port(PortAccess),
     /// The guest has done this to its caches; unless [`Caches::Tracked`](crate::Caches::Tracked) has the VM see to it.
@@ -29,6 +35,8 @@ pub enum Exit {
     Caches(CacheOp),
     /// The guest has nothing more to do.
     Halt,
+    /// [`Event::Custom`], of the same number.
+    Custom(u64),
     /// [`Vm::kick`](crate::Vm::kick) or [`Kicker::kick`] asked for it, or the VM is being destroyed.
     Kicked,
     /// [`Kicker::ask`] asked for it, with these bits.
@@ -127,14 +135,15 @@ impl<W: World> Vcpu<W> {
                     }
                 }
                 Event::Halt => return Exit::Halt,
+                Event::Custom(number) => return Exit::Custom(number),
                 Event::Caches(op) => {
                     if !self.change_caches(op) {
                         return Exit::Caches(op);
                     }
                 }
                 Event::Access(access) => match self.access(access, guest) {
-                    Ok(true) => {}
-                    Ok(false) => return Exit::Mmio(access),
+                    Ok(None) => {}
+                    Ok(Some(exit)) => return exit,
                     Err(error) => return Exit::Failed(access, error),
                 },
                 Event::Port(access) => {
@@ -204,44 +213,42 @@ impl<W: World> Vcpu<W> {
         seen_to
     }
 
-    /// Answers an access from memory or a device. Returns whether either did.
-    fn access(&mut self, access: Access, guest: &mut impl Guest) -> Result<bool, Error> {
+    /// Answers an access from memory or a device. Returns the exit that it comes to, if neither does.
+    fn access(&mut self, access: Access, guest: &mut impl Guest) -> Result<Option<Exit>, Error> {
         order_after_guest();
-        let Access { gpa, len, write } = access;
-        if len == 0 || len > PAGE_SIZE - gpa.page_offset() {
-            return Ok(false);
-        }
-        let Some(root) = &self.root else { return Ok(false) };
+        let Some(root) = &self.root else { return Ok(Some(Exit::Kicked)) };
         let handled = self.vm.handle_fault(
-            gpa.gfn(),
-            write,
+            &access,
             root,
             &self.reader,
             self.kicker.requests(),
             &mut self.last_slot,
         )?;
         match handled {
-            Handled::Resolved => return Ok(true),
+            Handled::Resolved => return Ok(None),
             Handled::Stale => {
-                guest.forget(gpa.gfn());
-                return Ok(true);
+                guest.forget(access.gpa.gfn());
+                return Ok(None);
             }
             Handled::NotMemory => {}
         }
-        if len > MMIO_MAX as u64 {
-            return Ok(false);
+        if !access.may_be_emulated() {
+            return Ok(Some(Exit::Unbacked(access)));
         }
-        let section = self.reader.lock();
-        let (mmio, last) = (&self.vm.mmio, &mut self.last_mmio);
-        Ok(on_bus(mmio, &section, last, gpa.get(), write, guest.data()))
+        let is_answered = (1..=MMIO_MAX as u64).contains(&access.len) && {
+            let section = self.reader.lock();
+            let bus = OnBus { bus: &self.vm.mmio, last: &mut self.last_mmio, vcpu: self.vm.id };
+            bus.access(&section, access.gpa.get(), access.write, guest)
+        };
+        Ok((!is_answered).then_some(Exit::Mmio(access)))
     }
 
     /// Answers an access to a port. Returns whether a device did.
     fn port(&mut self, access: PortAccess, guest: &mut impl Guest) -> bool {
         order_after_guest();
         let section = self.reader.lock();
-        let address = u64::from(access.port);
-        on_bus(&self.vm.pio, &section, &mut self.last_pio, address, access.write, guest.data())
+        let bus = OnBus { bus: &self.vm.pio, last: &mut self.last_pio, vcpu: self.vm.id };
+        bus.access(&section, u64::from(access.port), access.write, guest)
     }
 }
 
@@ -251,26 +258,38 @@ fn order_after_guest() {
     fence(Ordering::Acquire);
 }
 
-/// Takes an access to its device. Returns whether there is one.
-fn on_bus<D: Device + 'static>(
-    bus: &IoBus<D>,
-    section: &impl Section,
-    last: &mut iobus::LastHit,
-    address: u64,
-    write: bool,
-    data: &mut [u8],
-) -> bool {
-    let len = data.len() as u64;
-    if !write {
-        let hit = bus.find(section, last, address, len);
-        return hit.map(|hit| hit.device.read(hit.offset, data)).is_some();
+/// A bus, as a vCPU uses it.
+struct OnBus<'a, D: Device + 'static> {
+    bus: &'a IoBus<D>,
+    last: &'a mut iobus::LastHit,
+    vcpu: u32,
+}
+
+impl<D: Device + 'static> OnBus<'_, D> {
+    /// Takes an access to its device. Returns whether there is one, and it has answered.
+    fn access(
+        self,
+        section: &impl Section,
+        address: u64,
+        write: bool,
+        guest: &mut impl Guest,
+    ) -> bool {
+        let Self { bus, last, vcpu } = self;
+        let data = guest.data();
+        let len = data.len() as u64;
+        if write {
+            match bus.find_write(section, last, address, len, little_endian(data)) {
+                Some(WriteHit::Eventfd(device)) => device.write(vcpu, 0, data),
+                Some(WriteHit::Device(hit)) => hit.device.write(vcpu, hit.offset, data),
+                None => return false,
+            }
+        } else {
+            let Some(hit) = bus.find(section, last, address, len) else { return false };
+            hit.device.read(vcpu, hit.offset, data);
+        }
+        guest.answered();
+        true
     }
-    match bus.find_write(section, last, address, len, little_endian(data)) {
-        Some(WriteHit::Eventfd(device)) => device.write(0, data),
-        Some(WriteHit::Device(hit)) => hit.device.write(hit.offset, data),
-        None => return false,
-    }
-    true
 }
 
 /// The value of at most eight bytes.

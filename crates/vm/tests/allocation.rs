@@ -131,11 +131,11 @@ struct Mover {
 }
 
 impl Device for Mover {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
         data.fill(0);
     }
 
-    fn write(&self, _offset: u64, _data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
         if let Some(vm) = &*self.vm.lock().unwrap() {
             let moved = vm.relocate(Bus::Mmio, &MOVE);
             *self.errno.lock().unwrap() = moved.map_or_else(|error| error.errno(), |()| 0);
@@ -152,15 +152,18 @@ struct Writer {
 
 impl Guest for Writer {
     fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
-        let access = Access { gpa: Gpa::new(self.gpa), len: 1, write: true };
+        let access = Access::data(Gpa::new(self.gpa), 1, true);
         if self.answered { Event::Halt } else { Event::Access(access) }
     }
 
     fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
-        self.answered = true;
         &mut self.data
+    }
+
+    fn answered(&mut self) {
+        self.answered = true;
     }
 }
 
@@ -262,7 +265,7 @@ impl World {
 
     /// Has the last vCPU write at `gpa`.
     fn touch(&mut self, gpa: u64) -> Result<Made, i32> {
-        let access = Access { gpa: Gpa::new(gpa), len: 8, write: true };
+        let access = Access::data(Gpa::new(gpa), 8, true);
         match self.vcpus[3].run(&mut Toucher(access)) {
             Exit::Halt => Ok(Made::Nothing),
             Exit::Failed(failed, error) => {
@@ -299,6 +302,8 @@ impl Guest for Toucher {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("there is memory")
     }
+
+    fn answered(&mut self) {}
 }
 
 /// A call; how many times it has to ask for memory at least, and for frames.
@@ -453,7 +458,7 @@ fn running_on_what_is_mapped_and_all_that_takes_away_takes_no_memory() {
                 drop(world.vm.invalidate_start(hva(PLAIN, 0), PAGE_SIZE, reason));
             }
             world.vm.kick(1);
-            let access = Access { gpa: Gpa::new(gpa), len: 1, write: true };
+            let access = Access::data(Gpa::new(gpa), 1, true);
             assert_eq!(world.vcpus[1].run(&mut Toucher(access)), Exit::Kicked);
             world.vm.clone().destroy();
             assert_eq!(world.vcpus[2].run(&mut Toucher(access)), Exit::Kicked);

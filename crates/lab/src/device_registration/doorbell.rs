@@ -26,11 +26,11 @@ impl Doorbell {
 }
 
 impl Device for Doorbell {
-    fn read(&self, _: u64, data: &mut [u8]) {
+    fn read(&self, _: u32, _: u64, data: &mut [u8]) {
         data.fill(0);
     }
 
-    fn write(&self, _: u64, data: &[u8]) {
+    fn write(&self, _: u32, _: u64, data: &[u8]) {
         let id = data.iter().rev().fold(0, |id, &byte| id << 8 | usize::from(byte));
         if let Some(rang) = self.rang.get(id)
             && !rang.load(Ordering::Relaxed)

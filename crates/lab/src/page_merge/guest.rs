@@ -249,7 +249,8 @@ impl<F: Format> Guest<F> {
                         }
                         state.fault(open, fault.cause, write);
                     }
-                    return Event::Access(Access { gpa, len: WORD, write });
+                    let denied = fault.cause == Cause::Permission;
+                    return Event::Access(Access { denied, ..Access::data(gpa, WORD, write) });
                 }
             };
             let word = arena.word(found.hpa(gpa));
@@ -285,4 +286,6 @@ impl<F: Format> vm::Guest for Guest<F> {
     fn data(&mut self) -> &mut [u8] {
         &mut self.data
     }
+
+    fn answered(&mut self) {}
 }

@@ -124,7 +124,7 @@ impl Guest {
             let needed = if write { Permissions::WRITE } else { Permissions::READ };
             let gpa = Gpa::new(page.gfn.get() << PAGE_SHIFT);
             let Ok(found) = guest.translate::<Ept>(arena, page.gfn, needed) else {
-                return Left::Fault(Access { gpa, len: WORD, write });
+                return Left::Fault(Access::data(gpa, WORD, write));
             };
             let word = arena.word(found.hpa(gpa));
             if write {
@@ -172,4 +172,6 @@ impl vm::Guest for Guest {
     fn data(&mut self) -> &mut [u8] {
         &mut self.data
     }
+
+    fn answered(&mut self) {}
 }

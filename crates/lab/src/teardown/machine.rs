@@ -274,4 +274,8 @@ impl Guest for Noting<'_> {
     fn data(&mut self) -> &mut [u8] {
         self.cpu.data()
     }
+
+    fn answered(&mut self) {
+        self.cpu.answered();
+    }
 }

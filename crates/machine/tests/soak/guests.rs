@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use mayfly_machine::MachineVcpu;
 use mayfly_machine::tlb::{CpuTlb, InGuest};
+use mayfly_machine::walk::Cause;
 use mayfly_memslot::Gfn;
 use mayfly_stage2::{Format, Permissions};
 use mayfly_vm::{Access, Error, Event, Exit, Guest, HostFault, Requests, Translation};
@@ -92,6 +93,8 @@ struct Mind<F: Format> {
     at: usize,
     /// The access that it came out with.
     access: Option<(Step, Before)>,
+    /// Whether an entry denied it.
+    denied: bool,
     /// Accesses until it halts.
     left: u64,
     checked: u64,
@@ -115,6 +118,7 @@ impl<F: Format> Walker<F> {
             slot: 0,
             at: 0,
             access: None,
+            denied: false,
             left: 0,
             checked: 0,
             faults: 0,
@@ -149,9 +153,13 @@ impl<F: Format> Mind<F> {
         let (book, arena) = (&self.round.book, self.round.machine.hardware().arena());
         let before = book.before(target);
         let needed = if write.is_some() { Permissions::WRITE } else { Permissions::READ };
-        let Ok(found) = guest.translate::<F>(arena, target.gfn(), needed) else {
-            self.access = Some((step, before));
-            return true;
+        let found = match guest.translate::<F>(arena, target.gfn(), needed) {
+            Ok(found) => found,
+            Err(fault) => {
+                self.access = Some((step, before));
+                self.denied = fault.cause == Cause::Permission;
+                return true;
+            }
         };
         let memory = arena.word(found.hpa(target.gpa()));
         if self.random.once_in(LONG) {
@@ -183,7 +191,8 @@ impl<F: Format> Guest for Walker<F> {
             if mind.advance(&mut guest) {
                 mind.faults += 1;
                 let (Step { target, write }, _) = mind.access.expect("it came out with it");
-                return Event::Access(Access { gpa: target.gpa(), len: 8, write: write.is_some() });
+                let access = Access::data(target.gpa(), 8, write.is_some());
+                return Event::Access(Access { denied: mind.denied, ..access });
             }
             mind.left -= 1;
         }
@@ -197,4 +206,6 @@ impl<F: Format> Guest for Walker<F> {
     fn data(&mut self) -> &mut [u8] {
         &mut self.mind.data
     }
+
+    fn answered(&mut self) {}
 }

@@ -79,12 +79,12 @@ impl Mortal {
 }
 
 impl Device for Mortal {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
         self.call();
         data.fill(0);
     }
 
-    fn write(&self, _offset: u64, _data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
         self.call();
     }
 }

@@ -32,6 +32,7 @@ fn run(storm: &Storm, vcpu: &mut MachineVcpu, cpu: &mut Cpu) {
                     let data = cpu.data();
                     data.copy_from_slice(&value[..data.len()]);
                 }
+                cpu.answered();
             }
             exit => panic!("the programs give no cause for {exit:?}"),
         }

@@ -43,12 +43,12 @@ impl Recorder {
 }
 
 impl Device for Recorder {
-    fn read(&self, offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
         data.fill(self.id);
         self.log.push(Call::Read { id: self.id, offset, len: data.len() });
     }
 
-    fn write(&self, offset: u64, data: &[u8]) {
+    fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
         self.log.push(Call::Write { id: self.id, offset, data: data.to_vec() });
     }
 }

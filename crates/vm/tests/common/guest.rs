@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use mayfly_memslot::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
-use mayfly_vm::{Access, Event, Exit, Guest, PortAccess, Requests, Translation};
+use mayfly_vm::{Access, AccessKind, Event, Exit, Guest, PortAccess, Requests, Translation};
 
 use super::{TestFormat, TestVcpu, frames};
 
@@ -44,7 +44,7 @@ pub(crate) fn write_port<F: Format>(vcpu: &mut TestVcpu<F>, port: u16, data: &[u
 }
 
 pub(crate) fn mmio_exit(gpa: u64, len: u64, write: bool) -> Outcome {
-    Outcome::Exit(Exit::Mmio(Access { gpa: Gpa::new(gpa), len, write }))
+    Outcome::Exit(Exit::Mmio(Access::data(Gpa::new(gpa), len, write)))
 }
 
 pub(crate) fn port_exit(port: u16, len: u8, write: bool) -> Outcome {
@@ -52,27 +52,43 @@ pub(crate) fn port_exit(port: u16, len: u8, write: bool) -> Outcome {
 }
 
 fn access<F: Format>(vcpu: &mut TestVcpu<F>, gpa: u64, data: Vec<u8>, write: bool) -> Outcome {
-    let access = Access { gpa: Gpa::new(gpa), len: data.len() as u64, write };
+    let access = Access::data(Gpa::new(gpa), data.len() as u64, write);
     Once::new(Event::Access(access), data).run(vcpu)
 }
 
 /// Where `access` is performed, if `translation` allows it: what a CPU without a TLB finds.
 pub(crate) fn perform<F: Format>(translation: Translation, access: Access) -> Option<Hva> {
-    let Access { gpa, len, write } = access;
-    if len == 0 || len > PAGE_SIZE - gpa.page_offset() {
-        return None;
+    attempt::<F>(translation, access).ok()
+}
+
+/// As [`perform`], but otherwise what comes out: the access, as far as it lies in the page that faults.
+fn attempt<F: Format>(translation: Translation, access: Access) -> Result<Hva, Access> {
+    let Access { gpa, len, write, kind, .. } = access;
+    let wanted = match kind {
+        AccessKind::Fetch => Permissions::EXECUTE,
+        _ if write => Permissions::WRITE,
+        _ => Permissions::READ,
+    };
+    let place = |access: Access| {
+        let found = frames::walk::<F>(translation.top, access.gpa.gfn());
+        let usable =
+            |leaf: &Leaf| leaf.permissions.contains(wanted) && (leaf.accessed || F::SETS_ACCESSED);
+        let (_, leaf) = found.filter(|(_, leaf)| usable(leaf)).ok_or(access)?;
+        Ok(Hva::new((leaf.pfn.get() << PAGE_SHIFT) + access.gpa.page_offset()))
+    };
+    let first = place(access)?;
+    let here = PAGE_SIZE - gpa.page_offset();
+    if let Some(gpa) = gpa.checked_add(here).filter(|_| len > here) {
+        place(Access { gpa, len: len - here, kind: AccessKind::Opaque, ..access })?;
     }
-    let (_, leaf) = frames::walk::<F>(translation.top, gpa.gfn())?;
-    let wanted = if write { Permissions::WRITE } else { Permissions::READ };
-    let usable = leaf.permissions.contains(wanted) && (leaf.accessed || F::SETS_ACCESSED);
-    usable.then(|| Hva::new((leaf.pfn.get() << PAGE_SHIFT) + gpa.page_offset()))
+    Ok(first)
 }
 
 /// A guest that makes one access, by memory where its tables allow it, and then halts.
 pub(crate) struct Once<F = TestFormat> {
     event: Event,
     data: Vec<u8>,
-    /// Somebody has taken the data, or is about to.
+    /// A device has answered.
     answered: bool,
     memory: Option<Hva>,
     entries: usize,
@@ -103,17 +119,24 @@ impl<F: Format> Guest for Once<F> {
         if self.answered {
             return Event::Halt;
         }
-        if let Event::Access(access) = self.event {
-            self.memory = perform::<F>(translation, access);
+        let Event::Access(access) = self.event else { return self.event };
+        match attempt::<F>(translation, access) {
+            Ok(memory) => {
+                self.memory = Some(memory);
+                Event::Halt
+            }
+            Err(faulted) => Event::Access(faulted),
         }
-        if self.memory.is_some() { Event::Halt } else { self.event }
     }
 
     fn forget(&mut self, _: Gfn) {}
 
     fn data(&mut self) -> &mut [u8] {
-        self.answered = true;
         &mut self.data
+    }
+
+    fn answered(&mut self) {
+        self.answered = true;
     }
 }
 
@@ -130,6 +153,8 @@ pub(crate) fn translation<F: Format>(vcpu: &mut TestVcpu<F>, gfn: u64) -> Option
         fn data(&mut self) -> &mut [u8] {
             unreachable!("it accesses nothing")
         }
+
+        fn answered(&mut self) {}
     }
     let mut look = Look::<F>(Gfn::new(gfn), None, PhantomData);
     assert_eq!(vcpu.run(&mut look), Exit::Halt);
@@ -149,6 +174,8 @@ pub(crate) fn top<F: Format>(vcpu: &mut TestVcpu<F>) -> Pfn {
         fn data(&mut self) -> &mut [u8] {
             &mut []
         }
+
+        fn answered(&mut self) {}
     }
     let mut guest = Top(None);
     assert_eq!(vcpu.run(&mut guest), Exit::Halt);

@@ -62,12 +62,12 @@ impl Stopped {
 }
 
 impl Device for Stop {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
         self.here();
         data.fill(1);
     }
 
-    fn write(&self, _offset: u64, _data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
         self.here();
     }
 }
@@ -92,4 +92,6 @@ impl Guest for Stopping {
     fn data(&mut self) -> &mut [u8] {
         &mut []
     }
+
+    fn answered(&mut self) {}
 }

@@ -33,7 +33,7 @@ struct Fault {
 
 impl Fault {
     fn new(gfn: u64, write: bool) -> Self {
-        let access = Access { gpa: Gpa::new(gfn * PAGE_SIZE), len: 8, write };
+        let access = Access::data(Gpa::new(gfn * PAGE_SIZE), 8, write);
         Self { access: Some(access), translation: None }
     }
 }
@@ -49,6 +49,8 @@ impl Guest for Fault {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("there is memory")
     }
+
+    fn answered(&mut self) {}
 }
 
 /// A VM in memory that is watched, and two vCPUs of it that have run.

@@ -81,18 +81,19 @@ impl<const BREAK: bool> Guest<BREAK> {
                 }
                 continue;
             }
-            if !self.access(translation.top, translation.vmid, step) {
+            if let Err(denied) = self.access(translation.top, translation.vmid, step) {
                 let gpa = Gpa::new(step.page() * PAGE_SIZE);
                 let write = matches!(step, Step::Write(..));
-                return Event::Access(Access { gpa, len: 8, write });
+                return Event::Access(Access { denied, ..Access::data(gpa, 8, write) });
             }
             self.steps.pop_front();
         }
         Event::Request
     }
 
-    /// Accesses memory by what the CPU remembers, or finds in the tables. Returns whether it could.
-    fn access(&self, top: Pfn, vmid: Vmid, step: Step) -> bool {
+    /// Accesses memory by what the CPU remembers, or finds in the tables. If it could not, returns whether that was
+    /// denied.
+    fn access(&self, top: Pfn, vmid: Vmid, step: Step) -> Result<(), bool> {
         let (cpus, page) = (&self.world.tlb, step.page());
         let mut translation = cpus.remembered(self.cpu, vmid, page);
         // A CPU may walk though it remembers.
@@ -109,7 +110,7 @@ impl<const BREAK: bool> Guest<BREAK> {
             if !Tiny::<BREAK>::KEEPS_FAULTING {
                 cpus.forget(self.cpu, vmid, page);
             }
-            return false;
+            return Err(translation.is_some());
         };
         let pfn = found.leaf.pfn.get() + page - found.first;
         let on = self.caches_on;
@@ -123,7 +124,7 @@ impl<const BREAK: bool> Guest<BREAK> {
                 self.memory.read(pfn, on);
             }
         }
-        true
+        Ok(())
     }
 
     /// As hardware walks: with no regard for sections.
@@ -162,4 +163,6 @@ impl<const BREAK: bool> mayfly_vm::Guest for Guest<BREAK> {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("there is memory")
     }
+
+    fn answered(&mut self) {}
 }

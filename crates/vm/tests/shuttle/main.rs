@@ -48,11 +48,11 @@ const PAGES: u64 = 8;
 struct NoDevice;
 
 impl Device for NoDevice {
-    fn read(&self, _: u64, _: &mut [u8]) {
+    fn read(&self, _: u32, _: u64, _: &mut [u8]) {
         unreachable!("no device is registered");
     }
 
-    fn write(&self, _: u64, _: &[u8]) {
+    fn write(&self, _: u32, _: u64, _: &[u8]) {
         unreachable!("no device is registered");
     }
 }

@@ -40,11 +40,11 @@ impl Movable {
 }
 
 impl Device for Movable {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
         data.fill(7);
     }
 
-    fn write(&self, _offset: u64, data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, data: &[u8]) {
         let mut place = self.place.lock().unwrap();
         let to = range(u64::from_le_bytes(data.try_into().unwrap()), LEN);
         let moved = self.vm.relocate(Bus::Mmio, &[Relocation::Device { from: *place, to }]);

@@ -34,6 +34,8 @@ impl Guest for Toggle {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing")
     }
+
+    fn answered(&mut self) {}
 }
 
 fn toggle<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) -> Exit {

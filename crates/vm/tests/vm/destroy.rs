@@ -28,6 +28,8 @@ impl Guest for Sleeper {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing")
     }
+
+    fn answered(&mut self) {}
 }
 
 fn never_entered(vcpu: &mut TestVcpu) {
@@ -41,6 +43,8 @@ fn never_entered(vcpu: &mut TestVcpu) {
         fn data(&mut self) -> &mut [u8] {
             unreachable!("it is never entered")
         }
+
+        fn answered(&mut self) {}
     }
     for _ in 0..3 {
         assert_eq!(vcpu.run(&mut Never), Exit::Kicked);

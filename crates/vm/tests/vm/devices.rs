@@ -1,24 +1,25 @@
 //! What a device may do while the guest waits for it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use mayfly_memslot::{Gfn, Gpa};
 use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests, Translation};
 
 use crate::common::{
-    Call, Log, Outcome, Recorder, TestVm, hva, mmio_exit, range, read, region, same, vm, write,
+    Call, Log, Outcome, Recorder, TestVm, eventfd, hva, mmio_exit, range, read, read_port, region,
+    same, vm, write, write_port,
 };
 
 /// A device that does `work` when it is written to.
 struct OnWrite<F>(F);
 
 impl<F: Fn() + Send + Sync> Device for OnWrite<F> {
-    fn read(&self, _offset: u64, data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
         data.fill(0);
     }
 
-    fn write(&self, _offset: u64, _data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
         (self.0)();
     }
 }
@@ -61,9 +62,7 @@ fn a_device_that_is_added_by_a_device_is_found_by_the_same_vcpus_next_access() {
             self.reads.push(self.data[0]);
             match self.accesses.pop() {
                 None => Event::Halt,
-                Some(gpa) => {
-                    Event::Access(Access { gpa: Gpa::new(gpa), len: 1, write: gpa == 0x9000 })
-                }
+                Some(gpa) => Event::Access(Access::data(Gpa::new(gpa), 1, gpa == 0x9000)),
             }
         }
         fn forget(&mut self, _: Gfn) {}
@@ -71,6 +70,8 @@ fn a_device_that_is_added_by_a_device_is_found_by_the_same_vcpus_next_access() {
         fn data(&mut self) -> &mut [u8] {
             &mut self.data
         }
+
+        fn answered(&mut self) {}
     }
 
     let vm = vm();
@@ -84,6 +85,34 @@ fn a_device_that_is_added_by_a_device_is_found_by_the_same_vcpus_next_access() {
     assert_eq!(vcpu.run(&mut guest), Exit::Halt);
     assert_eq!(guest.reads, [0, 0, 6]);
     vm.unregister_device(Bus::Mmio, range(0x9000, 4)).unwrap();
+}
+
+#[test]
+fn a_device_learns_which_vcpu_it_is_that_accesses_it() {
+    #[derive(Default)]
+    struct Callers(Mutex<Vec<(char, u32)>>);
+    impl Device for Callers {
+        fn read(&self, vcpu: u32, _offset: u64, _data: &mut [u8]) {
+            self.0.lock().unwrap().push(('r', vcpu));
+        }
+
+        fn write(&self, vcpu: u32, _offset: u64, _data: &[u8]) {
+            self.0.lock().unwrap().push(('w', vcpu));
+        }
+    }
+
+    let (vm, callers) = (vm(), Arc::new(Callers::default()));
+    vm.register_device(Bus::Mmio, range(0x1000, 8), callers.clone()).unwrap();
+    vm.register_device(Bus::Pio, range(0x70, 2), callers.clone()).unwrap();
+    vm.register_eventfd(Bus::Mmio, eventfd(0x1000, 2, None), callers.clone()).unwrap();
+    let [mut one, mut other] = [7, 4095].map(|id| vm.create_vcpu(id).unwrap());
+    read(&mut one, 0x1000, 1);
+    write(&mut other, 0x1000, &[1]);
+    write(&mut one, 0x1000, &[1; 2]);
+    read_port(&mut other, 0x70, 1);
+    write_port(&mut one, 0x70, &[1]);
+    let expected = [('r', 7), ('w', 4095), ('w', 7), ('r', 4095), ('w', 7)];
+    assert_eq!(*callers.0.lock().unwrap(), expected);
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Guest for Counting<'_> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
         while !requests.any() {
             let gpa = Gpa::new(self.next as u64 * PAGE_SIZE);
-            let access = Access { gpa, len: 8, write: true };
+            let access = Access::data(gpa, 8, true);
             let _step = self.step.lock().unwrap();
             let Some(to) = perform::<TestFormat>(translation, access) else {
                 return Event::Access(access);
@@ -165,6 +165,8 @@ impl Guest for Counting<'_> {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("there is no device")
     }
+
+    fn answered(&mut self) {}
 }
 
 #[test]

@@ -2,14 +2,17 @@
 
 use std::thread::spawn;
 
-use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
+use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Level, Permissions};
-use mayfly_vm::{Access, Caches, Config, Error, Event, Exit, HostFault, SlotZap, Vm};
+use mayfly_vm::{
+    Access, Caches, Config, Error, Event, Exit, Guest, HostFault, Requests, SlotZap, Translation,
+    Vm,
+};
 
 use crate::common::{
     Once, Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, hva, mmio_exit, read,
-    region, translation, write,
+    region, translation, vm, write,
 };
 
 const MIB2: u64 = 0x200;
@@ -123,6 +126,45 @@ fn what_another_vcpu_has_mapped_is_not_asked_for_again() {
     assert_eq!(setup.memory.take_asked(), []);
 }
 
+#[test]
+fn a_cpu_is_told_to_forget_the_entry_that_denied_an_access_and_none_where_there_was_none() {
+    /// Faults so often, whatever is there, as by what a TLB keeps.
+    struct Faulting {
+        access: Access,
+        left: u32,
+        forgotten: Vec<Gfn>,
+    }
+    impl Guest for Faulting {
+        fn enter(&mut self, _: Translation, _: &Requests) -> Event {
+            let Some(left) = self.left.checked_sub(1) else { return Event::Halt };
+            self.left = left;
+            Event::Access(self.access)
+        }
+
+        fn forget(&mut self, gfn: Gfn) {
+            self.forgotten.push(gfn);
+        }
+
+        fn data(&mut self) -> &mut [u8] {
+            &mut []
+        }
+
+        fn answered(&mut self) {}
+    }
+
+    let vm = vm();
+    vm.set_memory_region(&region(0, 0, 4)).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let mut faults = |denied, left| {
+        let access = Access { denied, ..Access::data(Gpa::new(0x1008), 8, true) };
+        let mut guest = Faulting { access, left, forgotten: vec![] };
+        assert_eq!(vcpu.run(&mut guest), Exit::Halt);
+        guest.forgotten
+    };
+    assert_eq!(faults(false, 3), [], "it is mapped, and then others were first");
+    assert_eq!(faults(true, 2), [Gfn::new(1); 2]);
+}
+
 fn permissions(vcpu: &mut TestVcpu, gfn: u64) -> Permissions {
     translation(vcpu, gfn).unwrap().1.permissions
 }
@@ -167,7 +209,7 @@ fn what_the_host_cannot_provide_is_the_callers_to_see_and_can_be_tried_again() {
     let mut vcpu = vm.create_vcpu(0).unwrap();
     let faults =
         [(HostFault::NotMapped, 14), (HostFault::ReadOnly, 14), (HostFault::OutOfMemory, 12)];
-    let access = Access { gpa: Gpa::new(0x1000), len: 1, write: true };
+    let access = Access::data(Gpa::new(0x1000), 1, true);
     for (fault, errno) in faults {
         setup.memory.fail_with(Some(fault));
         let failed = Outcome::Exit(Exit::Failed(access, Error::Host(fault)));
@@ -205,7 +247,7 @@ fn a_frame_that_no_entry_can_name_is_the_callers_to_see_and_nobody_cleans_it() {
     let pfn = 1 << TestFormat::PFN_BITS;
     setup.memory.move_page(hva(0, 0x1000), pfn);
     for write in [false, true, false] {
-        let access = Access { gpa: Gpa::new(0x1000), len: 1, write };
+        let access = Access::data(Gpa::new(0x1000), 1, write);
         let limit = Pfn::new(pfn);
         let error = Error::Stage2(mayfly_stage2::Error::PfnOutOfRange { pfn: limit, limit });
         let event = Event::Access(access);

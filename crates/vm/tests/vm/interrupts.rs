@@ -37,7 +37,7 @@ fn running(setup: &Setup, count: u32) -> (TestVm, Vec<Running>, Vec<Kicker>) {
         let vcpu = vm.create_vcpu(id).unwrap();
         kickers.push(vcpu.kicker());
         let mut guest = Deaf::new(&setup.hardware, id + 3);
-        guest.access = Some(Access { gpa: region(0, 1, 1).gpa, len: 8, write: false });
+        guest.access = Some(Access::data(region(0, 1, 1).gpa, 8, false));
         run(vcpu, guest)
     });
     let vcpus = vcpus.collect();

@@ -135,6 +135,8 @@ impl Guest for Toggle {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing")
     }
+
+    fn answered(&mut self) {}
 }
 
 /// A device that stops whoever accesses it, and then does something itself.
@@ -145,13 +147,13 @@ struct Inside {
 }
 
 impl Device for Inside {
-    fn read(&self, _offset: u64, _data: &mut [u8]) {
+    fn read(&self, _vcpu: u32, _offset: u64, _data: &mut [u8]) {
         self.stop.here();
         let vm = self.vm.lock().unwrap().take().unwrap();
         self.within.run(&vm);
     }
 
-    fn write(&self, _offset: u64, _data: &[u8]) {
+    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
         unreachable!("it is read")
     }
 }

@@ -24,6 +24,8 @@ impl Guest for Sleeper {
     fn data(&mut self) -> &mut [u8] {
         unreachable!("it accesses nothing");
     }
+
+    fn answered(&mut self) {}
 }
 
 /// A guest that comes out with each of these, the last one first, and counts how often it is entered.
@@ -50,6 +52,18 @@ impl Guest for Script {
     fn data(&mut self) -> &mut [u8] {
         &mut []
     }
+
+    fn answered(&mut self) {}
+}
+
+#[test]
+fn what_the_embedder_comes_out_with_is_its_own_to_see() {
+    let vm = vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let mut guest = Script::new(&[Event::Halt, Event::Custom(0), Event::Custom(u64::MAX)]);
+    let exits = [(); 3].map(|()| vcpu.run(&mut guest));
+    assert_eq!(exits, [Exit::Custom(u64::MAX), Exit::Custom(0), Exit::Halt]);
+    assert_eq!(guest.entries, 3);
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn nothing_waits_for_a_vcpu_in_the_guest() {
     let log = Log::default();
     let (stop, stopped) = Stop::new(&order);
     let mut vcpu = vm.create_vcpu(0).unwrap();
-    let access = Access { gpa: region(0, 1, 1).gpa, len: 8, write: false };
+    let access = Access::data(region(0, 1, 1).gpa, 8, false);
     let mut guest = Stopping { stop, access: Some(access) };
     vm.set_memory_region(&region(0, 1, 1)).unwrap();
     vm.register_device(Bus::Mmio, range(0x10_0000, 8), Recorder::device(1, &log)).unwrap();
