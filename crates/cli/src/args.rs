@@ -33,8 +33,8 @@ pub(crate) enum Command {
 /// Run experiments and print what they measured
 ///
 /// Each experiment runs the same work under several variants: how Linux did it, what was proposed,
-/// and what Mayfly does. The report shows every metric's percentiles and how many times Mayfly's median
-/// each variant's is.
+/// and what Mayfly does. The report says what waits, for how long, and what to do about it, and has the medians;
+/// with --full, every metric's percentiles and how many times Mayfly's median each variant's is.
 #[derive(ClapArgs)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
@@ -56,8 +56,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Run as the record in FILE says that it was made, on this host; of all that is said beside, --json, --quiet and
-    /// --dry-run alone count
+    /// Run as the record in FILE says that it was made, on this host; of all that is said beside, --json, --full, --quiet
+    /// and --dry-run alone count
     #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "backend", "variants", "Parameters"])]
     pub(crate) like: Option<PathBuf>,
 
@@ -68,6 +68,10 @@ pub(crate) struct Run {
     /// Announce nothing and show no progress; with --json -, no report either
     #[arg(long, short)]
     pub(crate) quiet: bool,
+
+    /// Show everything that was measured, counted and checked, and not what it comes to and the medians alone
+    #[arg(long)]
+    pub(crate) full: bool,
 
     /// Run nothing: say what would be run, what it takes, and what it changes on this host
     #[arg(long = "dry-run")]
@@ -176,7 +180,7 @@ impl Run {
     /// The same run, but announced, shown and kept as `other` says.
     pub(crate) fn told_as(self, other: &Self) -> Self {
         let (json, quiet, plan_only) = (other.json.clone(), other.quiet, other.plan_only);
-        Self { json, quiet, plan_only, like: None, ..self }
+        Self { json, quiet, plan_only, full: other.full, like: None, ..self }
     }
 
     /// Whether something was asked for by its name, and not whatever there is.

@@ -1,6 +1,6 @@
 //! The end of a run, however it came: the record is kept, the report printed, and the exit code found.
 
-use mayfly_lab::Outcome;
+use mayfly_lab::{Outcome, answer};
 use mayfly_record::{Begun, Description, Host, Record, ResultRow, Sink};
 use mayfly_report::Report;
 
@@ -14,6 +14,8 @@ pub(crate) struct Conclusion {
     pub(crate) experiments: Vec<Description>,
     pub(crate) sink: Option<Sink>,
     pub(crate) quiet: bool,
+    /// Whether everything is shown.
+    pub(crate) full: bool,
     /// Whether the user asked for something by its name, and not for whatever there is.
     pub(crate) by_name: bool,
 }
@@ -36,8 +38,11 @@ impl Conclusion {
     }
 
     fn record(&self, outcome: &Outcome) -> Record {
-        let mut record = Record::new(self.host.clone(), outcome.rows.clone())
-            .describing(self.experiments.iter().cloned());
+        let told = self.experiments.iter().map(|experiment| Description {
+            answer: answer(&experiment.name, &outcome.rows, &self.host),
+            ..experiment.clone()
+        });
+        let mut record = Record::new(self.host.clone(), outcome.rows.clone()).describing(told);
         record.conditions = Some(self.begun.until_now());
         record.partial = outcome.partial();
         record
@@ -49,7 +54,8 @@ impl Conclusion {
         let to_stdout = self.sink.as_ref().is_some_and(Sink::is_stdout);
         let stream = if to_stdout { Stream::Err } else { Stream::Out };
         if !(to_stdout && self.quiet) {
-            stream.write(&Report::new(record).colour(stream.colour()).to_string())?;
+            let report = Report::new(record).full(self.full).colour(stream.colour());
+            stream.write(&report.to_string())?;
         }
         kept.map_err(Failure::runtime)
     }
@@ -95,7 +101,8 @@ mod tests {
     fn verdict(rows: Vec<ResultRow>, by_name: bool) -> Result<(), Failure> {
         let (host, experiments) = (Host::default(), Vec::new());
         let begun = Begun::now();
-        let conclusion = Conclusion { host, begun, experiments, sink: None, quiet: true, by_name };
+        let conclusion =
+            Conclusion { host, begun, experiments, sink: None, quiet: true, full: false, by_name };
         conclusion.verdict(&Record::new(Host::default(), rows))
     }
 

@@ -51,6 +51,7 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
         experiments: plan.describe().collect(),
         sink,
         quiet: options.quiet,
+        full: options.full,
         by_name: options.is_by_name(),
     }));
     let (course, bar) = (Course::default(), Bar::new());

@@ -1,5 +1,6 @@
 //! What it costs that vCPUs turn their caches on, one after the other, and whether guests find what they rely on.
 
+mod answer;
 mod bring_up;
 mod cost;
 mod design;
@@ -12,7 +13,7 @@ mod verdict;
 
 use anyhow::Context;
 use mayfly_machine::cache::Lines;
-use mayfly_record::{Backend, ResultRow};
+use mayfly_record::{Backend, Host, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::mapping::Mapping;
@@ -115,6 +116,14 @@ whose guests cannot get past the caches."
                 summary: "the first vCPU's accesses to all memory, which maps and cleans it",
             },
         ]
+    }
+
+    fn headlines(&self) -> &'static [&'static str] {
+        &[rows::BRING_UP, rows::MODELLED_BRING_UP]
+    }
+
+    fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {
+        answer::answer(rows, host)
     }
 
     fn params(&self) -> &'static [Param] {

@@ -1,5 +1,6 @@
 //! What registering devices costs a VM's start, and whom it makes wait.
 
+mod answer;
 mod backend;
 mod chance;
 mod doorbell;
@@ -14,7 +15,7 @@ mod timed;
 use std::time::Duration;
 
 use anyhow::Context;
-use mayfly_record::{Backend, ResultRow};
+use mayfly_record::{Backend, Host, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
@@ -105,6 +106,14 @@ has a work queue on each; vCPUs and KVM are not pinned."
 
     fn metrics(&self) -> &'static [Metric] {
         &TIMED
+    }
+
+    fn headlines(&self) -> &'static [&'static str] {
+        &["register", "first_memslot", "total", "busy_memslot", "busy_unregister"]
+    }
+
+    fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {
+        answer::answer(rows, host)
     }
 
     fn params(&self) -> &'static [Param] {

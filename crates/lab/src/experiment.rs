@@ -24,16 +24,29 @@ pub trait Experiment: Sync {
     /// What it measures, in the order in which reports show it.
     fn metrics(&self) -> &'static [Metric];
 
+    /// Those of its metrics, by name, that a short report shows; if it names none, all of them.
+    fn headlines(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What `rows`, which are its own, come to: three to ten lines that a person can repeat. What waits, how long, on
+    /// this host's KVM first; what Mayfly does instead; and what to do about it. What was not measured is not said.
+    fn answer(&self, _rows: &[ResultRow], _host: &Host) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What a record says of it, for whoever shows its rows without knowing it.
     fn describe(&self) -> Description {
         let metric = |metric: &Metric| MetricDescription {
             name: metric.name.to_owned(),
             summary: metric.summary.to_owned(),
+            headline: self.headlines().contains(&metric.name),
         };
         Description {
             name: self.name().to_owned(),
             summary: self.summary().to_owned(),
             metrics: self.metrics().iter().map(metric).collect(),
+            answer: Vec::new(),
         }
     }
 

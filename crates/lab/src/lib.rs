@@ -7,6 +7,7 @@
 //! command needs no change unless the experiment takes a new parameter, which is a field of [`Params`].
 
 mod affinity;
+mod answer;
 mod bar;
 mod before;
 mod cache_enable;
@@ -33,6 +34,7 @@ mod teardown;
 mod turns;
 mod undo;
 
+pub use answer::answer;
 pub use bar::Bar;
 pub use choice::BackendChoice;
 pub use course::{Course, Failure, Outcome};

@@ -1,5 +1,6 @@
 //! What it costs guests that the host merges their pages, and takes them apart again.
 
+mod answer;
 #[cfg(test)]
 mod deaf;
 mod guest;
@@ -16,7 +17,7 @@ mod watched;
 mod window;
 
 use anyhow::Context;
-use mayfly_record::{Backend, ResultRow};
+use mayfly_record::{Backend, Host, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
@@ -118,6 +119,14 @@ next run. What was merged of this run is taken apart, and nothing else."
             },
             Metric { name: OWN_WRITE, summary: "the same of the pass after that (KVM)" },
         ]
+    }
+
+    fn headlines(&self) -> &'static [&'static str] {
+        &[WRITE_FAULT, WINDOW_FAULTS, FULL_SCAN, MERGED_WRITE, OWN_WRITE]
+    }
+
+    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
+        answer::answer(rows)
     }
 
     fn params(&self) -> &'static [Param] {

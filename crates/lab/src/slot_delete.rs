@@ -1,5 +1,6 @@
 //! What deleting a memslot does to vCPUs that run.
 
+mod answer;
 pub(crate) mod design;
 pub(crate) mod guest;
 pub(crate) mod watch;
@@ -13,7 +14,7 @@ mod needs;
 mod rounds;
 
 use anyhow::Context;
-use mayfly_record::{Backend, ResultRow};
+use mayfly_record::{Backend, Host, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
@@ -90,6 +91,14 @@ longest pass over them. Roots cannot be seen from outside."
 
     fn metrics(&self) -> &'static [Metric] {
         &METRICS
+    }
+
+    fn headlines(&self) -> &'static [&'static str] {
+        &[metrics::ROOT_LOAD_AHEAD, metrics::ROOT_LOAD_CPU, metrics::DELETE, metrics::GUEST_STALL]
+    }
+
+    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
+        answer::answer(rows)
     }
 
     fn params(&self) -> &'static [Param] {

@@ -1,5 +1,6 @@
 //! What it costs to tear a VM down.
 
+mod answer;
 mod kvm;
 mod machine;
 mod maintenance;
@@ -7,7 +8,7 @@ mod names;
 mod needs;
 mod rows;
 
-use mayfly_record::{Backend, ResultRow};
+use mayfly_record::{Backend, Host, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::mapping::Mapping;
@@ -98,6 +99,14 @@ left out."
             },
             Metric { name: "munmap", summary: "unmapping the guest's memory after that" },
         ]
+    }
+
+    fn headlines(&self) -> &'static [&'static str] {
+        &["destroy", "modelled_destroy", "reclaimed"]
+    }
+
+    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
+        answer::answer(rows)
     }
 
     fn params(&self) -> &'static [Param] {

@@ -42,7 +42,7 @@ fn every_rule_brings_vcpus_up_in_both_mappings_and_is_judged_by_the_oracle() {
     assert_eq!(lines("mayfly"), [written, written]);
     assert!(lines("every-vcpu").into_iter().all(|lines| lines > 7 * ((28 << 20) / 64)));
     let record = Record::new(Host::default(), rows);
-    let report = Report::new(&record).to_string();
+    let report = Report::new(&record).full(true).to_string();
     assert!(report.contains("\nlines oracle\n"), "{report}");
     let found = "first-vcpu stale_in_own-writes: vCPU 1 read 0x0 instead of 0x15";
     assert!(report.contains(found), "{report}");

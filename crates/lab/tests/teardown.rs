@@ -59,7 +59,7 @@ fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promi
         assert_eq!(maintained, if row.variant == "mayfly" { 4 } else { 1 });
     }
     let record = Record::new(Host::default(), rows);
-    let report = Report::new(&record).to_string();
+    let report = Report::new(&record).full(true).to_string();
     assert!(report.contains("mapping 4KiB, memory 40 MiB"), "{report}");
 }
 

@@ -12,6 +12,9 @@ pub struct Description {
     /// Its metrics, in the order in which reports show them.
     #[serde(default)]
     pub metrics: Vec<MetricDescription>,
+    /// What its rows come to, in lines that a person can repeat.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answer: Vec<String>,
 }
 
 /// A metric of an experiment.
@@ -21,4 +24,7 @@ pub struct MetricDescription {
     pub name: String,
     /// What is timed, in one line: from where to where.
     pub summary: String,
+    /// Whether a short report shows it.
+    #[serde(default)]
+    pub headline: bool,
 }

@@ -136,12 +136,14 @@ mod tests {
             .check("coherent", true, "seen by both vCPUs");
         let skipped =
             ResultRow::new("device-registration", Backend::Kvm, "kernel").skipped("no /dev/kvm");
-        let metric = MetricDescription { name: "register".into(), summary: "one".into() };
+        let metric =
+            MetricDescription { name: "register".into(), summary: "one".into(), headline: true };
         Record::new(Host::gather(["mayfly".to_owned()]), vec![measured, skipped]).describing([
             Description {
                 name: "device-registration".into(),
                 summary: "a VM's start".into(),
                 metrics: vec![metric],
+                answer: vec!["Nothing waits.".into()],
             },
         ])
     }

@@ -9,20 +9,30 @@ use crate::value::value;
 /// Column headings are broken where they are longer than the numbers below them.
 const WIDE: usize = 8;
 
-/// Writes the table, if there is anything to set side by side.
-pub(crate) fn write(
-    f: &mut fmt::Formatter<'_>,
-    groups: &[Group<'_>],
-    metrics: &[&str],
-    style: Style,
-) -> fmt::Result {
+/// Whether the table sets anything side by side.
+pub(crate) fn are_several(groups: &[Group<'_>]) -> bool {
+    labels(groups).len() > 1
+}
+
+fn labels(groups: &[Group<'_>]) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for row in groups.iter().flat_map(|group| &group.rows) {
         if !labels.contains(&label(row)) {
             labels.push(label(row));
         }
     }
-    if metrics.is_empty() || labels.len() < 2 {
+    labels
+}
+
+/// Writes the table, if there is anything to show.
+pub(crate) fn write(
+    f: &mut fmt::Formatter<'_>,
+    groups: &[Group<'_>],
+    metrics: &[&str],
+    style: Style,
+) -> fmt::Result {
+    let labels = labels(groups);
+    if metrics.is_empty() || labels.is_empty() {
         return Ok(());
     }
     let mut columns = Columns::new();

@@ -1,10 +1,10 @@
 //! A record as a person reads it.
 //!
-//! For each experiment: the parameters that all rows share; then for each combination of the others
-//! (each order, say) one table of every metric and variant with its percentiles and its ratio to
-//! [`BASELINE`] on the same backend; then the medians alone, all combinations in one table, which is
-//! what fits on a screen; then what was skipped and why. Plain ASCII, at most 80 columns where the names
-//! allow it.
+//! For each experiment: what it comes to, in a few lines; the parameters that all rows share; the medians of what matters
+//! most, a line for each metric; what was skipped and why, and every check that failed. In full there are, before the
+//! medians, for each combination of parameters (each order, say) one table of every metric and variant with its
+//! percentiles and its ratio to [`BASELINE`] on the same backend, counters, checks and findings; and the medians are
+//! those of all metrics. Plain ASCII, at most 80 columns where the names allow it.
 
 use std::fmt;
 
@@ -13,20 +13,28 @@ use mayfly_record::BASELINE;
 use mayfly_record::{Backend, Description, MetricDescription, Record, ResultRow};
 
 use crate::group::Grouping;
-use crate::text::Style;
+use crate::text::{self, Style};
 use crate::{heading, medians, percentiles, tallies};
 
 /// A record laid out for a terminal or a file, by its [`Display`](fmt::Display).
 pub struct Report<'a> {
     record: &'a Record,
     style: Style,
+    full: bool,
 }
 
 impl<'a> Report<'a> {
     /// A report on `record`. Metrics stand in the order in which it describes them, and those that it does not
     /// describe behind them in alphabetical order.
     pub fn new(record: &'a Record) -> Self {
-        Self { record, style: Style { colour: false } }
+        Self { record, style: Style { colour: false }, full: false }
+    }
+
+    /// Whether to show everything that the record has; by default, what it comes to and the medians.
+    #[must_use]
+    pub fn full(mut self, full: bool) -> Self {
+        self.full = full;
+        self
     }
 
     /// Whether to use terminal colours; not by default.
@@ -49,7 +57,12 @@ impl fmt::Display for Report<'_> {
         for name in names {
             let known = self.record.experiments.iter().find(|e| e.name == name);
             let rows = self.record.results.iter().filter(|row| row.experiment == name);
-            Section { name, known, rows: rows.collect(), style: self.style }.fmt(f)?;
+            let (rows, style, full) = (rows.collect(), self.style, self.full);
+            Section { name, known, rows, style, full }.fmt(f)?;
+        }
+        if !self.full && !self.record.results.is_empty() {
+            let more = "--full shows percentiles, counters and checks, too.";
+            writeln!(f, "\n{}", self.style.faint(more))?;
         }
         Ok(())
     }
@@ -61,6 +74,7 @@ struct Section<'a> {
     known: Option<&'a Description>,
     rows: Vec<&'a ResultRow>,
     style: Style,
+    full: bool,
 }
 
 impl fmt::Display for Section<'_> {
@@ -73,15 +87,27 @@ impl fmt::Display for Section<'_> {
         writeln!(f)?;
         let summary = self.known.map(|e| format!(": {}", e.summary)).unwrap_or_default();
         writeln!(f, "{}{summary}", self.style.strong(self.name))?;
+        for line in self.known.map_or(&[][..], |known| &known.answer) {
+            writeln!(f, "{}", text::item(line))?;
+        }
         for line in grouping.shared_params() {
             writeln!(f, "{}", self.style.faint(&line))?;
         }
-        for group in &grouping.groups {
-            percentiles::write(f, group, &metrics, self.style)?;
-            tallies::write(f, group, self.style)?;
+        if self.full {
+            for group in &grouping.groups {
+                percentiles::write(f, group, &metrics, self.style)?;
+                tallies::write(f, group, self.style)?;
+            }
+            if medians::are_several(&grouping.groups) {
+                medians::write(f, &grouping.groups, &metrics, self.style)?;
+            }
+            self.write_legend(f, &metrics)?;
+        } else {
+            medians::write(f, &grouping.groups, &self.headlines(&metrics), self.style)?;
+            for group in &grouping.groups {
+                tallies::write_failed(f, group, self.style)?;
+            }
         }
-        medians::write(f, &grouping.groups, &metrics, self.style)?;
-        self.write_legend(f, &metrics)?;
         write_skipped(f, &skipped)
     }
 }
@@ -99,6 +125,15 @@ impl<'a> Section<'a> {
         };
         names.sort_by_key(|name| place(name));
         names
+    }
+
+    /// Those of `metrics` that a short report shows: all of them, where none is said to be.
+    fn headlines(&self, metrics: &[&'a str]) -> Vec<&'a str> {
+        let is_headline = |name: &&str| {
+            self.declared().iter().any(|metric| metric.headline && metric.name == *name)
+        };
+        let headlines: Vec<&str> = metrics.iter().copied().filter(is_headline).collect();
+        if headlines.is_empty() { metrics.to_vec() } else { headlines }
     }
 
     /// The metrics that the experiment is said to have.

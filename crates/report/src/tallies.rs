@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use mayfly_record::{Check, ResultRow};
+
 use crate::group::{Group, label};
 use crate::text::{Columns, Kind, Style};
 
@@ -26,11 +28,8 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style)
     if rows().any(|row| !row.checks.is_empty()) {
         writeln!(f, "\n{}", style.faint("checked"))?;
     }
-    for (row, check) in rows().flat_map(|row| row.checks.iter().map(move |check| (row, check))) {
-        let verdict = if check.ok { "ok".to_owned() } else { style.alarm("FAILED") };
-        let detail =
-            if check.detail.is_empty() { String::new() } else { format!(", {}", check.detail) };
-        writeln!(f, "  {} {}: {verdict}{detail}", label(row), check.name)?;
+    for (row, check) in checks(group) {
+        writeln!(f, "  {}", checked(row, check, style))?;
     }
     if rows().any(|row| !row.findings.is_empty()) {
         writeln!(f, "\n{}", style.faint("found"))?;
@@ -39,4 +38,28 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style)
         writeln!(f, "  {} {}: {}", label(row), found.name, found.detail)?;
     }
     Ok(())
+}
+
+/// Writes the checks of a group that failed, if any did.
+pub(crate) fn write_failed(
+    f: &mut fmt::Formatter<'_>,
+    group: &Group<'_>,
+    style: Style,
+) -> fmt::Result {
+    for (row, check) in checks(group).filter(|(_, check)| !check.ok) {
+        let of = if group.title.is_empty() { String::new() } else { format!("{}: ", group.title) };
+        writeln!(f, "{of}{}", checked(row, check, style))?;
+    }
+    Ok(())
+}
+
+fn checks<'a>(group: &Group<'a>) -> impl Iterator<Item = (&'a ResultRow, &'a Check)> {
+    group.rows.iter().copied().flat_map(|row| row.checks.iter().map(move |check| (row, check)))
+}
+
+fn checked(row: &ResultRow, check: &Check, style: Style) -> String {
+    let verdict = if check.ok { "ok".to_owned() } else { style.alarm("FAILED") };
+    let detail =
+        if check.detail.is_empty() { String::new() } else { format!(", {}", check.detail) };
+    format!("{} {}: {verdict}{detail}", label(row), check.name)
 }

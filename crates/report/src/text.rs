@@ -41,6 +41,34 @@ impl Style {
     }
 }
 
+/// Columns that a text in words has.
+const WIDTH: usize = 80;
+
+/// What a number is followed by on the same line.
+const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "KiB", "MiB", "GiB", "TiB"];
+
+/// A sentence or a few, as an item of a list.
+pub(crate) fn item(text: &str) -> String {
+    let options = textwrap::Options::new(WIDTH).initial_indent("- ").subsequent_indent("  ");
+    textwrap::fill(&with_units_held(text), options).replace(HELD, " ")
+}
+
+/// A space at which no line is broken.
+const HELD: char = '\u{a0}';
+
+fn with_units_held(text: &str) -> String {
+    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches(['.', ',', ';', ':', ')']));
+    let mut held = String::with_capacity(text.len());
+    for word in text.split(' ') {
+        let after_number = held.ends_with(|c: char| c.is_ascii_digit());
+        if !held.is_empty() {
+            held.push(if after_number && is_unit(word) { HELD } else { ' ' });
+        }
+        held.push_str(word);
+    }
+    held
+}
+
 /// What a line of a table is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -103,5 +131,19 @@ impl Columns {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_breaks_between_words_and_keeps_a_number_with_its_unit() {
+        let text = "x".repeat(72) + " 7.18 ms, and then some more.";
+        let lines: Vec<String> = item(&text).lines().map(str::to_owned).collect();
+        assert_eq!(lines[0], format!("- {}", "x".repeat(72)));
+        assert_eq!(lines[1], "  7.18 ms, and then some more.");
+        assert_eq!(item("a  b 3 us"), "- a  b 3 us");
     }
 }

@@ -6,6 +6,7 @@ fn dummy() -> Description {
     let metric = |name: &str, summary: &str| MetricDescription {
         name: name.to_owned(),
         summary: summary.to_owned(),
+        headline: name == "first_memslot",
     };
     Description {
         name: "dummy".to_owned(),
@@ -14,6 +15,7 @@ fn dummy() -> Description {
             metric("register", "one registration"),
             metric("first_memslot", "the first memslot of a VM"),
         ],
+        answer: Vec::new(),
     }
 }
 
@@ -65,7 +67,7 @@ fn record() -> Record {
 }
 
 fn shown(record: &Record) -> String {
-    Report::new(record).to_string()
+    Report::new(record).full(true).to_string()
 }
 
 /// The cells of the first line that begins with `first`, behind the line that is exactly `title`.
@@ -248,7 +250,7 @@ fn lines_fit_eighty_columns_of_ascii_and_end_without_blanks() {
 fn colour_only_adds_escapes() {
     let record = record();
     let plain = shown(&record);
-    let coloured = Report::new(&record).colour(true).to_string();
+    let coloured = Report::new(&record).full(true).colour(true).to_string();
     assert!(!plain.contains('\x1b') && coloured.contains('\x1b'));
     assert_eq!(console::strip_ansi_codes(&coloured), plain);
 }
@@ -257,4 +259,47 @@ fn colour_only_adds_escapes() {
 fn a_record_of_nothing_is_its_heading() {
     let record = Record::new(Host::default(), Vec::new());
     assert_eq!(shown(&record).lines().count(), 3);
+}
+
+#[test]
+fn in_short_there_are_the_answer_the_headlines_and_what_failed() {
+    let mut record = record();
+    let answer = "The first memslot waits for a timer that somebody else has armed, and so does the one \
+                  after the next registration.";
+    record.experiments[0].answer.push(answer.to_owned());
+    record.results[1] = record.results[1].clone().check("coherent", false, "3 stale reads");
+    record.results[2] = record.results[2].clone().check("reclaimed", true, "all of it");
+    let text = Report::new(&record).to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[4..7],
+        [
+            "dummy: what nothing costs",
+            "- The first memslot waits for a timer that somebody else has armed, and so does",
+            "  the one after the next registration.",
+        ]
+    );
+    assert!(text.contains("first_memslot") && !text.contains("register "), "{text}");
+    assert!(
+        text.contains("\norder devices-first: call-srcu coherent: FAILED, 3 stale reads\n"),
+        "{text}"
+    );
+    assert!(!text.contains("reclaimed") && !text.contains("p90"), "{text}");
+    assert!(text.ends_with("\n--full shows percentiles, counters and checks, too.\n"), "{text}");
+}
+
+#[test]
+fn where_no_metric_is_a_headline_all_are() {
+    let mut record = record();
+    record.experiments.clear();
+    let text = Report::new(&record).to_string();
+    assert!(text.contains("first_memslot") && text.contains("register "), "{text}");
+}
+
+#[test]
+fn a_single_variant_has_its_medians_in_short_and_its_percentiles_in_full() {
+    let mut record = record();
+    record.results.truncate(1);
+    assert!(Report::new(&record).to_string().contains("3.15 us"));
+    assert!(!shown(&record).lines().any(|line| line.starts_with("p50")));
 }

@@ -1,0 +1,55 @@
+//! What the rows come to.
+
+use mayfly_record::ResultRow;
+
+use crate::answer::Rows;
+
+use super::names::{CHANGE_PTE, INVALIDATE, MERGED_WRITE, OWN_WRITE};
+
+/// What guests fault for, here and in Mayfly, and what to do.
+pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
+    let rows = Rows::of(rows);
+    let (invalidate, proposed) = (rows.machine(INVALIDATE), rows.machine(CHANGE_PTE));
+    let mayfly = rows.mayfly();
+    let counted = |name: &'static str| {
+        Some([invalidate.counter(name)?, proposed.counter(name)?, mayfly.counter(name)?])
+    };
+
+    let here = || {
+        let (merged, own) = (rows.kvm().time(MERGED_WRITE)?, rows.kvm().time(OWN_WRITE)?);
+        Some(format!(
+            "On this host's KVM a guest's write takes {merged} where its page was merged, and {own} where it was not."
+        ))
+    };
+    let not_here = || {
+        Some("This host's KVM was not asked: --ksm, as root, lets its page merger run and measures what a write to \
+        a merged page costs.".to_owned())
+    };
+    let waits = || {
+        let [linux, ..] = counted("guest_faults")?;
+        let [window, ..] = counted("window_faults")?;
+        Some(format!(
+            "What waits: Linux takes a page out of the guest's tables for each change: {linux} faults of guests, \
+             {window} while their page was just being changed."
+        ))
+    };
+    let instead = || {
+        let ([_, _, faults], [_, _, window]) =
+            (counted("guest_faults")?, counted("window_faults")?);
+        Some(format!(
+            "Mayfly leaves what may still be read and replaces in place: {faults} faults, {window} of them meanwhile."
+        ))
+    };
+    let price = || {
+        let [linux, _, mayfly] = counted("tlb_invalidations")?;
+        Some(format!("TLB invalidations: {mayfly}, where Linux's way takes {linux}."))
+    };
+    let advice = || {
+        Some("What to do: leave latency-bound guests out of the merger (no MADV_MERGEABLE), and let it scan when \
+        they are idle.".to_owned())
+    };
+    [here().or_else(not_here), waits(), instead(), price(), advice()]
+        .into_iter()
+        .flatten()
+        .collect()
+}

@@ -1,0 +1,55 @@
+//! What the rows come to.
+
+use mayfly_record::{BASELINE, ResultRow, units};
+
+use crate::answer::{Rows, times};
+use crate::mapping::Mapping;
+use crate::params::Size;
+
+/// What a VM's end costs, here and in Mayfly, and what to do.
+pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
+    let rows = Rows::of(rows);
+    let (kvm, on_kvm) = rows.kvm().most(Size::PARAM);
+    let mapped = |mapping: Mapping| kvm.with(Mapping::PARAM, mapping.name());
+    let (pages, blocks) = (mapped(Mapping::Pages), mapped(Mapping::Blocks));
+    let in_pages = rows.with(Mapping::PARAM, Mapping::Pages.name());
+    let [(mayfly, _), (before, bytes), (elided, _)] =
+        [BASELINE, "per-page", "elided"].map(|variant| in_pages.machine(variant).most(Size::PARAM));
+    let (size, on_kvm) = (units::bytes(bytes), units::bytes(on_kvm));
+
+    let here = || {
+        let (destroy, munmap) = (pages.time("destroy")?, pages.time("munmap")?);
+        Some(format!(
+            "On this host's KVM, ending a VM of {on_kvm} in pages of 4 KiB takes {destroy}, and unmapping its \
+             memory {munmap} more."
+        ))
+    };
+    let in_blocks = || {
+        let (destroy, munmap) = (blocks.time("destroy")?, blocks.time("munmap")?);
+        let gain = times(pages.p50("munmap"), blocks.p50("munmap"))?;
+        Some(format!("In huge pages: {destroy} and {munmap}, {gain} less for the memory."))
+    };
+    let waits = || {
+        let (name, time) = ["destroy", "modelled_destroy"]
+            .into_iter()
+            .find_map(|name| Some((name, before.time(name)?)))?;
+        let how = if name == "destroy" { "" } else { " (modelled from a part)" };
+        let elided = elided.time("destroy")?;
+        Some(format!(
+            "What waits: arm64 up to 2019 invalidated and cleaned page by page, for {size} {time}{how}; without \
+             what nobody needs {elided}."
+        ))
+    };
+    let instead = || {
+        let (destroy, freed) = (mayfly.time("destroy")?, mayfly.time("reclaimed")?);
+        Some(format!(
+            "Mayfly gives control back after {destroy}; all tables are free after {freed}."
+        ))
+    };
+    let advice = || {
+        pages.p50("munmap")?;
+        Some("What to do: back guests with huge pages; let another thread or process unmap the memory; close the \
+        VM's fds off the path that somebody waits for.".to_owned())
+    };
+    [here(), in_blocks(), waits(), instead(), advice()].into_iter().flatten().collect()
+}

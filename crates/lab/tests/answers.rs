@@ -1,0 +1,132 @@
+//! What rows come to, in words.
+
+use mayfly_lab::answer;
+use mayfly_record::{Backend, Host, ResultRow, Samples, Unit};
+
+/// A row of which every metric that is named takes `ns`.
+fn row(experiment: &str, backend: Backend, variant: &str, metrics: &[&str], ns: u64) -> ResultRow {
+    let mut samples = Samples::default();
+    samples.record_ns(ns);
+    let row = ResultRow::new(experiment, backend, variant);
+    metrics.iter().fold(row, |row, name| row.metric(name, &samples))
+}
+
+fn x86() -> Host {
+    Host { arch: "x86_64".to_owned(), hz: Some(250), ..Host::default() }
+}
+
+/// The one line that contains `what`.
+fn line<'a>(told: &'a [String], what: &str) -> &'a str {
+    let mut lines = told.iter().filter(|line| line.contains(what));
+    let line = lines.next().unwrap_or_else(|| panic!("{what} is not in {told:#?}"));
+    assert_eq!(lines.next(), None);
+    line
+}
+
+#[test]
+fn of_an_experiment_that_did_not_run_nothing_is_said() {
+    for experiment in
+        ["device-registration", "cache-enable", "slot-delete", "page-merge", "teardown"]
+    {
+        assert!(answer(experiment, &[], &x86()).is_empty(), "{experiment}");
+        let skipped = [ResultRow::new(experiment, Backend::Kvm, "kernel").skipped("no /dev/kvm")];
+        let told = answer(experiment, &skipped, &x86());
+        assert!(told.iter().all(|line| !line.contains(" takes ")), "{told:#?}");
+    }
+    assert!(
+        answer("unheard-of", &[row("unheard-of", Backend::Kvm, "kernel", &[], 1)], &x86())
+            .is_empty()
+    );
+}
+
+#[test]
+fn slot_delete_tells_of_the_most_vcpus_that_each_backend_ran() {
+    let metrics = ["delete", "guest_stall", "root_load_cpu"];
+    let at = |backend, variant, vcpus: u32, ns| {
+        row("slot-delete", backend, variant, &metrics, ns)
+            .param("vcpus", vcpus)
+            .param("zap", "all-roots")
+            .metric("root_load_ahead", &Samples::of(Unit::Count, [76]))
+    };
+    let rows = [
+        at(Backend::Machine, "write-locked", 4, 1),
+        at(Backend::Machine, "write-locked", 128, 30_000),
+        at(Backend::Machine, "read-locked", 128, 2_000),
+        at(Backend::Machine, "mayfly", 4, 1),
+        at(Backend::Machine, "mayfly", 128, 1_000),
+        at(Backend::Kvm, "kernel", 4, 1),
+        at(Backend::Kvm, "kernel", 16, 309_000),
+    ];
+    let told = answer("slot-delete", &rows, &x86());
+    assert!(line(&told, "this host's KVM").contains("under 16 running vCPUs takes 309 us"));
+    assert!(line(&told, "up to v6.8").contains("With 128 vCPUs it finds 76 before it"));
+    assert!(line(&told, "Since v6.9").contains("2.00 us. Mayfly takes no lock: 1.00 us"));
+    assert!(line(&told, "What to do").contains("KVM_X86_QUIRK_SLOT_ZAP_ALL"));
+}
+
+#[test]
+fn teardown_tells_of_the_largest_memory_that_each_backend_had() {
+    let metrics = ["destroy", "reclaimed", "munmap"];
+    let at = |backend, variant, gib: u64, mapping: &str, ns| {
+        row("teardown", backend, variant, &metrics, ns)
+            .param("memory", gib << 30)
+            .param("mapping", mapping)
+    };
+    let rows = [
+        row("teardown", Backend::Machine, "per-page", &["modelled_destroy"], 6_640_000_000)
+            .param("memory", 64_u64 << 30)
+            .param("mapping", "4KiB"),
+        at(Backend::Machine, "elided", 64, "4KiB", 16_200_000),
+        at(Backend::Machine, "mayfly", 64, "4KiB", 27_700),
+        at(Backend::Kvm, "kernel", 1, "4KiB", 70_000_000),
+        at(Backend::Kvm, "kernel", 1, "2MiB", 7_000_000),
+    ];
+    let told = answer("teardown", &rows, &x86());
+    assert!(line(&told, "this host's KVM").contains("1 GiB in pages of 4 KiB takes 70.0 ms"));
+    assert!(line(&told, "huge pages: ").contains("10.0x less"));
+    assert!(line(&told, "What waits").contains("for 64 GiB 6.64 s (modelled from a part)"));
+    assert!(line(&told, "Mayfly").contains("27.7 us"));
+}
+
+#[test]
+fn cache_enable_tells_a_host_that_is_not_affected_so_and_what_a_shortcut_would_break() {
+    let up = |variant, ns| {
+        row("cache-enable", Backend::Machine, variant, &["bring_up"], ns)
+            .param("memory", 2_u64 << 30)
+            .param("mapping", "4KiB")
+            .param("vcpus", 64)
+    };
+    let oracle = |variant, stale| {
+        row("cache-enable", Backend::Machine, variant, &[], 0)
+            .counter("scenarios", 19)
+            .counter("scenarios_stale", stale)
+    };
+    let rows = [
+        up("every-vcpu", 2_830_000_000),
+        up("mayfly", 827_000),
+        oracle("vcpu0-only", 11),
+        oracle("first-vcpu", 13),
+        oracle("mayfly", 0),
+    ];
+    let told = answer("cache-enable", &rows, &x86());
+    assert!(told[0].starts_with("This host is not affected"), "{}", told[0]);
+    assert!(line(&told, "What waits").contains("2.83 s for 64 vCPUs and 2 GiB"));
+    assert!(line(&told, "quick and wrong").contains("in 11 and 13 of 19 scenarios"));
+    assert!(line(&told, "Mayfly flushes").contains("827 us"));
+}
+
+#[test]
+fn page_merge_tells_what_its_kvm_row_takes_where_it_was_not_asked_for() {
+    let counted = |variant, faults| {
+        row("page-merge", Backend::Machine, variant, &[], 0)
+            .counter("guest_faults", faults)
+            .counter("window_faults", faults / 100)
+            .counter("tlb_invalidations", faults / 4)
+    };
+    let rows =
+        [counted("invalidate", 122_400), counted("change-pte", 97_000), counted("mayfly", 48)];
+    let told = answer("page-merge", &rows, &x86());
+    assert!(told[0].contains("--ksm"), "{}", told[0]);
+    assert!(line(&told, "What waits").contains("122400 faults of guests, 1224 while"));
+    assert!(line(&told, "TLB invalidations").contains("12, where Linux's way takes 30600"));
+}
