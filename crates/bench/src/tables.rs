@@ -56,12 +56,12 @@ pub fn uniform() -> Addresses {
 #[derive(Debug)]
 struct Memory {
     hardware: Arc<Hardware>,
-    linear_map: NonNull<u8>,
+    linear_map: *mut u8,
 }
 
 impl Memory {
     fn new(hardware: &Arc<Hardware>) -> Self {
-        Self { hardware: Arc::clone(hardware), linear_map: hardware.linear_map().cast() }
+        Self { hardware: Arc::clone(hardware), linear_map: hardware.linear_map().cast_mut().cast() }
     }
 
     /// A frame of zeroes.
@@ -72,9 +72,10 @@ impl Memory {
     /// Where the frame at `address` is.
     #[inline]
     fn table<T>(&self, address: u64) -> NonNull<T> {
+        let table = self.linear_map.wrapping_add(address as usize).cast();
         // SAFETY: `address` is that of a frame which was allocated here, and the platform maps every such frame at this
-        // place.
-        unsafe { self.linear_map.add(address as usize) }.cast()
+        // place, which is not null.
+        unsafe { NonNull::new_unchecked(table) }
     }
 }
 

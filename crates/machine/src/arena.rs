@@ -16,7 +16,6 @@ mod words;
 
 use std::io;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -340,8 +339,8 @@ unsafe impl Frames for Arena {
         Self::free(self, first, order);
     }
 
-    fn linear_map(&self) -> NonNull<AtomicU64> {
-        self.memory.base()
+    fn linear_map(&self) -> *const AtomicU64 {
+        self.memory.base().as_ptr()
     }
 }
 

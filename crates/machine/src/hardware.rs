@@ -1,8 +1,8 @@
 //! What the machine's VMs run on.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{io, ptr::NonNull};
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
@@ -147,7 +147,7 @@ unsafe impl Frames for Hardware {
         self.arena.free(first, order);
     }
 
-    fn linear_map(&self) -> NonNull<AtomicU64> {
+    fn linear_map(&self) -> *const AtomicU64 {
         self.arena.linear_map()
     }
 }

@@ -56,7 +56,7 @@ mod snapshot;
 /// other crate.
 pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
-pub use backing::Backing;
+pub use backing::{Backing, FrameRange};
 pub use dirty::DirtyBitmap;
 pub use edit::{Change, Edit, Prepared};
 pub use error::Error;

@@ -1,7 +1,5 @@
 //! Memory for page tables.
 
-use core::ptr::NonNull;
-
 use crate::address::Pfn;
 use crate::memory::OutOfMemory;
 use crate::sync::AtomicU64;
@@ -19,13 +17,12 @@ pub const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 4 } else { 
 ///   [`free`](Frames::free): neither another caller, nor the platform itself, which may read it, through atomics. It is
 ///   zero, and lies as `allocate` says.
 /// - For as long, and from any thread, each word of it is an [`AtomicU64`] where
-///   [`linear_map`](Frames::linear_map) says, of a mapping that is one allocation from there to the last frame, as far
-///   as pointers are concerned.
+///   [`linear_map`](Frames::linear_map) says, which that pointer may be used for when it is moved there
+///   (`wrapping_add`).
 ///
 /// An implementation without `unsafe` could name any memory:
 ///
 /// ```compile_fail,E0200
-/// use core::ptr::NonNull;
 /// use mayfly_platform::address::Pfn;
 /// use mayfly_platform::frames::Frames;
 /// use mayfly_platform::memory::OutOfMemory;
@@ -40,8 +37,8 @@ pub const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 4 } else { 
 ///
 ///     unsafe fn free(&self, _first: Pfn, _order: u32) {}
 ///
-///     fn linear_map(&self) -> NonNull<AtomicU64> {
-///         NonNull::dangling()
+///     fn linear_map(&self) -> *const AtomicU64 {
+///         core::ptr::null()
 ///     }
 /// }
 /// ```
@@ -63,6 +60,8 @@ pub unsafe trait Frames: Send + Sync {
     unsafe fn free(&self, first: Pfn, order: u32);
 
     /// Where the hypervisor's own mapping of frame 0 is, or would be: word `w` of frame `n` is [`WORDS`] `n` + `w`
-    /// words from here, if `n` is one of the frames that [`Frames::allocate`] gives. Never changes.
-    fn linear_map(&self) -> NonNull<AtomicU64>;
+    /// words from here, if `n` is one of the frames that [`Frames::allocate`] gives. Null where physical addresses are
+    /// mapped to themselves ([`with_exposed_provenance`](core::ptr::with_exposed_provenance) of 0), and any other
+    /// address, also one where nothing is. Never changes.
+    fn linear_map(&self) -> *const AtomicU64;
 }

@@ -146,6 +146,14 @@ impl<F: Format> Reclaimer<F> {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// The bell: a word that changes, and is then [woken](mayfly_platform::Platform::wake), when there may be more to
+    /// reclaim than before. Who calls [`Reclaimer::run_slice`] himself loads it before that, and where it came to
+    /// [`Reclaimed::All`] need not come again while it is the same: [`Platform::wait`](mayfly_platform::Platform::wait).
+    /// Nobody but the reclaimer writes it.
+    pub fn rung(&self) -> &AtomicU32 {
+        &self.bell.rung
+    }
+
     pub(crate) fn mmu(&self) -> &dyn Mmu {
         &*self.bell.mmu
     }

@@ -1,7 +1,6 @@
 //! The frames that tables are made of.
 
 use alloc::sync::Arc;
-use core::ptr::NonNull;
 use core::time::Duration;
 
 use mayfly_platform::Mmu;
@@ -18,7 +17,7 @@ use crate::{Entry, Error, Format};
 /// Where the tables of a VM come from and go to, and how many it has.
 pub(crate) struct Tables {
     pub(crate) mmu: Arc<dyn Mmu>,
-    linear_map: NonNull<AtomicU64>,
+    linear_map: *const AtomicU64,
     /// Whether the platform has an [observer](mayfly_platform::observe).
     is_observed: bool,
     /// Frames that are tables. Written when a table is made or freed, never by a fault in a table that exists.
@@ -30,14 +29,14 @@ pub(crate) struct Tables {
 /// The frames, one after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct LinearMap<'a> {
-    start: NonNull<AtomicU64>,
+    start: *const AtomicU64,
     tables: &'a Tables,
 }
 
 /// The words of a table.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'a> {
-    start: NonNull<AtomicU64>,
+    start: *const AtomicU64,
     tables: &'a Tables,
 }
 
@@ -45,8 +44,8 @@ impl<'a> LinearMap<'a> {
     /// The table in frame `pfn`, which comes from where [`Tables::cell`] says.
     #[inline]
     pub(crate) fn table(self, pfn: Pfn) -> Table<'a> {
-        // SAFETY: the platform maps every frame it gives at this place for as long as it is given.
-        let start = unsafe { self.start.add(pfn.get() as usize * WORDS) };
+        // The platform maps every frame that it gives at this place, for as long as it is given.
+        let start = self.start.wrapping_add(pfn.get() as usize * WORDS);
         Table { start, tables: self.tables }
     }
 }
@@ -63,7 +62,7 @@ impl<'a> Table<'a> {
     fn word(self, index: usize) -> &'a AtomicU64 {
         // SAFETY: what is in a table's frame is words that are reached through atomics alone; the frame is freed only
         // after the grace period that the caller's section holds up.
-        unsafe { self.start.add(index).as_ref() }
+        unsafe { &*self.start.wrapping_add(index) }
     }
 }
 
@@ -188,8 +187,8 @@ impl Tables {
 
     /// The frame that `word` is in, and its number there.
     pub(crate) fn place(&self, word: &AtomicU64) -> (Pfn, usize) {
-        let words = (core::ptr::from_ref(word).addr() - self.linear_map.addr().get())
-            / size_of::<AtomicU64>();
+        let words =
+            (core::ptr::from_ref(word).addr() - self.linear_map.addr()) / size_of::<AtomicU64>();
         (Pfn::new((words / WORDS) as u64), words % WORDS)
     }
 }

@@ -33,7 +33,7 @@ impl Translation<Stage2Attributes> for Memory {
     }
 
     unsafe fn deallocate_table(&mut self, table: NonNull<PageTable<Stage2Attributes>>) {
-        let address = table.addr().get() - self.linear_map.addr().get();
+        let address = table.addr().get() - self.linear_map.addr();
         self.hardware.arena().free(Pfn::new(address as u64 >> PAGE_SHIFT), 0);
     }
 

@@ -44,7 +44,7 @@ impl Tables {
     pub fn mapped(hardware: &Arc<Hardware>) -> Self {
         let mut memory = Memory::new(hardware);
         let mut root: NonNull<PageTable> = memory.table(memory.allocate());
-        let offset = VirtAddr::from_ptr(memory.linear_map.as_ptr());
+        let offset = VirtAddr::from_ptr(memory.linear_map);
         // SAFETY: the root is a frame of zeroes, hence an empty table, and this one's alone; the arena, which `_memory`
         // keeps, has frame n at n pages from the offset.
         let mut mapper = unsafe { OffsetPageTable::new(root.as_mut(), offset) };

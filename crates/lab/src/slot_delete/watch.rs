@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::mem::take;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
@@ -268,7 +267,7 @@ unsafe impl Frames for Watch {
         unsafe { self.hardware.free(first, order) };
     }
 
-    fn linear_map(&self) -> NonNull<AtomicU64> {
+    fn linear_map(&self) -> *const AtomicU64 {
         self.hardware.linear_map()
     }
 }

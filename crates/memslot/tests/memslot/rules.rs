@@ -1,7 +1,8 @@
 use mayfly_memslot::{
-    AddressSpace, Edit, Error, Flags, Gfn, Gpa, Hva, MAX_PAGES, MemSlots, PAGE_SIZE, PRIVATE_SLOTS,
-    Region, SlotId, USER_SLOTS,
+    AddressSpace, Edit, Error, Flags, FrameRange, Gfn, Gpa, Hva, MAX_PAGES, MemSlots, PAGE_SIZE,
+    PRIVATE_SLOTS, Region, SlotId, USER_SLOTS,
 };
+use mayfly_platform::address::{Hpa, Pfn};
 
 use crate::common::{LOG, MAIN, NONE, domain, found, generation, hva, region, slots};
 
@@ -255,4 +256,30 @@ fn without_system_management_mode_its_address_space_is_empty_and_stays_so() {
     let smm = Region { slot: SlotId::smm(0), ..region(0, 0, 1, 0) };
     refused(&slots, &smm, Error::NoSuchSpace { space: 1 });
     assert!(slots.load(AddressSpace::Smm, &domain.read_lock()).is_empty());
+}
+
+#[test]
+fn a_slot_of_frames_reaches_as_far_as_they_do_and_is_found_by_where_they_are() {
+    let (platform, domain) = domain();
+    let slots = MemSlots::<FrameRange>::try_new(platform, &domain).unwrap();
+    let frames = FrameRange::new(Pfn::new(0x100), 4).unwrap();
+    assert_eq!((frames.hpa(), frames.bytes()), (Hpa::new(0x10_0000), 4 * PAGE_SIZE));
+    let region = |size| Region {
+        slot: SlotId::main(0),
+        flags: NONE,
+        gpa: Gpa::new(0),
+        size,
+        backing: frames,
+    };
+    let (position, size) = (0x10_0000, 5 * PAGE_SIZE);
+    let error = slots.set(&region(size)).unwrap_err();
+    assert_eq!(error, Error::BackingTooShort { position, size });
+    slots.set(&region(4 * PAGE_SIZE)).unwrap();
+    let section = domain.read_lock();
+    let slot = slots.load(MAIN, &section).find(Gfn::new(3)).cloned().unwrap();
+    let last = slot.backing_of(Gfn::new(3)).unwrap();
+    assert_eq!((last.hpa(), last.bytes()), (Hpa::new(0x10_3000), PAGE_SIZE));
+
+    assert_eq!(FrameRange::new(Pfn::new((1 << 52) - 1), 1), None, "its end has no address");
+    assert_eq!(FrameRange::new(Pfn::new(1), u64::MAX), None);
 }

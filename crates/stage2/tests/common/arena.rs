@@ -1,6 +1,5 @@
 //! Frames: so many, zeroed when given out, poisoned when given back, and refused when a test wants it.
 
-use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use mayfly_platform::address::Pfn;
@@ -59,8 +58,8 @@ impl Arena {
         self.state.lock().unwrap().live
     }
 
-    pub(crate) fn linear_map(&self) -> NonNull<AtomicU64> {
-        NonNull::from(&*self.words).cast()
+    pub(crate) fn linear_map(&self) -> *const AtomicU64 {
+        self.words.as_ptr()
     }
 
     pub(crate) fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {

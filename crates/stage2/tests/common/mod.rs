@@ -4,7 +4,6 @@ mod arena;
 mod tlb;
 
 use std::cell::Cell;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -154,7 +153,7 @@ unsafe impl Frames for Platformed {
         self.arena.free(first, order);
     }
 
-    fn linear_map(&self) -> NonNull<AtomicU64> {
+    fn linear_map(&self) -> *const AtomicU64 {
         self.arena.linear_map()
     }
 }

@@ -1,7 +1,6 @@
 //! Frames for tables. A frame that was freed is poisoned, and never given again.
 
 use std::cell::UnsafeCell;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mayfly_platform::address::Pfn;
@@ -30,8 +29,8 @@ impl Arena {
         Self { words: words.collect(), given: AtomicUsize::new(0), freed: AtomicUsize::new(0) }
     }
 
-    pub(crate) fn linear_map(&self) -> NonNull<AtomicU64> {
-        NonNull::new(self.words.as_ptr().cast_mut().cast()).unwrap()
+    pub(crate) fn linear_map(&self) -> *const AtomicU64 {
+        self.words.as_ptr().cast()
     }
 
     pub(crate) fn allocate(&self) -> Result<Pfn, OutOfMemory> {

@@ -3,7 +3,6 @@
 mod arena;
 mod tiny;
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +131,7 @@ unsafe impl<T: Send + Sync> Frames for World<T> {
         self.arena.free(first);
     }
 
-    fn linear_map(&self) -> NonNull<AtomicU64> {
+    fn linear_map(&self) -> *const AtomicU64 {
         self.arena.linear_map()
     }
 }

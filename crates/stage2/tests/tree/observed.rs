@@ -45,7 +45,7 @@ impl Book {
         let platform = self.platform.upgrade().unwrap();
         let at = table.get() as usize * WORDS + index;
         // SAFETY: a table of the arena, whose words are there as long as the platform.
-        unsafe { platform.linear_map().add(at).as_ref() }.load(Ordering::Relaxed)
+        unsafe { &*platform.linear_map().wrapping_add(at) }.load(Ordering::Relaxed)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Frames for page tables, of one arena for all tests of a binary; so whoever knows a frame can look into it.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
@@ -42,8 +41,8 @@ pub(crate) fn all() -> &'static [AtomicU64] {
     &WORDS_OF_ALL
 }
 
-pub(crate) fn linear_map() -> NonNull<AtomicU64> {
-    NonNull::from(*WORDS_OF_ALL).cast()
+pub(crate) fn linear_map() -> *const AtomicU64 {
+    WORDS_OF_ALL.as_ptr()
 }
 
 /// `1 << order` zeroed frames, the first at a multiple of their number.

@@ -1,7 +1,6 @@
 //! The machine under the VMs of a test: a Linux process with frames, which may be refused, and TLBs, which only write
 //! down what is asked of them.
 
-use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, spawn, yield_now};
@@ -233,7 +232,7 @@ unsafe impl Frames for Hardware {
         self.live.fetch_sub(1 << order, Ordering::SeqCst);
     }
 
-    fn linear_map(&self) -> NonNull<AtomicU64> {
+    fn linear_map(&self) -> *const AtomicU64 {
         frames::linear_map()
     }
 }
