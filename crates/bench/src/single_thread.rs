@@ -1,8 +1,7 @@
 //! A platform for counting the instructions of readers, where nobody else runs.
 
-use mayfly_platform::sync::{AtomicU32, Ordering, fence};
-use mayfly_platform::time::Instant;
-use mayfly_platform::{Host, Identity, Platform, ReaderBarrier};
+use mayfly_platform::sync::{Ordering, fence};
+use mayfly_platform::{Host, Layer, ReaderBarrier};
 
 /// Claims an asymmetric barrier wherever it runs, for valgrind may have no `membarrier`, and a domain would choose
 /// fenced readers.
@@ -25,25 +24,11 @@ impl Default for SingleThread {
 }
 
 // SAFETY: one thread is measured, so a fence is a barrier for every CPU that runs a reader.
-unsafe impl Platform for SingleThread {
-    fn identity(&self) -> Identity {
-        self.0.identity()
-    }
+unsafe impl Layer for SingleThread {
+    type Below = Host;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.0.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.0.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.0.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.0.now()
+    fn below(&self) -> &Host {
+        &self.0
     }
 
     fn reader_barrier(&self) -> ReaderBarrier {

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU32, CacheLine};
-use mayfly_platform::time::Instant;
+use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Context, Identity, Op, Platform, ReaderBarrier};
+use mayfly_platform::{Layer, Op, Platform};
 
 use crate::shard::{SHARDS, shard};
 use crate::unsteady::Unsteady;
@@ -90,37 +89,11 @@ fn number(op: Op) -> usize {
 }
 
 // SAFETY: the machine's threads are the process's, and all of these are its platform's answers.
-unsafe impl Platform for Hardware {
-    fn identity(&self) -> Identity {
-        self.host.identity()
-    }
+unsafe impl Layer for Hardware {
+    type Below = dyn Platform;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.host.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.host.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.host.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.host.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.host.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.host.heavy_barrier();
-    }
-
-    fn context(&self) -> Option<Context> {
-        self.host.context()
+    fn below(&self) -> &(dyn Platform + 'static) {
+        &*self.host
     }
 
     fn charge(&self, op: Op) {

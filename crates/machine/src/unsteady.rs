@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32 as Counter, Ordering};
 
 use mayfly_platform::sync::{AtomicU32, CacheLine};
 use mayfly_platform::time::Instant;
-use mayfly_platform::{Context, Host, Identity, Platform, ReaderBarrier};
+use mayfly_platform::{Host, Layer, Platform};
 
 /// Of so many waits one ends at once, for no reason, as [`Platform::wait`] may.
 const EARLY: u32 = 3;
@@ -40,9 +40,11 @@ impl Unsteady {
 }
 
 // SAFETY: the host's answers, whose promises are the host's; only waits end early, as they may.
-unsafe impl Platform for Unsteady {
-    fn identity(&self) -> Identity {
-        self.host.identity()
+unsafe impl Layer for Unsteady {
+    type Below = Host;
+
+    fn below(&self) -> &Host {
+        &self.host
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
@@ -57,23 +59,6 @@ unsafe impl Platform for Unsteady {
         }
     }
 
-    fn wake(&self, word: &AtomicU32) {
-        self.host.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.host.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.host.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.host.heavy_barrier();
-    }
-
-    fn context(&self) -> Option<Context> {
-        self.host.context()
-    }
+    // Threads take turns without it.
+    fn relax(&self) {}
 }

@@ -43,12 +43,15 @@ pub mod lock;
 pub mod memory;
 pub mod observe;
 pub mod sync;
+#[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]
+pub mod testing;
 pub mod time;
 pub mod tlb;
 
 mod charge;
 #[cfg(all(feature = "std", not(any(mayfly_loom, mayfly_shuttle))))]
 mod host;
+mod layer;
 #[cfg(any(mayfly_loom, mayfly_shuttle))]
 mod model;
 mod unwind;
@@ -56,6 +59,7 @@ mod unwind;
 pub use charge::Op;
 #[cfg(all(feature = "std", not(any(mayfly_loom, mayfly_shuttle))))]
 pub use host::Host;
+pub use layer::Layer;
 #[cfg(any(mayfly_loom, mayfly_shuttle))]
 pub use model::Model;
 #[cfg(mayfly_shuttle)]

@@ -14,34 +14,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mayfly_platform::sync::{AtomicU32, CacheLine};
-use mayfly_platform::time;
-use mayfly_platform::{Host, Identity, Platform, ReaderBarrier};
+use mayfly_platform::sync::CacheLine;
+use mayfly_platform::{Host, Layer, Platform, ReaderBarrier};
 use mayfly_srcu::{Config, Srcu};
 
 /// A host whose heavy barrier is none.
 struct Feigned(Host);
 
 // SAFETY: it is not what it says, which is what this test is about; what its readers look at is never freed.
-unsafe impl Platform for Feigned {
-    fn identity(&self) -> Identity {
-        self.0.identity()
-    }
+unsafe impl Layer for Feigned {
+    type Below = Host;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.0.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: time::Instant) {
-        self.0.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.0.wake(word);
-    }
-
-    fn now(&self) -> time::Instant {
-        self.0.now()
+    fn below(&self) -> &Host {
+        &self.0
     }
 
     fn reader_barrier(&self) -> ReaderBarrier {

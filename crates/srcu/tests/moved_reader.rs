@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use mayfly_platform::sync::AtomicU32;
-use mayfly_platform::time::Instant;
-use mayfly_platform::{Context, Host, Identity, Platform, ReaderBarrier};
+use mayfly_platform::{Context, Host, Layer, Platform};
 use mayfly_srcu::{Config, Srcu};
 
 /// A host that takes its time to say what runs on one thread, once.
@@ -18,33 +16,11 @@ struct Slow {
 }
 
 // SAFETY: as the host.
-unsafe impl Platform for Slow {
-    fn identity(&self) -> Identity {
-        self.host.identity()
-    }
+unsafe impl Layer for Slow {
+    type Below = Host;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.host.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.host.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.host.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.host.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.host.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.host.heavy_barrier();
+    fn below(&self) -> &Host {
+        &self.host
     }
 
     fn context(&self) -> Option<Context> {

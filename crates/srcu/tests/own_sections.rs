@@ -6,9 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use mayfly_platform::sync::AtomicU32;
-use mayfly_platform::time::Instant;
-use mayfly_platform::{Host, Identity, Platform, ReaderBarrier};
+use mayfly_platform::{Context, Host, Layer};
 use mayfly_srcu::{Callback, Config, Limits, Rcu, RcuBox, Srcu, Worker};
 
 fn domain() -> Srcu {
@@ -263,33 +261,15 @@ fn who_waits_while_another_thread_runs_a_callback_is_not_found() {
 struct Silent(Host);
 
 // SAFETY: as the host, which leaves out what may be left out.
-unsafe impl Platform for Silent {
-    fn identity(&self) -> Identity {
-        self.0.identity()
+unsafe impl Layer for Silent {
+    type Below = Host;
+
+    fn below(&self) -> &Host {
+        &self.0
     }
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.0.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.0.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.0.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.0.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.0.heavy_barrier();
+    fn context(&self) -> Option<Context> {
+        None
     }
 }
 

@@ -16,7 +16,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use mayfly_platform::sync::AtomicU32;
 use mayfly_platform::time::Instant;
-use mayfly_platform::{Identity, Model, Platform, ReaderBarrier, check_schedules};
+use mayfly_platform::{Layer, Model, Platform, check_schedules};
 use mayfly_srcu::{Callback, Config, Limits, RcuBox, Section, Srcu, Worker};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -28,33 +28,15 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 struct Patient(Model);
 
 // SAFETY: as the model's, which waits longer is all that is different.
-unsafe impl Platform for Patient {
-    fn identity(&self) -> Identity {
-        self.0.identity()
-    }
+unsafe impl Layer for Patient {
+    type Below = Model;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.0.wait(word, expected);
+    fn below(&self) -> &Model {
+        &self.0
     }
 
     fn wait_until(&self, word: &AtomicU32, expected: u32, _: Instant) {
         self.0.wait(word, expected);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.0.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.0.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.0.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.0.heavy_barrier();
     }
 }
 

@@ -6,6 +6,51 @@
 //! are replaced as a whole, and reclaimed in the background ([`Reclaimer`]); [`Vmids`] tag them in the TLBs. What this
 //! crate needs of the world is [`Mmu`](mayfly_platform::Mmu): frames, TLBs, waiting.
 //!
+//! # Use
+//!
+//! With the `testing` feature, the machine is a Linux process:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use mayfly_stage2::platform::address::{Gfn, Pfn};
+//! use mayfly_stage2::srcu::{Config as Domain, Srcu};
+//! use mayfly_stage2::testing::Process;
+//! use mayfly_stage2::{
+//!     Config, Ept, Leaf, Level, Mapped, Permissions, Reclaimer, Role, Slice, Stage2, Tables,
+//!     Vmids,
+//! };
+//!
+//! let mmu = Arc::new(Process::new(64));
+//! let domain = Srcu::try_new(mmu.clone(), Domain::default())?;
+//! let tables = Stage2::<Ept>::try_new(
+//!     Config {
+//!         mmu: mmu.clone(),
+//!         vmids: Vmids::try_new(mmu.clone(), 8)?,
+//!         reclaimer: Arc::new(Reclaimer::new(mmu, Reclaimer::<Ept>::BOUND)),
+//!     },
+//!     &domain,
+//! )?;
+//!
+//! // A vCPU, at a fault: samples the sequence, asks the host for a frame, and maps it if nothing has changed since.
+//! let gfn = Gfn::new(0x100);
+//! {
+//!     let section = domain.read_lock();
+//!     let root = tables.root(Role::MAIN, &section)?;
+//!     let seen = tables.sample();
+//!     let leaf = Leaf::new(Pfn::new(0x5000), Permissions::READ | Permissions::WRITE);
+//!     assert_eq!(root.map(gfn, Level::PAGE, &leaf, seen, &section)?, Mapped::Installed);
+//!     assert_eq!(root.translate(gfn, &section).unwrap().1.pfn, Pfn::new(0x5000));
+//! }
+//!
+//! // The host takes the frame back: no CPU uses it any more when this returns.
+//! let gfns = gfn..Gfn::new(0x101);
+//! let invalidation = tables.begin_invalidation(&gfns);
+//! tables.zap(gfns, Tables::Free, Slice::default());
+//! drop(invalidation);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # The protocol
 //!
 //! **An entry** is one word, and changes by one atomic step. Hardware takes the first three states for absent:
@@ -122,6 +167,8 @@ mod sequence;
 mod space;
 mod stage2;
 mod tables;
+#[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]
+pub mod testing;
 mod vmid;
 mod walk;
 mod written;

@@ -23,7 +23,8 @@ pub enum Mapped {
     Installed,
     /// It is in place, where a leaf that allowed less was, which TLBs may still have, and fault by
     /// ([`Format::KEEPS_FAULTING`]; in other formats this is [`Mapped::Installed`]). The CPU that the fault was taken
-    /// on has to forget the page. So it has with [`Mapped::Already`], since another CPU may have been here first.
+    /// on has to forget the page (`litmus/S2+relax+local`). So it has with [`Mapped::Already`], since another CPU may
+    /// have been here first.
     Relaxed,
     /// What is there allows as much already: another vCPU came first.
     Already,
@@ -171,6 +172,7 @@ impl<F: Format> Root<F> {
         let mut flush = Flush::new();
         let mut changing = None;
         let mut mapped = Mapped::Installed;
+        // Frozen until the TLBs have forgotten it (`litmus/S2+break+make`).
         if entry.requires_break_before_make(level, new, false) {
             if below.is_some() {
                 self.forget_all(gfns);

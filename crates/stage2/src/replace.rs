@@ -13,7 +13,7 @@
 //! By the first three no vCPU finds the entry empty, or frozen while TLBs are waited for; and Arm allows all of them:
 //! break-before-make is for another address where either entry is writable, or contents differ
 //! ([`Format::requires_break_before_make`], which is asked all the same: an entry is frozen for a format that wants
-//! it). From read-only to another frame that is writable it takes two steps, so that what Arm would ask a break for in
+//! it; `litmus/S2+replace+reuse`). From read-only to another frame that is writable it takes two steps, so that what Arm would ask a break for in
 //! one needs none. They are two in every format, the second when the first is done in all roots and at all places: a
 //! CPU that writes to the new frame already would have its writes missed by one that still reads the old. For the same
 //! reason nothing is left in place where contents differ: once somebody has read the new ones, nobody may read the old.
@@ -165,6 +165,7 @@ impl<F: Format> Visitor<F> for Widen {
         }
         // [install]
         fence(Ordering::SeqCst);
+        // No TLB is told: who faults by the entry as it was is (`litmus/S2+relax+local`).
         let new = if space.sequence.is_shared() {
             at.entry
         } else {

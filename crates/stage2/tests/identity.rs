@@ -10,10 +10,9 @@ use std::sync::{Arc, Mutex};
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, PAGE_SIZE, Pfn};
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU32, AtomicU64};
-use mayfly_platform::time::Instant;
+use mayfly_platform::sync::AtomicU64;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Host, Identity, Platform, ReaderBarrier};
+use mayfly_platform::{Host, Layer};
 use mayfly_srcu::Srcu;
 use mayfly_stage2::{
     Arm, Config, Leaf, Level, Mapped, Permissions, Reclaimer, Role, Slice, Stage2, Vmids,
@@ -31,33 +30,11 @@ fn layout(order: u32) -> Layout {
 }
 
 // SAFETY: passes the calls that promise something on to the host.
-unsafe impl Platform for Flat {
-    fn identity(&self) -> Identity {
-        self.host.identity()
-    }
+unsafe impl Layer for Flat {
+    type Below = Host;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.host.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.host.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.host.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.host.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.host.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.host.heavy_barrier();
+    fn below(&self) -> &Host {
+        &self.host
     }
 }
 

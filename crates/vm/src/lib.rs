@@ -6,6 +6,56 @@
 //! [`World`]: the platform ([`mayfly_platform::Mmu`]), the host's memory ([`HostMemory`]), and what executes a vCPU's
 //! instructions ([`Guest`]).
 //!
+//! # Use
+//!
+//! With the `testing` feature there is a ready world, in a Linux process:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use mayfly_vm::iobus::IoRange;
+//! use mayfly_vm::memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
+//! use mayfly_vm::testing::{Machine, Step};
+//! use mayfly_vm::{Bus, Device, Exit, Vm};
+//!
+//! /// Answers every read with the same byte.
+//! struct Constant(u8);
+//!
+//! impl Device for Constant {
+//!     fn read(&self, _offset: u64, data: &mut [u8]) {
+//!         data.fill(self.0);
+//!     }
+//!
+//!     fn write(&self, _offset: u64, _data: &[u8]) {}
+//! }
+//!
+//! let machine = Machine::new(64);
+//! let vm = Vm::create(machine.config())?;
+//! vm.set_memory_region(&Region {
+//!     slot: SlotId::main(0),
+//!     flags: Flags::empty(),
+//!     gpa: Gpa::new(0),
+//!     size: 4 * PAGE_SIZE,
+//!     backing: machine.memory().allocate(4)?,
+//! })?;
+//! vm.register_device(Bus::Mmio, IoRange { start: 0x10_0000, len: 8 }, Arc::new(Constant(1)))?;
+//!
+//! // Memory is mapped when the guest first touches it; where there is none, a device answers.
+//! let mut vcpu = vm.create_vcpu(0)?;
+//! let mut guest =
+//!     machine.guest([Step::Store(0x1008, 42), Step::Load(0x1008), Step::Load(0x10_0000)]);
+//! assert_eq!(vcpu.run(&mut guest), Exit::Halt);
+//! assert_eq!(guest.loaded(), [42, 0x0101_0101_0101_0101]);
+//!
+//! // Returns at once; the tables are freed in the background, here by hand.
+//! vm.destroy();
+//! drop(vcpu);
+//! assert!(machine.reclaim());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Who waits for whom
+//!
 //! | call | waits for |
 //! | --- | --- |
 //! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`], all of [`Kicker`] | nobody |
@@ -34,7 +84,7 @@
 #![no_std]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 extern crate std;
 
 mod caches;
@@ -48,6 +98,8 @@ mod memory;
 mod notifier;
 mod places;
 mod requests;
+#[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]
+pub mod testing;
 mod vcpu;
 mod vcpus;
 mod vm;

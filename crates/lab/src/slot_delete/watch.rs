@@ -13,7 +13,7 @@ use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Context, Identity, Op, Platform, ReaderBarrier, time};
+use mayfly_platform::{Op, Platform, time};
 use mayfly_record::nanoseconds;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -199,37 +199,19 @@ fn apart<T>(work: impl FnOnce() -> T) -> T {
 }
 
 // SAFETY: passes every call on to the hardware, which keeps the promises.
-unsafe impl Platform for Watch {
-    fn identity(&self) -> Identity {
-        self.hardware.identity()
+unsafe impl mayfly_platform::Layer for Watch {
+    type Below = Hardware;
+
+    fn below(&self) -> &Hardware {
+        &self.hardware
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
-        Self::waiting(|| self.hardware.wait(word, expected));
+        Self::waiting(|| Platform::wait(&*self.hardware, word, expected));
     }
 
     fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: time::Instant) {
-        Self::waiting(|| self.hardware.wait_until(word, expected, deadline));
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.hardware.wake(word);
-    }
-
-    fn now(&self) -> time::Instant {
-        self.hardware.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.hardware.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.hardware.heavy_barrier();
-    }
-
-    fn context(&self) -> Option<Context> {
-        self.hardware.context()
+        Self::waiting(|| Platform::wait_until(&*self.hardware, word, expected, deadline));
     }
 
     fn relax(&self) {
@@ -252,7 +234,7 @@ unsafe impl Platform for Watch {
             Op::SliceEnd => end_slice(),
             _ => {}
         }
-        self.hardware.charge(op);
+        Platform::charge(&*self.hardware, op);
     }
 }
 

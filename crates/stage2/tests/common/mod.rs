@@ -1,6 +1,5 @@
 //! A world for stage-2 tables: frames that are counted, TLBs that a test looks into, and a book of what was charged.
 
-mod arena;
 mod tlb;
 
 use std::cell::Cell;
@@ -11,14 +10,13 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::observe::Observer;
-use mayfly_platform::sync::{AtomicU32, AtomicU64};
-use mayfly_platform::time::Instant;
+use mayfly_platform::sync::AtomicU64;
+use mayfly_platform::testing::Arena;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Context, Host, Identity, Op, Platform, ReaderBarrier};
+use mayfly_platform::{Host, Layer, Op};
 use mayfly_srcu::{Config as SrcuConfig, Srcu};
 use mayfly_stage2::{ActiveVmid, Config, Format, Reclaimer, Role, RootRef, Stage2, Vmids};
 
-use arena::Arena;
 use tlb::Tlbs;
 
 thread_local! {
@@ -42,6 +40,8 @@ pub(crate) struct Platformed {
     tables_kept: AtomicUsize,
     max_by_address: AtomicU64,
     pub(crate) observer: OnceLock<Box<dyn Observer>>,
+    /// What is added to the numbers of frames that are given out.
+    lifted: AtomicU64,
 }
 
 impl Platformed {
@@ -57,12 +57,18 @@ impl Platformed {
             tables_kept: AtomicUsize::new(0),
             max_by_address: AtomicU64::new(512),
             observer: OnceLock::new(),
+            lifted: AtomicU64::new(0),
         })
     }
 
     /// Says how many invalidations by address are worth while.
     pub(crate) fn set_max_by_address(&self, max: u64) {
         self.max_by_address.store(max, Ordering::Relaxed);
+    }
+
+    /// Gives out frames under numbers that are so much greater than where they are. Whoever gets one must not touch it.
+    pub(crate) fn lift(&self, by: u64) {
+        self.lifted.store(by, Ordering::SeqCst);
     }
 
     /// How often a thread found an entry frozen.
@@ -88,41 +94,15 @@ impl Platformed {
 }
 
 // SAFETY: passes the calls that promise something on to the host.
-unsafe impl Platform for Platformed {
-    fn identity(&self) -> Identity {
-        self.host.identity()
-    }
+unsafe impl Layer for Platformed {
+    type Below = Host;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.host.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.host.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.host.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.host.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.host.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.host.heavy_barrier();
+    fn below(&self) -> &Host {
+        &self.host
     }
 
     fn observer(&self) -> Option<&dyn Observer> {
         self.observer.get().map(|observer| &**observer)
-    }
-
-    fn context(&self) -> Option<Context> {
-        self.host.context()
     }
 
     fn charge(&self, op: Op) {
@@ -146,11 +126,14 @@ unsafe impl Platform for Platformed {
 // name it.
 unsafe impl Frames for Platformed {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
-        self.arena.allocate(order)
+        let first = self.arena.allocate(order)?;
+        Ok(Pfn::new(first.get() + self.lifted.load(Ordering::SeqCst)))
     }
 
     unsafe fn free(&self, first: Pfn, order: u32) {
-        self.arena.free(first, order);
+        let first = Pfn::new(first.get() - self.lifted.load(Ordering::SeqCst));
+        // SAFETY: as the caller promises.
+        unsafe { self.arena.free(first, order) };
     }
 
     fn linear_map(&self) -> *const AtomicU64 {

@@ -9,10 +9,9 @@ use std::time::Duration;
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU32, AtomicU64};
-use mayfly_platform::time::Instant;
+use mayfly_platform::sync::AtomicU64;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Identity, Mmu, Model, Platform, ReaderBarrier};
+use mayfly_platform::{Layer, Mmu, Model, Platform};
 use mayfly_srcu::{Config as Domain, Srcu};
 use mayfly_stage2::{
     Config, Format, Leaf, Permissions, Reclaimed, Reclaimer, Slice, Stage2, Vmids,
@@ -90,33 +89,11 @@ impl<F: Format, T: Tlb + 'static> Vm<F, T> {
 }
 
 // SAFETY: passes the calls that promise something on.
-unsafe impl<T: Send + Sync> Platform for World<T> {
-    fn identity(&self) -> Identity {
-        self.platform.identity()
-    }
+unsafe impl<T: Send + Sync> Layer for World<T> {
+    type Below = Model;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.platform.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.platform.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.platform.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.platform.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.platform.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.platform.heavy_barrier();
+    fn below(&self) -> &Model {
+        &self.platform
     }
 }
 

@@ -56,9 +56,9 @@ fn without_frames<F: Format>(
     count: usize,
     attempt: &dyn Fn() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    world.platform.arena.fail_after(count);
+    world.platform.arena.refuse_after(count);
     let result = attempt();
-    world.platform.arena.heal();
+    world.platform.arena.refuse_none();
     result
 }
 
@@ -126,7 +126,7 @@ fn a_run_keeps_what_it_mapped_before_the_error<F: Format>() {
             let (what, seen) = (leaf(range.start, READ), world.stage2.sample());
             root.map_run(gfns(range.clone()), Level::PAGE, &what, seen, &section)
         };
-        world.platform.arena.fail_after(count);
+        world.platform.arena.refuse_after(count);
         assert_eq!(run(), Err(Error::OutOfMemory(OutOfMemory)));
         let found = |gfn: u64| root.translate(Gfn::new(gfn), &section);
         let done = range.clone().take_while(|gfn| found(*gfn).is_some()).count() as u64;
@@ -134,7 +134,7 @@ fn a_run_keeps_what_it_mapped_before_the_error<F: Format>() {
         let tables = (count + 1).saturating_sub(depth::<F>()) as u64;
         assert_eq!(done, if tables == 0 { 0 } else { 3 + (tables - 1) * PAGES });
         assert!((range.start + done..range.end).all(|gfn| found(gfn).is_none()));
-        world.platform.arena.heal();
+        world.platform.arena.refuse_none();
         assert_eq!(run(), Ok(Mapped::Installed));
         assert!(range.clone().all(|gfn| found(gfn) == Some((Level::PAGE, leaf(gfn, READ)))));
         drop((section, root));

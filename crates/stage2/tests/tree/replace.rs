@@ -244,12 +244,12 @@ fn without_memory_for_a_table_a_block_goes_and_comes_back_with_the_next_fault<F:
     let vcpu = world.vcpu(0);
     map(&world, 0, Level::MIB2, leaf(0x1000, READ));
     walk(&world, &vcpu, PAGE);
-    world.platform.arena.fail_after(0);
+    world.platform.arena.refuse_after(0);
     let with = Replacement { old: Pfn::new(0x1000 + PAGE), ..merge() };
     assert_eq!(replace(&world, &with), 0);
     assert_eq!(look(&world, 0, PAGE), None);
     assert!(world.platform.tlbs.remembered().is_empty());
-    world.platform.arena.heal();
+    world.platform.arena.refuse_none();
     assert_eq!(map(&world, PAGE, Level::PAGE, leaf(NEW, READ)), Mapped::Installed);
     drop(vcpu);
     world.destroy();
@@ -262,7 +262,7 @@ fn a_page_of_a_writable_block_is_protected_by_itself_if_there_is_memory<F: Forma
         map(&world, 0, Level::MIB2, leaf(0x1000, READ_WRITE));
         walk(&world, &vcpu, PAGE);
         if !memory {
-            world.platform.arena.fail_after(0);
+            world.platform.arena.refuse_after(0);
         }
         let mut were = Vec::new();
         let each = |gfn: Gfn, pages| were.push((gfn.get(), pages));
@@ -272,7 +272,7 @@ fn a_page_of_a_writable_block_is_protected_by_itself_if_there_is_memory<F: Forma
         assert_eq!(look(&world, 0, PAGE + 1), Some((level, 0x1001 + PAGE, rights)));
         assert_eq!(were, [if memory { (PAGE, 1) } else { (0, PAGES) }]);
         assert!(world.platform.tlbs.remembered().is_empty());
-        world.platform.arena.heal();
+        world.platform.arena.refuse_none();
         drop(vcpu);
         world.destroy();
     }

@@ -114,7 +114,7 @@ fn a_table_in_such_a_frame_is_refused_and_the_frame_given_back<F: Format>() {
     let vcpu = world.vcpu(0);
     assert_eq!(map(&world, &vcpu, 0, Level::MIB2, 0x200), Ok(Mapped::Installed));
     let frames = world.live();
-    world.platform.arena.lift(limit::<F>());
+    world.platform.lift(limit::<F>());
     let is_refused = |result: Result<Mapped, Error>| {
         let Err(Error::PfnOutOfRange { pfn, limit: end }) = result else {
             panic!("{result:?}");
@@ -139,7 +139,7 @@ fn a_table_in_such_a_frame_is_refused_and_the_frame_given_back<F: Format>() {
     world.stage2.write_protect(gfns(0..1), UNHURRIED, |_, _| ());
     assert_eq!(world.live(), frames);
     world.stage2.zap(gfns(0..0x200), Tables::Free, UNHURRIED);
-    world.platform.arena.lift(0);
+    world.platform.lift(0);
     assert_eq!(map(&world, &vcpu, 1, Level::PAGE, 5), Ok(Mapped::Installed));
     drop(vcpu);
     world.destroy();

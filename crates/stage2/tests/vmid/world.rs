@@ -5,10 +5,9 @@ use std::sync::Arc;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
-use mayfly_platform::sync::{AtomicU32, AtomicU64};
-use mayfly_platform::time::Instant;
+use mayfly_platform::sync::AtomicU64;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Identity, Mmu, Platform, ReaderBarrier};
+use mayfly_platform::{Layer, Mmu, Platform};
 
 /// `P`, whose TLBs forget everything in `forget`.
 struct World<P, F> {
@@ -25,33 +24,11 @@ pub(crate) fn mmu(
 }
 
 // SAFETY: passes the calls that promise something on.
-unsafe impl<P: Platform, F: Send + Sync> Platform for World<P, F> {
-    fn identity(&self) -> Identity {
-        self.platform.identity()
-    }
+unsafe impl<P: Platform, F: Send + Sync> Layer for World<P, F> {
+    type Below = P;
 
-    fn wait(&self, word: &AtomicU32, expected: u32) {
-        self.platform.wait(word, expected);
-    }
-
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.platform.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.platform.wake(word);
-    }
-
-    fn now(&self) -> Instant {
-        self.platform.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.platform.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.platform.heavy_barrier();
+    fn below(&self) -> &P {
+        &self.platform
     }
 }
 

@@ -9,9 +9,8 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU32, AtomicU64};
-use mayfly_platform::time::Instant;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Context, Host, Identity, Op, Platform, ReaderBarrier};
+use mayfly_platform::{Host, Layer, Op, Platform};
 
 use super::interrupts::Interrupts;
 use super::{Outcome, TestVcpu, frames, write};
@@ -159,9 +158,11 @@ fn call_once(hook: &Mutex<Option<Hook>>) {
 }
 
 // SAFETY: passes the calls that promise something on to the host.
-unsafe impl Platform for Hardware {
-    fn identity(&self) -> Identity {
-        self.host.identity()
+unsafe impl Layer for Hardware {
+    type Below = Host;
+
+    fn below(&self) -> &Host {
+        &self.host
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
@@ -173,33 +174,9 @@ unsafe impl Platform for Hardware {
         }
     }
 
-    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
-        self.host.wait_until(word, expected, deadline);
-    }
-
-    fn wake(&self, word: &AtomicU32) {
-        self.host.wake(word);
-    }
-
     fn interrupt(&self, cpu: u32) {
         call_once(&self.on_interrupt);
         self.interrupts.send(cpu);
-    }
-
-    fn now(&self) -> Instant {
-        self.host.now()
-    }
-
-    fn reader_barrier(&self) -> ReaderBarrier {
-        self.host.reader_barrier()
-    }
-
-    fn heavy_barrier(&self) {
-        self.host.heavy_barrier();
-    }
-
-    fn context(&self) -> Option<Context> {
-        self.host.context()
     }
 
     fn charge(&self, op: Op) {
@@ -224,16 +201,17 @@ unsafe impl Frames for Hardware {
             }
         }
         self.live.fetch_add(1 << order, Ordering::SeqCst);
-        Ok(frames::allocate(order))
+        frames::arena().allocate(order)
     }
 
     unsafe fn free(&self, first: Pfn, order: u32) {
-        frames::free(first, order);
+        // SAFETY: as the caller promises.
+        unsafe { frames::arena().free(first, order) };
         self.live.fetch_sub(1 << order, Ordering::SeqCst);
     }
 
     fn linear_map(&self) -> *const AtomicU64 {
-        frames::linear_map()
+        frames::arena().linear_map()
     }
 }
 

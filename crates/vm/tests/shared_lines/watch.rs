@@ -89,7 +89,7 @@ pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> T {
         let _ = START.compare_exchange(0, start.addr(), Ordering::Relaxed, Ordering::Relaxed);
     }
     // The arena makes itself when it is first used, and not inside.
-    frames::free(frames::allocate(0), 0);
+    frames::arena();
     IS_INSIDE.set(true);
     let result = work();
     IS_INSIDE.set(false);
@@ -134,7 +134,7 @@ pub(crate) fn touched<T>(work: impl FnOnce() -> T) -> (T, Touched) {
 
 /// What is watched, in whole pages.
 fn places() -> [(usize, usize); 2] {
-    let tables = frames::all();
+    let tables = frames::arena().words();
     [(START.load(Ordering::Relaxed), INSIDE), (tables.as_ptr().addr(), size_of_val(tables))]
 }
 

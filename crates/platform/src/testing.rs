@@ -1,0 +1,89 @@
+//! A ready machine for tests and examples: a Linux process whose frames are memory of its own.
+//!
+//! Its guests are programs that look into the tables at each access, so its TLBs have nothing to forget, and its caches
+//! are those of the process, which every access goes through. What hardware may do beyond that it does not do: that a
+//! guest finds what it should here says nothing of a missing invalidation.
+
+mod arena;
+
+use crate::address::Pfn;
+use crate::cache::{Cache, CacheCapabilities};
+use crate::frames::Frames;
+use crate::memory::OutOfMemory;
+use crate::sync::{AtomicU64, Ordering};
+use crate::tlb::{Scope, Tlb, TlbToken, Vmid};
+use crate::{Host, Layer};
+
+pub use arena::Arena;
+
+/// A process as a machine: a [`Mmu`](crate::Mmu), and its caches.
+#[derive(Debug)]
+pub struct Process {
+    host: Host,
+    frames: Arena,
+    invalidations: AtomicU64,
+}
+
+impl Process {
+    /// With so many frames.
+    pub fn new(frames: usize) -> Self {
+        Self { host: Host::new(), frames: Arena::new(frames), invalidations: AtomicU64::new(0) }
+    }
+
+    /// Its frames.
+    pub fn arena(&self) -> &Arena {
+        &self.frames
+    }
+
+    /// How many invalidations of TLBs were asked for.
+    pub fn invalidations(&self) -> u64 {
+        self.invalidations.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: the host's answers.
+unsafe impl Layer for Process {
+    type Below = Host;
+
+    fn below(&self) -> &Host {
+        &self.host
+    }
+}
+
+// SAFETY: the arena keeps the promises.
+unsafe impl Frames for Process {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        self.frames.allocate(order)
+    }
+
+    unsafe fn free(&self, first: Pfn, order: u32) {
+        // SAFETY: as the caller promises.
+        unsafe { self.frames.free(first, order) };
+    }
+
+    fn linear_map(&self) -> *const AtomicU64 {
+        self.frames.linear_map()
+    }
+}
+
+impl Tlb for Process {
+    fn issue(&self, _vmid: Vmid, _scope: Scope) -> TlbToken {
+        TlbToken(self.invalidations.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn complete(&self, _token: TlbToken) {}
+
+    fn invalidate_all_vmids(&self) {}
+}
+
+impl Cache for Process {
+    fn capabilities(&self) -> CacheCapabilities {
+        CacheCapabilities { dic: true, fgt: true }
+    }
+
+    fn clean(&self, _first: Pfn, _count: u64) {}
+
+    fn clean_invalidate(&self, _first: Pfn, _count: u64) {}
+
+    fn invalidate_instructions(&self, _first: Pfn, _count: u64) {}
+}
