@@ -22,11 +22,11 @@
 //! struct Constant(u8);
 //!
 //! impl Device for Constant {
-//!     fn read(&self, _offset: u64, data: &mut [u8]) {
+//!     fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
 //!         data.fill(self.0);
 //!     }
 //!
-//!     fn write(&self, _offset: u64, _data: &[u8]) {}
+//!     fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {}
 //! }
 //!
 //! let machine = Machine::new(64);
