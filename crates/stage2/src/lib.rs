@@ -98,7 +98,7 @@
 //! inside and meets one starts again at the root, and what is put in beside is found by nobody. When no TLB and no walk
 //! cache remembers the table, it is buried; when every section that may have found it is over, it is freed
 //! (`graveyard`); where too many are buried, they stay, and are taken out later (`prune`). A root's tables are freed
-//! all together, when nobody can lead to the root any more (`reclaim`).
+//! all together, when nobody can lead to the root any more, and no vCPU is in its guest on it (`reclaim`, `hold`).
 //!
 //! **TLBs.** An operation gathers what it has changed, and has it forgotten once, when it has visited its slice, and
 //! before anything is reused that it protects (`flush`). It knows the sizes of what it has changed, and so how far apart
@@ -119,6 +119,7 @@
 //! | \[bury\] release | \[collect\] acquire | out of the tree before the grace period is asked for | `graveyard` |
 //! | \[leave\] release | \[sample\] acquire | a root is in one place or the other | `roots` |
 //! | \[counted\] | the entry's own | who finds a change finds its author at work, or done | `flush` |
+//! | \[enter\] fence | \[look\] fence | hold, then find the root in its place; take it from there, then look for holds | `hold` |
 //! | \[issue\] fence | \[enter\] fence | change, then load the VMID; take a VMID, then walk | `vmid` |
 //! | \[begin\] release | its acquires | all TLBs have forgotten before a number is given anew | `vmid` |
 //! | SRCU's own | SRCU's own | found inside a section, freed after it | `mayfly_srcu` |
@@ -132,11 +133,10 @@
 //! | a fault that replaces what TLBs may remember | the root's count of changes; the graveyard's, if it was a table |
 //! | who waits for a frozen entry | the entry's, and a parking word |
 //! | who waits for an invalidation | the count of waiters |
-//! | the load of a root | its count of references |
 //! | the first entry under a root in a generation of VMIDs | the root's tag, a number |
 //!
-//! A fault reads besides: the entries above, the line of the sequence, the root. Entering a section, and the guest
-//! again on the same root, writes the vCPU's own lines only.
+//! A fault reads besides: the entries above, the line of the sequence, the root and its place. Entering a section, and the
+//! guest, which reads the root and its place, writes the vCPU's own lines only.
 
 #![no_std]
 
@@ -150,6 +150,7 @@ mod error;
 mod flush;
 mod format;
 mod graveyard;
+mod hold;
 mod leaf;
 mod level;
 mod list;
@@ -183,6 +184,7 @@ pub use format::{
     Arm, ArmChoice, ArmFeatures, ArmFwb, ArmIpa, ArmUnsupported, Ept, Format, Kind, Npt, Sv39x4,
     Sv48x4, SvX4, WithArm,
 };
+pub use hold::{Held, Hold, Holder, Resident};
 pub use leaf::{Leaf, MemoryType, Permissions};
 pub use level::Level;
 pub use map::Mapped;

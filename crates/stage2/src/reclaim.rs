@@ -3,12 +3,16 @@
 //! A root that is retired goes to the [`Reclaimer`], with the reference that its place in the VM had. The reclaimer
 //! waits for what may still lead to it, in this order:
 //!
-//! 1. a grace period, for those who have found the root in its place inside a section and are about to add a reference;
-//! 2. the references, until there is none but the reclaimer's own: vCPUs give theirs up when they leave the guest for
-//!    good, or load another root. Whoever gives up the last but one rings the [`Bell`];
-//!    1 and 2 once more for a root of a destroyed VM, which operations on ranges find until no vCPU has a reference;
-//! 3. one invalidation of everything under the root's VMID. It comes after the references, since a vCPU that still ran
-//!    on the root could fill its TLB from it again (`litmus/S2+leave+free`);
+//! 1. a grace period, for those who have found the root in its place inside a section: vCPUs that handle an exit, and
+//!    operations on ranges that are about to add a reference;
+//! 2. the references, until there is none but the reclaimer's own: operations on ranges give theirs up when they are
+//!    done. Whoever gives up the last but one rings the [`Bell`];
+//!    and the vCPUs that are in their guests on the root ([`hold`](crate::hold)), the last of which rings it too. A vCPU
+//!    that is outside is not waited for, however long it stays there;
+//!    1 and 2 once more for a root of a destroyed VM, which operations on ranges find until no vCPU is in a guest on it;
+//! 3. one invalidation of everything under the root's VMID. It comes after the vCPUs, since one that still ran on the
+//!    root could fill its TLB from it again (`litmus/S2+leave+free`). One that has left does not: that is what the
+//!    embedder promises of a CPU on which [`Held`](crate::Held) was dropped;
 //! 4. and then frees the tables, a slice at a time. Nobody else can find them, so this needs no atomic
 //!    read-modify-write, and no look at the leaves: a leaf owns nothing. (A frame is dirty for the host from the moment
 //!    that it is mapped writable, so there is no mark to be saved either.)
@@ -79,7 +83,7 @@ pub enum Reclaimed {
     All,
     /// There is more to do at once.
     More,
-    /// What is left waits for vCPUs: those that handle an exit, or have not let go of a root yet.
+    /// What is left waits: for vCPUs that handle an exit, or are in their guests on a root; or for operations on ranges.
     Waits,
 }
 
@@ -112,7 +116,7 @@ unsafe impl<F: Format> Send for Work<F> {}
 
 #[derive(Clone, Copy)]
 enum Stage {
-    /// Waiting for readers and references.
+    /// Waiting for readers, references and vCPUs in their guests.
     Held,
     /// Freeing tables, from this frame on.
     Tables(Gfn),
@@ -276,7 +280,7 @@ impl<F: Format> Reclaimer<F> {
                     return Advanced::Waits(work);
                 }
                 *readers = None;
-                if root.references() > 1 {
+                if root.references() > 1 || root.space().holds.is_held(work.root, &*self.bell.mmu) {
                     return Advanced::Waits(work);
                 }
                 if !root.space().leaving.remove(root.role(), work.root) {
@@ -310,7 +314,7 @@ impl<F: Format> core::fmt::Debug for Reclaimer<F> {
 }
 
 impl<F: Format> Drop for Reclaimer<F> {
-    /// Frees what is left. A root that vCPUs have references to even now is never freed.
+    /// Frees what is left. A root that somebody has a reference to even now, or is in a guest on, is never freed.
     fn drop(&mut self) {
         // Before the rest, since it holds roots.
         while self.next_hanging().is_some() {}

@@ -28,8 +28,8 @@ pub struct Root<F: Format> {
     top: Pfn,
     role: Role,
     tag: VmidTag,
-    /// References: vCPUs that have the root loaded, operations on ranges, and the registry or, after that, the
-    /// reclaimer. Written when a vCPU loads or drops the root, not when it enters the guest.
+    /// References: operations on ranges, and the registry or, after that, the reclaimer. vCPUs in their guests have none
+    /// ([`hold`](crate::hold)).
     references: CacheLine<AtomicUsize>,
     /// Operations that have changed entries, and not invalidated them yet ([`Changing`](crate::flush::Changing)).
     /// Written by operations on ranges, and by faults that replace what a TLB may remember.

@@ -1,9 +1,11 @@
 //! Which roots a VM has.
 //!
-//! Protocol: there is one place a role (*current*), which holds the root that vCPUs load, with a reference of its own.
-//! A root is put there by compare-exchange from nothing, so there is at most one, and whoever comes second drops his
-//! own and uses that. A vCPU loads the place inside an SRCU section and adds a reference; it may, since the place's own
-//! reference is given up only after a grace period that begins when the place has been changed.
+//! Protocol: there is one place a role (*current*), which has the root that vCPUs enter their guests on, with a reference
+//! of its own. A root is put there by compare-exchange from nothing, so there is at most one, and whoever comes second
+//! drops his own and uses that. A vCPU that enters its guest holds what it finds in the place ([`hold`](crate::hold)).
+//! Outside its guest it uses what it finds there inside an SRCU section, and for as long: the place's own reference is
+//! given up only after a grace period that begins when the place has been changed. Who needs a root for longer (an
+//! operation on a range, which works in slices) adds a reference inside the section.
 //!
 //! A root that leaves its place while vCPUs run on it is in its role's second place (*leaving*) before that:
 //! **\[leave\]** is the release of the exchange of *current*, **\[sample\]** the acquire of its load. Who samples a
@@ -12,7 +14,8 @@
 //! - *Invalidating all roots* puts fresh ones in the places of the old ones. When no vCPU runs on those any more, they
 //!   leave the second place, and the reclaimer has them.
 //! - *Destroying the VM* closes the places, and the reclaimer has the roots at once. It takes them out of the second
-//!   place when nobody else has a reference: until then the host may take memory away that a vCPU on its way out uses.
+//!   place when no vCPU is in its guest on them, and nobody else has a reference: until then the host may take memory away
+//!   that a vCPU on its way out uses.
 //!
 //! What destroying puts in the places is no root, and stays: nobody can make one there any more.
 //!
@@ -20,8 +23,7 @@
 //! each role. A root that it does not find was put in its place later; what faults install there they install under
 //! the announcement, or after it, and so correctly.
 //!
-//! No lock, and no wait, is on a vCPU's way to its root. What vCPUs share here and write is the count of references of
-//! a root, once for each load of another root.
+//! No lock, and no wait, is on a vCPU's way to its root; vCPUs write nothing here that they share.
 
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
@@ -112,6 +114,22 @@ impl<F: Format> Roots<F> {
         Self { current }
     }
 
+    /// Where the root of `role` is that vCPUs enter their guests on, if there is one: an address, until it is held.
+    #[inline]
+    pub(crate) fn present(&self, role: Role) -> Option<NonNull<Root<F>>> {
+        let root = NonNull::new(self.current(role).load(Ordering::Acquire))?;
+        (root.as_ptr() != closed()).then_some(root)
+    }
+
+    /// Has a root of `role` made if there is none.
+    pub(crate) fn ensure(&self, role: Role, space: &Shared<Space>) -> Result<(), Error> {
+        let mut root = self.current(role).load(Ordering::Acquire);
+        if root.is_null() {
+            root = self.create(role, space)?;
+        }
+        if root == closed() { Err(Error::Destroyed) } else { Ok(()) }
+    }
+
     /// The root of `role`, which is made if there is none.
     pub(crate) fn find_or_create(
         &self,
@@ -132,10 +150,7 @@ impl<F: Format> Roots<F> {
         role: Role,
         _section: &'a impl Section,
     ) -> Option<&'a Root<F>> {
-        let root = NonNull::new(self.current(role).load(Ordering::Acquire))?;
-        if root.as_ptr() == closed() {
-            return None;
-        }
+        let root = self.present(role)?;
         // SAFETY: the place's reference, or the reclaimer's after it, is given up after a grace period only, which
         // waits for the section.
         Some(unsafe { root.as_ref() })
@@ -171,12 +186,12 @@ impl<F: Format> Roots<F> {
     }
 
     /// Which roles have a root; none after [`Roots::close`].
-    pub(crate) fn present(&self) -> impl Iterator<Item = Role> {
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = Role> {
         let is_there = |place: *mut Root<F>| !place.is_null() && place != closed();
         Role::all().filter(move |&role| is_there(self.current(role).load(Ordering::Acquire)))
     }
 
-    /// Puts `fresh`, with its reference, in the place of the root of `role`, which is [present](Roots::present), and
+    /// Puts `fresh`, with its reference, in the place of the root of `role`, which is [there](Roots::occupied), and
     /// leaving from now on. One at a time.
     pub(crate) fn replace(&self, role: Role, fresh: NonNull<Root<F>>, leaving: &Leaving) {
         self.leave(role, fresh.as_ptr(), leaving);

@@ -7,6 +7,7 @@ use mayfly_platform::sync::AtomicU32;
 use mayfly_srcu::Srcu;
 
 use crate::graveyard::Graveyard;
+use crate::hold::Holds;
 use crate::parking::Parking;
 use crate::reclaim::Bell;
 use crate::roots::Leaving;
@@ -23,6 +24,7 @@ pub(crate) struct Space {
     pub(crate) vmids: Vmids,
     pub(crate) bell: Arc<Bell>,
     pub(crate) leaving: Leaving,
+    pub(crate) holds: Holds,
     /// What `sequence` has a handle to, which comes before this and so is dropped before it.
     pub(crate) _ended: Ended,
 }

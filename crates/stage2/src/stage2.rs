@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
+use core::ptr::NonNull;
 use core::time::Duration;
 
 use mayfly_platform::address::{Gfn, Pfn};
@@ -13,6 +14,7 @@ use mayfly_platform::{Mmu, Op};
 use mayfly_srcu::{Section, Srcu};
 
 use crate::graveyard::Graveyard;
+use crate::hold::Holds;
 use crate::parking::Parking;
 use crate::range::Slice;
 use crate::reclaim::{Reclaimed, Reclaimer};
@@ -76,6 +78,7 @@ impl<F: Format> Stage2<F> {
             vmids: config.vmids,
             bell: Arc::clone(bell),
             leaving: Leaving::new(),
+            holds: Holds::new(),
             _ended: Ended { word: Some(ended), bell: Arc::clone(bell) },
         })?;
         let (roots, writer) = (Roots::new(), Lock::new(()));
@@ -103,6 +106,16 @@ impl<F: Format> Stage2<F> {
     pub fn root(&self, role: Role, section: &impl Section) -> Result<RootRef<F>, Error> {
         self.check(section);
         self.roots.find_or_create(role, &self.space, section)
+    }
+
+    /// Sees to it that there is a root of `role`, for [`Holder::enter`](crate::Holder::enter). Takes no lock and waits for
+    /// nobody.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stage2::root`].
+    pub fn ensure_root(&self, role: Role) -> Result<(), Error> {
+        self.roots.ensure(role, &self.space)
     }
 
     /// The root of `role` that vCPUs load at this moment, if there is one; without a reference of its own, so it is
@@ -293,7 +306,7 @@ impl<F: Format> Stage2<F> {
     pub fn replace_roots(&self) -> Result<Retiring<'_, F>, Error> {
         let writer = self.writer.lock(self.mmu());
         let mut fresh = [None; ROLES];
-        for (place, role) in fresh.iter_mut().zip(self.roots.present()) {
+        for (place, role) in fresh.iter_mut().zip(self.roots.occupied()) {
             match Root::try_new(&self.space, role) {
                 Ok(root) => *place = Some(root),
                 Err(error) => {
@@ -315,7 +328,7 @@ impl<F: Format> Stage2<F> {
 
     /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once.
     ///
-    /// vCPUs may still be running on them: operations on ranges go through a root until none has a reference.
+    /// vCPUs may still be in their guests on them: operations on ranges go through a root until none is.
     pub fn retire(&self) {
         let _writer = self.writer.lock(self.mmu());
         for root in self.roots.close(&self.space.leaving) {
@@ -323,8 +336,8 @@ impl<F: Format> Stage2<F> {
         }
     }
 
-    /// Waits until every table is freed, after [`Stage2::retire`] and when every vCPU has dropped its root; helps to
-    /// free them. Not from inside a section.
+    /// Waits until every table is freed, after [`Stage2::retire`]: until every vCPU has left its guest, and nobody has a
+    /// reference to a root; helps to free them. Not from inside a section.
     pub fn wait_reclaimed(&self) {
         loop {
             while self.reclaimer.run_slice(Slice::default()) == Reclaimed::More {}
@@ -373,6 +386,15 @@ impl<F: Format> Stage2<F> {
 
     fn check(&self, section: &impl Section) {
         assert!(self.space.srcu.is(section.domain()), "the section is one of another domain");
+    }
+
+    pub(crate) fn space(&self) -> &Shared<Space> {
+        &self.space
+    }
+
+    #[inline]
+    pub(crate) fn present(&self, role: Role) -> Option<NonNull<Root<F>>> {
+        self.roots.present(role)
     }
 
     fn mmu(&self) -> &dyn Mmu {

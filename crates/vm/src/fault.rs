@@ -6,7 +6,7 @@ use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{Format, Leaf, Level, Mapped, Permissions, Role, Root, RootRef, Seen};
+use mayfly_stage2::{Format, Leaf, Level, Mapped, Permissions, Role, Root, Seen};
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
@@ -32,14 +32,15 @@ pub(crate) enum Handled {
 }
 
 impl<W: World> Inner<W> {
-    /// Maps the page of `access` in `root`, however long it is: what lies in the next page faults by itself.
+    /// Maps the page of `access` in the present root of `role`, however long it is: what lies in the next page faults by
+    /// itself.
     ///
     /// Takes no lock. Waits where somebody else is changing the very entry; or the host is taking the page away, as long
     /// as nothing is asked of the vCPU.
     pub(crate) fn handle_fault(
         &self,
         access: &Access,
-        root: &RootRef<W::Format>,
+        role: Role,
         reader: &Reader,
         requests: &Requests,
         last: &mut LastHit,
@@ -49,6 +50,10 @@ impl<W: World> Inner<W> {
         loop {
             let changing = {
                 let section = reader.lock();
+                // Not the one that the guest ran on: that may be gone. Where there is none the vCPU does not go on.
+                let Some(root) = self.stage2.find_root(role, &section) else {
+                    return Ok(Handled::Resolved);
+                };
                 if self.is_settled(gfn, write, root, &section) {
                     return Ok(resolved(keeps_stale::<W>(access)));
                 }
@@ -85,7 +90,7 @@ impl<W: World> Inner<W> {
         &self,
         gfn: Gfn,
         write: bool,
-        root: &RootRef<W::Format>,
+        root: &Root<W::Format>,
         section: &impl Section,
     ) -> bool {
         let mut wanted = Permissions::READ;
@@ -99,7 +104,7 @@ impl<W: World> Inner<W> {
         gfn: Gfn,
         write: bool,
         slot: &Slot<W::Backing>,
-        root: &RootRef<W::Format>,
+        root: &Root<W::Format>,
         seen: Seen,
         section: &impl Section,
     ) -> Result<Attempt, Error> {
@@ -144,7 +149,7 @@ impl<W: World> Inner<W> {
         gfn: Gfn,
         mut level: Level,
         leaf: Leaf,
-        root: &RootRef<W::Format>,
+        root: &Root<W::Format>,
         seen: Seen,
         section: &impl Section,
     ) -> Result<Attempt, Error> {

@@ -16,6 +16,11 @@ pub trait Guest {
     /// something for it. An access that the translation does not allow comes out, and is made again if the next entry
     /// does not find it answered.
     ///
+    /// When this has returned, the CPU translates by [`Translation::top`] no more, not even speculatively: the tables
+    /// below are freed then, as soon as nobody else is on them. Arm's CPUs do not walk EL1's translations at EL2; those
+    /// that do by an erratum (1165522, 1319367, 1530923) have their base register changed to an empty root, and an `ISB`,
+    /// before this returns or before what it names is given up.
+    ///
     /// Entries of the tables that were stored before this was called, by this CPU or by one that it has heard from, are
     /// what the guest walks. On Arm that takes a `DSB ISH`, since a DMB orders no walk, and then the context
     /// synchronisation of the exception return (DDI 0487, "Ordering of memory accesses from translation table walks";

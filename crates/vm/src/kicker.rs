@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use mayfly_platform::Platform;
 use mayfly_platform::memory::{Handle, Kept, OutOfMemory};
-use mayfly_stage2::InvalidationWaiters;
+use mayfly_stage2::{Hold, InvalidationWaiters, Resident};
 
 use crate::Requests;
 use crate::requests::Whereabouts;
@@ -48,6 +48,11 @@ impl Kicker {
         &self.asked.requests
     }
 
+    /// What others have of the vCPU.
+    pub(crate) fn asked(&self) -> Handle<Asked> {
+        self.asked.clone()
+    }
+
     /// Waits until the vCPU has been outside the guest after [`Asked::ask_reload`].
     pub(crate) fn wait_outside(&self) {
         self.asked.requests.wait_outside(&*self.asked.platform);
@@ -82,6 +87,17 @@ impl Asked {
             Whereabouts::Cpu(cpu) => self.platform.interrupt(cpu),
             Whereabouts::Asleep => self.waiters.look_again(&*self.platform),
         }
+    }
+}
+
+// SAFETY: the hold is a field.
+unsafe impl Resident for Asked {
+    fn hold(&self) -> &Hold {
+        self.requests.hold()
+    }
+
+    fn tell_when_out(&self) -> bool {
+        self.requests.tell_when_out()
     }
 }
 

@@ -68,7 +68,7 @@
 //! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
 //! | [`Vm::release`] | vCPUs in the guest |
 //! | [`Vm::destroy`] | nobody |
-//! | [`Vm::wait_reclaimed`] | the reclaimer, and vCPUs that have not run since |
+//! | [`Vm::wait_reclaimed`] | the reclaimer; vCPUs in the guest, or handling an exit |
 //! | [`Vcpu::run`] | nobody; at a fault, whoever is changing that very entry; or taking that very page away, until something is asked of it |
 //! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | invalidations; TLBs; others who flush |
 //!

@@ -1,12 +1,13 @@
 //! What others ask of a vCPU while it runs, and how it is brought to look.
 //!
 //! A vCPU has two words: its *requests*, bits that others set and it takes; and its *mode*, which says where it is:
-//! outside, in the guest (on which CPU), or asleep until an invalidation ends. The argument below is the only one there
+//! outside, in the guest (on which CPU), or asleep until an invalidation ends. In the same line is its [`Hold`], the root
+//! that it is in the guest on. The argument below is the only one there
 //! is for kicks, for new roots, for a VM's end and for what an embedder asks: nobody needs an "in the guest" word or a
 //! fence of his own.
 //!
 //! - *A vCPU goes in*, or falls asleep: it stores the mode, **\[enter\]** `fence(SeqCst)`, loads the requests, and goes
-//!   on only if there is none.
+//!   on only if there is none. Where it goes in, that fence is the one of [`Holder::enter`](mayfly_stage2::Holder).
 //! - *Who asks* sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode. If the vCPU is in the guest, the platform
 //!   [interrupts](Platform::interrupt) its CPU; if it is asleep, the word that it sleeps on is changed, and it is woken.
 //!
@@ -22,13 +23,16 @@
 //!   sets its bit before it changes that word. Either the change comes after the load, and ends the sleep, or does not
 //!   let it begin; or the load acquires the change, and the bit is found.
 //!
-//! **To come out** the vCPU swaps the mode; where that gives the mark of somebody who sleeps until it is out, it wakes
-//! ([`Requests::wait_outside`]). A vCPU takes a request outside the guest alone, so an asker whose request is taken
+//! **To come out** the vCPU empties its hold, and swaps the mode; where that gives the mark of somebody who sleeps until
+//! it is out, it wakes ([`Requests::wait_outside`]); and where it gives the reclaimer's, it tells that
+//! ([`Requests::tell_when_out`]). The mark is set by compare-exchange, and only where the vCPU is in the guest; so who
+//! sets it is told, and who finds the vCPU outside has acquired the swap, and finds the hold as it was emptied. A vCPU takes a request outside the guest alone, so an asker whose request is taken
 //! waits no more, wherever the vCPU is by then. So when [`Requests::ask_reload`] has been waited for, the vCPU has been
 //! outside since, and looks at what was asked before it is inside again. One that is asleep is outside.
 
 use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
+use mayfly_stage2::Hold;
 
 /// The vCPU is to come out of the guest and return to whoever runs it.
 const EXIT: u32 = 1;
@@ -41,6 +45,8 @@ const OUTSIDE: u32 = 0;
 const IN_GUEST: u32 = 1;
 /// With [`IN_GUEST`]: somebody sleeps until it is not.
 const AWAITED: u32 = 2;
+/// With [`IN_GUEST`]: the reclaimer is to be told when it is not.
+const TELLS: u32 = 4;
 /// Outside, and asleep until some invalidation ends.
 const ASLEEP: u32 = 4;
 /// Above this is the CPU, with [`IN_GUEST`].
@@ -60,6 +66,7 @@ struct Line {
     word: AtomicU32,
     /// Where the vCPU is. Written by the vCPU, and by who waits for it.
     mode: AtomicU32,
+    hold: Hold,
 }
 
 /// Where a vCPU is that something is asked of, as far as the asker has to do something about it.
@@ -75,7 +82,8 @@ pub(crate) enum Whereabouts {
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        let line = Line { word: AtomicU32::new(0), mode: AtomicU32::new(OUTSIDE) };
+        let (word, mode) = (AtomicU32::new(0), AtomicU32::new(OUTSIDE));
+        let line = Line { word, mode, hold: Hold::new() };
         Self { line: CacheLine(line) }
     }
 
@@ -111,7 +119,7 @@ impl Requests {
     }
 
     fn ask(&self, bits: u32, platform: &dyn Platform) -> Whereabouts {
-        let Line { word, mode } = &*self.line;
+        let Line { word, mode, .. } = &*self.line;
         // Release, pairing with the acquire in `take`: the vCPU sees what the asker did before.
         word.fetch_or(bits, Ordering::Release);
         // [ask]
@@ -126,7 +134,7 @@ impl Requests {
 
     /// Waits until the vCPU has been outside the guest after [`Requests::ask_reload`].
     pub(crate) fn wait_outside(&self, platform: &dyn Platform) {
-        let Line { word, mode } = &*self.line;
+        let Line { word, mode, .. } = &*self.line;
         while word.load(Ordering::Acquire) & RELOAD != 0 {
             let here = mode.load(Ordering::Acquire);
             if here & IN_GUEST == 0 {
@@ -169,40 +177,68 @@ impl Requests {
         self.line.word.fetch_and(!bits, Ordering::AcqRel) & bits
     }
 
-    /// Goes into the guest on `cpu`, unless something is asked. Returns whether it did.
-    pub(crate) fn enter_guest(&self, cpu: u32, platform: &dyn Platform) -> bool {
-        let entered = self.go(IN_GUEST | cpu << CPU_SHIFT);
-        if !entered {
-            self.leave_guest(platform);
-        }
-        entered
+    /// The root that the vCPU is in the guest on.
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.line.hold
     }
 
-    /// Comes out.
-    pub(crate) fn leave_guest(&self, platform: &dyn Platform) {
-        if self.line.mode.swap(OUTSIDE, Ordering::AcqRel) & AWAITED != 0 {
+    /// Goes into the guest on `cpu`, on the root that `hold` gives, which executes [enter]; unless that gives none, or
+    /// something is asked. Returns the root if it did; otherwise it has come out again.
+    pub(crate) fn enter_guest<R>(
+        &self,
+        cpu: u32,
+        platform: &dyn Platform,
+        hold: impl FnOnce() -> Option<R>,
+    ) -> Result<R, Left> {
+        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took
+        // before.
+        self.line.mode.store(IN_GUEST | cpu << CPU_SHIFT, Ordering::Release);
+        match hold() {
+            Some(root) if !self.any() => Ok(root),
+            outdated => {
+                drop(outdated);
+                Err(self.leave_guest(platform))
+            }
+        }
+    }
+
+    /// Comes out, after the root that [`Requests::enter_guest`] gave was dropped.
+    pub(crate) fn leave_guest(&self, platform: &dyn Platform) -> Left {
+        let marks = self.line.mode.swap(OUTSIDE, Ordering::AcqRel);
+        if marks & AWAITED != 0 {
             platform.wake(&self.line.mode);
         }
+        Left { tells: marks & TELLS != 0 }
+    }
+
+    /// Has [`Requests::leave_guest`] say that the reclaimer is to be told, when the vCPU next comes out. Returns whether
+    /// it is in the guest.
+    pub(crate) fn tell_when_out(&self) -> bool {
+        let is_in = |mode| (mode & IN_GUEST != 0).then_some(mode | TELLS);
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        self.line.mode.fetch_update(set, fetch, is_in).is_ok()
     }
 
     /// Runs `sleep`, which loads the word that it is going to sleep on, and then sleeps until that changes, unless
     /// something is asked. Returns whether nothing is.
     pub(crate) fn asleep(&self, sleep: impl FnOnce()) -> bool {
-        if self.go(ASLEEP) {
+        // Who finds the vCPU asleep finds what it took before.
+        self.line.mode.store(ASLEEP, Ordering::Release);
+        // [enter]
+        fence(Ordering::SeqCst);
+        if !self.any() {
             sleep();
         }
         // Nobody waits for who is asleep.
         self.line.mode.store(OUTSIDE, Ordering::Relaxed);
         !self.any()
     }
+}
 
-    /// Says where the vCPU is going. Returns whether it may, because nothing is asked.
-    fn go(&self, mode: u32) -> bool {
-        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took
-        // before.
-        self.line.mode.store(mode, Ordering::Release);
-        // [enter]
-        fence(Ordering::SeqCst);
-        !self.any()
-    }
+/// The vCPU has come out.
+#[derive(Clone, Copy)]
+#[must_use = "the reclaimer may have to be told"]
+pub(crate) struct Left {
+    /// The reclaimer is to be told.
+    pub(crate) tells: bool,
 }

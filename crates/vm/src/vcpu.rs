@@ -8,11 +8,12 @@ use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{ActiveVmid, RootRef};
+use mayfly_stage2::{ActiveVmid, AllVmidsActive, Holder};
 
 use crate::caches::VcpuCaches;
 use crate::fault::Handled;
 use crate::guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
+use crate::kicker::Asked;
 use crate::vm::Inner;
 use crate::{Device, Error, Kicker, Requests, World};
 
@@ -47,14 +48,22 @@ pub enum Exit {
     NoVmid,
 }
 
+/// Why the guest was not entered.
+enum NotEntered {
+    /// Something is asked; or the root is the present one no more.
+    Outdated,
+    /// As [`Exit::NoVmid`].
+    NoVmid,
+}
+
 /// A vCPU. One thread at a time runs it; dropping it removes it from its VM.
 pub struct Vcpu<W: World> {
     /// Dropped before the vCPU is taken off the list, which frees what nobody has a handle to.
     kicker: Kicker,
+    /// As the kicker.
+    holder: Holder<Asked>,
     vm: Listed<W>,
     reader: Reader,
-    /// The root that it runs on; none when the VM is destroyed.
-    root: Option<RootRef<W::Format>>,
     active: ActiveVmid,
     caches: VcpuCaches,
     last_slot: LastHit,
@@ -63,13 +72,19 @@ pub struct Vcpu<W: World> {
 }
 
 impl<W: World> Vcpu<W> {
-    pub(crate) fn new(vm: Listed<W>, kicker: Kicker, reader: Reader, active: ActiveVmid) -> Self {
+    pub(crate) fn new(
+        vm: Listed<W>,
+        kicker: Kicker,
+        holder: Holder<Asked>,
+        reader: Reader,
+        active: ActiveVmid,
+    ) -> Self {
         Self {
             caches: vm.upkeep.vcpu(),
             kicker,
+            holder,
             vm,
             reader,
-            root: None,
             active,
             last_slot: LastHit::default(),
             last_mmio: iobus::LastHit::default(),
@@ -116,21 +131,20 @@ impl<W: World> Vcpu<W> {
             {
                 return exit;
             }
-            let Some(root) = &self.root else { return Exit::Kicked };
-            let Ok(vmid) = self.active.activate(root.tag()) else { return Exit::NoVmid };
-            let requests = self.kicker.requests();
-            if !requests.enter_guest(guest.cpu(), &*self.vm.platform) {
-                continue;
-            }
-            if core::mem::take(loading) {
-                self.vm.platform.charge(Op::RootLoadEnd);
-            }
-            let translation = Translation { top: root.top(), vmid, traps: self.caches.traps() };
-            let event = guest.enter(translation, requests);
-            requests.leave_guest(&*self.vm.platform);
+            let event = match self.enter(guest, loading) {
+                Ok(event) => event,
+                Err(NotEntered::NoVmid) => return Exit::NoVmid,
+                Err(NotEntered::Outdated) => {
+                    // What is asked comes first. Otherwise the root has been replaced, or there is none any more.
+                    if !self.requests().any() && self.load_root().is_err() {
+                        return Exit::Kicked;
+                    }
+                    continue;
+                }
+            };
             match event {
                 Event::Request => {
-                    if !requests.any() {
+                    if !self.requests().any() {
                         self.vm.platform.relax();
                     }
                 }
@@ -155,12 +169,43 @@ impl<W: World> Vcpu<W> {
         }
     }
 
+    /// Has the guest entered on the present root, and comes out of it again, if it is still the present one when it is
+    /// held and nothing is asked.
+    #[inline]
+    fn enter(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Result<Event, NotEntered> {
+        let (vm, requests, role) = (&*self.vm, self.kicker.requests(), self.caches.role());
+        let holder = &mut self.holder;
+        let entered = requests
+            .enter_guest(guest.cpu(), &*vm.platform, move || holder.enter(&vm.stage2, role));
+        let root = match entered {
+            Ok(root) => root,
+            Err(left) => {
+                vm.came_out(left);
+                return Err(NotEntered::Outdated);
+            }
+        };
+        let event = match self.active.activate(root.tag()) {
+            Ok(vmid) => {
+                if core::mem::take(loading) {
+                    vm.platform.charge(Op::RootLoadEnd);
+                }
+                let translation = Translation { top: root.top(), vmid, traps: self.caches.traps() };
+                Ok(guest.enter(translation, requests))
+            }
+            Err(AllVmidsActive) => Err(NotEntered::NoVmid),
+        };
+        // The CPU has left the guest, and translates by the root no more.
+        drop(root);
+        vm.came_out(requests.leave_guest(&*vm.platform));
+        event
+    }
+
     /// Does what is asked. Returns the exit that follows from it, if one does.
     #[cold]
     fn obey(&mut self, loading: &mut bool) -> Option<Exit> {
         if self.requests().take_exit() || self.vm.is_destroyed() {
             if self.vm.is_destroyed() {
-                self.drop_root();
+                self.active.deactivate();
             }
             return Some(Exit::Kicked);
         }
@@ -179,19 +224,12 @@ impl<W: World> Vcpu<W> {
         None
     }
 
-    /// Takes the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU: whoever replaces a
-    /// root makes the new one.
+    /// Readies the vCPU for the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU: whoever
+    /// replaces a root makes the new one.
     pub(crate) fn load_root(&mut self) -> Result<(), Error> {
-        self.drop_root();
-        let section = self.reader.lock();
-        self.root = Some(self.vm.stage2.root(self.caches.role(), &section)?);
-        Ok(())
-    }
-
-    fn drop_root(&mut self) {
-        // Before the root goes: its VMID is given out again when it is reclaimed.
+        // The VMID of the one before is given out again when that is reclaimed.
         self.active.deactivate();
-        self.root = None;
+        Ok(self.vm.stage2.ensure_root(self.caches.role())?)
     }
 
     /// The vCPU has been reset, and so its caches are off, without its guest having turned them off: to be called when
@@ -216,10 +254,9 @@ impl<W: World> Vcpu<W> {
     /// Answers an access from memory or a device. Returns the exit that it comes to, if neither does.
     fn access(&mut self, access: Access, guest: &mut impl Guest) -> Result<Option<Exit>, Error> {
         order_after_guest();
-        let Some(root) = &self.root else { return Ok(Some(Exit::Kicked)) };
         let handled = self.vm.handle_fault(
             &access,
-            root,
+            self.caches.role(),
             &self.reader,
             self.kicker.requests(),
             &mut self.last_slot,
@@ -295,12 +332,6 @@ impl<D: Device + 'static> OnBus<'_, D> {
 /// The value of at most eight bytes.
 fn little_endian(data: &[u8]) -> u64 {
     data.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
-}
-
-impl<W: World> Drop for Vcpu<W> {
-    fn drop(&mut self) {
-        self.drop_root();
-    }
 }
 
 /// A vCPU's place on its VM's list, and its share in the VM. Dropped, it takes the vCPU off the list.

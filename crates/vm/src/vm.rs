@@ -13,6 +13,7 @@ use mayfly_stage2::{self as stage2, Format, Root, Slice, Stage2};
 
 use crate::caches::Upkeep;
 use crate::kicker::{Asked, Kicker};
+use crate::requests::Left;
 use crate::vcpu::Listed;
 use crate::vcpus::Vcpus;
 use crate::{Cache, Caches, Error, Vcpu, World};
@@ -230,10 +231,13 @@ impl<W: World> Vm<W> {
         let kicker = self.inner.vcpus.lock(&*self.inner.platform).add(id, asked)?;
         // From here on it is asked to reload when roots are replaced, and dropping it takes it off the list.
         let listed = Listed::new(id, self.inner.clone());
-        let mut vcpu = Vcpu::new(listed, kicker, reader, active);
+        // Dropped before that if this fails.
+        let kicker = kicker;
+        let holder = self.inner.stage2.register_holder(kicker.asked())?;
+        let mut vcpu = Vcpu::new(listed, kicker, holder, reader, active);
         if let Some(role) = self.inner.upkeep.later_role() {
             // So that no memory is needed when its caches are turned on.
-            self.inner.stage2.root(role, &self.inner.srcu.read_lock())?;
+            self.inner.stage2.ensure_root(role)?;
         }
         vcpu.load_root()?;
         Ok(vcpu)
@@ -263,8 +267,9 @@ impl<W: World> Vm<W> {
         self.inner.close();
     }
 
-    /// Waits until the tables are freed, after [`Vm::destroy`]. They are when the reclaimer is served, and every vCPU
-    /// has been [run](Vcpu::run) since, which returns at once, or is dropped. Not from a [`Device`](crate::Device).
+    /// Waits until the tables are freed, after [`Vm::destroy`]; helps to free them. They are when every vCPU that was in
+    /// its guest has come out, and accesses that were being handled are done. A vCPU that is not running is not waited
+    /// for. Not from a [`Device`](crate::Device).
     pub fn wait_reclaimed(&self) {
         self.inner.stage2.wait_reclaimed();
     }
@@ -313,6 +318,14 @@ impl<W: World> Inner<W> {
 
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
+    }
+
+    /// A vCPU has come out of its guest.
+    #[inline]
+    pub(crate) fn came_out(&self, left: Left) {
+        if left.tells {
+            self.stage2.came_out();
+        }
     }
 
     /// Has every vCPU load its root anew before it is in the guest again, and come out if it is there.

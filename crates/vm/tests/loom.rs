@@ -11,7 +11,7 @@
 mod requests;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -28,6 +28,8 @@ struct World {
     interrupted: Mutex<bool>,
     interrupt: Condvar,
     ended: AtomicU32,
+    /// Changes when the reclaimer is told that the vCPU has come out.
+    told: AtomicU32,
     present: AtomicUsize,
     roots: [UnsafeCell<u32>; 2],
 }
@@ -40,6 +42,7 @@ impl World {
             interrupted: Mutex::new(false),
             interrupt: Condvar::new(),
             ended: AtomicU32::new(0),
+            told: AtomicU32::new(0),
             present: AtomicUsize::new(0),
             roots: [UnsafeCell::new(0), UnsafeCell::new(0)],
         })
@@ -100,18 +103,25 @@ impl World {
     }
 
     /// What `Vcpu::run` does around the guest.
-    fn enter(&self, root: &mut usize, guest: impl FnOnce()) -> bool {
+    fn enter(&self, root: &mut usize, guest: impl FnOnce()) {
         if self.requests.take_reload() {
             *root = self.present.load(Ordering::Relaxed);
         }
-        let entered = self.requests.enter_guest(CPU, &self.platform);
-        if entered {
-            // SAFETY: as above.
-            self.roots[*root].with(|root| unsafe { *root });
-            guest();
-            self.requests.leave_guest(&self.platform);
+        // [enter]; what is held is another model's.
+        let hold = || Some(fence(Ordering::SeqCst));
+        let left = match self.requests.enter_guest(CPU, &self.platform, hold) {
+            Ok(()) => {
+                // SAFETY: as above.
+                self.roots[*root].with(|root| unsafe { *root });
+                guest();
+                self.requests.leave_guest(&self.platform)
+            }
+            Err(left) => left,
+        };
+        if left.tells {
+            self.told.fetch_add(1, Ordering::Release);
+            self.platform.wake(&self.told);
         }
-        entered
     }
 }
 
@@ -216,5 +226,20 @@ fn a_kick_brings_out_who_waits_for_an_invalidation_and_keeps_out_who_is_about_to
         world.kick();
         vcpu.join().unwrap();
         assert!(world.requests.take_exit());
+    });
+}
+
+#[test]
+fn who_wants_to_be_told_that_a_vcpu_is_out_is_told_or_finds_it_out() {
+    loom::model(|| {
+        let world = World::new();
+        let vcpu = stays(&world, 2);
+        let told = world.told.load(Ordering::Acquire);
+        if world.requests.tell_when_out() {
+            while world.told.load(Ordering::Acquire) == told {
+                world.platform.wait(&world.told, told);
+            }
+        }
+        vcpu.join().unwrap();
     });
 }

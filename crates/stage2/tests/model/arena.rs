@@ -54,9 +54,8 @@ impl Arena {
     }
 
     /// Word `index` of frame `pfn`, as a CPU that walks tables reads it.
-    #[cfg(mayfly_shuttle)]
     pub(crate) fn load(&self, pfn: Pfn, index: usize) -> u64 {
-        // SAFETY: the words are atomics.
+        // SAFETY: the words are atomics; loom checks that nobody has them to himself.
         unsafe { &*self.words[pfn.get() as usize * WORDS + index].get() }
             .load(mayfly_platform::sync::Ordering::Acquire)
     }

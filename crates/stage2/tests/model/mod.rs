@@ -1,6 +1,7 @@
 //! What the models are made of: a machine whose frames and TLBs the checker looks into, and a VM on it.
 
 mod arena;
+mod line;
 mod tiny;
 
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use mayfly_stage2::{
 };
 
 pub(crate) use arena::Arena;
+#[allow(unused_imports, reason = "not every model has vCPUs")]
+pub(crate) use line::Resides;
 pub(crate) use tiny::Tiny;
 
 /// A slice that is never over.

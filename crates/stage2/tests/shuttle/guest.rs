@@ -12,16 +12,21 @@ use mayfly_stage2::{ActiveVmid, Entry, Format, Level, Mapped, Role, Root, State}
 
 use crate::cpus::Translation;
 use crate::host::{BLOCK, Host, PAGES};
-use crate::model::{Tiny, gfn, gfns, readable, writable};
+use crate::model::{Resides, Tiny, gfn, gfns, readable, writable};
 use crate::sharing::unshare;
 use crate::{Machine, Vm};
 
 pub(crate) struct Guest<const BREAK: bool> {
+    active: ActiveVmid,
+    resides: Resides,
+    life: Life<BREAK>,
+}
+
+struct Life<const BREAK: bool> {
     cpu: usize,
     vm: Arc<Vm<BREAK>>,
     host: Arc<Host>,
     reader: Reader,
-    active: ActiveVmid,
 }
 
 #[derive(Clone, Copy)]
@@ -41,46 +46,59 @@ impl Access {
 impl<const BREAK: bool> Guest<BREAK> {
     pub(crate) fn new(machine: &Machine<BREAK>, cpu: usize) -> Self {
         Self {
-            cpu,
-            vm: Arc::clone(&machine.vm),
-            host: Arc::clone(&machine.host),
-            reader: machine.vm.domain.reader().unwrap(),
             active: machine.vm.stage2.register_vcpu().unwrap(),
+            resides: Resides::new(&machine.vm),
+            life: Life {
+                cpu,
+                vm: Arc::clone(&machine.vm),
+                host: Arc::clone(&machine.host),
+                reader: machine.vm.domain.reader().unwrap(),
+            },
         }
     }
 
     /// Accesses so many pages, unless the VM is destroyed before.
-    pub(crate) fn run(mut self, mut accesses: usize) {
-        let vm = Arc::clone(&self.vm);
-        let cpus = &vm.world.tlb;
+    pub(crate) fn run(self, mut accesses: usize) {
+        let Self { mut active, mut resides, life } = self;
+        let (vm, cpus) = (&life.vm, &life.vm.world.tlb);
         let mut access = Access::any();
         while accesses > 0 {
             let kicks = cpus.kicks();
-            let Ok(root) = vm.stage2.root(Role::MAIN, &self.reader.lock()) else { return };
-            let Ok(vmid) = self.active.activate(root.tag()) else {
-                thread::yield_now();
-                continue;
-            };
-            let mut faulted = false;
-            if cpus.enter(self.cpu, kicks) {
-                while accesses > 0 && !faulted && cpus.serve(self.cpu) {
-                    faulted = !self.access(vmid, &root, access);
-                    if !faulted {
+            if vm.stage2.ensure_root(Role::MAIN).is_err() {
+                return;
+            }
+            let stay = resides.enter(vm, |root| {
+                let vmid = active.activate(root.tag()).ok()?;
+                let mut faulted = false;
+                if cpus.enter(life.cpu, kicks) {
+                    while accesses > 0 && !faulted && cpus.serve(life.cpu) {
+                        faulted = !life.access(vmid, root, access);
+                        if !faulted {
+                            access = Access::any();
+                            accesses -= 1;
+                        }
+                    }
+                    cpus.leave(life.cpu);
+                }
+                Some((vmid, faulted))
+            });
+            active.deactivate();
+            match stay.flatten() {
+                Some((_, false)) => {}
+                Some((vmid, true)) => {
+                    if !life.handle_fault(vmid, access) {
+                        // There is no memory: some device's.
                         access = Access::any();
                         accesses -= 1;
                     }
                 }
-                cpus.leave(self.cpu);
-            }
-            self.active.deactivate();
-            if faulted && !self.handle_fault(vmid, &root, access) {
-                // There is no memory: some device's.
-                access = Access::any();
-                accesses -= 1;
+                None => thread::yield_now(),
             }
         }
     }
+}
 
+impl<const BREAK: bool> Life<BREAK> {
     /// In the guest: accesses memory by what the CPU remembers, or finds in the tables. Returns whether it could.
     fn access(&self, vmid: Vmid, root: &Root<Tiny<BREAK>>, access: Access) -> bool {
         let cpus = &self.vm.world.tlb;
@@ -127,17 +145,13 @@ impl<const BREAK: bool> Guest<BREAK> {
     }
 
     /// Maps the page, or sometimes the block around it. Returns whether there is memory.
-    fn handle_fault(
-        &self,
-        vmid: Vmid,
-        root: &Root<Tiny<BREAK>>,
-        Access { page, write }: Access,
-    ) -> bool {
+    fn handle_fault(&self, vmid: Vmid, Access { page, write }: Access) -> bool {
         let stage2 = &self.vm.stage2;
         let forget = || self.vm.world.tlb.forget(self.cpu, vmid, page);
         let mut as_block = thread_rng().gen_bool(0.5);
         loop {
             let section = self.reader.lock();
+            let Some(root) = stage2.find_root(Role::MAIN, &section) else { return true };
             let wanted = if write { writable } else { readable }(0).permissions;
             if stage2.is_invalidating(&gfns(page, 1)) && root.settles(gfn(page), wanted, &section) {
                 forget();

@@ -16,6 +16,7 @@ mod interrupts;
 mod notifier;
 mod notifier_in_place;
 mod pairs;
+mod parked;
 mod ports;
 mod requests;
 mod slots;

@@ -1,0 +1,244 @@
+//! Which root a vCPU is in its guest on.
+//!
+//! A vCPU does not count itself in a root. It has a word of its own, its [`Hold`], which says what it is in the guest
+//! on, and is empty while it is outside. So a vCPU that is outside, for however long, keeps no table: the reclaimer
+//! waits for those that are in a guest on the very root, and for SRCU sections.
+//!
+//! # The protocol
+//!
+//! - *A vCPU goes in* ([`Holder::enter`]): it loads the present root of its role, *publishes* it in its hold, executes
+//!   **\[enter\]** `fence(SeqCst)`, and loads the present root again. If that is another one, or none, the vCPU does not
+//!   go in. What it has loaded before is an address to it, and no more; it looks at the root behind it, and has hardware
+//!   walk it, when the second load has found it. (Should the first root have been freed, and a new one have its place
+//!   and its address, then the new one is what it holds, and what the second load finds.)
+//! - *It comes out* ([`Held`] is dropped): its CPU translates by the root no more, not
+//!   even speculatively, which is for its user to see to; it empties the hold, a release.
+//! - *The reclaimer* has a root that is in its place no more, executes **\[look\]** `fence(SeqCst)`, and loads every
+//!   hold, with acquire. While one names the root, somebody is in a guest on it, or about to find that he may not go in.
+//!
+//! [enter] and [look] are store buffering: either the reclaimer finds the hold, or the vCPU's second load finds the
+//! place changed. A hold that was emptied carries with it all that the vCPU did on the root. So a root that no hold
+//! names is one that no vCPU walks, nor will; what TLBs remember of it is invalidated after that, and then it is freed.
+//!
+//! *Outside its guest* a vCPU has the root that it finds in its place inside an SRCU section, for as long as the section
+//! lasts, and none that it was in the guest on.
+//!
+//! *Who comes and goes.* The holds are on a list, under a lock that no vCPU takes while it runs. One that is put there
+//! after the reclaimer has looked finds the places as they were changed before.
+//!
+//! *Waking.* Where a hold names the root, the reclaimer has its vCPU tell when it comes out
+//! ([`Resident::tell_when_out`]), and looks at the hold once more: the mark may have come too late for that stay in the
+//! guest, or be on a later one. A vCPU marks its way out with an atomic step that it takes anyhow, after it has emptied
+//! the hold, so the reclaimer that it wakes finds it empty.
+//!
+//! [enter] is the fence by which a vCPU also finds what is asked of it: there is one at an entry, and none at an exit.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::{NonNull, null_mut};
+
+use mayfly_platform::Platform;
+use mayfly_platform::lock::Lock;
+use mayfly_platform::memory::{Handle, OutOfMemory, Shared, try_box};
+use mayfly_platform::sync::{AtomicBool, AtomicPtr, Ordering, fence};
+
+use crate::root::Root;
+use crate::space::Space;
+use crate::{Format, Role, Stage2};
+
+/// The root that a vCPU is in its guest on. Written by the vCPU, at each entry and exit: a word of its own cache line.
+#[derive(Debug)]
+pub struct Hold {
+    root: AtomicPtr<()>,
+    /// A [`Holder`] has it.
+    taken: AtomicBool,
+}
+
+impl Hold {
+    /// Of a vCPU that is outside.
+    #[expect(clippy::new_without_default, reason = "a vCPU has one, which is made for it")]
+    pub fn new() -> Self {
+        Self { root: AtomicPtr::new(null_mut()), taken: AtomicBool::new(false) }
+    }
+
+    fn is_on(&self, root: *mut ()) -> bool {
+        // Acquire, pairing with the release of who comes out.
+        self.root.load(Ordering::Acquire) == root
+    }
+}
+
+/// What others have of a vCPU, its hold among it.
+///
+/// # Safety
+///
+/// [`Resident::hold`] gives the same hold every time.
+pub unsafe trait Resident: Send + Sync + 'static {
+    /// Its hold.
+    fn hold(&self) -> &Hold;
+
+    /// Has the vCPU call [`Stage2::came_out`] when it comes out of the guest that it is in, after its [`Held`] is
+    /// dropped. Returns whether it is in one; if not, what it was in on it has been dropped. Waits for nobody.
+    fn tell_when_out(&self) -> bool;
+}
+
+// SAFETY: a handle leads to the same value every time, and that to the same hold.
+unsafe impl<T: Resident> Resident for Handle<T> {
+    fn hold(&self) -> &Hold {
+        (**self).hold()
+    }
+
+    fn tell_when_out(&self) -> bool {
+        (**self).tell_when_out()
+    }
+}
+
+/// The holds of a VM's vCPUs.
+pub(crate) struct Holds {
+    list: Lock<Vec<Box<dyn Resident>>>,
+}
+
+impl Holds {
+    pub(crate) fn new() -> Self {
+        Self { list: Lock::new(Vec::new()) }
+    }
+
+    /// Whether some vCPU is in a guest on `root`, which is in its place no more. If one is, it tells when it comes out.
+    pub(crate) fn is_held<F: Format>(
+        &self,
+        root: NonNull<Root<F>>,
+        platform: &dyn Platform,
+    ) -> bool {
+        // [look]
+        fence(Ordering::SeqCst);
+        let root = root.as_ptr().cast();
+        self.list.lock(platform).iter().any(|resident| is_in_guest_on(&**resident, root))
+    }
+}
+
+/// Not for ever: a vCPU that was found outside publishes the root again at most as often as it has found it in its place.
+fn is_in_guest_on(resident: &dyn Resident, root: *mut ()) -> bool {
+    while resident.hold().is_on(root) {
+        if resident.tell_when_out() {
+            return resident.hold().is_on(root);
+        }
+    }
+    false
+}
+
+/// A vCPU's right to be in its guest on a VM's roots. It may move between threads.
+pub struct Holder<T: Resident> {
+    resident: Handle<T>,
+    space: Shared<Space>,
+}
+
+impl<F: Format> Stage2<F> {
+    /// Has the hold of `resident` looked at before a root is freed. Takes a lock.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`].
+    ///
+    /// # Panics
+    ///
+    /// If the hold has a holder already.
+    pub fn register_holder<T: Resident>(
+        &self,
+        resident: Handle<T>,
+    ) -> Result<Holder<T>, OutOfMemory> {
+        let entry = try_box(resident.clone())?;
+        let space = self.space();
+        let mut list = space.holds.list.lock(&*space.tables.mmu);
+        list.try_reserve(1)?;
+        assert!(!resident.hold().taken.swap(true, Ordering::Acquire), "the hold has a holder");
+        list.push(entry);
+        drop(list);
+        Ok(Holder { resident, space: space.clone() })
+    }
+
+    /// A vCPU that was to tell so has come out of its guest.
+    pub fn came_out(&self) {
+        self.space().bell.ring();
+    }
+}
+
+impl<T: Resident> Holder<T> {
+    /// Holds the present root of `role`, from before the guest is entered until after it was left; `None` if there is
+    /// none, or another has just come in its place. Executes a full fence, which what the caller has stored before, and
+    /// what it loads afterwards, are ordered by, unless there is no root.
+    ///
+    /// # Panics
+    ///
+    /// If `stage2` is not where this was registered.
+    #[inline]
+    pub fn enter<'a, F: Format>(
+        &'a mut self,
+        stage2: &'a Stage2<F>,
+        role: Role,
+    ) -> Option<Held<'a, F>> {
+        assert!(self.space.is(stage2.space()), "the holder is one of another VM");
+        let root = stage2.present(role)?;
+        let hold = self.resident.hold();
+        // Release, pairing with the acquire of the reclaimer: who finds the hold finds the vCPU in its guest.
+        hold.root.store(root.as_ptr().cast(), Ordering::Release);
+        // [enter]
+        fence(Ordering::SeqCst);
+        // From here on it is emptied whatever comes.
+        let entered = Held { root, hold, _stage2: PhantomData };
+        (stage2.present(role) == Some(root)).then_some(entered)
+    }
+}
+
+impl<T: Resident> Drop for Holder<T> {
+    fn drop(&mut self) {
+        let hold = self.resident.hold();
+        let mut list = self.space.holds.list.lock(&*self.space.tables.mmu);
+        if let Some(at) = list.iter().position(|other| core::ptr::eq(other.hold(), hold)) {
+            list.swap_remove(at);
+        }
+        drop(list);
+        hold.taken.store(false, Ordering::Release);
+    }
+}
+
+impl<T: Resident> fmt::Debug for Holder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holder").field("hold", self.resident.hold()).finish_non_exhaustive()
+    }
+}
+
+/// A root that a vCPU is in its guest on, or about to go in. Dropped when the guest was left, and the CPU translates by
+/// the root no more.
+#[must_use = "the root is held until this is dropped"]
+pub struct Held<'a, F: Format> {
+    root: NonNull<Root<F>>,
+    hold: &'a Hold,
+    _stage2: PhantomData<&'a Stage2<F>>,
+}
+
+impl<F: Format> Deref for Held<'_, F> {
+    type Target = Root<F>;
+
+    #[inline]
+    fn deref(&self) -> &Root<F> {
+        // SAFETY: found in its place after the hold was published and [enter] executed. So whoever frees it finds the
+        // hold first, and waits until it is emptied. What is given out was found so; what was not is dropped unseen.
+        unsafe { self.root.as_ref() }
+    }
+}
+
+impl<F: Format> Drop for Held<'_, F> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release, pairing with the acquire in `is_on`: what was done on the root comes before it is freed.
+        self.hold.root.store(null_mut(), Ordering::Release);
+    }
+}
+
+impl<F: Format> fmt::Debug for Held<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Held").field(&**self).finish()
+    }
+}

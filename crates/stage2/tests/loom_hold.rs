@@ -1,0 +1,130 @@
+//! Holds under loom: a vCPU that enters its guest against a reclaimer that looks for it.
+//!
+//! A root that is freed is mutated without synchronisation, so loom fails the model if a vCPU could still be in a guest
+//! on it, or come to be.
+
+#![cfg(mayfly_loom)]
+
+#[allow(dead_code)]
+mod model;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Uncounted};
+
+use loom::model::Builder;
+use loom::thread::{self, JoinHandle};
+
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_stage2::{Reclaimed, Role};
+
+use model::{Resides, WHOLE};
+
+type Vm = model::Vm<model::Tiny<false>, NoTlb>;
+
+/// Remembers nothing.
+struct NoTlb;
+
+impl Tlb for NoTlb {
+    fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
+        TlbToken(0)
+    }
+
+    fn complete(&self, _: TlbToken) {}
+
+    fn invalidate_all_vmids(&self) {}
+}
+
+fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.max_branches = 100_000;
+    builder.preemption_bound = Some(preemptions);
+    let executions = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&executions);
+    builder.check(move || {
+        count.fetch_add(1, Uncounted::Relaxed);
+        model();
+    });
+    println!("{} executions", executions.load(Uncounted::Relaxed));
+}
+
+/// A VM with a root, on a machine with `frames` frames.
+fn vm(frames: usize) -> Arc<Vm> {
+    let vm = Arc::new(Vm::new(frames, NoTlb));
+    vm.stage2.ensure_root(Role::MAIN).unwrap();
+    vm
+}
+
+/// A vCPU that goes into its guest so many times, where it has hardware walk the root.
+fn vcpu(vm: &Arc<Vm>, times: usize) -> JoinHandle<()> {
+    let vm = Arc::clone(vm);
+    let mut resides = Resides::new(&vm);
+    thread::spawn(move || {
+        for _ in 0..times {
+            resides.enter(&vm, |root| assert_eq!(vm.world.arena.load(root.top(), 0), 0, "freed"));
+        }
+    })
+}
+
+fn reclaim(vm: &Vm) {
+    while vm.config.reclaimer.run_slice(WHOLE) == Reclaimed::More {}
+}
+
+#[test]
+fn a_root_that_was_replaced_is_freed_under_no_vcpu_and_kept_by_none_that_is_outside() {
+    check(3, || {
+        let vm = vm(2);
+        let vcpu = vcpu(&vm, 2);
+        vm.stage2.replace_roots().unwrap().finish();
+        reclaim(&vm);
+        vcpu.join().unwrap();
+        assert_eq!(vm.config.reclaimer.run_slice(WHOLE), Reclaimed::All);
+        assert_eq!(vm.world.arena.in_use(), 1);
+        vm.end();
+    });
+}
+
+#[test]
+fn of_two_vcpus_neither_is_on_a_root_that_is_freed() {
+    check(2, || {
+        let vm = vm(2);
+        let vcpus = [vcpu(&vm, 1), vcpu(&vm, 1)];
+        vm.stage2.replace_roots().unwrap().finish();
+        reclaim(&vm);
+        for vcpu in vcpus {
+            vcpu.join().unwrap();
+        }
+        assert_eq!(vm.config.reclaimer.run_slice(WHOLE), Reclaimed::All);
+        assert_eq!(vm.world.arena.in_use(), 1);
+        vm.end();
+    });
+}
+
+#[test]
+fn a_vm_is_destroyed_under_a_vcpu_that_goes_in_and_out() {
+    check(3, || {
+        let vm = vm(1);
+        let vcpu = vcpu(&vm, 2);
+        vm.stage2.retire();
+        reclaim(&vm);
+        vcpu.join().unwrap();
+        vm.assert_reclaimed();
+    });
+}
+
+#[test]
+fn a_vcpu_that_comes_while_its_vm_is_destroyed_finds_no_root() {
+    check(2, || {
+        let vm = vm(1);
+        let other = {
+            let vm = Arc::clone(&vm);
+            thread::spawn(move || {
+                let mut resides = Resides::new(&vm);
+                resides.enter(&vm, |root| assert_eq!(vm.world.arena.load(root.top(), 0), 0));
+            })
+        };
+        vm.stage2.retire();
+        reclaim(&vm);
+        other.join().unwrap();
+        vm.assert_reclaimed();
+    });
+}
