@@ -9,6 +9,7 @@
 //! Are Tricky", 2011, section 6.)
 
 use core::cell::UnsafeCell;
+use core::hint::black_box;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
@@ -49,8 +50,8 @@ impl<T> Lock<T> {
     /// Takes the lock, asleep in `platform` while somebody else has it.
     #[inline]
     pub fn lock<'a>(&'a self, platform: &'a dyn Platform) -> LockGuard<'a, T> {
-        if !self.take() {
-            self.lock_contended(platform);
+        if !take(&self.state) {
+            lock_contended(&self.state, platform);
         }
         LockGuard::new(self, platform)
     }
@@ -58,31 +59,33 @@ impl<T> Lock<T> {
     /// Takes the lock if nobody has it.
     #[inline]
     pub fn try_lock<'a>(&'a self, platform: &'a dyn Platform) -> Option<LockGuard<'a, T>> {
-        self.take().then(|| LockGuard::new(self, platform))
+        take(&self.state).then(|| LockGuard::new(self, platform))
     }
 
     /// The data, when nobody else can have the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
+}
 
-    #[inline]
-    fn take(&self) -> bool {
-        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+#[inline]
+fn take(state: &AtomicU32) -> bool {
+    state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// One for all types of data, and a loop: where the compiler knows how often it goes round, it is written out so often.
+#[cold]
+#[inline(never)]
+fn lock_contended(state: &AtomicU32, platform: &dyn Platform) {
+    for _ in 0..black_box(SPINS) {
+        if take(state) {
+            return;
+        }
+        spin_loop();
     }
-
-    #[cold]
-    fn lock_contended(&self, platform: &dyn Platform) {
-        for _ in 0..SPINS {
-            if self.take() {
-                return;
-            }
-            spin_loop();
-        }
-        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
-            // A panic here would leave the mark behind, and those asleep on it to whoever comes next.
-            no_unwind(|| platform.wait(&self.state, CONTENDED));
-        }
+    while state.swap(CONTENDED, Ordering::Acquire) != FREE {
+        // A panic here would leave the mark behind, and those asleep on it to whoever comes next.
+        no_unwind(|| platform.wait(state, CONTENDED));
     }
 }
 
