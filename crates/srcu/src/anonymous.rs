@@ -13,8 +13,10 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 use mayfly_platform::sync::{AtomicBool, AtomicUsize, CacheLine, Ordering, compiler_fence, fence};
+use mayfly_platform::write_fields;
 
 use crate::contexts::{Contexts, Entry};
 use crate::world::World;
@@ -23,10 +25,13 @@ use crate::{Section, Srcu};
 /// Stripes a counter has. (Where a checker replays an execution, addresses do not.)
 const STRIPES: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 8 };
 
+type Stripe = CacheLine<[AtomicUsize; 2]>;
+type Stripes = [Stripe; STRIPES];
+
 pub(crate) struct Anonymous {
     /// Which counter a new section uses: 0 or 1. Written under the gate.
     index: AtomicUsize,
-    stripes: [CacheLine<[AtomicUsize; 2]>; STRIPES],
+    stripes: Stripes,
     /// Somebody sleeps until a counter is zero.
     awaited: AtomicBool,
     /// Who has a section that counts in either, and keeps to its thread.
@@ -43,14 +48,27 @@ pub(crate) struct Draining {
 }
 
 impl Anonymous {
-    pub(crate) fn new() -> Self {
-        Self {
-            index: AtomicUsize::new(0),
-            stripes: core::array::from_fn(|_| {
-                CacheLine([AtomicUsize::new(0), AtomicUsize::new(0)])
-            }),
-            awaited: AtomicBool::new(false),
-            contexts: [Contexts::new(), Contexts::new()],
+    /// Puts counters, of nobody yet, at `place`.
+    ///
+    /// # Safety
+    ///
+    /// `place` is valid for writes of them, aligned for them, and nobody else's.
+    pub(crate) unsafe fn write_new(place: NonNull<Self>) {
+        let write_stripes = |stripes: NonNull<Stripes>| {
+            for number in 0..STRIPES {
+                let stripe = CacheLine([AtomicUsize::new(0), AtomicUsize::new(0)]);
+                // SAFETY: as the caller promises; there are so many.
+                unsafe { stripes.cast::<Stripe>().add(number).write(stripe) };
+            }
+        };
+        // SAFETY: as the caller promises.
+        unsafe {
+            write_fields!(place => Self {
+                index: AtomicUsize::new(0),
+                stripes => write_stripes,
+                awaited: AtomicBool::new(false),
+                contexts: [Contexts::new(), Contexts::new()],
+            });
         }
     }
 
@@ -255,13 +273,23 @@ unsafe impl Section for OwnedAnonymousGuard {
 #[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]
 mod tests {
     use super::*;
+    use core::mem::MaybeUninit;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     const MOST: usize = usize::MAX / 2;
 
+    fn new() -> Anonymous {
+        let mut place = MaybeUninit::uninit();
+        // SAFETY: the place is there, and all of it is written.
+        unsafe {
+            Anonymous::write_new(NonNull::from(&mut place).cast());
+            place.assume_init()
+        }
+    }
+
     /// As leaks would make it, on whatever stripe a thread has.
     fn with_guards(alive: usize) -> Anonymous {
-        let anonymous = Anonymous::new();
+        let anonymous = new();
         for stripe in &anonymous.stripes {
             stripe[0].store(alive, Ordering::Relaxed);
         }

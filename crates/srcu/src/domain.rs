@@ -78,11 +78,11 @@ use core::time::Duration;
 
 use alloc::sync::Arc;
 
-use mayfly_platform::Op;
 use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::sync::{
     AtomicBool, AtomicU32, AtomicU64, CacheLine, Ordering, fence, spin_loop,
 };
+use mayfly_platform::{Op, write_fields};
 
 use crate::Worker;
 use crate::anonymous::{Anonymous, Draining};
@@ -154,7 +154,12 @@ pub(crate) struct Gate {
 }
 
 impl Domain {
-    pub(crate) fn new(world: World, config: Config) -> Self {
+    /// Puts a domain together at `place`.
+    ///
+    /// # Safety
+    ///
+    /// `place` is valid for writes of a domain, aligned for it, and nobody else's.
+    pub(crate) unsafe fn write_new(place: NonNull<Self>, world: World, config: Config) {
         let linux = match config.pace {
             Pace::Urgent => None,
             Pace::Linux { hz } => Some(LinuxPace::new(hz, world.now())),
@@ -163,32 +168,35 @@ impl Domain {
             0 => RUN_INLINE,
             run_inline => run_inline.min(RUN_INLINE),
         };
-        Self {
-            fenced: world.is_fenced(),
-            world,
-            registry: Registry::new(),
-            anonymous: Anonymous::new(),
-            periods: CacheLine(Periods {
-                started: AtomicU64::new(0),
-                completed: AtomicU64::new(0),
-                progress: AtomicU32::new(0),
-            }),
-            gate: Lock::new(Gate {
-                records: Records::new(),
-                draining: Draining::default(),
-                batches: Batches::new(),
-                runners: Runners::default(),
-            }),
-            backlog: Backlog::new(config.limits, share),
-            run_inline: config.run_inline,
-            barriers: Lock::new(()),
-            callbacks_here: Contexts::new(),
-            linux,
-            worker: config.worker,
-            attached: AtomicBool::new(false),
-            expedited: AtomicU64::new(0),
-            hasty_looks: AtomicU32::new(0),
-            counters: Counters::default(),
+        // SAFETY: as the caller promises.
+        unsafe {
+            write_fields!(place => Self {
+                fenced: world.is_fenced(),
+                world,
+                registry: Registry::new(),
+                anonymous => |at| Anonymous::write_new(at),
+                periods: CacheLine(Periods {
+                    started: AtomicU64::new(0),
+                    completed: AtomicU64::new(0),
+                    progress: AtomicU32::new(0),
+                }),
+                gate: Lock::new(Gate {
+                    records: Records::new(),
+                    draining: Draining::default(),
+                    batches: Batches::new(),
+                    runners: Runners::default(),
+                }),
+                backlog: Backlog::new(config.limits, share),
+                run_inline: config.run_inline,
+                barriers: Lock::new(()),
+                callbacks_here: Contexts::new(),
+                linux,
+                worker: config.worker,
+                attached: AtomicBool::new(false),
+                expedited: AtomicU64::new(0),
+                hasty_looks: AtomicU32::new(0),
+                counters: Counters::default(),
+            });
         }
     }
 

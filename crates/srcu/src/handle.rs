@@ -10,11 +10,14 @@ use alloc::boxed::Box;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use mayfly_platform::memory::{OutOfMemory, try_box};
+use mayfly_platform::memory::{OutOfMemory, try_box_with};
 use mayfly_platform::sync::{AtomicUsize, Ordering, fence};
+use mayfly_platform::write_fields;
 
+use crate::Config;
 use crate::domain::Domain;
 use crate::roster::Link;
+use crate::world::World;
 
 /// A domain, and what others know of it.
 pub(crate) struct Counted {
@@ -45,8 +48,20 @@ const _: () = {
 };
 
 impl Handle {
-    pub(crate) fn try_new(domain: Domain) -> Result<Self, OutOfMemory> {
-        let counted = try_box(Counted { handles: AtomicUsize::new(1), link: Link::new(), domain })?;
+    /// The first handle of a domain that is put together where it stays.
+    pub(crate) fn try_new(world: World, config: Config) -> Result<Self, OutOfMemory> {
+        let write = |counted: NonNull<Counted>| {
+            // SAFETY: the place is one to put the whole, as `try_box_with` says.
+            unsafe {
+                write_fields!(counted => Counted {
+                    handles: AtomicUsize::new(1),
+                    link: Link::new(),
+                    domain => |domain| Domain::write_new(domain, world, config),
+                });
+            }
+        };
+        // SAFETY: all fields are written.
+        let counted = unsafe { try_box_with(write) }?;
         Ok(Self(NonNull::from(Box::leak(counted))))
     }
 

@@ -83,7 +83,7 @@ impl Srcu {
             None if config.run_inline == 0 && !config.ticks => return Err(BuildError::NobodyRuns),
             _ => {}
         }
-        Ok(Self { handle: Handle::try_new(Domain::new(world, config))? })
+        Ok(Self { handle: Handle::try_new(world, config)? })
     }
 
     /// Whether readers execute a full fence when they enter (`true`), or stores only, and the platform's asymmetric

@@ -11,7 +11,7 @@
 //! So waiting writes the entry itself and one word that only waiters use; nobody who meets no frozen entry writes, or
 //! even reads, anything here.
 
-use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, spin_loop};
+use mayfly_platform::sync::{AtomicU32, Ordering, spin_loop};
 use mayfly_platform::{Mmu, Op};
 
 use crate::cell::Cell;
@@ -21,16 +21,17 @@ use crate::{Entry, Format};
 /// TLBs.
 const LOOKS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 0 } else { 200 };
 
-/// Words that waiters share. Two entries that share one cost a needless look.
+/// Words that waiters share. Two entries that share one cost a needless look; and words may share a line, since nobody
+/// uses it but those who sleep and those who wake them.
 const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 16 };
 
 pub(crate) struct Parking {
-    words: [CacheLine<AtomicU32>; WORDS],
+    words: [AtomicU32; WORDS],
 }
 
 impl Parking {
     pub(crate) fn new() -> Self {
-        Self { words: [(); WORDS].map(|()| CacheLine(AtomicU32::new(0))) }
+        Self { words: [(); WORDS].map(|()| AtomicU32::new(0)) }
     }
 
     /// Returns when the entry in `cell` is no longer frozen by whoever had frozen it.

@@ -28,7 +28,7 @@
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use mayfly_platform::memory::Shared;
-use mayfly_platform::sync::{AtomicPtr, CacheLine, Ordering};
+use mayfly_platform::sync::{AtomicPtr, Ordering};
 use mayfly_srcu::Section;
 
 use crate::root::{Root, RootRef};
@@ -77,8 +77,9 @@ impl Role {
 }
 
 pub(crate) struct Roots<F: Format> {
-    /// A root, null, or [`closed`].
-    current: [CacheLine<AtomicPtr<Root<F>>>; ROLES],
+    /// A root, null, or [`closed`]. Read when a vCPU loads a root, and written when one is made or goes, so they need no
+    /// lines of their own.
+    current: [AtomicPtr<Root<F>>; ROLES],
 }
 
 /// In the place of a root: none is wanted any more.
@@ -110,8 +111,7 @@ impl Leaving {
 
 impl<F: Format> Roots<F> {
     pub(crate) fn new() -> Self {
-        let current = [(); ROLES].map(|()| CacheLine(AtomicPtr::new(null_mut())));
-        Self { current }
+        Self { current: [(); ROLES].map(|()| AtomicPtr::new(null_mut())) }
     }
 
     /// Where the root of `role` is that vCPUs enter their guests on, if there is one: an address, until it is held.

@@ -10,7 +10,7 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::memory::{Kept, OutOfMemory, Shared};
 use mayfly_platform::sync::AtomicU32;
-use mayfly_platform::{Mmu, Op};
+use mayfly_platform::{Mmu, Op, write_fields};
 use mayfly_srcu::{Section, Srcu};
 
 use crate::graveyard::Graveyard;
@@ -69,18 +69,26 @@ impl<F: Format> Stage2<F> {
     pub fn try_new(config: Config<F>, srcu: &Srcu) -> Result<Self, Error> {
         let ended = Kept::try_new(AtomicU32::new(0))?;
         let bell = config.reclaimer.bell();
-        let space = Shared::try_new(Space {
-            tables: Tables::new(config.mmu),
-            parking: Parking::new(),
-            sequence: Sequence::new(ended.handle()),
-            graveyard: Graveyard::new(),
-            srcu: srcu.clone(),
-            vmids: config.vmids,
-            bell: Arc::clone(bell),
-            leaving: Leaving::new(),
-            holds: Holds::new(),
-            _ended: Ended { word: Some(ended), bell: Arc::clone(bell) },
-        })?;
+        let write = |place| {
+            let ended_handle = ended.handle();
+            // SAFETY: the place is one to put a space, as `try_new_with` says.
+            unsafe {
+                write_fields!(place => Space {
+                    tables: Tables::new(config.mmu),
+                    parking: Parking::new(),
+                    sequence: Sequence::new(ended_handle),
+                    graveyard: Graveyard::new(),
+                    srcu: srcu.clone(),
+                    vmids: config.vmids,
+                    bell: Arc::clone(bell),
+                    leaving: Leaving::new(),
+                    holds: Holds::new(),
+                    _ended: Ended { word: Some(ended), bell: Arc::clone(bell) },
+                });
+            }
+        };
+        // SAFETY: all fields are written.
+        let space = unsafe { Shared::try_new_with(write) }?;
         let (roots, writer) = (Roots::new(), Lock::new(()));
         Ok(Self { space, roots, writer, reclaimer: config.reclaimer })
     }

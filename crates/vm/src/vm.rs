@@ -1,13 +1,14 @@
 //! A VM, from its creation to its end.
 
 use alloc::sync::Arc;
+use core::ptr::NonNull;
 
 use mayfly_iobus::{IoBus, IoRange, Ioeventfd, Refused, Relocation};
 use mayfly_memslot::{MemSlots, Region, Slot};
-use mayfly_platform::Platform;
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{AtomicBool, Ordering};
+use mayfly_platform::{Platform, write_fields};
 use mayfly_srcu::Srcu;
 use mayfly_stage2::{self as stage2, Format, Root, Slice, Stage2};
 
@@ -106,23 +107,36 @@ impl<W: World> Vm<W> {
     pub fn create(config: Config<W>) -> Result<Self, Error> {
         let platform: Arc<dyn Platform> = config.stage2.mmu.clone();
         let srcu = Srcu::try_new(Arc::clone(&platform), config.srcu)?;
-        let inner = Shared::try_new(Inner {
-            slots: MemSlots::try_new(Arc::clone(&platform), &srcu)?.below(Root::<W::Format>::LIMIT),
-            mmio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
-            pio: IoBus::try_new(&srcu, Arc::clone(&platform))?,
-            stage2: Stage2::try_new(config.stage2, &srcu)?,
-            upkeep: Upkeep::try_new(config.caches, W::Format::COHERENT, &*config.cache, &platform)?,
-            platform,
-            memory: config.memory,
-            cache: config.cache,
-            slot_zap: config.slot_zap,
-            slice: config.slice,
-            memory_writer: Lock::new(()),
-            leaving: Lock::new(None),
-            vcpus: Lock::new(Vcpus::new()),
-            destroyed: AtomicBool::new(false),
-            srcu,
-        })?;
+        let slots = MemSlots::try_new(Arc::clone(&platform), &srcu)?;
+        let mmio = IoBus::try_new(&srcu, Arc::clone(&platform))?;
+        let pio = IoBus::try_new(&srcu, Arc::clone(&platform))?;
+        let stage2 = Stage2::try_new(config.stage2, &srcu)?;
+        let (caches, coherent) = (config.caches, W::Format::COHERENT);
+        let upkeep = Upkeep::try_new(caches, coherent, &*config.cache, &platform)?;
+        let write = |place: NonNull<Inner<W>>| {
+            // SAFETY: the place is one to put a VM, as `try_new_with` says.
+            unsafe {
+                write_fields!(place => Inner {
+                    slots: slots.below(Root::<W::Format>::LIMIT),
+                    mmio,
+                    pio,
+                    stage2,
+                    upkeep,
+                    platform,
+                    memory: config.memory,
+                    cache: config.cache,
+                    slot_zap: config.slot_zap,
+                    slice: config.slice,
+                    memory_writer: Lock::new(()),
+                    leaving: Lock::new(None),
+                    vcpus: Lock::new(Vcpus::new()),
+                    destroyed: AtomicBool::new(false),
+                    srcu,
+                });
+            }
+        };
+        // SAFETY: all fields are written.
+        let inner = unsafe { Shared::try_new_with(write) }?;
         Ok(Self { inner })
     }
 
