@@ -75,4 +75,4 @@ pub use mismatch::Mismatch;
 pub use program::{Instruction, Program};
 pub use thread::{CpuThread, Running, Stopped};
 pub use tlb::{CpuTlb, Rigour, Tlbs};
-pub use world::{MachineWorld, Telling};
+pub use world::{Brackets, MachineWorld, Telling};

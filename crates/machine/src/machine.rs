@@ -216,7 +216,7 @@ impl<F: Format> Machine<F> {
             slot_zap,
             slice,
         })?;
-        let told = Told::new(&self.space, Telling { vm: vm.clone(), coherent_swap });
+        let told = Told::new(&self.space, Telling::new(vm.clone(), coherent_swap));
         Ok(MachineVm { vm, _told: told })
     }
 }

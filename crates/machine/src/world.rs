@@ -1,11 +1,11 @@
 //! What the machine's VMs are made of.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use mayfly_memslot::Hva;
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::Format;
+use mayfly_stage2::{Announcement, Format};
 use mayfly_vm::{HostFault, HostMemory, Protection, Resolved, Vm, World};
 
 use crate::address_space::{self, Change, Fault, Notifier, PageChange};
@@ -43,9 +43,43 @@ pub struct Telling<F: Format> {
     pub vm: Vm<MachineWorld<F>>,
     /// Whether the device that pages are swapped out to reads through the caches.
     pub coherent_swap: bool,
+    brackets: Brackets,
+}
+
+/// Changes that a VM has been told of the start of, and not of the end.
+#[derive(Debug, Default)]
+pub struct Brackets {
+    open: Mutex<Vec<(Change, Announcement)>>,
+}
+
+impl Brackets {
+    /// `change` has begun, and is announced.
+    ///
+    /// # Panics
+    ///
+    /// If another thread has panicked in here.
+    pub fn open(&self, change: &Change, announcement: Announcement) {
+        self.open.lock().unwrap().push((change.clone(), announcement));
+    }
+
+    /// What announces `change`, which is at its end.
+    ///
+    /// # Panics
+    ///
+    /// If it has not begun; or as [`Brackets::open`].
+    pub fn close(&self, change: &Change) -> Announcement {
+        let mut open = self.open.lock().unwrap();
+        let index = open.iter().position(|(begun, _)| begun == change);
+        open.swap_remove(index.expect("a change ends that has begun")).1
+    }
 }
 
 impl<F: Format> Telling<F> {
+    /// For `vm`, whose memory may be swapped out to a device that reads through the caches, or past them.
+    pub fn new(vm: Vm<MachineWorld<F>>, coherent_swap: bool) -> Self {
+        Self { vm, coherent_swap, brackets: Brackets::default() }
+    }
+
     /// The reason as the core knows it.
     fn reason(&self, reason: address_space::Reason) -> mayfly_vm::Reason {
         use address_space::Reason as Host;
@@ -67,8 +101,8 @@ impl<F: Format> Notifier for Telling<F> {
         let bytes = change.range.end.get() - change.range.start.get();
         let reason = self.reason(change.reason);
         let told = mayfly_vm::Change { reason, old: change.old, new: change.new };
-        // The end comes by another call.
-        std::mem::forget(self.vm.invalidate_start(change.range.start, bytes, told));
+        let invalidation = self.vm.invalidate_start(change.range.start, bytes, told);
+        self.brackets.open(change, invalidation.leave());
     }
 
     fn change_pte(&self, page: Hva, change: &PageChange) {
@@ -86,8 +120,8 @@ impl<F: Format> Notifier for Telling<F> {
         self.vm.change_pte(page, &change);
     }
 
-    fn invalidate_end(&self, _: &Change) {
-        self.vm.invalidate_end();
+    fn invalidate_end(&self, change: &Change) {
+        self.vm.invalidate_end(self.brackets.close(change));
     }
 }
 

@@ -91,7 +91,8 @@
 //!
 //! **A fault and the host** meet in the notifier sequence: a fault freezes the entry, and then asks whether what it was
 //! told is still true; an invalidation announces itself, and then loads the entries. One of them sees the other
-//! (`sequence`). It is the same for memslots, which change only while no invalidation is under way.
+//! (`sequence`). Those of other frames are none of a fault's business, but for a few that look alike. It is the same for
+//! memslots, which change only while no invalidation is under way.
 //!
 //! **Where a table goes.** It is taken out of the tree by one exchange of the entry above. Every entry in it that leads
 //! further is removed (in a lowest table the first, which owns nothing but the table's place in a list): whoever is
@@ -135,7 +136,7 @@
 //! | who waits for an invalidation | the count of waiters |
 //! | the first entry under a root in a generation of VMIDs | the root's tag, a number |
 //!
-//! A fault reads besides: the entries above, the line of the sequence, the root and its place. Entering a section, and the
+//! A fault reads besides: the entries above, two lines of the sequence, the root and its place. Entering a section, and the
 //! guest, which reads the root and its place, writes the vCPU's own lines only.
 
 #![no_std]
@@ -193,7 +194,7 @@ pub use reclaim::{Reclaimed, Reclaimer};
 pub use replace::Replacement;
 pub use root::{Root, RootRef};
 pub use roots::Role;
-pub use sequence::{InvalidationWaiters, Seen};
+pub use sequence::{Announcement, InvalidationWaiters, Seen};
 pub use stage2::{Config, Invalidation, Retiring, Stage2};
 pub use vmid::{ActiveVmid, AllVmidsActive, VmidTag, Vmids, VmidsError};
 pub use zap::Tables;

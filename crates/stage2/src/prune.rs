@@ -58,9 +58,9 @@ impl<F: Format> Reclaimer<F> {
                 waiting.get_or_insert(root);
                 continue;
             }
-            space.sequence.begin(|| gfns.clone(), root.mmu());
+            let announced = space.sequence.begin(|announce| announce(gfns.clone()), root.mmu());
             let done = root.prune_slice(&mut gfns, slice);
-            space.sequence.end(root.mmu());
+            space.sequence.end(announced, root.mmu());
             if !done {
                 self.leave_hanging(&root, &gfns);
             }

@@ -65,7 +65,7 @@ impl<F: Format> Root<F> {
         done
     }
 
-    /// Has page `gfn` writable where it is mapped to frame `pfn`, unless another invalidation is under way.
+    /// Has page `gfn` writable where it is mapped to frame `pfn`, unless another invalidation of it is under way.
     pub(crate) fn widen_page(&self, gfn: Gfn, pfn: Pfn) {
         if self.role().marks_writes() {
             return;
@@ -165,8 +165,9 @@ impl<F: Format> Visitor<F> for Widen {
         }
         // [install]
         fence(Ordering::SeqCst);
+        let page = at.gfn..Gfn::new(at.gfn.get() + 1);
         // No TLB is told: who faults by the entry as it was is (`litmus/S2+relax+local`).
-        let new = if space.sequence.is_shared() {
+        let new = if space.sequence.is_shared(&page) {
             at.entry
         } else {
             self.entries += 1;

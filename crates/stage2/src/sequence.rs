@@ -1,32 +1,62 @@
 //! The notifier sequence: what keeps a fault from mapping what the host has just taken away.
 //!
 //! A fault asks the host which frame is behind a guest frame, and then installs it; in between, the host may give the
-//! frame to somebody else. Linux's KVM holds its lock over the check and the installation. Here there is no lock:
+//! frame to somebody else. Linux's KVM holds its lock over the check and the installation. Here there is no lock.
 //!
-//! - A *fault* samples the sequence, asks the host, then: freezes the entry, **\[install\]** `fence(SeqCst)`, and asks
-//!   [`Sequence::permits`]. Only if it may does it thaw the entry with the new leaf; otherwise it puts back what was
-//!   there, and starts again.
-//! - An *invalidation* announces itself (range and count), **\[announce\]** `fence(SeqCst)`, then loads the entries. A
-//!   frozen one it waits for. At its end it raises the sequence and takes the announcement back.
+//! Invalidations are *numbered* as they end. Guest memory is cut into *regions* of 2 MiB, for which 64 *words* stand in
+//! turn. A word has the number of the last invalidation that took something of its regions away, and says whether one
+//! is under way. Which frames those under way take away is *announced* beside the words, exactly ([`ranges`]).
+//!
+//! - A *fault* samples the last number, asks the host, then: freezes the entry, **\[install\]** `fence(SeqCst)`, and
+//!   asks [`Sequence::permits`], which loads the word of its region, or those of all regions of a block. They permit it
+//!   if none has a number that came after the sample, and none has an invalidation under way; or if none that is under
+//!   way has announced any of the fault's own frames. Only then it thaws the entry with the new leaf; otherwise it puts
+//!   back what was there, and starts again.
+//! - An *invalidation* announces its ranges, marks their words, **\[announce\]** `fence(SeqCst)`, and then loads the
+//!   entries. A frozen one it waits for. At its end it takes the next number, stores it as the last, then to each word
+//!   that it has marked, and then takes the announcement back.
 //!
 //! Store buffering: either [install] comes before [announce], and the invalidation finds the entry frozen, or what came
-//! of it, and zaps that; or [announce] comes before [install], and the fault finds the announcement, or, if the
-//! invalidation is over already, a sequence other than the one it sampled. A fault that samples after the end asks the
-//! host after the end. So no leaf outlives the invalidation that should have zapped it, and no vCPU ever uses one that
-//! is to be withdrawn.
+//! of it, and zaps that; or [announce] comes before [install], and the fault, whose word is that of the frames that
+//! both are about, finds the word marked and the range announced, or something newer. Newer in the word is a number
+//! after the sample, unless that was taken after the end, and then the host was asked after the end too. Newer in the
+//! place of the range was stored after the end, and acquired; so the word, which the fault loads again after the
+//! ranges, has its number. So no leaf outlives the invalidation that should have zapped it, and no vCPU ever uses one
+//! that is to be withdrawn. It takes nothing but that word, and that range; so what an invalidation does to other words
+//! is nobody's business but of those whose frames they stand for, and a block asks them all.
 //!
-//! A memslot change raises the sequence at once, after it has published the new slots: a fault that found the old ones
-//! is then refused, and one that samples later finds the new ones. Where something is to be zapped for it, it announces
-//! that before: who acquires the new slots, which may lie where the old ones did, finds the announcement as well, and
-//! installs nothing there until it ends.
+//! Several invalidations of one word: the word stays marked until the last of them ends, and has the number of whichever
+//! ended last; each has a range of its own. The words, the ranges and the count are written under one lock, which no
+//! fault takes. A number has 63 bits, and so comes once.
+//!
+//! A memslot change takes the next number at once, for the words of its slot, after it has published the new slots: a
+//! fault that found the old ones there is then refused, and one that samples later finds the new ones. Where something is
+//! to be zapped for it, it announces that before: who acquires the new slots, which may lie where the old ones did,
+//! finds the announcement as well, and installs nothing there until it ends.
 //!
 //! The same fences order this against roots: a root that a range operation does not find was published after
 //! [announce], so whatever is installed in it is installed by a fault whose [install] comes later still.
 //!
 //! An invalidation that gives a right back, in place, does as a fault does: it freezes the entry, [install], and asks
-//! whether there is another invalidation than its own, which may not have taken away yet what it is about to give.
+//! whether an invalidation of that page is under way beside its own, which may not have taken away yet what it is about
+//! to give.
 //!
-//! A fault's check reads one cache line, which only invalidations write.
+//! # Who is refused without need
+//!
+//! An invalidation that is under way elsewhere refuses nobody, however long it takes, as long as there are no more of
+//! them than there are places for ranges ([`ranges::PLACES`]); those beyond share one, and stand for all in between.
+//!
+//! One that *ends* elsewhere refuses a fault if it does so between the fault's sample and its look, and has a region in
+//! common with the fault, or one that is a multiple of 64 regions, 128 MiB, away. Of invalidations that take 2 MiB or
+//! less and lie anywhere, one in 32 does (they may have two regions); of those that take 128 MiB or more, each. The fault
+//! is then made again without waiting. Exact ranges of those that have ended would have to be kept for as long as the
+//! slowest fault takes, and so be without bound, or be given up when there are many, and then refuse the slow fault for
+//! ever: words refuse a fault by who shares a word with it alone, however many end meanwhile.
+//!
+//! A fault reads the line of the last number, and that of a word, which only invalidations write; those of the ranges
+//! where its word is marked.
+
+mod ranges;
 
 use core::ops::Range;
 
@@ -36,86 +66,139 @@ use mayfly_platform::memory::Handle;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering, fence};
 use mayfly_platform::{Mmu, Platform};
 
+use ranges::{Ranges, Taken};
+
+/// Words. In models so few that there are several, that some collide, and that a block has more than one.
+const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 4 } else { 64 };
+
+/// Pages of a region: of the larger blocks, each has many, of the smaller ones each lies in one.
+const REGION: u64 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 2 } else { 512 };
+
+/// In a word, above the number: an invalidation of some of its regions is under way.
+const MARK: u64 = 1 << 63;
+
 /// The sequence as a fault found it before it asked the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen(u64);
+pub struct Seen(
+    /// The number of the last invalidation that had ended.
+    u64,
+);
 
-pub(crate) struct Sequence {
-    line: CacheLine<Line>,
-    ended: InvalidationWaiters,
-    waiters: AtomicU32,
-    writer: Lock<()>,
+/// Names an invalidation that has begun, and is to be ended by [`Stage2::end_invalidation`]; it does not end by itself.
+///
+/// [`Stage2::end_invalidation`]: crate::Stage2::end_invalidation
+#[derive(Debug)]
+#[must_use = "an invalidation that does not end keeps faults waiting for ever"]
+pub struct Announcement(pub(crate) Announced);
+
+impl Announcement {
+    /// To be ended at once.
+    pub(crate) fn into_announced(self) -> Announced {
+        self.0
+    }
 }
 
-struct Line {
-    sequence: AtomicU64,
+/// What an invalidation has announced, and takes back when it ends, once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Announced {
+    words: Words,
+    ranges: Taken,
+    /// Where the sequence is that it was announced in.
+    sequence: usize,
+}
+
+pub(crate) struct Sequence {
+    /// The number of the last invalidation, or change of memslots, that has ended.
+    last: CacheLine<AtomicU64>,
+    words: CacheLine<[AtomicU64; WORDS]>,
+    ranges: CacheLine<Ranges>,
     /// Invalidations that have begun and not ended.
     active: AtomicU32,
-    /// A range that contains those of all of them.
-    start: AtomicU64,
-    end: AtomicU64,
+    ended: InvalidationWaiters,
+    waiters: AtomicU32,
+    /// How many invalidations are under way of each word's regions. Held by whoever writes any of the above but waiters.
+    marks: Lock<[u32; WORDS]>,
 }
 
 impl Sequence {
     pub(crate) fn new(ended: Handle<AtomicU32>) -> Self {
         Self {
-            line: CacheLine(Line {
-                sequence: AtomicU64::new(0),
-                active: AtomicU32::new(0),
-                start: AtomicU64::new(0),
-                end: AtomicU64::new(0),
-            }),
+            last: CacheLine(AtomicU64::new(0)),
+            words: CacheLine(core::array::from_fn(|_| AtomicU64::new(0))),
+            ranges: CacheLine(Ranges::new()),
+            active: AtomicU32::new(0),
             ended: InvalidationWaiters(ended),
             waiters: AtomicU32::new(0),
-            writer: Lock::new(()),
+            marks: Lock::new([0; WORDS]),
         }
     }
 
-    /// The sequence now.
+    /// The sequence now, for whatever frames.
     #[inline]
     pub(crate) fn sample(&self) -> Seen {
-        Seen(self.line.sequence.load(Ordering::Acquire))
+        Seen(self.last.load(Ordering::Acquire))
     }
 
-    /// Whether what the host said after `seen` was sampled may be mapped at `gfns`.
-    ///
-    /// The sequence is loaded last. A range that belongs to a later invalidation than the count was stored after the
-    /// earlier one's end, which raised the sequence: then this finds it raised.
+    /// Whether what the host said after `seen` was sampled may be mapped at `gfns`, of which there are some.
     #[inline]
     pub(crate) fn permits(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
-        !self.is_active_in(gfns) && self.sample() == seen
+        // One look for both: a word that is marked is greater than every number.
+        self.words_of(gfns).all(|word| word <= seen.0) || self.permits_beside(gfns, seen)
+    }
+
+    /// As [`Sequence::permits`], where some of the words are marked.
+    ///
+    /// The words are loaded last. A range of a later invalidation than the one that was found was stored after that
+    /// one's end: then its words are found to have its number.
+    #[cold]
+    fn permits_beside(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
+        self.ranges.count(gfns) == 0 && self.words_of(gfns).all(|word| word & !MARK <= seen.0)
     }
 
     /// Whether an invalidation of some of `gfns` is under way.
     #[inline]
     pub(crate) fn is_active_in(&self, gfns: &Range<Gfn>) -> bool {
-        self.line.active.load(Ordering::Acquire) != 0
-            && self.line.start.load(Ordering::Acquire) < gfns.end.get()
-            && self.line.end.load(Ordering::Acquire) > gfns.start.get()
+        self.words_of(gfns).any(|word| word & MARK != 0) && self.ranges.count(gfns) > 0
     }
 
-    /// Whether more than one invalidation is under way, of whatever frames.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.line.active.load(Ordering::Acquire) > 1
+    /// Whether more than one invalidation of `gfns` is under way.
+    pub(crate) fn is_shared(&self, gfns: &Range<Gfn>) -> bool {
+        self.ranges.count(gfns) > 1
     }
 
-    /// Announces an invalidation of the frames that `gfns` gives, under the writers' lock.
-    pub(crate) fn begin(&self, gfns: impl FnOnce() -> Range<Gfn>, mmu: &dyn Mmu) {
-        {
-            let _writer = self.writer.lock(as_platform(mmu));
-            self.announce(&gfns());
-        }
+    /// The words of the regions that `gfns` lie in, as they are found one after the other.
+    #[inline]
+    fn words_of(&self, gfns: &Range<Gfn>) -> impl Iterator<Item = u64> {
+        let first = gfns.start.get() / REGION;
+        let count = (gfns.end.get().saturating_sub(1) / REGION - first).min(WORDS as u64 - 1);
+        let word = |region| &self.words[region as usize % WORDS];
+        (first..=first + count).map(move |region| word(region).load(Ordering::Acquire))
+    }
+
+    /// Announces an invalidation of the ranges that `places` gives, under the writers' lock.
+    pub(crate) fn begin(
+        &self,
+        places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
+        mmu: &dyn Mmu,
+    ) -> Announced {
+        let announced = {
+            let mut marks = self.marks.lock(as_platform(mmu));
+            self.announce(&mut marks, places)
+        };
         // [announce]
         fence(Ordering::SeqCst);
+        announced
     }
 
     /// Ends an invalidation that was begun.
-    pub(crate) fn end(&self, mmu: &dyn Mmu) {
+    pub(crate) fn end(&self, announced: Announced, mmu: &dyn Mmu) {
+        assert_eq!(announced.sequence, self.address(), "the invalidation is another VM's");
         {
-            let _writer = self.writer.lock(as_platform(mmu));
-            self.raise();
-            let active = &self.line.active;
-            active.store(active.load(Ordering::Relaxed) - 1, Ordering::Release);
+            let mut marks = self.marks.lock(as_platform(mmu));
+            announced.words.each(|word| marks[word] -= 1);
+            self.number(&marks, announced.words);
+            self.ranges.give_back(announced.ranges);
+            self.active.store(self.active.load(Ordering::Relaxed) - 1, Ordering::Release);
         }
         self.ended.0.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -124,55 +207,112 @@ impl Sequence {
         }
     }
 
-    /// Runs `publish` while no invalidation is under way, and refuses every fault that has sampled the sequence before.
-    /// Before that, announces an invalidation of `gfns`, if there are any.
+    /// Runs `publish` while no invalidation is under way, and refuses every fault in `gfns` that has sampled the sequence
+    /// before.
     pub(crate) fn exclude<T>(
         &self,
-        gfns: Option<&Range<Gfn>>,
+        gfns: &Range<Gfn>,
         publish: impl FnOnce() -> T,
         mmu: &dyn Mmu,
     ) -> T {
+        self.alone(|marks| self.publish(marks, gfns, publish), mmu)
+    }
+
+    /// As [`Sequence::exclude`]; before that, announces an invalidation of `gfns`.
+    pub(crate) fn exclude_and_begin<T>(
+        &self,
+        gfns: &Range<Gfn>,
+        publish: impl FnOnce() -> T,
+        mmu: &dyn Mmu,
+    ) -> (T, Announced) {
+        let announce = |marks: &mut [u32; WORDS]| {
+            let announced = self.announce(marks, |place| place(gfns.clone()));
+            (self.publish(marks, gfns, publish), announced)
+        };
+        self.alone(announce, mmu)
+    }
+
+    /// Refuses every fault in `gfns` that has sampled the sequence before.
+    pub(crate) fn refuse(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
+        self.publish(&self.marks.lock(as_platform(mmu)), gfns, || ());
+        // [announce]
+        fence(Ordering::SeqCst);
+    }
+
+    /// Runs `work`, under the lock, when no invalidation is under way.
+    fn alone<T>(&self, work: impl FnOnce(&mut [u32; WORDS]) -> T, mmu: &dyn Mmu) -> T {
         loop {
-            let writer = self.writer.lock(as_platform(mmu));
-            if self.line.active.load(Ordering::Relaxed) == 0 {
-                gfns.inspect(|gfns| self.announce(gfns));
-                let published = publish();
-                self.raise();
-                drop(writer);
+            let mut marks = self.marks.lock(as_platform(mmu));
+            if self.active.load(Ordering::Relaxed) == 0 {
+                let done = work(&mut marks);
+                drop(marks);
                 // [announce]
                 fence(Ordering::SeqCst);
-                return published;
+                return done;
             }
-            drop(writer);
-            self.wait_end(|| self.line.active.load(Ordering::Acquire) != 0, mmu);
+            drop(marks);
+            self.wait_while(|| self.active.load(Ordering::Acquire) != 0, mmu);
         }
     }
 
     /// Under the lock.
-    fn announce(&self, gfns: &Range<Gfn>) {
-        let Line { active, start, end, .. } = &*self.line;
-        let count = active.load(Ordering::Relaxed);
-        let (mut first, mut last) = (gfns.start.get(), gfns.end.get());
-        if count > 0 {
-            first = first.min(start.load(Ordering::Relaxed));
-            last = last.max(end.load(Ordering::Relaxed));
-        }
-        start.store(first, Ordering::Release);
-        end.store(last, Ordering::Release);
-        active.store(count + 1, Ordering::Release);
+    fn announce(
+        &self,
+        marks: &mut [u32; WORDS],
+        places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
+    ) -> Announced {
+        let (mut words, mut ranges) = (Words::NONE, Taken::NONE);
+        places(&mut |gfns| {
+            if gfns.start < gfns.end {
+                words.add(&gfns);
+                self.ranges.take(&gfns, &mut ranges);
+            }
+        });
+        words.each(|index| {
+            marks[index] += 1;
+            let word = &self.words[index];
+            word.store(word.load(Ordering::Relaxed) | MARK, Ordering::Release);
+        });
+        self.active.store(self.active.load(Ordering::Relaxed) + 1, Ordering::Release);
+        Announced { words, ranges, sequence: self.address() }
     }
 
     /// Under the lock.
-    fn raise(&self) {
-        let sequence = &self.line.sequence;
-        sequence.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Release);
+    fn publish<T>(
+        &self,
+        marks: &[u32; WORDS],
+        gfns: &Range<Gfn>,
+        publish: impl FnOnce() -> T,
+    ) -> T {
+        let published = publish();
+        let mut words = Words::NONE;
+        words.add(gfns);
+        self.number(marks, words);
+        published
     }
 
-    /// Returns when no invalidation of `gfns` is under way, or some has just ended, or somebody has those who wait look
-    /// again, or if `called_off` says so, which is asked once.
-    pub(crate) fn wait(&self, gfns: &Range<Gfn>, called_off: impl FnOnce() -> bool, mmu: &dyn Mmu) {
+    /// Stores the next number in `words`, under the lock.
+    fn number(&self, marks: &[u32; WORDS], words: Words) {
+        let number = self.last.load(Ordering::Relaxed) + 1;
+        // Who samples this has acquired what was published, or what the host did before the end.
+        self.last.store(number, Ordering::Release);
+        // After that, so that a fault which is refused by it samples no older one when it is made again.
+        words.each(|word| {
+            let mark = if marks[word] > 0 { MARK } else { 0 };
+            self.words[word].store(number | mark, Ordering::Release);
+        });
+    }
+
+    /// Returns when no invalidation of `gfns` is under way, or if `called_off` says so, which is asked again when
+    /// somebody has those who wait look again.
+    pub(crate) fn wait(
+        &self,
+        gfns: &Range<Gfn>,
+        mut called_off: impl FnMut() -> bool,
+        mmu: &dyn Mmu,
+    ) {
         if self.is_active_in(gfns) {
-            self.wait_end(|| self.is_active_in(gfns) && !called_off(), mmu);
+            self.wait_while(|| self.is_active_in(gfns) && !called_off(), mmu);
         }
     }
 
@@ -180,18 +320,54 @@ impl Sequence {
         self.ended.clone()
     }
 
-    /// Sleeps until some invalidation ends, if there is one `to_wait_for`. Who ends one changes `ended`, and then looks
-    /// for waiters; who waits says so, and then looks whether there is something to wait for.
-    fn wait_end(&self, to_wait_for: impl FnOnce() -> bool, mmu: &dyn Mmu) {
+    /// Sleeps as long as there is something `to_wait_for`. Who ends an invalidation changes `ended`, and then looks for
+    /// waiters; who waits says so, loads `ended`, and then looks whether there is something to wait for, each time that
+    /// it has changed.
+    fn wait_while(&self, mut to_wait_for: impl FnMut() -> bool, mmu: &dyn Mmu) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let ended = self.ended.0.load(Ordering::SeqCst);
-        if to_wait_for() {
+        loop {
+            let ended = self.ended.0.load(Ordering::SeqCst);
+            if !to_wait_for() {
+                break;
+            }
             while self.ended.0.load(Ordering::Acquire) == ended {
                 mmu.wait(&self.ended.0, ended);
             }
         }
         self.waiters.fetch_sub(1, Ordering::Release);
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+}
+
+/// A set of words.
+#[derive(Clone, Copy, Debug)]
+struct Words(u64);
+
+impl Words {
+    const NONE: Self = Self(0);
+
+    /// Adds those of the regions that `gfns` lie in.
+    fn add(&mut self, gfns: &Range<Gfn>) {
+        if gfns.start >= gfns.end {
+            return;
+        }
+        let first = gfns.start.get() / REGION;
+        let last = (gfns.end.get() - 1) / REGION;
+        for region in first..=last.min(first + WORDS as u64 - 1) {
+            self.0 |= 1 << (region % WORDS as u64);
+        }
+    }
+
+    fn each(self, mut each: impl FnMut(usize)) {
+        let mut left = self.0;
+        while left != 0 {
+            each(left.trailing_zeros() as usize);
+            left &= left - 1;
+        }
     }
 }
 
@@ -207,7 +383,7 @@ impl InvalidationWaiters {
     ///
     /// For interrupt handlers too: calls [`Platform::wake`] and nothing else.
     pub fn look_again(&self, platform: &dyn Platform) {
-        // Release, pairing with the loads in `wait_end`.
+        // Release, pairing with the loads in `wait_while`.
         self.0.fetch_add(1, Ordering::Release);
         platform.wake(&self.0);
     }

@@ -21,7 +21,7 @@ use crate::reclaim::{Reclaimed, Reclaimer};
 use crate::replace::Replacement;
 use crate::root::{Root, RootRef};
 use crate::roots::{Leaving, ROLES, Role, Roots};
-use crate::sequence::{InvalidationWaiters, Seen, Sequence};
+use crate::sequence::{Announced, Announcement, InvalidationWaiters, Seen, Sequence};
 use crate::space::{Ended, Space};
 use crate::tables::Tables;
 use crate::vmid::{ActiveVmid, Vmids};
@@ -147,7 +147,8 @@ impl<F: Format> Stage2<F> {
         self.roots.sample(&self.space.leaving, section)
     }
 
-    /// The notifier sequence, for [`Root::map`]: to be sampled before the memslots are read and the host is asked.
+    /// The notifier sequence, for [`Root::map`] of whatever frames: to be sampled before the memslots are read and the
+    /// host is asked.
     #[inline]
     pub fn sample(&self) -> Seen {
         self.space.sequence.sample()
@@ -156,38 +157,46 @@ impl<F: Format> Stage2<F> {
     /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of what this returns,
     /// no fault installs anything there.
     pub fn begin_invalidation(&self, gfns: &Range<Gfn>) -> Invalidation<'_> {
-        self.begin_invalidation_of(|| gfns.clone())
+        self.begin_invalidation_of(|announce| announce(gfns.clone()))
     }
 
-    /// As [`Stage2::begin_invalidation`], of the frames that `gfns` gives, which sees all memslots as they will be
-    /// until the end ([`Stage2::change_slots`]).
-    pub fn begin_invalidation_of(&self, gfns: impl FnOnce() -> Range<Gfn>) -> Invalidation<'_> {
-        self.space.sequence.begin(gfns, self.mmu());
-        Invalidation { space: &self.space }
+    /// As [`Stage2::begin_invalidation`], of the ranges that `places` announces, which sees all memslots as they will
+    /// be until the end ([`Stage2::change_slots`]). What lies between them is left alone.
+    pub fn begin_invalidation_of(
+        &self,
+        places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
+    ) -> Invalidation<'_> {
+        self.invalidation(self.space.sequence.begin(places, self.mmu()))
     }
 
-    /// Ends an invalidation whose guard was [forgotten](core::mem::forget).
-    pub fn end_invalidation(&self) {
-        self.space.sequence.end(self.mmu());
+    /// Ends an invalidation that was [left](Invalidation::leave).
+    ///
+    /// # Panics
+    ///
+    /// If it was begun elsewhere.
+    pub fn end_invalidation(&self, announcement: Announcement) {
+        self.space.sequence.end(announcement.into_announced(), self.mmu());
     }
 
-    /// Whether an invalidation may be under way in `gfns`: something there may be frozen for longer than a
+    fn invalidation(&self, announced: Announced) -> Invalidation<'_> {
+        Invalidation { space: &self.space, announced }
+    }
+
+    /// Whether an invalidation is under way in `gfns`: something there may be frozen for longer than a
     /// compare-exchange.
     #[inline]
     pub fn is_invalidating(&self, gfns: &Range<Gfn>) -> bool {
         self.space.sequence.is_active_in(gfns)
     }
 
-    /// Waits for the end of an invalidation that is under way in `gfns`, if there is one. May return before, when
-    /// another has ended.
+    /// Waits until no invalidation is under way in `gfns`.
     pub fn wait_invalidation(&self, gfns: &Range<Gfn>) {
         self.wait_invalidation_unless(gfns, || false);
     }
 
-    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so; for one who is
-    /// [made to look again](InvalidationWaiters::look_again), which ends this too, when it says something else.
-    /// `called_off` is asked once, when a change of that kind is no longer missed.
-    pub fn wait_invalidation_unless(&self, gfns: &Range<Gfn>, called_off: impl FnOnce() -> bool) {
+    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so, which is asked at first, and when
+    /// those who wait are [made to look again](InvalidationWaiters::look_again); what changes before that is not missed.
+    pub fn wait_invalidation_unless(&self, gfns: &Range<Gfn>, called_off: impl FnMut() -> bool) {
         self.space.sequence.wait(gfns, called_off, self.mmu());
     }
 
@@ -203,23 +212,31 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Runs `publish`, which publishes new memslots, while no invalidation is under way; it waits for those that are,
-    /// and those that come wait for it. Every fault that had sampled the sequence is refused.
+    /// and those that come wait for it. Every fault in `gfns` that had sampled the sequence is refused: that is where
+    /// somebody may have found a memslot that has changed.
     ///
     /// So an invalidation, which looks up in the memslots where the host's memory is mapped, knows all the places until
     /// its end.
-    pub fn change_slots<T>(&self, publish: impl FnOnce() -> T) -> T {
-        self.space.sequence.exclude(None, publish, self.mmu())
+    pub fn change_slots<T>(&self, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
+        self.space.sequence.exclude(gfns, publish, self.mmu())
     }
 
     /// As [`Stage2::change_slots`], where something of `gfns` may have to be taken away: an invalidation of them has
     /// begun before anybody finds the new memslots.
-    pub fn change_slots_in<T>(
+    pub fn change_slots_and_invalidate<T>(
         &self,
         gfns: &Range<Gfn>,
         publish: impl FnOnce() -> T,
     ) -> (T, Invalidation<'_>) {
-        let published = self.space.sequence.exclude(Some(gfns), publish, self.mmu());
-        (published, Invalidation { space: &self.space })
+        let (published, announced) =
+            self.space.sequence.exclude_and_begin(gfns, publish, self.mmu());
+        (published, self.invalidation(announced))
+    }
+
+    /// Refuses every fault in `gfns` that had sampled the sequence: what it found since is no longer so. Waits for no
+    /// invalidation.
+    pub fn refuse_faults(&self, gfns: &Range<Gfn>) {
+        self.space.sequence.refuse(gfns, self.mmu());
     }
 
     /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole.
@@ -289,8 +306,8 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for [`Role::MARKED`], where the
-    /// first write has to fault. Nothing is done while another invalidation than the caller's is under way, which may
-    /// be about to take away the right to write: a fault gives it then.
+    /// first write has to fault. Nothing is done while another invalidation of the page than the caller's is under way,
+    /// which may be about to take away the right to write: a fault gives it then.
     ///
     /// Inside an invalidation, as [`Stage2::replace`], and when no CPU has the page by another frame any more.
     pub fn allow_writes(&self, gfn: Gfn, pfn: Pfn) {
@@ -429,11 +446,22 @@ impl<F: Format> fmt::Debug for Stage2<F> {
 #[must_use = "dropped at once, it ends before anything was taken away"]
 pub struct Invalidation<'a> {
     space: &'a Space,
+    announced: Announced,
+}
+
+impl Invalidation<'_> {
+    /// Leaves it to [`Stage2::end_invalidation`] to end it: for hosts that tell of the start and of the end by different
+    /// calls.
+    pub fn leave(self) -> Announcement {
+        let announcement = Announcement(self.announced);
+        core::mem::forget(self);
+        announcement
+    }
 }
 
 impl Drop for Invalidation<'_> {
     fn drop(&mut self) {
-        self.space.sequence.end(&*self.space.tables.mmu);
+        self.space.sequence.end(self.announced, &*self.space.tables.mmu);
     }
 }
 

@@ -23,19 +23,19 @@ impl<W: World> Vm<W> {
     pub fn harvest_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
         let vm = self.inner();
         let _writer = vm.memory_writer.lock(&*vm.platform);
-        let (base, marked) = {
+        let (gfns, marked) = {
             let section = vm.srcu.read_lock();
             let slot = vm.slots.load(id.space, &section).slot(id).ok_or(Error::NoSlot(id))?;
             let log = slot.dirty().ok_or(Error::NoSlot(id))?;
-            (slot.base(), log.harvest(first, into))
+            (slot.gfns(), log.harvest(first, into))
         };
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
-        vm.stage2.change_slots(|| ());
+        vm.stage2.refuse_faults(&gfns);
         let harvested = || {
             into.iter().enumerate().flat_map(|(word, &taken)| {
                 runs(taken).map(move |run| {
-                    let page = base.get() + 64 * (first + word) as u64;
+                    let page = gfns.start.get() + 64 * (first + word) as u64;
                     Gfn::new(page + run.start)..Gfn::new(page + run.end)
                 })
             })
@@ -64,7 +64,7 @@ impl<W: World> Inner<W> {
             Edit::Delete { old } | Edit::Move { old, .. } => {
                 let old = old.clone();
                 let gfns = old.gfns();
-                let (change, _zapping) = self.stage2.change_slots_in(&gfns, || {
+                let (change, _zapping) = self.stage2.change_slots_and_invalidate(&gfns, || {
                     *self.leaving.lock(&*self.platform) = Some(old);
                     prepared.publish()
                 });
@@ -72,8 +72,9 @@ impl<W: World> Inner<W> {
                 *self.leaving.lock(&*self.platform) = None;
                 change
             }
-            Edit::Create { .. } | Edit::Flags { .. } => {
-                self.stage2.change_slots(|| prepared.publish())
+            Edit::Create { new } | Edit::Flags { new, .. } => {
+                let gfns = new.gfns();
+                self.stage2.change_slots(&gfns, || prepared.publish())
             }
         };
         if let Edit::Flags { new, .. } = &change.edit

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use mayfly_memslot::{Gfn, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Invalidation, Replacement, Tables};
+use mayfly_stage2::{Announcement, Invalidation, Replacement, Tables};
 
 use crate::places::Place;
 use crate::vm::{Inner, Vm};
@@ -27,17 +27,23 @@ impl<W: World> Vm<W> {
         change: impl Into<Change>,
     ) -> Invalidation<'_> {
         let (vm, change) = (self.inner(), change.into());
-        let invalidation = vm.stage2.begin_invalidation_of(|| vm.hull(from, bytes));
+        let invalidation = vm.stage2.begin_invalidation_of(|announce| {
+            vm.for_each_place(from, bytes, |place| announce(place.gfns));
+        });
         if change.takes_away() {
             vm.for_each_place(from, bytes, |place| vm.take_away(place.gfns, change));
         }
         invalidation
     }
 
-    /// Ends an invalidation whose guard was [forgotten](core::mem::forget), because the host tells of the start and of
-    /// the end by different calls.
-    pub fn invalidate_end(&self) {
-        self.inner().stage2.end_invalidation();
+    /// Ends an invalidation that was [left](Invalidation::leave), because the host tells of the start and of the end by
+    /// different calls.
+    ///
+    /// # Panics
+    ///
+    /// If it is one of another VM.
+    pub fn invalidate_end(&self, announcement: Announcement) {
+        self.inner().stage2.end_invalidation(announcement);
     }
 
     /// The page of host memory at `from` is in another frame from now on, or gets other rights. Wherever the VM has it

@@ -43,15 +43,6 @@ impl Place {
 }
 
 impl<W: World> Inner<W> {
-    /// Guest frames among which are all that are backed by the `bytes` bytes at `from`.
-    pub(crate) fn hull(&self, from: W::Backing, bytes: u64) -> Range<Gfn> {
-        let mut hull = Gfn::new(u64::MAX)..Gfn::new(0);
-        self.for_each_place(from, bytes, |Place { gfns, .. }| {
-            hull = hull.start.min(gfns.start)..hull.end.max(gfns.end);
-        });
-        hull
-    }
-
     /// Calls `each` with every place in guest memory that is backed by some of the `bytes` bytes at `from`, the slot
     /// that is being taken away included. Inside an invalidation the memslots stay as they are, so going through the
     /// places by number, outside of a section, finds all of them.

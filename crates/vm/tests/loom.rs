@@ -84,8 +84,11 @@ impl World {
     /// Waits for an invalidation that does not end.
     fn wait_invalidation(&self) -> bool {
         self.requests.asleep(|| {
-            let seen = self.ended.load(Ordering::Acquire);
-            if !self.requests.any() {
+            loop {
+                let seen = self.ended.load(Ordering::Acquire);
+                if self.requests.any() {
+                    break;
+                }
                 while self.ended.load(Ordering::Acquire) == seen {
                     self.platform.wait(&self.ended, seen);
                 }

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use mayfly_machine::MachineWorld;
 use mayfly_machine::address_space::{Change, Notifier, PageChange, Reason, Rights};
+use mayfly_machine::{Brackets, MachineWorld};
 use mayfly_memslot::Hva;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT};
 use mayfly_stage2::{Format, Level, Replacement, Slice, Stage2, Tables};
@@ -16,11 +16,16 @@ use mayfly_vm::Vm;
 /// A VM whose memory is one slot at guest address 0, and where that is in the host.
 #[derive(Debug)]
 pub(crate) struct Memory<F: Format> {
-    pub(crate) vm: Vm<MachineWorld<F>>,
-    pub(crate) hvas: Range<Hva>,
+    vm: Vm<MachineWorld<F>>,
+    hvas: Range<Hva>,
+    brackets: Brackets,
 }
 
 impl<F: Format> Memory<F> {
+    pub(crate) fn new(vm: Vm<MachineWorld<F>>, hvas: Range<Hva>) -> Self {
+        Self { vm, hvas, brackets: Brackets::default() }
+    }
+
     fn stage2(&self) -> &Stage2<F> {
         self.vm.stage2()
     }
@@ -32,9 +37,12 @@ impl<F: Format> Memory<F> {
     /// Announces a change, which is all that faults in flight need.
     fn announce(&self, change: &Change) -> Range<Gfn> {
         let gfns = self.gfn(change.range.start)..self.gfn(change.range.end);
-        // The end comes by another call.
-        std::mem::forget(self.stage2().begin_invalidation(&gfns));
+        self.brackets.open(change, self.stage2().begin_invalidation(&gfns).leave());
         gfns
+    }
+
+    fn end(&self, change: &Change) {
+        self.stage2().end_invalidation(self.brackets.close(change));
     }
 
     fn zap(&self, gfns: Range<Gfn>) {
@@ -57,8 +65,8 @@ impl<F: Format> Notifier for Invalidate<F> {
         self.0.zap(gfns);
     }
 
-    fn invalidate_end(&self, _: &Change) {
-        self.0.stage2().end_invalidation();
+    fn invalidate_end(&self, change: &Change) {
+        self.0.end(change);
     }
 }
 
@@ -94,7 +102,7 @@ impl<F: Format> Notifier for ChangePte<F> {
         }
     }
 
-    fn invalidate_end(&self, _: &Change) {
-        self.0.stage2().end_invalidation();
+    fn invalidate_end(&self, change: &Change) {
+        self.0.end(change);
     }
 }

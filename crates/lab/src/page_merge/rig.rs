@@ -91,17 +91,15 @@ impl<F: Format> Rig<F> {
         let memory = self.machine.map(shape.memory.bytes()).context("mapping memory")?;
         let hvas = memory.hvas();
         vm.set_memory_region(&memory.region(SlotId::main(0), Gpa::new(0)))?;
-        let told = Memory { vm: vm.clone(), hvas: hvas.clone() };
+        let told = Memory::new(vm.clone(), hvas.clone());
         let inner: Box<dyn Notifier> = match variant {
             INVALIDATE => Box::new(Invalidate(told)),
             CHANGE_PTE => Box::new(ChangePte(told)),
             #[cfg(test)]
-            super::deaf::DEAF => {
-                Box::new(super::deaf::Deaf(Telling { vm: vm.clone(), coherent_swap: true }))
-            }
+            super::deaf::DEAF => Box::new(super::deaf::Deaf(Telling::new(vm.clone(), true))),
             _ => {
                 debug_assert_eq!(variant, Variant::BASELINE);
-                Box::new(Telling { vm: vm.clone(), coherent_swap: true })
+                Box::new(Telling::new(vm.clone(), true))
             }
         };
         let windows = Arc::new(Windows::new(pages_of(shape.memory)));

@@ -117,7 +117,7 @@ fn invalidate<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host) {
 fn replace_slot<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, all_roots: bool) {
     let block = thread_rng().gen_range(0..2);
     let pages = block * BLOCK..(block + 1) * BLOCK;
-    vm.stage2.change_slots(|| host.set_slot(block, false));
+    vm.stage2.change_slots(&frames(&pages), || host.set_slot(block, false));
     if all_roots {
         let retiring = vm.stage2.replace_roots().unwrap();
         vm.world.tlb.kick_all();
@@ -125,8 +125,8 @@ fn replace_slot<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, all_roots: bool)
     } else {
         vm.stage2.zap(frames(&pages), some_tables(), SHORT);
     }
-    host.withdraw(&host.replace(pages));
-    vm.stage2.change_slots(|| host.set_slot(block, true));
+    host.withdraw(&host.replace(pages.clone()));
+    vm.stage2.change_slots(&frames(&pages), || host.set_slot(block, true));
 }
 
 /// `model`, with entries changed in place, and with break-before-make.
@@ -201,7 +201,7 @@ in_both_ways!(whoever_walks_while_others_zap_reads_no_table_that_was_freed, read
 fn dirty_log<const BREAK: bool>() {
     let mut machine = Machine::<BREAK>::with_guests(3);
     machine.spawn(|vm, host| {
-        vm.stage2.change_slots(|| host.logging.store(true, Ordering::Relaxed));
+        vm.stage2.change_slots(&gfns(0, PAGES), || host.logging.store(true, Ordering::Relaxed));
         vm.stage2.write_protect(gfns(0, PAGES), SHORT, |_, _| ());
         host.all_logged.store(true, Ordering::Relaxed);
     });

@@ -1,5 +1,7 @@
 //! Which faults are refused: those that asked the host before, or while, it takes away what they would map.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Ept, Level, Mapped, Seen, Tables};
 
@@ -21,6 +23,9 @@ fn run(world: &World<Ept>, range: std::ops::Range<u64>, seen: Seen) -> Mapped {
         .unwrap()
 }
 
+/// Regions whose ends of invalidations are not told apart are so far apart.
+const ALIKE: u64 = 64 * PAGES;
+
 #[test]
 fn a_fault_that_asked_the_host_before_an_invalidation_is_refused_after_it() {
     let world = World::<Ept>::new(64);
@@ -28,13 +33,119 @@ fn a_fault_that_asked_the_host_before_an_invalidation_is_refused_after_it() {
     let seen = world.stage2.sample();
     drop(world.stage2.begin_invalidation(&gfns(7..8)));
     let frames = world.live();
-    for (gfn, level) in [(7, Level::PAGE), (0, Level::MIB2), (3 * PAGES, Level::PAGE)] {
-        assert_eq!(map(&world, gfn, level, seen), Mapped::Retry);
+    for (gfn, level) in [(7, Level::PAGE), (0, Level::MIB2), (0, Level::GIB1), (ALIKE, Level::PAGE)]
+    {
+        assert_eq!(map(&world, gfn, level, seen), Mapped::Retry, "{gfn:#x} at {level:?}");
     }
-    assert_eq!(run(&world, 4 * PAGES..6 * PAGES, seen), Mapped::Retry);
+    assert_eq!(run(&world, 0..2 * PAGES, seen), Mapped::Retry);
     assert_eq!(world.live(), frames, "no table was made");
     assert_eq!(map(&world, 7, Level::PAGE, world.stage2.sample()), Mapped::Installed);
     world.destroy();
+}
+
+#[test]
+fn a_fault_is_refused_by_no_invalidation_that_ends_in_other_regions() {
+    let world = World::<Ept>::new(1000);
+    let seen = world.stage2.sample();
+    // Two places, and nothing of what lies between.
+    for _ in 0..1000 {
+        drop(world.stage2.begin_invalidation_of(|announce| {
+            announce(gfns(7..8));
+            announce(gfns(9 * PAGES - 1..9 * PAGES + 1));
+        }));
+    }
+    drop(world.stage2.change_slots_and_invalidate(&gfns(20 * PAGES..21 * PAGES), || ()));
+    world.stage2.change_slots(&gfns(22 * PAGES..22 * PAGES + 3), || ());
+    world.stage2.refuse_faults(&gfns(24 * PAGES..26 * PAGES));
+    let regions = [0, 8, 9, 20, 22, 24, 25];
+    for region in 0..200 {
+        let gfn = region * PAGES + 3;
+        let refused = regions.contains(&(region % 64));
+        let mapped = if refused { Mapped::Retry } else { Mapped::Installed };
+        assert_eq!(map(&world, gfn, Level::PAGE, seen), mapped, "region {region}");
+        assert_eq!(
+            map(&world, region * PAGES + 4, Level::PAGE, world.stage2.sample()),
+            Mapped::Installed
+        );
+    }
+    assert_eq!(run(&world, 64 * PAGES + PAGES..64 * PAGES + 8 * PAGES, seen), Mapped::Installed);
+    assert_eq!(run(&world, 64 * PAGES + PAGES..64 * PAGES + 9 * PAGES, seen), Mapped::Retry);
+    world.destroy();
+}
+
+#[test]
+fn what_takes_more_than_there_are_words_is_found_in_all_of_them() {
+    let world = World::<Ept>::new(200);
+    let seen = world.stage2.sample();
+    drop(world.stage2.begin_invalidation(&gfns(PAGES..65 * PAGES)));
+    for region in 0..100 {
+        assert_eq!(map(&world, region * PAGES, Level::PAGE, seen), Mapped::Retry);
+    }
+    let seen = world.stage2.sample();
+    let announced = world.stage2.begin_invalidation(&gfns(PAGES..u64::MAX));
+    assert_eq!(map(&world, 0, Level::PAGE, seen), Mapped::Installed, "it lies beside");
+    assert_eq!(map(&world, 1000 * PAGES, Level::PAGE, seen), Mapped::Retry);
+    drop(announced);
+    assert_eq!(map(&world, 1, Level::PAGE, seen), Mapped::Retry);
+    world.destroy();
+}
+
+/// As many as have a place for their range, and more.
+#[test]
+fn however_many_invalidations_are_under_way_a_fault_is_refused_in_the_range_of_each() {
+    const PLACES: u64 = 16;
+    let world = World::<Ept>::new(1000);
+    // Two a region.
+    let range = |number: u64| number * (PAGES / 2)..number * (PAGES / 2) + 8;
+    for count in [PLACES - 1, PLACES, PLACES + 1, PLACES + 5] {
+        let mut announced: Vec<_> = (0..count)
+            .map(|number| world.stage2.begin_invalidation(&gfns(range(number))))
+            .collect();
+        // In any order.
+        announced.reverse();
+        announced.rotate_left(3);
+        while !announced.is_empty() {
+            let seen = world.stage2.sample();
+            let mut refused = 0;
+            for number in 0..count {
+                let inside = range(number).start + 3;
+                refused += u64::from(map(&world, inside, Level::PAGE, seen) == Mapped::Retry);
+                if number < PLACES {
+                    let beside = range(number).end + count;
+                    assert_ne!(map(&world, beside, Level::PAGE, seen), Mapped::Retry);
+                }
+            }
+            assert!(refused >= announced.len() as u64);
+            if count <= PLACES {
+                assert_eq!(refused, announced.len() as u64);
+            }
+            announced.pop();
+        }
+        world.stage2.zap(gfns(0..u64::MAX), Tables::Keep, UNHURRIED);
+    }
+    world.destroy();
+}
+
+#[test]
+fn an_invalidation_that_was_left_is_ended_by_its_announcement() {
+    let world = World::<Ept>::new(64);
+    let [first, second] =
+        [0..8, 4..12].map(|range| world.stage2.begin_invalidation(&gfns(range)).leave());
+    world.stage2.end_invalidation(first);
+    for (gfn, mapped) in [(3, Mapped::Installed), (4, Mapped::Retry), (11, Mapped::Retry)] {
+        assert_eq!(map(&world, gfn, Level::PAGE, world.stage2.sample()), mapped, "{gfn}");
+    }
+    world.stage2.end_invalidation(second);
+    assert_eq!(map(&world, 4, Level::PAGE, world.stage2.sample()), Mapped::Installed);
+    world.destroy();
+}
+
+#[test]
+#[should_panic = "another VM's"]
+fn an_announcement_ends_no_other_vms_invalidation() {
+    let (world, other) = (World::<Ept>::new(64), World::<Ept>::new(64));
+    let announcement = world.stage2.begin_invalidation(&gfns(0..8)).leave();
+    other.stage2.end_invalidation(announcement);
 }
 
 #[test]
@@ -80,7 +191,7 @@ fn a_fault_is_refused_until_the_last_of_several_invalidations_ends() {
 fn a_fault_that_found_the_slots_of_before_is_refused_after_they_changed() {
     let world = World::<Ept>::new(64);
     let seen = world.stage2.sample();
-    let published = world.stage2.change_slots(|| {
+    let published = world.stage2.change_slots(&gfns(0..PAGES), || {
         assert_eq!(map(&world, 0, Level::PAGE, seen), Mapped::Installed);
         "slots"
     });
@@ -102,6 +213,27 @@ fn a_refused_fault_leaves_what_was_there() {
     assert_eq!(root.map(Gfn::new(0), Level::MIB2, &other, seen, &section), Ok(Mapped::Retry));
     assert_eq!(root.translate(Gfn::new(9), &section), Some((Level::MIB2, leaf(0, READ))));
     drop((section, root));
+    world.destroy();
+}
+
+/// Others may end as often as they like.
+#[test]
+fn whoever_waits_for_an_invalidation_waits_for_that_one() {
+    let world = World::<Ept>::new(64);
+    let announced = world.stage2.begin_invalidation(&gfns(0..8));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            world.stage2.wait_invalidation(&gfns(7..8));
+            assert!(over.load(Ordering::SeqCst), "it has not ended");
+        });
+        for _ in 0..1000 {
+            drop(world.stage2.begin_invalidation(&gfns(7 + ALIKE..8 + ALIKE)));
+        }
+        over.store(true, Ordering::SeqCst);
+        drop(announced);
+        waiter.join().unwrap();
+    });
     world.destroy();
 }
 

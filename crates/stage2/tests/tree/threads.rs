@@ -236,12 +236,14 @@ fn nothing_of_a_slot_is_mapped_after_it_was_deleted<F: Format>() {
         let root = world.root(0);
         let mut random = Random(99);
         for turn in 2..120 {
-            world.stage2.change_slots(|| slot.store(0, Ordering::Release));
+            world.stage2.change_slots(&gfns(0..size), || slot.store(0, Ordering::Release));
             world.stage2.zap(gfns(0..size), Tables::Free, slice(&mut random));
             for gfn in 0..size {
                 assert_eq!(translate(&world, &root, gfn), None);
             }
-            world.stage2.change_slots(|| slot.store(turn * PAGES, Ordering::Release));
+            world
+                .stage2
+                .change_slots(&gfns(0..size), || slot.store(turn * PAGES, Ordering::Release));
             let before = faults.load(Ordering::Relaxed);
             while turn % 16 == 0 && faults.load(Ordering::Relaxed) < before + 100 {
                 assert!(!over.load(Ordering::Relaxed));
