@@ -1,7 +1,5 @@
 //! A guest access that found no translation: from the memslot to the entry.
 
-use core::ops::Range;
-
 use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
@@ -16,8 +14,17 @@ use crate::{Access, Error, Requests, World};
 enum Attempt {
     /// The page is there.
     Mapped(Mapped),
-    /// Something has changed about these frames, or is changing.
-    Refused(Range<Gfn>),
+    /// Something has changed about the page or block of this level, or is changing.
+    Refused(Level),
+}
+
+/// What an attempt goes by.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// What was sampled before it.
+    seen: Seen,
+    /// The largest block that it may map.
+    largest: Level,
 }
 
 /// What became of a fault.
@@ -47,8 +54,9 @@ impl<W: World> Inner<W> {
     ) -> Result<Handled, Error> {
         let (gfn, write) = (access.gpa.gfn(), access.write);
         let resolved = |stale| if stale { Handled::Stale } else { Handled::Resolved };
+        let mut largest = self.largest();
         loop {
-            let changing = {
+            let refused = {
                 let section = reader.lock();
                 // Not the one that the guest ran on: that may be gone. Where there is none the vCPU does not go on.
                 let Some(root) = self.stage2.find_root(role, &section) else {
@@ -64,7 +72,7 @@ impl<W: World> Inner<W> {
                 if write && slot.flags().contains(Flags::READONLY) {
                     return Ok(Handled::NotMemory);
                 }
-                match self.map(gfn, write, slot, root, seen, &section)? {
+                match self.map(gfn, write, slot, root, Terms { seen, largest }, &section)? {
                     Attempt::Mapped(mapped) => {
                         let keeps = match mapped {
                             Mapped::Installed => W::Format::KEEPS_ABSENT,
@@ -72,10 +80,14 @@ impl<W: World> Inner<W> {
                         };
                         return Ok(resolved(keeps));
                     }
-                    Attempt::Refused(changing) => changing,
+                    Attempt::Refused(level) => level,
                 }
             };
             self.platform.charge(Op::FaultRefused);
+            // The smaller it is, the less of what changes elsewhere is in its way, and the less is done in vain.
+            largest = refused.below().unwrap_or(Level::PAGE);
+            let first = largest.first(gfn);
+            let changing = first..Gfn::new(first.get() + largest.pages());
             // Outside of the section, so that whoever is changing something need not wait for this.
             let wait = || self.stage2.wait_invalidation_unless(&changing, || requests.any());
             if !requests.asleep(wait) {
@@ -99,13 +111,20 @@ impl<W: World> Inner<W> {
         self.stage2.is_invalidating(&page) && root.settles(gfn, wanted, section)
     }
 
+    /// The largest block that is mapped. Where mapping cleans, what is refused was cleaned in vain, and the more there
+    /// is to clean the likelier it is refused: so not more than a fault can do in between.
+    fn largest(&self) -> Level {
+        let largest = W::Format::LARGEST_BLOCK;
+        if self.maintains_maps() { largest.min(Level::MIB2) } else { largest }
+    }
+
     fn map(
         &self,
         gfn: Gfn,
         write: bool,
         slot: &Slot<W::Backing>,
         root: &Root<W::Format>,
-        seen: Seen,
+        Terms { seen, largest }: Terms,
         section: &impl Section,
     ) -> Result<Attempt, Error> {
         let backing = slot.backing_of(gfn).ok_or(HostFault::NotMapped)?;
@@ -120,7 +139,7 @@ impl<W: World> Inner<W> {
             // has not come to the entry yet, and then write-protects the page before reading it.
             slot.mark_dirty(gfn);
         }
-        let mut level = block_of(gfn, slot, resolved).min(largest::<W>());
+        let mut level = block_of(gfn, slot, resolved).min(largest);
         let mut leaf = Leaf::new(resolved.pfn, permissions);
         if marks {
             level = level.min(root.depth(gfn, section));
@@ -169,10 +188,7 @@ impl<W: World> Inner<W> {
                     return Ok(Attempt::Mapped(mapped));
                 }
                 Mapped::Already => return Ok(Attempt::Mapped(mapped)),
-                Mapped::Retry => {
-                    let end = Gfn::new(first.get() + level.pages());
-                    return Ok(Attempt::Refused(first..end));
-                }
+                Mapped::Retry => return Ok(Attempt::Refused(level)),
                 Mapped::TooLarge => level = Level::PAGE,
             }
         }
@@ -183,10 +199,6 @@ impl<W: World> Inner<W> {
 /// been none.
 const fn keeps_stale<W: World>(access: &Access) -> bool {
     W::Format::KEEPS_FAULTING && access.denied || W::Format::KEEPS_ABSENT
-}
-
-fn largest<W: World>() -> Level {
-    W::Format::LARGEST_BLOCK
 }
 
 /// The largest block around `gfn` that slot and host allow: it lies within the slot, it is where the host's block is,

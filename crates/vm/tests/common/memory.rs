@@ -111,7 +111,10 @@ pub(crate) struct Caches {
     capabilities: Mutex<CacheCapabilities>,
     kept: Mutex<Vec<Kept>>,
     hook: Mutex<Option<Hook>>,
+    on_clean: Mutex<Option<CleanHook>>,
 }
+
+type CleanHook = Box<dyn FnMut(u64) + Send>;
 
 impl Caches {
     /// For VMs that are yet to be created.
@@ -138,6 +141,11 @@ impl Caches {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
     }
 
+    /// Has `hook` told of each clean, of so many frames, before it is done.
+    pub(crate) fn at_each_clean(&self, hook: impl FnMut(u64) + Send + 'static) {
+        *self.on_clean.lock().unwrap() = Some(Box::new(hook));
+    }
+
     fn keep(&self, kept: Kept) {
         let hook = self.hook.lock().unwrap().take();
         if let Some(mut hook) = hook {
@@ -153,6 +161,9 @@ impl Cache for Caches {
     }
 
     fn clean(&self, first: Pfn, count: u64) {
+        if let Some(hook) = &mut *self.on_clean.lock().unwrap() {
+            hook(count);
+        }
         self.keep(Kept::Cleaned(first, count));
     }
 

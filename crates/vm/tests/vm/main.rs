@@ -18,6 +18,7 @@ mod notifier_in_place;
 mod pairs;
 mod parked;
 mod ports;
+mod refusals;
 mod requests;
 mod slots;
 mod waiting;
