@@ -7,6 +7,8 @@ use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap, experiments};
 
+use mayfly_report::{Format, Threshold};
+
 use crate::failure::Failure;
 
 /// Measures the waits in a VM's life, Mayfly's beside KVM's.
@@ -22,11 +24,15 @@ Examples:
   mayfly list                       what there is to run
   mayfly run                        run all of it, on the software machine and on KVM
   mayfly run --backend machine      leave /dev/kvm alone
-  mayfly run --json r.json          keep the record, too";
+  mayfly run --json r.json          keep the record, too
+  mayfly report r.json -o r.html    look at it in a browser
+  mayfly compare old.json new.json  what is slower, beyond doubt";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
+    Report(Report),
+    Compare(Compare),
     List(List),
 }
 
@@ -56,8 +62,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Run as the record in FILE says that it was made, on this host; of all that is said beside, --json, --full, --quiet
-    /// and --dry-run alone count
+    /// Run as the record in FILE says that it was made, on this host; of all that is said beside, --json, --full, --fail-if,
+    /// --quiet and --dry-run alone count
     #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "backend", "variants", "Parameters"])]
     pub(crate) like: Option<PathBuf>,
 
@@ -72,6 +78,11 @@ pub(crate) struct Run {
     /// Show everything that was measured, counted and checked, and not what it comes to and the medians alone
     #[arg(long)]
     pub(crate) full: bool,
+
+    /// Fail if a figure is on this side of a bound: NAMES > NUMBER, as in 'device-registration.kvm.first_memslot.p50 > 1ms'
+    /// or 'ratio > 1.1'; may be repeated. Names are EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, any of them left out
+    #[arg(long = "fail-if", value_name = "THRESHOLD")]
+    pub(crate) fail_if: Vec<Threshold>,
 
     /// Run nothing: say what would be run, what it takes, and what it changes on this host
     #[arg(long = "dry-run")]
@@ -133,6 +144,53 @@ struct Parameters {
     ksm: Option<Ksm>,
 }
 
+/// Show records: on the terminal, or as a page for a browser
+///
+/// Without -o, each record is printed as `mayfly run` does. With it, all of them are in one page, which needs nothing
+/// beside itself: pictures first, then every number, and the facts of the hosts.
+#[derive(ClapArgs)]
+pub(crate) struct Report {
+    /// Records that `mayfly run --json` has written
+    #[arg(value_name = "RECORD", required = true)]
+    pub(crate) records: Vec<PathBuf>,
+
+    /// Write one page of HTML to FILE; - is standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Print everything that was measured, counted and checked
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) full: bool,
+}
+
+/// Say what is slower or faster in one record than in another
+///
+/// A metric is called slower or faster where its median differs by more than it does by itself, and by more than chance
+/// would have it in any of all the metrics together. Exits with 1 if one is slower.
+#[derive(ClapArgs)]
+pub(crate) struct Compare {
+    /// The record that is compared with
+    #[arg(value_name = "BASE")]
+    pub(crate) base: PathBuf,
+
+    /// The record that is compared
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+
+    /// Fail only where what is slower is beyond this bound, too, as in 'ratio > 1.2' or 'teardown.kvm.ratio > 1.1'; may be
+    /// repeated
+    #[arg(long = "fail-if", value_name = "THRESHOLD")]
+    pub(crate) fail_if: Vec<Threshold>,
+
+    /// How to write it: text, json, markdown or csv
+    #[arg(long, value_name = "FORMAT", default_value_t)]
+    pub(crate) format: Format,
+
+    /// Show the metrics that cannot be told apart, too
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
 /// Show the experiments and their variants
 ///
 /// With names, all there is to know about these: the problem behind each, what it measures, and the
@@ -180,7 +238,8 @@ impl Run {
     /// The same run, but announced, shown and kept as `other` says.
     pub(crate) fn told_as(self, other: &Self) -> Self {
         let (json, quiet, plan_only) = (other.json.clone(), other.quiet, other.plan_only);
-        Self { json, quiet, plan_only, full: other.full, like: None, ..self }
+        let fail_if = other.fail_if.clone();
+        Self { json, quiet, plan_only, full: other.full, fail_if, like: None, ..self }
     }
 
     /// Whether something was asked for by its name, and not whatever there is.

@@ -2,7 +2,7 @@
 
 use mayfly_lab::{Outcome, answer};
 use mayfly_record::{Begun, Description, Host, Record, ResultRow, Sink};
-use mayfly_report::Report;
+use mayfly_report::{Report, Threshold};
 
 use crate::failure::Failure;
 use crate::output::Stream;
@@ -16,6 +16,8 @@ pub(crate) struct Conclusion {
     pub(crate) quiet: bool,
     /// Whether everything is shown.
     pub(crate) full: bool,
+    /// What figures are held against.
+    pub(crate) fail_if: Vec<Threshold>,
     /// Whether the user asked for something by its name, and not for whatever there is.
     pub(crate) by_name: bool,
 }
@@ -50,7 +52,7 @@ impl Conclusion {
 
     /// The report is printed even if the record cannot be kept: the run may have been long.
     fn tell(&self, record: &Record) -> Result<(), Failure> {
-        let kept = self.sink.as_ref().map_or(Ok(()), |sink| sink.write(record));
+        let kept = self.sink.as_ref().map_or(Ok(()), |sink| sink.write(&record.to_json()));
         let to_stdout = self.sink.as_ref().is_some_and(Sink::is_stdout);
         let stream = if to_stdout { Stream::Err } else { Stream::Out };
         if !(to_stdout && self.quiet) {
@@ -83,8 +85,30 @@ impl Conclusion {
                     row.experiment, row.variant
                 )))
             }
-            _ => Ok(()),
+            _ => self.thresholds(record),
         }
+    }
+
+    /// Whether every figure is on the right side of every bound.
+    fn thresholds(&self, record: &Record) -> Result<(), Failure> {
+        for threshold in &self.fail_if {
+            let violations = threshold.violations(record).map_err(|error| {
+                let skipped = record.results.iter().find_map(|row| row.skipped.as_deref());
+                match skipped {
+                    Some(why) => Failure::nothing_ran(format_args!("{threshold}: {why}")),
+                    None => Failure::usage(error.to_string()),
+                }
+            })?;
+            if let Some(first) = violations.first() {
+                let more = match violations.len() - 1 {
+                    0 => String::new(),
+                    more => format!(", and {more} more"),
+                };
+                let what = &first.what;
+                return Err(Failure::runtime(format_args!("{threshold}: {what}{more}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -101,8 +125,16 @@ mod tests {
     fn verdict(rows: Vec<ResultRow>, by_name: bool) -> Result<(), Failure> {
         let (host, experiments) = (Host::default(), Vec::new());
         let begun = Begun::now();
-        let conclusion =
-            Conclusion { host, begun, experiments, sink: None, quiet: true, full: false, by_name };
+        let conclusion = Conclusion {
+            host,
+            begun,
+            experiments,
+            sink: None,
+            quiet: true,
+            full: false,
+            fail_if: Vec::new(),
+            by_name,
+        };
         conclusion.verdict(&Record::new(Host::default(), rows))
     }
 

@@ -3,10 +3,12 @@
 mod announce;
 mod args;
 mod built;
+mod compare;
 mod conclude;
 mod failure;
 mod list;
 mod output;
+mod report;
 mod run;
 mod signals;
 
@@ -17,6 +19,8 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let outcome = Args::from_command_line().and_then(|args| match args.command {
         Command::Run(options) => run::run(&options),
+        Command::Report(options) => report::report(&options),
+        Command::Compare(options) => compare::compare(&options),
         Command::List(options) => list::list(&options),
     });
     match outcome {

@@ -5,7 +5,8 @@ use std::mem::forget;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mayfly_lab::{Bar, Course, Lines, Plan, Progress, Silent, experiments, put_back_what_was_left};
-use mayfly_record::{Begun, Host, Record, Sink};
+use mayfly_record::{Begun, Host, Sink};
+use mayfly_report::Threshold;
 
 use crate::announce::{self, DryRun};
 use crate::args::{Args, Command, Run};
@@ -13,12 +14,13 @@ use crate::built::built;
 use crate::conclude::Conclusion;
 use crate::failure::Failure;
 use crate::output::Stream;
+use crate::report::read;
 use crate::signals;
 
 /// Runs as the command line says, or as a record says that it was made.
 pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     let Some(path) = &options.like else { return run_selected(options) };
-    let record = Record::read(path).map_err(|error| Failure::usage(error.to_string()))?;
+    let record = read(path)?;
     let arguments = record.host.arguments;
     let command =
         Args::of(["mayfly".to_owned()].into_iter().chain(arguments)).map(|args| args.command);
@@ -39,6 +41,7 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(command) };
     let selection = options.selection();
     let plan = Plan::new(experiments(), &selection, &host)?;
+    options.fail_if.iter().try_for_each(names_something)?;
     if options.plan_only {
         return Stream::Out.write(&DryRun(&plan).to_string());
     }
@@ -52,6 +55,7 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
         sink,
         quiet: options.quiet,
         full: options.full,
+        fail_if: options.fail_if.clone(),
         by_name: options.is_by_name(),
     }));
     let (course, bar) = (Course::default(), Bar::new());
@@ -66,6 +70,21 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
     let concluded = conclusion.of_run(&course.outcome());
     forget(conclusion);
     concluded
+}
+
+/// Refuses a bound that no metric can be meant by, before minutes are spent.
+fn names_something(threshold: &Threshold) -> Result<(), Failure> {
+    let may = experiments().iter().any(|experiment| {
+        experiment.variants().iter().any(|variant| {
+            experiment.metrics().iter().any(|metric| {
+                threshold.may_name(experiment.name(), variant.backend, variant.name, metric.name)
+            })
+        })
+    });
+    if may || !threshold.names_a_statistic() {
+        return Ok(());
+    }
+    Err(Failure::usage(threshold.names_nothing().to_string()))
 }
 
 fn progress(quiet: bool, bar: &Bar) -> Box<dyn Progress> {

@@ -1,4 +1,4 @@
-//! Where the text of a record goes.
+//! Where a text goes: that of a record, or of a page.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use crate::document::Record;
 /// Symbolic links that are followed one after the other, as many as Linux follows.
 const MOST_LINKS: usize = 40;
 
-/// A record could not be written.
+/// A text could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}", path.display())]
 pub struct WriteError {
@@ -22,7 +22,7 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Where the text of a record goes: opened before a long run, so that what is in the way is known by then.
+/// Where a text goes: opened before a long run, so that what is in the way is known by then.
 #[derive(Debug)]
 pub struct Sink {
     path: PathBuf,
@@ -41,7 +41,7 @@ enum Destination {
 }
 
 impl Sink {
-    /// Finds out what `path` is, and whether a record can be written there. Nothing is left behind. `-` is standard
+    /// Finds out what `path` is, and whether a text can be written there. Nothing is left behind. `-` is standard
     /// output, and so are `/dev/stdout` and whatever else leads to it; `/dev/fd/N` is the stream of that number.
     ///
     /// # Errors
@@ -73,14 +73,13 @@ impl Sink {
         matches!(self.destination, Destination::Stream { of: 1, .. })
     }
 
-    /// Writes the record. A file is written whole or not at all: what stood there stays until the new text is on disk.
+    /// Writes `text`. A file is written whole or not at all: what stood there stays until the new text is on disk.
     /// Everything else is written to as it is. That the reader of a stream went away is no failure.
     ///
     /// # Errors
     ///
     /// It cannot be written; the message names the path.
-    pub fn write(&self, record: &Record) -> Result<(), WriteError> {
-        let text = record.to_json();
+    pub fn write(&self, text: &str) -> Result<(), WriteError> {
         let written = match &self.destination {
             Destination::File(file) => replace(file, text.as_bytes()),
             Destination::Special => File::options()
@@ -245,7 +244,7 @@ mod tests {
     }
 
     fn write(path: &Path) {
-        Sink::open(path).unwrap().write(&record()).unwrap();
+        Sink::open(path).unwrap().write(&record().to_json()).unwrap();
     }
 
     #[test]
@@ -352,7 +351,7 @@ mod tests {
         fs::create_dir(&late).unwrap();
         let sink = Sink::open(&late.join("r.json")).unwrap();
         fs::remove_dir(&late).unwrap();
-        let message = sink.write(&record()).unwrap_err().to_string();
+        let message = sink.write(&record().to_json()).unwrap_err().to_string();
         assert!(message.starts_with("cannot write ") && message.contains("late"), "{message}");
     }
 

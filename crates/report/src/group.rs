@@ -45,6 +45,11 @@ impl<'a> Grouping<'a> {
         Self { groups, shared }
     }
 
+    /// The names of those that do not vary.
+    pub(crate) fn shared_names(&self) -> Vec<&'a str> {
+        self.shared.values().flat_map(|params| params.keys().copied()).collect()
+    }
+
     /// The parameters that do not vary, in lines: one if the backends agree, else one for each.
     pub(crate) fn shared_params(&self) -> Vec<String> {
         let lines: Vec<(Backend, String)> =
@@ -93,10 +98,10 @@ fn varying<'a>(rows: &[&'a ResultRow], backend: Backend) -> BTreeSet<&'a str> {
 }
 
 /// Parameters that are numbers of bytes.
-const IN_BYTES: [&str; 2] = ["memory", "sample"];
+pub(crate) const IN_BYTES: [&str; 2] = ["memory", "sample"];
 
 /// Parameters as a person reads them: `devices 8, order devices-first`.
-fn listed(params: &BTreeMap<&str, &Value>) -> String {
+pub(crate) fn listed(params: &BTreeMap<&str, &Value>) -> String {
     let item = |(name, value): (&&str, &&Value)| match value {
         Value::String(text) => format!("{name} {text}"),
         Value::Number(bytes) if IN_BYTES.contains(name) && bytes.is_u64() => {

@@ -1,16 +1,22 @@
 //! How a record is shown to a person.
 //!
-//! A [`Report`] needs nothing but the record: what an experiment is called, what it measures and in which order its
-//! metrics stand, the record says itself.
+//! A [`Report`] is for a terminal, a [`Page`] for a browser. Either needs nothing but the record: what an experiment is
+//! called, what it measures and in which order its metrics stand, the record says itself.
 
+mod compare;
 mod group;
 mod heading;
 mod medians;
 mod noise;
+mod page;
 mod percentiles;
 mod report;
 mod tallies;
 mod text;
+mod threshold;
 mod value;
 
+pub use compare::{Comparison, Format, Line, Mismatch, Verdict};
+pub use page::Page;
 pub use report::Report;
+pub use threshold::{Threshold, ThresholdError, Violation};

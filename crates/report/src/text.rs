@@ -114,7 +114,7 @@ impl Columns {
     }
 
     /// Writes the lines, coloured whole, so that colour cannot disturb the columns.
-    pub(crate) fn write(mut self, f: &mut fmt::Formatter<'_>, style: Style) -> fmt::Result {
+    pub(crate) fn write(mut self, f: &mut impl fmt::Write, style: Style) -> fmt::Result {
         for (index, column) in self.table.column_iter_mut().enumerate() {
             let first = index == 0;
             column.set_padding((if first { 0 } else { 2 }, 0));

@@ -1,0 +1,54 @@
+//! `mayfly compare`.
+
+use mayfly_report::{Comparison, Line, ThresholdError};
+
+use crate::args::Compare;
+use crate::failure::Failure;
+use crate::output::Stream;
+use crate::report::read;
+
+/// Compares two records, and fails where one is slower than the other.
+pub(crate) fn compare(options: &Compare) -> Result<(), Failure> {
+    let (base, new) = (read(&options.base)?, read(&options.new)?);
+    let comparison = Comparison::of(&base, &new)
+        .map_err(|error| Failure::usage(format!("not to be compared: {error}")))?;
+    // Before anything is printed: a bound that names nothing is a mistake.
+    let slower = regressions(&comparison, options).map_err(|e| Failure::usage(e.to_string()))?;
+    let colour = Stream::Out.colour();
+    Stream::Out.write(&comparison.shown(options.format, options.full, colour))?;
+    let Some(first) = slower.first() else { return Ok(()) };
+    let more = match slower.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Err(Failure::runtime(format_args!(
+        "slower: {}, {}: {}{more}",
+        first.new.experiment, first.new.variant, first.metric
+    )))
+}
+
+/// What is slower, and beyond a bound where there are some.
+fn regressions<'a>(
+    comparison: &'a Comparison<'a>,
+    options: &Compare,
+) -> Result<Vec<&'a Line<'a>>, ThresholdError> {
+    let mut named = vec![false; options.fail_if.len()];
+    let mut slower = Vec::new();
+    for line in comparison.lines() {
+        let mut is_beyond = options.fail_if.is_empty();
+        for (threshold, named) in options.fail_if.iter().zip(&mut named) {
+            let ratio = line.ratio.unwrap_or(1.0);
+            if let Some(is_wrong) = threshold.is_ratio_wrong(line.new, line.metric, ratio)? {
+                *named = true;
+                is_beyond |= is_wrong;
+            }
+        }
+        if is_beyond && line.is_regression() {
+            slower.push(line);
+        }
+    }
+    match options.fail_if.iter().zip(named).find(|(_, named)| !named) {
+        Some((threshold, _)) => Err(threshold.names_nothing()),
+        None => Ok(slower),
+    }
+}
