@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Hpa;
-use mayfly_stage2::{Ept, Format, Permissions};
+use mayfly_stage2::{Ept, Format};
 use mayfly_vm::{Access, AccessKind, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
 
 use crate::reach::Reach;
@@ -244,11 +244,7 @@ fn perform<F: Format>(
     reach: Reach<'_>,
 ) -> Result<Hpa, Access> {
     let Access { gpa, len, write, .. } = access;
-    let needed = match access.kind {
-        AccessKind::Fetch => Permissions::EXECUTE,
-        _ if write => Permissions::WRITE,
-        _ => Permissions::READ,
-    };
+    let needed = access.wanted();
     let mut place = |access: Access| {
         let found = guest.translate::<F>(arena, access.gpa.gfn(), needed);
         let denied = |fault: WalkFault| fault.cause == Cause::Permission;

@@ -209,6 +209,7 @@ impl<F: Format> Machine<F> {
                 mmu: self.hardware.clone(),
                 vmids: self.vmids.clone(),
                 reclaimer: Arc::clone(self.reclaimer()),
+                max_frames: usize::MAX,
             },
             memory: Arc::clone(&self.space),
             cache: self.cache.clone(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mayfly_memslot::Hva;
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Announcement, Format};
+use mayfly_stage2::{Announcement, Format, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Protection, Resolved, Vm, World};
 
 use crate::address_space::{self, Change, Fault, Notifier, PageChange};
@@ -22,11 +22,13 @@ impl<F: Format> World for MachineWorld<F> {
     type Memory = HostSpace;
 }
 
-impl HostMemory<Hva> for HostSpace {
-    fn resolve(&self, backing: Hva, write: bool) -> Result<Resolved, HostFault> {
-        match HostSpace::resolve(self, backing, write) {
+// SAFETY: frames of the arena, of which the space keeps those that it has mapped, and tells of it before it gives them
+// back; they are reached through atomics alone.
+unsafe impl HostMemory<Hva> for HostSpace {
+    fn resolve(&self, backing: Hva, wanted: Permissions) -> Result<Resolved, HostFault> {
+        match HostSpace::resolve(self, backing, wanted.contains(Permissions::WRITE)) {
             Ok(address_space::Resolved { pfn, level, writable }) => {
-                Ok(Resolved { pfn, level, writable })
+                Ok(Resolved::memory(pfn, level, writable))
             }
             Err(Fault::NotMapped) => Err(HostFault::NotMapped),
             Err(Fault::ReadOnly) => Err(HostFault::ReadOnly),

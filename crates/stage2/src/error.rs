@@ -10,6 +10,13 @@ pub enum Error {
     /// There is no frame for a table. Maps to `ENOMEM`.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+    /// The VM has as many frames of tables as it may ([`Config::max_frames`](crate::Config::max_frames)), those that
+    /// await reclaim included. Maps to `ENOMEM`.
+    #[error("the VM may have no more than {limit} frames of tables")]
+    TableLimit {
+        /// How many it may have.
+        limit: usize,
+    },
     /// The format has no such guest frame. Maps to `EINVAL`.
     #[error("guest frame {gfn} is out of range: frames are below {limit}")]
     OutOfRange {
@@ -41,7 +48,7 @@ impl Error {
     /// The errno that KVM gives for this.
     pub fn errno(&self) -> i32 {
         match self {
-            Self::OutOfMemory(_) => 12,
+            Self::OutOfMemory(_) | Self::TableLimit { .. } => 12,
             Self::OutOfRange { .. } | Self::Misaligned { .. } => 22,
             Self::PfnOutOfRange { .. } => 14,
             Self::Destroyed => 5,

@@ -28,6 +28,7 @@
 //!         mmu: mmu.clone(),
 //!         vmids: Vmids::try_new(mmu.clone(), 8)?,
 //!         reclaimer: Arc::new(Reclaimer::new(mmu, Reclaimer::<Ept>::BOUND)),
+//!         max_frames: usize::MAX,
 //!     },
 //!     &domain,
 //! )?;

@@ -31,7 +31,7 @@ use crate::flush::{Changing, Flush};
 use crate::format::nameable;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level, Permissions};
+use crate::{Entry, Format, Leaf, Level, MemoryType, Permissions};
 
 /// Another frame for a page, wherever it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +121,8 @@ impl<F: Format> Visitor<F> for Replace<'_> {
         let in_place = present.pfn == with.old
             && with.same_contents
             && !present.permissions.contains(Permissions::WRITE)
+            // Nothing but memory has contents.
+            && present.memory == MemoryType::WriteBack
             // The fault that asks for it is told.
             && nameable::<F>(with.new, 1);
         if !in_place {

@@ -36,6 +36,11 @@ pub struct Config<F: Format> {
     pub vmids: Vmids,
     /// Who frees the tables of retired roots.
     pub reclaimer: Arc<Reclaimer<F>>,
+    /// The most frames that the VM's tables may take, so that no guest has the host run out of them:
+    /// [`Error::TableLimit`]. Those that are unused by now, and not given back yet, count. What needs a table only to
+    /// leave something mapped (a block that would be split) does without, as where there is no memory. A root takes
+    /// `1 << ROOT_ORDER`, and replacing all of them as many again for a moment. `usize::MAX` is no limit.
+    pub max_frames: usize,
 }
 
 impl<F: Format> Clone for Config<F> {
@@ -44,6 +49,7 @@ impl<F: Format> Clone for Config<F> {
             mmu: Arc::clone(&self.mmu),
             vmids: self.vmids.clone(),
             reclaimer: Arc::clone(&self.reclaimer),
+            max_frames: self.max_frames,
         }
     }
 }
@@ -74,7 +80,7 @@ impl<F: Format> Stage2<F> {
             // SAFETY: the place is one to put a space, as `try_new_with` says.
             unsafe {
                 write_fields!(place => Space {
-                    tables: Tables::new(config.mmu),
+                    tables: Tables::new(config.mmu, config.max_frames),
                     parking: Parking::new(),
                     sequence: Sequence::new(ended_handle),
                     graveyard: Graveyard::new(),

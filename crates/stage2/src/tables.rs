@@ -22,6 +22,8 @@ pub(crate) struct Tables {
     is_observed: bool,
     /// Frames that are tables. Written when a table is made or freed, never by a fault in a table that exists.
     frames: CacheLine<AtomicUsize>,
+    /// The most that they may be.
+    max_frames: usize,
     /// Changes when `frames` has become zero.
     emptied: AtomicU32,
 }
@@ -72,22 +74,50 @@ unsafe impl Send for Tables {}
 unsafe impl Sync for Tables {}
 
 impl Tables {
-    pub(crate) fn new(mmu: Arc<dyn Mmu>) -> Self {
+    /// With at most `max_frames` at a time.
+    pub(crate) fn new(mmu: Arc<dyn Mmu>, max_frames: usize) -> Self {
         let (linear_map, is_observed) = (mmu.linear_map(), mmu.observer().is_some());
         let (frames, emptied) = (CacheLine(AtomicUsize::new(0)), AtomicU32::new(0));
-        Self { mmu, linear_map, is_observed, frames, emptied }
+        Self { mmu, linear_map, is_observed, frames, max_frames, emptied }
     }
 
     /// An empty table, or `1 << order` of them side by side, where an entry, or a CPU's base register, can name them.
     pub(crate) fn allocate<F: Format>(&self, order: u32) -> Result<Pfn, Error> {
-        let pfn = self.mmu.allocate(order)?;
+        self.count(1 << order)?;
+        let pfn = self.mmu.allocate(order).inspect_err(|_| self.discount(1 << order))?;
         if !nameable::<F>(pfn, 1 << order) {
             // SAFETY: given a moment ago, and nobody has been told of it.
             unsafe { self.mmu.free(pfn, order) };
+            self.discount(1 << order);
             return Err(out_of_range::<F>(pfn));
         }
-        self.frames.fetch_add(1 << order, Ordering::Relaxed);
         Ok(pfn)
+    }
+
+    /// Counts `count` frames more, before there are any, so that the limit is never passed.
+    fn count(&self, count: usize) -> Result<(), Error> {
+        let limit = self.max_frames;
+        let mut before = self.frames.load(Ordering::Relaxed);
+        loop {
+            let after = before.checked_add(count).filter(|after| *after <= limit);
+            let after = after.ok_or(Error::TableLimit { limit })?;
+            match self.frames.compare_exchange_weak(
+                before,
+                after,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(()),
+                Err(other) => before = other,
+            }
+        }
+    }
+
+    fn discount(&self, count: usize) {
+        if self.frames.fetch_sub(count, Ordering::Release) == count {
+            self.emptied.fetch_add(1, Ordering::Release);
+            self.mmu.wake(&self.emptied);
+        }
     }
 
     /// Gives a table back, which nobody can find any more.
@@ -95,10 +125,7 @@ impl Tables {
         // SAFETY: it came from `allocate`, with this order; nobody finds it any more, as the caller has seen to, who
         // frees a table but once, and has had TLBs and walk caches forget it before.
         unsafe { self.mmu.free(pfn, order) };
-        if self.frames.fetch_sub(1 << order, Ordering::Release) == 1 << order {
-            self.emptied.fetch_add(1, Ordering::Release);
-            self.mmu.wake(&self.emptied);
-        }
+        self.discount(1 << order);
     }
 
     /// How many frames are tables.

@@ -15,7 +15,7 @@ use crate::flush::{Changing, Flush};
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
 use crate::zap::Told;
-use crate::{Entry, Format, Leaf, Permissions, Role, Stage2};
+use crate::{Entry, Format, Leaf, MemoryType, Permissions, Role, Stage2};
 
 impl<F: Format> Stage2<F> {
     /// Takes the marks of `gfns`, and with each the right to write, in the roots of [`Role::MARKED`], slice by slice.
@@ -32,7 +32,7 @@ impl<F: Format> Stage2<F> {
         });
     }
 
-    /// Tells `each` of the frames, first and number, of what is mapped in `gfns`, once for each root that maps them;
+    /// Tells `each` of the frames, first and number, of write-back memory that is mapped in `gfns`, once for each root that maps them;
     /// outside of any section of this one's, so that they may be mapped no more by then.
     pub fn each_mapped(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Pfn, u64)) {
         self.in_slices_of(None, gfns, |root, left| {
@@ -93,7 +93,10 @@ struct Look<'a> {
 
 impl<F: Format> Visitor<F> for Look<'_> {
     fn leaf(&mut self, _root: &Root<F>, at: &At<'_, F>) -> bool {
-        self.told.add(at.gfn, at.level, at.entry.to_leaf(at.level));
+        let leaf = at.entry.to_leaf(at.level);
+        if leaf.memory == MemoryType::WriteBack {
+            self.told.add(at.gfn, at.level, leaf);
+        }
         true
     }
 

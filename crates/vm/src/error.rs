@@ -58,7 +58,8 @@ impl Error {
             | Self::OutOfMemory(_)
             | Self::Host(HostFault::OutOfMemory) => ENOMEM,
             Self::Stage2(error) => error.errno(),
-            Self::Host(HostFault::NotMapped | HostFault::ReadOnly) => EFAULT,
+            Self::Host(HostFault::Poisoned) => EHWPOISON,
+            Self::Host(_) => EFAULT,
             Self::Vmids(_) => EAGAIN,
             Self::NoSlot(_) => ENOENT,
             Self::VcpuExists(_) => EEXIST,
@@ -73,3 +74,4 @@ const ENOMEM: i32 = 12;
 const EFAULT: i32 = 14;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
+const EHWPOISON: i32 = 133;

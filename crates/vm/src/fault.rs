@@ -4,7 +4,7 @@ use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{Format, Leaf, Level, Mapped, Permissions, Role, Root, Seen};
+use mayfly_stage2::{Format, Leaf, Level, Mapped, MemoryType, Permissions, Role, Root, Seen};
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
@@ -52,7 +52,7 @@ impl<W: World> Inner<W> {
         requests: &Requests,
         last: &mut LastHit,
     ) -> Result<Handled, Error> {
-        let (gfn, write) = (access.gpa.gfn(), access.write);
+        let (gfn, wanted) = (access.gpa.gfn(), access.wanted());
         let resolved = |stale| if stale { Handled::Stale } else { Handled::Resolved };
         let mut largest = self.largest();
         loop {
@@ -62,17 +62,17 @@ impl<W: World> Inner<W> {
                 let Some(root) = self.stage2.find_root(role, &section) else {
                     return Ok(Handled::Resolved);
                 };
-                if self.is_settled(gfn, write, root, &section) {
+                if self.is_settled(gfn, wanted, root, &section) {
                     return Ok(resolved(keeps_stale::<W>(access)));
                 }
                 // Before the slots and the host are asked: what they say is good if the sequence is still the same.
                 let seen = self.stage2.sample();
                 let slots = self.slots.load(AddressSpace::Main, &section);
                 let Some(slot) = slots.find_near(gfn, last) else { return Ok(Handled::NotMemory) };
-                if write && slot.flags().contains(Flags::READONLY) {
+                if wanted == Permissions::WRITE && slot.flags().contains(Flags::READONLY) {
                     return Ok(Handled::NotMemory);
                 }
-                match self.map(gfn, write, slot, root, Terms { seen, largest }, &section)? {
+                match self.map(gfn, wanted, slot, root, Terms { seen, largest }, &section)? {
                     Attempt::Mapped(mapped) => {
                         let keeps = match mapped {
                             Mapped::Installed => W::Format::KEEPS_ABSENT,
@@ -101,12 +101,10 @@ impl<W: World> Inner<W> {
     fn is_settled(
         &self,
         gfn: Gfn,
-        write: bool,
+        wanted: Permissions,
         root: &Root<W::Format>,
         section: &impl Section,
     ) -> bool {
-        let mut wanted = Permissions::READ;
-        wanted.set(Permissions::WRITE, write);
         let page = gfn..Gfn::new(gfn.get() + 1);
         self.stage2.is_invalidating(&page) && root.settles(gfn, wanted, section)
     }
@@ -121,26 +119,34 @@ impl<W: World> Inner<W> {
     fn map(
         &self,
         gfn: Gfn,
-        write: bool,
+        wanted: Permissions,
         slot: &Slot<W::Backing>,
         root: &Root<W::Format>,
         Terms { seen, largest }: Terms,
         section: &impl Section,
     ) -> Result<Attempt, Error> {
         let backing = slot.backing_of(gfn).ok_or(HostFault::NotMapped)?;
-        let resolved = self.memory.resolve(backing, write)?;
-        let writable = resolved.writable && !slot.flags().contains(Flags::READONLY);
-        let logs = slot.dirty().is_some();
-        let marks = root.role() == Role::MARKED;
-        let mut permissions = Permissions::READ | Permissions::EXECUTE;
-        if writable && (write || !(logs || marks)) {
-            permissions |= Permissions::WRITE;
+        let resolved = self.memory.resolve(backing, wanted)?;
+        let mut permissions = allowed(slot, resolved);
+        if !permissions.contains(wanted) {
+            let is_fetch = wanted == Permissions::EXECUTE;
+            let fault = if is_fetch { HostFault::NotExecutable } else { HostFault::ReadOnly };
+            return Err(fault.into());
+        }
+        let (write, logs) = (wanted == Permissions::WRITE, slot.dirty().is_some());
+        let is_cached = resolved.memory == MemoryType::WriteBack;
+        let marks = root.role() == Role::MARKED && is_cached;
+        if !write && (logs || marks) {
+            permissions -= Permissions::WRITE;
+        }
+        if permissions.contains(Permissions::WRITE) {
             // Before the guest can write. Whoever takes the mark has earlier faults refused, this one among them if it
             // has not come to the entry yet, and then write-protects the page before reading it.
             slot.mark_dirty(gfn);
         }
         let mut level = block_of(gfn, slot, resolved).min(largest);
-        let mut leaf = Leaf::new(resolved.pfn, permissions);
+        let memory = resolved.memory;
+        let mut leaf = Leaf { memory, ..Leaf::new(resolved.pfn, permissions) };
         if marks {
             level = level.min(root.depth(gfn, section));
             if write {
@@ -176,7 +182,7 @@ impl<W: World> Inner<W> {
             let first = level.first(gfn);
             let into = gfn.get() - first.get();
             let pfn = Pfn::new(leaf.pfn.get() - into);
-            if self.maintains_maps() {
+            if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
                 // There may be no such frames.
                 Root::<W::Format>::check_frames(level, pfn)?;
                 self.ready_to_map(first, level, pfn, root, section);
@@ -199,6 +205,19 @@ impl<W: World> Inner<W> {
 /// been none.
 const fn keeps_stale<W: World>(access: &Access) -> bool {
     W::Format::KEEPS_FAULTING && access.denied || W::Format::KEEPS_ABSENT
+}
+
+/// What slot and host allow together. A device is never executed from: a processor that fetches ahead would read its
+/// registers (Arm: DDI 0487, "Device memory"; it has to be mapped no-execute).
+fn allowed<B: Backing>(slot: &Slot<B>, resolved: Resolved) -> Permissions {
+    let mut allowed = resolved.allowed | Permissions::READ;
+    if slot.flags().contains(Flags::READONLY) {
+        allowed -= Permissions::WRITE;
+    }
+    if resolved.memory == MemoryType::Device {
+        allowed -= Permissions::EXECUTE;
+    }
+    allowed
 }
 
 /// The largest block around `gfn` that slot and host allow: it lies within the slot, it is where the host's block is,

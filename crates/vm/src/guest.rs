@@ -3,6 +3,7 @@
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
+use mayfly_stage2::Permissions;
 
 use crate::Requests;
 use crate::caches::CacheTraps;
@@ -122,6 +123,15 @@ impl Access {
     /// A load or a store, described in full, where there is no entry.
     pub const fn data(gpa: Gpa, len: u64, write: bool) -> Self {
         Self { gpa, len, write, kind: AccessKind::Data, denied: false }
+    }
+
+    /// The right that it takes.
+    pub const fn wanted(&self) -> Permissions {
+        match self.kind {
+            AccessKind::Fetch => Permissions::EXECUTE,
+            _ if self.write => Permissions::WRITE,
+            _ => Permissions::READ,
+        }
     }
 
     /// Whether somebody else than memory can answer it: it is described, lies in its page, and is the guest's own.

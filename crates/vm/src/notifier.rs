@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use mayfly_memslot::{Gfn, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Announcement, Invalidation, Replacement, Tables};
+use mayfly_stage2::{Announcement, Invalidation, MemoryType, Replacement, Tables};
 
 use crate::places::Place;
 use crate::vm::{Inner, Vm};
@@ -166,6 +166,9 @@ impl<W: World> Inner<W> {
 
     fn zap_and_clean(&self, gfns: &Range<Gfn>) {
         self.stage2.zap_each(gfns.clone(), self.slice, |gfn, level, leaf| {
+            if leaf.memory != MemoryType::WriteBack {
+                return;
+            }
             let first = gfn.max(gfns.start);
             let end = gfns.end.get().min(gfn.get() + level.pages());
             let into = first.get() - gfn.get();

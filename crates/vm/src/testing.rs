@@ -64,6 +64,7 @@ impl Machine {
                 mmu: self.process.clone(),
                 vmids: self.vmids.clone(),
                 reclaimer: self.reclaimer.clone(),
+                max_frames: usize::MAX,
             },
             memory: self.memory.clone(),
             cache: self.process.clone(),
@@ -151,13 +152,14 @@ fn word(process: &Process, pfn: Pfn, address: u64) -> &AtomicU64 {
     process.arena().word(pfn, offset as usize / 8)
 }
 
-impl HostMemory<Hva> for Memory {
-    fn resolve(&self, backing: Hva, _write: bool) -> Result<Resolved, HostFault> {
+// SAFETY: frames that were given out as guests' memory, which stay so, and whose words are reached through atomics alone.
+unsafe impl HostMemory<Hva> for Memory {
+    fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
         let pfn = Pfn::new(backing.get() >> PAGE_SHIFT);
         if !self.has(pfn) {
             return Err(HostFault::NotMapped);
         }
-        Ok(Resolved { pfn, level: Level::PAGE, writable: true })
+        Ok(Resolved::memory(pfn, Level::PAGE, true))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use mayfly_memslot::Backing;
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Format, Level};
+use mayfly_stage2::{Format, Level, MemoryType, Permissions};
 
 use crate::Device;
 
@@ -22,31 +22,84 @@ pub trait World: 'static {
 ///
 /// When something that it said holds no longer, the embedder brackets the change with
 /// [`Vm::invalidate_start`](crate::Vm::invalidate_start) and the drop of what that returns.
-pub trait HostMemory<B>: Send + Sync {
-    /// The frame behind `backing`, brought in if it is not there; for a guest that writes, if `write`.
+///
+/// # Safety
+///
+/// What is said here is what the guest gets, and it does with it what it likes: any frame that is named may be the
+/// hypervisor's own.
+///
+/// - [`resolve`](HostMemory::resolve) names frames that the guest may have with the rights that are said, by accesses of
+///   that type, until an invalidation of them has begun: frames, as many as a block of the level has, of guest memory or
+///   of a device that was passed through; none that Rust code has a reference into, but for atomics; none of tables.
+/// - What a guest writes there may come at any time until then, and tears no assumption of safe code.
+///
+/// An implementation without `unsafe` could give a guest the hypervisor:
+///
+/// ```compile_fail,E0200
+/// use mayfly_vm::platform::address::{Hva, Pfn};
+/// use mayfly_vm::stage2::{Level, Permissions};
+/// use mayfly_vm::{HostFault, HostMemory, Resolved};
+///
+/// struct Everything;
+///
+/// impl HostMemory<Hva> for Everything {
+///     fn resolve(&self, _: Hva, _: Permissions) -> Result<Resolved, HostFault> {
+///         Ok(Resolved::memory(Pfn::new(0), Level::GIB1, true))
+///     }
+/// }
+/// ```
+pub unsafe trait HostMemory<B>: Send + Sync {
+    /// The frame behind `backing`, brought in if it is not there; for a guest that needs `wanted`, which is one right:
+    /// to read, to write, or to execute.
     ///
     /// Called by any vCPU, several at once, under the VM's SRCU.
     ///
     /// # Errors
     ///
     /// [`HostFault`] says why there is none.
-    fn resolve(&self, backing: B, write: bool) -> Result<Resolved, HostFault>;
+    fn resolve(&self, backing: B, wanted: Permissions) -> Result<Resolved, HostFault>;
 }
 
-/// Where a page of host memory is.
+/// Where a page of host memory is, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// Its frame.
     pub pfn: Pfn,
     /// The largest block around it of which the same can be said: consecutive frames, at a multiple of the block's size
-    /// in the host's addresses and in its frames, with the same rights.
+    /// in the host's addresses and in its frames, with the same rights, of the same type.
     pub level: Level,
-    /// Whether the guest may write it. Always so where a write was asked for.
-    pub writable: bool,
+    /// What the guest may do, as far as slot and log allow it too. It may always read. If what was wanted is not among
+    /// it, the access fails ([`HostFault::ReadOnly`], [`HostFault::NotExecutable`]).
+    ///
+    /// A right that is missing is asked for when it is needed, so rights may be given by turns: who has blocks mapped
+    /// without the right to execute (where a fetch by a block hangs the processor: CVE-2018-12207), and is asked to
+    /// execute a page, says [`Level::PAGE`], and all rights; the core splits the block. He goes on saying pages of that
+    /// block, for a block would take the place of the page again.
+    pub allowed: Permissions,
+    /// How the guest accesses it. Anything but [`MemoryType::WriteBack`] is nobody's to keep in caches: the host
+    /// accesses it in no other way, so nothing is cleaned for it or of it, and no mark is kept of what is written.
+    /// What is a device's is not executed, whatever is allowed, and its pages are never replaced in place.
+    pub memory: MemoryType,
 }
 
-/// Why there is no frame behind a place in host memory.
+impl Resolved {
+    /// Memory of the usual kind: cached, executable, `writable` or not.
+    pub const fn memory(pfn: Pfn, level: Level, writable: bool) -> Self {
+        let read = Permissions::READ.union(Permissions::EXECUTE);
+        let allowed = if writable { Permissions::all() } else { read };
+        Self { pfn, level, allowed, memory: MemoryType::WriteBack }
+    }
+
+    /// Registers of a device that the guest has to itself: read, written, not executed.
+    pub const fn device(pfn: Pfn, level: Level) -> Self {
+        let allowed = Permissions::READ.union(Permissions::WRITE);
+        Self { pfn, level, allowed, memory: MemoryType::Device }
+    }
+}
+
+/// Why there is no frame behind a place in host memory, or none for this access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HostFault {
     /// The host has nothing there. Maps to `EFAULT`.
     #[error("the host has no memory there")]
@@ -54,7 +107,18 @@ pub enum HostFault {
     /// The host allows no writes there. Maps to `EFAULT`.
     #[error("the host's memory there is read-only")]
     ReadOnly,
+    /// Nothing is executed there. Maps to `EFAULT`.
+    #[error("the host's memory there is not executable")]
+    NotExecutable,
     /// The host has no frame left. Maps to `ENOMEM`.
     #[error("the host has no memory left")]
     OutOfMemory,
+    /// The memory there is broken, and what was in it is lost: the guest is told so as hardware does (x86: a machine
+    /// check, Arm: a synchronous external abort). Maps to `EHWPOISON`.
+    #[error("the host's memory there is broken")]
+    Poisoned,
+    /// The page is the guest's alone, and was accessed as shared, or the other way round, as with `guest_memfd`: it is
+    /// the caller's to make it what is wanted, or to refuse that. Maps to `EFAULT`, as `KVM_EXIT_MEMORY_FAULT`.
+    #[error("the page is private, or shared, and was accessed as the other")]
+    Private,
 }

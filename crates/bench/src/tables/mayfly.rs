@@ -36,7 +36,8 @@ impl<F: Format> Tables<F> {
         let mmu: Arc<dyn Mmu> = hardware.clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), 8).expect("256 numbers take little memory");
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<F>::BOUND));
-        let config = Config { mmu, vmids, reclaimer: Arc::clone(&reclaimer) };
+        let config =
+            Config { mmu, vmids, reclaimer: Arc::clone(&reclaimer), max_frames: usize::MAX };
         let stage2 = Stage2::try_new(config, domain).expect("no tables take little memory");
         let mut this = Self { stage2, reclaimer, reader: reader(domain), root: None };
         this.load_root();

@@ -75,6 +75,7 @@ impl<F: Format> Rig<F> {
                     mmu: Arc::clone(&mmu),
                     vmids: vmids.clone(),
                     reclaimer: Arc::clone(rig.machine.reclaimer()),
+                    max_frames: usize::MAX,
                 },
                 memory: Arc::clone(rig.machine.space()),
                 cache: rig.machine.cache().clone(),

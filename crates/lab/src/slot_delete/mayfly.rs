@@ -59,6 +59,7 @@ impl Mayfly {
                 mmu: Arc::clone(&mmu),
                 vmids: Vmids::try_new(mmu, VMID_BITS)?,
                 reclaimer: Arc::clone(&reclaimer),
+                max_frames: usize::MAX,
             },
             memory: Arc::clone(machine.space()),
             cache: machine.cache().clone(),

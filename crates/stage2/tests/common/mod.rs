@@ -227,8 +227,12 @@ fn vm<F: Format>(
     reclaimer: &Arc<Reclaimer<F>>,
 ) -> (Stage2<F>, Srcu) {
     let srcu = Srcu::try_new(platform.clone(), SrcuConfig::default()).unwrap();
-    let config =
-        Config { mmu: platform.clone(), vmids: vmids.clone(), reclaimer: Arc::clone(reclaimer) };
+    let config = Config {
+        mmu: platform.clone(),
+        vmids: vmids.clone(),
+        reclaimer: Arc::clone(reclaimer),
+        max_frames: usize::MAX,
+    };
     (Stage2::try_new(config, &srcu).unwrap(), srcu)
 }
 

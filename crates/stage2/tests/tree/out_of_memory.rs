@@ -176,6 +176,7 @@ fn a_vm_needs_memory() {
             mmu: world.platform.clone(),
             vmids: world.vmids.clone(),
             reclaimer: world.reclaimer.clone(),
+            max_frames: usize::MAX,
         };
         let vm = heap::failing_after(count, || Stage2::<Ept>::try_new(config, &world.srcu));
         let Some(error) = vm.err() else {

@@ -63,12 +63,8 @@ pub(crate) fn perform<F: Format>(translation: Translation, access: Access) -> Op
 
 /// As [`perform`], but otherwise what comes out: the access, as far as it lies in the page that faults.
 fn attempt<F: Format>(translation: Translation, access: Access) -> Result<Hva, Access> {
-    let Access { gpa, len, write, kind, .. } = access;
-    let wanted = match kind {
-        AccessKind::Fetch => Permissions::EXECUTE,
-        _ if write => Permissions::WRITE,
-        _ => Permissions::READ,
-    };
+    let Access { gpa, len, .. } = access;
+    let wanted = access.wanted();
     let place = |access: Access| {
         let found = frames::walk::<F>(translation.top, access.gpa.gfn());
         let usable =

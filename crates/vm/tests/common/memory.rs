@@ -6,10 +6,11 @@ use std::sync::Mutex;
 
 use mayfly_memslot::{Hva, PAGE_SHIFT};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::Level;
+use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{Cache, CacheCapabilities, HostFault, HostMemory, Resolved};
 
 type Hook = Box<dyn FnMut() + Send>;
+type Kind = Box<dyn FnMut(Hva, Permissions, Resolved) -> Resolved + Send>;
 
 pub(crate) struct Memory {
     state: Mutex<State>,
@@ -24,6 +25,7 @@ struct State {
     /// Pages that are not in the frame of their number.
     moved: BTreeMap<u64, Pfn>,
     fault: Option<HostFault>,
+    kind: Option<Kind>,
     asked: Vec<(Hva, bool)>,
 }
 
@@ -34,6 +36,7 @@ impl Memory {
             writable: true,
             moved: BTreeMap::new(),
             fault: None,
+            kind: None,
             // Tests that count allocations have room for what is written down in them.
             asked: Vec::with_capacity(1 << 12),
         };
@@ -60,6 +63,14 @@ impl Memory {
         self.state.lock().unwrap().fault = fault;
     }
 
+    /// Has `kind` say what is at an address, of what is usual there, for who needs some right.
+    pub(crate) fn set_kind(
+        &self,
+        kind: impl FnMut(Hva, Permissions, Resolved) -> Resolved + Send + 'static,
+    ) {
+        self.state.lock().unwrap().kind = Some(Box::new(kind));
+    }
+
     /// What it was asked since the last time, and whether for writing.
     pub(crate) fn take_asked(&self) -> Vec<(Hva, bool)> {
         let asked = Vec::with_capacity(1 << 12);
@@ -72,17 +83,21 @@ impl Memory {
     }
 }
 
-impl HostMemory<Hva> for Memory {
-    fn resolve(&self, backing: Hva, write: bool) -> Result<Resolved, HostFault> {
+// SAFETY: nobody reads or writes a frame that it names.
+unsafe impl HostMemory<Hva> for Memory {
+    fn resolve(&self, backing: Hva, wanted: Permissions) -> Result<Resolved, HostFault> {
         let resolved = {
+            let write = wanted == Permissions::WRITE;
             let mut state = self.state.lock().unwrap();
             state.asked.push((backing, write));
             let page = backing.get() >> PAGE_SHIFT;
             let moved = state.moved.get(&page).copied();
-            let resolved = Resolved {
-                pfn: moved.unwrap_or(Pfn::new(page)),
-                level: if moved.is_some() { Level::PAGE } else { state.level },
-                writable: write || state.writable,
+            let level = if moved.is_some() { Level::PAGE } else { state.level };
+            let pfn = moved.unwrap_or(Pfn::new(page));
+            let usual = Resolved::memory(pfn, level, write || state.writable);
+            let resolved = match &mut state.kind {
+                Some(kind) => kind(backing, wanted, usual),
+                None => usual,
             };
             state.fault.map_or(Ok(resolved), Err)
         };

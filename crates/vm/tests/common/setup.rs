@@ -76,6 +76,7 @@ impl<F: Format> Setup<F> {
                 mmu: self.hardware.clone(),
                 vmids: self.vmids.clone(),
                 reclaimer: self.reclaimer.clone(),
+                max_frames: usize::MAX,
             },
             memory: self.memory.clone(),
             cache: self.caches.clone(),

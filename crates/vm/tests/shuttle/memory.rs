@@ -9,7 +9,7 @@ use shuttle::sync::{Mutex as Sharing, MutexGuard};
 use mayfly_memslot::Hva;
 use mayfly_platform::address::{PAGE_SIZE, Pfn};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
-use mayfly_stage2::Level;
+use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Resolved};
 
 use crate::PAGES;
@@ -144,8 +144,10 @@ impl Memory {
     }
 }
 
-impl HostMemory<Hva> for Memory {
-    fn resolve(&self, backing: Hva, write: bool) -> Result<Resolved, HostFault> {
+// SAFETY: what frames hold is numbers in this model.
+unsafe impl HostMemory<Hva> for Memory {
+    fn resolve(&self, backing: Hva, wanted: Permissions) -> Result<Resolved, HostFault> {
+        let write = wanted == Permissions::WRITE;
         let page = backing.get() / PAGE_SIZE;
         if write && self.is_shared(page) {
             let breaks = self.sharing();
@@ -159,7 +161,7 @@ impl HostMemory<Hva> for Memory {
         let whole = (0..block)
             .all(|offset| self.pfn(first + offset) == base + offset && is_alone(first + offset));
         let level = if whole { Level::MIB2 } else { Level::PAGE };
-        Ok(Resolved { pfn: Pfn::new(pfn), level, writable: is_alone(page) })
+        Ok(Resolved::memory(Pfn::new(pfn), level, is_alone(page)))
     }
 }
 

@@ -49,7 +49,7 @@ fn traps<F: Format>(vcpu: &mut TestVcpu<F>) -> CacheTraps {
 }
 
 /// A vCPU's guest has done `op`, and the VM has seen to it.
-fn turn<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) {
+pub(crate) fn turn<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) {
     assert_eq!(toggle(vcpu, op), Exit::Halt);
 }
 
@@ -57,7 +57,7 @@ fn turn<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) {
 type ForcedFormat = ArmFwb<40>;
 
 /// Processors that leave data to the core.
-const DATA: CacheCapabilities = CacheCapabilities { dic: true, fgt: false };
+pub(crate) const DATA: CacheCapabilities = CacheCapabilities { dic: true, fgt: false };
 
 fn create(caches: Caches, capabilities: CacheCapabilities) -> (Setup, TestVm) {
     create_with(SlotZap::Range, caches, capabilities)

@@ -13,6 +13,7 @@ mod errors;
 mod eventfds;
 mod faults;
 mod interrupts;
+mod kinds;
 mod notifier;
 mod notifier_in_place;
 mod pairs;
