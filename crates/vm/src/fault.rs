@@ -3,7 +3,7 @@
 use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
-use mayfly_srcu::{Reader, Section};
+use mayfly_srcu::Section;
 use mayfly_stage2::{Format, Leaf, Level, Mapped, MemoryType, Permissions, Role, Root, Seen};
 
 use crate::vm::Inner;
@@ -18,15 +18,6 @@ enum Attempt {
     Refused(Level),
 }
 
-/// What an attempt goes by.
-#[derive(Clone, Copy)]
-struct Terms {
-    /// What was sampled before it.
-    seen: Seen,
-    /// The largest block that it may map.
-    largest: Level,
-}
-
 /// What became of a fault.
 pub(crate) enum Handled {
     /// The access can be made again, now or when what is asked of the vCPU is done.
@@ -34,70 +25,86 @@ pub(crate) enum Handled {
     /// It can be made again when the CPU has forgotten what it remembers of the page. Only where a TLB
     /// [may keep that](keeps_stale).
     Stale,
-    /// There is no memory there, or none that is written: a device's business.
-    NotMemory,
+    /// Something has changed about the page or block of this level, or is changing.
+    Refused(Level),
+}
+
+/// Memory where an access goes.
+pub(crate) struct Met<'a, W: World> {
+    /// Sampled before the slots were looked at.
+    seen: Seen,
+    slot: &'a Slot<W::Backing>,
 }
 
 impl<W: World> Inner<W> {
-    /// Maps the page of `access` in the present root of `role`, however long it is: what lies in the next page faults by
-    /// itself.
+    /// The memory that `access` is to, if it is to any, or to any that is written: otherwise it is a device's business.
+    #[inline]
+    pub(crate) fn meet<'a>(
+        &'a self,
+        access: &Access,
+        last: &mut LastHit,
+        section: &'a impl Section,
+    ) -> Option<Met<'a, W>> {
+        // Before the slots and the host are asked: what they say is good if the sequence is still the same.
+        let seen = self.stage2.sample();
+        let slots = self.slots.load(AddressSpace::Main, section);
+        let slot = slots.find_near(access.gpa.gfn(), last)?;
+        let is_read_only =
+            access.wanted() == Permissions::WRITE && slot.flags().contains(Flags::READONLY);
+        (!is_read_only).then_some(Met { seen, slot })
+    }
+
+    /// Maps the page of `access`, which has met memory in the same section, in the present root of `role`, however long
+    /// it is: what lies in the next page faults by itself. In a block of `largest` at most.
     ///
-    /// Takes no lock. Waits where somebody else is changing the very entry; or the host is taking the page away, as long
-    /// as nothing is asked of the vCPU.
+    /// Takes no lock. Waits where somebody else is changing the very entry.
+    // Not where accesses to devices go, which have no use for so many registers.
+    #[inline(never)]
     pub(crate) fn handle_fault(
         &self,
         access: &Access,
+        met: &Met<'_, W>,
         role: Role,
-        reader: &Reader,
-        requests: &Requests,
-        last: &mut LastHit,
+        largest: Level,
+        section: &impl Section,
     ) -> Result<Handled, Error> {
         let (gfn, wanted) = (access.gpa.gfn(), access.wanted());
-        let resolved = |stale| if stale { Handled::Stale } else { Handled::Resolved };
-        let mut largest = self.largest();
-        loop {
-            let refused = {
-                let section = reader.lock();
-                // Not the one that the guest ran on: that may be gone. Where there is none the vCPU does not go on.
-                let Some(root) = self.stage2.find_root(role, &section) else {
-                    return Ok(Handled::Resolved);
-                };
-                if self.is_settled(gfn, wanted, root, &section) {
-                    return Ok(resolved(keeps_stale::<W>(access)));
-                }
-                // Before the slots and the host are asked: what they say is good if the sequence is still the same.
-                let seen = self.stage2.sample();
-                let slots = self.slots.load(AddressSpace::Main, &section);
-                let Some(slot) = slots.find_near(gfn, last) else { return Ok(Handled::NotMemory) };
-                if wanted == Permissions::WRITE && slot.flags().contains(Flags::READONLY) {
-                    return Ok(Handled::NotMemory);
-                }
-                match self.map(gfn, wanted, slot, root, Terms { seen, largest }, &section)? {
-                    Attempt::Mapped(mapped) => {
-                        let keeps = match mapped {
-                            Mapped::Installed => W::Format::KEEPS_ABSENT,
-                            _ => keeps_stale::<W>(access),
-                        };
-                        return Ok(resolved(keeps));
-                    }
-                    Attempt::Refused(level) => level,
-                }
-            };
-            self.platform.charge(Op::FaultRefused);
-            // The smaller it is, the less of what changes elsewhere is in its way, and the less is done in vain.
-            largest = refused.below().unwrap_or(Level::PAGE);
-            let first = largest.first(gfn);
-            let changing = first..Gfn::new(first.get() + largest.pages());
-            // Outside of the section, so that whoever is changing something need not wait for this.
-            let wait = || self.stage2.wait_invalidation_unless(&changing, || requests.any());
-            if !requests.asleep(wait) {
-                return Ok(Handled::Resolved);
-            }
+        let handled = |stale| if stale { Handled::Stale } else { Handled::Resolved };
+        // Not the one that the guest ran on: that may be gone. Where there is none the vCPU does not go on.
+        let Some(root) = self.stage2.find_root(role, section) else {
+            return Ok(Handled::Resolved);
+        };
+        if self.is_settled(gfn, wanted, root, section) {
+            return Ok(handled(keeps_stale::<W>(access)));
         }
+        Ok(match self.map(gfn, wanted, met, root, largest, section)? {
+            Attempt::Mapped(Mapped::Installed) => handled(W::Format::KEEPS_ABSENT),
+            Attempt::Mapped(_) => handled(keeps_stale::<W>(access)),
+            Attempt::Refused(level) => Handled::Refused(level),
+        })
+    }
+
+    /// Waits, as long as nothing is asked of the vCPU, until the host is done with what it is changing where a block of
+    /// `refused` around `gfn` was. Not from inside a section: whoever changes something need not wait for this. Returns
+    /// the largest block to try next; none where something is asked.
+    #[cold]
+    pub(crate) fn wait_refused(
+        &self,
+        gfn: Gfn,
+        refused: Level,
+        requests: &Requests,
+    ) -> Option<Level> {
+        self.platform.charge(Op::FaultRefused);
+        // The smaller it is, the less of what changes elsewhere is in its way, and the less is done in vain.
+        let largest = refused.below().unwrap_or(Level::PAGE);
+        let first = largest.first(gfn);
+        let changing = first..Gfn::new(first.get() + largest.pages());
+        let wait = || self.stage2.wait_invalidation_unless(&changing, || requests.any());
+        requests.asleep(wait).then_some(largest)
     }
 
     /// Whether the host is changing something around `gfn`, and has left there, or put there by now, what the access
-    /// needs: then the guest has but met an entry that was frozen at that moment, and neither slot nor host is asked.
+    /// needs: then the guest has but met an entry that was frozen at that moment, and the host is not asked.
     fn is_settled(
         &self,
         gfn: Gfn,
@@ -111,7 +118,7 @@ impl<W: World> Inner<W> {
 
     /// The largest block that is mapped. Where mapping cleans, what is refused was cleaned in vain, and the more there
     /// is to clean the likelier it is refused: so not more than a fault can do in between.
-    fn largest(&self) -> Level {
+    pub(crate) fn largest(&self) -> Level {
         let largest = W::Format::LARGEST_BLOCK;
         if self.maintains_maps() { largest.min(Level::MIB2) } else { largest }
     }
@@ -120,9 +127,9 @@ impl<W: World> Inner<W> {
         &self,
         gfn: Gfn,
         wanted: Permissions,
-        slot: &Slot<W::Backing>,
+        &Met { seen, slot }: &Met<'_, W>,
         root: &Root<W::Format>,
-        Terms { seen, largest }: Terms,
+        largest: Level,
         section: &impl Section,
     ) -> Result<Attempt, Error> {
         let backing = slot.backing_of(gfn).ok_or(HostFault::NotMapped)?;

@@ -184,6 +184,7 @@ impl Requests {
 
     /// Goes into the guest on `cpu`, on the root that `hold` gives, which executes [enter]; unless that gives none, or
     /// something is asked. Returns the root if it did; otherwise it has come out again.
+    #[inline]
     pub(crate) fn enter_guest<R>(
         &self,
         cpu: u32,
@@ -203,6 +204,7 @@ impl Requests {
     }
 
     /// Comes out, after the root that [`Requests::enter_guest`] gave was dropped.
+    #[inline]
     pub(crate) fn leave_guest(&self, platform: &dyn Platform) -> Left {
         let marks = self.line.mode.swap(OUTSIDE, Ordering::AcqRel);
         if marks & AWAITED != 0 {

@@ -125,47 +125,46 @@ impl<W: World> Vcpu<W> {
 
     /// Says in `loading` whether it is loading a root.
     fn run_until_exit(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Exit {
+        // Once: who destroys the VM says so first, and then asks every vCPU to come out.
+        let mut asked = self.requests().any() || self.vm.is_destroyed();
         loop {
-            if (self.requests().any() || self.vm.is_destroyed())
-                && let Some(exit) = self.obey(loading)
-            {
+            if asked && let Some(exit) = self.obey(loading) {
                 return exit;
             }
-            let event = match self.enter(guest, loading) {
-                Ok(event) => event,
+            match self.enter(guest, loading) {
+                Ok(Event::Request) => {
+                    if !self.requests().any() {
+                        self.vm.platform.relax();
+                    }
+                }
+                Ok(Event::Halt) => return Exit::Halt,
+                Ok(Event::Custom(number)) => return Exit::Custom(number),
+                Ok(Event::Caches(op)) => {
+                    if !self.change_caches(op) {
+                        return Exit::Caches(op);
+                    }
+                }
+                // Looked at where it is: it is large.
+                Ok(Event::Access(ref access)) => match self.access(access, guest) {
+                    Ok(Answer::Given) => {}
+                    Ok(Answer::NoDevice) => return Exit::Mmio(*access),
+                    Ok(Answer::NoMemory) => return Exit::Unbacked(*access),
+                    Err(error) => return Exit::Failed(*access, error),
+                },
+                Ok(Event::Port(access)) => {
+                    if !self.port(access, guest) {
+                        return Exit::Port(access);
+                    }
+                }
                 Err(NotEntered::NoVmid) => return Exit::NoVmid,
                 Err(NotEntered::Outdated) => {
                     // What is asked comes first. Otherwise the root has been replaced, or there is none any more.
                     if !self.requests().any() && self.load_root().is_err() {
                         return Exit::Kicked;
                     }
-                    continue;
-                }
-            };
-            match event {
-                Event::Request => {
-                    if !self.requests().any() {
-                        self.vm.platform.relax();
-                    }
-                }
-                Event::Halt => return Exit::Halt,
-                Event::Custom(number) => return Exit::Custom(number),
-                Event::Caches(op) => {
-                    if !self.change_caches(op) {
-                        return Exit::Caches(op);
-                    }
-                }
-                Event::Access(access) => match self.access(access, guest) {
-                    Ok(None) => {}
-                    Ok(Some(exit)) => return exit,
-                    Err(error) => return Exit::Failed(access, error),
-                },
-                Event::Port(access) => {
-                    if !self.port(access, guest) {
-                        return Exit::Port(access);
-                    }
                 }
             }
+            asked = self.requests().any();
         }
     }
 
@@ -186,7 +185,8 @@ impl<W: World> Vcpu<W> {
         };
         let event = match self.active.activate(root.tag()) {
             Ok(vmid) => {
-                if core::mem::take(loading) {
+                if *loading {
+                    *loading = false;
                     vm.platform.charge(Op::RootLoadEnd);
                 }
                 let translation = Translation { top: root.top(), vmid, traps: self.caches.traps() };
@@ -251,33 +251,41 @@ impl<W: World> Vcpu<W> {
         seen_to
     }
 
-    /// Answers an access from memory or a device. Returns the exit that it comes to, if neither does.
-    fn access(&mut self, access: Access, guest: &mut impl Guest) -> Result<Option<Exit>, Error> {
+    /// Answers an access from memory or a device.
+    fn access(&mut self, access: &Access, guest: &mut impl Guest) -> Result<Answer, Error> {
         order_after_guest();
-        let handled = self.vm.handle_fault(
-            &access,
-            self.caches.role(),
-            &self.reader,
-            self.kicker.requests(),
-            &mut self.last_slot,
-        )?;
-        match handled {
-            Handled::Resolved => return Ok(None),
-            Handled::Stale => {
-                guest.forget(access.gpa.gfn());
-                return Ok(None);
-            }
-            Handled::NotMemory => {}
+        let mut largest = self.vm.largest();
+        loop {
+            let refused = {
+                let section = self.reader.lock();
+                // Memory is asked before all else, also before the length.
+                let Some(met) = self.vm.meet(access, &mut self.last_slot, &section) else {
+                    if !access.may_be_emulated() {
+                        return Ok(Answer::NoMemory);
+                    }
+                    let bus =
+                        OnBus { bus: &self.vm.mmio, last: &mut self.last_mmio, vcpu: self.vm.id };
+                    let is_answered = access.len <= MMIO_MAX as u64
+                        && access.len > 0
+                        && bus.access(&section, access.gpa.get(), access.write, guest);
+                    return Ok(if is_answered { Answer::Given } else { Answer::NoDevice });
+                };
+                let role = self.caches.role();
+                match self.vm.handle_fault(access, &met, role, largest, &section)? {
+                    Handled::Resolved => return Ok(Answer::Given),
+                    Handled::Stale => {
+                        guest.forget(access.gpa.gfn());
+                        return Ok(Answer::Given);
+                    }
+                    Handled::Refused(level) => level,
+                }
+            };
+            let requests = self.kicker.requests();
+            let Some(smaller) = self.vm.wait_refused(access.gpa.gfn(), refused, requests) else {
+                return Ok(Answer::Given);
+            };
+            largest = smaller;
         }
-        if !access.may_be_emulated() {
-            return Ok(Some(Exit::Unbacked(access)));
-        }
-        let is_answered = (1..=MMIO_MAX as u64).contains(&access.len) && {
-            let section = self.reader.lock();
-            let bus = OnBus { bus: &self.vm.mmio, last: &mut self.last_mmio, vcpu: self.vm.id };
-            bus.access(&section, access.gpa.get(), access.write, guest)
-        };
-        Ok((!is_answered).then_some(Exit::Mmio(access)))
     }
 
     /// Answers an access to a port. Returns whether a device did.
@@ -289,8 +297,19 @@ impl<W: World> Vcpu<W> {
     }
 }
 
+/// What became of an access.
+enum Answer {
+    /// It goes on, or is made again.
+    Given,
+    /// There is neither memory, nor a device.
+    NoDevice,
+    /// There is no memory, and it is no access that a device could answer.
+    NoMemory,
+}
+
 /// What the guest read before its access (that a device is there, say) was read before what the hypervisor loads next.
 /// Pairs with the release that published that, through whatever carried the word to the guest.
+#[inline]
 fn order_after_guest() {
     fence(Ordering::Acquire);
 }
