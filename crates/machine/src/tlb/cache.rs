@@ -8,7 +8,7 @@ use mayfly_platform::tlb::{Entries, Span, Vmid};
 use mayfly_stage2::{Leaf, Level};
 
 /// The sizes of leaves that are remembered, each with how many of it: powers of two.
-const SIZES: [(Level, usize); 3] = [(Level::PAGE, 512), (Level::MIB2, 128), (Level::GIB1, 32)];
+const SIZES: [(Level, usize); 3] = [(Level::PAGE, 1024), (Level::MIB2, 128), (Level::GIB1, 32)];
 
 /// The levels of tables that are remembered, from the lowest, likewise.
 const TABLES: [(Level, usize); 3] = [(Level::PAGE, 64), (Level::MIB2, 16), (Level::GIB1, 4)];
@@ -49,13 +49,13 @@ impl Cache {
         levels.into_iter().find_map(|((level, _), array)| Some((*level, array.find(vmid, gfn)?)))
     }
 
-    /// Remembers the leaf that maps `gfn` at `level`; nothing where such a size is not remembered.
-    pub(super) fn insert(&mut self, vmid: Vmid, gfn: Gfn, level: Level, leaf: Leaf) {
-        for ((size, _), array) in SIZES.iter().zip(&mut self.leaves) {
-            if *size == level {
-                array.insert(vmid, gfn, Known::Leaf(level, leaf));
-            }
-        }
+    /// Remembers the leaf that maps `gfn` at `level`; nothing where such a size is not remembered. Returns whether it
+    /// would be remembered still, had it not been made to forget.
+    pub(super) fn insert(&mut self, vmid: Vmid, gfn: Gfn, level: Level, leaf: Leaf) -> bool {
+        let mut sizes = SIZES.iter().zip(&mut self.leaves);
+        sizes
+            .find(|((size, _), _)| *size == level)
+            .is_some_and(|(_, array)| array.insert(vmid, gfn, Known::Leaf(level, leaf)))
     }
 
     /// Remembers that nothing maps `gfn`: the walk ended at `level`.
@@ -103,8 +103,8 @@ impl Cache {
     }
 
     pub(super) fn forget_everything(&mut self) {
-        self.leaves.iter_mut().for_each(|array| array.places.fill(None));
-        self.tables.iter_mut().for_each(|array| array.places.fill(None));
+        self.leaves.iter_mut().for_each(|array| array.forget_if(|_| true));
+        self.tables.iter_mut().for_each(|array| array.forget_if(|_| true));
     }
 }
 
@@ -120,7 +120,8 @@ struct Place<T> {
     vmid: Vmid,
     /// The guest frame in units.
     number: u64,
-    what: T,
+    /// Nothing, once it was made to forget that; of what has pushed it out there is a place of its own.
+    what: Option<T>,
 }
 
 impl<T: Copy> Array<T> {
@@ -132,25 +133,25 @@ impl<T: Copy> Array<T> {
     fn find(&self, vmid: Vmid, gfn: Gfn) -> Option<T> {
         let number = gfn.get() / self.pages;
         let place = self.places[self.index(vmid, number)].as_ref()?;
-        (place.vmid == vmid && place.number == number).then_some(place.what)
+        if place.vmid == vmid && place.number == number { place.what } else { None }
     }
 
-    fn insert(&mut self, vmid: Vmid, gfn: Gfn, what: T) {
+    /// Returns whether it comes back to where it was forgotten.
+    fn insert(&mut self, vmid: Vmid, gfn: Gfn, what: T) -> bool {
         let number = gfn.get() / self.pages;
-        self.places[self.index(vmid, number)] = Some(Place { vmid, number, what });
+        let what = Some(what);
+        let before = self.places[self.index(vmid, number)].replace(Place { vmid, number, what });
+        before.is_some_and(|before| {
+            before.vmid == vmid && before.number == number && before.what.is_none()
+        })
     }
 
     fn forget(&mut self, vmid: Vmid, gfns: &Range<Gfn>) {
         let numbers = gfns.start.get() / self.pages..gfns.end.get().div_ceil(self.pages);
-        let is_meant = |place: &mut Place<T>| place.vmid == vmid && numbers.contains(&place.number);
         if numbers.end.saturating_sub(numbers.start) > self.places.len() as u64 {
-            for place in &mut self.places {
-                place.take_if(is_meant);
-            }
+            self.forget_if(|place| place.vmid == vmid && numbers.contains(&place.number));
         } else {
-            for number in numbers.clone() {
-                self.places[self.index(vmid, number)].take_if(is_meant);
-            }
+            numbers.for_each(|number| self.forget_one(vmid, number));
         }
     }
 
@@ -159,23 +160,34 @@ impl<T: Copy> Array<T> {
         let pages = self.pages;
         if span.count() <= self.places.len() as u64 {
             for address in span.addresses() {
-                let number = address.get() / pages;
-                let is_meant = |place: &mut Place<T>| place.vmid == vmid && place.number == number;
-                self.places[self.index(vmid, number)].take_if(is_meant);
+                self.forget_one(vmid, address.get() / pages);
             }
             return;
         }
-        for place in &mut self.places {
-            place.take_if(|place| {
-                let first = place.number * pages;
-                place.vmid == vmid && span.reaches(&(Gfn::new(first)..Gfn::new(first + pages)))
-            });
-        }
+        self.forget_if(|place| {
+            let first = place.number * pages;
+            place.vmid == vmid && span.reaches(&(Gfn::new(first)..Gfn::new(first + pages)))
+        });
     }
 
     fn forget_vmid(&mut self, vmid: Vmid) {
-        for place in &mut self.places {
-            place.take_if(|place| place.vmid == vmid);
+        self.forget_if(|place| place.vmid == vmid);
+    }
+
+    fn forget_one(&mut self, vmid: Vmid, number: u64) {
+        if let Some(place) = &mut self.places[self.index(vmid, number)]
+            && place.vmid == vmid
+            && place.number == number
+        {
+            place.what = None;
+        }
+    }
+
+    fn forget_if(&mut self, is_meant: impl Fn(&Place<T>) -> bool) {
+        for place in self.places.iter_mut().flatten() {
+            if is_meant(place) {
+                place.what = None;
+            }
         }
     }
 

@@ -35,6 +35,9 @@ counts! {
         walks,
         /// Walks that found a translation, which was then remembered.
         fills,
+        /// Those of them that would be remembered still, had the CPU not been made to forget them: what invalidations
+        /// cost a guest, whatever its TLB has room for.
+        refills,
         /// Accesses that faulted by what was remembered.
         faults,
         /// Entries to the guest.

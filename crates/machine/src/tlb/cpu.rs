@@ -190,7 +190,9 @@ impl InGuest<'_> {
         match &found {
             Ok(found) => {
                 count_own(&counts.fills);
-                cache.insert(*vmid, gfn, found.level, found.leaf);
+                if cache.insert(*vmid, gfn, found.level, found.leaf) {
+                    count_own(&counts.refills);
+                }
             }
             Err(fault)
                 if rigour.contains(Rigour::KEEPS_ABSENT)

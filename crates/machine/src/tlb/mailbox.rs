@@ -10,7 +10,7 @@ use mayfly_platform::sync::{
 use mayfly_platform::tlb::{Scope, Vmid};
 
 /// Requests that a mailbox holds; what is more makes the CPU forget everything.
-pub(crate) const CAPACITY: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 16 };
+pub(crate) const CAPACITY: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 256 };
 
 /// Looks at a CPU's state before sleeping until it changes.
 const SPINS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 128 };
@@ -23,6 +23,24 @@ const IN_GUEST: u32 = 1;
 pub(crate) struct Request {
     pub(crate) vmid: Vmid,
     pub(crate) scope: Scope,
+}
+
+impl Request {
+    /// Whether it is this and `other` by now: pages next to each other, or the same ones. So a CPU that is out of its
+    /// guest while one page after the other is invalidated does not have to forget everything.
+    fn takes_up(&mut self, other: &Self) -> bool {
+        let (Scope::Range(span), Scope::Range(next)) = (&mut self.scope, &other.scope) else {
+            return false;
+        };
+        let are_alike = (span.stride, span.entries) == (next.stride, next.entries);
+        let touch = span.gfns.start <= next.gfns.end && next.gfns.start <= span.gfns.end;
+        let takes_up = self.vmid == other.vmid && are_alike && touch;
+        if takes_up {
+            let (start, end) = (&mut span.gfns.start, &mut span.gfns.end);
+            (*start, *end) = ((*start).min(next.gfns.start), (*end).max(next.gfns.end));
+        }
+        takes_up
+    }
 }
 
 /// How one CPU was waited for.
@@ -85,18 +103,27 @@ impl Mailbox {
 
     /// Posts a request, or that everything is to be forgotten. Never waits.
     pub(crate) fn post(&self, request: Option<Request>, platform: &dyn Platform) {
-        let requests =
-            request.and_then(|request| Some((request, self.contents.requests.try_lock(platform)?)));
-        match requests {
-            Some((request, mut requests)) if requests.len() < CAPACITY => requests.push(request),
+        let is_put = request.is_some_and(|request| self.put(request, platform));
+        if !is_put {
             // Release: who takes this sees what the issuer did before. A swap and not a store, so that one who takes
             // the mark of the last of several issuers, and leaves none for the others' counts, sees what they all did.
-            _ => {
-                self.contents.everything.swap(true, Ordering::Release);
-            }
+            self.contents.everything.swap(true, Ordering::Release);
         }
         // Release, pairing with the acquire in `take`: what has been counted is there to be taken.
         self.posted.fetch_add(1, Ordering::Release);
+    }
+
+    /// Puts a request with the others, unless somebody is at them, or there is no room. Returns whether it is there.
+    fn put(&self, request: Request, platform: &dyn Platform) -> bool {
+        let Some(mut requests) = self.contents.requests.try_lock(platform) else { return false };
+        if requests.iter_mut().any(|posted| posted.takes_up(&request)) {
+            return true;
+        }
+        let has_room = requests.len() < CAPACITY;
+        if has_room {
+            requests.push(request);
+        }
+        has_room
     }
 
     /// Returns when the CPU is outside the guest, or has acknowledged all that has been posted until now. The caller

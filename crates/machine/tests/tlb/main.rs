@@ -188,7 +188,7 @@ fn more_requests_than_a_mailbox_holds_make_the_cpu_forget_everything() {
     let (arena, tlbs) = (Arena::new(64).unwrap(), tlbs());
     let table = Table::<Ept>::new(&arena);
     let mut cpu = tlbs.cpu();
-    for (requests, everything) in [(16, 0), (17, 1), (1000, 2)] {
+    for (requests, everything) in [(256, 0), (257, 1), (1000, 2)] {
         table.map(Gfn::new(5), Level::PAGE, Leaf::new(Pfn::new(9), ALL));
         let mut guest = cpu.enter_guest(table.top, VMID);
         read(&mut guest, &arena, 5);
