@@ -114,8 +114,11 @@ impl Flush {
     }
 
     /// Invalidates, and buries. Waits for the TLBs, as the platform does.
-    pub(crate) fn finish<F: Format>(self, root: &Root<F>) {
+    pub(crate) fn finish<F: Format>(mut self, root: &Root<F>) {
         let space = root.space();
+        if self.largest == Level::PAGE && !self.tables && self.gfns.start < self.gfns.end {
+            root.add_owed_neighbours(&mut self.gfns);
+        }
         if let Some(scope) = self.scope::<F>(root.mmu().max_by_address()) {
             root.invalidate_tlb(scope);
         }
@@ -129,7 +132,7 @@ impl Flush {
 
 /// Whether a block goes out of all TLBs before its pages come in, so that what is found of one size is remembered of
 /// that size alone.
-fn breaks_blocks<F: Format>() -> bool {
+pub(crate) fn breaks_blocks<F: Format>() -> bool {
     let leaf = Leaf::new(Pfn::new(0), Permissions::READ);
     let block = Entry::<F>::leaf(F::LARGEST_BLOCK, &leaf);
     F::requires_break_before_make(F::LARGEST_BLOCK, block, Entry::table(Pfn::new(0)), true)
@@ -200,9 +203,14 @@ impl<F: Format> Root<F> {
     /// Has every TLB forget `scope` of this root, if any can remember something of it.
     pub(crate) fn invalidate_tlb(&self, scope: Scope) {
         if let Some(vmid) = self.vmid() {
-            let mmu = self.mmu();
+            let (mmu, owed) = (self.mmu(), &self.space().owed);
             mmu.charge(Op::TlbInvalidation);
-            mmu.complete(mmu.issue(vmid, scope));
+            if let Some(below) = owed.due() {
+                mmu.complete(mmu.issue(vmid, scope.clone()));
+                owed.paid(below, vmid, &scope, mmu);
+            } else {
+                mmu.complete(mmu.issue(vmid, scope));
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::graveyard;
 use crate::range::At;
 use crate::root::Root;
 use crate::sequence::Seen;
-use crate::{Entry, Error, Format, Leaf, Level, State};
+use crate::{Entry, Error, Format, Leaf, Level, Permissions, State};
 
 /// What became of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +153,9 @@ impl<F: Format> Root<F> {
             || self.role().marks_writes() || space.graveyard.count() >= graveyard::BOUND;
         if below.is_some() && keeps_tables() {
             return Attempt::Done(Mapped::TooLarge);
+        }
+        if leaf.permissions.contains(Permissions::WRITE) {
+            self.pay_to_write(gfns, leaf.pfn);
         }
         let new = Entry::leaf(level, &leaf);
         if !cell.replace(entry, Entry::FROZEN) {

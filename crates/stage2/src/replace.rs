@@ -47,18 +47,19 @@ pub struct Replacement {
 impl<F: Format> Root<F> {
     /// Has pages of what is left of `range`, one slice of it, mapped to the new frames that `with` says, to be read,
     /// where they are mapped to the old ones. Returns whether all is done; no CPU uses the old frames when this
-    /// returns. `prepare` is called before an entry that names a new frame can be found.
+    /// returns, unless that is owed: then the debts are below the number in `owing`. `prepare` is called before an entry that names a new frame can be found.
     pub(crate) fn replace_slice(
         &self,
         range: &mut Range<Gfn>,
         with: With<'_>,
         slice: Slice,
+        owing: Option<&mut u64>,
         prepare: &mut dyn FnMut(Pfn),
     ) -> bool {
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut replace =
-            Replace { range: range.clone(), with, prepare, flush: Flush::new(), entries: 0 };
+        let (flush, entries) = (Flush::new(), 0);
+        let mut replace = Replace { range: range.clone(), with, owing, prepare, flush, entries };
         let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut replace);
         changing.finish(replace.flush, from..range.start);
         self.charge_entries(replace.entries);
@@ -84,6 +85,7 @@ pub(crate) type With<'a> = &'a dyn Fn(Gfn) -> Option<Replacement>;
 struct Replace<'a> {
     range: Range<Gfn>,
     with: With<'a>,
+    owing: Option<&'a mut u64>,
     prepare: &'a mut dyn FnMut(Pfn),
     flush: Flush,
     entries: u64,
@@ -116,6 +118,10 @@ impl<F: Format> Visitor<F> for Replace<'_> {
         let Some(with) = (self.with)(at.gfn) else { return true };
         let present = at.entry.to_leaf(at.level);
         if present.pfn == with.new {
+            if root.owes(at.gfn) {
+                // Another call has left it so, or has been here under another name of the page.
+                self.flush.add(at.gfn, at.level);
+            }
             return true;
         }
         let in_place = present.pfn == with.old
@@ -135,6 +141,14 @@ impl<F: Format> Visitor<F> for Replace<'_> {
         if at.entry.requires_break_before_make(at.level, new, true) {
             let done = root.break_and_make(at, new);
             self.entries += u64::from(done);
+            done
+        } else if let Some(below) = self.owing.as_deref_mut() {
+            root.pay_for_page(at.gfn);
+            let done = at.cell.replace(at.entry, new);
+            if done {
+                self.entries += 1;
+                *below = root.owe(at.gfn, with.new).map_or(*below, |number| number + 1);
+            }
             done
         } else {
             self.change(at, new)

@@ -10,7 +10,7 @@ use crate::format::{nameable, out_of_range};
 use crate::map::{Attempt, below_of};
 use crate::root::Root;
 use crate::sequence::Seen;
-use crate::{Entry, Error, Format, Leaf, Level, Mapped, State};
+use crate::{Entry, Error, Format, Leaf, Level, Mapped, Permissions, State};
 
 impl<F: Format> Root<F> {
     /// Maps `gfns`, in leaves of `level`, to frames that follow each other from `leaf`'s on; what is mapped already,
@@ -72,6 +72,9 @@ impl<F: Format> Root<F> {
         let gfns = Self::span(gfn, above)?;
         let Some(cell) = self.cell_at(gfn, above, &gfns, seen)? else { return Ok(false) };
         let table = self.allocate_table()?;
+        if leaf.permissions.contains(Permissions::WRITE) {
+            self.pay_to_write(&gfns, leaf.pfn);
+        }
         self.space().tables.fill(table, |index| {
             let pfn = Pfn::new(leaf.pfn.get() + index as u64 * level.pages());
             Entry::<F>::leaf(level, &Leaf { pfn, ..*leaf })

@@ -8,6 +8,7 @@ use mayfly_srcu::Srcu;
 
 use crate::graveyard::Graveyard;
 use crate::hold::Holds;
+use crate::owed::Ledger;
 use crate::parking::Parking;
 use crate::reclaim::Bell;
 use crate::roots::Leaving;
@@ -20,6 +21,7 @@ pub(crate) struct Space {
     pub(crate) parking: Parking,
     pub(crate) sequence: Sequence,
     pub(crate) graveyard: Graveyard,
+    pub(crate) owed: Ledger,
     pub(crate) srcu: Srcu,
     pub(crate) vmids: Vmids,
     pub(crate) bell: Arc<Bell>,

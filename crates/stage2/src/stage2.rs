@@ -15,6 +15,7 @@ use mayfly_srcu::{Section, Srcu};
 
 use crate::graveyard::Graveyard;
 use crate::hold::Holds;
+use crate::owed::Ledger;
 use crate::parking::Parking;
 use crate::range::Slice;
 use crate::reclaim::{Reclaimed, Reclaimer};
@@ -84,6 +85,7 @@ impl<F: Format> Stage2<F> {
                     parking: Parking::new(),
                     sequence: Sequence::new(ended_handle),
                     graveyard: Graveyard::new(),
+                    owed: Ledger::new(),
                     srcu: srcu.clone(),
                     vmids: config.vmids,
                     bell: Arc::clone(bell),
@@ -308,7 +310,9 @@ impl<F: Format> Stage2<F> {
         with: impl Fn(Gfn) -> Option<Replacement>,
         mut prepare: impl FnMut(Pfn),
     ) {
-        self.in_slices(gfns, |root, left| root.replace_slice(left, &with, slice, &mut prepare));
+        self.in_slices(gfns, |root, left| {
+            root.replace_slice(left, &with, slice, None, &mut prepare)
+        });
     }
 
     /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for [`Role::MARKED`], where the
@@ -317,7 +321,9 @@ impl<F: Format> Stage2<F> {
     ///
     /// Inside an invalidation, as [`Stage2::replace`], and when no CPU has the page by another frame any more.
     pub fn allow_writes(&self, gfn: Gfn, pfn: Pfn) {
-        self.in_slices(gfn..Gfn::new(gfn.get() + 1), |root, _| {
+        let (page, frame) = (gfn..Gfn::new(gfn.get() + 1), pfn..Pfn::new(pfn.get() + 1));
+        self.space.owed.pay_for(&page, &frame, self.mmu());
+        self.in_slices(page, |root, _| {
             root.widen_page(gfn, pfn);
             true
         });
@@ -384,7 +390,11 @@ impl<F: Format> Stage2<F> {
         self.space.tables.frames()
     }
 
-    fn in_slices(&self, gfns: Range<Gfn>, one: impl FnMut(&RootRef<F>, &mut Range<Gfn>) -> bool) {
+    pub(crate) fn in_slices(
+        &self,
+        gfns: Range<Gfn>,
+        one: impl FnMut(&RootRef<F>, &mut Range<Gfn>) -> bool,
+    ) {
         self.in_slices_of(None, gfns, one);
     }
 

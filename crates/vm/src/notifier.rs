@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use mayfly_memslot::{Gfn, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Announcement, Invalidation, MemoryType, Replacement, Tables};
+use mayfly_stage2::{Announcement, Invalidation, MemoryType, Owed, Replacement, Tables};
 
 use crate::places::Place;
 use crate::vm::{Inner, Vm};
@@ -66,18 +66,25 @@ impl<W: World> Vm<W> {
     /// place where the VM has the run, instead of one for each page.
     pub fn change_ptes(&self, from: W::Backing, changes: &[Option<PageChange>]) {
         let vm = self.inner();
-        let bytes = changes.len() as u64 * PAGE_SIZE;
-        vm.for_each_place(from, bytes, |place| vm.change_in_place(&place, changes));
-        // Nobody reads an old frame any more, wherever its page is mapped.
-        vm.for_each_place(from, bytes, |place| {
-            if place.writable {
-                for (gfn, change) in place.changes(changes) {
-                    if change.protection == Protection::ReadWrite {
-                        vm.stage2.allow_writes(gfn, change.new);
-                    }
-                }
-            }
+        vm.change_pages(from, changes, &mut |gfns, with| {
+            vm.stage2.replace(gfns, vm.slice, with, |pfn| vm.ready_frames(pfn, 1));
         });
+    }
+
+    /// As [`Vm::change_ptes`], but CPUs may go on reading the old frames of pages that come to be in others of the same
+    /// contents, until what this returns [is paid](Owed::is_paid). As long as it is not, the host keeps the old frames as
+    /// they are, and does not write to the new ones itself; the guest may be given the right to, which pays.
+    ///
+    /// So pages that are merged one by one need no invalidation each: those that a VM owes, 64 at most, go together, or
+    /// with whatever invalidates them next.
+    pub fn change_ptes_owing(&self, from: W::Backing, changes: &[Option<PageChange>]) -> Owed {
+        let vm = self.inner();
+        let mut owed = vm.stage2.owing_nothing();
+        vm.change_pages(from, changes, &mut |gfns, with| {
+            let ready = |pfn| vm.ready_frames(pfn, 1);
+            owed.add(vm.stage2.replace_owing(gfns, vm.slice, with, ready));
+        });
+        owed
     }
 
     /// Whether the guest has accessed `bytes` bytes of host memory from `from` on since this was last asked: how many
@@ -117,17 +124,35 @@ impl Reason {
     }
 }
 
+/// Has pages in other frames: those for which the second says so.
+type Replace<'a> = &'a mut dyn FnMut(Range<Gfn>, &dyn Fn(Gfn) -> Option<Replacement>);
+
 impl<W: World> Inner<W> {
+    /// Makes `changes` to the pages from `from` on, wherever they are; frames are replaced by `replace`.
+    fn change_pages(&self, from: W::Backing, changes: &[Option<PageChange>], replace: Replace<'_>) {
+        let bytes = changes.len() as u64 * PAGE_SIZE;
+        self.for_each_place(from, bytes, |place| self.change_in_place(&place, changes, replace));
+        // Nobody reads an old frame any more, wherever its page is mapped, but for what is owed, which is paid now.
+        self.for_each_place(from, bytes, |place| {
+            if place.writable {
+                for (gfn, change) in place.changes(changes) {
+                    if change.protection == Protection::ReadWrite {
+                        self.stage2.allow_writes(gfn, change.new);
+                    }
+                }
+            }
+        });
+    }
+
     /// Makes `changes` but for what they give.
-    fn change_in_place(&self, place: &Place, changes: &[Option<PageChange>]) {
+    fn change_in_place(&self, place: &Place, changes: &[Option<PageChange>], replace: Replace<'_>) {
         let with = |gfn| {
             let PageChange { old, new, protection, same_contents } = place.change(gfn, changes)?;
             let moves = old != new && protection != Protection::None;
             moves.then_some(Replacement { old, new, same_contents })
         };
         if place.changes(changes).any(|(gfn, _)| with(gfn).is_some()) {
-            let ready = |pfn| self.ready_frames(pfn, 1);
-            self.stage2.replace(place.gfns.clone(), self.slice, with, ready);
+            replace(place.gfns.clone(), &with);
         }
         for (gfn, change) in place.changes(changes) {
             let page = gfn..Gfn::new(gfn.get() + 1);

@@ -24,6 +24,11 @@ pub(crate) struct Host {
     shared: Vec<AtomicBool>,
     /// Frames that nobody may write: they are compared, copied, or shared.
     sealed: Vec<Flag>,
+    /// Frames that a page has left for another of the same contents, and that others may still read for it; since the
+    /// other was written they may not.
+    outdated: Vec<Flag>,
+    /// The frame that a page has left so, and that its host keeps.
+    kept: Vec<AtomicU64>,
     /// Held while it is changed in which frame a page is, and whether it is shared.
     pub(crate) changes: Mutex<()>,
     /// Whether writes are logged.
@@ -42,6 +47,8 @@ impl Host {
             slots: (0..PAGES / BLOCK).map(|_| AtomicBool::new(true)).collect(),
             shared: (0..PAGES).map(|_| AtomicBool::new(false)).collect(),
             sealed: flags(PAGES * (VERSIONS + 1)),
+            outdated: flags(PAGES * (VERSIONS + 1)),
+            kept: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
             changes: Mutex::new(()),
             logging: AtomicBool::new(false),
             all_logged: Flag::new(false),
@@ -98,6 +105,11 @@ impl Host {
         }
     }
 
+    /// The host keeps frame `pfn` of `page`, which others may read in the place of the one that the page is in.
+    pub(crate) fn keep(&self, page: u64, pfn: u64) {
+        self.kept[page as usize].store(pfn, Ordering::Relaxed);
+    }
+
     pub(crate) fn has_slot(&self, page: u64) -> bool {
         self.slots[(page / BLOCK) as usize].load(Ordering::Relaxed)
     }
@@ -117,6 +129,12 @@ impl Host {
         assert!(!withdrawn, "frame {pfn:#x} was used after it was taken away");
         let sealed = self.sealed[pfn as usize].load(Ordering::Relaxed);
         assert!(!write || !sealed, "frame {pfn:#x} was written while it must not change");
+        let outdated = self.outdated[pfn as usize].load(Ordering::Relaxed);
+        assert!(!outdated, "frame {pfn:#x} was used, and what was written to another was missed");
+        let kept = self.kept[page as usize].load(Ordering::Relaxed);
+        if write && kept != 0 {
+            self.outdated[kept as usize].store(true, Ordering::Relaxed);
+        }
         if write && self.all_logged.load(Ordering::Relaxed) {
             assert!(self.dirty[page as usize].load(Ordering::Relaxed), "a write was not logged");
         }

@@ -32,7 +32,7 @@ use cpus::Cpus;
 use guest::Guest;
 use host::{BLOCK, Host, PAGES};
 use model::{Tiny, gfn, gfns, readable, writable};
-use sharing::{merge, unshare};
+use sharing::{merge, merge_owing, own, pay, unshare};
 
 type Vm<const BREAK: bool> = model::Vm<Tiny<BREAK>, Cpus>;
 
@@ -263,6 +263,44 @@ fn merges_and_zaps<const BREAK: bool>() {
     machine.end();
 }
 in_both_ways!(pages_are_merged_broken_and_zapped_side_by_side, merges_and_zaps);
+
+/// The last that has a frame writes to it, while CPUs may have the one of before.
+fn owed<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(3);
+    machine.spawn(|vm, host| {
+        let mut open = Vec::new();
+        for page in [5, some_page(), 6, 5] {
+            open.extend(merge_owing(vm, host, page));
+            thread::yield_now();
+            own(vm, host, page);
+            if thread_rng().gen_bool(0.3) {
+                open.drain(..).for_each(|old| pay(old, host));
+            }
+        }
+        open.drain(..).rev().for_each(|old| pay(old, host));
+    });
+    machine.end();
+}
+in_both_ways!(no_guest_misses_a_write_by_a_frame_that_it_is_owed_to_forget, owed);
+
+fn owed_and_zapped<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    machine.spawn(|vm, host| {
+        for page in [5, 6, 5] {
+            let open = merge_owing(vm, host, page);
+            if thread_rng().gen_bool(0.5) {
+                own(vm, host, page);
+            }
+            thread::yield_now();
+            open.into_iter().for_each(|old| pay(old, host));
+        }
+    });
+    machine.spawn(|vm, host| (0..2).for_each(|_| unshare(vm, host, 5)));
+    machine.spawn(|vm, host| invalidate(vm, host));
+    machine.spawn(|vm, host| replace_slot(vm, host, thread_rng().gen_bool(0.5)));
+    machine.end();
+}
+in_both_ways!(what_is_owed_is_paid_whoever_takes_the_page_away, owed_and_zapped);
 
 /// All guests write to the same page, which is shared.
 fn breaks<const BREAK: bool>() {

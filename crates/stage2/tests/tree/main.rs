@@ -42,6 +42,7 @@ mod model;
 mod observed;
 mod out_of_memory;
 mod overlap;
+mod owed;
 mod prune;
 mod random;
 mod reclaim;

@@ -417,3 +417,39 @@ fn when_the_address_space_goes_guests_are_out_for_good_and_no_tlb_is_asked() {
     vm.wait_reclaimed();
     assert_eq!(setup.hardware.live(), 0);
 }
+
+#[test]
+fn a_merge_may_leave_its_invalidation_owed_and_a_break_pays_for_both() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpu) = twice(&setup);
+    let merged = page(OLD, SHARED, Protection::ReadOnly);
+    let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
+    setup.memory.move_page(hva(0, 0), SHARED);
+    assert_eq!(invalidated(&setup), first_pages(1), "the right to write");
+    let owed = vm.change_ptes_owing(hva(0, 0), &[Some(merged)]);
+    drop(bracket);
+    assert_eq!((invalidated(&setup), owed.is_paid()), (vec![], false));
+    assert_eq!(everywhere(&mut vcpu), [Some((SHARED, false)); 2]);
+    unshare(&setup, &vm);
+    assert_eq!(invalidated(&setup), first_pages(1), "both frames");
+    assert!(owed.is_paid());
+    drop(owed);
+    assert_eq!(everywhere(&mut vcpu), [Some((OWN, true)); 2]);
+    assert_eq!((invalidated(&setup), setup.memory.take_asked()), (vec![], vec![]));
+}
+
+#[test]
+fn what_is_owed_at_one_place_is_paid_before_a_write_at_another() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpu) = twice(&setup);
+    let merged = page(OLD, SHARED, Protection::ReadOnly);
+    let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
+    setup.memory.move_page(hva(0, 0), SHARED);
+    invalidated(&setup);
+    let owed = vm.change_ptes_owing(hva(0, 0), &[Some(merged)]);
+    drop(bracket);
+    // It is the last that shares the frame: the host lets it be written as it is.
+    assert_eq!(write(&mut vcpu, PLACES[1] * PAGE_SIZE, &[1]), at(SHARED));
+    assert_eq!((invalidated(&setup), owed.is_paid()), (first_pages(1).to_vec(), true));
+    drop(owed);
+}
