@@ -15,6 +15,7 @@
 //! notifier hears of its range; for somebody without a notifier, while nobody changes that range.
 
 mod area;
+mod held;
 mod mappings;
 mod notifier;
 mod pages;
@@ -37,10 +38,11 @@ use crate::Arena;
 use crate::lock::lock;
 use crate::read_mostly::ReadMostly;
 use area::{Area, Block, Blocks, Kind};
+use held::Held;
 use mappings::{Mappings, Obstacle};
 pub use mayfly_vm::Protection as Rights;
 pub use notifier::{Change, Notifier, PageChange, Reason};
-use pages::{Held, Released, Store};
+use pages::{Released, Store};
 pub use registry::NotifierId;
 use registry::Notifiers;
 use sharing::Sharing;
@@ -136,6 +138,8 @@ pub struct HostSpace {
     sharing: Mutex<Sharing>,
     /// Replaced by whoever has both locks, so nobody is being called then.
     notifiers: Mutex<Notifiers>,
+    /// Held by nobody who waits.
+    held: Mutex<Held>,
     /// A frame of zeroes for all pages of such; its first reference is the space's.
     zero: OnceLock<Pfn>,
 }
@@ -151,6 +155,7 @@ impl HostSpace {
             changes: Mutex::default(),
             sharing: Mutex::default(),
             notifiers: Mutex::default(),
+            held: Mutex::default(),
             zero: OnceLock::new(),
         }
     }
@@ -344,6 +349,7 @@ impl HostSpace {
         for (first, count) in released {
             self.arena.put_run(first, count);
         }
+        self.release_paid();
     }
 }
 
@@ -354,6 +360,7 @@ impl Drop for HostSpace {
         let change = Change::taking(hvas(&pages), Reason::Exit);
         let _changes = self.changes();
         self.bracket(&change, |mappings, store, released| mappings.unmap(pages, store, released));
+        self.settle();
         if let Some(zero) = self.zero.get() {
             self.arena.put(*zero);
         }

@@ -17,8 +17,11 @@
 //! when its pages are written; what is lost then is found in the next pass, as it is here.)
 //!
 //! Pages one after the other (of one range as it was registered) that are to be merged are merged together, up to
-//! [`pages_to_merge`](Tunables::pages_to_merge) of them: one start and end for all, and TLBs are asked twice, to give
-//! up writing and to forget the old frames. Linux takes each page by itself, with two starts and ends.
+//! [`pages_to_merge`](Tunables::pages_to_merge) of them: one start and end for all, and TLBs are asked once to give up
+//! writing. Linux takes each page by itself, with two starts and ends; so it is here, unless more is set.
+//!
+//! What TLBs are owed for the old frames is paid in passing, or for many pages together; and when a pass has merged
+//! nothing, or nothing is to be merged any more.
 //!
 //! The stable set has a reference to each of its frames; those that no page shares any more are given up when a pass is
 //! over, or pages are unmerged. Statistics count what shares a frame at that moment, and not at the scanner's last
@@ -69,6 +72,8 @@ struct Scan {
     full_scans: u64,
     pages_scanned: u64,
     pages_merged: u64,
+    /// How many those were when the last pass was over.
+    merged_before: u64,
     /// Pages that go to be merged together.
     run: PageRun,
 }
@@ -120,6 +125,7 @@ impl Merger {
         scan.items.remove(&pages);
         let mut mapped = self.space.mapped(&pages).into_iter();
         let unmerged = mapped.try_for_each(|pages| self.unmerge(&mut scan, pages));
+        self.space.settle();
         scan.prune(&self.space);
         Ok(unmerged?)
     }
@@ -136,6 +142,7 @@ impl Merger {
     /// Where there are not so many frames; the tunables are set, and some pages merged still.
     pub fn set(&self, tunables: Tunables) -> Result<(), OutOfMemory> {
         *lock(&self.tunables) = tunables;
+        self.space.settle();
         if tunables.run == Run::Unmerge {
             let mut scan = self.scan();
             let mut ranges = scan.items.ranges().into_iter();
@@ -213,6 +220,7 @@ impl Drop for Merger {
     /// Gives up its references; what is merged stays so.
     fn drop(&mut self) {
         self.scan().stable.clear(self.space.arena());
+        self.space.settle();
     }
 }
 
@@ -220,6 +228,7 @@ impl Scan {
     fn batch(&mut self, space: &HostSpace, tunables: &Tunables) -> u64 {
         if self.items.len() == 0 {
             // No pass will be over.
+            space.settle();
             self.prune(space);
         }
         let most = tunables.pages_to_scan.min(self.items.len());
@@ -245,6 +254,11 @@ impl Scan {
         self.next = 0;
         self.full_scans += 1;
         self.unstable.clear();
+        if self.pages_merged == self.merged_before {
+            // Nothing more comes that would pay in passing.
+            space.settle();
+        }
+        self.merged_before = self.pages_merged;
         self.prune(space);
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mayfly_memslot::Hva;
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Announcement, Format, Permissions};
+use mayfly_stage2::{Announcement, Format, Owed, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Protection, Resolved, Vm, World};
 
 use crate::address_space::{self, Change, Fault, Notifier, PageChange};
@@ -114,6 +114,11 @@ impl<F: Format> Notifier for Telling<F> {
     fn change_ptes(&self, first: Hva, changes: &[Option<PageChange>]) {
         let changes: Vec<_> = changes.iter().map(|change| change.map(closed)).collect();
         self.vm.change_ptes(first, &changes);
+    }
+
+    fn change_ptes_owing(&self, first: Hva, changes: &[Option<PageChange>]) -> Option<Owed> {
+        let changes: Vec<_> = changes.iter().map(|change| change.map(closed)).collect();
+        Some(self.vm.change_ptes_owing(first, &changes))
     }
 
     fn allow_writes(&self, page: Hva, frame: Pfn) {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
+use mayfly_stage2::Owed;
 pub use mayfly_vm::PageChange;
 use mayfly_vm::Protection as Rights;
 
@@ -83,6 +84,13 @@ pub trait Notifier: Send + Sync {
                 self.change_pte(Hva::new(page), change);
             }
         }
+    }
+
+    /// As [`Notifier::change_ptes`], but who has used the old frames may go on reading them for what the pages hold, until
+    /// what this returns is paid. Nothing, if it uses them no more.
+    fn change_ptes_owing(&self, first: Hva, changes: &[Option<PageChange>]) -> Option<Owed> {
+        self.change_ptes(first, changes);
+        None
     }
 
     /// Between start and end: the page at `page` may be written, in its new frame, which is `frame`; every notifier has

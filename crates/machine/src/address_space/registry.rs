@@ -16,9 +16,12 @@ pub(super) struct Registered(Arc<[(NotifierId, Arc<dyn Notifier>)]>);
 impl Registered {
     /// Tells one after the other.
     pub(super) fn tell(&self, what: impl Fn(&dyn Notifier)) {
-        for (_, notifier) in &*self.0 {
-            what(&**notifier);
-        }
+        self.ask(what).for_each(drop);
+    }
+
+    /// Asks one after the other.
+    pub(super) fn ask<T>(&self, what: impl Fn(&dyn Notifier) -> T) -> impl Iterator<Item = T> {
+        self.0.iter().map(move |(_, notifier)| what(&**notifier))
     }
 }
 

@@ -18,7 +18,7 @@
 //!
 //! *A merge, as others see it*, of a run of pages at once: notifiers take away the right to write; the pages are
 //! shared, each its own frame; contents are compared, which nobody writes any more; those that are equal take the
-//! common frame, and notifiers replace the old ones by it.
+//! common frame, and notifiers replace the old ones by it. They may go on reading the old ones for a while (`held`).
 //!
 //! [`Notifier::allow_writes`]: super::Notifier::allow_writes
 //! [`Notifier::change_pte`]: super::Notifier::change_pte
@@ -31,10 +31,10 @@ use mayfly_platform::address::{Hva, Pfn};
 use mayfly_platform::memory::OutOfMemory;
 
 use super::area::{Area, Kind};
-use super::pages::copy;
+use super::pages::{Held, copy};
 use super::{
-    Change, Error, Fault, Held, HostSpace, PageChange, Protection, Reason, Released, Rights, hva,
-    hvas, whole_pages,
+    Change, Error, Fault, HostSpace, Notifier, PageChange, Protection, Reason, Rights, hva, hvas,
+    whole_pages,
 };
 use crate::Arena;
 use crate::lock::lock;
@@ -194,7 +194,7 @@ impl HostSpace {
                 _ => Merged::No,
             })
             .collect();
-        let mut released = Released::new();
+        let mut released = Vec::new();
         let mut changes = vec![None; with.len()];
         {
             let mut mappings = self.mappings.write();
@@ -204,7 +204,7 @@ impl HostSpace {
                 if outcomes[at] == Merged::Now {
                     self.arena.get(new);
                     mappings.pages.share(page, new);
-                    released.push((old, 1));
+                    released.push(old);
                     let protection = Rights::ReadOnly;
                     changes[at] = Some(PageChange { old, new, protection, same_contents: true });
                 } else if outcomes[at] == Merged::No && !shared {
@@ -212,12 +212,11 @@ impl HostSpace {
                 }
             }
         }
-        registered.tell(|notifier| notifier.change_ptes(hva(first), &changes));
+        let owed = |notifier: &dyn Notifier| notifier.change_ptes_owing(hva(first), &changes);
+        let owed = registered.ask(owed).flatten().collect();
 
         registered.tell(|notifier| notifier.invalidate_end(&change));
-        for (frame, count) in released {
-            self.arena.put_run(frame, count);
-        }
+        self.hold(released, owed);
         outcomes
     }
 
@@ -226,14 +225,18 @@ impl HostSpace {
         let sharing = self.sharing();
         let Some(shared) = self.to_break(page)? else { return Ok(()) };
         if self.arena.references(shared) == 1 {
-            // All others have gone; none can come, which takes the lock.
+            // All others have gone; none can come, which takes the lock. But some may read another frame for it.
+            self.settle();
             let mut mappings = self.mappings.write();
             if mappings.pages.held(page) == Some(Held::Shared(shared)) {
                 mappings.pages.own(page, shared);
             }
             return Ok(());
         }
-        let own = self.arena.allocate(0)?;
+        let own = self.arena.allocate(0).or_else(|_| {
+            self.settle();
+            self.arena.allocate(0)
+        })?;
         // Whoever unmaps the page meanwhile gives up its reference.
         self.arena.get(shared);
         let range = hvas(&(page..page + 1));
@@ -325,7 +328,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
-    use super::super::{Backing, Notifier};
+    use super::super::Backing;
     use super::*;
 
     /// Touches a page when it hears of a change, as a vCPU may at that moment.

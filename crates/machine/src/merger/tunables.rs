@@ -25,7 +25,8 @@ pub struct Tunables {
     pub use_zero_pages: bool,
     /// Pages that may share a frame; the next one of equal contents begins another. At least 2.
     pub max_page_sharing: u64,
-    /// Pages that are merged together at most, if they are one after the other. (Linux has no such setting: 1.)
+    /// Pages that are merged together at most, if they are one after the other. (Linux has no such setting: each by
+    /// itself.)
     pub pages_to_merge: u64,
 }
 
@@ -37,7 +38,7 @@ impl Default for Tunables {
             sleep_millisecs: 20,
             use_zero_pages: false,
             max_page_sharing: 256,
-            pages_to_merge: 64,
+            pages_to_merge: 1,
         }
     }
 }

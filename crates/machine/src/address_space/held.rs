@@ -1,0 +1,76 @@
+//! Frames that pages have left, and that somebody may still read for what the pages hold.
+//!
+//! A merge gives a page another frame of the same contents, and lets VMs owe their TLBs the invalidation
+//! ([`Notifier::change_ptes_owing`]). The old frame is held here until every VM has paid: with its reference, so that it
+//! is neither free nor anybody's own, to be written. How many there are is bounded by what VMs may owe; when the merger
+//! has nothing to do, all is paid.
+//!
+//! [`Notifier::change_ptes_owing`]: super::Notifier::change_ptes_owing
+
+use std::collections::VecDeque;
+
+use mayfly_platform::address::Pfn;
+use mayfly_stage2::Owed;
+
+use super::HostSpace;
+use crate::Arena;
+use crate::lock::lock;
+
+/// What was replaced by one change.
+#[derive(Debug)]
+struct Old {
+    frames: Vec<Pfn>,
+    /// Newer than that of those before, for each VM.
+    owed: Vec<Owed>,
+}
+
+impl Old {
+    fn is_paid(&self) -> bool {
+        self.owed.iter().all(Owed::is_paid)
+    }
+
+    fn release(self, arena: &Arena) {
+        drop(self.owed);
+        for frame in self.frames {
+            arena.put(frame);
+        }
+    }
+}
+
+/// The oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Held(VecDeque<Old>);
+
+impl HostSpace {
+    /// Gives up a reference to each of `frames` as soon as what is `owed` for them is paid.
+    pub(super) fn hold(&self, frames: Vec<Pfn>, mut owed: Vec<Owed>) {
+        owed.retain(|owed| !owed.is_paid());
+        lock(&self.held).0.push_back(Old { frames, owed });
+        self.release_paid();
+    }
+
+    /// Gives up the frames for which all is paid.
+    pub(super) fn release_paid(&self) {
+        let paid: Vec<Old> = {
+            let Held(all) = &mut *lock(&self.held);
+            if all.is_empty() {
+                return;
+            }
+            let (paid, open) = all.drain(..).partition(Old::is_paid);
+            *all = open;
+            Vec::from(paid)
+        };
+        for old in paid {
+            old.release(&self.arena);
+        }
+    }
+
+    /// Has everything paid, and gives the frames up. Waits for TLBs.
+    pub(crate) fn settle(&self) {
+        let Held(mut all) = std::mem::take(&mut *lock(&self.held));
+        // Who pays the last of a VM's debts pays those before with it.
+        while let Some(old) = all.pop_back() {
+            old.release(&self.arena);
+        }
+    }
+}
