@@ -137,6 +137,11 @@ struct Parameters {
     #[arg(long = Zap::PARAM, value_name = "WHAT", value_delimiter = ',')]
     zaps: Vec<Zap>,
 
+    /// Pages that the machine's page merger merges together, at most, if they are one after the other
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::PAGES_A_CHANGE.parse(text),
+        allow_negative_numbers = true)]
+    pages_a_change: Option<u32>,
+
     /// Let this host's page merger (KSM) run, as root: its settings are changed, and put back. Where another process has
     /// memory that would be merged, that takes =shared
     #[arg(long = Ksm::PARAM, value_name = "shared", num_args = 0..=1, require_equals = true,
@@ -260,6 +265,7 @@ impl Run {
             rounds,
             ref memory,
             ref zaps,
+            pages_a_change,
             ksm,
         } = self.params;
         Selection {
@@ -275,6 +281,7 @@ impl Run {
                 rounds,
                 memory: memory.clone(),
                 zaps: zaps.clone(),
+                pages_a_change,
                 ksm,
             },
         }
@@ -352,7 +359,7 @@ mod tests {
     fn options_arrive_in_the_selection() {
         let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
                     --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M \
-                    --zap range --rounds 3 --ksm=shared";
+                    --zap range --rounds 3 --pages-a-change 8 --ksm=shared";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Run(run) = args.command else { panic!("not a run") };
         let selection = run.selection();
@@ -365,6 +372,7 @@ mod tests {
         let sizes: Vec<_> = selection.params.memory.iter().map(ToString::to_string).collect();
         assert_eq!(sizes, ["1GiB", "512MiB"]);
         assert_eq!((selection.params.zaps, selection.params.rounds), (vec![Zap::Range], Some(3)));
+        assert_eq!(selection.params.pages_a_change, Some(8));
         assert_eq!(selection.params.ksm, Some(Ksm::Shared));
     }
 

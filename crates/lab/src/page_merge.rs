@@ -25,8 +25,8 @@ use crate::params::{Bound, Ksm, Size};
 use crate::progress::Progress;
 
 use names::{
-    BREAK, CHANGE_PTE, FULL_SCAN, FULL_SCANS, INVALIDATE, MERGE, MERGED_WRITE, NAME, OWN_WRITE,
-    WINDOW_FAULTS, WRITE_FAULT, row,
+    BATCHED, BREAK, CHANGE_PTE, FULL_SCAN, FULL_SCANS, INVALIDATE, MERGE, MERGED_WRITE, NAME,
+    OWN_WRITE, WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use pattern::MOST_VMS;
 
@@ -93,6 +93,11 @@ next run. What was merged of this run is taken apart, and nothing else."
                 summary: "in place wherever something may still be read; tables kept by reason",
             },
             Variant {
+                backend: Backend::Machine,
+                name: BATCHED,
+                summary: "as mayfly, but up to 64 pages one after the other are one change",
+            },
+            Variant {
                 summary: "/dev/kvm and KSM, as the running kernel has them",
                 ..Variant::KERNEL
             },
@@ -138,6 +143,11 @@ next run. What was merged of this run is taken apart, and nothing else."
                 name: Bound::ROUNDS.name,
                 default: "10",
                 summary: "how often pages become equal and differ again",
+            },
+            Param {
+                name: Bound::PAGES_A_CHANGE.name,
+                default: "1, as KSM does",
+                summary: "pages that the machine's merger merges together, at most",
             },
             Param {
                 name: Ksm::PARAM,

@@ -36,6 +36,8 @@ pub struct Params {
     pub memory: Vec<Size>,
     /// What deleting a slot zaps, to go through; none means all of them.
     pub zaps: Vec<Zap>,
+    /// Pages that a merger merges together, at most; see [`Bound::PAGES_A_CHANGE`].
+    pub pages_a_change: Option<u32>,
     /// Whether the host's page merger may run; it is left alone otherwise.
     pub ksm: Option<Ksm>,
 }
@@ -52,6 +54,7 @@ impl Params {
             (self.rounds.is_some(), Bound::ROUNDS.name),
             (!self.memory.is_empty(), Size::PARAM),
             (!self.zaps.is_empty(), Zap::PARAM),
+            (self.pages_a_change.is_some(), Bound::PAGES_A_CHANGE.name),
             (self.ksm.is_some(), Ksm::PARAM),
         ]
         .into_iter()
@@ -111,6 +114,8 @@ impl Bound {
     pub const HZ: Self = Self { name: "hz", min: 1, max: 10_000 };
     /// Enough for a p99.9, few enough that a run comes to its end.
     pub const ROUNDS: Self = Self { name: "rounds", min: 1, max: 10_000 };
+    /// Up to 2 MiB at a time: a change has faults wait that meet it.
+    pub const PAGES_A_CHANGE: Self = Self { name: "pages-a-change", min: 1, max: 512 };
 
     /// Reads a value of this parameter.
     ///

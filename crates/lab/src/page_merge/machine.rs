@@ -5,12 +5,15 @@ use mayfly_record::{Backend, ResultRow, Samples, Unit};
 use mayfly_stage2::{Arm, Ept, Format};
 
 use super::names::{
-    BREAK, CHANGE_PTE, FULL_SCAN, INVALIDATE, MERGE, NAME, WINDOW_FAULTS, WRITE_FAULT, row,
+    BATCHED, BREAK, CHANGE_PTE, FULL_SCAN, INVALIDATE, MERGE, NAME, WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use super::rounds::{CHARGED, Measured, measure};
 use super::shape::Shape;
 use crate::experiment::{Request, Variant};
 use crate::progress::Progress;
+
+/// Pages that are merged together where the variant is to merge many.
+const BATCH: u32 = 64;
 
 /// The rows of one shape, in both formats.
 pub(super) fn rows(
@@ -34,12 +37,14 @@ fn in_format<F: Format>(
     progress.begin(&title, u64::from(shape.rounds) * designs.len() as u64);
     let mut measured = Vec::new();
     for variant in designs {
+        let shape = batched(variant, shape);
         let done = measure::<F>(variant, shape, &mut || progress.step());
         measured.push((*variant, done.with_context(|| format!("{variant}, {}", F::NAME))?));
     }
     progress.finish();
     let oversubscribed = (shape.vms * shape.vcpus) as usize >= request.host.cpus;
     let rows = measured.iter().map(|(variant, done)| {
+        let shape = batched(variant, shape);
         let row = row(Backend::Machine, variant, shape).param("format", F::NAME);
         let mut row = report(row, done);
         if *variant == Variant::BASELINE {
@@ -53,6 +58,13 @@ fn in_format<F: Format>(
         }
     });
     Ok(rows.collect())
+}
+
+/// The shape that a variant runs in.
+fn batched(variant: &str, shape: Shape) -> Shape {
+    let pages_a_change =
+        if variant == BATCHED { BATCH.max(shape.pages_a_change) } else { shape.pages_a_change };
+    Shape { pages_a_change, ..shape }
 }
 
 /// What every variant is asked.
@@ -75,7 +87,9 @@ fn report(row: ResultRow, measured: &Measured) -> ResultRow {
         .counter("guest_faults", tally.faults)
         .counter("window_faults", tally.slow)
         .counter("window_faults_frozen", tally.frozen)
-        .counter("window_writes", tally.breaking);
+        .counter("window_writes", tally.breaking)
+        .counter("tlb_addresses", measured.tlbs.addresses)
+        .counter("tlb_refills", measured.tlbs.refills);
     CHARGED
         .iter()
         .zip(measured.charged)
@@ -127,9 +141,11 @@ fn checked(row: ResultRow, measured: &Measured, all: &[(&'static str, Measured)]
         )
     });
     let [ours, theirs, most] = order("tlb_invalidations");
-    in_order.check(
+    let in_order = in_order.check(
         "tlb_invalidations_fewest",
         ours <= theirs.min(most),
         format!("{ours} <= {CHANGE_PTE}: {theirs}, {INVALIDATE}: {most}"),
-    )
+    );
+    let [ours, most] = [measured, invalidate].map(|done| done.tlbs.refills);
+    in_order.check("tlb_refills_fewer", ours <= most, format!("{ours} <= {INVALIDATE}: {most}"))
 }

@@ -8,6 +8,7 @@ use crate::params::{Bound, Size};
 pub(super) const NAME: &str = "page-merge";
 pub(super) const INVALIDATE: &str = "invalidate";
 pub(super) const CHANGE_PTE: &str = "change-pte";
+pub(super) const BATCHED: &str = "batched";
 
 pub(super) const MERGE: &str = "merge";
 pub(super) const BREAK: &str = "break";
@@ -20,10 +21,15 @@ pub(super) const OWN_WRITE: &str = "own_page_write";
 
 /// A row that says what it ran with.
 pub(super) fn row(backend: Backend, variant: &str, shape: Shape) -> ResultRow {
-    let Shape { vms, vcpus, rounds, memory } = shape;
-    ResultRow::new(NAME, backend, variant)
+    let Shape { vms, vcpus, rounds, memory, pages_a_change } = shape;
+    let row = ResultRow::new(NAME, backend, variant)
         .param(Bound::VMS.name, vms)
         .param(Bound::VCPUS.name, vcpus)
         .param(Bound::ROUNDS.name, rounds)
-        .param(Size::PARAM, memory.bytes())
+        .param(Size::PARAM, memory.bytes());
+    match backend {
+        Backend::Machine => row.param(Bound::PAGES_A_CHANGE.name, pages_a_change),
+        // The kernel's merger takes each page by itself, whatever is set.
+        Backend::Kvm => row,
+    }
 }

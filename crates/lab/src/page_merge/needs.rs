@@ -16,6 +16,9 @@ pub(super) const ROUNDS: u32 = 10;
 /// 4 MiB.
 pub(super) const MEMORY: Size = Size::blocks(2);
 
+/// As KSM merges: each page is a change of its own.
+pub(super) const PAGES_A_CHANGE: u32 = 1;
+
 /// Formats that each design on the machine runs in.
 const FORMATS: u32 = 2;
 
@@ -29,8 +32,9 @@ const BESIDE: u64 = 48 << 20;
 pub(super) fn shapes(request: &Request<'_>) -> Vec<Shape> {
     let params = request.params;
     let (vms, rounds) = (params.vms.unwrap_or(VMS), params.rounds.unwrap_or(ROUNDS));
+    let pages_a_change = params.pages_a_change.unwrap_or(PAGES_A_CHANGE);
     let of = |vcpus| {
-        let shape = move |memory| Shape { vms, vcpus, rounds, memory };
+        let shape = move |memory| Shape { vms, vcpus, rounds, memory, pages_a_change };
         params.memory_or(&[MEMORY]).into_iter().map(shape)
     };
     params.vcpus_or(&[VCPUS]).into_iter().flat_map(of).collect()

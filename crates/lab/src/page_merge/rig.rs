@@ -13,7 +13,7 @@ use mayfly_srcu::WorkerThread;
 use mayfly_stage2::{self as stage2, Format, Slice, Vmids};
 use mayfly_vm::{Caches, Config, SlotZap, Vm};
 
-use super::names::{CHANGE_PTE, INVALIDATE};
+use super::names::{BATCHED, CHANGE_PTE, INVALIDATE};
 use super::pattern::pages_of;
 use super::shape::Shape;
 use super::watched::{Books, Watched};
@@ -30,7 +30,7 @@ const TUNABLES: Tunables = Tunables {
     sleep_millisecs: 0,
     use_zero_pages: true,
     max_page_sharing: 256,
-    pages_to_merge: 64,
+    pages_to_merge: 1,
 };
 
 /// Frames of the machine: twice the memory, for a time in which nothing is merged and one VM is forked; and tables.
@@ -63,7 +63,7 @@ impl<F: Format> Rig<F> {
         let mmu: Arc<dyn Mmu> = machine.hardware().clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS)?;
         let merger = Merger::new(Arc::clone(machine.space()));
-        merger.set(TUNABLES)?;
+        merger.set(Tunables { pages_to_merge: shape.pages_a_change.into(), ..TUNABLES })?;
         let mut rig = Self { vms: Vec::new(), merger, worker, machine };
         for _ in 0..shape.vms {
             let vm = Vm::create(Config {
@@ -99,7 +99,7 @@ impl<F: Format> Rig<F> {
             #[cfg(test)]
             super::deaf::DEAF => Box::new(super::deaf::Deaf(Telling::new(vm.clone(), true))),
             _ => {
-                debug_assert_eq!(variant, Variant::BASELINE);
+                debug_assert!([Variant::BASELINE, BATCHED].contains(&variant));
                 Box::new(Telling::new(vm.clone(), true))
             }
         };

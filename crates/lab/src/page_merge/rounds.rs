@@ -51,6 +51,8 @@ pub(super) struct Measured {
     pub(super) scans: Scans,
     pub(super) tally: Tally,
     pub(super) charged: [u64; CHARGED.len()],
+    /// Invalidations by address that those of TLBs took, and what guests' TLBs were filled with again on account of any.
+    pub(super) tlbs: Tlbs,
     pub(super) merged: u64,
     pub(super) broken: u64,
     /// What was shared when all was merged: as the merger says it, and as counted page by page.
@@ -69,6 +71,13 @@ impl Measured {
         let at = CHARGED.iter().position(|(charged, _)| *charged == name);
         self.charged[at.expect("it is charged for")]
     }
+}
+
+/// What invalidations took of TLBs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tlbs {
+    pub(super) addresses: u64,
+    pub(super) refills: u64,
 }
 
 /// What is shared, by the merger's names: `pages_shared`, `pages_sharing`, `ksm_zero_pages`.
@@ -176,6 +185,7 @@ impl<F: Format> Running<'_, '_, F> {
         self.sweep()?;
         let charged = || CHARGED.map(|(_, op)| self.rig.machine.hardware().charged(op));
         let (before, merged) = (charged(), self.rig.merger.statistics().pages_merged);
+        let tlbs = self.tlbs();
         self.take_log();
         for round in 0..u64::from(self.shape.rounds) {
             self.round(round, measured)?;
@@ -184,6 +194,9 @@ impl<F: Format> Running<'_, '_, F> {
         for ((charged, before), sum) in charged().iter().zip(before).zip(&mut measured.charged) {
             *sum = charged - before;
         }
+        let Tlbs { addresses, refills } = self.tlbs();
+        measured.tlbs =
+            Tlbs { addresses: addresses - tlbs.addresses, refills: refills - tlbs.refills };
         measured.merged = self.rig.merger.statistics().pages_merged - merged;
         measured.log = self.take_log();
         measured.broken = measured.log.breaks.len() as u64;
@@ -336,6 +349,11 @@ impl<F: Format> Running<'_, '_, F> {
         let pages = |frames: &[(Pfn, u64)]| frames.iter().map(|(_, pages)| pages).sum::<u64>();
         let frames = others.len() as u64;
         Ok(Shared { frames, sharing: pages(&others) - frames, zero: pages(&zero) })
+    }
+
+    fn tlbs(&self) -> Tlbs {
+        let tlbs = self.rig.machine.hardware().tlbs();
+        Tlbs { addresses: tlbs.counts().addresses, refills: tlbs.cpu_counts().refills }
     }
 
     fn take_log(&self) -> Log {

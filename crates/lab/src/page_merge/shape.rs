@@ -9,4 +9,6 @@ pub(super) struct Shape {
     pub(super) vcpus: u32,
     pub(super) rounds: u32,
     pub(super) memory: Size,
+    /// Pages that are merged together, at most.
+    pub(super) pages_a_change: u32,
 }

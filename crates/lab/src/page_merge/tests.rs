@@ -9,7 +9,7 @@ use super::shape::Shape;
 use crate::experiment::Variant;
 use crate::params::Size;
 
-const SHAPE: Shape = Shape { vms: 3, vcpus: 2, rounds: 1, memory: Size::UNIT };
+const SHAPE: Shape = Shape { vms: 3, vcpus: 2, rounds: 1, memory: Size::UNIT, pages_a_change: 1 };
 
 /// What has to be so under every variant.
 fn run<F: Format>(variant: &str) -> Measured {
@@ -37,6 +37,8 @@ fn compare<F: Format>() {
     }
     let [ours, theirs, most] = charged("tlb_invalidations");
     assert!(ours <= theirs.min(most), "{ours}, {theirs}, {most}");
+    let [ours, most] = [&mayfly, &invalidate].map(|measured| measured.tlbs.refills);
+    assert!(0 < ours && ours <= most, "refills: {ours}, {most}");
     assert!(mayfly.charged("tables_kept") > 0 && invalidate.charged("tables_kept") == 0);
     assert!(mayfly.tally.faults < invalidate.tally.faults);
 }

@@ -10,7 +10,7 @@ use mayfly_machine::{Arena, MachineWorld};
 use mayfly_memslot::Hva;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_record::nanoseconds;
-use mayfly_stage2::{Format, Permissions};
+use mayfly_stage2::{Format, Owed, Permissions};
 use mayfly_vm::Vm;
 
 use super::window::Windows;
@@ -161,6 +161,17 @@ impl<F: Format> Notifier for Watched<F> {
             let spent = timed(|| self.inner.change_ptes(first, changes));
             self.add(first, spent, count);
         }
+    }
+
+    fn change_ptes_owing(&self, first: Hva, changes: &[Option<PageChange>]) -> Option<Owed> {
+        let count = changes.iter().flatten().count() as u64;
+        if !self.memory.contains(&first) || count == 0 {
+            return None;
+        }
+        let mut owed = None;
+        let spent = timed(|| owed = self.inner.change_ptes_owing(first, changes));
+        self.add(first, spent, count);
+        owed
     }
 
     fn change_pte(&self, page: Hva, change: &PageChange) {
