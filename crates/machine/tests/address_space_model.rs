@@ -226,6 +226,7 @@ impl Beside {
             pages_to_scan: 1000,
             max_page_sharing: 100,
             use_zero_pages,
+            pages_to_merge: 8,
             ..Tunables::default()
         };
         merger.set(tunables).unwrap();

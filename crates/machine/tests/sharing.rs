@@ -214,7 +214,11 @@ fn a_merge_takes_writing_away_and_then_changes_each_page_that_gets_another_frame
     let before = [0, 1, 2, 3].map(|page| frame(&space, at(start, page)));
     let recorder = Arc::new(Recorder::default());
     space.register(recorder.clone());
-    let merger = merged(&space, pages(start, 0..4));
+    let merger = Merger::new(space.clone());
+    merger.set(Tunables { pages_to_merge: 64, ..Tunables::default() }).unwrap();
+    merger.register(pages(start, 0..4)).unwrap();
+    merger.scan_all();
+    merger.scan_all();
     let page = |page: u64| {
         let (old, new) = (before[page as usize], before[0]);
         let change = PageChange { old, new, protection: Rights::ReadOnly, same_contents: true };
@@ -227,8 +231,8 @@ fn a_merge_takes_writing_away_and_then_changes_each_page_that_gets_another_frame
     let together = [begin(pages(start, 1..4)), page(1), page(2), page(3), end.clone()];
     assert_eq!(recorder.take(), [&closed[..], &together[..]].concat());
 
-    let one_by_one = Tunables { pages_to_merge: 1, ..Tunables::default() };
-    merger.set(one_by_one).unwrap();
+    // As KSM does, if nothing else is set.
+    merger.set(Tunables::default()).unwrap();
     space.write_u64(at(start, 2), 8).unwrap();
     space.write_u64(at(start, 2), 7).unwrap();
     recorder.take();

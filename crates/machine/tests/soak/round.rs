@@ -46,7 +46,12 @@ impl<F: Format> Round<F> {
         let smalls = map(SMALLS * SMALL, Backing::Pages);
         assert_eq!(smalls.get(), memory.get() + (HUGES * HUGE) as u64 * PAGE_SIZE);
         let merger = Merger::new(Arc::clone(machine.space()));
-        let eager = Tunables { pages_to_scan: 50, use_zero_pages, ..Tunables::default() };
+        let eager = Tunables {
+            pages_to_scan: 50,
+            use_zero_pages,
+            pages_to_merge: 8,
+            ..Tunables::default()
+        };
         merger.set(eager).unwrap();
         merger.register(memory..Hva::new(memory.get() + PAGES as u64 * PAGE_SIZE)).unwrap();
         let (book, tally, mapping) = (Book::new(), Tally::default(), Mutex::default());
