@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap, experiments};
 
 use mayfly_report::{Format, Threshold};
@@ -34,6 +35,9 @@ pub(crate) enum Command {
     Report(Report),
     Compare(Compare),
     List(List),
+    Completions(Completions),
+    /// Print the manual page, as man(1) reads it: mayfly man | man -l -
+    Man,
 }
 
 /// Run experiments and print what they measured
@@ -44,8 +48,8 @@ pub(crate) enum Command {
 #[derive(ClapArgs)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
-    /// Experiments to run, by name; all of them if none is named
-    #[arg(value_name = "EXPERIMENT")]
+    /// Experiments to run, by name; all of them if none is named; may be several with commas
+    #[arg(value_name = "EXPERIMENT", value_delimiter = ',')]
     experiments: Vec<String>,
 
     /// Where to run: on the software `machine`, on the running kernel's `kvm`, or `auto` for the
@@ -129,7 +133,7 @@ struct Parameters {
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::ROUNDS.parse(text), allow_negative_numbers = true)]
     rounds: Option<u32>,
 
-    /// Memory of each VM, such as 512MiB or 1GiB; may be repeated, or name several sizes with commas
+    /// Memory of each VM, such as 512MiB, 1g or 1.5GiB; may be repeated, or name several sizes with commas
     #[arg(long = Size::PARAM, value_name = "SIZE", value_delimiter = ',', allow_negative_numbers = true)]
     memory: Vec<Size>,
 
@@ -142,9 +146,9 @@ struct Parameters {
         allow_negative_numbers = true)]
     pages_a_change: Option<u32>,
 
-    /// Let this host's page merger (KSM) run, as root: its settings are changed, and put back. Where another process has
-    /// memory that would be merged, that takes =shared
-    #[arg(long = Ksm::PARAM, value_name = "shared", num_args = 0..=1, require_equals = true,
+    /// Let this host's page merger (KSM) run, as root: its settings are changed, and put back. With =alone, which is
+    /// what --ksm by itself means, not where another process has memory that would be merged; with =shared, there too
+    #[arg(long = Ksm::PARAM, value_name = "alone|shared", num_args = 0..=1, require_equals = true,
         default_missing_value = Ksm::Alone.name())]
     ksm: Option<Ksm>,
 }
@@ -220,8 +224,7 @@ impl Args {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
         let given =
             arguments.iter().skip(1).map(|one| one.to_string_lossy().into_owned()).collect();
-        let command = Self::command().mut_subcommand("run", with_defaults);
-        let parsed = command
+        let parsed = command()
             .try_get_matches_from(arguments)
             .and_then(|matches| Self::from_arg_matches(&matches));
         let parsed = parsed.map(|mut args| {
@@ -288,6 +291,24 @@ impl Run {
     }
 }
 
+/// Print what makes a shell complete mayfly's names and options
+#[derive(ClapArgs)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+/// The command line as it is parsed, and as manual and completions are made of it.
+pub(crate) fn command() -> clap::Command {
+    Args::command().mut_subcommand("run", with_defaults)
+}
+
+/// The names of the subcommands, in the order in which they are declared.
+pub(crate) fn names() -> Vec<String> {
+    Args::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
 /// Adds to the help of each parameter what the experiments take where it is not set.
 fn with_defaults(run: clap::Command) -> clap::Command {
     run.mut_args(|arg| {
@@ -299,7 +320,9 @@ fn with_defaults(run: clap::Command) -> clap::Command {
             .collect();
         match arg.get_help() {
             Some(help) if !defaults.is_empty() => {
-                let help = format!("{help} [{}]", defaults.join(", "));
+                let bounds = Bound::ALL.iter().find(|bound| arg.get_long() == Some(bound.name));
+                let bounds = bounds.map_or_else(String::new, |bound| format!("; {bound}"));
+                let help = format!("{help}{bounds} [{}]", defaults.join(", "));
                 arg.help(help)
             }
             _ => arg,
@@ -328,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().mut_subcommand("run", with_defaults).debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod compare;
 mod conclude;
 mod failure;
 mod list;
+mod manual;
 mod output;
 mod report;
 mod run;
@@ -22,6 +23,8 @@ fn main() -> ExitCode {
         Command::Report(options) => report::report(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::List(options) => list::list(&options),
+        Command::Completions(options) => manual::completions(&options),
+        Command::Man => manual::man(),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -242,3 +242,26 @@ fn a_full_disk_behind_standard_output_is_a_failure() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stderr).lines().count(), 1);
 }
+
+#[test]
+fn the_manual_has_every_command_and_its_options_and_shells_complete_them() {
+    let (page, _) = success(mayfly(&["man"]));
+    for said in [".TH mayfly 1", "MAYFLY RUN", "MAYFLY COMPARE", "\\-\\-fail\\-if", "\\-\\-memory"]
+    {
+        assert!(page.contains(said), "{said}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let (script, _) = success(mayfly(&["completions", shell]));
+        assert!(script.contains("fail-if") && script.contains("compare"), "{shell}");
+    }
+    assert!(failure(mayfly(&["completions", "dos"]), 2).contains("zsh"));
+}
+
+#[test]
+fn a_slip_of_a_name_is_told_what_was_meant() {
+    let said = failure(mayfly(&["run", "slot-delte"]), 2);
+    assert!(said.contains("'slot-delete' is: accepted are device-registration, "), "{said}");
+    let said = failure(mayfly(&["run", "slot-delete,teardown", "--variant", "elidet"]), 2);
+    assert!(said.contains("'elided' is: accepted are write-locked, "), "{said}");
+    assert!(said.contains(" of slot-delete; per-page, "), "{said}");
+}

@@ -103,7 +103,17 @@ pub struct Bound {
     pub max: u32,
 }
 
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.min, self.max)
+    }
+}
+
 impl Bound {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::VMS, Self::DEVICES, Self::VCPUS, Self::HZ, Self::ROUNDS, Self::PAGES_A_CHANGE];
+
     /// Enough VMs for a p99.99, few enough that all samples fit in memory.
     pub const VMS: Self = Self { name: "vms", min: 1, max: 100_000 };
     /// KVM's limit of devices on one I/O bus is 1000 (`NR_IOBUS_DEVS`, `include/linux/kvm_host.h`).
@@ -126,7 +136,7 @@ impl Bound {
         text.parse()
             .ok()
             .filter(|value| (self.min..=self.max).contains(value))
-            .ok_or_else(|| format!("accepted are {} to {}", self.min, self.max))
+            .ok_or_else(|| format!("accepted are {self}"))
     }
 }
 

@@ -31,19 +31,23 @@ pub struct Selection {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No experiment has this name.
-    #[error("no experiment is named '{name}': accepted are {accepted}")]
+    #[error("no experiment is named '{name}'{}: accepted are {accepted}", meant(*.nearest))]
     UnknownExperiment {
         /// What was given.
         name: String,
+        /// The one that is meant, probably.
+        nearest: Option<&'static str>,
         /// The names there are.
         accepted: String,
     },
     /// No selected experiment has a variant of this name on a selected backend.
-    #[error("no variant is named '{name}' here: accepted are {accepted}")]
+    #[error("no variant is named '{name}' here{}: accepted are {accepted}", meant(*.nearest))]
     UnknownVariant {
         /// What was given.
         name: String,
-        /// The names there are.
+        /// The one that is meant, probably.
+        nearest: Option<&'static str>,
+        /// The names there are, by experiment if there are several.
         accepted: String,
     },
     /// No selected experiment reads this parameter.
@@ -228,8 +232,9 @@ pub fn select<'a>(
 ) -> Result<Vec<&'a dyn Experiment>, Error> {
     let unknown = names.iter().find(|&name| available.iter().all(|e| e.name() != name));
     if let Some(name) = unknown {
-        let accepted = list(available.iter().map(|e| e.name()));
-        return Err(Error::UnknownExperiment { name: name.clone(), accepted });
+        let names = || available.iter().map(|e| e.name());
+        let (nearest, accepted) = (nearest(name, names()), list(names()));
+        return Err(Error::UnknownExperiment { name: name.clone(), nearest, accepted });
     }
     let chosen =
         |e: &&&dyn Experiment| names.is_empty() || names.iter().any(|name| name == e.name());
@@ -254,8 +259,17 @@ fn check_variants(experiments: &[&dyn Experiment], selection: &Selection) -> Res
     match selection.variants.iter().find(|&name| candidates().all(|v| v.name != name)) {
         None => Ok(()),
         Some(name) => {
-            let accepted = list(candidates().map(|v| v.name));
-            Err(Error::UnknownVariant { name: name.clone(), accepted })
+            let of =
+                |e: &&dyn Experiment| list(self::candidates(*e, selection.backend).map(|v| v.name));
+            let accepted = match experiments {
+                [one] => of(one),
+                several => {
+                    let each = several.iter().map(|e| format!("{} of {}", of(e), e.name()));
+                    each.collect::<Vec<_>>().join("; ")
+                }
+            };
+            let nearest = nearest(name, candidates().map(|v| v.name));
+            Err(Error::UnknownVariant { name: name.clone(), nearest, accepted })
         }
     }
 }
@@ -270,6 +284,20 @@ fn check_params(experiments: &[&dyn Experiment], params: &Params) -> Result<(), 
             experiments: list(experiments.iter().map(|e| e.name())),
         }),
     }
+}
+
+/// As like as two names have to be for one of them to be a slip of the other: clap's own measure for options.
+const ALIKE: f64 = 0.7;
+
+/// The name that is most like `name`, if one is.
+fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let likeness = names.map(|other| (strsim::jaro(name, other), other));
+    let alike = likeness.filter(|(likeness, _)| *likeness > ALIKE);
+    alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
+
+fn meant(nearest: Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; '{name}' is"))
 }
 
 /// Names joined by commas, each once.

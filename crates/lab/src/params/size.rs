@@ -7,13 +7,25 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Suffixes and what they multiply by, the longer before the shorter.
-const UNITS: [(&str, u64); 6] =
-    [("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("K", KIB), ("M", MIB), ("G", GIB)];
+/// Suffixes in small letters, and what they multiply by; the longer before the shorter.
+const UNITS: [(&str, u64); 8] = [
+    ("kib", KIB),
+    ("mib", MIB),
+    ("gib", GIB),
+    ("tib", 1024 * GIB),
+    ("k", KIB),
+    ("m", MIB),
+    ("g", GIB),
+    ("t", 1024 * GIB),
+];
+
+/// Digits behind the point that are read.
+const MOST_DECIMALS: usize = 9;
 
 /// A size of memory: a multiple of [`Size::UNIT`] from that to [`Size::MAX`].
 ///
-/// Written as a whole number with a unit: K, M or G, or the same as KiB, MiB or GiB; all are powers of 1024.
+/// Written as a number with a unit: K, M, G or T, or the same as KiB, MiB, GiB or TiB, in whatever letters; all are
+/// powers of 1024. `1.5g` is `1536MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(u64);
 
@@ -55,22 +67,34 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let size = UNITS.iter().find_map(|&(suffix, unit)| {
-            let number = text.strip_suffix(suffix)?;
-            let digits = number.bytes().all(|byte| byte.is_ascii_digit());
-            number.parse::<u64>().ok().filter(|_| digits)?.checked_mul(unit)
-        });
+        let small = text.to_ascii_lowercase();
+        let size = UNITS
+            .iter()
+            .find_map(|&(suffix, unit)| times(small.strip_suffix(suffix)?.trim_end(), unit));
         size.filter(|bytes| (Self::UNIT.0..=Self::MAX.0).contains(bytes))
             .filter(|bytes| bytes.is_multiple_of(Self::UNIT.0))
             .map(Self)
             .ok_or_else(|| {
                 format!(
-                    "accepted are multiples of {} up to {}, in K, M, G or KiB, MiB, GiB",
+                    "accepted are multiples of {} up to {}, in K, M, G, T or KiB, MiB, GiB, TiB",
                     Self::UNIT,
                     Self::MAX
                 )
             })
     }
+}
+
+/// So many times `unit`, if that is a whole number.
+fn times(number: &str, unit: u64) -> Option<u64> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(whole) || !is_number(decimals) || decimals.len() > MOST_DECIMALS {
+        return None;
+    }
+    let scale = 10_u128.pow(u32::try_from(decimals.len()).ok()?);
+    let number = whole.parse::<u128>().ok()?.checked_mul(scale)? + decimals.parse::<u128>().ok()?;
+    let bytes = number.checked_mul(unit.into())?;
+    bytes.is_multiple_of(scale).then(|| u64::try_from(bytes / scale).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -80,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_is_a_whole_number_with_a_unit_of_either_spelling() {
+    fn a_size_is_a_number_with_a_unit_of_any_spelling() {
         for (text, bytes, shown) in [
             ("2M", 2 * MIB, "2MiB"),
             ("2MiB", 2 * MIB, "2MiB"),
@@ -90,6 +114,11 @@ mod tests {
             ("1024MiB", GIB, "1GiB"),
             ("0064GiB", 64 * GIB, "64GiB"),
             ("1024GiB", 1024 * GIB, "1024GiB"),
+            ("1t", 1024 * GIB, "1024GiB"),
+            ("1g", GIB, "1GiB"),
+            ("1.5GiB", 3 * GIB / 2, "1536MiB"),
+            ("1 gib", GIB, "1GiB"),
+            ("0.001953125G", 2 * MIB, "2MiB"),
         ] {
             let size: Size = text.parse().unwrap();
             assert_eq!((size.bytes(), size.to_string().as_str()), (bytes, shown), "{text}");
@@ -104,19 +133,23 @@ mod tests {
             "G",
             "GiB",
             "1",
-            "1g",
-            "1 GiB",
             "1GB",
             "1Gi",
             "+1G",
             "-1G",
-            "1.5G",
+            "1.5.5G",
+            ".5G",
+            "1.G",
+            "1.0000000001G",
+            "1.001M",
+            "1e3M",
             "0G",
             "1M",
             "3M",
             "2K",
             "1025GiB",
-            "1TiB",
+            "1.1TiB",
+            "2TiB",
             "99999999999999999999G",
             "18014398509481984K",
             "1G,",

@@ -187,11 +187,11 @@ fn unknown_names_are_refused_with_those_that_exist() {
     };
     assert_eq!(
         refused(Selection { experiments: names(&["wide", "wode"]), ..Selection::default() }),
-        "no experiment is named 'wode': accepted are wide, narrow"
+        "no experiment is named 'wode'; 'wide' is: accepted are wide, narrow"
     );
     assert_eq!(
         refused(Selection { variants: names(&["mayfly", "fast"]), ..Selection::default() }),
-        "no variant is named 'fast' here: accepted are slow, mayfly, kernel"
+        "no variant is named 'fast' here: accepted are slow, mayfly, kernel of wide; mayfly of narrow"
     );
     assert_eq!(
         refused(Selection {
@@ -199,7 +199,7 @@ fn unknown_names_are_refused_with_those_that_exist() {
             backend: BackendChoice::Only(Backend::Machine),
             ..Selection::default()
         }),
-        "no variant is named 'kernel' here: accepted are slow, mayfly"
+        "no variant is named 'kernel' here: accepted are slow, mayfly of wide; mayfly of narrow"
     );
 }
 
