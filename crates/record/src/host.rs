@@ -1,11 +1,13 @@
 //! What was measured on.
 
+mod config;
 mod file;
 mod kernel;
 mod memory;
 mod processor;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use mayfly_kvm::{Facts, Kvm};
@@ -68,6 +70,13 @@ pub struct Host {
     /// all others stay out of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_options: Option<String>,
+    /// What the kernel was configured with that bears on timing, each as `NAME=value` (of `CONFIG_NAME`): what it
+    /// preempts, how it ticks, its RCU, its KVM, and what makes it slow because somebody debugs it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel_options: Vec<String>,
+    /// How control groups are mounted: with `favordynmods`, say, moving a thread waits for a grace period less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup_options: Option<String>,
     /// Revision of the processor's microcode. Only x86 says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub microcode: Option<String>,
@@ -145,6 +154,10 @@ impl Host {
             clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             boot_options: line("/proc/cmdline").as_deref().and_then(kernel::boot_options),
+            kernel_options: config::options(&uname.release().to_string_lossy()),
+            cgroup_options: kernel::cgroup_options(
+                &fs::read_to_string("/proc/mounts").unwrap_or_default(),
+            ),
             microcode: processor::microcode(),
             memory: memory::total(),
             huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled")

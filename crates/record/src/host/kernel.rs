@@ -60,6 +60,18 @@ pub(super) fn kvm_parameters(sys_module: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// What the hierarchies of control groups are mounted with, of `mounts` (`/proc/mounts`), each as it stands there: version 2
+/// as `cgroup2 OPTIONS`, version 1 as `cgroup OPTIONS`, with its controllers among them.
+pub(super) fn cgroup_options(mounts: &str) -> Option<String> {
+    let of_groups = |line: &str| {
+        let mut words = line.split_whitespace().skip(2);
+        let (kind, options) = (words.next()?, words.next()?);
+        kind.starts_with("cgroup").then(|| format!("{kind} {options}"))
+    };
+    let all: Vec<String> = mounts.lines().filter_map(of_groups).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
 /// Prefixes of the boot options that change what a timing measurement sees.
 const TIMING_OPTIONS: [&str; 25] = [
     "amd_pstate",
@@ -145,6 +157,15 @@ mod tests {
         assert_eq!(kvm_parameters(&modules), BTreeMap::from(expected));
         fs::remove_dir_all(&modules).unwrap();
         assert!(kvm_parameters(&modules).is_empty());
+    }
+
+    #[test]
+    fn control_groups_are_told_by_how_they_are_mounted() {
+        let mounts = "none /sys/fs/cgroup cgroup2 rw,favordynmods 0 0\ntmpfs /tmp tmpfs rw 0 0\n\
+                      c /c cgroup rw,cpu 0 0\nshort\n";
+        let expected = "cgroup2 rw,favordynmods; cgroup rw,cpu";
+        assert_eq!(cgroup_options(mounts).as_deref(), Some(expected));
+        assert_eq!(cgroup_options(""), None);
     }
 
     #[test]
