@@ -87,6 +87,7 @@ use mayfly_platform::{Op, write_fields};
 use crate::Worker;
 use crate::anonymous::{Anonymous, Draining};
 use crate::backlog::{Backlog, Batches};
+use crate::bell::BellPull;
 use crate::config::{Config, Pace, RUN_INLINE};
 use crate::contexts::{self, Contexts};
 use crate::linux::LinuxPace;
@@ -126,6 +127,8 @@ pub(crate) struct Domain {
     pub(crate) barriers: Lock<()>,
     /// What runs callbacks of this domain now.
     pub(crate) callbacks_here: Contexts,
+    /// Rung when a reader that somebody waits for has left.
+    pub(crate) bell: BellPull,
     pub(crate) linux: Option<LinuxPace>,
     pub(crate) worker: Option<Arc<Worker>>,
     /// Whether the worker has this domain on its list, or in its hands.
@@ -190,6 +193,7 @@ impl Domain {
                 run_inline: config.run_inline,
                 barriers: Lock::new(()),
                 callbacks_here: Contexts::new(),
+                bell: BellPull::new(),
                 linux,
                 worker: config.worker,
                 attached: AtomicBool::new(false),
@@ -425,6 +429,7 @@ impl Domain {
         // [haste]. (On x86 the update in `notify` is a fence already, and under a model checker the reader's [light] is:
         // neither sees a test fail without this one. Elsewhere nothing else orders `expedited` behind `section`.)
         fence(Ordering::SeqCst);
+        self.bell.ring();
         if self.expedited.load(Ordering::Relaxed) != 0
             && let Some(worker) = &self.worker
         {

@@ -45,6 +45,7 @@ extern crate std;
 
 mod anonymous;
 mod backlog;
+mod bell;
 mod callback;
 mod config;
 mod contexts;
@@ -70,6 +71,7 @@ mod world;
 pub use mayfly_platform as platform;
 
 pub use anonymous::{AnonymousGuard, OwnedAnonymousGuard};
+pub use bell::{Asked, Bell};
 pub use callback::Callback;
 pub use config::{Config, Limits, Pace};
 pub use pointer::{Rcu, RcuOption};

@@ -6,8 +6,10 @@ use core::ptr::NonNull;
 
 use mayfly_platform::Platform;
 use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{Ordering, fence};
 
 use crate::anonymous::{Anonymous, AnonymousGuard, OwnedAnonymousGuard};
+use crate::bell::{Asked, Bell};
 use crate::callback::Callback;
 use crate::config::{Config, Pace};
 use crate::domain::{Domain, Urgency};
@@ -254,6 +256,33 @@ impl Srcu {
         match &self.handle.linux {
             None => self.handle.advance(number),
             Some(linux) => linux.is_done(&self.handle, number),
+        }
+    }
+
+    /// As [`Srcu::poll`]; where the grace period is not over, `bell` is rung when a reader that holds it up has left, so
+    /// that one can sleep until something of many things has come to pass. To be asked again then: others may hold it up
+    /// still.
+    ///
+    /// A domain rings one bell, the first that it was given here; it keeps that until its end. A domain whose readers are
+    /// fenced may miss to ring it, and one that is paced as Linux does not: [`Asked::MayRing`].
+    ///
+    /// # Panics
+    ///
+    /// If `cookie` is one of another domain.
+    pub fn poll_or_ring(&self, cookie: Cookie, bell: &Arc<Bell>) -> Asked {
+        let number = self.number(cookie);
+        if let Some(linux) = &self.handle.linux {
+            return if linux.is_done(&self.handle, number) { Asked::Over } else { Asked::MayRing };
+        }
+        let is_ours = self.handle.bell.hang(bell);
+        // [bell]
+        fence(Ordering::SeqCst);
+        if self.handle.advance(number) || self.handle.arm(number) {
+            Asked::Over
+        } else if is_ours && !self.handle.fenced {
+            Asked::Rings
+        } else {
+            Asked::MayRing
         }
     }
 

@@ -4,7 +4,7 @@
 //! found it before: a vCPU that handles a fault, inside an SRCU section. It is *buried*: pushed onto a list that is
 //! linked through the tables themselves (their first entry is a removed one, which has room for a frame number), so
 //! that burying never allocates and vCPUs can do it without a lock. Whoever *collects* takes the whole list, asks for a
-//! grace period, and frees what an earlier grace period covers.
+//! grace period, and frees what an earlier grace period covers; the reclaimer, at the latest ([`buried`](crate::buried)).
 //!
 //! - **\[bury\]** is the release of the push; **\[collect\]** is the acquire of the swap that takes the list. What was
 //!   taken out of the trees before [bury] is out of them before [collect], and the grace period that is asked for after
@@ -31,8 +31,14 @@ pub(crate) struct Graveyard {
     fresh: CacheLine<AtomicU64>,
     /// Tables that are buried and not freed.
     count: AtomicUsize,
+    /// Batches that were freed.
+    batches: AtomicUsize,
     batch: Lock<Batch>,
 }
+
+/// A number of batches.
+#[derive(Clone, Copy)]
+pub(crate) struct Batches(usize);
 
 /// Tables that a grace period was asked for.
 struct Batch {
@@ -71,6 +77,7 @@ impl Graveyard {
         Self {
             fresh: CacheLine(AtomicU64::new(NONE.get())),
             count: AtomicUsize::new(0),
+            batches: AtomicUsize::new(0),
             batch: Lock::new(Batch { first: NONE, cookie: None }),
         }
     }
@@ -98,18 +105,38 @@ impl Graveyard {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// How many batches have been freed, for [`Graveyard::has_freed_what_was_there`].
+    pub(crate) fn batches(&self) -> Batches {
+        Batches(self.batches.load(Ordering::Relaxed))
+    }
+
+    /// Whether what was buried when `since` was asked is freed: it was in the batch of that moment, or in the next.
+    pub(crate) fn has_freed_what_was_there(&self, since: Batches) -> bool {
+        self.batches().0.wrapping_sub(since.0) >= 2
+    }
+
     /// Frees what can be freed without waiting; where somebody is at it, they do.
     pub(crate) fn collect(&self, tables: &Tables, srcu: &Srcu) {
-        if let Some(mut batch) = self.batch.try_lock(&*tables.mmu) {
-            while self.advance(&mut batch, tables, srcu) {}
-        }
+        self.collect_if(tables, srcu, |cookie| srcu.poll(cookie));
+    }
+
+    /// As [`Graveyard::collect`], of what `is_over` says of a grace period that it is. Returns whether this was at it.
+    pub(crate) fn collect_if(
+        &self,
+        tables: &Tables,
+        srcu: &Srcu,
+        is_over: impl Fn(Cookie) -> bool,
+    ) -> bool {
+        let Some(mut batch) = self.batch.try_lock(&*tables.mmu) else { return false };
+        while self.advance(&mut batch, tables, srcu, &is_over) {}
+        true
     }
 
     /// Frees everything that is buried, waiting for readers, and for whoever is at it. Not from inside a section.
     pub(crate) fn collect_all(&self, tables: &Tables, srcu: &Srcu) {
         loop {
             let mut batch = self.batch.lock(&*tables.mmu);
-            while self.advance(&mut batch, tables, srcu) {}
+            while self.advance(&mut batch, tables, srcu, &|cookie| srcu.poll(cookie)) {}
             drop(batch);
             if self.count() == 0 {
                 return;
@@ -128,14 +155,21 @@ impl Graveyard {
     }
 
     /// One step: frees the batch, or makes one of what is fresh. Returns whether another step may do more.
-    fn advance(&self, batch: &mut Batch, tables: &Tables, srcu: &Srcu) -> bool {
+    fn advance(
+        &self,
+        batch: &mut Batch,
+        tables: &Tables,
+        srcu: &Srcu,
+        is_over: &impl Fn(Cookie) -> bool,
+    ) -> bool {
         if let Some(cookie) = batch.cookie {
-            if !srcu.poll(cookie) {
+            if !is_over(cookie) {
                 return false;
             }
             batch.cookie = None;
             let freed = free_list(core::mem::replace(&mut batch.first, NONE), tables);
             self.count.fetch_sub(freed, Ordering::Relaxed);
+            self.batches.fetch_add(1, Ordering::Relaxed);
         }
         // [collect]
         batch.first = Pfn::new(self.fresh.swap(NONE.get(), Ordering::Acquire));

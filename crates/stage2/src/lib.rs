@@ -146,6 +146,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod buried;
 mod cell;
 mod entry;
 mod error;

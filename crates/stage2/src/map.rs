@@ -199,6 +199,9 @@ impl<F: Format> Root<F> {
             Some(changing) => changing.finish(flush, gfns.clone()),
             None => flush.finish(self),
         }
+        if below.is_some() {
+            self.note_buried();
+        }
         Attempt::Done(mapped)
     }
 

@@ -10,7 +10,10 @@
 //! whether it may when it has frozen the entry (`sequence`: \[install\], \[announce\]). One that has frozen an entry
 //! before is waited for.
 //!
-//! Nobody waits for anybody here: not the reclaimer, which looks again later, nor whoever tells it.
+//! On the same list are the roots of VMs whose buried tables nobody else would free ([`buried`](crate::buried)): with
+//! nothing in their range, until the graveyard is empty.
+//!
+//! Nobody waits for anybody here: not the reclaimer, which looks again when a reader has left, nor whoever tells it.
 
 use core::ops::{ControlFlow, Range};
 
@@ -29,6 +32,9 @@ use crate::{Entry, Format, Level, State};
 /// The largest entries whose tables are taken out together; with what hangs there of smaller ones.
 pub(crate) const LARGEST: Level = Level::GIB1;
 
+/// No frames, to which any may be added.
+const NOTHING: Range<Gfn> = Gfn::new(u64::MAX)..Gfn::new(0);
+
 /// The most tables that an entry of `level`, at most [`LARGEST`], leads to.
 pub(crate) fn tables_below(level: Level) -> usize {
     if level == Level::MIB2 { 1 } else { 1 + WORDS }
@@ -42,16 +48,20 @@ impl<F: Format> Reclaimer<F> {
         loop {
             let Some((root, mut gfns)) = self.next_hanging() else { return gone };
             if root.is_retired() {
-                // Its tables go with it, now that it is not held from here.
+                // Its tables go with it, now that it is not held from here, and what its VM has buried before it.
                 gone = Reclaimed::More;
                 waiting = waiting.filter(|first| !first.is(&root));
                 continue;
             }
             let space = root.space();
-            space.graveyard.collect(&space.tables, &space.srcu);
-            if space.graveyard.count() > BOUND / 2 {
+            let is_all_freed = self.collect(space);
+            if gfns.is_empty() && is_all_freed {
+                waiting = waiting.filter(|first| !first.is(&root));
+                continue;
+            }
+            if gfns.is_empty() || space.graveyard.count() > BOUND / 2 {
                 let again = waiting.as_ref().is_some_and(|first| first.is(&root));
-                self.leave_hanging(&root, &gfns);
+                self.put_back(&root, &gfns);
                 if again || self.is_only_hanging(&root) {
                     return Reclaimed::Waits;
                 }
@@ -61,28 +71,33 @@ impl<F: Format> Reclaimer<F> {
             let announced = space.sequence.begin(|announce| announce(gfns.clone()), root.mmu());
             let done = root.prune_slice(&mut gfns, slice);
             space.sequence.end(announced, root.mmu());
-            if !done {
-                self.leave_hanging(&root, &gfns);
-            }
+            let left = if done { NOTHING } else { gfns };
+            self.put_back(&root, &left);
             return Reclaimed::More;
         }
     }
 
     /// Takes over to take out the empty tables of `gfns` in `root`, when there is room for them. Waits for nobody.
     pub(crate) fn leave_hanging(&self, root: &RootRef<F>, gfns: &Range<Gfn>) {
+        self.put_back(root, gfns);
+        self.bell().ring();
+    }
+
+    /// Takes over to free what `root`'s VM has buried.
+    pub(crate) fn collect_later(&self, root: &RootRef<F>) {
+        self.put_back(root, &NOTHING);
+    }
+
+    fn put_back(&self, root: &RootRef<F>, gfns: &Range<Gfn>) {
         let mut roots = self.hanging.lock(self.mmu());
         let [start, end] = &root.hanging;
-        let (mut first, mut last) = (gfns.start.get(), gfns.end.get());
-        if end.load(Ordering::Relaxed) == 0 {
+        if !root.hangs.swap(true, Ordering::Relaxed) {
             roots.push(root.clone().into_raw());
-        } else {
-            first = first.min(start.load(Ordering::Relaxed));
-            last = last.max(end.load(Ordering::Relaxed));
+            start.store(NOTHING.start.get(), Ordering::Relaxed);
+            end.store(NOTHING.end.get(), Ordering::Relaxed);
         }
-        start.store(first, Ordering::Relaxed);
-        end.store(last, Ordering::Relaxed);
-        drop(roots);
-        self.bell().ring();
+        start.fetch_min(gfns.start.get(), Ordering::Relaxed);
+        end.fetch_max(gfns.end.get(), Ordering::Relaxed);
     }
 
     /// The root that has been longest on the list of those in which empty tables hang, and where.
@@ -90,9 +105,11 @@ impl<F: Format> Reclaimer<F> {
         let mut roots = self.hanging.lock(self.mmu());
         // SAFETY: the list has the reference that was given up to it, and gives it once.
         let root = unsafe { RootRef::from_raw(roots.pop()?) };
-        let [first, last] = [0, 1].map(|index| root.hanging[index].swap(0, Ordering::Relaxed));
+        root.hangs.store(false, Ordering::Relaxed);
+        let [first, last] =
+            [0, 1].map(|index| Gfn::new(root.hanging[index].load(Ordering::Relaxed)));
         drop(roots);
-        Some((root, Gfn::new(first)..Gfn::new(last)))
+        Some((root, first..last))
     }
 
     /// Whether `root` is on that list, and no other.

@@ -24,25 +24,31 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
 use core::ptr::NonNull;
+use core::time::Duration;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{Attic, Kept};
 use mayfly_platform::observe::Step;
-use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
 use mayfly_platform::{Mmu, Op};
+use mayfly_srcu::{Asked, Cookie, Srcu};
 
+use crate::buried::Noted;
 use crate::list::List;
 use crate::map::below_of;
 use crate::range::{Budget, Slice, Stop};
 use crate::root::Root;
+use crate::space::Space;
 use crate::{Entry, Format, Level, State};
 
 /// Told when a retired root may have become free to reclaim.
 pub(crate) struct Bell {
-    rung: AtomicU32,
+    word: Arc<mayfly_srcu::Bell>,
     mmu: Arc<dyn Mmu>,
+    /// Roots whose VMs have buried tables.
+    pub(crate) noted: Noted,
     /// What somebody may still have a handle to, of all VMs.
     attic: Lock<Attic>,
 }
@@ -53,8 +59,7 @@ const LOOKS: usize = 2;
 
 impl Bell {
     pub(crate) fn ring(&self) {
-        self.rung.fetch_add(1, Ordering::Release);
-        self.mmu.wake(&self.rung);
+        self.word.ring();
     }
 
     /// Frees `kept` when nobody has a handle to it any more.
@@ -72,6 +77,9 @@ impl Bell {
         drop(unused);
     }
 }
+
+/// How long [`Reclaimer::serve`] sleeps at first where the bell may not be rung.
+const FIRST_LOOK: Duration = Duration::from_micros(50);
 
 /// And so much in a slice of reclaim.
 const ATTIC_SLICE: usize = 64;
@@ -98,10 +106,14 @@ pub struct Reclaimer<F: Format> {
     frames: AtomicUsize,
     peak: AtomicUsize,
     list: Lock<List<F>>,
-    /// Roots in which empty tables hang ([`prune`](crate::prune)).
+    /// Roots in which empty tables hang, or whose VMs have buried tables ([`prune`](crate::prune)).
     pub(crate) hanging: Lock<List<F>>,
     /// Held by whoever frees.
     work: Lock<Option<Work<F>>>,
+    /// Something is waited for that may come to pass without the bell being rung.
+    blind: AtomicBool,
+    /// Slices that [`Reclaimer::serve`] has run.
+    turns: AtomicU64,
     stopped: AtomicBool,
 }
 
@@ -120,6 +132,8 @@ enum Stage {
     Held,
     /// Freeing tables, from this frame on.
     Tables(Gfn),
+    /// Waiting until what its VM had buried by then is freed, which it may have been noted for.
+    Buried,
 }
 
 impl<F: Format> Reclaimer<F> {
@@ -129,7 +143,14 @@ impl<F: Format> Reclaimer<F> {
     /// For roots whose tables take at most `bound` frames together, beyond which who retires one helps.
     pub fn new(mmu: Arc<dyn Mmu>, bound: usize) -> Self {
         Self {
-            bell: Arc::new(Bell { rung: AtomicU32::new(0), mmu, attic: Lock::new(Attic::new()) }),
+            bell: Arc::new(Bell {
+                word: Arc::new(mayfly_srcu::Bell::new(mmu.clone())),
+                mmu,
+                noted: Noted::new(),
+                attic: Lock::new(Attic::new()),
+            }),
+            blind: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
             bound,
             frames: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -155,7 +176,7 @@ impl<F: Format> Reclaimer<F> {
     /// [`Reclaimed::All`] need not come again while it is the same: [`Platform::wait`](mayfly_platform::Platform::wait).
     /// Nobody but the reclaimer writes it.
     pub fn rung(&self) -> &AtomicU32 {
-        &self.bell.rung
+        self.bell.word.rung()
     }
 
     pub(crate) fn mmu(&self) -> &dyn Mmu {
@@ -194,6 +215,7 @@ impl<F: Format> Reclaimer<F> {
     pub fn run_slice(&self, slice: Slice) -> Reclaimed {
         let mmu = &*self.bell.mmu;
         self.bell.look_through_attic(ATTIC_SLICE);
+        self.heed_noted();
         let mut work = self.work.lock(mmu);
         mmu.charge(Op::SliceBegin);
         let reclaimed = match self.run(&mut work, Budget::new(slice, mmu)) {
@@ -235,23 +257,63 @@ impl<F: Format> Reclaimer<F> {
     }
 
     /// Frees whatever there is to free, in slices, asleep when there is nothing; returns after [`Reclaimer::stop`].
+    ///
+    /// What is waited for rings: a reader that leaves, a vCPU that comes out, whoever gives up a reference. Only where
+    /// readers are fenced, or paced as Linux's, one may leave without; then this looks again, after 50 us, and after
+    /// twice as long each time.
     pub fn serve(&self, slice: Slice) {
         let mmu = &*self.bell.mmu;
+        let mut patience = FIRST_LOOK;
         loop {
-            let rung = self.bell.rung.load(Ordering::Acquire);
+            let rung = self.rung().load(Ordering::Acquire);
             if self.stopped.load(Ordering::Acquire) {
                 return;
             }
+            self.turns.fetch_add(1, Ordering::Relaxed);
+            self.blind.store(false, Ordering::Relaxed);
             match self.run_slice(slice) {
                 Reclaimed::More => {}
-                Reclaimed::All => mmu.wait(&self.bell.rung, rung),
-                Reclaimed::Waits => {
-                    // A vCPU that handles an exit rings no bell when it is done.
-                    let look = mmu.now() + core::time::Duration::from_millis(1);
-                    mmu.wait_until(&self.bell.rung, rung, look);
+                Reclaimed::Waits if self.blind.load(Ordering::Relaxed) => {
+                    mmu.wait_until(self.rung(), rung, mmu.now() + patience);
+                    if self.rung().load(Ordering::Relaxed) == rung {
+                        patience *= 2;
+                        continue;
+                    }
                 }
+                Reclaimed::All | Reclaimed::Waits => self.bell.word.wait(rung),
             }
+            patience = FIRST_LOOK;
         }
+    }
+
+    /// How often [`Reclaimer::serve`] has looked for something to do.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Whether the grace period is over; if it is not, the bell is rung when something of it is.
+    fn is_over(&self, srcu: &Srcu, cookie: Cookie) -> bool {
+        let asked = srcu.poll_or_ring(cookie, &self.bell.word);
+        if asked == Asked::MayRing {
+            self.look_again();
+        }
+        asked == Asked::Over
+    }
+
+    /// Frees of what `space` has buried what can be freed now. Returns whether nothing is left; if something is, the bell
+    /// is rung when more can be freed.
+    pub(crate) fn collect(&self, space: &Space) -> bool {
+        let is_over = |cookie| self.is_over(&space.srcu, cookie);
+        if !space.graveyard.collect_if(&space.tables, &space.srcu, is_over) {
+            // Somebody is at it, who does not ring when he is through.
+            self.look_again();
+        }
+        space.graveyard.count() == 0
+    }
+
+    /// Something is waited for that may come to pass without the bell being rung.
+    fn look_again(&self) {
+        self.blind.store(true, Ordering::Relaxed);
     }
 
     /// Has [`Reclaimer::serve`] return. What is left can still be reclaimed by [`Reclaimer::run_slice`].
@@ -266,8 +328,11 @@ impl<F: Format> Reclaimer<F> {
 
     /// The root that came first, off the list.
     fn next(&self) -> Option<Work<F>> {
-        let root = self.list.lock(&*self.bell.mmu).pop()?;
-        Some(Work { root, stage: Stage::Held })
+        let mmu = &*self.bell.mmu;
+        let root = self.list.lock(mmu).pop()?;
+        // SAFETY: the reclaimer's reference.
+        let is_empty = unsafe { root.as_ref() }.buried_before.lock(mmu).is_some();
+        Some(Work { root, stage: if is_empty { Stage::Buried } else { Stage::Held } })
     }
 
     fn advance(&self, mut work: Work<F>, budget: &mut Budget<'_>) -> Advanced<F> {
@@ -276,7 +341,7 @@ impl<F: Format> Reclaimer<F> {
         if let Stage::Held = work.stage {
             let mut readers = root.readers.lock(&*self.bell.mmu);
             loop {
-                if readers.is_some_and(|cookie| !root.space().srcu.poll(cookie)) {
+                if readers.is_some_and(|cookie| !self.is_over(&root.space().srcu, cookie)) {
                     return Advanced::Waits(work);
                 }
                 *readers = None;
@@ -298,9 +363,15 @@ impl<F: Format> Reclaimer<F> {
                 work.stage = Stage::Tables(from);
                 return Advanced::Spent(work);
             }
+            self.frames.fetch_sub(root.retired_frames.load(Ordering::Relaxed), Ordering::Relaxed);
+            *root.buried_before.lock(&*self.bell.mmu) = Some(root.space().graveyard.batches());
+            work.stage = Stage::Buried;
         }
-        root.space().graveyard.collect(&root.space().tables, &root.space().srcu);
-        self.frames.fetch_sub(root.retired_frames.load(Ordering::Relaxed), Ordering::Relaxed);
+        let before = *root.buried_before.lock(&*self.bell.mmu);
+        let is_freed = |before| root.space().graveyard.has_freed_what_was_there(before);
+        if !self.collect(root.space()) && !before.is_some_and(is_freed) {
+            return Advanced::Waits(work);
+        }
         // SAFETY: no other reference is left.
         unsafe { Root::discard(work.root) };
         Advanced::Done
@@ -316,7 +387,8 @@ impl<F: Format> core::fmt::Debug for Reclaimer<F> {
 impl<F: Format> Drop for Reclaimer<F> {
     /// Frees what is left. A root that somebody has a reference to even now, or is in a guest on, is never freed.
     fn drop(&mut self) {
-        // Before the rest, since it holds roots.
+        // Before the rest, since these hold roots.
+        self.heed_noted();
         while self.next_hanging().is_some() {}
         while self.run_slice(Slice::default()) == Reclaimed::More {}
     }

@@ -14,6 +14,7 @@ use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::{Cookie, Section};
 
 use crate::cell::Cell;
+use crate::graveyard::Batches;
 use crate::level::INDEX_BITS;
 use crate::space::Space;
 use crate::vmid::VmidTag;
@@ -44,10 +45,17 @@ pub struct Root<F: Format> {
     /// the lock of that list.
     pub(crate) hanging: [AtomicU64; 2],
     pub(crate) next_hanging: AtomicPtr<Self>,
+    /// Whether it is on that list; under its lock.
+    pub(crate) hangs: AtomicBool,
+    /// Whether the reclaimer is to hear of tables that were buried, and the next such root ([`buried`](crate::buried)).
+    pub(crate) noted: AtomicBool,
+    pub(crate) next_noted: AtomicPtr<Self>,
     /// How many those were when the reclaimer got it.
     pub(crate) retired_frames: AtomicUsize,
     /// The grace period that the reclaimer waits for, until it is over.
     pub(crate) readers: Lock<Option<Cookie>>,
+    /// The batches of buried tables that had been freed when its own tables were.
+    pub(crate) buried_before: Lock<Option<Batches>>,
 }
 
 impl<F: Format> Root<F> {
@@ -76,8 +84,12 @@ impl<F: Format> Root<F> {
             tables: CacheLine(AtomicUsize::new(1 << F::ROOT_ORDER)),
             hanging: [AtomicU64::new(0), AtomicU64::new(0)],
             next_hanging: AtomicPtr::new(core::ptr::null_mut()),
+            hangs: AtomicBool::new(false),
+            noted: AtomicBool::new(false),
+            next_noted: AtomicPtr::new(core::ptr::null_mut()),
             retired_frames: AtomicUsize::new(0),
             readers: Lock::new(None),
+            buried_before: Lock::new(None),
         });
         match root {
             Ok(root) => {

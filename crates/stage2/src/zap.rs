@@ -51,6 +51,8 @@ impl<F: Format> Root<F> {
         }
         drop(section);
         space.graveyard.collect(&space.tables, &space.srcu);
+        // Where somebody may still be reading them.
+        self.note_buried();
         Zapped { done, hanging: zap.hanging }
     }
 

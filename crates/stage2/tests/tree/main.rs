@@ -36,6 +36,7 @@ macro_rules! in_formats {
     };
 }
 
+mod buried;
 mod heap;
 mod in_place;
 mod model;

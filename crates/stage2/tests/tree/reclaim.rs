@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use mayfly_platform::address::Gfn;
 use mayfly_platform::tlb::Scope;
-use mayfly_stage2::{Arm, Ept, Error, Format, Level, Mapped, Reclaimed, Sv39x4, Sv48x4, Tables};
+use mayfly_stage2::{
+    Arm, Ept, Error, Format, Level, Mapped, Reclaimed, Reclaimer, Sv39x4, Sv48x4, Tables,
+};
 
 use crate::common::{World, role};
 use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
@@ -356,5 +358,51 @@ fn a_slice_is_charged_for_every_entry_of_a_table_that_it_takes_out() {
     world.stage2.zap(gfns(0..16 << 18), Tables::Free, entries(1024));
     assert_eq!(world.platform.slices() - before, 8);
     drop(root);
+    world.destroy();
+}
+
+/// Turns that a reclaimer may take while what it waits for does not come: where readers are fenced it looks again, at
+/// intervals that double.
+const FEW: u64 = 20;
+
+/// Long enough for a look every millisecond to be many.
+fn while_nothing_comes(reclaimer: &Reclaimer<Ept>) {
+    let before = reclaimer.turns();
+    thread::sleep(Duration::from_millis(200));
+    let turns = reclaimer.turns() - before;
+    assert!(turns <= FEW, "{turns} turns while there was nothing to do");
+}
+
+#[test]
+fn a_reclaimer_that_waits_for_a_reader_sleeps_until_he_leaves() {
+    let world = World::<Ept>::new(10_000);
+    let reclaimer = Arc::clone(&world.reclaimer);
+    let server = thread::spawn(move || reclaimer.serve(UNHURRIED));
+    let reader = world.srcu.reader().unwrap();
+    let (other, srcu) = world.another_vm();
+    drop(other.root(role(0), &srcu.read_lock()).unwrap());
+    grow(&world, 0);
+    while_nothing_comes(&world.reclaimer);
+    for is_anonymous in [false, true] {
+        let section = if is_anonymous { Err(world.srcu.read_lock()) } else { Ok(reader.lock()) };
+        // Others' come and go meanwhile.
+        world.stage2.replace_roots().unwrap().finish();
+        other.replace_roots().unwrap().finish();
+        while other.frames() > 1 {
+            thread::yield_now();
+        }
+        while_nothing_comes(&world.reclaimer);
+        assert!(world.live() > 2, "the reader may be in them");
+        drop(section);
+        while world.live() > 2 {
+            thread::yield_now();
+        }
+        grow(&world, 0);
+    }
+    while_nothing_comes(&world.reclaimer);
+    assert!(world.reclaimer.turns() < 6 * FEW, "{}", world.reclaimer.turns());
+    world.reclaimer.stop();
+    server.join().unwrap();
+    drop((reader, other));
     world.destroy();
 }

@@ -134,3 +134,29 @@ fn a_vm_destroyed_with_parked_vcpus_gives_its_tables_back_though_none_is_run() {
     setup.reclaimer.stop();
     serving.join().unwrap();
 }
+
+#[test]
+fn a_reclaimer_that_waits_for_a_vcpu_in_its_guest_sleeps_until_it_comes_out() {
+    let setup = bounded();
+    let serving = {
+        let reclaimer = setup.reclaimer.clone();
+        std::thread::spawn(move || reclaimer.serve(Slice::default()))
+    };
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    let (stop, stopped) = Stop::new(&Order::default());
+    let running = std::thread::spawn(move || vcpu.run(&mut Stopping { stop, access: None }));
+    stopped.wait();
+    vm.destroy();
+    // Long enough for a look every millisecond to be many.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(setup.reclaimer.turns() < 20, "{}", setup.reclaimer.turns());
+    assert!(setup.hardware.live() > 0);
+    stopped.go_on();
+    while setup.hardware.live() > 0 {
+        std::thread::yield_now();
+    }
+    running.join().unwrap();
+    setup.reclaimer.stop();
+    serving.join().unwrap();
+}
