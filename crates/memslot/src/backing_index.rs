@@ -14,9 +14,6 @@ use mayfly_platform::memory::OutOfMemory;
 
 use crate::{Backing, PAGE_SHIFT, PAGE_SIZE, Slot};
 
-/// The greatest height of the tree: 2^15 - 1 entries, as many as an address space has slots.
-const HEIGHT: usize = 15;
-
 #[derive(Debug, Default)]
 pub(crate) struct BackingIndex {
     entries: Vec<Entry>,
@@ -62,24 +59,28 @@ impl BackingIndex {
 
     /// The slots that have host memory of `positions`: the place of each, and which of its pages.
     pub(crate) fn overlapping(&self, positions: Range<u64>) -> Overlapping<'_> {
-        let mut found = Overlapping { positions, todo: [&[]; HEIGHT + 1], len: 0 };
-        if !found.positions.is_empty() {
-            found.push(&self.entries);
-        }
-        found
+        Overlapping { index: self, positions, next: 0 }
+    }
+
+    /// As [`BackingIndex::overlapping`], the first at `from` or behind, in an order that stays: what it gives, and `from`
+    /// for the next. Takes time in the logarithm of the number of slots.
+    pub(crate) fn first_from(
+        &self,
+        positions: &Range<u64>,
+        from: usize,
+    ) -> Option<(usize, (usize, Range<u64>))> {
+        let search = Search { entries: &self.entries, positions, from };
+        let at = search.first(0..self.entries.len(), &mut || ())?;
+        let Entry { start, end, slot, .. } = self.entries[at];
+        let first = (positions.start.max(start) - start) >> PAGE_SHIFT;
+        let last = (positions.end.min(end) - start).div_ceil(PAGE_SIZE);
+        Some((at + 1, (slot, first..last)))
     }
 
     /// What the entries take, in bytes.
     pub(crate) fn held(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
     }
-}
-
-/// The root of a subtree, with what lies left and right of it.
-fn root(tree: &[Entry]) -> Option<(&[Entry], &Entry, &[Entry])> {
-    let (left, rest) = tree.split_at(tree.len() / 2);
-    let (root, right) = rest.split_first()?;
-    Some((left, root, right))
 }
 
 /// Makes every `reach` in `tree` what it should be, and returns the greatest.
@@ -91,47 +92,53 @@ fn set_reach(tree: &mut [Entry]) -> u64 {
 }
 
 pub(crate) struct Overlapping<'a> {
+    index: &'a BackingIndex,
     positions: Range<u64>,
-    /// Subtrees still to be searched, none of them empty. Taking one out puts at most its two children in, so
-    /// there are never more than the tree is high, and one.
-    todo: [&'a [Entry]; HEIGHT + 1],
-    len: usize,
-}
-
-impl<'a> Overlapping<'a> {
-    fn push(&mut self, tree: &'a [Entry]) {
-        if !tree.is_empty() {
-            self.todo[self.len] = tree;
-            self.len += 1;
-        }
-    }
-
-    fn pop(&mut self) -> Option<&'a [Entry]> {
-        self.len = self.len.checked_sub(1)?;
-        Some(self.todo[self.len])
-    }
+    next: usize,
 }
 
 impl Iterator for Overlapping<'_> {
     type Item = (usize, Range<u64>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some((left, root, right)) = root(self.pop()?) {
-            let Range { start, end } = self.positions;
-            if root.reach <= start {
-                continue;
-            }
-            self.push(left);
-            if root.start < end {
-                self.push(right);
-                if root.end > start {
-                    let first = (start.max(root.start) - root.start) >> PAGE_SHIFT;
-                    let last = (end.min(root.end) - root.start).div_ceil(PAGE_SIZE);
-                    return Some((root.slot, first..last));
-                }
-            }
+        let (next, found) = self.index.first_from(&self.positions, self.next)?;
+        self.next = next;
+        Some(found)
+    }
+}
+
+/// For the first entry, at `from` or behind, that has something of `positions`.
+struct Search<'a> {
+    entries: &'a [Entry],
+    positions: &'a Range<u64>,
+    from: usize,
+}
+
+impl Search<'_> {
+    /// In the subtree of `entries`. `look` is called for each entry that is looked at.
+    ///
+    /// Where a subtree lies behind `from` as a whole, reaches far enough, and its root begins early enough, something is
+    /// found in it; so at most two ways down are gone in vain, that to `from` and that to what begins too late.
+    fn first(&self, entries: Range<usize>, look: &mut impl FnMut()) -> Option<usize> {
+        if entries.is_empty() || entries.end <= self.from {
+            return None;
         }
-        None
+        let middle = entries.start + entries.len() / 2;
+        let root = &self.entries[middle];
+        look();
+        if root.reach <= self.positions.start || self.positions.is_empty() {
+            return None;
+        }
+        if let found @ Some(_) = self.first(entries.start..middle, look) {
+            return found;
+        }
+        if root.start >= self.positions.end {
+            return None;
+        }
+        if middle >= self.from && root.end > self.positions.start {
+            return Some(middle);
+        }
+        self.first(middle + 1..entries.end, look)
     }
 }
 
@@ -139,6 +146,9 @@ impl Iterator for Overlapping<'_> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    /// The height of the tree at most: 2^15 - 1 entries, as many as an address space has slots.
+    const HEIGHT: usize = 15;
 
     /// As many entries as there are slots, all over the same memory but for a page more at each end.
     #[test]
@@ -160,5 +170,31 @@ mod tests {
         assert_eq!(found(100), (0..=100).collect());
         assert_eq!(found(2 * count - 100), (0..100).collect());
         assert_eq!(found(2 * count), BTreeSet::new());
+    }
+    #[test]
+    #[cfg_attr(miri, ignore = "as many slots as there can be take Miri minutes")]
+    fn going_on_behind_a_slot_takes_no_longer_than_the_tree_is_high() {
+        let count = (1 << HEIGHT) - 1;
+        // Two of three lie over the page that is looked for, and the third ends before.
+        let entry = |slot: usize| {
+            let end = if slot % 3 == 1 { slot + 1 } else { 2 * count };
+            let (start, end) = (slot as u64 * PAGE_SIZE, end as u64 * PAGE_SIZE);
+            Entry { start, end, reach: end, slot }
+        };
+        let mut entries: Vec<_> = (0..count).map(entry).collect();
+        set_reach(&mut entries);
+        let positions = count as u64 * PAGE_SIZE..(count as u64 + 1) * PAGE_SIZE;
+        let (mut from, mut found, mut looks) = (0, 0, 0);
+        loop {
+            let mut here = 0;
+            let search = Search { entries: &entries, positions: &positions, from };
+            let first = search.first(0..count, &mut || here += 1);
+            assert!(here <= 3 * HEIGHT, "{here} entries looked at behind {from}");
+            looks += here;
+            let Some(at) = first else { break };
+            (from, found) = (at + 1, found + 1);
+        }
+        assert_eq!(found, count - count / 3);
+        assert!(looks <= 2 * HEIGHT * count, "{looks}");
     }
 }

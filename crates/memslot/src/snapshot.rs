@@ -111,11 +111,32 @@ impl<B: Backing> Snapshot<B> {
     /// Takes time in the logarithm of the number of slots, for each slot found.
     pub fn backed_by(&self, from: B, bytes: u64) -> impl Iterator<Item = (&Slot<B>, Range<Gfn>)> {
         let from = from.position();
-        self.by_backing.overlapping(from..from.saturating_add(bytes)).map(|(index, pages)| {
-            let slot = &self.slots[index];
-            let base = slot.base().get();
-            (slot, Gfn::new(base + pages.start)..Gfn::new(base + pages.end))
-        })
+        let found = self.by_backing.overlapping(from..from.saturating_add(bytes));
+        found.map(|(index, pages)| self.backed(index, &pages))
+    }
+
+    /// As [`Snapshot::backed_by`], one at a time: the first at `next` or behind, and `next` is then behind it. 0 is
+    /// before all. For who leaves the section in between; as long as the snapshot is the same, none is missed, and none
+    /// found twice.
+    ///
+    /// Takes time in the logarithm of the number of slots, however many were found before.
+    pub fn next_backed_by(
+        &self,
+        from: B,
+        bytes: u64,
+        next: &mut usize,
+    ) -> Option<(&Slot<B>, Range<Gfn>)> {
+        let from = from.position();
+        let positions = from..from.saturating_add(bytes);
+        let (behind, (index, pages)) = self.by_backing.first_from(&positions, *next)?;
+        *next = behind;
+        Some(self.backed(index, &pages))
+    }
+
+    fn backed(&self, index: usize, pages: &Range<u64>) -> (&Slot<B>, Range<Gfn>) {
+        let slot = &self.slots[index];
+        let base = slot.base().get();
+        (slot, Gfn::new(base + pages.start)..Gfn::new(base + pages.end))
     }
 
     /// The slot named `id`. Looks at each slot; for those who change or inspect slots.

@@ -44,27 +44,33 @@ impl Place {
 
 impl<W: World> Inner<W> {
     /// Calls `each` with every place in guest memory that is backed by some of the `bytes` bytes at `from`, the slot
-    /// that is being taken away included. Inside an invalidation the memslots stay as they are, so going through the
-    /// places by number, outside of a section, finds all of them.
+    /// that is being taken away included. Inside an invalidation the memslots stay as they are, so going on behind the
+    /// last one, outside of a section, finds all of them. Takes time in the number of places, and for each in the
+    /// logarithm of that of the slots.
     pub(crate) fn for_each_place(&self, from: W::Backing, bytes: u64, mut each: impl FnMut(Place)) {
-        let mut number = 0;
-        while let Some(place) = self.place(from, bytes, number) {
-            each(place);
-            number += 1;
+        for space in [AddressSpace::Main, AddressSpace::Smm] {
+            let mut next = 0;
+            while let Some(place) = self.place(space, from, bytes, &mut next) {
+                each(place);
+            }
         }
         if let Some(place) = self.left(from, bytes) {
             each(place);
         }
     }
 
-    /// Place `number` of those in guest memory that are backed by some of the `bytes` bytes at `from`.
-    fn place(&self, from: W::Backing, bytes: u64, number: usize) -> Option<Place> {
+    /// The first place in `space`, at `next` or behind, that is backed by some of the `bytes` bytes at `from`.
+    fn place(
+        &self,
+        space: AddressSpace,
+        from: W::Backing,
+        bytes: u64,
+        next: &mut usize,
+    ) -> Option<Place> {
         let section = self.srcu.read_lock();
-        let spaces = [AddressSpace::Main, AddressSpace::Smm].into_iter();
-        spaces
-            .flat_map(|space| self.slots.load(space, &section).backed_by(from, bytes))
-            .nth(number)
-            .map(|(slot, gfns)| Place::new(slot, gfns, from))
+        let slots = self.slots.load(space, &section);
+        let (slot, gfns) = slots.next_backed_by(from, bytes, next)?;
+        Some(Place::new(slot, gfns, from))
     }
 
     /// The place in the slot that is being taken away, if there is one, that is backed by some of the `bytes` bytes at
