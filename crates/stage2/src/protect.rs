@@ -2,28 +2,30 @@
 
 use core::ops::Range;
 
-use mayfly_platform::address::Gfn;
+use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::{Changing, Flush};
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Permissions};
+use crate::{Entry, Format, Leaf, Level, Permissions};
 
 impl<F: Format> Root<F> {
     /// Write-protects what is left of `range`, one slice of it. Returns whether all is done; no CPU writes through the
     /// old entries when this returns (`litmus/S2+forget+flush`). `each` is called for each leaf that was writable, with
     /// its first frame.
     ///
-    /// A writable block that juts out is split; where there is no memory for that, it is protected as a whole.
+    /// A writable block that juts out, or of which not everything may be meant, is split; where there is no memory for
+    /// that, it is protected as a whole.
     pub(crate) fn write_protect_slice(
         &self,
         range: &mut Range<Gfn>,
         slice: Slice,
+        meant: Option<Meant<'_>>,
         each: &mut dyn FnMut(Gfn, u64),
     ) -> bool {
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut protect = WriteProtect { flush: Flush::new(), entries: 0, each };
+        let mut protect = WriteProtect { flush: Flush::new(), entries: 0, meant, each };
         let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut protect);
         changing.finish(protect.flush, from..range.start);
         self.charge_entries(protect.entries);
@@ -52,16 +54,18 @@ impl<F: Format> Root<F> {
 struct WriteProtect<'a> {
     flush: Flush,
     entries: u64,
+    meant: Option<Meant<'a>>,
     each: &'a mut dyn FnMut(Gfn, u64),
 }
 
 impl<F: Format> Visitor<F> for WriteProtect<'_> {
     fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool {
         let leaf = at.entry.to_leaf(at.level);
-        if !leaf.permissions.contains(Permissions::WRITE) {
+        if !leaf.permissions.contains(Permissions::WRITE) || !is_meant(self.meant, at) {
             return true;
         }
-        if !at.whole && root.split_at(at) {
+        let in_part = !at.whole || self.meant.is_some() && at.level > Level::PAGE;
+        if in_part && root.split_at(at) {
             return false;
         }
         let permissions = leaf.permissions - Permissions::WRITE;
@@ -73,6 +77,19 @@ impl<F: Format> Visitor<F> for WriteProtect<'_> {
         }
         done
     }
+
+    fn table(&mut self, _root: &Root<F>, at: &At<'_, F>, _table: Pfn) -> Option<u32> {
+        (!is_meant(self.meant, at)).then_some(1)
+    }
+}
+
+/// Says of some frames whether any of them is meant.
+pub(crate) type Meant<'a> = &'a dyn Fn(Range<Gfn>) -> bool;
+
+/// Whether something is meant of what an entry stands for.
+pub(crate) fn is_meant<F: Format>(meant: Option<Meant<'_>>, at: &At<'_, F>) -> bool {
+    let end = Gfn::new(at.gfn.get() + at.level.pages());
+    meant.is_none_or(|meant| meant(at.gfn..end))
 }
 
 struct Age<'a> {

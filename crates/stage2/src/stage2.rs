@@ -292,7 +292,21 @@ impl<F: Format> Stage2<F> {
     ///
     /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
     pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
-        self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, &mut each));
+        self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
+    }
+
+    /// As [`Stage2::write_protect`], of those frames of `gfns` that are meant: `meant` says of some, of which each lies in
+    /// an entry of its own or all in one table, whether any is. However they lie, TLBs are invalidated once a root and
+    /// slice. Blocks are split.
+    pub fn write_protect_those(
+        &self,
+        gfns: Range<Gfn>,
+        slice: Slice,
+        meant: impl Fn(Range<Gfn>) -> bool,
+    ) {
+        self.in_slices(gfns, |root, left| {
+            root.write_protect_slice(left, slice, Some(&meant), &mut |_, _| ())
+        });
     }
 
     /// Has the pages of `gfns` for which `with` says so mapped to their new frames, to be read, in every root that maps

@@ -12,6 +12,7 @@ use core::ops::Range;
 use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::{Changing, Flush};
+use crate::protect::{Meant, is_meant};
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
 use crate::zap::Told;
@@ -23,10 +24,21 @@ impl<F: Format> Stage2<F> {
     /// `each` is told of the frames, first and number, outside of any section of this one's, and when no CPU writes to
     /// them any more through what was marked: what was written is in memory then. A mark that is put meanwhile is
     /// taken, or stays. Needs no invalidation under way, and no memory.
-    pub fn take_written(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Pfn, u64)) {
+    pub fn take_written(&self, gfns: Range<Gfn>, slice: Slice, each: impl FnMut(Pfn, u64)) {
+        self.take_written_those(gfns, slice, |_| true, each);
+    }
+
+    /// As [`Stage2::take_written`], of what is meant, as `meant` says of some frames whether any is.
+    pub fn take_written_those(
+        &self,
+        gfns: Range<Gfn>,
+        slice: Slice,
+        meant: impl Fn(Range<Gfn>) -> bool,
+        mut each: impl FnMut(Pfn, u64),
+    ) {
         self.in_slices_of(Some(Role::MARKED), gfns, |root, left| {
             let mut told = Told::new();
-            let done = root.take_written_slice(left, slice, &mut told);
+            let done = root.take_written_slice(left, slice, &meant, &mut told);
             told.each_run(&mut each);
             done
         });
@@ -45,10 +57,16 @@ impl<F: Format> Stage2<F> {
 }
 
 impl<F: Format> Root<F> {
-    fn take_written_slice(&self, range: &mut Range<Gfn>, slice: Slice, told: &mut Told) -> bool {
+    fn take_written_slice(
+        &self,
+        range: &mut Range<Gfn>,
+        slice: Slice,
+        meant: Meant<'_>,
+        told: &mut Told,
+    ) -> bool {
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
-        let mut take = TakeWritten { flush: Flush::new(), told };
+        let mut take = TakeWritten { flush: Flush::new(), meant, told };
         let done = self.visit(range, &mut Budget::new(slice, self.mmu()), &mut take);
         changing.finish(take.flush, from..range.start);
         done
@@ -62,13 +80,14 @@ impl<F: Format> Root<F> {
 
 struct TakeWritten<'a> {
     flush: Flush,
+    meant: Meant<'a>,
     told: &'a mut Told,
 }
 
 impl<F: Format> Visitor<F> for TakeWritten<'_> {
     fn leaf(&mut self, _root: &Root<F>, at: &At<'_, F>) -> bool {
         let leaf = at.entry.to_leaf(at.level);
-        if !leaf.written {
+        if !leaf.written || !is_meant(Some(self.meant), at) {
             return true;
         }
         let permissions = leaf.permissions - Permissions::WRITE;
@@ -80,6 +99,10 @@ impl<F: Format> Visitor<F> for TakeWritten<'_> {
             self.told.add(at.gfn, at.level, leaf);
         }
         done
+    }
+
+    fn table(&mut self, _root: &Root<F>, at: &At<'_, F>, _table: Pfn) -> Option<u32> {
+        (!is_meant(Some(self.meant), at)).then_some(1)
     }
 
     fn is_full(&self) -> bool {

@@ -280,22 +280,20 @@ impl<W: World> Inner<W> {
     ///
     /// Waits for TLBs, and for flushes under way. Not from inside one.
     pub(crate) fn flush_written(&self, gfns: Range<Gfn>) {
-        self.flush_written_in(core::iter::once(gfns));
+        self.flush_written_those(gfns, |_| true);
     }
 
-    /// As [`Inner::flush_written`], of several ranges.
-    pub(crate) fn flush_written_in(&self, ranges: impl Iterator<Item = Range<Gfn>>) {
+    /// As [`Inner::flush_written`], of what is meant, as `meant` says of some frames whether any is.
+    pub(crate) fn flush_written_those(&self, gfns: Range<Gfn>, meant: impl Fn(Range<Gfn>) -> bool) {
         let Some(tracking) = &self.upkeep.tracking else { return };
         {
             let _flush = tracking.flushes.read_lock();
-            for gfns in ranges {
-                // [take], [forget]
-                self.stage2.take_written(gfns, self.slice, |first, count| {
-                    // [flush]
-                    self.cache.clean_invalidate(first, count);
-                    self.platform.charge(Op::Flushed(count));
-                });
-            }
+            // [take], [forget]
+            self.stage2.take_written_those(gfns, self.slice, meant, |first, count| {
+                // [flush]
+                self.cache.clean_invalidate(first, count);
+                self.platform.charge(Op::Flushed(count));
+            });
         }
         // [join]
         tracking.flushes.synchronize_expedited();

@@ -64,7 +64,7 @@
 //! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
 //! | [`Vm::set_memory_region`] that creates | invalidations |
 //! | [`Vm::set_memory_region`] that takes away | invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
-//! | [`Vm::harvest_dirty`] | invalidations; TLBs |
+//! | [`Vm::harvest_dirty`] | TLBs |
 //! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
 //! | [`Vm::release`] | vCPUs in the guest |
 //! | [`Vm::destroy`] | nobody |

@@ -14,6 +14,10 @@ impl<W: World> Vm<W> {
     /// this returns, and what was written to them past the caches is seen through them, so what the caller reads of them
     /// has every write that the marks stand for. Returns how many pages were marked.
     ///
+    /// However the marks lie, TLBs are invalidated once for each [slice](crate::Config::slice) of what lies between the
+    /// first and the last of them; and once for each 64 pages that were written past the caches. Who changes memslots
+    /// meanwhile waits while the marks are taken, and no longer.
+    ///
     /// Likewise what was written before the log was switched on, and has no mark, is seen through the caches when that
     /// call has returned.
     ///
@@ -22,30 +26,66 @@ impl<W: World> Vm<W> {
     /// [`Error::NoSlot`], also where the slot keeps no log.
     pub fn harvest_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
         let vm = self.inner();
-        let _writer = vm.memory_writer.lock(&*vm.platform);
         let (gfns, marked) = {
+            // So that the slot stays where it is: its marks are of pages that are mapped there. What was mapped where it
+            // was before is zapped by then; and where it goes afterwards, pages are marked after these are taken.
+            let _writer = vm.memory_writer.lock(&*vm.platform);
             let section = vm.srcu.read_lock();
             let slot = vm.slots.load(id.space, &section).slot(id).ok_or(Error::NoSlot(id))?;
             let log = slot.dirty().ok_or(Error::NoSlot(id))?;
             (slot.gfns(), log.harvest(first, into))
         };
+        let Some(taken) = Taken::of(into, gfns.start, first) else { return Ok(marked) };
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
         vm.stage2.refuse_faults(&gfns);
-        let harvested = || {
-            into.iter().enumerate().flat_map(|(word, &taken)| {
-                runs(taken).map(move |run| {
-                    let page = gfns.start.get() + 64 * (first + word) as u64;
-                    Gfn::new(page + run.start)..Gfn::new(page + run.end)
-                })
-            })
-        };
         // Before the rest, since it takes the right to write as well, where it finds something.
-        vm.flush_written_in(harvested());
-        for gfns in harvested() {
-            vm.stage2.write_protect(gfns, vm.slice, |_, _| ());
-        }
+        vm.flush_written_those(taken.hull(), |gfns| taken.has_any(&gfns));
+        vm.stage2.write_protect_those(taken.hull(), vm.slice, |gfns| taken.has_any(&gfns));
         Ok(marked)
+    }
+}
+
+/// The pages whose marks were taken out of a log; some.
+struct Taken<'a> {
+    words: &'a [u64],
+    /// The frame of the first word's first bit.
+    start: u64,
+}
+
+impl<'a> Taken<'a> {
+    /// Those of `words`, from word `first` on of the log of a slot at `base`. `None` if there are none.
+    fn of(words: &'a [u64], base: Gfn, first: usize) -> Option<Self> {
+        let skipped = words.iter().position(|&word| word != 0)?;
+        let last = words.iter().rposition(|&word| word != 0)?;
+        let start = base.get() + 64 * (first + skipped) as u64;
+        Some(Self { words: &words[skipped..=last], start })
+    }
+
+    /// The frames among which they are.
+    fn hull(&self) -> Range<Gfn> {
+        Gfn::new(self.start)..Gfn::new(self.start + 64 * self.words.len() as u64)
+    }
+
+    /// Whether any of them is in `gfns`.
+    fn has_any(&self, gfns: &Range<Gfn>) -> bool {
+        let hull = self.hull();
+        let (from, to) = (gfns.start.max(hull.start), gfns.end.min(hull.end));
+        if from >= to {
+            return false;
+        }
+        let (from, last) = (from.get() - self.start, to.get() - self.start - 1);
+        let (first_word, last_word) = ((from / 64) as usize, (last / 64) as usize);
+        (first_word..=last_word).any(|index| {
+            let mut word = self.words[index];
+            if index == first_word {
+                word &= u64::MAX << (from % 64);
+            }
+            if index == last_word {
+                word &= u64::MAX >> (63 - last % 64);
+            }
+            word != 0
+        })
     }
 }
 
@@ -108,15 +148,33 @@ impl<W: World> Inner<W> {
     }
 }
 
-/// The runs of ones in `word`, as ranges of bits.
-fn runs(mut word: u64) -> impl Iterator<Item = Range<u64>> {
-    core::iter::from_fn(move || {
-        if word == 0 {
-            return None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    #[test]
+    fn what_was_taken_is_found_in_the_ranges_that_have_some_of_it_and_in_no_other() {
+        let (base, first) = (1000, 3);
+        let mut words = vec![0; 6];
+        let pages = [70, 127, 128, 200, 255];
+        for page in pages {
+            words[page / 64] |= 1 << (page % 64);
         }
-        let start = u64::from(word.trailing_zeros());
-        let len = u64::from((word >> start).trailing_ones());
-        word &= !(u64::MAX >> (64 - len) << start);
-        Some(start..start + len)
-    })
+        let taken = Taken::of(&words, Gfn::new(base), first).unwrap();
+        let origin = base + 64 * first as u64;
+        let gfn = |page: usize| Gfn::new(origin + page as u64);
+        assert_eq!(taken.hull(), gfn(64)..gfn(256));
+        for start in 0..300 {
+            for end in start..300 {
+                let any = pages.iter().any(|page| (start..end).contains(page));
+                assert_eq!(taken.has_any(&(gfn(start)..gfn(end))), any, "{start}..{end}");
+            }
+        }
+        assert!(!taken.has_any(&(Gfn::new(0)..Gfn::new(origin))));
+        assert!(taken.has_any(&(Gfn::new(0)..Gfn::new(u64::MAX))));
+        let none: Vec<u64> = vec![0; 6];
+        assert!(Taken::of(&none, Gfn::new(base), usize::MAX).is_none());
+    }
 }

@@ -184,7 +184,12 @@ fn who_harvests_a_log_or_switches_one_on_reads_what_was_written_past_the_caches(
         assert_eq!(marks, [expected]);
         let runs = flushed.iter().map(|(page, count)| Kept::Flushed(pfn(*page), *count));
         assert_eq!(setup.caches.take(), runs.collect::<Vec<_>>());
-        assert_eq!(setup.hardware.take_invalidations().len(), flushed.len(), "one for each run");
+        let expected_invalidations = usize::from(!flushed.is_empty());
+        assert_eq!(
+            setup.hardware.take_invalidations().len(),
+            expected_invalidations,
+            "one for all runs"
+        );
     }
     writes(&mut one, &[3]);
     vm.harvest_dirty(SlotId::main(0), 0, &mut marks).unwrap();

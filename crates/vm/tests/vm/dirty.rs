@@ -1,8 +1,10 @@
 //! The log of the pages that a guest writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::thread::{scope, yield_now};
+use std::thread::{scope, spawn, yield_now};
+use std::time::Duration;
 
 use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Level, Permissions};
@@ -218,4 +220,58 @@ fn no_write_is_lost_by_harvests_that_race_with_faults() {
     copy_dirty();
     let written: Vec<u64> = pages.iter().map(|page| page.load(Ordering::Relaxed)).collect();
     assert_eq!(copy.as_slice(), written, "after {harvested} pages");
+}
+
+#[test]
+fn a_harvest_invalidates_once_a_slice_however_its_marks_lie() {
+    const PAGES: u64 = 1 << 13;
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0x10, PAGES)).unwrap();
+    for page in 0..PAGES {
+        let gpa = (0x10 + page) * PAGE_SIZE;
+        if page % 2 == 0 {
+            write(&mut vcpu, gpa, &[1])
+        } else {
+            read(&mut vcpu, gpa, 1)
+        };
+    }
+    setup.hardware.take_invalidations();
+    let mut words = [0; PAGES as usize / 64];
+    assert_eq!(vm.harvest_dirty(SlotId::main(0), 0, &mut words), Ok(PAGES / 2));
+    assert!(words.iter().all(|word| *word == 0x5555_5555_5555_5555));
+    assert_eq!(setup.hardware.take_invalidations().len(), 1, "it is all in one slice");
+    assert!((0..PAGES).all(|page| !is_writable(&mut vcpu, 0x10 + page)));
+    // What is not marked is left alone, though it lies in between.
+    for page in [3, 5, PAGES - 1] {
+        write(&mut vcpu, (0x10 + page) * PAGE_SIZE, &[1]);
+    }
+    let mut ends = [0; 1];
+    assert_eq!(vm.harvest_dirty(SlotId::main(0), 0, &mut ends), Ok(2));
+    assert!(is_writable(&mut vcpu, 0x10 + PAGES - 1));
+    assert_eq!(vm.harvest_dirty(SlotId::main(0), 0, &mut ends), Ok(0));
+    assert_eq!(setup.hardware.take_invalidations().len(), 1, "nothing was taken the second time");
+}
+
+#[test]
+fn a_harvest_that_waits_for_tlbs_keeps_nobody_from_changing_memslots() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0x10, 64)).unwrap();
+    write(&mut vcpu, 0x1_0000, &[1]);
+    let (changed, has_changed) = channel();
+    let other = vm.clone();
+    setup.hardware.at_next_invalidation(move || {
+        let (other, changed) = (other.clone(), changed.clone());
+        let (done, is_done) = channel();
+        spawn(move || {
+            other.set_memory_region(&region(1, 0x1000, 8)).unwrap();
+            done.send(()).unwrap();
+        });
+        changed.send(is_done.recv_timeout(Duration::from_secs(20))).unwrap();
+    });
+    assert_eq!(harvest(&vm), 1);
+    assert_eq!(has_changed.try_recv(), Ok(Ok(())), "while the TLBs were waited for");
 }
