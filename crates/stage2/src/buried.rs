@@ -65,7 +65,10 @@ impl<F: Format> Reclaimer<F> {
             next = root.next_noted.load(Ordering::Relaxed).cast();
             // [heed]
             root.noted.swap(false, Ordering::AcqRel);
-            self.collect_later(&root);
+            // A retired one sees to it itself what its VM has buried.
+            if !root.is_retired() {
+                self.collect_later(&root);
+            }
         }
     }
 }
