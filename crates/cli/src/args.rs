@@ -27,7 +27,8 @@ Examples:
   mayfly run --backend machine      leave /dev/kvm alone
   mayfly run --json r.json          keep the record, too
   mayfly report r.json -o r.html    look at it in a browser
-  mayfly compare old.json new.json  what is slower, beyond doubt";
+  mayfly compare old.json new.json  what is slower, beyond doubt
+  mayfly check-trace trace.txt      check what hardware saw of stage-2 tables";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     Report(Report),
     Compare(Compare),
     List(List),
+    CheckTrace(CheckTrace),
     Completions(Completions),
     /// Print the manual page, as man(1) reads it: mayfly man | man -l -
     Man,
@@ -210,6 +212,26 @@ pub(crate) struct List {
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
 }
+
+/// Check a trace of what hardware sees of stage-2 tables
+///
+/// Reads FILE, which has the format of docs/trace-format.md, and says which rule of the architecture's manual is broken
+/// at which line: break-before-make, tables and frames that are free before every TLB has forgotten them, VMIDs given to
+/// somebody else too early, barriers and cache maintenance that are missing. The software machine's storms and soaks
+/// write such a trace: see there.
+#[derive(ClapArgs)]
+#[command(after_help = CHECK_TRACE_EXIT)]
+pub(crate) struct CheckTrace {
+    /// The trace; - is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+const CHECK_TRACE_EXIT: &str = "\
+Exit codes:
+  0  no rule is broken
+  1  some rule is
+  2  FILE cannot be read, or is no such trace";
 
 impl Args {
     /// Reads the process's arguments. Where help or the version was asked for, prints it and exits.

@@ -3,6 +3,7 @@
 mod announce;
 mod args;
 mod built;
+mod check_trace;
 mod compare;
 mod conclude;
 mod failure;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         Command::Report(options) => report::report(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::List(options) => list::list(&options),
+        Command::CheckTrace(options) => check_trace::check_trace(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man => manual::man(),
     });

@@ -17,8 +17,9 @@ mod words;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use mayfly_hwtrace::Event;
 use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
 use mayfly_platform::frames::{Frames, WORDS};
 use mayfly_platform::memory::OutOfMemory;
@@ -26,6 +27,7 @@ use mayfly_platform::sync::CacheLine;
 
 use crate::cache::Oracle;
 use crate::lock::lock;
+use crate::recorder::Recorder;
 use crate::shard::{SHARDS, shard};
 use bits::{BITS, Bits};
 use buddy::{Buddy, blocks};
@@ -60,6 +62,7 @@ pub struct Arena {
     failing: Failing,
     /// What memory says, where the words above are what caches say.
     oracle: Option<Arc<Oracle>>,
+    recorder: OnceLock<Arc<Recorder>>,
 }
 
 /// Free single frames, and how many frames were given out by the threads that use this stock (less those that they took
@@ -98,6 +101,7 @@ impl Arena {
             stocks: Default::default(),
             failing: Failing::default(),
             oracle: None,
+            recorder: OnceLock::new(),
         })
     }
 
@@ -111,6 +115,27 @@ impl Arena {
     /// What is behind its caches, where that is a model.
     pub fn oracle(&self) -> Option<&Arc<Oracle>> {
         self.oracle.as_ref()
+    }
+
+    /// Has what happens to frames recorded.
+    pub(crate) fn record(&self, recorder: Arc<Recorder>) {
+        let _ = self.recorder.set(recorder);
+    }
+
+    /// Does something that hardware sees, and has recorded what `event` says that it was.
+    #[inline]
+    pub(crate) fn recording<T>(
+        &self,
+        act: impl FnOnce() -> T,
+        event: impl FnOnce(&T) -> Option<Event>,
+    ) -> T {
+        let Some(recorder) = self.recorder.get() else { return act() };
+        let begun = recorder.begin();
+        let outcome = act();
+        if let Some(event) = event(&outcome) {
+            recorder.end(begun, event);
+        }
+        outcome
     }
 
     /// How many frames there are.
@@ -161,7 +186,8 @@ impl Arena {
         if let Some(oracle) = &self.oracle {
             oracle.given_out(first, order);
         }
-        let was_free = self.given.set(first, order);
+        let given = Event::Give { frame: first, order };
+        let was_free = self.recording(|| self.given.set(first, order), |_| Some(given));
         debug_assert!(was_free, "frame {first:#x} is free and given out");
         Ok(Pfn::new(first))
     }
@@ -173,6 +199,8 @@ impl Arena {
     /// If any of it is not given out.
     pub fn free(&self, first: Pfn, order: u32) {
         let first = first.get();
+        // Before anybody can have it again.
+        self.recording(|| (), |()| Some(Event::Free { frame: first, order }));
         assert!(
             self.given.clear(first, order),
             "frame {first:#x} (order {order}) is not given out"

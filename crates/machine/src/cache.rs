@@ -14,6 +14,7 @@ mod real;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_hwtrace::Event;
 use mayfly_platform::address::{PAGE_SIZE, Pfn};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
 use mayfly_platform::sync::CacheLine;
@@ -104,27 +105,35 @@ impl Cache for DataCache {
     }
 
     fn clean(&self, first: Pfn, count: u64) {
-        match &self.backend {
+        let clean = || match &self.backend {
             Backend::Real(real) => real.clean(&self.arena, first, count),
             Backend::Counted => {}
             Backend::Oracle(oracle) => oracle.clean(&self.arena, first, count),
-        }
+        };
+        let cleaned = Event::Clean { frame: first.get(), count };
+        self.arena.recording(clean, |()| Some(cleaned));
         self.counts.cleaned.fetch_add(lines(count), Ordering::Relaxed);
     }
 
     fn clean_invalidate(&self, first: Pfn, count: u64) {
-        match &self.backend {
+        let flush = || match &self.backend {
             Backend::Real(real) => real.clean_invalidate(&self.arena, first, count),
             Backend::Counted => {}
             Backend::Oracle(oracle) => oracle.clean_invalidate(&self.arena, first, count),
-        }
+        };
+        let flushed = Event::Flush { frame: first.get(), count };
+        self.arena.recording(flush, |()| Some(flushed));
         self.counts.flushed.fetch_add(lines(count), Ordering::Relaxed);
     }
 
     fn invalidate_instructions(&self, first: Pfn, count: u64) {
-        if let Backend::Real(_) = self.backend {
-            Real::invalidate_instructions(&self.arena, first, count);
-        }
+        let fetch = || {
+            if let Backend::Real(_) = self.backend {
+                Real::invalidate_instructions(&self.arena, first, count);
+            }
+        };
+        let fetched = Event::Fetch { frame: first.get(), count };
+        self.arena.recording(fetch, |()| Some(fetched));
         self.counts.fetched.fetch_add(lines(count), Ordering::Relaxed);
     }
 }

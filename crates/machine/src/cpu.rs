@@ -259,13 +259,30 @@ fn perform<F: Format>(
         Some(gpa) => place(Access { gpa, len: len - in_page, kind: AccessKind::Opaque, ..access })?,
         None => hpa,
     };
+    if beyond != hpa {
+        guest.record(Gfn::new(gpa.gfn().get() + 1), beyond.pfn(), write, || ());
+    }
+    guest.record(gpa.gfn(), hpa.pfn(), write, || {
+        transfer(bytes, write, reach, in_page, [hpa, beyond]);
+    });
+    Ok(hpa)
+}
+
+/// Reads or writes `bytes`: `in_page` of them at the first place, the others at the second.
+fn transfer(
+    bytes: &mut [u8],
+    write: bool,
+    reach: Reach<'_>,
+    in_page: u64,
+    [hpa, beyond]: [Hpa; 2],
+) {
     if let (Ok(word), true) = (<[u8; 8]>::try_from(&*bytes), hpa.get().is_multiple_of(WORD)) {
         if write {
             reach.store(hpa, u64::from_le_bytes(word));
         } else {
             bytes.copy_from_slice(&reach.load(hpa).to_le_bytes());
         }
-        return Ok(hpa);
+        return;
     }
     for (offset, byte) in (0..).zip(bytes) {
         let there =
@@ -276,7 +293,6 @@ fn perform<F: Format>(
             *byte = reach.load_byte(Hpa::new(there));
         }
     }
-    Ok(hpa)
 }
 
 impl<F: Format> Guest for Cpu<F> {

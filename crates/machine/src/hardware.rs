@@ -2,15 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::observe::{Observer, Step, Ticket};
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Layer, Op, Platform};
 
+use crate::recorder::{Recorder, Sink};
 use crate::shard::{SHARDS, shard};
 use crate::unsteady::Unsteady;
 use crate::{Arena, Rigour, Tlbs};
@@ -22,6 +24,8 @@ pub struct Hardware {
     host: Arc<Unsteady>,
     arena: Arc<Arena>,
     tlbs: Arc<Tlbs>,
+    /// Whether its CPUs may walk past what was written, where it goes so far.
+    walks_late: AtomicBool,
     charges: [CacheLine<[AtomicU64; OPS]>; SHARDS],
 }
 
@@ -42,7 +46,8 @@ impl Hardware {
     pub fn with_arena(arena: Arc<Arena>) -> Self {
         let host = Arc::new(Unsteady::new(Rigour::all().contains(Rigour::WAKES_EARLY)));
         let tlbs = Arc::new(Tlbs::new(host.clone()));
-        Self { host, arena, tlbs, charges: Default::default() }
+        let walks_late = AtomicBool::new(false);
+        Self { host, arena, tlbs, walks_late, charges: Default::default() }
     }
 
     /// Its physical memory.
@@ -59,6 +64,22 @@ impl Hardware {
     pub fn set_rigour(&self, rigour: Rigour) {
         self.tlbs.set_rigour(rigour);
         self.host.set_wakes_early(rigour.contains(Rigour::WAKES_EARLY));
+    }
+
+    /// Has what it sees recorded from now on; of VMs, those that are created from now on. The first sink stays.
+    pub fn record(&self, sink: Sink) {
+        let recorder = Arc::new(Recorder::new(sink));
+        self.arena.record(Arc::clone(&recorder));
+        self.tlbs.record(recorder);
+    }
+
+    /// Its CPUs are such as may walk past what was written.
+    pub(crate) fn walk_late(&self) {
+        self.walks_late.store(true, Ordering::Relaxed);
+    }
+
+    fn notes_writes(&self) -> bool {
+        self.walks_late.load(Ordering::Relaxed) && self.tlbs.rigour().contains(Rigour::WALKS_LATE)
     }
 
     /// How often `op` was charged; of one that says how much, how much of it in all, whatever `op` says here.
@@ -96,6 +117,10 @@ unsafe impl Layer for Hardware {
         &*self.host
     }
 
+    fn observer(&self) -> Option<&dyn Observer> {
+        (self.notes_writes() || self.tlbs.recorder().is_some()).then_some(self)
+    }
+
     fn charge(&self, op: Op) {
         let amount = match op {
             Op::Callbacks(amount)
@@ -110,10 +135,33 @@ unsafe impl Layer for Hardware {
     }
 }
 
+impl Observer for Hardware {
+    fn begin(&self) -> Ticket {
+        Ticket(self.tlbs.recorder().map_or(0, |recorder| recorder.begin()))
+    }
+
+    fn end(&self, begun: Ticket, step: Step) {
+        match step {
+            Step::Entry { table, index, old, .. } if self.notes_writes() => {
+                self.tlbs.wrote(table, index, old);
+            }
+            Step::Filled { table } if self.notes_writes() => self.tlbs.renewed(table, 0),
+            _ => {}
+        }
+        if let Some(recorder) = self.tlbs.recorder() {
+            recorder.step(begun.0, &step, &self.arena);
+        }
+    }
+}
+
 // SAFETY: the arena keeps the promises.
 unsafe impl Frames for Hardware {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
-        self.arena.allocate(order)
+        let first = self.arena.allocate(order)?;
+        if self.notes_writes() {
+            self.tlbs.renewed(first, order);
+        }
+        Ok(first)
     }
 
     unsafe fn free(&self, first: Pfn, order: u32) {

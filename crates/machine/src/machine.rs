@@ -13,6 +13,7 @@ use mayfly_vm::{Caches, Config, Error, SlotZap, Vcpu, Vm};
 use crate::address_space::{self, Backing, Protection};
 use crate::cache::{Lines, Oracle};
 use crate::reclaim::ReclaimThread;
+use crate::tlb::may_walk_late;
 use crate::world::{MachineWorld, Telling, Told};
 use crate::{Arena, Cpu, DataCache, Hardware, HostMemory, HostSpace, Program};
 
@@ -118,6 +119,9 @@ impl<F: Format> Machine<F> {
         let cache = Arc::new(DataCache::new(Arc::clone(&arena), lines, capabilities));
         let frames = arena.frames() as usize;
         let hardware = Arc::new(Hardware::with_arena(arena));
+        if may_walk_late::<F>() {
+            hardware.walk_late();
+        }
         let mmu: Arc<dyn Mmu> = hardware.clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS).map_err(io::Error::other)?;
         let bound = Reclaimer::<F>::BOUND.min(frames / DEAD_PART);

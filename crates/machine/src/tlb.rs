@@ -44,23 +44,29 @@
 mod cache;
 mod counts;
 mod cpu;
+mod late;
 mod mailbox;
 mod rigour;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use mayfly_hwtrace::{Barrier, Event, Reach};
 use mayfly_platform::Platform;
+use mayfly_platform::address::Pfn;
 use mayfly_platform::sync::CacheLine;
-use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::tlb::{Entries, Scope, Span, Tlb, TlbToken, Vmid};
 
 use crate::lock::lock;
+use crate::recorder::Recorder;
 pub use counts::{CpuCounts, TlbCounts};
 use counts::{TlbCells, count};
 use cpu::Shared;
 pub use cpu::{CpuTlb, InGuest, Translated};
+use late::Late;
 use mailbox::{Mailbox, Request, Waited};
-pub use rigour::Rigour;
+pub(crate) use rigour::may_walk_late;
+pub use rigour::{LeftOut, Rigour};
 
 /// The TLBs of all CPUs.
 pub struct Tlbs {
@@ -69,6 +75,10 @@ pub struct Tlbs {
     cpus: RwLock<Arc<[Arc<Shared>]>>,
     /// A [`Rigour`].
     rigour: AtomicU8,
+    late: Late,
+    /// A [`LeftOut`].
+    left_out: AtomicU8,
+    recorder: OnceLock<Arc<Recorder>>,
     issued: CacheLine<AtomicU64>,
     counts: CacheLine<TlbCells>,
     /// What CPUs did that are gone.
@@ -82,6 +92,9 @@ impl Tlbs {
             platform,
             cpus: RwLock::new(Arc::new([])),
             rigour: AtomicU8::new(Rigour::all().bits()),
+            late: Late::new(),
+            left_out: AtomicU8::new(LeftOut::Nothing as u8),
+            recorder: OnceLock::new(),
             issued: CacheLine::default(),
             counts: CacheLine::default(),
             gone: Mutex::default(),
@@ -102,7 +115,44 @@ impl Tlbs {
         self.rigour.store(rigour.bits(), Ordering::Relaxed);
     }
 
-    fn rigour(&self) -> Rigour {
+    /// Has a barrier left out from now on, on all CPUs: what [`Rigour::WALKS_LATE`] is there to find.
+    pub fn leave_out(&self, what: LeftOut) {
+        self.left_out.store(what as u8, Ordering::Relaxed);
+    }
+
+    /// Has what happens recorded.
+    pub(crate) fn record(&self, recorder: Arc<Recorder>) {
+        let _ = self.recorder.set(recorder);
+    }
+
+    pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.recorder.get()
+    }
+
+    /// This thread has written an entry of a table, which was `old`, and walks may miss that.
+    pub(crate) fn wrote(&self, table: Pfn, index: usize, old: u64) {
+        self.late.wrote(table, index, old);
+    }
+
+    /// No walk misses what was written to `1 << order` frames.
+    pub(crate) fn renewed(&self, first: Pfn, order: u32) {
+        let frames = first.get()..first.get() + (1 << order);
+        frames.for_each(|frame| self.late.renewed(Pfn::new(frame)));
+    }
+
+    /// A barrier that orders walks, unless it is left out, made by `make`.
+    fn order_walks<T>(&self, which: LeftOut, make: impl FnOnce(&Late) -> T) -> Option<T> {
+        if self.left_out.load(Ordering::Relaxed) == which as u8 {
+            return None;
+        }
+        let outcome = make(&self.late);
+        if let Some(recorder) = self.recorder() {
+            recorder.note(Event::Barrier { kind: Barrier::Walks });
+        }
+        Some(outcome)
+    }
+
+    pub(crate) fn rigour(&self) -> Rigour {
         Rigour::from_bits_truncate(self.rigour.load(Ordering::Relaxed))
     }
 
@@ -135,6 +185,8 @@ impl Tlbs {
     }
 
     fn post(&self, request: Option<&Request>) -> TlbToken {
+        self.order_walks(LeftOut::IssueBarrier, Late::issue);
+        let begun = self.recorder().map(|recorder| recorder.begin());
         // [issue]
         fence(Ordering::SeqCst);
         let mut posts = 0;
@@ -145,7 +197,11 @@ impl Tlbs {
             }
         }
         count(&self.counts.posts, posts);
-        TlbToken(self.issued.fetch_add(1, Ordering::Relaxed) + 1)
+        let token = TlbToken(self.issued.fetch_add(1, Ordering::Relaxed) + 1);
+        if let Some((begun, recorder)) = begun.zip(self.recorder()) {
+            recorder.end(begun, invalidation(request, token));
+        }
+        token
     }
 }
 
@@ -161,7 +217,7 @@ impl Tlb for Tlbs {
         self.post(Some(&Request { vmid, scope }))
     }
 
-    fn complete(&self, _: TlbToken) {
+    fn complete(&self, token: TlbToken) {
         count(&self.counts.completions, 1);
         // [complete]
         fence(Ordering::SeqCst);
@@ -170,6 +226,9 @@ impl Tlb for Tlbs {
             count(&self.counts.waits, u64::from(waited != Waited::No));
             count(&self.counts.sleeps, u64::from(waited == Waited::Asleep));
         }
+        if let Some(recorder) = self.recorder() {
+            recorder.note(Event::Sync { id: token.0 });
+        }
     }
 
     fn invalidate_all_vmids(&self) {
@@ -177,6 +236,26 @@ impl Tlb for Tlbs {
         let token = self.post(None);
         self.complete(token);
     }
+}
+
+/// What is recorded of an invalidation.
+fn invalidation(request: Option<&Request>, token: TlbToken) -> Event {
+    let id = token.0;
+    let Some(Request { vmid, scope }) = request else { return Event::TlbiEverything { id } };
+    let scope = match scope {
+        Scope::All => mayfly_hwtrace::Scope::All,
+        Scope::Range(Span { gfns, stride, entries }) => mayfly_hwtrace::Scope::Range {
+            first: gfns.start.get(),
+            end: gfns.end.get(),
+            stride: *stride,
+            reach: match entries {
+                Entries::Leaves => Reach::Leaves,
+                Entries::LeavesOfAnySize => Reach::Sizes,
+                Entries::Any => Reach::Any,
+            },
+        },
+    };
+    Event::Tlbi { id, vmid: vmid.0, scope }
 }
 
 impl std::fmt::Debug for Tlbs {

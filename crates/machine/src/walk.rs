@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use mayfly_hwtrace::Event;
 use mayfly_platform::address::{Gfn, Hpa, PAGE_SHIFT, Pfn};
 use mayfly_platform::frames::WORDS;
 use mayfly_stage2::{Entry, Format, Leaf, Level, Permissions, State};
@@ -56,15 +57,17 @@ pub fn walk<F: Format>(
     gfn: Gfn,
     access: Permissions,
 ) -> Result<Walked, WalkFault> {
-    walk_on::<F>(arena, (F::TOP, top), gfn, access, |_, _| ())
+    walk_on::<F>(arena, (F::TOP, top), gfn, access, |_, _, bits| bits, |_, _| ())
 }
 
-/// As [`walk`], from a table of its level on, which is on the way to `gfn`. `met` is told of each table below it.
+/// As [`walk`], from a table of its level on, which is on the way to `gfn`. `find` says what is found of an
+/// entry that has such bits: of which frame, and where in it. `met` is told of each table below it.
 pub(crate) fn walk_on<F: Format>(
     arena: &Arena,
     (mut level, mut table): (Level, Pfn),
     gfn: Gfn,
     access: Permissions,
+    find: impl Fn(Pfn, usize, u64) -> u64,
     mut met: impl FnMut(Level, Pfn),
 ) -> Result<Walked, WalkFault> {
     let mut index = gfn.get() / level.pages();
@@ -73,10 +76,16 @@ pub(crate) fn walk_on<F: Format>(
     } else if index >= (WORDS as u64) << F::ROOT_ORDER {
         return Err(WalkFault { level, cause: Cause::Absent });
     }
+    // Marks are put into what is there, and not into what was.
+    let mut has_failed = false;
     loop {
-        let word = arena.word(Hpa::new((table.get() << PAGE_SHIFT) + index * 8));
+        let place = Hpa::new((table.get() << PAGE_SHIFT) + index * 8);
+        let word = arena.word(place);
         // Acquire: a table's entries are read after the entry that it was found by.
-        let entry = Entry::<F>::from_bits(word.load(Ordering::Acquire));
+        let present = word.load(Ordering::Acquire);
+        let number = index as usize % WORDS;
+        let bits = if has_failed { present } else { find(place.pfn(), number, present) };
+        let entry = Entry::<F>::from_bits(bits);
         let fault = |cause| Err(WalkFault { level, cause });
         match entry.state(level) {
             State::Empty | State::Removed => return fault(Cause::Absent),
@@ -85,6 +94,7 @@ pub(crate) fn walk_on<F: Format>(
                 let Some(next) = level.below() else { return fault(Cause::Absent) };
                 (level, table) = (next, below);
                 met(level, table);
+                has_failed = false;
                 index = gfn.get() / level.pages() % WORDS as u64;
             }
             State::Leaf => {
@@ -97,18 +107,17 @@ pub(crate) fn walk_on<F: Format>(
                 }
                 let dirty = leaf.dirty || F::SETS_DIRTY && access.contains(Permissions::WRITE);
                 let used = Leaf { accessed: true, dirty, ..leaf };
-                let is_marked = used == leaf
-                    || word
-                        .compare_exchange(
-                            entry.bits(),
-                            Entry::<F>::leaf(level, &used).bits(),
-                            Ordering::AcqRel,
-                            Ordering::Relaxed,
-                        )
-                        .is_ok();
+                let (old, new) = (entry.bits(), Entry::<F>::leaf(level, &used).bits());
+                let marked =
+                    Event::Mark { table: place.pfn().get(), index: number as u32, old, new };
+                let mark =
+                    || word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+                let is_marked =
+                    used == leaf || arena.recording(mark, |done| done.then_some(marked));
                 if is_marked {
                     return Ok(Walked { level, leaf: used });
                 }
+                has_failed = true;
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use mayfly_hwtrace::Event;
 use mayfly_platform::address::{Gfn, Gpa, Hpa, PAGE_SHIFT, Pfn};
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Vmid};
@@ -11,9 +12,11 @@ use mayfly_stage2::{Format, Leaf, Level, Permissions};
 use super::Tlbs;
 use super::cache::{Cache, Known};
 use super::counts::{CpuCells, CpuCounts, count_own};
+use super::late::Late;
 use super::mailbox::{CAPACITY, Mailbox, Request};
-use super::rigour::{Rigour, drops_what_faulted, may_keep_absent};
+use super::rigour::{LeftOut, Rigour, drops_what_faulted, may_keep_absent, may_walk_late};
 use crate::Arena;
+use crate::recorder::next_number;
 use crate::walk::{Cause, WalkFault, Walked, walk_on};
 
 /// What a CPU and those who ask something of it share.
@@ -34,6 +37,10 @@ pub struct CpuTlb {
     requests: Vec<Request>,
     /// How many posts have been taken, modulo 2^32.
     seen: u32,
+    /// Which one it is.
+    number: u32,
+    /// Its walks find what was written before this ([`Late`](super::late::Late)).
+    walks_from: u64,
     /// To be forgotten at the next entry to the guest.
     stale: Option<Gfn>,
 }
@@ -46,6 +53,8 @@ impl CpuTlb {
             cache: Cache::new(),
             requests: Vec::with_capacity(CAPACITY),
             seen: 0,
+            number: next_number(),
+            walks_from: 0,
             stale: None,
         }
     }
@@ -60,6 +69,12 @@ impl CpuTlb {
     /// this CPU until it polls or leaves. So in the guest a thread neither waits for others nor completes
     /// invalidations.
     pub fn enter_guest(&mut self, top: Pfn, vmid: Vmid) -> InGuest<'_> {
+        if let Some(from) = self.tlbs.order_walks(LeftOut::EntryBarrier, Late::enter) {
+            self.walks_from = from;
+        }
+        if let Some(recorder) = self.tlbs.recorder() {
+            recorder.note(Event::Enter { tlb: self.number, top: top.get(), vmid: vmid.0 });
+        }
         self.shared.mailbox.enter(vmid, self.seen);
         count_own(&self.shared.counts.entries);
         if let Some(gfn) = self.stale.take() {
@@ -119,6 +134,23 @@ impl InGuest<'_> {
         if self.cpu.shared.mailbox.has_mail(self.cpu.seen) {
             self.take_mail();
         }
+    }
+
+    /// Records that the guest makes an access of a translation that it has, which `make` does.
+    #[inline]
+    pub(crate) fn record<T>(
+        &self,
+        gfn: Gfn,
+        frame: Pfn,
+        write: bool,
+        make: impl FnOnce() -> T,
+    ) -> T {
+        let Some(recorder) = self.cpu.tlbs.recorder() else { return make() };
+        let begun = recorder.begin();
+        let outcome = make();
+        let (tlb, vmid, gfn, frame) = (self.cpu.number, self.vmid.0, gfn.get(), frame.get());
+        recorder.end(begun, Event::Access { tlb, vmid, gfn, frame, write });
+        outcome
     }
 
     /// Where the guest finds `gfn` for such an access: as it is remembered, or by a walk of the table in format `F`.
@@ -181,12 +213,18 @@ impl InGuest<'_> {
         count_own(&counts.walks);
         let keeps_tables = rigour.contains(Rigour::KEEPS_TABLES);
         let known = if keeps_tables { cache.table(*vmid, gfn) } else { None };
-        let found =
-            walk_on::<F>(arena, known.unwrap_or((F::TOP, *top)), gfn, access, |level, table| {
-                if keeps_tables {
-                    cache.insert_table(*vmid, gfn, level, table);
-                }
-            });
+        let met = |level, table| {
+            if keeps_tables {
+                cache.insert_table(*vmid, gfn, level, table);
+            }
+        };
+        let is_late = rigour.contains(Rigour::WALKS_LATE) && may_walk_late::<F>();
+        let (late, walks_from) = (&cpu.tlbs.late, cpu.walks_from);
+        let find = |table, index, bits| {
+            if is_late { late.find(table, index, bits, walks_from) } else { bits }
+        };
+        let from = known.unwrap_or((F::TOP, *top));
+        let found = walk_on::<F>(arena, from, gfn, access, find, met);
         match &found {
             Ok(found) => {
                 count_own(&counts.fills);
@@ -239,6 +277,9 @@ impl InGuest<'_> {
 
 impl Drop for InGuest<'_> {
     fn drop(&mut self) {
+        if let Some(recorder) = self.cpu.tlbs.recorder() {
+            recorder.note(Event::Leave { tlb: self.cpu.number, vmid: self.vmid.0 });
+        }
         self.cpu.shared.mailbox.leave(self.cpu.seen, &*self.cpu.tlbs.platform);
     }
 }

@@ -35,6 +35,12 @@ bitflags! {
         const FOLLOWS_HINTS = 1 << 3;
         /// [`Platform::wait`](mayfly_platform::Platform::wait) returns early now and then.
         const WAKES_EARLY = 1 << 4;
+        /// Walks find an entry that was written only after a barrier that orders walks: of who wrote it, before he goes
+        /// into a guest; of the CPU that walks, before it does; or of who invalidates. So on Arm (DDI 0487, "Ordering of
+        /// memory accesses from translation table walks") and RISC-V (Privileged Architecture, "Hypervisor
+        /// Memory-Management Fence Instructions"); on x86 a locked write is found by all that comes after it. Of a
+        /// [`Machine`](crate::Machine)'s VMs, those that are created while it is asked for.
+        const WALKS_LATE = 1 << 5;
     }
 }
 
@@ -47,6 +53,22 @@ pub(super) fn drops_what_faulted<F: Format>() -> bool {
 /// Whether CPUs with format `F` may remember that there is nothing.
 pub(super) fn may_keep_absent<F: Format>() -> bool {
     is::<F>([TypeId::of::<Sv39x4>(), TypeId::of::<Sv48x4>()])
+}
+
+/// Whether walks of CPUs with format `F` may miss what was written, until there is a barrier.
+pub(crate) fn may_walk_late<F: Format>() -> bool {
+    !is::<F>([TypeId::of::<Ept>(), TypeId::of::<Npt>()])
+}
+
+/// What a thread leaves out that it owes to who walks, so that it can be seen what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// Nothing.
+    Nothing,
+    /// The barrier before the guest.
+    EntryBarrier,
+    /// The barrier before an invalidation.
+    IssueBarrier,
 }
 
 fn is<F: Format>(formats: [TypeId; 2]) -> bool {

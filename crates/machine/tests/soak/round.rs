@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mayfly_hwtrace::Options;
 use mayfly_machine::address_space::{Backing, Protection};
 use mayfly_machine::merger::{Merger, Tunables};
-use mayfly_machine::{Machine, MachineVm, VmOptions};
+use mayfly_machine::{Checked, Machine, MachineVm, VmOptions};
 use mayfly_memslot::{Hva, PAGE_SIZE};
 use mayfly_stage2::Format;
 use mayfly_vm::{SlotZap, Vm};
@@ -21,6 +22,8 @@ const FRAMES: usize = 1 << 14;
 
 /// What the threads of a round share.
 pub(crate) struct Round<F: Format> {
+    /// What hardware sees of it.
+    checked: Checked,
     pub(crate) machine: Machine<F>,
     pub(crate) vm: MachineVm<F>,
     pub(crate) book: Book,
@@ -37,6 +40,8 @@ impl<F: Format> Round<F> {
     fn new(slot_zap: SlotZap, random: &mut Random) -> Self {
         let (coherent_swap, use_zero_pages) = (random.once_in(2), random.once_in(2));
         let machine = Machine::with_frames(FRAMES).unwrap();
+        let (checked, sink) = Checked::new(Options::default());
+        machine.hardware().record(sink);
         let options = VmOptions { slot_zap, coherent_swap, ..VmOptions::default() };
         let vm = machine.create_vm_with(options).unwrap();
         let map = |pages: usize, backing| {
@@ -55,7 +60,7 @@ impl<F: Format> Round<F> {
         merger.set(eager).unwrap();
         merger.register(memory..Hva::new(memory.get() + PAGES as u64 * PAGE_SIZE)).unwrap();
         let (book, tally, mapping) = (Book::new(), Tally::default(), Mutex::default());
-        Self { machine, vm, book, tally, memory, mapping, merger }
+        Self { checked, machine, vm, book, tally, memory, mapping, merger }
     }
 
     /// Where `page` of the slots' memory is.
@@ -65,7 +70,7 @@ impl<F: Format> Round<F> {
 
     /// Destroys everything.
     fn end(self, seat: &Seat) {
-        let Self { machine, vm, memory, merger, .. } = self;
+        let Self { checked, machine, vm, memory, merger, .. } = self;
         drop(merger);
         seat.at("destroying the VM");
         let (arena, handle) = (Arc::clone(machine.hardware().arena()), Vm::clone(&vm));
@@ -90,6 +95,8 @@ impl<F: Format> Round<F> {
         drop(machine);
         wait_until(|| arena.in_use() == 0);
         assert_eq!(arena.in_use(), 0, "frames are lost");
+        println!("{} events of hardware checked", checked.events());
+        assert_eq!(checked.finish(), [], "what hardware sees breaks rules");
     }
 }
 

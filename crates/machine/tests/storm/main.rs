@@ -21,7 +21,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
-use mayfly_machine::{Machine, MachineVm, VmOptions};
+use mayfly_hwtrace::Options;
+use mayfly_machine::{Checked, Machine, MachineVm, VmOptions};
 use mayfly_srcu::{Limits, Pace};
 
 use random::Random;
@@ -82,6 +83,8 @@ fn nor_with_the_grace_periods_of_linux() {
 fn storm(pace: Pace, quotas: &[(What, u64)]) {
     let mut random = Random::seeded();
     let machine = Machine::new().unwrap();
+    let (checked, sink) = Checked::new(Options::default());
+    machine.hardware().record(sink);
     let vm = machine.create_vm_with(VmOptions { pace, ..VmOptions::default() }).unwrap();
     let tally = Arc::new(Tally::new(quotas));
     let private = machine.map(memory::PRIVATE_SIZE).unwrap();
@@ -111,6 +114,8 @@ fn storm(pace: Pace, quotas: &[(What, u64)]) {
     }
     drop(private);
     drop(machine);
+    println!("{} events of hardware checked", checked.events());
+    assert_eq!(checked.finish(), [], "what hardware sees breaks rules");
 }
 
 fn kick(storm: &Storm, random: &mut Random) {

@@ -1,0 +1,272 @@
+//! The checker.
+//!
+//! Records come in the order of their second tickets. Of two events, the one whose second ticket is below the other's
+//! first came first; of others nobody knows, and whatever order keeps the rules is taken. What a program orders by its
+//! own means is ordered by tickets too, but for what it learns from the step itself (an entry that it finds changed, a
+//! number that is taken): that may be in the trace before it, and so nothing is held against whoever acted on it.
+//!
+//! **Entries.** The values of an entry follow each other: each write says what it found. Where the next in line has not
+//! come yet, since it ended later, a write waits for it. Accessed and dirty marks are nobody's and everybody's: they are
+//! left out of the comparison.
+//!
+//! **What TLBs may have.** Whatever was present in a tree under a VMID that the root was entered with, from then on; what
+//! is taken away is *stale* until an invalidation reaches it, by scope, stride and reach, that was issued after, and is
+//! complete. An invalidation of a whole VMID that nobody was in, nor has entered since, ends the VMID's share in the
+//! root.
+//!
+//! **What must not be before that**: the entry's next value, where break-before-make is asked for; and a CPU in the guest
+//! under that VMID after the frame of what is stale was free. These are noted with what is stale (*needs*), and judged
+//! when it is invalidated, or the trace ends.
+
+mod accesses;
+mod frames;
+mod stale;
+mod writes;
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::entries::WRITE;
+use crate::event::{Barrier, Event, Family, Record, Scope};
+use crate::parse::Options;
+use crate::ranges::Ranges;
+use crate::rules::{Rule, Violation};
+use crate::tables::{Found, Root, Tables, Word};
+use crate::vmids::{Exposure, Need, Stale};
+
+/// Violations that are kept.
+const KEPT: usize = 1000;
+/// Writes of a table that wait for the one before.
+const WAITING: usize = 64;
+/// Things that were invalidated, and may be used by an access that began before.
+const RECENT: usize = 4096;
+/// Invalidations that are remembered in their order.
+const LOGGED: usize = 256;
+/// Accesses that nothing explains yet.
+const UNEXPLAINED: usize = 4096;
+
+/// What is known of a trace up to some line.
+#[derive(Debug, Default)]
+pub struct Checker {
+    options: Options,
+    tables: Tables,
+    /// Writes that wait for the one before, by table.
+    waiting: HashMap<u64, Vec<(u64, Record)>>,
+    /// Frames of tables that are free, and the second ticket of that.
+    freed: HashMap<u64, u64>,
+    exposures: HashMap<u16, Exposure>,
+    /// Entries to guests.
+    enters: u64,
+    stale: HashMap<u16, Vec<Stale>>,
+    /// How many of those are of an entry.
+    stale_words: HashMap<Word, u32>,
+    /// Invalidations that were issued and are not complete, by CPU.
+    issued: HashMap<u32, Vec<Issued>>,
+    /// The last invalidations, complete or not: for writes that they come after, and that waited for one before.
+    log: VecDeque<Logged>,
+    /// VMIDs that belong to a root: in which generation, and the second ticket of that.
+    held: HashMap<u16, (u64, u64)>,
+    given_back: HashMap<u16, u64>,
+    generation: u64,
+    /// CPUs that have written an entry since their last barrier: where.
+    unordered: HashMap<u32, Word>,
+    /// Frames that were given out, and not cleaned since.
+    dirty: Ranges,
+    recent: VecDeque<Recent>,
+    /// What ended before this was invalidated so long ago that it is not known any more.
+    horizon: u64,
+    unexplained: VecDeque<Unexplained>,
+    /// Entries under VMIDs of which nobody knows yet whose they are: line, VMID, second ticket.
+    unheld: VecDeque<(u64, u16, u64)>,
+    violations: Vec<Violation>,
+}
+
+#[derive(Debug)]
+struct Issued {
+    id: u64,
+    /// Whole VMIDs that it covers, and the last entry of each.
+    whole: Vec<(u16, u64)>,
+    /// Where things are that it may reach; all, if none.
+    vmid: Option<u16>,
+}
+
+/// An invalidation, as it was issued.
+#[derive(Debug)]
+struct Logged {
+    cpu: u32,
+    id: u64,
+    /// Second ticket.
+    end: u64,
+    vmid: Option<u16>,
+    scope: Scope,
+    /// Tickets of its completion.
+    complete: Option<(u64, u64)>,
+}
+
+/// Something that is invalidated.
+#[derive(Debug)]
+struct Recent {
+    vmid: u16,
+    stale: Stale,
+    /// Second ticket of the completion.
+    end: u64,
+}
+
+#[derive(Debug)]
+struct Unexplained {
+    line: u64,
+    end: u64,
+    root: u64,
+    gfn: u64,
+    frame: u64,
+    right: u8,
+}
+
+impl Checker {
+    /// At the beginning of a trace.
+    pub fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// Takes the record on `line`, the next in the order of second tickets.
+    pub fn take(&mut self, line: u64, record: &Record) {
+        let Record { begin, end, cpu, ref event } = *record;
+        match *event {
+            Event::Root { top, order, levels, family } => {
+                if !self.tables.add_root(top, Root { order, levels, family }) {
+                    self.report(
+                        line,
+                        Rule::TableTwice,
+                        format!("root {top:#x} is in another tree"),
+                    );
+                }
+            }
+            Event::RootGone { top } => self.root_gone(line, top, begin),
+            // Marks are in no order, and nobody is told of them.
+            Event::Entry { table, old, new, .. } if (old ^ new) & !self.marks(table) == 0 => {}
+            Event::Entry { table, index, .. } => {
+                let in_a_tree = self.tables.get(table).filter(|table| table.place.is_some());
+                if in_a_tree.and_then(|table| table.family).is_some_and(Family::sees_late) {
+                    self.unordered.insert(cpu, (table, index));
+                }
+                self.waiting.entry(table).or_default().push((line, record.clone()));
+                self.apply_waiting(table);
+            }
+            Event::Fill { table, index, count, value, step } => {
+                let entries = &mut self.tables.table(table).entries;
+                for number in 0..count {
+                    entries[(index + number) as usize] =
+                        value.wrapping_add(step.wrapping_mul(u64::from(number)));
+                }
+            }
+            Event::Mark { .. } | Event::Fetch { .. } | Event::Barrier { kind: Barrier::Memory } => {
+            }
+            Event::VmidTake { vmid, generation } => {
+                if generation >= self.generation {
+                    self.held.insert(vmid, (generation, end));
+                    self.given_back.remove(&vmid);
+                    self.unheld.retain(|(_, of, entered)| *of != vmid || *entered < begin);
+                }
+            }
+            Event::VmidKeep { vmid, generation } => {
+                self.held.insert(vmid, (generation, end));
+            }
+            Event::VmidGive { vmid } => self.vmid_given(line, vmid, begin, end),
+            Event::Generation { generation } => {
+                self.generation = generation;
+                for (vmid, _) in self.held.extract_if(|_, held| held.0 < generation) {
+                    self.given_back.insert(vmid, end);
+                }
+            }
+            Event::Enter { tlb, top, vmid } => self.enter(line, record, (tlb, top, vmid)),
+            Event::Leave { tlb, vmid } => self.leave(tlb, vmid, begin),
+            Event::Barrier { kind: Barrier::Walks } => {
+                self.unordered.remove(&cpu);
+            }
+            Event::Tlbi { id, vmid, scope } => {
+                self.check_ordered(line, cpu, "the invalidation");
+                self.issue(cpu, id, end, Some(vmid), scope);
+            }
+            Event::TlbiEverything { id } => {
+                self.check_ordered(line, cpu, "the invalidation");
+                self.issue(cpu, id, end, None, Scope::All);
+            }
+            Event::Sync { id } => self.sync(cpu, id, begin, end),
+            Event::Give { frame, order } => {
+                let frames = frame..frame + (1 << order);
+                if self.freed.len() as u64 > 1 << order {
+                    for frame in frames.clone() {
+                        self.freed.remove(&frame);
+                    }
+                } else {
+                    self.freed.retain(|frame, _| !frames.contains(frame));
+                }
+                if self.options.caches_maintained {
+                    self.dirty.insert(frames);
+                }
+            }
+            Event::Free { frame, order } => self.free(line, (frame, order), begin, end),
+            Event::Clean { frame, count } | Event::Flush { frame, count } => {
+                self.dirty.remove(frame..frame + count);
+            }
+            Event::Access { vmid, gfn, frame, write, .. } => {
+                let right = if write { WRITE } else { 1 };
+                self.access(line, (vmid, gfn, frame, right), begin, end);
+            }
+        }
+    }
+
+    /// The rules that were broken up to now, as far as that can be told before the end.
+    pub fn found(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// The rules that were broken, in the order of lines: the trace is at its end.
+    pub fn finish(mut self) -> Vec<Violation> {
+        for table in self.waiting.keys().copied().collect::<Vec<_>>() {
+            self.lost(table);
+        }
+        for vmid in self.stale.keys().copied().collect::<Vec<_>>() {
+            // What was issued and is not complete may be, beyond the end.
+            let stale = self.stale.remove(&vmid).unwrap_or_default();
+            for stale in stale.into_iter().filter(|stale| stale.by.is_empty()) {
+                self.judge(vmid, stale, u64::MAX);
+            }
+        }
+        for (line, vmid, _) in std::mem::take(&mut self.unheld) {
+            let what = format!("a root is entered under VMID {vmid}, which is nobody's");
+            self.report(line, Rule::VmidNotTaken, what);
+        }
+        for access in std::mem::take(&mut self.unexplained) {
+            self.report_access(&access);
+        }
+        self.violations.sort_by_key(|violation| violation.line);
+        self.violations
+    }
+
+    fn report(&mut self, line: u64, rule: Rule, what: String) {
+        if self.violations.len() < KEPT {
+            self.violations.push(Violation { line, rule, what });
+        }
+    }
+}
+
+/// The entry that a write is of.
+fn word_of(record: &Record) -> Option<Word> {
+    match record.event {
+        Event::Entry { table, index, .. } => Some((table, index)),
+        _ => None,
+    }
+}
+
+/// Notes that a CPU was in the guest from `entered` to `left`, where that is after the need.
+fn note_use(need: &mut Need, entered: u64, left: u64) {
+    let used = entered.max(need.end);
+    if used < left {
+        need.used = Some(need.used.map_or(used, |before| before.min(used)));
+    }
+}
+
+fn describe(found: &Found) -> String {
+    let Found { word: (table, index), level, gfn, bits, .. } = found;
+    format!("entry {index} of table {table:#x} ({bits:#x}, level {level}, guest frame {gfn:#x})")
+}

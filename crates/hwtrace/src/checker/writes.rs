@@ -1,0 +1,134 @@
+//! What writes of entries come to.
+
+use super::{Checker, WAITING, describe, word_of};
+use crate::entries::Kind;
+use crate::event::{Event, Family, Record};
+use crate::rules::Rule;
+use crate::tables::pages;
+use crate::vmids::Need;
+
+impl Checker {
+    /// Makes the writes of a table that are next in line.
+    pub(super) fn apply_waiting(&mut self, table: u64) {
+        let Some(mut waiting) = self.waiting.remove(&table) else { return };
+        loop {
+            let next = waiting.iter().position(|(_, record)| {
+                // One that came before it for certain waits itself.
+                let comes_before =
+                    |other: &Record| word_of(other) == word_of(record) && other.end < record.begin;
+                self.is_next(record) && !waiting.iter().any(|(_, other)| comes_before(other))
+            });
+            let Some(next) = next else { break };
+            let (line, record) = waiting.remove(next);
+            self.write(line, &record);
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let full = waiting.len() > WAITING;
+        self.waiting.insert(table, waiting);
+        if full {
+            self.lost(table);
+        }
+    }
+
+    pub(super) fn is_next(&self, record: &Record) -> bool {
+        let Event::Entry { table, index, old, .. } = record.event else { return true };
+        if self.freed.contains_key(&table) {
+            return true;
+        }
+        let present = self.tables.get(table).map_or(0, |table| table.entries[index as usize]);
+        let marks = self.marks(table);
+        present | marks == old | marks
+    }
+
+    /// The bits of the entries of a table that say accessed and dirty.
+    pub(super) fn marks(&self, table: u64) -> u64 {
+        let family = self.tables.get(table).and_then(|table| table.family);
+        family.map_or(0, Family::marks)
+    }
+
+    /// Says so of the first write of the table that found what nobody has written, and goes on from there.
+    pub(super) fn lost(&mut self, table: u64) {
+        let Some(mut waiting) = self.waiting.remove(&table) else { return };
+        if waiting.is_empty() {
+            return;
+        }
+        let (line, record) = waiting.remove(0);
+        self.waiting.insert(table, waiting);
+        if let Event::Entry { index, old, .. } = record.event {
+            let present = self.tables.get(table).map_or(0, |table| table.entries[index as usize]);
+            let what = format!(
+                "entry {index} of table {table:#x} was {old:#x}, and is {present:#x} by the writes before"
+            );
+            self.report(line, Rule::LostWrite, what);
+        }
+        self.write(line, &record);
+        self.apply_waiting(table);
+        self.lost(table);
+    }
+
+    /// Makes a write.
+    pub(super) fn write(&mut self, line: u64, record: &Record) {
+        let Record { begin, end, event: Event::Entry { table, index, new, .. }, .. } = *record
+        else {
+            return;
+        };
+        let word = (table, index);
+        if let Some(freed) = self.freed.get(&table).copied() {
+            if begin > freed {
+                let what = format!("entry {index} of table {table:#x} becomes {new:#x}");
+                self.report(line, Rule::WriteAfterFree, what);
+            }
+            return;
+        }
+        let Some(before) = self.tables.found(word) else {
+            self.tables.table(table).entries[index as usize] = new;
+            return;
+        };
+        let family = self.tables.get(table).and_then(|table| table.family);
+        let Some(family) = family else { return };
+        let (level, old) = (before.level, before.bits);
+        if family.requires_break(level, old, new) {
+            let what = format!("{} becomes {new:#x} at once", describe(&before));
+            self.report(line, Rule::BreakBeforeMake, what);
+        }
+        let after = family.kind(level, new);
+        if after != Kind::Absent && self.stale_words.contains_key(&word) {
+            for stale in self.stale.values_mut().flatten() {
+                if stale.word == word && family.requires_break(level, stale.bits, new) {
+                    let what = format!(
+                        "entry {index} of table {table:#x} was {:#x}, and becomes {new:#x} before all TLBs have \
+                         forgotten that",
+                        stale.bits
+                    );
+                    let rule = Rule::BreakBeforeMake;
+                    stale.needs.push(Need { rule, line, end, what, used: None });
+                }
+            }
+        }
+        let mut gone = Vec::new();
+        self.tables.delist(word, &mut gone);
+        self.tables.table(table).entries[index as usize] = new;
+        if family.takes_away(level, old, new) {
+            for found in gone {
+                self.add_stale(&found, begin);
+            }
+        }
+        if !self.tables.enlist(word) {
+            let what = format!("entry {index} of table {table:#x} leads there a second time");
+            self.report(line, Rule::TableTwice, what);
+        }
+        self.explain(begin);
+        if let Kind::Leaf(leaf) = after {
+            let frames = leaf.frame..leaf.frame + pages(level);
+            if family.goes_past_caches()
+                && !self.dirty.is_empty()
+                && let Some(frame) = self.dirty.any_in(&frames)
+            {
+                let what = format!("frame {frame:#x} is mapped at guest frame {:#x}", before.gfn);
+                self.report(line, Rule::NotCleaned, what);
+            }
+        }
+    }
+}

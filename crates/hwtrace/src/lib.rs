@@ -1,0 +1,43 @@
+//! A trace of what hardware sees of stage-2 tables, and whether it keeps the manuals' rules.
+//!
+//! A trace is text, an event a line ([`Event`]; the format is in `docs/trace-format.md`): entries written, invalidations
+//! issued and complete, roots entered and left, VMIDs, frames and caches. Each event has two tickets, drawn before and
+//! after its atomic step from one counter, so that whichever event ends before another begins came first, and of the
+//! others nobody knows.
+//!
+//! A [`Checker`] takes records in the order of their second tickets and says which [`Rule`] is broken where. It never
+//! says so where some order that the tickets allow keeps the rule. What it keeps in memory is what is mapped, and what
+//! has been taken away and not been invalidated yet; what it cannot decide for want of room it lets pass.
+//!
+//! ```
+//! use mayfly_hwtrace::{Checker, Lines, Rule};
+//!
+//! let trace = "mayfly-hwtrace 1
+//! 1 2 0 root top=0x40 order=0 levels=1 format=arm
+//! 3 4 0 entry table=0x40 index=5 old=0x0 new=0x90000000003
+//! 5 6 0 barrier orders=walks
+//! 7 8 1 enter tlb=1 top=0x40 vmid=1
+//! 9 10 0 entry table=0x40 index=5 old=0x90000000003 new=0xa00000000c3
+//! ";
+//! let (mut lines, options) = Lines::new(trace.as_bytes()).unwrap();
+//! let mut checker = Checker::new(options);
+//! while let Some((line, record)) = lines.next_record().unwrap() {
+//!     checker.take(line, &record);
+//! }
+//! let found = checker.finish();
+//! assert_eq!((found[0].line, found[0].rule), (6, Rule::BreakBeforeMake));
+//! ```
+
+mod checker;
+mod entries;
+mod event;
+mod parse;
+mod ranges;
+mod rules;
+mod tables;
+mod vmids;
+
+pub use checker::Checker;
+pub use event::{Barrier, Event, Family, Reach, Record, Scope};
+pub use parse::{HEADER, Lines, Malformed, Options, parse};
+pub use rules::{Rule, Violation};

@@ -1,0 +1,227 @@
+//! The trees, as the writes of entries made them.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use crate::entries::{Kind, Leaf};
+use crate::event::Family;
+use crate::parse::ENTRIES;
+
+const BITS: u32 = ENTRIES.trailing_zeros();
+
+/// Frames of an entry of `level`.
+pub(crate) const fn pages(level: u32) -> u64 {
+    1 << (level * BITS)
+}
+
+/// An entry: its table, and its number there.
+pub(crate) type Word = (u64, u32);
+
+/// A root.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Root {
+    pub(crate) order: u32,
+    pub(crate) levels: u32,
+    pub(crate) family: Family,
+}
+
+/// Where a table is in a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) root: u64,
+    pub(crate) level: u32,
+    /// The first guest frame that its first entry stands for.
+    pub(crate) gfn: u64,
+}
+
+impl Place {
+    /// The first guest frame of entry `index`.
+    pub(crate) fn gfn_of(self, index: u32) -> u64 {
+        self.gfn + u64::from(index) * pages(self.level)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) entries: Box<[u64; ENTRIES as usize]>,
+    /// In a tree.
+    pub(crate) place: Option<Place>,
+    /// The format of the tree that it is in, or was in last.
+    pub(crate) family: Option<Family>,
+}
+
+/// A leaf or a table in a tree, and the entry that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) word: Word,
+    pub(crate) root: u64,
+    /// Of the entry.
+    pub(crate) level: u32,
+    pub(crate) gfn: u64,
+    pub(crate) bits: u64,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) roots: HashMap<u64, Root>,
+    known: HashMap<u64, Table>,
+    /// Entries of trees that map frames, by level and frame in units of that level.
+    leaves: HashMap<(u32, u64), HashSet<Word>>,
+}
+
+impl Tables {
+    /// The table in `frame`, which is empty where nothing is known of it.
+    pub(crate) fn table(&mut self, frame: u64) -> &mut Table {
+        self.known.entry(frame).or_insert_with(|| Table {
+            entries: Box::new([0; ENTRIES as usize]),
+            place: None,
+            family: None,
+        })
+    }
+
+    pub(crate) fn get(&self, frame: u64) -> Option<&Table> {
+        self.known.get(&frame)
+    }
+
+    /// Those in `frames` of which something is known.
+    pub(crate) fn known_in(&self, frames: &Range<u64>) -> Vec<u64> {
+        if frames.end - frames.start > self.known.len() as u64 {
+            self.known.keys().copied().filter(|frame| frames.contains(frame)).collect()
+        } else {
+            frames.clone().filter(|frame| self.known.contains_key(frame)).collect()
+        }
+    }
+
+    /// Has a root, empty, at `top`. False where a table of it is in a tree already.
+    pub(crate) fn add_root(&mut self, top: u64, root: Root) -> bool {
+        let level = root.levels - 1;
+        let mut fits = true;
+        for number in 0..1 << root.order {
+            let gfn = number * pages(root.levels);
+            let place = Place { root: top, level, gfn };
+            fits &= self.attach(top + number, place, root.family);
+        }
+        self.roots.insert(top, root);
+        fits
+    }
+
+    /// Has the table in `frame` in a tree, with what it leads to. False if one of them is in a tree already, or lies
+    /// where no walk ends.
+    pub(crate) fn attach(&mut self, frame: u64, place: Place, family: Family) -> bool {
+        let table = self.table(frame);
+        if table.place.is_some() {
+            return false;
+        }
+        (table.place, table.family) = (Some(place), Some(family));
+        let mut fits = true;
+        for index in 0..ENTRIES {
+            fits &= self.enlist((frame, index));
+        }
+        fits
+    }
+
+    /// Has what is in entry `word`, of a table in a tree, known.
+    pub(crate) fn enlist(&mut self, word: Word) -> bool {
+        let Some(Found { level, gfn, kind, root, .. }) = self.found(word) else { return true };
+        match kind {
+            Kind::Absent => true,
+            Kind::Leaf(leaf) => {
+                self.leaves.entry(unit(level, leaf)).or_default().insert(word);
+                true
+            }
+            Kind::Table(below) => {
+                let Some(level) = level.checked_sub(1) else { return false };
+                let family = self.roots.get(&root).map(|root| root.family);
+                let family = family.or(self.table(word.0).family);
+                let place = Place { root, level, gfn };
+                family.is_some_and(|family| self.attach(below, place, family))
+            }
+        }
+    }
+
+    /// Has what is in entry `word`, of a table in a tree, known no more; with what it leads to. Each is put into `gone`.
+    pub(crate) fn delist(&mut self, word: Word, gone: &mut Vec<Found>) {
+        let Some(found) = self.found(word) else { return };
+        match found.kind {
+            Kind::Absent => {}
+            Kind::Leaf(leaf) => {
+                let unit = unit(found.level, leaf);
+                if let Some(words) = self.leaves.get_mut(&unit) {
+                    words.remove(&word);
+                    if words.is_empty() {
+                        self.leaves.remove(&unit);
+                    }
+                }
+                gone.push(found);
+            }
+            Kind::Table(below) => {
+                gone.push(found);
+                let Some(level) = found.level.checked_sub(1) else { return };
+                let place = Place { root: found.root, level, gfn: found.gfn };
+                // Free since, and somewhere else again, if it is not there.
+                if self.get(below).is_some_and(|table| table.place == Some(place)) {
+                    self.detach(below, gone);
+                }
+            }
+        }
+    }
+
+    /// Takes the table in `frame` out of its tree, with what it leads to.
+    pub(crate) fn detach(&mut self, frame: u64, gone: &mut Vec<Found>) {
+        if self.get(frame).is_some_and(|table| table.place.is_some()) {
+            (0..ENTRIES).for_each(|index| self.delist((frame, index), gone));
+            self.table(frame).place = None;
+        }
+    }
+
+    /// Knows nothing of the table in `frame` any more. Returns whether something was known.
+    pub(crate) fn forget(&mut self, frame: u64) -> bool {
+        self.known.remove(&frame).is_some()
+    }
+
+    /// What is in entry `word` of a table in a tree.
+    pub(crate) fn found(&self, word: Word) -> Option<Found> {
+        let table = self.get(word.0)?;
+        let (place, family) = (table.place?, table.family?);
+        let bits = table.entries[word.1 as usize];
+        let kind = family.kind(place.level, bits);
+        let gfn = place.gfn_of(word.1);
+        Some(Found { word, root: place.root, level: place.level, gfn, bits, kind })
+    }
+
+    /// The entry at which a walk for `gfn` ends.
+    pub(crate) fn walk(&self, top: u64, gfn: u64) -> Option<Found> {
+        let mut level = self.roots.get(&top)?.levels - 1;
+        let index = gfn / pages(level);
+        let mut word = (top + index / u64::from(ENTRIES), (index % u64::from(ENTRIES)) as u32);
+        loop {
+            let found = self.found(word)?;
+            let Kind::Table(below) = found.kind else { return Some(found) };
+            level = level.checked_sub(1)?;
+            word = (below, (gfn / pages(level) % u64::from(ENTRIES)) as u32);
+        }
+    }
+
+    /// The entries of trees that map one of `1 << order` frames from `frame` on.
+    pub(crate) fn mapping(&self, frame: u64, order: u32) -> Vec<Found> {
+        let mut words = Vec::new();
+        for level in 0..3 {
+            let first = frame / pages(level);
+            let last = (frame + (1 << order) - 1) / pages(level);
+            if last - first < self.leaves.len() as u64 {
+                let units = (first..=last).filter_map(|unit| self.leaves.get(&(level, unit)));
+                words.extend(units.flatten());
+            } else {
+                let within = |at: &u32, unit: &u64| *at == level && (first..=last).contains(unit);
+                let units = self.leaves.iter().filter(|((at, unit), _)| within(at, unit));
+                words.extend(units.flat_map(|(_, words)| words));
+            }
+        }
+        words.into_iter().filter_map(|word| self.found(word)).collect()
+    }
+}
+
+fn unit(level: u32, leaf: Leaf) -> (u32, u64) {
+    (level, leaf.frame / pages(level))
+}

@@ -1,0 +1,94 @@
+//! What TLBs may have: under which VMIDs, of which roots; and what was taken away of it.
+
+use std::collections::HashMap;
+
+use crate::entries::{Kind, Leaf};
+use crate::event::{Reach, Scope};
+use crate::rules::Rule;
+use crate::tables::{Word, pages};
+
+/// A VMID under which TLBs may have something.
+#[derive(Debug)]
+pub(crate) struct Exposure {
+    /// Of the root at this frame; none, when that is gone.
+    pub(crate) root: Option<u64>,
+    /// When a CPU was first in the guest for certain.
+    pub(crate) since: u64,
+    /// CPUs in the guest, and since when for certain.
+    pub(crate) inside: HashMap<u32, u64>,
+    /// The number of its last entry, among all.
+    pub(crate) enters: u64,
+}
+
+/// Something that was taken away, and that TLBs may have until it is invalidated.
+#[derive(Debug)]
+pub(crate) struct Stale {
+    pub(crate) word: Word,
+    pub(crate) level: u32,
+    pub(crate) gfn: u64,
+    pub(crate) bits: u64,
+    pub(crate) kind: Kind,
+    /// The tickets of the write that took it away.
+    pub(crate) begin: u64,
+    /// Whether a CPU had been in the guest before that for certain. If not, it breaks no rule.
+    pub(crate) certain: bool,
+    /// It is there still, as far as the trace goes, and should not be: no invalidation counts.
+    pub(crate) live: bool,
+    /// Invalidations that reach it, by CPU and number.
+    pub(crate) by: Vec<(u32, u64)>,
+    pub(crate) needs: Vec<Need>,
+}
+
+/// By when something has to be invalidated.
+#[derive(Clone, Debug)]
+pub(crate) struct Need {
+    pub(crate) rule: Rule,
+    pub(crate) line: u64,
+    /// The second ticket of the event on that line.
+    pub(crate) end: u64,
+    pub(crate) what: String,
+    /// A rule only if some CPU is in the guest at that time or later, which was so for certain from this ticket on.
+    pub(crate) used: Option<u64>,
+}
+
+impl Need {
+    /// Whether it is broken by what is invalidated at `sync` and not before.
+    pub(crate) fn is_broken(&self, sync: u64) -> bool {
+        match self.rule {
+            Rule::BreakBeforeMake => self.end < sync,
+            _ => self.used.is_some_and(|used| used < sync),
+        }
+    }
+}
+
+impl Stale {
+    /// Whether an invalidation of `scope` reaches it.
+    pub(crate) fn is_reached(&self, scope: Scope) -> bool {
+        if self.live {
+            return false;
+        }
+        let Scope::Range { first, end, stride, reach } = scope else { return true };
+        let own = pages(self.level);
+        let reached = match self.kind {
+            Kind::Absent => return true,
+            Kind::Table(_) => reach == Reach::Any,
+            Kind::Leaf(_) => reach != Reach::Leaves || own == stride,
+        };
+        // The first address that does not lie before it.
+        let address = first + self.gfn.saturating_sub(first).next_multiple_of(stride);
+        reached && address < end.min(self.gfn + own)
+    }
+
+    /// Whether an access to `frame` at `gfn` can be made by it.
+    pub(crate) fn allows(&self, gfn: u64, frame: u64, right: u8) -> bool {
+        matches!(self.kind, Kind::Leaf(leaf) if allows(leaf, self.level, self.gfn, gfn, frame, right))
+    }
+}
+
+/// Whether an access to `frame` at `gfn` can be made by `leaf`, which is at `first`.
+pub(crate) fn allows(leaf: Leaf, level: u32, first: u64, gfn: u64, frame: u64, right: u8) -> bool {
+    let Some(into) = gfn.checked_sub(first).filter(|into| *into < pages(level)) else {
+        return false;
+    };
+    leaf.frame + into == frame && leaf.rights & right == right
+}

@@ -1,0 +1,167 @@
+//! What the machine's hardware sees, recorded as it happens.
+//!
+//! An event draws a ticket before its atomic step, and one after it, under the lock that it is handed on under: so records
+//! come in the order of their second tickets.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use mayfly_hwtrace::{Barrier, Checker, Event, Family, Options, Record, Violation};
+use mayfly_platform::address::Pfn;
+use mayfly_platform::observe::Step;
+use mayfly_stage2::{Ept, Format, Npt, Sv39x4, Sv48x4};
+
+use crate::Arena;
+use crate::lock::lock;
+
+/// Who gets the records, one after another. Called with locks held, and with entries frozen.
+pub type Sink = Box<dyn FnMut(&Record) + Send>;
+
+/// Draws tickets, and hands records on.
+pub struct Recorder {
+    tickets: AtomicU64,
+    sink: Mutex<Sink>,
+}
+
+/// A thread's number, which stands for the CPU that the thread runs on; numbers of TLBs come from the same source.
+pub(crate) fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The present thread's number.
+pub(crate) fn cpu() -> u32 {
+    thread_local!(static NUMBER: u32 = next_number());
+    NUMBER.with(|number| *number)
+}
+
+impl Recorder {
+    pub(crate) fn new(sink: Sink) -> Self {
+        Self { tickets: AtomicU64::new(1), sink: Mutex::new(sink) }
+    }
+
+    /// The first ticket of an event.
+    pub(crate) fn begin(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// It has happened.
+    pub(crate) fn end(&self, begin: u64, event: Event) {
+        let mut sink = lock(&self.sink);
+        let end = self.tickets.fetch_add(1, Ordering::AcqRel);
+        sink(&Record { begin, end, cpu: cpu(), event });
+    }
+
+    /// The core has made `step`.
+    pub(crate) fn step(&self, begin: u64, step: &Step, arena: &Arena) {
+        let event = match *step {
+            Step::Entry { table, index, old, new } => {
+                Event::Entry { table: table.get(), index: index as u32, old, new }
+            }
+            Step::Filled { table } => return self.filled(begin, table, arena),
+            Step::Root { top, order, format, levels } => {
+                Event::Root { top: top.get(), order, levels, family: family(format) }
+            }
+            Step::RootGone { top } => Event::RootGone { top: top.get() },
+            Step::VmidTaken { vmid, generation } => Event::VmidTake { vmid: vmid.0, generation },
+            Step::VmidGiven { vmid } => Event::VmidGive { vmid: vmid.0 },
+            Step::VmidKept { vmid, generation } => Event::VmidKeep { vmid: vmid.0, generation },
+            Step::Generation { generation } => Event::Generation { generation },
+            Step::Barrier => Event::Barrier { kind: Barrier::Memory },
+            // What hardware sees is known here, or is of no use.
+            _ => return,
+        };
+        self.end(begin, event);
+    }
+
+    /// A table was filled: in runs of entries that differ by as much from one to the next.
+    fn filled(&self, begin: u64, table: Pfn, arena: &Arena) {
+        let words: Vec<u64> = arena.words(table).map(|word| word.load(Ordering::Relaxed)).collect();
+        let mut index = 0;
+        while index < words.len() {
+            let value = words[index];
+            let step = words.get(index + 1).map_or(0, |next| next.wrapping_sub(value));
+            let is_run = |pair: &&[u64]| pair[1].wrapping_sub(pair[0]) == step;
+            let count = 1 + words[index..].windows(2).take_while(is_run).count();
+            let table = table.get();
+            let (first, len) = (index as u32, count as u32);
+            self.end(begin, Event::Fill { table, index: first, count: len, value, step });
+            index += count;
+        }
+    }
+
+    /// It happens.
+    pub(crate) fn note(&self, event: Event) {
+        self.end(self.begin(), event);
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("tickets", &self.tickets).finish_non_exhaustive()
+    }
+}
+
+/// The family of the format of that name.
+fn family(format: &str) -> Family {
+    match format {
+        name if name == Ept::NAME => Family::Ept,
+        name if name == Npt::NAME => Family::Npt,
+        name if name == Sv39x4::NAME || name == Sv48x4::NAME => Family::RiscV,
+        name if name.contains("FWB") => Family::ArmFwb,
+        _ => Family::Arm,
+    }
+}
+
+/// Checks what a machine's hardware sees while it sees it, and writes it down where `MAYFLY_HWTRACE` names a file.
+#[derive(Debug)]
+pub struct Checked(Arc<Mutex<Checking>>);
+
+#[derive(Debug)]
+struct Checking {
+    checker: Checker,
+    line: u64,
+    file: Option<std::io::BufWriter<std::fs::File>>,
+}
+
+impl Checked {
+    /// A checker, and what hands records to it.
+    ///
+    /// # Panics
+    ///
+    /// If the file that `MAYFLY_HWTRACE` names cannot be written.
+    pub fn new(options: Options) -> (Self, Sink) {
+        let file = std::env::var_os("MAYFLY_HWTRACE").map(|path| {
+            let file = std::fs::File::create(path).expect("the file of MAYFLY_HWTRACE");
+            let mut file = std::io::BufWriter::new(file);
+            writeln!(file, "{options}").expect("the trace is written");
+            file
+        });
+        let checking = Checking { checker: Checker::new(options), line: 1, file };
+        let shared = Arc::new(Mutex::new(checking));
+        let sink = Arc::clone(&shared);
+        let sink: Sink = Box::new(move |record| {
+            let mut checking = lock(&sink);
+            checking.line += 1;
+            if let Some(file) = &mut checking.file {
+                writeln!(file, "{record}").expect("the trace is written");
+            }
+            let line = checking.line;
+            checking.checker.take(line, record);
+        });
+        (Self(shared), sink)
+    }
+
+    /// How many events there were.
+    pub fn events(&self) -> u64 {
+        lock(&self.0).line - 1
+    }
+
+    /// The rules that were broken; to be asked when what is recorded is over.
+    pub fn finish(self) -> Vec<Violation> {
+        let mut checking = lock(&self.0);
+        checking.file = None;
+        std::mem::take(&mut checking.checker).finish()
+    }
+}
