@@ -173,7 +173,8 @@ unsafe impl Frames for Hardware {
     }
 }
 
-impl Tlb for Hardware {
+// SAFETY: asks the TLBs.
+unsafe impl Tlb for Hardware {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         self.tlbs.issue(vmid, scope)
     }

@@ -205,7 +205,8 @@ impl Tlbs {
     }
 }
 
-impl Tlb for Tlbs {
+// SAFETY: waits until every CPU in a guest has forgotten, and those outside do before they go in.
+unsafe impl Tlb for Tlbs {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         match &scope {
             Scope::All => count(&self.counts.vmids, 1),

@@ -22,6 +22,10 @@ pub struct CacheCapabilities {
 /// Each call is complete when it returns, its barrier included: on Arm, lines by `DC CVAC` or `DC CIVAC` and then `DSB
 /// SY`; `IC IVAU` and then `DSB ISH`. Frames are named, and need not be anybody's any more: what is cleaned then is
 /// what their present owner has written.
+///
+/// Safe to implement: what a cache leaves undone has a guest read what was in its frame before, or have what it wrote
+/// there lost. Nothing of the core is in those frames, so no memory of the hypervisor is touched. What was in them
+/// before may have been another guest's, though, so a cache that does nothing where it should keeps no secrets.
 pub trait Cache: Send + Sync {
     /// What need not be done here. Never changes; a VM asks when it is built.
     fn capabilities(&self) -> CacheCapabilities;

@@ -66,7 +66,8 @@ unsafe impl Frames for Process {
     }
 }
 
-impl Tlb for Process {
+// SAFETY: no CPU walks the tables but by software, which remembers nothing.
+unsafe impl Tlb for Process {
     fn issue(&self, _vmid: Vmid, _scope: Scope) -> TlbToken {
         TlbToken(self.invalidations.fetch_add(1, Ordering::SeqCst))
     }

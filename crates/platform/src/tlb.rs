@@ -97,7 +97,32 @@ pub struct TlbToken(pub u64);
 ///
 /// What one CPU keeps to itself, and faults by, is not asked of this trait: it is forgotten where the vCPU enters its
 /// guest again, there and on no other CPU.
-pub trait Tlb: Send + Sync {
+///
+/// # Safety
+///
+/// The core frees tables, and the host gives frames to others, when this says that no CPU uses them any more:
+///
+/// - When [`complete`](Tlb::complete) has returned, what its documentation says is so, for every invalidation of the
+///   token; and when [`invalidate_all_vmids`](Tlb::invalidate_all_vmids) has, no CPU has anything from before.
+///
+/// To invalidate more, or sooner, is as good. An implementation without `unsafe` could have CPUs walk freed memory:
+///
+/// ```compile_fail,E0200
+/// use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+///
+/// struct Forgetful;
+///
+/// impl Tlb for Forgetful {
+///     fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
+///         TlbToken(0)
+///     }
+///
+///     fn complete(&self, _: TlbToken) {}
+///
+///     fn invalidate_all_vmids(&self) {}
+/// }
+/// ```
+pub unsafe trait Tlb: Send + Sync {
     /// Begins to invalidate `scope` of `vmid` on every CPU. Does not wait.
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken;
 

@@ -197,6 +197,12 @@ impl<F: Format> Roots<F> {
         self.leave(role, fresh.as_ptr(), leaving);
     }
 
+    /// The roots that were replaced, and have not left their second places yet.
+    pub(crate) fn leaving(&self, leaving: &Leaving) -> impl Iterator<Item = NonNull<Root<F>>> {
+        let look = |role| leaving.of(role).load(Ordering::Acquire).cast();
+        self.open().filter_map(move |role| NonNull::new(look(role)))
+    }
+
     /// The roots that were replaced, with the references of their places. One at a time with [`Roots::close`].
     pub(crate) fn take_leaving(&self, leaving: &Leaving) -> impl Iterator<Item = NonNull<Root<F>>> {
         // What has left a closed place is the reclaimer's.

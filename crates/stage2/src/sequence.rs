@@ -86,6 +86,19 @@ pub struct Seen(
 
 /// Names an invalidation that has begun, and is to be ended by [`Stage2::end_invalidation`]; it does not end by itself.
 ///
+/// It is made by beginning, and used up by ending, so none ends twice, or without having begun:
+///
+/// ```compile_fail,E0382
+/// use mayfly_stage2::{Format, Stage2};
+/// use mayfly_platform::address::Gfn;
+///
+/// fn twice<F: Format>(stage2: &Stage2<F>) {
+///     let announcement = stage2.begin_invalidation(&(Gfn::new(0)..Gfn::new(1))).leave();
+///     stage2.end_invalidation(announcement);
+///     stage2.end_invalidation(announcement);
+/// }
+/// ```
+///
 /// [`Stage2::end_invalidation`]: crate::Stage2::end_invalidation
 #[derive(Debug)]
 #[must_use = "an invalidation that does not end keeps faults waiting for ever"]

@@ -9,7 +9,7 @@ use core::time::Duration;
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::memory::{Kept, OutOfMemory, Shared};
-use mayfly_platform::sync::AtomicU32;
+use mayfly_platform::sync::{AtomicU32, Ordering};
 use mayfly_platform::{Mmu, Op, write_fields};
 use mayfly_srcu::{Section, Srcu};
 
@@ -349,7 +349,7 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the
-    /// caller has every vCPU leave it, and then calls [`Retiring::finish`].
+    /// caller has every vCPU leave it, and then calls [`Retiring::finish`], which waits for those who have not.
     ///
     /// # Errors
     ///
@@ -439,6 +439,19 @@ impl<F: Format> Stage2<F> {
         }
     }
 
+    /// Waits until no vCPU is in its guest on `root`, which is in its place no more.
+    fn wait_left(&self, root: NonNull<Root<F>>) {
+        let rung = self.reclaimer.rung();
+        loop {
+            // Before the look: who comes out of the guest that he is found in changes it.
+            let before = rung.load(Ordering::Acquire);
+            if !self.space.holds.is_held(root, self.mmu()) {
+                return;
+            }
+            self.mmu().wait(rung, before);
+        }
+    }
+
     fn check(&self, section: &impl Section) {
         assert!(self.space.srcu.is(section.domain()), "the section is one of another domain");
     }
@@ -503,8 +516,8 @@ pub struct Retiring<'a, F: Format> {
 }
 
 impl<F: Format> Retiring<'_, F> {
-    /// Leaves the old roots to the reclaimer, now that no vCPU is in the guest on any of them, and none will be: each
-    /// has left the guest since they were replaced, and loads the present root before it enters again.
+    /// Leaves the old roots to the reclaimer when no vCPU is in its guest on any of them, and so none will be: operations
+    /// on ranges go through them until then. Who has had every vCPU leave waits for nobody. So does the drop.
     ///
     /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs that nobody runs under; the
     /// reclaimer invalidates them, once each, before it frees the tables.
@@ -513,6 +526,9 @@ impl<F: Format> Retiring<'_, F> {
 
 impl<F: Format> Drop for Retiring<'_, F> {
     fn drop(&mut self) {
+        let (roots, leaving) = (&self.stage2.roots, &self.stage2.space.leaving);
+        // Nobody else takes them out meanwhile, who would have the lock.
+        roots.leaving(leaving).for_each(|root| self.stage2.wait_left(root));
         for root in self.stage2.roots.take_leaving(&self.stage2.space.leaving) {
             // SAFETY: its reference came with it.
             unsafe { root.as_ref() }.set_unreachable();

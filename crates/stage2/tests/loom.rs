@@ -33,7 +33,8 @@ type Vm<F> = model::Vm<F, NoTlb>;
 /// No CPU is in a guest, so none remembers anything.
 struct NoTlb;
 
-impl Tlb for NoTlb {
+// SAFETY: nobody walks the tables but the core.
+unsafe impl Tlb for NoTlb {
     fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
         TlbToken(0)
     }

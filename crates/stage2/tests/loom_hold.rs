@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering as Uncounted};
 use loom::model::Builder;
 use loom::thread::{self, JoinHandle};
 
+use mayfly_platform::address::Pfn;
+use mayfly_platform::sync::{AtomicBool, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_stage2::{Reclaimed, Role};
 
@@ -24,7 +26,8 @@ type Vm = model::Vm<model::Tiny<false>, NoTlb>;
 /// Remembers nothing.
 struct NoTlb;
 
-impl Tlb for NoTlb {
+// SAFETY: nobody walks the tables but the core.
+unsafe impl Tlb for NoTlb {
     fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
         TlbToken(0)
     }
@@ -65,6 +68,11 @@ fn vcpu(vm: &Arc<Vm>, times: usize) -> JoinHandle<()> {
     })
 }
 
+/// The present root's.
+fn top(vm: &Vm) -> Pfn {
+    vm.stage2.find_root(Role::MAIN, &vm.domain.read_lock()).unwrap().top()
+}
+
 fn reclaim(vm: &Vm) {
     while vm.config.reclaimer.run_slice(WHOLE) == Reclaimed::More {}
 }
@@ -79,6 +87,29 @@ fn a_root_that_was_replaced_is_freed_under_no_vcpu_and_kept_by_none_that_is_outs
         vcpu.join().unwrap();
         assert_eq!(vm.config.reclaimer.run_slice(WHOLE), Reclaimed::All);
         assert_eq!(vm.world.arena.in_use(), 1);
+        vm.end();
+    });
+}
+
+#[test]
+fn nobody_is_in_a_guest_on_a_root_whose_replacement_is_finished() {
+    check(3, || {
+        let vm = vm(2);
+        let old = top(&vm);
+        let finished = Arc::new(AtomicBool::new(false));
+        let vcpu = {
+            let (vm, finished) = (Arc::clone(&vm), Arc::clone(&finished));
+            let mut resides = Resides::new(&vm);
+            thread::spawn(move || {
+                resides.enter(&vm, |root| {
+                    assert!(root.top() != old || !finished.load(Ordering::SeqCst));
+                });
+            })
+        };
+        vm.stage2.replace_roots().unwrap().finish();
+        finished.store(true, Ordering::SeqCst);
+        vcpu.join().unwrap();
+        reclaim(&vm);
         vm.end();
     });
 }

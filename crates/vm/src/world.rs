@@ -29,9 +29,13 @@ pub trait World: 'static {
 /// hypervisor's own.
 ///
 /// - [`resolve`](HostMemory::resolve) names frames that the guest may have with the rights that are said, by accesses of
-///   that type, until an invalidation of them has begun: frames, as many as a block of the level has, of guest memory or
-///   of a device that was passed through; none that Rust code has a reference into, but for atomics; none of tables.
-/// - What a guest writes there may come at any time until then, and tears no assumption of safe code.
+///   that type: as many as a block of the level has, of guest memory, or of a device that is passed through; none that
+///   Rust code has a reference into, but for atomics; none of tables.
+/// - They are the guest's until they are taken away, and nothing but this takes them: a
+///   [`Vm::invalidate_start`](crate::Vm::invalidate_start) of them that leaves nothing, or less, has returned, and is not
+///   ended before `resolve` says something else; or a [`Vm::change_pte`](crate::Vm::change_pte) within it has; or the
+///   slot was deleted, or the VM [released](crate::Vm::release), by a call that has returned. (What is done to the tables
+///   by [`Vm::stage2`](crate::Vm::stage2) besides takes nothing away: a fault may bring it back.)
 ///
 /// An implementation without `unsafe` could give a guest the hypervisor:
 ///

@@ -254,7 +254,8 @@ unsafe impl Frames for Watch {
     }
 }
 
-impl Tlb for Watch {
+// SAFETY: passes all on to the machine's.
+unsafe impl Tlb for Watch {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         apart(|| self.hardware.issue(vmid, scope))
     }

@@ -141,7 +141,8 @@ unsafe impl Frames for Platformed {
     }
 }
 
-impl Tlb for Platformed {
+// SAFETY: nobody walks the tables but tests, inside sections.
+unsafe impl Tlb for Platformed {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         self.tlbs.issue(vmid, scope)
     }

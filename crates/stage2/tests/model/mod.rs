@@ -122,7 +122,8 @@ unsafe impl<T: Send + Sync> Frames for World<T> {
     }
 }
 
-impl<T: Tlb> Tlb for World<T> {
+// SAFETY: passes all on to the model's.
+unsafe impl<T: Tlb> Tlb for World<T> {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         self.tlb.issue(vmid, scope)
     }

@@ -153,7 +153,8 @@ impl Cpus {
     }
 }
 
-impl Tlb for Cpus {
+// SAFETY: a CPU that uses what it should have forgotten fails the test.
+unsafe impl Tlb for Cpus {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         for cpu in &mut self.lock().cpus {
             cpu.pending.push((vmid, scope.clone()));

@@ -47,7 +47,8 @@ unsafe impl<P: Send + Sync, F: Send + Sync> Frames for World<P, F> {
     }
 }
 
-impl<P: Send + Sync, F: Fn() + Send + Sync> Tlb for World<P, F> {
+// SAFETY: there are no tables.
+unsafe impl<P: Send + Sync, F: Fn() + Send + Sync> Tlb for World<P, F> {
     fn issue(&self, _vmid: Vmid, _scope: Scope) -> TlbToken {
         unreachable!("invalidating one VMID is the caller's");
     }

@@ -215,7 +215,8 @@ unsafe impl Frames for Hardware {
     }
 }
 
-impl Tlb for Hardware {
+// SAFETY: what walks the tables remembers nothing.
+unsafe impl Tlb for Hardware {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         call_once(&self.on_invalidation);
         let mut tlb = self.tlb.lock().unwrap();
