@@ -127,7 +127,7 @@ impl Page {
 }
 
 impl Ledger {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(AtomicPtr::new(null_mut()))
     }
 
@@ -229,7 +229,8 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        let debts = *self.0.get_mut();
+        // Relaxed: whoever drops this has it to himself.
+        let debts = self.0.load(Ordering::Relaxed);
         if !debts.is_null() {
             // SAFETY: from a box, in `begin`, and nobody else has it any more.
             drop(unsafe { alloc::boxed::Box::from_raw(debts) });
