@@ -31,8 +31,8 @@ const WRITTEN: &str = "crates/stage2/src/written.rs";
 const EACH_IN_SLICE: [(&str, &str, &str); 3] = [
     (
         WRITTEN,
-        "root.take_written_slice(left, slice, &mut told)",
-        "root.take_written_slice(left, slice, &mut told, &mut each)",
+        "root.take_written_slice(left, slice, &meant, &mut told)",
+        "root.take_written_slice(left, slice, &meant, &mut told, &mut each)",
     ),
     (
         WRITTEN,
@@ -50,9 +50,13 @@ const EACH_IN_SLICE: [(&str, &str, &str); 3] = [
     ),
     (
         WRITTEN,
-        "fn take_written_slice(&self, range: &mut Range<Gfn>, slice: Slice, told: &mut Told)",
-        "fn take_written_slice(&self, range: &mut Range<Gfn>, slice: Slice, told: &mut Told,
-                               mut each: &mut dyn FnMut(Pfn, u64))",
+        "meant: Meant<'_>,
+        told: &mut Told,
+    ) -> bool {",
+        "meant: Meant<'_>,
+        told: &mut Told,
+        mut each: &mut dyn FnMut(Pfn, u64),
+    ) -> bool {",
     ),
 ];
 
@@ -63,7 +67,7 @@ const MUTANTS: [Mutant; 23] = [
     },
     Mutant {
         step: "a frame is cleaned when it takes another's place",
-        edits: &[(NOTIFIER, "|pfn| self.ready_frames(pfn, 1)", "|_: Pfn| ()")],
+        edits: &[(NOTIFIER, "with, |pfn| vm.ready_frames(pfn, 1)", "with, |_: Pfn| ()")],
     },
     Mutant {
         step: "it is cleaned before its entry can be found",
@@ -71,14 +75,14 @@ const MUTANTS: [Mutant; 23] = [
             (CACHES, "[Some(root), other]", "[None, other]"),
             (
                 FAULT,
-                "if self.maintains_maps() {
+                "if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
                 // There may be no such frames.
                 Root::<W::Format>::check_frames(level, pfn)?;
                 self.ready_to_map(first, level, pfn, root, section);
             }
             let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;",
                 "let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
-            if self.maintains_maps() {
+            if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
                 self.ready_to_map(first, level, pfn, root, section);
             }",
             ),
@@ -86,7 +90,7 @@ const MUTANTS: [Mutant; 23] = [
     },
     Mutant {
         step: "what is mapped past the caches is read-only until it is written",
-        edits: &[(FAULT, "(write || !(logs || marks))", "(write || !logs)")],
+        edits: &[(FAULT, "if !write && (logs || marks) {", "if !write && logs {")],
     },
     Mutant {
         step: "the first write is recorded",
@@ -126,8 +130,8 @@ const MUTANTS: [Mutant; 23] = [
             EACH_IN_SLICE[2],
             (
                 WRITTEN,
-                "TakeWritten { flush: Flush::new(), told }",
-                "TakeWritten { flush: Flush::new(), told, each: &mut each }",
+                "TakeWritten { flush: Flush::new(), meant, told }",
+                "TakeWritten { flush: Flush::new(), meant, told, each: &mut each }",
             ),
             (
                 WRITTEN,
