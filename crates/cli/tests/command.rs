@@ -112,6 +112,35 @@ fn list_names_every_experiment_of_the_lab() {
 }
 
 #[test]
+fn check_trace_says_which_rule_is_broken_where_and_what_is_no_trace() {
+    let good = "mayfly-hwtrace 1\n1 2 0 root top=0x40 order=0 levels=1 format=arm\n";
+    let bad = "3 4 0 entry table=0x40 index=5 old=0x0 new=0x9\n5 6 0 entry table=0x40 index=5 old=0x8 new=0x0\n";
+    let check = |name: &str, text: &str| {
+        let path = scratch(name);
+        fs::write(&path, text).unwrap();
+        mayfly(&["check-trace", path.to_str().unwrap()])
+    };
+    let (stdout, stderr) = success(check("kept.txt", good));
+    assert!(stdout.ends_with(": 1 events, and no rule is broken\n") && stderr.is_empty());
+
+    let Output { status, stdout, stderr } =
+        check("broken.txt", &format!("{good}{bad}")).output().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(
+        text(&stdout).contains("broken.txt: line 4: lost-write: entry 5 of table 0x40 was 0x8")
+    );
+    assert!(text(&stderr).ends_with("broken.txt breaks lost-write at line 4, of 1 in all\n"));
+    assert_eq!(text(&stderr).lines().count(), 1);
+
+    let message = failure(check("garbage.txt", &format!("{good}3 4 0 entry table=?\n")), 2);
+    assert!(message.contains("garbage.txt, line 3: \"?\" is no number for table"), "{message}");
+    let message = failure(mayfly(&["check-trace", "/no/such/trace"]), 2);
+    assert!(message.contains("cannot open /no/such/trace"), "{message}");
+    let message = failure(mayfly(&["check-trace"]), 2);
+    assert!(message.contains("<FILE>"), "{message}");
+}
+
+#[test]
 fn help_tells_of_every_option_with_examples() {
     let (help, _) = success(mayfly(&["run", "--help"]));
     for option in [

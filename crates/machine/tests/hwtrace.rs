@@ -89,7 +89,7 @@ impl Edit {
     fn block_breaks(&self) -> usize {
         let is_block = |bits: u64| bits & 3 == 1;
         self.find(0, |event| match *event {
-            Event::Entry { old, new, .. } => is_block(old) && new & 7 == 0,
+            Event::Entry { old, new, .. } => is_block(old) && new & 1 == 0,
             _ => false,
         })
     }
