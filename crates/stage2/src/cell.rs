@@ -36,8 +36,7 @@ impl<'a, F: Format> Cell<'a, F> {
     #[inline]
     pub(crate) fn fill(self, entry: Entry<F>) {
         if self.tables.is_observed() {
-            let fill = || self.word.swap(entry.bits(), Ordering::Relaxed);
-            self.tables.observing(fill, |old| Some(self.written(*old, entry.bits())));
+            self.swap_observed(entry, Ordering::Relaxed);
         } else {
             self.word.store(entry.bits(), Ordering::Relaxed);
         }
@@ -46,16 +45,36 @@ impl<'a, F: Format> Cell<'a, F> {
     /// Replaces `old` by `new`; false where something else has come in its place.
     #[inline]
     pub(crate) fn replace(self, old: Entry<F>, new: Entry<F>) -> bool {
+        if self.tables.is_observed() {
+            return self.replace_observed(old, new);
+        }
+        let (old, new) = (old.bits(), new.bits());
+        self.word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Puts `new` in the place of whatever is there, and returns that.
+    #[inline]
+    pub(crate) fn swap(self, new: Entry<F>) -> Entry<F> {
+        if self.tables.is_observed() {
+            return self.swap_observed(new, Ordering::AcqRel);
+        }
+        Entry::from_bits(self.word.swap(new.bits(), Ordering::AcqRel))
+    }
+
+    // What is told is apart, so that it costs who is not observed no registers.
+    #[cold]
+    #[inline(never)]
+    fn replace_observed(self, old: Entry<F>, new: Entry<F>) -> bool {
         let (old, new) = (old.bits(), new.bits());
         let replace =
             || self.word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.tables.observing(replace, |done| done.then(|| self.written(old, new)))
     }
 
-    /// Puts `new` in the place of whatever is there, and returns that.
-    #[inline]
-    pub(crate) fn swap(self, new: Entry<F>) -> Entry<F> {
-        let swap = || self.word.swap(new.bits(), Ordering::AcqRel);
+    #[cold]
+    #[inline(never)]
+    fn swap_observed(self, new: Entry<F>, order: Ordering) -> Entry<F> {
+        let swap = || self.word.swap(new.bits(), order);
         Entry::from_bits(self.tables.observing(swap, |old| Some(self.written(*old, new.bits()))))
     }
 

@@ -148,6 +148,7 @@ extern crate std;
 
 mod buried;
 mod cell;
+mod children;
 mod entry;
 mod error;
 mod flush;

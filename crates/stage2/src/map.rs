@@ -104,7 +104,7 @@ impl<F: Format> Root<F> {
                     }
                     State::Empty => {
                         let new = spare.take()?;
-                        match self.hang(cell, new, &gfns, seen) {
+                        match self.hang(cell, at, new, &gfns, seen) {
                             Attempt::Done(Mapped::Installed) => {}
                             Attempt::Changed => spare.table = Some(new),
                             Attempt::Done(refused) => {
@@ -205,11 +205,12 @@ impl<F: Format> Root<F> {
         Attempt::Done(mapped)
     }
 
-    /// Puts the table in frame `table` in the place of an empty entry, on the way to `gfns`. Not while something of
+    /// Puts the table in frame `table` in the place of an empty entry of `level`, on the way to `gfns`. Not while something of
     /// those is taken away: a TLB may remember a block here still, and finding it beside a table is not for every TLB.
     pub(crate) fn hang(
         &self,
         cell: Cell<'_, F>,
+        level: Level,
         table: Pfn,
         gfns: &Range<Gfn>,
         seen: Seen,
@@ -228,6 +229,7 @@ impl<F: Format> Root<F> {
             space.parking.thaw(cell, Entry::EMPTY, mmu);
             return Attempt::Done(Mapped::Retry);
         }
+        self.children().note::<F>(level, gfns.start);
         space.parking.thaw(cell, Entry::table(table), mmu);
         Attempt::Done(Mapped::Installed)
     }
@@ -258,6 +260,7 @@ impl<F: Format> Root<F> {
         if entry.requires_break_before_make(level, new, true) {
             self.forget(gfn, level);
         }
+        self.children().note::<F>(level, gfn);
         space.parking.thaw(cell, new, self.mmu());
         self.charge_entries(1);
     }

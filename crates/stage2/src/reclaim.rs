@@ -417,18 +417,25 @@ impl<F: Format> Root<F> {
         } else {
             level.above().first(*from).get() + level.above().pages()
         };
-        while from.get() < end {
-            let first = level.first(*from);
-            let cell = self.cell(table, level, *from);
-            if let State::Table(below) = cell.load().state(level) {
-                self.free_tables(below, below_of(level), from, budget)?;
-                cell.fill(Entry::EMPTY);
-                self.free_table(below);
+        // Only where there may be tables.
+        while from.get() < end
+            && let Some((next, group_end)) = self.children().next::<F>(level, *from)
+        {
+            *from = next;
+            while *from < group_end {
+                let after = level.first(*from).get() + level.pages();
+                let cell = self.cell(table, level, *from);
+                if let State::Table(below) = cell.load().state(level) {
+                    self.free_tables(below, below_of(level), from, budget)?;
+                    cell.fill(Entry::EMPTY);
+                    self.free_table(below);
+                }
+                *from = Gfn::new(after);
             }
-            *from = Gfn::new(first.get() + level.pages());
             // Not after the last: whoever goes on finds the next table then, and not this one, which is to be freed.
             if from.get() < end {
-                budget.spend(1)?;
+                let pages = group_end.get() - level.first(next).get();
+                budget.spend((pages / level.pages()) as u32)?;
             }
         }
         ControlFlow::Continue(())

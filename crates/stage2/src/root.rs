@@ -14,6 +14,7 @@ use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::{Cookie, Section};
 
 use crate::cell::Cell;
+use crate::children::Children;
 use crate::graveyard::Batches;
 use crate::level::INDEX_BITS;
 use crate::space::Space;
@@ -39,8 +40,7 @@ pub struct Root<F: Format> {
     unreachable: AtomicBool,
     /// The next root on the reclaimer's list.
     pub(crate) next: AtomicPtr<Self>,
-    /// Frames that its tables take. Written when a table is made or freed.
-    tables: CacheLine<AtomicUsize>,
+    tables: CacheLine<Population>,
     /// Where tables were left hanging, first frame and end, and the next root on the reclaimer's list of such; both under
     /// the lock of that list.
     pub(crate) hanging: [AtomicU64; 2],
@@ -56,6 +56,14 @@ pub struct Root<F: Format> {
     pub(crate) readers: Lock<Option<Cookie>>,
     /// The batches of buried tables that had been freed when its own tables were.
     pub(crate) buried_before: Lock<Option<Batches>>,
+}
+
+/// What is written when a table is made or freed.
+struct Population {
+    /// Frames that the tables take.
+    frames: AtomicUsize,
+    /// Where tables have tables below them.
+    children: Children,
 }
 
 impl<F: Format> Root<F> {
@@ -81,7 +89,10 @@ impl<F: Format> Root<F> {
             changing: CacheLine(AtomicUsize::new(0)),
             unreachable: AtomicBool::new(false),
             next: AtomicPtr::new(core::ptr::null_mut()),
-            tables: CacheLine(AtomicUsize::new(1 << F::ROOT_ORDER)),
+            tables: CacheLine(Population {
+                frames: AtomicUsize::new(1 << F::ROOT_ORDER),
+                children: Children::new(),
+            }),
             hanging: [AtomicU64::new(0), AtomicU64::new(0)],
             next_hanging: AtomicPtr::new(core::ptr::null_mut()),
             hangs: AtomicBool::new(false),
@@ -161,25 +172,30 @@ impl<F: Format> Root<F> {
 
     /// Frames that its tables take.
     pub fn frames(&self) -> usize {
-        self.tables.load(Ordering::Relaxed)
+        self.tables.frames.load(Ordering::Relaxed)
+    }
+
+    /// Where tables have tables below them.
+    pub(crate) fn children(&self) -> &Children {
+        &self.tables.children
     }
 
     /// An empty table for this root.
     pub(crate) fn allocate_table(&self) -> Result<Pfn, Error> {
         let table = self.space.tables.allocate::<F>(0)?;
-        self.tables.fetch_add(1, Ordering::Relaxed);
+        self.tables.frames.fetch_add(1, Ordering::Relaxed);
         Ok(table)
     }
 
     /// Gives a table back, which nobody can find any more.
     pub(crate) fn free_table(&self, table: Pfn) {
-        self.tables.fetch_sub(1, Ordering::Relaxed);
+        self.tables.frames.fetch_sub(1, Ordering::Relaxed);
         self.space.tables.free(table, 0);
     }
 
     /// A table is not this root's any more; it is still to be freed.
     pub(crate) fn disowned_table(&self) {
-        self.tables.fetch_sub(1, Ordering::Relaxed);
+        self.tables.frames.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The cell of `level` for `gfn` in `table`.

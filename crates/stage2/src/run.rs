@@ -79,12 +79,20 @@ impl<F: Format> Root<F> {
             let pfn = Pfn::new(leaf.pfn.get() + index as u64 * level.pages());
             Entry::<F>::leaf(level, &Leaf { pfn, ..*leaf })
         });
-        Ok(self.hangs(cell, table, &gfns, seen))
+        Ok(self.hangs(cell, above, table, &gfns, seen))
     }
 
-    /// Hangs `table` in the place of an empty entry, or frees it. Returns whether it hangs.
-    fn hangs(&self, cell: Cell<'_, F>, table: Pfn, gfns: &Range<Gfn>, seen: Seen) -> bool {
-        let hung = matches!(self.hang(cell, table, gfns, seen), Attempt::Done(Mapped::Installed));
+    /// Hangs `table` in the place of an empty entry of `level`, or frees it. Returns whether it hangs.
+    fn hangs(
+        &self,
+        cell: Cell<'_, F>,
+        level: Level,
+        table: Pfn,
+        gfns: &Range<Gfn>,
+        seen: Seen,
+    ) -> bool {
+        let attempt = self.hang(cell, level, table, gfns, seen);
+        let hung = matches!(attempt, Attempt::Done(Mapped::Installed));
         if !hung {
             self.free_table(table);
         }
@@ -109,7 +117,7 @@ impl<F: Format> Root<F> {
                 State::Table(below) if at > level => (table, at) = (below, below_of(at)),
                 State::Empty => {
                     let new = self.allocate_table()?;
-                    if !self.hangs(cell, new, gfns, seen) {
+                    if !self.hangs(cell, at, new, gfns, seen) {
                         return Ok(None);
                     }
                 }
