@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test mutants miri soak bench api doc fmt clean setup setup-bench setup-review
+.PHONY: help run test mutants miri soak bench instructions api doc fmt clean setup setup-bench setup-instructions setup-review
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -35,6 +35,12 @@ soak: setup ## change guests' memory for ten minutes in every way at once, and c
 bench: setup-bench ## measure Mayfly beside its peers
 	@cargo bench --package mayfly-bench
 
+# A row of which every instruction is shown: make instructions ROW="MMIO exit, read"
+ROW ?=
+
+instructions: setup-instructions ## count what the core costs at EL2, in instructions; ROW="..." shows where one row's are
+	@scripts/instructions $(if $(ROW),"$(ROW)")
+
 api: setup-review ## write down the public API of the crates that others take, after a change to it
 	@scripts/api write
 
@@ -52,6 +58,9 @@ setup:
 
 setup-bench:
 	@scripts/setup bench
+
+setup-instructions: setup
+	@scripts/setup instructions
 
 setup-review:
 	@scripts/setup review
