@@ -162,6 +162,12 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.sample()
     }
 
+    /// Whether what the host said of `gfns` after `seen` was sampled is still so: no invalidation of them has begun or
+    /// ended since. [`Root::map`] asks for itself; this is for what is not to be mapped for what the host said.
+    pub fn is_current(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
+        self.space.sequence.permits(gfns, seen)
+    }
+
     /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of what this returns,
     /// no fault installs anything there.
     pub fn begin_invalidation(&self, gfns: &Range<Gfn>) -> Invalidation<'_> {

@@ -136,6 +136,11 @@ impl<W: World> Inner<W> {
         let resolved = self.memory.resolve(backing, wanted)?;
         let mut permissions = allowed(slot, resolved);
         if !permissions.contains(wanted) {
+            // What the host said may be of a moment before it changed the page, or while it does.
+            let page = gfn..Gfn::new(gfn.get() + 1);
+            if !self.stage2.is_current(&page, seen) {
+                return Ok(Attempt::Refused(Level::PAGE));
+            }
             let is_fetch = wanted == Permissions::EXECUTE;
             let fault = if is_fetch { HostFault::NotExecutable } else { HostFault::ReadOnly };
             return Err(fault.into());
