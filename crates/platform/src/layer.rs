@@ -78,6 +78,12 @@ pub unsafe trait Layer: Send + Sync {
         self.below().relax();
     }
 
+    /// As [`Platform::preemption_point`].
+    #[inline]
+    fn preemption_point(&self) {
+        self.below().preemption_point();
+    }
+
     /// As [`Platform::charge`].
     #[inline]
     fn charge(&self, op: Op) {
@@ -142,6 +148,11 @@ unsafe impl<L: Layer> Platform for L {
     #[inline]
     fn relax(&self) {
         Layer::relax(self);
+    }
+
+    #[inline]
+    fn preemption_point(&self) {
+        Layer::preemption_point(self);
     }
 
     #[inline]

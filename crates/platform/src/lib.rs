@@ -183,6 +183,17 @@ pub unsafe trait Platform: Send + Sync {
     /// it holds nothing. The default goes on at once.
     fn relax(&self) {}
 
+    /// A point of long work at which the caller may be interrupted, and others may have this CPU for as long as they
+    /// like: the core calls this after each slice of work on a range of tables (`mayfly_stage2::Slice` says how long
+    /// one is), and between pieces of 256 KiB of frames whose caches are maintained. For worlds that run the core with
+    /// interrupts masked, or without preemption. The default goes on at once.
+    ///
+    /// None is reached with a lock held that a vCPU takes on its way, or who creates, kicks or drops one. The caller may
+    /// be in a section, in an invalidation that it has announced, or have its turn to change memslots or roots; who waits
+    /// for one of those waits for the caller. So what runs here, and may wait, has to be able to be left for the caller;
+    /// what runs on top of it, an interrupt's handler say, must not wait for those.
+    fn preemption_point(&self) {}
+
     /// Accounts for `op`. The default keeps no books.
     fn charge(&self, op: Op) {
         let _ = op;

@@ -187,8 +187,8 @@ impl<F: Format> Reclaimer<F> {
         &self.bell
     }
 
-    /// Takes over `root`, with the reference that its place had. Waits for nobody unless the bound is reached, and then
-    /// works, and does not wait either.
+    /// Takes over `root`, with the reference that its place had. Waits for nobody. Whoever retires some
+    /// [helps](Reclaimer::help) afterwards.
     pub(crate) fn retire(&self, root: NonNull<Root<F>>) {
         let mmu = &*self.bell.mmu;
         let free = {
@@ -207,7 +207,13 @@ impl<F: Format> Reclaimer<F> {
         if free {
             self.bell.ring();
         }
-        while self.frames() > self.bound && self.run_slice(Slice::default()) == Reclaimed::More {}
+    }
+
+    /// Frees what is past the bound, as far as nothing has to be waited for. Not with a lock held that a vCPU may take.
+    pub(crate) fn help(&self) {
+        while self.frames() > self.bound && self.run_slice(Slice::default()) == Reclaimed::More {
+            self.mmu().preemption_point();
+        }
     }
 
     /// Frees for a slice, or finds that there is nothing to do now. Waits for nobody but TLBs, and whoever else is at
@@ -272,7 +278,7 @@ impl<F: Format> Reclaimer<F> {
             self.turns.fetch_add(1, Ordering::Relaxed);
             self.blind.store(false, Ordering::Relaxed);
             match self.run_slice(slice) {
-                Reclaimed::More => {}
+                Reclaimed::More => mmu.preemption_point(),
                 Reclaimed::Waits if self.blind.load(Ordering::Relaxed) => {
                     mmu.wait_until(self.rung(), rung, mmu.now() + patience);
                     if self.rung().load(Ordering::Relaxed) == rung {
@@ -390,7 +396,9 @@ impl<F: Format> Drop for Reclaimer<F> {
         // Before the rest, since these hold roots.
         self.heed_noted();
         while self.next_hanging().is_some() {}
-        while self.run_slice(Slice::default()) == Reclaimed::More {}
+        while self.run_slice(Slice::default()) == Reclaimed::More {
+            self.mmu().preemption_point();
+        }
     }
 }
 

@@ -380,24 +380,29 @@ impl<F: Format> Stage2<F> {
             let role = unsafe { root.as_ref() }.role();
             self.roots.replace(role, root, &self.space.leaving);
         }
-        Ok(Retiring { stage2: self, _writer: writer })
+        Ok(Retiring { stage2: self, writer: Some(writer) })
     }
 
     /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once.
     ///
     /// vCPUs may still be in their guests on them: operations on ranges go through a root until none is.
     pub fn retire(&self) {
-        let _writer = self.writer.lock(self.mmu());
-        for root in self.roots.close(&self.space.leaving) {
-            self.reclaimer.retire(root);
+        {
+            let _writer = self.writer.lock(self.mmu());
+            for root in self.roots.close(&self.space.leaving) {
+                self.reclaimer.retire(root);
+            }
         }
+        self.reclaimer.help();
     }
 
     /// Waits until every table is freed, after [`Stage2::retire`]: until every vCPU has left its guest, and nobody has a
     /// reference to a root; helps to free them. Not from inside a section.
     pub fn wait_reclaimed(&self) {
         loop {
-            while self.reclaimer.run_slice(Slice::default()) == Reclaimed::More {}
+            while self.reclaimer.run_slice(Slice::default()) == Reclaimed::More {
+                self.mmu().preemption_point();
+            }
             self.space.graveyard.collect_all(&self.space.tables, &self.space.srcu);
             if self.space.tables.wait_empty(Duration::from_millis(1)) {
                 return;
@@ -438,6 +443,7 @@ impl<F: Format> Stage2<F> {
                 self.mmu().charge(Op::SliceBegin);
                 let done = one(&root, &mut left);
                 self.mmu().charge(Op::SliceEnd);
+                self.mmu().preemption_point();
                 if done || root.is_unreachable() {
                     break;
                 }
@@ -518,7 +524,7 @@ impl Drop for Invalidation<'_> {
 #[must_use = "dropped at once, it ends before the vCPUs have left the old roots"]
 pub struct Retiring<'a, F: Format> {
     stage2: &'a Stage2<F>,
-    _writer: LockGuard<'a, ()>,
+    writer: Option<LockGuard<'a, ()>>,
 }
 
 impl<F: Format> Retiring<'_, F> {
@@ -540,5 +546,7 @@ impl<F: Format> Drop for Retiring<'_, F> {
             unsafe { root.as_ref() }.set_unreachable();
             self.stage2.reclaimer.retire(root);
         }
+        self.writer = None;
+        self.stage2.reclaimer.help();
     }
 }

@@ -111,6 +111,9 @@ use mayfly_stage2::{Level, Role, Root, Tables};
 use crate::vm::{Inner, Vm};
 use crate::{CacheOp, World};
 
+/// Frames that are maintained between two points where the embedder may take interrupts: 256 KiB.
+const PIECE: u64 = 64;
+
 /// Who sees to it that a VM's guests find in memory what is in the caches, and in the caches what is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Caches {
@@ -250,7 +253,9 @@ impl<W: World> Vm<W> {
         let vm = self.inner();
         let all = Gfn::new(0)..Gfn::new(u64::MAX);
         vm.stage2.each_mapped(all, vm.slice, |first, count| {
-            vm.cache.clean_invalidate(first, count);
+            vm.in_pieces(count, |from, count| {
+                vm.cache.clean_invalidate(Pfn::new(first.get() + from), count);
+            });
         });
     }
 }
@@ -291,7 +296,9 @@ impl<W: World> Inner<W> {
             // [take], [forget]
             self.stage2.take_written_those(gfns, self.slice, meant, |first, count| {
                 // [flush]
-                self.cache.clean_invalidate(first, count);
+                self.in_pieces(count, |from, count| {
+                    self.cache.clean_invalidate(Pfn::new(first.get() + from), count);
+                });
                 self.platform.charge(Op::Flushed(count));
             });
         }
@@ -335,24 +342,41 @@ impl<W: World> Inner<W> {
         section: &impl Section,
     ) {
         let clean = self.known_clean(root, section);
-        let (mut page, mut from) = (0, 0);
-        while page < level.pages() {
-            let gfn = Gfn::new(first.get() + page);
-            let wanted = Pfn::new(pfn.get() + page);
-            let present = clean.into_iter().flatten().find_map(|root| {
-                let (level, leaf) = root.translate(gfn, section)?;
-                let into = gfn.get() & (level.pages() - 1);
-                (leaf.pfn.get() + into == wanted.get()).then(|| level.pages() - into)
-            });
-            if let Some(pages) = present {
-                self.ready_frames(Pfn::new(pfn.get() + from), page - from);
-                page += pages;
-                from = page;
-            } else {
-                page += 1;
+        self.in_pieces(level.pages(), |mut from, count| {
+            let (mut page, end) = (from, from + count);
+            while page < end {
+                let gfn = Gfn::new(first.get() + page);
+                let wanted = Pfn::new(pfn.get() + page);
+                let present = clean.into_iter().flatten().find_map(|root| {
+                    let (level, leaf) = root.translate(gfn, section)?;
+                    let into = gfn.get() & (level.pages() - 1);
+                    (leaf.pfn.get() + into == wanted.get()).then(|| level.pages() - into)
+                });
+                if let Some(pages) = present {
+                    self.ready_frames(Pfn::new(pfn.get() + from), page - from);
+                    page += pages;
+                    from = page;
+                } else {
+                    page += 1;
+                }
+            }
+            self.ready_frames(Pfn::new(pfn.get() + from), end.saturating_sub(from));
+        });
+    }
+
+    /// Does something to `count` frames: has `work` do it to some from each of so many on, with points between where
+    /// the embedder may take interrupts.
+    pub(crate) fn in_pieces(&self, count: u64, mut work: impl FnMut(u64, u64)) {
+        let mut from = 0;
+        while from < count {
+            let piece = PIECE.min(count - from);
+            work(from, piece);
+            from += piece;
+            // Of fewer there are not many before the next slice.
+            if piece == PIECE {
+                self.platform.preemption_point();
             }
         }
-        self.ready_frames(Pfn::new(pfn.get() + from), level.pages().saturating_sub(from));
     }
 
     /// Roots in which only clean frames are mapped, as far as readers through `root` are concerned.

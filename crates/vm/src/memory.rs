@@ -8,15 +8,19 @@ use mayfly_stage2::Tables;
 use crate::vm::{Inner, SlotZap, Vm};
 use crate::{Error, World};
 
+/// Words of a log that are harvested together: those of 65,536 pages.
+const TAKEN_TOGETHER: usize = 1024;
+
 impl<W: World> Vm<W> {
     /// Takes the marks out of a slot's dirty log, as `KVM_GET_DIRTY_LOG` does, from word `first` on, into `into`: see
     /// [`DirtyBitmap::harvest`](mayfly_memslot::DirtyBitmap::harvest). The pages taken are write-protected again when
     /// this returns, and what was written to them past the caches is seen through them, so what the caller reads of them
     /// has every write that the marks stand for. Returns how many pages were marked.
     ///
-    /// However the marks lie, TLBs are invalidated once for each [slice](crate::Config::slice) of what lies between the
-    /// first and the last of them; and once for each 64 pages that were written past the caches. Who changes memslots
-    /// meanwhile waits while the marks are taken, and no longer.
+    /// Goes by parts of 65,536 pages. However the marks lie, TLBs are invalidated once for each
+    /// [slice](crate::Config::slice) of what lies between the first and the last of a part; and once for each 64 pages
+    /// that were written past the caches. Who changes memslots meanwhile waits while the marks of a part are taken, and no
+    /// longer.
     ///
     /// Likewise what was written before the log was switched on, and has no mark, is seen through the caches when that
     /// call has returned.
@@ -25,6 +29,18 @@ impl<W: World> Vm<W> {
     ///
     /// [`Error::NoSlot`], also where the slot keeps no log.
     pub fn harvest_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
+        if into.is_empty() {
+            return self.harvest_part(id, first, into);
+        }
+        let mut marked = 0;
+        for (part, into) in into.chunks_mut(TAKEN_TOGETHER).enumerate() {
+            marked += self.harvest_part(id, first.saturating_add(part * TAKEN_TOGETHER), into)?;
+            self.inner().platform.preemption_point();
+        }
+        Ok(marked)
+    }
+
+    fn harvest_part(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
         let vm = self.inner();
         let (gfns, marked) = {
             // So that the slot stays where it is: its marks are of pages that are mapped there. What was mapped where it
@@ -38,7 +54,7 @@ impl<W: World> Vm<W> {
         let Some(taken) = Taken::of(into, gfns.start, first) else { return Ok(marked) };
         // A fault that made one of these marks may be about to map its page, and would do so after the page is
         // protected, with no mark left: it is refused, and marks the page again.
-        vm.stage2.refuse_faults(&gfns);
+        vm.stage2.refuse_faults(&taken.hull());
         // Before the rest, since it takes the right to write as well, where it finds something.
         vm.flush_written_those(taken.hull(), |gfns| taken.has_any(&gfns));
         vm.stage2.write_protect_those(taken.hull(), vm.slice, |gfns| taken.has_any(&gfns));

@@ -197,8 +197,10 @@ impl<W: World> Inner<W> {
             let first = gfn.max(gfns.start);
             let end = gfns.end.get().min(gfn.get() + level.pages());
             let into = first.get() - gfn.get();
-            let pfn = Pfn::new(leaf.pfn.get() + into);
-            self.cache.clean(pfn, end - first.get());
+            let pfn = leaf.pfn.get() + into;
+            self.in_pieces(end - first.get(), |from, count| {
+                self.cache.clean(Pfn::new(pfn + from), count);
+            });
         });
     }
 }

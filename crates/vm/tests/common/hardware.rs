@@ -1,8 +1,9 @@
 //! The machine under the VMs of a test: a Linux process with frames, which may be refused, and TLBs, which only write
 //! down what is asked of them.
 
-use std::sync::Mutex;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, spawn, yield_now};
 
 use mayfly_platform::address::Pfn;
@@ -16,6 +17,7 @@ use super::interrupts::Interrupts;
 use super::{Outcome, TestVcpu, frames, write};
 
 type Hook = Box<dyn FnMut() + Send>;
+type PointHook = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) struct Hardware {
     host: Host,
@@ -26,6 +28,7 @@ pub(crate) struct Hardware {
     on_allocation: Mutex<Option<Hook>>,
     on_invalidation: Mutex<Option<Hook>>,
     on_interrupt: Mutex<Option<Hook>>,
+    on_point: Mutex<Option<PointHook>>,
     interrupts: Interrupts,
     waits: AtomicUsize,
     waits_end_early: AtomicBool,
@@ -56,6 +59,7 @@ impl Hardware {
             on_allocation: Mutex::new(None),
             on_invalidation: Mutex::new(None),
             on_interrupt: Mutex::new(None),
+            on_point: Mutex::new(None),
             interrupts: Interrupts::default(),
             waits: AtomicUsize::new(0),
             waits_end_early: AtomicBool::new(false),
@@ -93,6 +97,16 @@ impl Hardware {
     /// Has `hook` called once, when the next CPU is interrupted, before it is.
     pub(crate) fn at_next_interrupt(&self, hook: impl FnMut() + Send + 'static) {
         *self.on_interrupt.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// Has `hook` called at each point where the embedder may take interrupts, unless that is in a call of it.
+    pub(crate) fn at_each_point(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *self.on_point.lock().unwrap() = Some(Arc::new(hook));
+    }
+
+    /// Calls none at points any more.
+    pub(crate) fn at_no_point(&self) {
+        *self.on_point.lock().unwrap() = None;
     }
 
     /// How often somebody has waited for a word to change, or is about to.
@@ -138,6 +152,10 @@ impl Hardware {
     }
 }
 
+thread_local! {
+    static IN_POINT: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Where `op` is counted; what no test asks for, together.
 fn number(op: Op) -> usize {
     match op {
@@ -177,6 +195,15 @@ unsafe impl Layer for Hardware {
     fn interrupt(&self, cpu: u32) {
         call_once(&self.on_interrupt);
         self.interrupts.send(cpu);
+    }
+
+    fn preemption_point(&self) {
+        let hook = self.on_point.lock().unwrap().clone();
+        let inside = IN_POINT.replace(true);
+        if let (Some(hook), false) = (hook, inside) {
+            hook();
+        }
+        IN_POINT.set(inside);
     }
 
     fn charge(&self, op: Op) {

@@ -120,6 +120,30 @@ pub(crate) enum Kept {
     Fetched(Pfn, u64),
 }
 
+/// The most frames that are maintained together.
+pub(crate) const PIECE: u64 = 64;
+
+impl Kept {
+    /// Both together, if `next` is another piece of the same.
+    fn and(self, next: Self) -> Option<Self> {
+        let follows = |first: Pfn, count: u64, next: Pfn| {
+            count.is_multiple_of(PIECE) && first.get() + count == next.get()
+        };
+        match (self, next) {
+            (Self::Cleaned(first, count), Self::Cleaned(next, more)) => {
+                follows(first, count, next).then_some(Self::Cleaned(first, count + more))
+            }
+            (Self::Flushed(first, count), Self::Flushed(next, more)) => {
+                follows(first, count, next).then_some(Self::Flushed(first, count + more))
+            }
+            (Self::Fetched(first, count), Self::Fetched(next, more)) => {
+                follows(first, count, next).then_some(Self::Fetched(first, count + more))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Caches that write down what is maintained.
 #[derive(Default)]
 pub(crate) struct Caches {
@@ -156,7 +180,7 @@ impl Caches {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
     }
 
-    /// Has `hook` told of each clean, of so many frames, before it is done.
+    /// Has `hook` told of each clean, of so many frames, before it is done; with an invalidation or without.
     pub(crate) fn at_each_clean(&self, hook: impl FnMut(u64) + Send + 'static) {
         *self.on_clean.lock().unwrap() = Some(Box::new(hook));
     }
@@ -166,7 +190,12 @@ impl Caches {
         if let Some(mut hook) = hook {
             hook();
         }
-        self.kept.lock().unwrap().push(kept);
+        let mut all = self.kept.lock().unwrap();
+        let longer = all.last().and_then(|last| last.and(kept));
+        match (longer, all.last_mut()) {
+            (Some(longer), Some(last)) => *last = longer,
+            _ => all.push(kept),
+        }
     }
 }
 
@@ -183,6 +212,9 @@ impl Cache for Caches {
     }
 
     fn clean_invalidate(&self, first: Pfn, count: u64) {
+        if let Some(hook) = &mut *self.on_clean.lock().unwrap() {
+            hook(count);
+        }
         self.keep(Kept::Flushed(first, count));
     }
 

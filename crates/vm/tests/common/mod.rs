@@ -20,7 +20,7 @@ pub(crate) use guest::{
 };
 pub(crate) use hardware::Hardware;
 pub(crate) use interrupts::Deaf;
-pub(crate) use memory::{Caches, Kept, Memory};
+pub(crate) use memory::{Caches, Kept, Memory, PIECE};
 pub(crate) use setup::{Kinds, Setup, TestFormat, TestVcpu, TestVm, vm};
 pub(crate) use stop::{Order, Stop, Stopped, Stopping};
 

@@ -18,6 +18,7 @@ mod notifier;
 mod notifier_in_place;
 mod pairs;
 mod parked;
+mod points;
 mod ports;
 mod refusals;
 mod requests;
