@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Leaf, Level, Mapped, Permissions, Replacement};
+use mayfly_stage2::{Leaf, Level, Mapped, MemoryType, Permissions, Replacement};
 
 /// What one root maps, by first frame.
 #[derive(Default)]
@@ -92,7 +92,8 @@ impl Model {
             return;
         }
         let is_writable = leaf.permissions.contains(Permissions::WRITE);
-        if leaf.pfn == with.old && with.same_contents && !is_writable {
+        let is_memory = leaf.memory == MemoryType::WriteBack;
+        if leaf.pfn == with.old && with.same_contents && !is_writable && is_memory {
             *leaf = Leaf { pfn: with.new, written: false, ..*leaf };
         } else {
             self.leaves.remove(&gfn);
