@@ -236,3 +236,24 @@ fn tables_beyond_the_limit_of_a_vm_are_refused_and_come_when_others_have_gone() 
     assert_eq!(setup.hardware.live(), live - 2);
     assert_eq!(read(&mut vcpu, gpa, 1), Outcome::Memory(hva(1, 0)));
 }
+
+#[test]
+fn a_right_that_the_host_is_just_giving_is_asked_for_again() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&region(0, 0, 4)).unwrap();
+    let mut is_given = false;
+    setup.memory.set_kind(move |_, _, usual| {
+        let allowed = if is_given { RW } else { Permissions::READ };
+        is_given = true;
+        Resolved { allowed, ..usual }
+    });
+    let inside = vm.clone();
+    // It has made up its mind, and then changes what it has said.
+    setup.memory.when_asked(move || {
+        drop(inside.invalidate_start(hva(0, 0x1000), PAGE_SIZE, Reason::CopyOnWrite));
+    });
+    assert_eq!(write(&mut vcpu, 0x1000, &[1]), Outcome::Memory(hva(0, 0x1000)));
+    assert_eq!(setup.memory.take_asked().len(), 2);
+}
