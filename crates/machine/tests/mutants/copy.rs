@@ -1,0 +1,137 @@
+//! The workspace, copied to where it can be changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Checker, Killer, Mutant};
+
+pub(crate) struct Copy {
+    target: PathBuf,
+    source: PathBuf,
+    crates: PathBuf,
+}
+
+impl Copy {
+    pub(crate) fn make() -> Self {
+        let target = workspace().join("target/mutants");
+        let source = target.join("source");
+        let _ = fs::remove_dir_all(&source);
+        for file in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
+            copy(&workspace().join(file), &source.join(file));
+        }
+        copy_tree(&workspace().join("crates"), &source.join("crates"));
+        Self { target: target.join("build"), crates: source.join("crates"), source }
+    }
+
+    pub(crate) fn crates(&self) -> &Path {
+        &self.crates
+    }
+
+    /// Builds a test, and then runs it. Returns whether there is one, and it passes, and what was said, which is that it
+    /// does not end if that is so.
+    pub(crate) fn run(&self, killer: &Killer) -> (bool, String) {
+        self.build_or_run(killer, "1h", &["--no-run"]);
+        self.build_or_run(killer, if killer.by == Checker::Test { "60" } else { "10m" }, &[])
+    }
+
+    /// Has `timeout` run cargo's test, for no longer than `limit`.
+    fn build_or_run(&self, killer: &Killer, limit: &str, more: &[&str]) -> (bool, String) {
+        let tests = match killer.file {
+            "lib" => vec!["--lib"],
+            file => vec!["--test", file],
+        };
+        let (program, how) = match killer.by {
+            Checker::Miri => ("cargo", vec!["+nightly", "miri", "test"]),
+            Checker::Test => (env!("CARGO"), vec!["test"]),
+            _ => (env!("CARGO"), vec!["test", "--release"]),
+        };
+        let mut cargo = Command::new("timeout");
+        cargo
+            .args(["--kill-after=1", limit, program])
+            .args(how)
+            .args(["--package", &format!("mayfly-{}", killer.package)])
+            .args(tests)
+            .args(more)
+            .args(["--", "--exact", killer.test, "--include-ignored"])
+            .current_dir(&self.source)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+            .env("CARGO_PROFILE_TEST_DEBUG", "0")
+            .env_remove("RUSTFLAGS")
+            .env("RUST_BACKTRACE", "0");
+        // As scripts/test and scripts/miri have it, whose builds of what is not ours serve here too.
+        let checker = match killer.by {
+            Checker::Loom => Some("loom"),
+            Checker::Shuttle => Some("shuttle"),
+            _ => None,
+        };
+        if let Some(checker) = checker {
+            cargo
+                .env("CARGO_TARGET_DIR", workspace().join("target").join(checker))
+                .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+                .env("RUSTFLAGS", format!("--cfg mayfly_{checker}"))
+                .env("LOOM_MAX_PREEMPTIONS", "3");
+        }
+        if killer.by == Checker::Miri {
+            cargo
+                .env("CARGO_TARGET_DIR", workspace().join("target/miri"))
+                .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+                .env("RUSTFLAGS", "--cfg rustix_use_libc");
+        }
+        let output = cargo.output().unwrap();
+        let said = [output.stderr, output.stdout].concat();
+        let mut said = String::from_utf8_lossy(&said).into_owned();
+        // What `timeout` exits with.
+        if output.status.code().is_none_or(|code| code == 124 || code == 137) {
+            said.push_str("\nit does not end\n");
+        }
+        (output.status.success() && said.contains(" 1 passed; 0 failed"), said)
+    }
+}
+
+pub(crate) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The files of a mutant, what they say, and what they say with the step changed. An error, where a text is not there
+/// once.
+pub(crate) fn changed(
+    crates: &Path,
+    mutant: &Mutant,
+) -> Result<Vec<(PathBuf, String, String)>, String> {
+    let mut files = BTreeMap::new();
+    for (file, from, to) in mutant.edits {
+        let text = files.entry(file).or_insert_with(|| {
+            let text = fs::read_to_string(crates.join(file)).unwrap();
+            (text.clone(), text)
+        });
+        let found = text.1.matches(from).count();
+        if found != 1 {
+            let step = mutant.step;
+            return Err(format!("{found} times in {file}, to change that {step}:\n{from}"));
+        }
+        text.1 = text.1.replace(from, to);
+    }
+    let files = files.into_iter();
+    Ok(files.map(|(file, (original, changed))| (crates.join(file), original, changed)).collect())
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_tree(&entry.path(), &to);
+        } else {
+            copy(&entry.path(), &to);
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::copy(from, to).unwrap();
+}

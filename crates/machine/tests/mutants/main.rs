@@ -1,0 +1,154 @@
+//! No step of a protocol can be left out, or put elsewhere: without it a test fails that is named here.
+//!
+//! The crates are copied to `target/mutants`, and for each step built there with that step changed in their text; the
+//! test that misses it has to fail, and to say why, and passes without a change. That takes a build each, so it is a
+//! part of its own, of which `make test` has a sample:
+//!
+//!     make mutants
+//!
+//! That the texts are there to be changed, all tests of the crate say.
+
+#![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
+
+mod caches;
+mod copy;
+mod srcu;
+mod stage2;
+mod vm;
+
+use std::collections::BTreeSet;
+use std::{fmt, fs};
+
+use copy::{Copy, workspace};
+
+/// A step of a protocol, and how it is changed.
+#[derive(Debug)]
+struct Mutant {
+    step: &'static str,
+    /// In which file, what text for which.
+    edits: &'static [Edit],
+    killer: Killer,
+}
+
+/// A text that a file below `crates` has once, and what takes its place.
+type Edit = (&'static str, &'static str, &'static str);
+
+/// The test that fails then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Killer {
+    by: Checker,
+    package: &'static str,
+    /// The file of tests, or `lib`.
+    file: &'static str,
+    test: &'static str,
+    /// What it says when it fails.
+    says: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Checker {
+    /// The machine itself.
+    Test,
+    /// The same, under an optimised build.
+    Machine,
+    /// The code that is emitted.
+    Emitted,
+    /// Every value that a load may return.
+    Loom,
+    /// Schedules, drawn at random.
+    Shuttle,
+    /// Undefined behaviour, found by interpretation; the nightly toolchain has to have it.
+    Miri,
+}
+
+impl Killer {
+    const fn new(
+        by: Checker,
+        package: &'static str,
+        (file, test): (&'static str, &'static str),
+        says: &'static str,
+    ) -> Self {
+        Self { by, package, file, test, says }
+    }
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Killer { by, package, test, .. } = self.killer;
+        write!(f, "{package}: {} ({by:?}, {test})", self.step)
+    }
+}
+
+const ALL: [&[Mutant]; 4] = [caches::MUTANTS, srcu::MUTANTS, stage2::MUTANTS, vm::MUTANTS];
+
+#[test]
+fn each_step_is_where_it_is_changed() {
+    let crates = workspace().join("crates");
+    let missing: Vec<_> = ALL
+        .into_iter()
+        .flatten()
+        .filter_map(|mutant| copy::changed(&crates, mutant).err())
+        .collect();
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// `MAYFLY_MUTANTS` names a part of them, by some words of the lines that are printed, with commas between them.
+#[test]
+#[ignore = "builds the crates once a step; make mutants"]
+fn without_any_one_step_the_test_that_is_named_fails() {
+    let words = std::env::var("MAYFLY_MUTANTS").unwrap_or_default();
+    let is_meant = |mutant: &&Mutant| {
+        let line = mutant.to_string();
+        words.split(',').all(|word| line.contains(word))
+    };
+    let mutants = || ALL.into_iter().flatten().filter(is_meant);
+    let copy = Copy::make();
+    let tests: BTreeSet<_> = mutants().map(|mutant| Killer { says: "", ..mutant.killer }).collect();
+    let fail = tests.iter().filter(|killer| {
+        let (passes, said) = copy.run(killer);
+        if !passes {
+            println!("without a change:\n{said}");
+        }
+        !passes
+    });
+    let fail: Vec<_> = fail.map(|killer| killer.test).collect();
+    assert!(fail.is_empty(), "without a change these fail: {fail:?}");
+    let missed: Vec<_> = mutants().filter(|mutant| !is_killed(&copy, mutant)).collect();
+    println!("{} of {} survive", missed.len(), mutants().count());
+    assert!(missed.is_empty(), "{:?}", missed.iter().map(|mutant| mutant.step).collect::<Vec<_>>());
+}
+
+/// Of each protocol one.
+#[test]
+#[ignore = "builds the crates a few times; a part of scripts/test"]
+fn without_some_step_the_test_that_is_named_fails() {
+    let copy = Copy::make();
+    for (mutants, by) in
+        ALL.into_iter().zip([Checker::Test, Checker::Loom, Checker::Test, Checker::Test])
+    {
+        let mutant = mutants.iter().find(|mutant| mutant.killer.by == by).unwrap();
+        assert!(is_killed(&copy, mutant), "nobody misses that {}", mutant.step);
+    }
+}
+
+/// Whether the test that is named fails without this step, and says why.
+fn is_killed(copy: &Copy, mutant: &Mutant) -> bool {
+    let files = copy::changed(copy.crates(), mutant).unwrap();
+    for (path, _, changed) in &files {
+        fs::write(path, changed).unwrap();
+    }
+    let Killer { by, says, .. } = mutant.killer;
+    let (passes, said) = copy.run(&mutant.killer);
+    for (path, original, _) in &files {
+        fs::write(path, original).unwrap();
+    }
+    // Miri, and an abort, end the process where they find something.
+    let failures = ["test result: FAILED", "process didn't exit", "it does not end"];
+    let is_failure = failures.into_iter().any(|failure| said.contains(failure));
+    let is_killed = !passes && (by == Checker::Miri || is_failure) && said.contains(says);
+    println!("{}: {mutant}", if is_killed { "killed" } else { "SURVIVES" });
+    if !is_killed {
+        println!("{said}");
+    }
+    is_killed
+}
