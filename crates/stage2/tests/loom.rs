@@ -230,6 +230,27 @@ fn a_fault_that_is_not_found_at_work_is_refused() {
 }
 
 #[test]
+fn a_right_that_is_given_back_is_not_given_behind_who_takes_it_away() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(1);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        here.map_page(5, &readable(OLD));
+        let given = there.in_thread(|vcpu| {
+            let _own = vcpu.vm.stage2.begin_invalidation(&gfns(5, 1));
+            vcpu.vm.stage2.allow_writes(gfn(5), Pfn::new(OLD));
+        });
+        {
+            let _other = vm.stage2.begin_invalidation(&gfns(5, 1));
+            vm.stage2.write_protect(gfns(5, 1), WHOLE, |_, _| ());
+            assert_eq!(here.translate(5), Some((Level::PAGE, readable(OLD))));
+        }
+        given.join().unwrap();
+        drop((here, root));
+        vm.end();
+    });
+}
+
+#[test]
 fn a_fault_that_waits_for_an_invalidation_sees_its_end() {
     check(|| {
         let (vm, root) = vm::<InPlace>(4);

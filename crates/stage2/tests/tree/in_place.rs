@@ -6,7 +6,7 @@ use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Arm, Ept, Format, Leaf, Level, Mapped, Npt, Permissions, Sv39x4};
 
 use crate::common::World;
-use crate::{READ, READ_WRITE, leaf};
+use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 /// What an observer finds at the moment when a change is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,27 @@ fn meanwhile<F: Format>(first: (Level, Leaf), second: (Level, Leaf)) -> Meanwhil
 /// What happens on Arm, and with EPT.
 fn on_both(first: (Level, Leaf), second: (Level, Leaf)) -> [Meanwhile; 2] {
     [meanwhile::<Arm<40>>(first, second), meanwhile::<Ept>(first, second)]
+}
+
+fn aged<F: Format>() {
+    let world = World::<F>::new(64);
+    let vcpu = world.vcpu(0);
+    let used = Leaf { dirty: true, accessed: true, ..leaf(5, READ_WRITE) };
+    let section = world.srcu.read_lock();
+    let mapped =
+        vcpu.root.map(Gfn::new(0), Level::PAGE, &used, world.stage2.sample(), &section).unwrap();
+    assert_eq!(mapped, Mapped::Installed);
+    world.stage2.age(gfns(0..1), UNHURRIED, |_, _| ());
+    let (_, found) = vcpu.root.translate(Gfn::new(0), &section).unwrap();
+    assert_eq!(found, Leaf { accessed: false, ..used });
+    drop((section, vcpu));
+    world.destroy();
+}
+
+#[test]
+fn a_page_that_is_aged_loses_nothing_but_that_it_was_accessed() {
+    aged::<Ept>();
+    aged::<Npt>();
 }
 
 #[test]

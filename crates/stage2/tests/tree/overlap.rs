@@ -1,14 +1,15 @@
 //! Operations that meet in the moment between a change and its invalidation.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Arm, Format, Level, Mapped, Tables};
+use mayfly_platform::observe::{Observer, Step, Ticket};
+use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Reclaimer, Sv39x4, Tables};
 
-use crate::common::World;
-use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
+use crate::common::{Platformed, World};
+use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
 
@@ -170,6 +171,75 @@ fn a_fault_in_a_range_that_is_taken_away_makes_no_table<F: Format>() {
     end(world);
 }
 
+fn who_finds_nothing_to_take_from_what_a_fault_has_moved_invalidates_what_was_there<F: Format>() {
+    let world = Arc::new(World::<F>::new(64));
+    let vcpu = world.vcpu(0);
+    map(&world, 7, Level::PAGE);
+    walk(&world, 7);
+    in_between(
+        &world,
+        |world| {
+            let (seen, section) = (world.stage2.sample(), world.srcu.read_lock());
+            let moved = leaf(99, READ);
+            let mapped = vcpu.root.map(Gfn::new(7), Level::PAGE, &moved, seen, &section);
+            assert_eq!(mapped, Ok(Mapped::Installed));
+        },
+        |world| {
+            world
+                .stage2
+                .write_protect(gfns(7..8), UNHURRIED, |_, _| panic!("it is not writable any more"));
+            assert!(world.platform.tlbs.remembered().is_empty(), "the page is writable still");
+        },
+    );
+    drop(vcpu);
+    end(world);
+}
+
+#[test]
+fn who_finds_nothing_to_take_from_what_a_fault_has_moved_invalidates_what_was_there_ept() {
+    who_finds_nothing_to_take_from_what_a_fault_has_moved_invalidates_what_was_there::<Ept>();
+}
+
+#[test]
+fn who_finds_nothing_to_take_from_what_a_fault_has_moved_invalidates_what_was_there_sv39x4() {
+    who_finds_nothing_to_take_from_what_a_fault_has_moved_invalidates_what_was_there::<Sv39x4>();
+}
+
+/// Does something once, before the next entry is changed.
+#[derive(Clone, Default)]
+struct Before(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+
+impl Observer for Before {
+    fn begin(&self) -> Ticket {
+        let what = self.0.lock().unwrap().take();
+        if let Some(what) = what {
+            what();
+        }
+        Ticket(0)
+    }
+
+    fn end(&self, _begun: Ticket, _step: Step) {}
+}
+
+fn a_fault_that_an_invalidation_overtakes_makes_no_table<F: Format>() {
+    let (platform, before) = (Platformed::new(64), Before::default());
+    assert!(platform.observer.set(Box::new(before.clone())).is_ok());
+    let world = Arc::new(World::<F>::on(platform, Reclaimer::<F>::BOUND));
+    let vcpu = world.vcpu(0);
+    // The tables above are there.
+    map(&world, PAGES, Level::PAGE);
+    let frames = world.live();
+    *before.0.lock().unwrap() = Some({
+        let world = Arc::clone(&world);
+        Box::new(move || drop(world.stage2.begin_invalidation(&gfns(0..PAGES))))
+    });
+    assert_eq!(map(&world, 7, Level::PAGE), Mapped::Retry);
+    assert_eq!(world.live(), frames);
+    assert_eq!(map(&world, 7, Level::PAGE), Mapped::Installed);
+    drop(vcpu);
+    end(world);
+}
+
 /// A zap that comes to an entry which a fault has frozen, and is about to fill, takes away what comes of it.
 #[test]
 fn a_zap_waits_for_an_entry_that_a_fault_is_changing() {
@@ -217,4 +287,5 @@ in_formats! {
     the_rest_of_a_zapped_block_is_mapped_only_when_tlbs_have_forgotten_it
     a_zapped_leaf_is_told_of_when_tlbs_have_forgotten_it
     a_fault_in_a_range_that_is_taken_away_makes_no_table
+    a_fault_that_an_invalidation_overtakes_makes_no_table
 }

@@ -183,6 +183,19 @@ fn a_slice_ends_where_the_root_that_waited_first_is_freed_and_others_wait() {
 }
 
 #[test]
+fn the_vmid_of_a_root_that_is_reclaimed_is_given_out_again() {
+    let world = World::<Ept>::new(64);
+    // More roots than there are numbers, one after the other.
+    for _ in 0..300 {
+        drop(world.vcpu(0));
+        world.stage2.replace_roots().unwrap().finish();
+        while world.reclaimer.run_slice(UNHURRIED) != Reclaimed::All {}
+    }
+    assert_eq!(world.vmids.rollovers(), 0);
+    world.destroy();
+}
+
+#[test]
 fn who_retires_above_the_bound_frees_what_is_above_it() {
     let world = World::<Ept>::bounded(2000, 50);
     for _ in 0..20 {

@@ -96,6 +96,45 @@ fn so_does_destroying_the_vm() {
     assert_eq!(setup.hardware.live(), 0);
 }
 
+/// A vCPU that has come out of a VM that is being destroyed, and is run again before the others have, stays out.
+#[test]
+fn a_vcpu_that_destroying_has_brought_out_does_not_go_in_again_while_others_are_asked() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpus, kickers) = running(&setup, 2);
+    let first = vcpus.remove(0);
+    let hardware = setup.hardware.clone();
+    let comes_back_in = Arc::new(Mutex::new(None));
+    let run_again = {
+        let (hardware, comes_back_in) = (hardware.clone(), comes_back_in.clone());
+        let (mut first, kicker) = (Some(first), kickers[0].clone());
+        move || {
+            let (mut vcpu, exit) = first.take().unwrap().join().unwrap();
+            assert_eq!(exit, Exit::Kicked);
+            let mut guest = Deaf::new(&hardware, 3);
+            let (inside, entered) = channel();
+            guest.inside = Box::new({
+                let kicker = kicker.clone();
+                move || {
+                    inside.send(()).unwrap();
+                    kicker.kick();
+                }
+            });
+            vcpu.run(&mut guest);
+            // Dropped later: who is dropped takes the lock that is held here.
+            *comes_back_in.lock().unwrap() = Some((entered.try_recv().is_ok(), vcpu));
+        }
+    };
+    // The first interrupt is the first vCPU's. When the second is about to be sent, nobody asks the first any more.
+    setup.hardware.at_next_interrupt({
+        let mut run_again = Some(run_again);
+        move || hardware.at_next_interrupt(run_again.take().unwrap())
+    });
+    vm.destroy();
+    assert_eq!(vcpus.remove(0).join().unwrap().1, Exit::Kicked);
+    let (comes_back_in, _) = comes_back_in.lock().unwrap().take().unwrap();
+    assert!(!comes_back_in);
+}
+
 #[test]
 fn an_interrupt_that_comes_before_the_guest_is_entered_is_not_lost() {
     let setup = Setup::new(SlotZap::AllRoots);
