@@ -15,6 +15,7 @@ mod memory;
 #[path = "../../../stage2/tests/model/mod.rs"]
 #[allow(dead_code)]
 mod model;
+mod pairs;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -101,6 +102,22 @@ impl<const BREAK: bool> Machine<BREAK> {
         let mut vcpu = self.vm.create_vcpu(id).unwrap();
         let mut guest = Guest::<BREAK>::new(id as usize, world, self.memory.clone(), steps);
         self.threads.push(thread::spawn(move || assert_eq!(vcpu.run(&mut guest), Exit::Halt)));
+    }
+
+    /// As [`Machine::guest`]; it goes on where there is no memory, and ends with its VM.
+    fn guest_that_may_end(&mut self, steps: Vec<Step>) {
+        let (id, world) = (self.cpus, self.below.world.clone());
+        self.cpus += 1;
+        let mut vcpu = self.vm.create_vcpu(id).unwrap();
+        let mut guest = Guest::<BREAK>::new(id as usize, world, self.memory.clone(), steps);
+        let life = move || loop {
+            match vcpu.run(&mut guest) {
+                Exit::Mmio(_) => guest.skip(),
+                Exit::Halt | Exit::Kicked => return,
+                other => panic!("{other:?}"),
+            }
+        };
+        self.threads.push(thread::spawn(life));
     }
 
     fn spawn(&mut self, life: impl FnOnce(&Vm<Kinds<BREAK>>, &Memory) + Send + 'static) {

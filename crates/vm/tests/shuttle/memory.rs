@@ -84,6 +84,17 @@ impl Memory {
         self.lines.lock().unwrap()[pfn as usize].withdrawn = true;
     }
 
+    /// As [`Memory::withdraw`], of every frame.
+    pub(crate) fn withdraw_all(&self) {
+        self.lines.lock().unwrap().iter_mut().for_each(|line| line.withdrawn = true);
+    }
+
+    /// What the host reads of `page`, through the caches.
+    pub(crate) fn host_read(&self, page: u64) -> u64 {
+        let pfn = self.pfn(page);
+        self.lines.lock().unwrap()[pfn as usize].cached
+    }
+
     /// Has pages that are shared and written broken by this; none are shared from then on, if it is nothing.
     pub(crate) fn break_by(&self, breaks: Option<Break>) {
         *self.sharing() = breaks;
@@ -161,7 +172,8 @@ unsafe impl HostMemory<Hva> for Memory {
         let whole = (0..block)
             .all(|offset| self.pfn(first + offset) == base + offset && is_alone(first + offset));
         let level = if whole { Level::MIB2 } else { Level::PAGE };
-        Ok(Resolved::memory(Pfn::new(pfn), level, is_alone(page)))
+        // What is merged again by now is refused.
+        Ok(Resolved::memory(Pfn::new(pfn), level, write || is_alone(page)))
     }
 }
 
