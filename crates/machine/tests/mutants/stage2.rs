@@ -163,10 +163,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a block that is split is absent until TLBs have forgotten it",
         edits: &[(MAP, "            self.forget(gfn, level);
-        }
-        space.parking.thaw(cell, new, self.mmu());", "            let _ = gfn;
-        }
-        space.parking.thaw(cell, new, self.mmu());")],
+", "            let _ = gfn;
+")],
         killer: tree("in_place::a_block_is_split_by_way_of_an_absent_entry_on_arm_and_without_an_invalidation_by_ept", "left: "),
     },
     Mutant {
@@ -361,13 +359,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         edits: &[(REPLACE, "            root.pay_for_page(at.gfn);
 ", "")],
         killer: tree("owed::another_frame_is_paid_for_before_where_it_is_owed_and_with_it_where_not::ept", "panicked"),
-    },
-    Mutant {
-        step: "an invalidation pays under its own VMID alone",
-        edits: &[(OWED, "            page.vmid() == vmid
-                && match scope {", "            let _ = vmid;
-                match scope {")],
-        killer: tree("owed::a_page_is_paid_for_in_every_root::ept", "panicked"),
     },
     Mutant {
         step: "a root is in its second place before it leaves the first",

@@ -80,11 +80,6 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: vm("zap::a_vcpu_in_the_guest_comes_out_for_a_fresh_root_and_goes_back_in", "does not end"),
     },
     Mutant {
-        step: "a change of a slot waits for those who use it as it was",
-        edits: &[(MEMORY, "        change.settle();", "        drop(change);")],
-        killer: vm("waiting::changing_a_slot_waits_for_the_vcpu_that_is_using_it_as_it_was", "left: "),
-    },
-    Mutant {
         step: "what is about to change is taken away",
         edits: &[(NOTIFIER, "        if change.takes_away() {", "        if false {")],
         killer: vm("notifier::memory_is_zapped_wherever_it_is_mapped_and_nothing_else_is", "panicked"),
