@@ -205,9 +205,11 @@ fn who_finds_nothing_to_take_from_what_a_fault_has_moved_invalidates_what_was_th
     who_finds_nothing_to_take_from_what_a_fault_has_moved_invalidates_what_was_there::<Sv39x4>();
 }
 
+type Act = Box<dyn FnOnce() + Send>;
+
 /// Does something once, before the next entry is changed.
 #[derive(Clone, Default)]
-struct Before(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+struct Before(Arc<Mutex<Option<Act>>>);
 
 impl Observer for Before {
     fn begin(&self) -> Ticket {
