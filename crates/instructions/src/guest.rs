@@ -31,7 +31,8 @@ impl Script {
 impl Guest for Script {
     #[unsafe(link_section = ".text.outside.guest")]
     #[inline(never)]
-    fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
+    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+        core::hint::black_box(translation.load());
         if self.counting {
             step::end();
         }

@@ -5,14 +5,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
-use mayfly_platform::address::Hpa;
+use mayfly_platform::address::{Hpa, Pfn};
+use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Ept, Format};
 use mayfly_vm::{Access, AccessKind, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
 
 use crate::reach::Reach;
 use crate::tlb::{CpuCounts, InGuest};
 use crate::walk::{Cause, WalkFault};
-use crate::{Arena, CpuTlb, Hardware, Instruction, Mismatch, Program};
+use crate::{Arena, CpuTlb, Hardware, Instruction, Mismatch, Program, Rigour};
 
 /// Bytes of an access to memory.
 const WORD: u64 = 8;
@@ -96,6 +97,11 @@ impl<F: Format> Cpu<F> {
     /// Aborts that it took.
     pub fn aborts(&self) -> u64 {
         self.state.aborts
+    }
+
+    /// The first frame of the root that its translation base register names, and the VMID there.
+    pub fn named(&self) -> Option<(Pfn, Vmid)> {
+        self.tlb.named()
     }
 
     /// Words that [`Instruction::Verify`] has read.
@@ -308,9 +314,15 @@ impl<F: Format> Guest for Cpu<F> {
             state.next();
         }
         let mut reach = Reach::new(arena, *has_caches_on);
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        // What was interrupted before is the host's. From here on interrupts are masked, and come when the guest runs.
+        tlb.take_interrupt();
+        let mut guest = tlb.enter::<F>(arena, &translation);
+        if requests.any() {
+            return Event::Request;
+        }
+        let needs_interrupts = guest.rigour().contains(Rigour::NEEDS_INTERRUPTS);
         for _ in 0..TIME_SLICE {
-            if requests.any() {
+            if guest.is_interrupted() || !needs_interrupts && requests.any() {
                 return Event::Request;
             }
             guest.poll();
@@ -344,6 +356,10 @@ impl<F: Format> Guest for Cpu<F> {
             }
         }
         Event::Request
+    }
+
+    fn cpu(&self) -> u32 {
+        self.tlb.number()
     }
 
     fn forget(&mut self, gfn: Gfn) {

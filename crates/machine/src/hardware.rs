@@ -15,7 +15,7 @@ use mayfly_platform::{Layer, Op, Platform};
 use crate::recorder::{Recorder, Sink};
 use crate::shard::{SHARDS, shard};
 use crate::unsteady::Unsteady;
-use crate::{Arena, Rigour, Tlbs};
+use crate::{Arena, CPUS, Rigour, Tlbs};
 
 /// The host's platform, physical memory and TLBs, as one: a [`mayfly_platform::Mmu`]. Keeps the books of what the core
 /// charges.
@@ -121,6 +121,14 @@ unsafe impl Layer for Hardware {
         (self.notes_writes() || self.tlbs.recorder().is_some()).then_some(self)
     }
 
+    fn cpus(&self) -> u32 {
+        CPUS
+    }
+
+    fn interrupt(&self, cpu: u32) {
+        self.tlbs.interrupt(cpu);
+    }
+
     fn charge(&self, op: Op) {
         let amount = match op {
             Op::Callbacks(amount)
@@ -181,6 +189,10 @@ unsafe impl Tlb for Hardware {
 
     fn complete(&self, token: TlbToken) {
         self.tlbs.complete(token);
+    }
+
+    fn vacate(&self, cpu: u32, vmid: Vmid) {
+        self.tlbs.vacate(cpu, vmid);
     }
 
     fn invalidate_all_vmids(&self) {

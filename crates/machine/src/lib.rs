@@ -76,5 +76,5 @@ pub use mismatch::Mismatch;
 pub use program::{Instruction, Program};
 pub use recorder::{Checked, Recorder, Sink};
 pub use thread::{CpuThread, Running, Stopped};
-pub use tlb::{CpuTlb, LeftOut, Rigour, Tlbs};
+pub use tlb::{CPUS, CpuTlb, LeftOut, Rigour, Tlbs};
 pub use world::{Brackets, MachineWorld, Telling};

@@ -64,9 +64,12 @@ use counts::{TlbCells, count};
 use cpu::Shared;
 pub use cpu::{CpuTlb, InGuest, Translated};
 use late::Late;
-use mailbox::{Mailbox, Request, Waited};
+use mailbox::{Request, Waited};
 pub(crate) use rigour::may_walk_late;
 pub use rigour::{LeftOut, Rigour};
+
+/// The most CPUs that there are at a time.
+pub const CPUS: u32 = 256;
 
 /// The TLBs of all CPUs.
 pub struct Tlbs {
@@ -101,13 +104,30 @@ impl Tlbs {
         }
     }
 
-    /// A new CPU's TLB.
+    /// A new CPU's TLB. It has the lowest number that no other has.
+    ///
+    /// # Panics
+    ///
+    /// If there are [`CPUS`] already.
     pub fn cpu(self: &Arc<Self>) -> CpuTlb {
-        let shared = Arc::new(Shared { mailbox: Mailbox::new(), counts: CacheLine::default() });
         let mut cpus = self.cpus.write().unwrap_or_else(PoisonError::into_inner);
+        let is_free = |number: &u32| cpus.iter().all(|cpu| cpu.number != *number);
+        let number = (0..CPUS).find(is_free).expect("more CPUs than the machine can have");
+        let shared = Arc::new(Shared::new(number));
         *cpus = cpus.iter().chain([&shared]).cloned().collect();
         drop(cpus);
         CpuTlb::new(self.clone(), shared)
+    }
+
+    /// Interrupts the CPU of that number, if it is there.
+    pub fn interrupt(&self, cpu: u32) {
+        self.with(cpu, Shared::interrupt);
+    }
+
+    fn with(&self, cpu: u32, what: impl FnOnce(&Shared)) {
+        if let Some(cpu) = self.cpus().iter().find(|other| other.number == cpu) {
+            what(cpu);
+        }
     }
 
     /// Says how far they go in what the manuals allow them, from the next entry to the guest on.
@@ -230,6 +250,11 @@ unsafe impl Tlb for Tlbs {
         if let Some(recorder) = self.recorder() {
             recorder.note(Event::Sync { id: token.0 });
         }
+    }
+
+    fn vacate(&self, cpu: u32, vmid: Vmid) {
+        count(&self.counts.vacated, 1);
+        self.with(cpu, |cpu| cpu.vacate(vmid));
     }
 
     fn invalidate_all_vmids(&self) {

@@ -122,3 +122,35 @@ pub(crate) fn walk_on<F: Format>(
         }
     }
 }
+
+/// What a walk for a read would find, if it were made now: for a CPU that nobody has asked to. It marks nothing, and
+/// whatever it meets, a table that is none any more among it, at worst it finds nothing.
+pub(crate) fn glimpse<F: Format>(arena: &Arena, top: Pfn, gfn: Gfn) -> Option<Walked> {
+    let (mut level, mut table) = (F::TOP, top);
+    let mut index = gfn.get() / level.pages();
+    if index >= (WORDS as u64) << F::ROOT_ORDER {
+        return None;
+    }
+    loop {
+        let at = (table.get() << PAGE_SHIFT) + index * 8;
+        if at >> PAGE_SHIFT >= arena.frames() {
+            return None;
+        }
+        let bits = arena.word(Hpa::new(at)).load(Ordering::Acquire);
+        let entry = Entry::<F>::from_bits(bits);
+        match entry.state(level) {
+            State::Table(below) => {
+                (level, table) = (level.below()?, below);
+                index = gfn.get() / level.pages() % WORDS as u64;
+            }
+            State::Leaf => {
+                let leaf = entry.to_leaf(level);
+                let is_found = (leaf.accessed || F::SETS_ACCESSED)
+                    && leaf.permissions.contains(Permissions::READ)
+                    && leaf.pfn.get() + level.pages() <= arena.frames();
+                return is_found.then_some(Walked { level, leaf });
+            }
+            State::Empty | State::Removed | State::Frozen => return None,
+        }
+    }
+}

@@ -9,6 +9,8 @@ use mayfly_machine::{
     Checked, Cpu, HostMemory, Instruction, LeftOut, Machine, MachineVcpu, MachineVm, Rigour,
 };
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE, SlotId};
+use mayfly_platform::address::Pfn;
+use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Arm, Ept, Format, Npt, Permissions, Sv39x4, Sv48x4};
 use mayfly_vm::{Event, Exit, Guest, Requests, Translation};
 
@@ -17,19 +19,21 @@ const GPA: Gpa = Gpa::new(0x1000);
 /// Faults after which a guest gives up.
 const FAULTS: u32 = 100;
 
-/// A guest that gives up, and says where its memory is.
+/// A guest that gives up.
 struct Bounded<'a, F: Format> {
     cpu: &'a mut Cpu<F>,
     faults: u32,
-    translation: Option<Translation>,
 }
 
 impl<F: Format> Guest for Bounded<'_, F> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        self.translation = Some(translation);
         let event = self.cpu.enter(translation, requests);
         self.faults += u32::from(matches!(event, Event::Access(_)));
         if self.faults < FAULTS { event } else { Event::Halt }
+    }
+
+    fn cpu(&self) -> u32 {
+        self.cpu.cpu()
     }
 
     fn forget(&mut self, gfn: Gfn) {
@@ -67,12 +71,13 @@ impl<F: Format> Stage<F> {
     }
 
     /// Has the guest write to the page. Returns how often it faults, and by what it translates.
-    fn touch(&mut self) -> (u32, Translation) {
+    fn touch(&mut self) -> (u32, Pfn, Vmid) {
         let program = vec![Instruction::Touch { gpa: GPA, len: 1, value: 7 }];
         let mut cpu = self.machine.cpu(program);
-        let mut guest = Bounded { cpu: &mut cpu, faults: 0, translation: None };
+        let mut guest = Bounded { cpu: &mut cpu, faults: 0 };
         assert_eq!(self.vcpu.run(&mut guest), Exit::Halt);
-        (guest.faults, guest.translation.unwrap())
+        let (faults, (top, vmid)) = (guest.faults, cpu.named().unwrap());
+        (faults, top, vmid)
     }
 
     fn end(self) -> Vec<Rule> {
@@ -113,7 +118,7 @@ fn without_the_barrier_before_the_guest_it_faults_for_ever() {
 /// What a CPU that stays in the guest finds of a page after it was taken away, and what the checker says.
 fn finds_when_taken_away<F: Format>(left_out: LeftOut) -> (bool, Vec<Rule>) {
     let mut stage = Stage::<F>::new(Rigour::all());
-    let (_, Translation { top, vmid, .. }) = stage.touch();
+    let (_, top, vmid) = stage.touch();
     let hardware = stage.machine.hardware().clone();
     let mut cpu = hardware.tlbs().cpu();
     let mut guest = cpu.enter_guest(top, vmid);

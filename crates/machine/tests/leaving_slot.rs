@@ -22,10 +22,10 @@ struct Staying<'a> {
 
 impl Guest for Staying<'_> {
     fn enter(&mut self, translation: Translation, _: &Requests) -> Event {
-        let mut guest = self.tlb.enter_guest(translation.top, translation.vmid);
+        let arena = self.machine.hardware().arena();
+        let mut guest = self.tlb.enter::<Ept>(arena, &translation);
         while !self.may_go.load(Ordering::Acquire) {
             guest.poll();
-            let arena = self.machine.hardware().arena();
             let found = guest.translate::<Ept>(arena, GPA.gfn(), Permissions::READ).is_ok();
             if found {
                 self.has_read.store(true, Ordering::Release);
@@ -38,6 +38,10 @@ impl Guest for Staying<'_> {
             yield_now();
         }
         Event::Halt
+    }
+
+    fn cpu(&self) -> u32 {
+        self.tlb.number()
     }
 
     fn forget(&mut self, gfn: Gfn) {

@@ -34,6 +34,10 @@ impl<F: Format> Guest for Bounded<'_, F> {
         event
     }
 
+    fn cpu(&self) -> u32 {
+        self.cpu.cpu()
+    }
+
     fn forget(&mut self, gfn: Gfn) {
         self.cpu.forget(gfn);
     }

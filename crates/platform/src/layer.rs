@@ -42,6 +42,12 @@ pub unsafe trait Layer: Send + Sync {
         self.below().wake(word);
     }
 
+    /// As [`Platform::cpus`].
+    #[inline]
+    fn cpus(&self) -> u32 {
+        self.below().cpus()
+    }
+
     /// As [`Platform::interrupt`].
     #[inline]
     fn interrupt(&self, cpu: u32) {
@@ -118,6 +124,11 @@ unsafe impl<L: Layer> Platform for L {
     #[inline]
     fn wake(&self, word: &AtomicU32) {
         Layer::wake(self, word);
+    }
+
+    #[inline]
+    fn cpus(&self) -> u32 {
+        Layer::cpus(self)
     }
 
     #[inline]

@@ -147,6 +147,14 @@ pub unsafe trait Platform: Send + Sync {
     /// lock that what was interrupted may hold (or interrupts are masked wherever that lock is held).
     fn wake(&self, word: &AtomicU32);
 
+    /// How many CPUs there are that guests run on, at least 1. Never changes. They are numbered from 0 on: as a vCPU says
+    /// where it goes into its guest ([`Platform::interrupt`]), and as [`Tlb::vacate`] is told.
+    ///
+    /// The default is one: for worlds where one CPU, or one thread, runs all vCPUs.
+    fn cpus(&self) -> u32 {
+        1
+    }
+
     /// Interrupts CPU `cpu`, by the number that a vCPU gave when it last went into its guest there. If the CPU is in a
     /// guest when the interrupt arrives, it comes out of it; and it sees then what was written before this was called.
     ///

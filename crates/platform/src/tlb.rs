@@ -138,6 +138,23 @@ pub unsafe trait Tlb: Send + Sync {
     /// what was invalidated. A CPU that is not in a guest is not waited for.
     fn complete(&self, token: TlbToken);
 
+    /// Has CPU `cpu`, if its translation base register names a root under `vmid`, name none, so that it makes no walk
+    /// from that root any more, not even speculatively; what it has made is not forgotten. Returns when that is so.
+    ///
+    /// Called when a CPU gives up a root that it still names: with its own number, in
+    /// [`VmidTag::activate`](../../mayfly_stage2/struct.VmidTag.html#method.activate), when another root is to be run;
+    /// and with any other's, when the root is about to be freed. That CPU is in no guest under `vmid` then and will not
+    /// be again, but it may be in one under another VMID, or about to be, and is left alone then. So what does this runs
+    /// on that CPU (by an interrupt, for another's), and looks at its register first.
+    ///
+    /// Needed where CPUs walk out of guests. Arm forbids that, and Cortex-A55, A57, A72, A76 and some others do it
+    /// nevertheless (errata 1530923, 1319537, 1319367, 1165522): there an empty root with VMID 0 goes to `VTTBR_EL2`,
+    /// and then an `ISB`. RISC-V allows it (Privileged Architecture, `hgatp`, which is active in HS-mode too): zero goes
+    /// to `hgatp`. Intel and AMD have nothing of the kind. The default does nothing.
+    fn vacate(&self, cpu: u32, vmid: Vmid) {
+        let _ = (cpu, vmid);
+    }
+
     /// Forgets all that is remembered under any VMID, and completes: before VMIDs are given out anew.
     fn invalidate_all_vmids(&self);
 }

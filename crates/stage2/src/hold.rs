@@ -11,8 +11,9 @@
 //!   go in. What it has loaded before is an address to it, and no more; it looks at the root behind it, and has hardware
 //!   walk it, when the second load has found it. (Should the first root have been freed, and a new one have its place
 //!   and its address, then the new one is what it holds, and what the second load finds.)
-//! - *It comes out* ([`Held`] is dropped): its CPU translates by the root no more, not
-//!   even speculatively, which is for its user to see to; it empties the hold, a release.
+//! - *It comes out* ([`Held`] is dropped): no instruction on its CPU translates by the root any more; it empties the
+//!   hold, a release. What the CPU may walk speculatively as long as its register names the root is seen to when the root
+//!   is freed ([`Vmids::leave`](crate::Vmids::leave)).
 //! - *The reclaimer* has a root that is in its place no more, executes **\[look\]** `fence(SeqCst)`, and loads every
 //!   hold, with acquire. While one names the root, somebody is in a guest on it, or about to find that he may not go in.
 //!
@@ -209,8 +210,7 @@ impl<T: Resident> fmt::Debug for Holder<T> {
     }
 }
 
-/// A root that a vCPU is in its guest on, or about to go in. Dropped when the guest was left, and the CPU translates by
-/// the root no more.
+/// A root that a vCPU is in its guest on, or about to go in. Dropped when the guest was left.
 #[must_use = "the root is held until this is dropped"]
 pub struct Held<'a, F: Format> {
     root: NonNull<Root<F>>,

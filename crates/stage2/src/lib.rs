@@ -201,5 +201,5 @@ pub use root::{Root, RootRef};
 pub use roots::Role;
 pub use sequence::{Announcement, InvalidationWaiters, Seen};
 pub use stage2::{Config, Invalidation, Retiring, Stage2};
-pub use vmid::{ActiveVmid, AllVmidsActive, VmidTag, Vmids, VmidsError};
+pub use vmid::{Activated, VcpuMark, VmidTag, Vmids, VmidsError};
 pub use zap::Tables;

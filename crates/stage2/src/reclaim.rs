@@ -10,9 +10,10 @@
 //!    and the vCPUs that are in their guests on the root ([`hold`](crate::hold)), the last of which rings it too. A vCPU
 //!    that is outside is not waited for, however long it stays there;
 //!    1 and 2 once more for a root of a destroyed VM, which operations on ranges find until no vCPU is in a guest on it;
-//! 3. one invalidation of everything under the root's VMID. It comes after the vCPUs, since one that still ran on the
-//!    root could fill its TLB from it again (`litmus/S2+leave+free`). One that has left does not: that is what the
-//!    embedder promises of a CPU on which [`Held`](crate::Held) was dropped;
+//! 3. the CPUs whose translation base register still names the root, though no vCPU is in a guest there: they may walk
+//!    from it speculatively, so it is taken from them ([`Vmids::leave`](crate::Vmids::leave)); and one invalidation of
+//!    everything under the root's VMID. Both come after the vCPUs, since one that still ran on the root could fill its
+//!    TLB from it again (`litmus/S2+leave+free`);
 //! 4. and then frees the tables, a slice at a time. Nobody else can find them, so this needs no atomic
 //!    read-modify-write, and no look at the leaves: a leaf owns nothing. (A frame is dirty for the host from the moment
 //!    that it is mapped writable, so there is no mark to be saved either.)
@@ -359,6 +360,9 @@ impl<F: Format> Reclaimer<F> {
                 }
                 *readers = Some(root.space().srcu.cookie());
             }
+            // In this order: what a CPU may still walk from cannot be invalidated for good, and who gets the VMID next
+            // is not to find anything under it.
+            root.space().vmids.leave(root.tag());
             root.invalidate_tlb(Scope::All);
             root.space().vmids.retire(root.tag());
             work.stage = Stage::Tables(Gfn::new(0));

@@ -79,12 +79,13 @@ impl<F: Format> Root<F> {
 
     /// An empty root, with one reference, which is the caller's.
     pub(crate) fn try_new(space: &Shared<Space>, role: Role) -> Result<NonNull<Self>, Error> {
+        let tag = space.vmids.tag()?;
         let top = space.tables.allocate::<F>(F::ROOT_ORDER)?;
         let root = try_box(Self {
             space: space.clone(),
             top,
             role,
-            tag: VmidTag::new(),
+            tag,
             references: CacheLine(AtomicUsize::new(1)),
             changing: CacheLine(AtomicUsize::new(0)),
             unreachable: AtomicBool::new(false),

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::lock::{Lock, LockGuard};
-use mayfly_platform::memory::{Kept, OutOfMemory, Shared};
+use mayfly_platform::memory::{Kept, Shared};
 use mayfly_platform::sync::{AtomicU32, Ordering};
 use mayfly_platform::{Mmu, Op, write_fields};
 use mayfly_srcu::{Section, Srcu};
@@ -25,7 +25,7 @@ use crate::roots::{Leaving, ROLES, Role, Roots};
 use crate::sequence::{Announced, Announcement, InvalidationWaiters, Seen, Sequence};
 use crate::space::{Ended, Space};
 use crate::tables::Tables;
-use crate::vmid::{ActiveVmid, Vmids};
+use crate::vmid::{VcpuMark, Vmids};
 use crate::zap::{Tables as Emptied, Told};
 use crate::{Error, Format, Leaf, Level};
 
@@ -101,13 +101,9 @@ impl<F: Format> Stage2<F> {
         Ok(Self { space, roots, writer, reclaimer: config.reclaimer })
     }
 
-    /// What a vCPU needs to run under a VMID.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfMemory`].
-    pub fn register_vcpu(&self) -> Result<ActiveVmid, OutOfMemory> {
-        self.space.vmids.register()
+    /// What tells a vCPU from all others of the machine, to be entered with.
+    pub fn vcpu(&self) -> VcpuMark {
+        self.space.vmids.vcpu()
     }
 
     /// The root of `role`, made if there is none. Takes no lock and waits for nobody.

@@ -12,31 +12,43 @@
 //! says that the number was the root's in that generation. Tags of a root only grow; they are replaced by
 //! compare-exchange, so that vCPUs which enter a root at the same time agree on one.
 //!
-//! **Lines.** A vCPU's line, written by itself and by roll-overs, holds the generation that it is in, and the number
-//! that it is active under, or 0. To *activate* a root whose tag is of the line's generation, the vCPU replaces its
-//! line, as it read it before, by that tag. To *deactivate* it clears the number. A roll-over adds one to the line's
-//! generation, and leaves the number. Each is one atomic step on one word, so a roll-over either finds a vCPU active,
-//! or moves its line first; then the vCPU's exchange fails, and tags of the generation that ended fit its line no more.
-//! No barrier is needed for that, and a vCPU that activates again what its line shows writes nothing.
+//! **Lines.** A CPU's line, written by itself, by roll-overs, and by who retires a root, holds the generation that the
+//! CPU is in, and the number that its translation base register names a root under, or 0. To *activate* a root whose
+//! tag is of the line's generation, the CPU replaces its line, as it read it before, by that tag. It stays there when
+//! the vCPU leaves: the register names the root still. A roll-over adds one to the line's generation, and leaves the
+//! number. Each is one atomic step on one word, so a roll-over either finds a root active, or moves the line first;
+//! then the CPU's exchange fails, and tags of the generation that ended fit its line no more. No barrier is needed for
+//! that, and a CPU that activates again what its line shows writes nothing.
+//!
+//! Activating is done on the CPU whose line it is, where nothing preempts the vCPU or takes it elsewhere until the
+//! guest is left, so no two vCPUs use one line at a time. There are as many lines as CPUs, from the beginning on, and
+//! fewer than numbers and one: whoever wants a number finds one, at the latest after a roll-over, at which each CPU
+//! keeps one at most and the one that rolls over none.
+//!
+//! **[vacate]** A line shows a number at least as long as the CPU may walk from the root that it names. Some CPUs do so
+//! after the guest is left, speculatively: Arm's with errata 1165522, 1319367 or 1530923, and RISC-V's, whose manual
+//! allows it. So before a number goes from a line, the platform has the CPU name no root ([`Tlb::vacate`]).
 //!
 //! **Numbers.** Of each number is known in which generation it was last held, and whether it was *kept* through the
 //! roll-over that began it. A number that was last held in an earlier generation is free. It is *claimed* by
 //! compare-exchange from such a state to (present generation, claimed): there is nothing to clear at a roll-over, and a
 //! claim that was delayed past one finds the number held in the new generation, or claims it in one that is over, where
-//! it is worth nothing. Whoever claims a number, and finds that another vCPU has given the root one meanwhile, gives
-//! his back, never used.
+//! it is worth nothing. Whoever claims a number, and finds that another CPU has given the root one meanwhile, gives
+//! his back, never used. Numbers are there for each root that there is, and for each CPU, as long as VMIDs have bits
+//! for them: more are made when a root is, so none is when one is entered.
 //!
 //! **A roll-over** from generation `g` is one holder of the lock's: it visits every line; marks the numbers it finds
 //! there as (`g + 1`, kept); then **[forget]** invalidates all TLBs; then **[begin]** stores `g + 1` in `generation`,
-//! releasing. While it lasts, a vCPU whose line has not been visited enters what has a tag of `g`, and claims in `g`,
-//! as before. One whose line has been visited waits, asleep on the lock, for the end: it is the only wait, once in as
-//! many claims as there are numbers.
+//! releasing. While it lasts, a CPU whose line has not been visited enters what has a tag of `g`, and claims in `g`,
+//! as before. One whose line has been visited waits for the end, on the lock, which nobody holds who can be preempted
+//! there: it is the only wait, once in as many claims as there are numbers.
 //!
 //! **Why no number is active for two roots, nor reused with translations of another left in a TLB.** A number is
-//! claimed in generation `g` by one root, since the claim is one compare-exchange, and only vCPUs whose line is in `g`
-//! enter with that tag. What is not active when visited cannot become so under a tag of `g` any more, and **[forget]**
-//! comes after the visits, so it leaves nothing of it in any TLB; the number is claimed again by who has acquired
-//! **[begin]**. What is active is marked before **[begin]**, so nobody else claims it.
+//! claimed in generation `g` by one root, since the claim is one compare-exchange, and only CPUs whose line is in `g`
+//! activate that tag. What no line shows when visited cannot be shown under a tag of `g` any more, no CPU walks from its
+//! root (**[vacate]**), and **[forget]** comes after the visits, so it leaves nothing of it in any TLB; the number is
+//! claimed again by who has acquired **[begin]**. What a line shows is marked before **[begin]**, so nobody else claims
+//! it, however long the CPU has been idle.
 //!
 //! **Whose a kept number is.** A root comes with the tag (`h`, `n`), and `n` is kept in generation `g > h`. It was the
 //! root's in `h`, and still is unless somebody claimed it since. Roll-overs therefore write down in which generation a
@@ -49,46 +61,55 @@
 //!
 //! - change the entries, **[issue]** `fence(SeqCst)`, load the root's tag ([`Vmids::assigned`]);
 //!
-//! and a vCPU that changes its line does:
+//! and a CPU that changes its line does:
 //!
 //! - load the tag or replace it, **[enter]** `fence(SeqCst)`, walk the tables.
 //!
-//! This is store buffering: either the issuer sees the tag that the vCPU goes in under, or **[issue]** comes before
-//! **[enter]**, and the vCPU walks the changed tables (`litmus/S2+skip+enter`; on Arm **[enter]** is a DMB, and the
+//! This is store buffering: either the issuer sees the tag that the CPU goes in under, or **[issue]** comes before
+//! **[enter]**, and the CPU walks the changed tables (`litmus/S2+skip+enter`; on Arm **[enter]** is a DMB, and the
 //! embedder's DSB comes before the walk). So the tag that the issuer loads is enough. Should it be
-//! replaced afterwards, by a first activation or after a roll-over, then by vCPUs that find the change. If it is of the
+//! replaced afterwards, by a first activation or after a roll-over, then by CPUs that find the change. If it is of the
 //! present generation, or its number is kept and still the root's, the number is to be invalidated. Otherwise the root
 //! lost the number at some roll-over that has begun its generation: the issuer has acquired its **[begin]**, or a claim
 //! or `since` written by who had, and **[forget]** has left nothing. A roll-over under way is no exception: until
 //! **[begin]** the answer is the old number. An answer that is outdated when it is used costs another root some
-//! translations, no more. (A vCPU that activates again what its line shows has executed **[enter]** since it read this
-//! tag.)
+//! translations, no more. (A CPU that activates again what its line shows has executed **[enter]** since it read this
+//! tag: a line shows a number for one root until the number has gone from it.)
 //!
-//! **The end.** A root is retired when no vCPU is active on it or will be, and what was under its number is
-//! invalidated. Its number becomes free by compare-exchange from the state in which it is the root's, releasing; a
-//! claim acquires that. A roll-over that found a vCPU which has left since may want to keep the number at the same
-//! moment, also by compare-exchange. If that fails, it keeps nothing; if it succeeds, the number is freed from the
-//! state that it left.
+//! **The end.** A root is retired when no vCPU is on it or will be. First its number goes from the lines that still show
+//! it ([`Vmids::leave`]), **[vacate]** before each; then what is under it is invalidated; then it becomes free by
+//! compare-exchange from the state in which it is the root's, releasing; a claim acquires that. So no line shows a number
+//! that is free, or comes to show the next root's by what it showed before. A line is cleared by compare-exchange from
+//! what it was seen to show while the number was the root's; it shows the same again only for the same root, since the
+//! generation is part of it. A roll-over that found a CPU which has left since may want to keep the number at the same
+//! moment, also by compare-exchange. If that fails, it keeps nothing; if it succeeds, the number is freed from the state
+//! that it left.
+//!
+//! **Another vCPU.** What a TLB holds under a number is of one root, and so of one VM, but perhaps of several of its
+//! vCPUs, whose own tables (stage 1) need not agree on what an address or an ASID means. So a root remembers, for each
+//! CPU, which vCPU was there last, and an activation says whether that was another one ([`Activated::flush`]). By root
+//! *and* CPU: of the vCPUs A0, B0, A1 of two VMs, which come to one CPU in this order, A1 finds B0 there last, but what
+//! A0 left behind. A root that no vCPU has been on, on that CPU, has nothing there: its number was invalidated on all
+//! CPUs before it became the root's.
 
-mod active;
+mod line;
 mod numbers;
 mod tag;
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt;
+use core::num::NonZeroU64;
 
 use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::{OutOfMemory, Shared};
 use mayfly_platform::observe::{Step, tell};
-use mayfly_platform::sync::{AtomicU64, Ordering, fence};
+use mayfly_platform::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 use mayfly_platform::tlb::Vmid;
 use mayfly_platform::{Mmu, Op};
 
-pub use active::ActiveVmid;
-pub use tag::VmidTag;
+pub use tag::{Activated, VmidTag};
 
-use active::Record;
+use line::Lines;
 use numbers::Numbers;
 use tag::Tag;
 
@@ -104,22 +125,27 @@ pub enum VmidsError {
         /// As asked for.
         bits: u32,
     },
-    /// There was no memory for the numbers. Maps to `ENOMEM`.
+    /// There are more CPUs than VMIDs but 0, so that they could not all be in guests. Maps to `EINVAL`.
+    #[error("{cpus} CPUs, with VMIDs of {bits} bits, need more than there are")]
+    Cpus {
+        /// What [`Platform::cpus`](mayfly_platform::Platform::cpus) says.
+        cpus: u32,
+        /// As asked for.
+        bits: u32,
+    },
+    /// There was no memory for the lines or the numbers. Maps to `ENOMEM`.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
 }
 
-/// Every VMID has a vCPU active under it, and each for another root. Maps to `EAGAIN`: try again when one has left.
-///
-/// Cannot happen while fewer vCPUs are active than there are VMIDs (2^bits - 1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("every VMID is in use by a running vCPU")]
-pub struct AllVmidsActive;
+/// A vCPU, as TLBs are concerned: no two of a machine's are the same, those that are gone included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VcpuMark(NonZeroU64);
 
 /// The VMIDs of a machine, shared by all its VMs. Clones are the same VMIDs.
 ///
-/// Takes 16 bytes a VMID. VMID 0 is the host's and is never given out. A root's [`VmidTag`] belongs to the one `Vmids`
-/// that it was first used with.
+/// Takes 128 bytes a CPU, and 16 bytes a VMID, these in pieces of 256 as roots are made. VMID 0 is the host's and is
+/// never given out.
 #[derive(Clone)]
 pub struct Vmids {
     shared: Shared<State>,
@@ -130,13 +156,18 @@ struct State {
     /// The present generation. Written by roll-overs, at their end.
     generation: AtomicU64,
     numbers: Numbers,
-    /// Every vCPU's line. The list only grows; a record whose vCPU is gone is leased to the next one. Locked by a
-    /// roll-over until it is over, and while a vCPU is registered.
-    records: Lock<Vec<Shared<Record>>>,
+    lines: Lines,
+    /// Held by who rolls over, on his CPU, from the first visit to the end.
+    rollover: Lock<()>,
+    /// Roots that there are.
+    roots: AtomicUsize,
+    /// The last [`VcpuMark`].
+    vcpus: AtomicU64,
 }
 
 impl Vmids {
-    /// All VMIDs of `bits` bits but 0. No TLB may hold anything under them.
+    /// All VMIDs of `bits` bits but 0, for the CPUs of `mmu`. No TLB may hold anything under them, and no CPU's
+    /// translation base register name a root under one.
     ///
     /// # Errors
     ///
@@ -145,33 +176,40 @@ impl Vmids {
         if !(1..=16).contains(&bits) {
             return Err(VmidsError::Bits { bits });
         }
+        let cpus = mmu.cpus();
+        if cpus >= 1 << bits {
+            return Err(VmidsError::Cpus { cpus, bits });
+        }
+        let numbers = Numbers::new(bits);
+        numbers.reserve(cpus as usize)?;
         let shared = Shared::try_new(State {
-            mmu,
             generation: AtomicU64::new(FIRST_GENERATION),
-            numbers: Numbers::try_new(bits)?,
-            records: Lock::new(Vec::new()),
+            numbers,
+            lines: Lines::try_new(cpus, FIRST_GENERATION)?,
+            rollover: Lock::new(()),
+            roots: AtomicUsize::new(0),
+            vcpus: AtomicU64::new(0),
+            mmu,
         })?;
         Ok(Self { shared })
     }
 
-    /// A vCPU's right to be active under a VMID. Waits for a roll-over under way.
+    /// The tag of a root that no vCPU has entered. There is a number for it then, unless all are with others.
     ///
     /// # Errors
     ///
     /// [`OutOfMemory`].
-    pub fn register(&self) -> Result<ActiveVmid, OutOfMemory> {
-        let mut records = self.shared.records.lock(&*self.shared.mmu);
-        let record = if let Some(free) = records.iter().find(|record| record.lease()) {
-            free.clone()
-        } else {
-            records.try_reserve(1)?;
-            let generation = self.shared.generation.load(Ordering::Relaxed);
-            let record = Shared::try_new(Record::leased(generation))?;
-            records.push(record.clone());
-            record
-        };
-        drop(records);
-        Ok(ActiveVmid::new(self.clone(), record))
+    pub fn tag(&self) -> Result<VmidTag, OutOfMemory> {
+        let tag = VmidTag::try_new(self.clone(), self.shared.lines.count())?;
+        let roots = self.shared.roots.load(Ordering::Relaxed);
+        self.shared.numbers.reserve(roots)?;
+        Ok(tag)
+    }
+
+    /// What tells a vCPU from all others.
+    pub fn vcpu(&self) -> VcpuMark {
+        // 2^64 are not made.
+        VcpuMark(NonZeroU64::MIN.saturating_add(self.shared.vcpus.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// The VMID under which TLBs may hold translations of `tag`'s root that were made before the caller changed its
@@ -189,8 +227,27 @@ impl Vmids {
         tag.number().filter(|_| present || self.shared.numbers.is_kept(tag, generation))
     }
 
-    /// Frees the VMID of `tag`'s root, which is no more: no vCPU is active on it or will be, and everything under
-    /// [`Vmids::assigned`] has been invalidated, and that completed. The tag is as new.
+    /// Takes the VMID of `tag`'s root from every CPU whose translation base register still names the root: no vCPU is
+    /// on it or will be, and afterwards no CPU walks from it, not even speculatively. To be called before what is under
+    /// [`Vmids::assigned`] is invalidated a last time.
+    pub fn leave(&self, tag: &VmidTag) {
+        let Some(number) = self.assigned(tag) else { return };
+        let State { mmu, numbers, lines, .. } = &*self.shared;
+        for (cpu, line) in lines.all() {
+            // As long as it is the root's, lines show it for this root alone.
+            while let Some(shown) = line.shows(number)
+                && numbers.is_of(tag.load())
+            {
+                mmu.vacate(cpu, number);
+                if line.clear(shown) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Frees the VMID of `tag`'s root, which is no more: [`Vmids::leave`] has been called, and everything under
+    /// [`Vmids::assigned`] has been invalidated since, and that completed. The tag is as new.
     pub fn retire(&self, tag: &VmidTag) {
         self.shared.release(tag.take());
     }
@@ -200,57 +257,53 @@ impl Vmids {
         self.shared.generation.load(Ordering::Relaxed) - FIRST_GENERATION
     }
 
-    /// Takes one step towards a tag of `generation` for the root whose tag was `old`: the caller looks again.
+    /// Takes one step towards a tag of `generation` for the root whose tag was `old`: the caller, whose line shows no
+    /// number, looks again.
     #[cold]
-    fn renew(&self, generation: u64, tag: &VmidTag, old: Tag) -> Result<(), AllVmidsActive> {
-        let State { mmu, numbers, records, .. } = &*self.shared;
+    fn renew(&self, generation: u64, tag: &VmidTag, old: Tag) {
+        let State { mmu, numbers, rollover, .. } = &*self.shared;
         // Acquire, pairing with [begin].
         if self.shared.generation.load(Ordering::Acquire) != generation {
             // The caller's line was visited by a roll-over that is not over yet, or has been by now.
-            drop(records.lock(&**mmu));
-            return Ok(());
+            drop(rollover.lock(&**mmu));
+            return;
         }
         if let Some(number) = old.number()
             && numbers.is_kept(old, generation)
         {
             tag.replace(old, Tag::new(generation, number));
-            return Ok(());
+            return;
         }
         let taken = |number: &Option<Vmid>| number.map(|vmid| Step::VmidTaken { vmid, generation });
         let Some(number) = self.shared.observing(|| numbers.claim(generation), taken) else {
-            return self.roll_over(generation);
+            self.roll_over(generation);
+            return;
         };
         let new = Tag::new(generation, number);
         if !tag.replace(old, new) {
             self.shared.release(new);
         }
-        Ok(())
     }
 
     /// Ends `generation`, unless somebody has.
-    fn roll_over(&self, generation: u64) -> Result<(), AllVmidsActive> {
-        let State { mmu, numbers, records, .. } = &*self.shared;
-        let records = records.lock(&**mmu);
+    fn roll_over(&self, generation: u64) {
+        let State { mmu, numbers, lines, rollover, .. } = &*self.shared;
+        let _rollover = rollover.lock(&**mmu);
         if self.shared.generation.load(Ordering::Relaxed) != generation {
-            return Ok(());
+            return;
         }
-        let active = records.iter().filter_map(|record| record.line().next_generation());
         let next = generation + 1;
-        let keep = |vmid: &Vmid| {
-            let step = Step::VmidKept { vmid: *vmid, generation: next };
-            self.shared.observing(|| numbers.keep(*vmid, generation), |kept| kept.then_some(step))
-        };
-        let kept = active.filter(keep).count();
-        let some_are_free = kept < numbers.count();
-        if some_are_free {
-            // [forget]
-            mmu.charge(Op::TlbInvalidation);
-            mmu.invalidate_all_vmids();
+        for vmid in lines.all().filter_map(|(_, line)| line.next_generation()) {
+            let step = Step::VmidKept { vmid, generation: next };
+            let keep = || numbers.keep(vmid, generation);
+            self.shared.observing(keep, |kept| kept.then_some(step));
         }
+        // [forget]
+        mmu.charge(Op::TlbInvalidation);
+        mmu.invalidate_all_vmids();
         // [begin]
         let begin = || self.shared.generation.store(next, Ordering::Release);
         self.shared.observing(begin, |()| Some(Step::Generation { generation: next }));
-        if some_are_free { Ok(()) } else { Err(AllVmidsActive) }
     }
 }
 

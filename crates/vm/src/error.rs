@@ -3,7 +3,6 @@
 use mayfly_memslot::SlotId;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_srcu::BuildError;
-use mayfly_stage2::AllVmidsActive;
 
 use crate::HostFault;
 
@@ -29,9 +28,6 @@ pub enum Error {
     /// The host has no frame for the guest's memory.
     #[error(transparent)]
     Host(#[from] HostFault),
-    /// More vCPUs are in their guests than there are VMIDs.
-    #[error(transparent)]
-    Vmids(#[from] AllVmidsActive),
     /// No slot has this number.
     #[error("there is no slot {0}")]
     NoSlot(SlotId),
@@ -60,7 +56,6 @@ impl Error {
             Self::Stage2(error) => error.errno(),
             Self::Host(HostFault::Poisoned) => EHWPOISON,
             Self::Host(_) => EFAULT,
-            Self::Vmids(_) => EAGAIN,
             Self::NoSlot(_) => ENOENT,
             Self::VcpuExists(_) => EEXIST,
             Self::Srcu(_) | Self::VcpuOutOfRange { .. } => EINVAL,
@@ -69,7 +64,6 @@ impl Error {
 }
 
 const ENOENT: i32 = 2;
-const EAGAIN: i32 = 11;
 const ENOMEM: i32 = 12;
 const EFAULT: i32 = 14;
 const EEXIST: i32 = 17;

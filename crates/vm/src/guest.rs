@@ -3,7 +3,7 @@
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
-use mayfly_stage2::Permissions;
+use mayfly_stage2::{Activated, Permissions, VcpuMark, VmidTag};
 
 use crate::Requests;
 use crate::caches::CacheTraps;
@@ -17,10 +17,9 @@ pub trait Guest {
     /// something for it. An access that the translation does not allow comes out, and is made again if the next entry
     /// does not find it answered.
     ///
-    /// When this has returned, the CPU translates by [`Translation::top`] no more, not even speculatively: the tables
-    /// below are freed then, as soon as nobody else is on them. Arm's CPUs do not walk EL1's translations at EL2; those
-    /// that do by an erratum (1165522, 1319367, 1530923) have their base register changed to an empty root, and an `ISB`,
-    /// before this returns or before what it names is given up.
+    /// When this has returned, no instruction on the CPU translates by what was loaded any more: the tables below are
+    /// freed then, as soon as nobody else is on them. A CPU that goes on to walk from its base register speculatively is
+    /// told before that ([`Tlb::vacate`](mayfly_platform::tlb::Tlb::vacate)).
     ///
     /// Entries of the tables that were stored before this was called, by this CPU or by one that it has heard from, are
     /// what the guest walks. On Arm that takes a `DSB ISH`, since a DMB orders no walk, and then the context
@@ -31,13 +30,36 @@ pub trait Guest {
     /// ([`Platform::interrupt`](mayfly_platform::Platform::interrupt)). Then, each time before the guest goes on, this
     /// masks interrupts, looks at [`Requests::any`] a last time, and returns [`Event::Request`] if it is so; what is
     /// pending when the guest goes on brings it out at once. No barrier is needed beside.
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event;
-
-    /// The CPU that [`Guest::enter`] is about to be called on: what
-    /// [`Platform::interrupt`](mayfly_platform::Platform::interrupt) is told, below 2^29. If the vCPU comes to be on
-    /// another one before `enter` has returned, `enter` returns without going on in the guest.
     ///
-    /// The default is for worlds where nobody is interrupted.
+    /// # The CPU and its VMID
+    ///
+    /// From before [`Translation::load`] until it returns, this stays on the CPU that [`Guest::cpu`] named, and no other
+    /// vCPU is entered there meanwhile. What is loaded is good until this returns, and no longer: the VMID may be
+    /// another when the guest is next entered, so the register is written each time. It may go on naming the root
+    /// afterwards, also after the VM is gone, until another is loaded there. VMID 0 is never loaded: what it tags is the embedder's.
+    ///
+    /// - *Arm*: `VTTBR_EL2` holds the VMID and the root. For [`Base::flush`], with the register written and an `ISB`:
+    ///   `TLBI VMALLE1`, `IC IALLU`, `DSB NSH`, `ISB`. (An instruction cache that is tagged by VMID and ASID would mix up
+    ///   two vCPUs as a TLB does.)
+    /// - *RISC-V*: so does `hgatp`. For [`Base::flush`], with it written: `HFENCE.VVMA x0, x0`, which reaches this hart
+    ///   and the VMID in `hgatp` alone. The fences of [`Tlb`](mayfly_platform::tlb::Tlb) are made on each hart, by an
+    ///   interrupt or the SBI; none is broadcast.
+    /// - *AMD*: the VMID is the ASID in the VMCB, which tags combined translations: for [`Base::flush`], `TLB_CONTROL`
+    ///   has the ASID flushed (3) at the next `VMRUN`. A machine has as many bits of VMID as fit below the ASIDs that
+    ///   CPUID `8000_000A` says, and they are the same on all its CPUs.
+    /// - *Intel*: EPTP names the root, and its table's address is the tag (EP4TA). [`Base::flush`] asks for nothing where
+    ///   each vCPU has a VPID of its own; where two share one, `INVVPID` of that. `INVEPT` takes the EPTP and not the
+    ///   VMID, so who implements [`Tlb`](mayfly_platform::tlb::Tlb) keeps, by VMID, the [`Base::top`] that was loaded
+    ///   with it last: one for the machine, written before the guest goes on. No other root has the VMID before an
+    ///   invalidation of all under it has completed; and none has the frame, so an EP4TA comes clean too.
+    fn enter(&mut self, translation: Translation<'_>, requests: &Requests) -> Event;
+
+    /// The CPU that [`Guest::enter`] is about to be called on, below
+    /// [`Platform::cpus`](mayfly_platform::Platform::cpus) and 2^29: what
+    /// [`Platform::interrupt`](mayfly_platform::Platform::interrupt) is told. If the vCPU comes to be on another one
+    /// before `enter` has said that nothing takes it from there, `enter` returns without loading anything.
+    ///
+    /// The default is for worlds of one CPU.
     #[inline]
     fn cpu(&self) -> u32 {
         0
@@ -70,14 +92,49 @@ pub trait Guest {
 }
 
 /// Where a CPU finds the guest's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Translation<'a> {
+    /// Which of its cache operations are to bring the guest out.
+    pub traps: CacheTraps,
+    pub(crate) top: Pfn,
+    pub(crate) tag: &'a VmidTag,
+    pub(crate) vcpu: VcpuMark,
+    pub(crate) cpu: u32,
+}
+
+impl Translation<'_> {
+    /// Whose own tables the CPU walks first (stage 1): no other vCPU's of the machine.
+    pub fn vcpu(&self) -> VcpuMark {
+        self.vcpu
+    }
+
+    /// What the CPU's translation base register is to hold. Called once in each [`Guest::enter`], where nothing takes the
+    /// vCPU off the CPU until that returns, and before the CPU counts as one that is in a guest: where VMIDs have run
+    /// out this invalidates all TLBs, or waits for who does, and an invalidation does not wait for this CPU meanwhile.
+    /// Takes no lock otherwise, and allocates nothing.
+    ///
+    /// # Panics
+    ///
+    /// If [`Guest::cpu`] was not below [`Platform::cpus`](mayfly_platform::Platform::cpus).
+    #[inline]
+    pub fn load(&self) -> Base {
+        let Activated { vmid, flush } = self.tag.activate(self.cpu, self.vcpu);
+        Base { top: self.top, vmid, flush }
+    }
+}
+
+/// What a translation base register holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Translation {
+#[must_use = "what is to be flushed is not said again"]
+pub struct Base {
     /// The first frame of the root table.
     pub top: Pfn,
     /// What tags its translations in TLBs.
     pub vmid: Vmid,
-    /// Which of its cache operations are to bring the guest out.
-    pub traps: CacheTraps,
+    /// Another vCPU of the VM was on this CPU, on this root, before: what it left in the TLB, made of its own tables,
+    /// this one is not to find. [`Guest::enter`] has this CPU forget what it has under the VMID, before the guest's
+    /// next instruction, and also if the guest does not go on after all.
+    pub flush: bool,
 }
 
 /// Why the guest came out.

@@ -115,7 +115,9 @@ pub use caches::{CacheTraps, Caches};
 pub use change::{Change, PageChange, Protection, Reason};
 pub use device::Device;
 pub use error::Error;
-pub use guest::{Access, AccessKind, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
+pub use guest::{
+    Access, AccessKind, Base, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation,
+};
 pub use kicker::Kicker;
 pub use mayfly_platform::cache::{Cache, CacheCapabilities};
 pub use requests::Requests;

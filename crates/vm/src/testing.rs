@@ -227,9 +227,10 @@ impl Guest for Program {
             }
             self.next += 1;
         }
+        let top = translation.load().top;
         while !requests.any() {
             let Some(&step) = self.steps.get(self.next) else { return Event::Halt };
-            if !self.make(step, translation.top) {
+            if !self.make(step, top) {
                 let (gpa, value, write) = match step {
                     Step::Store(gpa, value) => (gpa, value, true),
                     Step::Load(gpa) => (gpa, 0, false),

@@ -8,7 +8,7 @@ use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{ActiveVmid, AllVmidsActive, Holder};
+use mayfly_stage2::{Holder, VcpuMark};
 
 use crate::caches::VcpuCaches;
 use crate::fault::Handled;
@@ -44,16 +44,6 @@ pub enum Exit {
     Asked(u16),
     /// An access to memory that the host could not provide for. Run again, the vCPU makes it again.
     Failed(Access, Error),
-    /// More vCPUs are in their guests than there are VMIDs. Run again, the vCPU tries again.
-    NoVmid,
-}
-
-/// Why the guest was not entered.
-enum NotEntered {
-    /// Something is asked; or the root is the present one no more.
-    Outdated,
-    /// As [`Exit::NoVmid`].
-    NoVmid,
 }
 
 /// A vCPU. One thread at a time runs it; dropping it removes it from its VM.
@@ -64,7 +54,8 @@ pub struct Vcpu<W: World> {
     holder: Holder<Asked>,
     vm: Listed<W>,
     reader: Reader,
-    active: ActiveVmid,
+    /// Tells it from other vCPUs whose translations a TLB may have.
+    mark: VcpuMark,
     caches: VcpuCaches,
     last_slot: LastHit,
     last_mmio: iobus::LastHit,
@@ -77,15 +68,14 @@ impl<W: World> Vcpu<W> {
         kicker: Kicker,
         holder: Holder<Asked>,
         reader: Reader,
-        active: ActiveVmid,
     ) -> Self {
         Self {
             caches: vm.upkeep.vcpu(),
+            mark: vm.stage2.vcpu(),
             kicker,
             holder,
             vm,
             reader,
-            active,
             last_slot: LastHit::default(),
             last_mmio: iobus::LastHit::default(),
             last_pio: iobus::LastHit::default(),
@@ -119,7 +109,6 @@ impl<W: World> Vcpu<W> {
         if loading {
             self.vm.platform.charge(Op::RootLoadEnd);
         }
-        self.active.deactivate();
         exit
     }
 
@@ -131,36 +120,37 @@ impl<W: World> Vcpu<W> {
             if asked && let Some(exit) = self.obey(loading) {
                 return exit;
             }
-            match self.enter(guest, loading) {
-                Ok(Event::Request) => {
+            let Some(event) = self.enter(guest, loading) else {
+                // What is asked comes first. Otherwise the root has been replaced, or there is none any more.
+                if !self.requests().any() && self.load_root().is_err() {
+                    return Exit::Kicked;
+                }
+                asked = self.requests().any();
+                continue;
+            };
+            match event {
+                Event::Request => {
                     if !self.requests().any() {
                         self.vm.platform.relax();
                     }
                 }
-                Ok(Event::Halt) => return Exit::Halt,
-                Ok(Event::Custom(number)) => return Exit::Custom(number),
-                Ok(Event::Caches(op)) => {
+                Event::Halt => return Exit::Halt,
+                Event::Custom(number) => return Exit::Custom(number),
+                Event::Caches(op) => {
                     if !self.change_caches(op) {
                         return Exit::Caches(op);
                     }
                 }
                 // Looked at where it is: it is large.
-                Ok(Event::Access(ref access)) => match self.access(access, guest) {
+                Event::Access(ref access) => match self.access(access, guest) {
                     Ok(Answer::Given) => {}
                     Ok(Answer::NoDevice) => return Exit::Mmio(*access),
                     Ok(Answer::NoMemory) => return Exit::Unbacked(*access),
                     Err(error) => return Exit::Failed(*access, error),
                 },
-                Ok(Event::Port(access)) => {
+                Event::Port(access) => {
                     if !self.port(access, guest) {
                         return Exit::Port(access);
-                    }
-                }
-                Err(NotEntered::NoVmid) => return Exit::NoVmid,
-                Err(NotEntered::Outdated) => {
-                    // What is asked comes first. Otherwise the root has been replaced, or there is none any more.
-                    if !self.requests().any() && self.load_root().is_err() {
-                        return Exit::Kicked;
                     }
                 }
             }
@@ -171,42 +161,35 @@ impl<W: World> Vcpu<W> {
     /// Has the guest entered on the present root, and comes out of it again, if it is still the present one when it is
     /// held and nothing is asked.
     #[inline]
-    fn enter(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Result<Event, NotEntered> {
+    fn enter(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Option<Event> {
         let (vm, requests, role) = (&*self.vm, self.kicker.requests(), self.caches.role());
-        let holder = &mut self.holder;
-        let entered = requests
-            .enter_guest(guest.cpu(), &*vm.platform, move || holder.enter(&vm.stage2, role));
+        let (holder, cpu) = (&mut self.holder, guest.cpu());
+        let entered =
+            requests.enter_guest(cpu, &*vm.platform, move || holder.enter(&vm.stage2, role));
         let root = match entered {
             Ok(root) => root,
             Err(left) => {
                 vm.came_out(left);
-                return Err(NotEntered::Outdated);
+                return None;
             }
         };
-        let event = match self.active.activate(root.tag()) {
-            Ok(vmid) => {
-                if *loading {
-                    *loading = false;
-                    vm.platform.charge(Op::RootLoadEnd);
-                }
-                let translation = Translation { top: root.top(), vmid, traps: self.caches.traps() };
-                Ok(guest.enter(translation, requests))
-            }
-            Err(AllVmidsActive) => Err(NotEntered::NoVmid),
-        };
-        // The CPU has left the guest, and translates by the root no more.
+        if *loading {
+            *loading = false;
+            vm.platform.charge(Op::RootLoadEnd);
+        }
+        let (top, tag, vcpu) = (root.top(), root.tag(), self.mark);
+        let translation = Translation { traps: self.caches.traps(), top, tag, vcpu, cpu };
+        let event = guest.enter(translation, requests);
+        // The CPU has left the guest. What it does there still, it does not when the root is freed (`Vmids::leave`).
         drop(root);
         vm.came_out(requests.leave_guest(&*vm.platform));
-        event
+        Some(event)
     }
 
     /// Does what is asked. Returns the exit that follows from it, if one does.
     #[cold]
     fn obey(&mut self, loading: &mut bool) -> Option<Exit> {
         if self.requests().take_exit() || self.vm.is_destroyed() {
-            if self.vm.is_destroyed() {
-                self.active.deactivate();
-            }
             return Some(Exit::Kicked);
         }
         if let Some(bits) = self.requests().take_custom() {
@@ -227,8 +210,6 @@ impl<W: World> Vcpu<W> {
     /// Readies the vCPU for the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU: whoever
     /// replaces a root makes the new one.
     pub(crate) fn load_root(&mut self) -> Result<(), Error> {
-        // The VMID of the one before is given out again when that is reclaimed.
-        self.active.deactivate();
         Ok(self.vm.stage2.ensure_root(self.caches.role())?)
     }
 

@@ -241,14 +241,13 @@ impl<W: World> Vm<W> {
         let waiters = self.inner.stage2.invalidation_waiters();
         let asked = Asked::try_new(Arc::clone(&self.inner.platform), waiters)?;
         let reader = self.inner.srcu.reader()?;
-        let active = self.inner.stage2.register_vcpu()?;
         let kicker = self.inner.vcpus.lock(&*self.inner.platform).add(id, asked)?;
         // From here on it is asked to reload when roots are replaced, and dropping it takes it off the list.
         let listed = Listed::new(id, self.inner.clone());
         // Dropped before that if this fails.
         let kicker = kicker;
         let holder = self.inner.stage2.register_holder(kicker.asked())?;
-        let mut vcpu = Vcpu::new(listed, kicker, holder, reader, active);
+        let mut vcpu = Vcpu::new(listed, kicker, holder, reader);
         if let Some(role) = self.inner.upkeep.later_role() {
             // So that no memory is needed when its caches are turned on.
             self.inner.stage2.ensure_root(role)?;

@@ -224,8 +224,8 @@ impl State {
 impl<F: Format> Guest<F> {
     fn stay(&mut self, translation: Translation, requests: &Requests) -> Event {
         let Self { tlb, arena, state, rests, writes_since, .. } = self;
-        state.windows.set_top(translation.top);
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = tlb.enter::<F>(arena, &translation);
+        state.windows.set_top(guest.top());
         for _ in 0..STAY {
             if requests.any() {
                 return Event::Request;
@@ -277,6 +277,10 @@ impl<F: Format> vm::Guest for Guest<F> {
             sleep(self.state.seat.idle);
         }
         self.stay(translation, requests)
+    }
+
+    fn cpu(&self) -> u32 {
+        self.tlb.number()
     }
 
     fn forget(&mut self, gfn: Gfn) {

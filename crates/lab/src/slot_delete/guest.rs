@@ -9,7 +9,7 @@ use mayfly_platform::address::{Gfn, Gpa, PAGE_SHIFT};
 use mayfly_platform::sync::CacheLine;
 use mayfly_record::nanoseconds;
 use mayfly_stage2::{Ept, Permissions};
-use mayfly_vm::{self as vm, Access, Event, Requests, Translation};
+use mayfly_vm::{self as vm, Access, Base, Event, Requests, Translation};
 
 use super::watch;
 
@@ -107,13 +107,13 @@ impl Guest {
     }
 
     /// Runs until it comes out, or is `asked` to.
-    pub(crate) fn enter(&mut self, translation: Translation, asked: impl Fn() -> bool) -> Left {
+    pub(crate) fn enter(&mut self, base: Base, asked: impl Fn() -> bool) -> Left {
         let Self { tlb, arena, pages, at, is_read, pass, last_step, progress, .. } = self;
         let Line { steps, stall, top } = &*progress.line;
         // It was not kept from stepping while it was idle.
         *last_step = watch::woken().map_or(*last_step, |woken| woken.max(*last_step));
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
-        top.store(translation.top.get(), Ordering::Relaxed);
+        let mut guest = tlb.enter_guest(base.top, base.vmid);
+        top.store(base.top.get(), Ordering::Relaxed);
         for _ in 0..STAY {
             if asked() {
                 return Left::Asked;
@@ -159,10 +159,14 @@ impl Guest {
 
 impl vm::Guest for Guest {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        match Guest::enter(self, translation, || requests.any()) {
+        match Guest::enter(self, translation.load(), || requests.any()) {
             Left::Asked => Event::Request,
             Left::Fault(access) => Event::Access(access),
         }
+    }
+
+    fn cpu(&self) -> u32 {
+        self.tlb.number()
     }
 
     fn forget(&mut self, gfn: Gfn) {

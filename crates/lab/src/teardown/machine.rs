@@ -14,7 +14,7 @@ use mayfly_platform::tlb::{Entries, Scope, Span, Tlb, Vmid};
 use mayfly_stage2::Arm;
 #[cfg(test)]
 use mayfly_stage2::{Role, RootRef};
-use mayfly_vm::{Cache, Event, Exit, Guest, Requests, Translation};
+use mayfly_vm::{Cache, Exit};
 
 use crate::before::unmap::Tables;
 use crate::mapping::Mapping;
@@ -138,10 +138,9 @@ impl Ground {
             Instruction::Touch { gpa, len: faulted, value },
             Instruction::Verify { gpa, len: faulted, value },
         ]);
-        let mut noting = Noting { cpu, entered: None };
-        let exit = vcpu.run(&mut noting);
+        let exit = vcpu.run(cpu);
         ensure!(exit == Exit::Halt, "the guest came out with {exit:?}");
-        let Translation { top, vmid, .. } = noting.entered.context("the guest was not entered")?;
+        let (top, vmid) = cpu.named().context("the guest was not entered")?;
 
         let counts = {
             let section = vm.srcu().read_lock();
@@ -252,30 +251,5 @@ impl Built {
         let vm = (*self.vm).clone();
         self.destroy();
         vm.wait_reclaimed();
-    }
-}
-
-/// A guest that notes under what it was entered.
-struct Noting<'a> {
-    cpu: &'a mut Cpu<TableFormat>,
-    entered: Option<Translation>,
-}
-
-impl Guest for Noting<'_> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        self.entered = Some(translation);
-        self.cpu.enter(translation, requests)
-    }
-
-    fn forget(&mut self, gfn: Gfn) {
-        self.cpu.forget(gfn);
-    }
-
-    fn data(&mut self) -> &mut [u8] {
-        self.cpu.data()
-    }
-
-    fn answered(&mut self) {
-        self.cpu.answered();
     }
 }

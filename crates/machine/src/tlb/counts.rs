@@ -44,6 +44,10 @@ counts! {
         entries,
         /// Pages that the CPU forgot by itself, for its vCPU had faulted there.
         stale_forgotten,
+        /// VMIDs that the CPU forgot by itself, for another vCPU had been there.
+        flushed,
+        /// Translations that were found while no guest was there.
+        walks_outside,
         /// Ranges that were forgotten on request.
         ranges_forgotten,
         /// VMIDs that were forgotten on request.
@@ -64,6 +68,8 @@ counts! {
         vmids,
         /// Invalidations of all VMIDs.
         everything,
+        /// How often a CPU was to name no root.
+        vacated,
         /// Requests that were put into a CPU's mailbox.
         posts,
         /// Calls that waited for invalidations to be complete.

@@ -1,30 +1,80 @@
 //! One CPU's TLB.
 
+use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use mayfly_hwtrace::Event;
 use mayfly_platform::address::{Gfn, Gpa, Hpa, PAGE_SHIFT, Pfn};
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Vmid};
-use mayfly_stage2::{Format, Leaf, Level, Permissions};
+use mayfly_stage2::{Format, Leaf, Level, Permissions, VcpuMark};
+use mayfly_vm::{Base, Translation};
 
 use super::Tlbs;
 use super::cache::{Cache, Known};
 use super::counts::{CpuCells, CpuCounts, count_own};
 use super::late::Late;
 use super::mailbox::{CAPACITY, Mailbox, Request};
-use super::rigour::{LeftOut, Rigour, drops_what_faulted, may_keep_absent, may_walk_late};
+use super::rigour::{
+    LeftOut, Rigour, drops_what_faulted, may_keep_absent, may_walk_late, may_walk_outside,
+    tells_vcpus_apart,
+};
 use crate::Arena;
+use crate::lock::lock;
 use crate::recorder::next_number;
-use crate::walk::{Cause, WalkFault, Walked, walk_on};
+use crate::walk::{Cause, WalkFault, Walked, glimpse, walk_on};
 
 /// What a CPU and those who ask something of it share.
 #[derive(Debug)]
 pub(super) struct Shared {
+    pub(super) number: u32,
     pub(super) mailbox: Mailbox,
     pub(super) counts: CacheLine<CpuCells>,
+    register: Mutex<Register>,
+    /// An interrupt is pending.
+    interrupted: AtomicBool,
 }
+
+/// The translation base register, and whether a guest uses it.
+#[derive(Debug, Default)]
+struct Register {
+    named: Option<(Pfn, Vmid)>,
+    in_guest: bool,
+}
+
+impl Shared {
+    pub(super) fn new(number: u32) -> Self {
+        Self {
+            number,
+            mailbox: Mailbox::new(),
+            counts: CacheLine::default(),
+            register: Mutex::default(),
+            interrupted: AtomicBool::new(false),
+        }
+    }
+
+    /// Release: who takes the interrupt sees what was written before.
+    pub(super) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Release);
+    }
+
+    /// Has the register name no root under `vmid`, as an interrupt's handler does there.
+    ///
+    /// # Panics
+    ///
+    /// If a guest is running on it.
+    pub(super) fn vacate(&self, vmid: Vmid) {
+        let mut register = lock(&self.register);
+        if register.named.take_if(|named| named.1 == vmid).is_some() {
+            assert!(!register.in_guest, "a root is given up while a guest runs on it");
+        }
+    }
+}
+
+/// How many guest frames a CPU walks to again when it is in no guest.
+const WALKED: usize = 8;
 
 /// The TLB of one CPU, which is a thread, or a vCPU that moves between threads. It takes part in invalidations from
 /// [`Tlbs::cpu`] on until it is dropped.
@@ -43,6 +93,11 @@ pub struct CpuTlb {
     walks_from: u64,
     /// To be forgotten at the next entry to the guest.
     stale: Option<Gfn>,
+    /// Which vCPU's own tables have a part in what is remembered under a VMID.
+    owners: HashMap<Vmid, VcpuMark>,
+    /// What was walked to last.
+    walked: [Gfn; WALKED],
+    walks: usize,
 }
 
 impl CpuTlb {
@@ -56,7 +111,15 @@ impl CpuTlb {
             number: next_number(),
             walks_from: 0,
             stale: None,
+            owners: HashMap::new(),
+            walked: [Gfn::new(0); WALKED],
+            walks: 0,
         }
+    }
+
+    /// Its CPU's number, below [`Platform::cpus`](mayfly_platform::Platform::cpus).
+    pub fn number(&self) -> u32 {
+        self.shared.number
     }
 
     /// Has the page `gfn` forgotten when the CPU next goes into the guest, under the VMID of then: what
@@ -65,15 +128,45 @@ impl CpuTlb {
         self.stale = Some(gfn);
     }
 
-    /// Goes into the guest, whose root is in frame `top` and has `vmid`. Whoever completes an invalidation waits for
-    /// this CPU until it polls or leaves. So in the guest a thread neither waits for others nor completes
-    /// invalidations.
+    /// Goes into the guest of a vCPU that was told this CPU's [number](CpuTlb::number): loads the translation, and
+    /// forgets what another vCPU has left, where the format's TLBs do not tell them apart. Whoever completes an
+    /// invalidation waits for this CPU until it polls or leaves. So in the guest a thread neither waits for others nor
+    /// completes invalidations.
+    ///
+    /// # Panics
+    ///
+    /// If another vCPU has left something, and the core has not said so.
+    pub fn enter<F: Format>(
+        &mut self,
+        arena: &Arena,
+        translation: &Translation<'_>,
+    ) -> InGuest<'_> {
+        self.walk_outside::<F>(arena);
+        let (Base { top, vmid, flush }, vcpu) = (translation.load(), translation.vcpu());
+        self.forget_posted(vmid);
+        let owner = self.owners.insert(vmid, vcpu);
+        if !tells_vcpus_apart::<F>() {
+            if flush {
+                self.cache.forget_vmid(vmid);
+                count_own(&self.shared.counts.flushed);
+            } else if owner.is_some_and(|owner| owner != vcpu) {
+                panic!("another vCPU was here under {vmid:?}, and nobody has said so");
+            }
+        }
+        self.enter_guest(top, vmid)
+    }
+
+    /// Goes into a guest, whose root is in frame `top` and has `vmid`, of the one vCPU that ever runs under it here.
     pub fn enter_guest(&mut self, top: Pfn, vmid: Vmid) -> InGuest<'_> {
         if let Some(from) = self.tlbs.order_walks(LeftOut::EntryBarrier, Late::enter) {
             self.walks_from = from;
         }
         if let Some(recorder) = self.tlbs.recorder() {
             recorder.note(Event::Enter { tlb: self.number, top: top.get(), vmid: vmid.0 });
+        }
+        {
+            let mut register = lock(&self.shared.register);
+            *register = Register { named: Some((top, vmid)), in_guest: true };
         }
         self.shared.mailbox.enter(vmid, self.seen);
         count_own(&self.shared.counts.entries);
@@ -85,6 +178,76 @@ impl CpuTlb {
         let mut guest = InGuest { cpu: self, top, vmid, rigour };
         guest.poll();
         guest
+    }
+
+    /// Walks, speculatively, from the root that the register still names, to where guests have been.
+    fn walk_outside<F: Format>(&mut self, arena: &Arena) {
+        if !may_walk_outside::<F>() || !self.tlbs.rigour().contains(Rigour::WALKS_OUTSIDE) {
+            return;
+        }
+        // Held meanwhile: who vacates it waits until the walks are done.
+        let shared = Arc::clone(&self.shared);
+        let register = lock(&shared.register);
+        let Some((top, vmid)) = register.named else { return };
+        shared.mailbox.walks(vmid);
+        self.forget_posted(vmid);
+        for gfn in self.walked {
+            if let Some(found) = glimpse::<F>(arena, top, gfn) {
+                self.cache.insert(vmid, gfn, found.level, found.leaf);
+                count_own(&shared.counts.walks_outside);
+            }
+        }
+    }
+
+    /// Forgets, outside the guest, what was asked; the CPU is going to walk under `vmid`.
+    fn forget_posted(&mut self, vmid: Vmid) {
+        if self.shared.mailbox.has_mail(self.seen) {
+            self.take_posted(vmid);
+            self.shared.mailbox.leave(self.seen, &*self.tlbs.platform);
+        }
+    }
+
+    fn take_posted(&mut self, vmid: Vmid) {
+        let rigour = self.tlbs.rigour();
+        let Self { tlbs, shared, cache, requests, seen, owners, .. } = self;
+        let (posted, everything) = shared.mailbox.take(requests, &*tlbs.platform);
+        for request in requests.drain(..) {
+            match &request.scope {
+                Scope::Range(span) => {
+                    if rigour.contains(Rigour::FOLLOWS_HINTS) {
+                        cache.forget_addresses(request.vmid, span);
+                    } else {
+                        cache.forget_range(request.vmid, &span.gfns);
+                    }
+                    count_own(&shared.counts.ranges_forgotten);
+                }
+                Scope::All => {
+                    cache.forget_vmid(request.vmid);
+                    owners.remove(&request.vmid);
+                    count_own(&shared.counts.vmids_forgotten);
+                }
+            }
+        }
+        if everything {
+            cache.forget_everything();
+            owners.clear();
+            shared.mailbox.holds_only(vmid);
+            count_own(&shared.counts.everything_forgotten);
+        }
+        *seen = posted;
+    }
+
+    /// Takes the interrupt that is pending, if one is.
+    pub fn take_interrupt(&self) {
+        if self.shared.interrupted.load(Ordering::Relaxed) {
+            // Acquire, pairing with the release in `interrupt`.
+            self.shared.interrupted.swap(false, Ordering::Acquire);
+        }
+    }
+
+    /// The first frame of the root that its translation base register names, and the VMID there.
+    pub fn named(&self) -> Option<(Pfn, Vmid)> {
+        lock(&self.shared.register).named
     }
 
     /// What this CPU did.
@@ -128,6 +291,22 @@ impl Translated<'_> {
 }
 
 impl InGuest<'_> {
+    /// The first frame of its root.
+    pub fn top(&self) -> Pfn {
+        self.top
+    }
+
+    /// How far the machine goes, in this guest.
+    pub fn rigour(&self) -> Rigour {
+        self.rigour
+    }
+
+    /// Whether an interrupt is pending, which brings the guest out, and is taken then.
+    #[inline]
+    pub fn is_interrupted(&self) -> bool {
+        self.cpu.shared.interrupted.load(Ordering::Relaxed)
+    }
+
     /// Forgets what it was asked to; to be called between the guest's instructions, and however it waits.
     #[inline]
     pub fn poll(&mut self) {
@@ -228,6 +407,8 @@ impl InGuest<'_> {
         match &found {
             Ok(found) => {
                 count_own(&counts.fills);
+                cpu.walked[cpu.walks % WALKED] = gfn;
+                cpu.walks = cpu.walks.wrapping_add(1);
                 if cache.insert(*vmid, gfn, found.level, found.leaf) {
                     count_own(&counts.refills);
                 }
@@ -246,32 +427,9 @@ impl InGuest<'_> {
 
     #[cold]
     fn take_mail(&mut self) {
-        let rigour = self.rigour;
-        let CpuTlb { tlbs, shared, cache, requests, seen, .. } = &mut *self.cpu;
-        let (posted, everything) = shared.mailbox.take(requests, &*tlbs.platform);
-        for request in requests.drain(..) {
-            match &request.scope {
-                Scope::Range(span) => {
-                    if rigour.contains(Rigour::FOLLOWS_HINTS) {
-                        cache.forget_addresses(request.vmid, span);
-                    } else {
-                        cache.forget_range(request.vmid, &span.gfns);
-                    }
-                    count_own(&shared.counts.ranges_forgotten);
-                }
-                Scope::All => {
-                    cache.forget_vmid(request.vmid);
-                    count_own(&shared.counts.vmids_forgotten);
-                }
-            }
-        }
-        if everything {
-            cache.forget_everything();
-            shared.mailbox.holds_only(self.vmid);
-            count_own(&shared.counts.everything_forgotten);
-        }
-        *seen = posted;
-        shared.mailbox.acknowledge(posted, &*tlbs.platform);
+        self.cpu.take_posted(self.vmid);
+        let CpuTlb { tlbs, shared, seen, .. } = &*self.cpu;
+        shared.mailbox.acknowledge(*seen, &*tlbs.platform);
     }
 }
 
@@ -280,6 +438,7 @@ impl Drop for InGuest<'_> {
         if let Some(recorder) = self.cpu.tlbs.recorder() {
             recorder.note(Event::Leave { tlb: self.cpu.number, vmid: self.vmid.0 });
         }
+        lock(&self.cpu.shared.register).in_guest = false;
         self.cpu.shared.mailbox.leave(self.cpu.seen, &*self.cpu.tlbs.platform);
     }
 }

@@ -158,13 +158,24 @@ impl Mailbox {
         Waited::Asleep
     }
 
-    /// For the CPU: it goes into the guest, under `vmid`, having acknowledged `seen` posts. What has been posted is to
-    /// be taken before the first translation is used or made.
-    pub(crate) fn enter(&self, vmid: Vmid, seen: u32) {
+    /// For the CPU, outside the guest: it is going to walk under `vmid`. What has been posted is to be taken first.
+    pub(crate) fn walks(&self, vmid: Vmid) {
+        self.may_come_to_hold(vmid);
+        // [enter]
+        fence(Ordering::SeqCst);
+    }
+
+    fn may_come_to_hold(&self, vmid: Vmid) {
         let vmids = self.cpu.vmids.load(Ordering::Relaxed);
         if vmids & bit(vmid) == 0 {
             self.cpu.vmids.store(vmids | bit(vmid), Ordering::Relaxed);
         }
+    }
+
+    /// For the CPU: it goes into the guest, under `vmid`, having acknowledged `seen` posts. What has been posted is to
+    /// be taken before the first translation is used or made.
+    pub(crate) fn enter(&self, vmid: Vmid, seen: u32) {
+        self.may_come_to_hold(vmid);
         self.cpu.state.store(seen << 1 | IN_GUEST, Ordering::Relaxed);
         // [enter]
         fence(Ordering::SeqCst);
@@ -201,7 +212,7 @@ impl Mailbox {
         self.tell(seen << 1 | IN_GUEST, platform);
     }
 
-    /// For the CPU: it leaves the guest.
+    /// For the CPU: it leaves the guest, or is outside and has forgotten what the first `seen` posts asked.
     pub(crate) fn leave(&self, seen: u32, platform: &dyn Platform) {
         self.tell(seen << 1, platform);
     }

@@ -41,6 +41,17 @@ bitflags! {
         /// Memory-Management Fence Instructions"); on x86 a locked write is found by all that comes after it. Of a
         /// [`Machine`](crate::Machine)'s VMs, those that are created while it is asked for.
         const WALKS_LATE = 1 << 5;
+        /// When a guest is left, the CPU goes on to walk from the root that its translation base register names, until
+        /// it names none or another, whatever has become of the tables.
+        ///
+        /// RISC-V allows that: `hgatp` "is considered active ... unless the effective privilege mode is U and
+        /// hstatus.HU=0" (Privileged Architecture, "Hypervisor Guest Address Translation and Protection Register").
+        /// Arm does not; Cortex-A76, A57, A72, A55 do it nevertheless (errata 1165522, 1319537, 1319367, 1530923). x86
+        /// CPUs of the machine never do.
+        const WALKS_OUTSIDE = 1 << 6;
+        /// A guest looks at what is asked of its vCPU once, when it is entered; what is asked later reaches it by an
+        /// interrupt of its CPU alone ([`Platform::interrupt`](mayfly_platform::Platform::interrupt)).
+        const NEEDS_INTERRUPTS = 1 << 7;
     }
 }
 
@@ -53,6 +64,16 @@ pub(super) fn drops_what_faulted<F: Format>() -> bool {
 /// Whether CPUs with format `F` may remember that there is nothing.
 pub(super) fn may_keep_absent<F: Format>() -> bool {
     is::<F>([TypeId::of::<Sv39x4>(), TypeId::of::<Sv48x4>()])
+}
+
+/// Whether CPUs with format `F` may walk when they are in no guest.
+pub(super) fn may_walk_outside<F: Format>() -> bool {
+    !is::<F>([TypeId::of::<Ept>(), TypeId::of::<Npt>()])
+}
+
+/// Whether a TLB of CPUs with format `F` tells two vCPUs of a VM apart by itself: Intel's does, by the VPID.
+pub(super) fn tells_vcpus_apart<F: Format>() -> bool {
+    TypeId::of::<F>() == TypeId::of::<Ept>()
 }
 
 /// Whether walks of CPUs with format `F` may miss what was written, until there is a barrier.

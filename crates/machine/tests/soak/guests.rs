@@ -180,7 +180,7 @@ impl<F: Format> Mind<F> {
 impl<F: Format> Guest for Walker<F> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
         let Self { tlb, mind } = self;
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = tlb.enter::<F>(mind.round.machine.hardware().arena(), &translation);
         while mind.left > 0 {
             if requests.any() {
                 return Event::Request;
@@ -197,6 +197,10 @@ impl<F: Format> Guest for Walker<F> {
             mind.left -= 1;
         }
         Event::Halt
+    }
+
+    fn cpu(&self) -> u32 {
+        self.tlb.number()
     }
 
     fn forget(&mut self, gfn: Gfn) {

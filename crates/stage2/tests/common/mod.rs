@@ -3,7 +3,7 @@
 mod tlb;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use mayfly_platform::address::Pfn;
@@ -15,7 +15,7 @@ use mayfly_platform::testing::Arena;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Host, Layer, Op};
 use mayfly_srcu::{Config as SrcuConfig, Srcu};
-use mayfly_stage2::{ActiveVmid, Config, Format, Reclaimer, Role, RootRef, Stage2, Vmids};
+use mayfly_stage2::{Config, Format, Reclaimer, Role, RootRef, Stage2, VcpuMark, Vmids};
 
 use tlb::Tlbs;
 
@@ -101,6 +101,10 @@ unsafe impl Layer for Platformed {
         &self.host
     }
 
+    fn cpus(&self) -> u32 {
+        CPUS
+    }
+
     fn observer(&self) -> Option<&dyn Observer> {
         self.observer.get().map(|observer| &**observer)
     }
@@ -167,7 +171,12 @@ pub(crate) struct World<F: Format> {
     pub(crate) vmids: Vmids,
     pub(crate) reclaimer: Arc<Reclaimer<F>>,
     pub(crate) stage2: Stage2<F>,
+    /// How many have a vCPU.
+    cpus: AtomicU32,
 }
+
+/// More than a test has vCPUs.
+const CPUS: u32 = 255;
 
 impl<F: Format> World<F> {
     /// With so many frames, and a reclaimer that nobody has to help.
@@ -185,7 +194,7 @@ impl<F: Format> World<F> {
         let vmids = Vmids::try_new(platform.clone(), 8).unwrap();
         let reclaimer = Arc::new(Reclaimer::new(platform.clone(), bound));
         let (stage2, srcu) = vm(&platform, &vmids, &reclaimer);
-        Self { platform, srcu, vmids, reclaimer, stage2 }
+        Self { platform, srcu, vmids, reclaimer, stage2, cpus: AtomicU32::new(0) }
     }
 
     /// Another VM on the same machine.
@@ -200,8 +209,10 @@ impl<F: Format> World<F> {
 
     /// A vCPU in the guest, on the root of role `number`.
     pub(crate) fn vcpu(&self, number: u8) -> Vcpu<F> {
-        let mut vcpu =
-            Vcpu { root: self.root(number), active: self.vmids.register().unwrap(), vmid: Vmid(0) };
+        let root = self.root(number);
+        let (mark, vmid) = (self.vmids.vcpu(), Vmid(0));
+        let cpu = self.cpus.fetch_add(1, Ordering::Relaxed);
+        let mut vcpu = Vcpu { root, cpu, mark, vmid };
         vcpu.enter();
         vcpu
     }
@@ -241,22 +252,23 @@ pub(crate) fn role(number: u8) -> Role {
     Role::new(number).unwrap()
 }
 
-/// A vCPU, as far as a root sees it: a reference, and a VMID that it is active under.
+/// A vCPU, as far as a root sees it: a reference, and a VMID that its CPU names it under.
 pub(crate) struct Vcpu<F: Format> {
     pub(crate) root: RootRef<F>,
-    active: ActiveVmid,
+    /// Its own.
+    cpu: u32,
+    mark: VcpuMark,
     pub(crate) vmid: Vmid,
 }
 
 impl<F: Format> Vcpu<F> {
     /// Leaves the guest, and enters it again on `root`.
     pub(crate) fn load(&mut self, root: RootRef<F>) {
-        self.active.deactivate();
         self.root = root;
         self.enter();
     }
 
     fn enter(&mut self) {
-        self.vmid = self.active.activate(self.root.tag()).unwrap();
+        self.vmid = self.root.tag().activate(self.cpu, self.mark).vmid;
     }
 }

@@ -45,6 +45,9 @@ pub(crate) fn writable(pfn: u64) -> Leaf {
     Leaf::new(Pfn::new(pfn), Permissions::READ | Permissions::WRITE)
 }
 
+/// More than a model has; as many as there are VMIDs of three bits.
+const CPUS: u32 = 7;
+
 /// The checker's platform, an arena, and TLBs.
 pub(crate) struct World<T> {
     platform: Model,
@@ -69,7 +72,7 @@ impl<F: Format, T: Tlb + 'static> Vm<F, T> {
         let domain =
             Srcu::try_new(Arc::clone(&world) as Arc<dyn Platform>, Domain::default()).unwrap();
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<F>::BOUND));
-        let vmids = Vmids::try_new(Arc::clone(&mmu), 2).unwrap();
+        let vmids = Vmids::try_new(Arc::clone(&mmu), 3).unwrap();
         let config = Config { mmu, vmids, reclaimer, max_frames: usize::MAX };
         let stage2 = Stage2::try_new(config.clone(), &domain).unwrap();
         Self { world, domain, stage2, config }
@@ -103,6 +106,10 @@ unsafe impl<T: Send + Sync> Layer for World<T> {
 
     fn below(&self) -> &Model {
         &self.platform
+    }
+
+    fn cpus(&self) -> u32 {
+        CPUS
     }
 }
 

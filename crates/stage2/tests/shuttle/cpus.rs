@@ -173,7 +173,7 @@ unsafe impl Tlb for Cpus {
         let mut state = self.lock();
         for cpu in &mut state.cpus {
             if cpu.in_guest {
-                let vmids = (1..4).map(Vmid);
+                let vmids = (1..8).map(Vmid);
                 cpu.pending.extend(vmids.map(|vmid| (vmid, Scope::All)));
             } else {
                 cpu.remembered.clear();

@@ -8,7 +8,7 @@ use shuttle::thread;
 
 use mayfly_platform::tlb::Vmid;
 use mayfly_srcu::Reader;
-use mayfly_stage2::{ActiveVmid, Entry, Format, Level, Mapped, Role, Root, State};
+use mayfly_stage2::{Entry, Format, Level, Mapped, Role, Root, State, VcpuMark};
 
 use crate::cpus::Translation;
 use crate::host::{BLOCK, Host, PAGES};
@@ -17,7 +17,7 @@ use crate::sharing::unshare;
 use crate::{Machine, Vm};
 
 pub(crate) struct Guest<const BREAK: bool> {
-    active: ActiveVmid,
+    mark: VcpuMark,
     resides: Resides,
     life: Life<BREAK>,
 }
@@ -46,7 +46,7 @@ impl Access {
 impl<const BREAK: bool> Guest<BREAK> {
     pub(crate) fn new(machine: &Machine<BREAK>, cpu: usize) -> Self {
         Self {
-            active: machine.vm.stage2.register_vcpu().unwrap(),
+            mark: machine.vm.stage2.vcpu(),
             resides: Resides::new(&machine.vm),
             life: Life {
                 cpu,
@@ -59,7 +59,7 @@ impl<const BREAK: bool> Guest<BREAK> {
 
     /// Accesses so many pages, unless the VM is destroyed before.
     pub(crate) fn run(self, mut accesses: usize) {
-        let Self { mut active, mut resides, life } = self;
+        let Self { mark, mut resides, life } = self;
         let (vm, cpus) = (&life.vm, &life.vm.world.tlb);
         let mut access = Access::any();
         while accesses > 0 {
@@ -68,7 +68,7 @@ impl<const BREAK: bool> Guest<BREAK> {
                 return;
             }
             let stay = resides.enter(vm, |root| {
-                let vmid = active.activate(root.tag()).ok()?;
+                let vmid = root.tag().activate(life.cpu as u32, mark).vmid;
                 let mut faulted = false;
                 if cpus.enter(life.cpu, kicks) {
                     while accesses > 0 && !faulted && cpus.serve(life.cpu) {
@@ -80,10 +80,9 @@ impl<const BREAK: bool> Guest<BREAK> {
                     }
                     cpus.leave(life.cpu);
                 }
-                Some((vmid, faulted))
+                (vmid, faulted)
             });
-            active.deactivate();
-            match stay.flatten() {
+            match stay {
                 Some((_, false)) => {}
                 Some((vmid, true)) => {
                     if !life.handle_fault(vmid, access) {

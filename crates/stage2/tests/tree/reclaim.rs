@@ -152,7 +152,7 @@ fn a_slice_ends_where_the_root_that_waited_first_is_freed_and_others_wait() {
     let vms: Vec<_> = (0..4).map(|_| world.another_vm()).collect();
     let roots = vms.iter().map(|(vm, srcu)| vm.root(role(0), &srcu.read_lock()).unwrap());
     let mut roots: Vec<_> = roots.collect();
-    world.vmids.register().unwrap().activate(roots[1].tag()).unwrap();
+    let _ = roots[1].tag().activate(0, world.vmids.vcpu());
     drop(roots.drain(..2));
     let (inside, entered) = mpsc::channel();
     let (leave, left) = mpsc::channel::<()>();
@@ -271,7 +271,7 @@ fn the_wait_for_reclaim_lasts_until_the_last_vcpu_drops_its_root() {
 
 #[test]
 fn a_vm_and_a_reclaimer_that_are_dropped_give_every_frame_back() {
-    let World { platform, stage2, srcu, vmids, reclaimer } = World::<Ept>::new(100);
+    let World { platform, stage2, srcu, vmids, reclaimer, .. } = World::<Ept>::new(100);
     let root = stage2.root(role(0), &srcu.read_lock()).unwrap();
     let (what, seen) = (leaf(7, READ_WRITE), stage2.sample());
     root.map(Gfn::new(7), Level::PAGE, &what, seen, &srcu.read_lock()).unwrap();

@@ -7,26 +7,60 @@ mod rules;
 mod threads;
 mod world;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use mayfly_platform::Host;
-use mayfly_stage2::Vmids;
+use mayfly_platform::tlb::Vmid;
+use mayfly_stage2::{VcpuMark, VmidTag, Vmids};
 
-/// How often all VMIDs were forgotten.
+/// What was asked of the CPUs.
 #[derive(Clone, Default)]
-struct Forgotten(Arc<AtomicUsize>);
+struct Asked(Arc<Mutex<Log>>);
 
-impl Forgotten {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+#[derive(Default)]
+struct Log {
+    /// How often all VMIDs were forgotten.
+    forgotten: usize,
+    vacated: Vec<(u32, Vmid)>,
+}
+
+impl Asked {
+    fn forgotten(&self) -> usize {
+        self.0.lock().unwrap().forgotten
     }
 
-    fn vmids(&self, bits: u32) -> Vmids {
-        let this = self.clone();
-        let forget = move || {
-            this.0.fetch_add(1, Ordering::Relaxed);
-        };
-        Vmids::try_new(world::mmu(Host::new(), forget), bits).unwrap()
+    fn take_vacated(&self) -> Vec<(u32, Vmid)> {
+        std::mem::take(&mut self.0.lock().unwrap().vacated)
+    }
+
+    /// Of so many bits, for so many CPUs.
+    fn vmids(&self, bits: u32, cpus: u32) -> Vmids {
+        Vmids::try_new(world::mmu(Host::new(), cpus, self.clone()), bits).unwrap()
+    }
+}
+
+impl world::Hooks for Asked {
+    fn forget(&self) {
+        self.0.lock().unwrap().forgotten += 1;
+    }
+
+    fn vacate(&self, cpu: u32, vmid: Vmid) {
+        self.0.lock().unwrap().vacated.push((cpu, vmid));
+    }
+}
+
+/// A CPU, and the one vCPU that runs there.
+struct Cpu {
+    number: u32,
+    vcpu: VcpuMark,
+}
+
+impl Cpu {
+    fn new(number: u32, vmids: &Vmids) -> Self {
+        Self { number, vcpu: vmids.vcpu() }
+    }
+
+    fn run(&self, root: &VmidTag) -> Vmid {
+        root.activate(self.number, self.vcpu).vmid
     }
 }

@@ -3,107 +3,118 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mayfly_platform::tlb::Vmid;
-use mayfly_stage2::{ActiveVmid, AllVmidsActive, VmidTag, Vmids};
+use mayfly_stage2::{Activated, VcpuMark, VmidTag, Vmids};
 use proptest::prelude::*;
 
-use super::Forgotten;
+use super::Asked;
 
 const BITS: u32 = 2;
 const NUMBERS: usize = (1 << BITS) - 1;
+const CPUS: usize = 3;
 const VCPUS: usize = 4;
 const ROOTS: usize = 6;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Activate { vcpu: usize, root: usize },
-    Deactivate { vcpu: usize },
+    Enter { cpu: usize, vcpu: usize, root: usize },
     Retire { root: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..VCPUS, 0..ROOTS).prop_map(|(vcpu, root)| Step::Activate { vcpu, root }),
-        3 => (0..VCPUS).prop_map(|vcpu| Step::Deactivate { vcpu }),
+        8 => (0..CPUS, 0..VCPUS, 0..ROOTS)
+            .prop_map(|(cpu, vcpu, root)| Step::Enter { cpu, vcpu, root }),
         1 => (0..ROOTS).prop_map(|root| Step::Retire { root }),
     ]
 }
 
-/// Which root has which number, and who runs where.
+/// Which root has which number, which CPU names which, and who was where.
 #[derive(Default)]
 struct Model {
     assigned: BTreeMap<usize, Vmid>,
-    active: [Option<usize>; VCPUS],
+    named: [Option<usize>; CPUS],
+    last: BTreeMap<(usize, usize), usize>,
     forgotten: usize,
+    vacated: Vec<(u32, Vmid)>,
 }
 
 impl Model {
-    /// Checks `answer` to a vCPU that activates `root`.
-    fn activate(&mut self, vcpu: usize, root: usize, answer: Result<Vmid, AllVmidsActive>) {
-        self.active[vcpu] = None;
-        if let Some(number) = self.assigned.get(&root) {
-            assert_eq!(answer, Ok(*number));
-            self.active[vcpu] = Some(root);
-            return;
-        }
-        if self.assigned.len() == NUMBERS {
-            let running: BTreeSet<_> = self.active.iter().flatten().collect();
-            if running.len() == NUMBERS {
-                assert_eq!(answer, Err(AllVmidsActive));
-                return;
+    /// Checks `answer` to a CPU that enters `root`.
+    fn enter(&mut self, cpu: usize, vcpu: usize, root: usize, answer: Activated) {
+        let before = self.last.insert((root, cpu), vcpu);
+        assert_eq!(answer.flush, before.is_some_and(|before| before != vcpu));
+        let number = answer.vmid;
+        self.vacate(cpu, Some(root));
+        if let Some(assigned) = self.assigned.get(&root) {
+            assert_eq!(number, *assigned);
+        } else {
+            if self.assigned.len() == NUMBERS {
+                let named: BTreeSet<_> = self.named.iter().flatten().collect();
+                self.assigned.retain(|root, _| named.contains(root));
+                self.forgotten += 1;
             }
-            self.assigned.retain(|root, _| running.contains(root));
-            self.forgotten += 1;
+            assert!((1..=NUMBERS).contains(&usize::from(number.0)), "{number:?}");
+            assert!(self.assigned.values().all(|taken| *taken != number), "{number:?} is taken");
+            self.assigned.insert(root, number);
         }
-        let number = answer.unwrap();
-        assert!((1..=NUMBERS).contains(&usize::from(number.0)), "{number:?}");
-        assert!(self.assigned.values().all(|taken| *taken != number), "{number:?} is taken");
-        self.assigned.insert(root, number);
-        self.active[vcpu] = Some(root);
+        self.named[cpu] = Some(root);
+    }
+
+    fn vacate(&mut self, cpu: usize, unless: Option<usize>) {
+        if self.named[cpu] != unless
+            && let Some(root) = self.named[cpu].take()
+        {
+            self.vacated.push((cpu as u32, self.assigned[&root]));
+        }
     }
 }
 
 struct System {
-    forgotten: Forgotten,
+    asked: Asked,
     vmids: Vmids,
-    vcpus: [ActiveVmid; VCPUS],
+    vcpus: [VcpuMark; VCPUS],
     roots: [VmidTag; ROOTS],
     model: Model,
 }
 
 impl System {
     fn new() -> Self {
-        let forgotten = Forgotten::default();
-        let vmids = forgotten.vmids(BITS);
+        let asked = Asked::default();
+        let vmids = asked.vmids(BITS, CPUS as u32);
         Self {
-            vcpus: std::array::from_fn(|_| vmids.register().unwrap()),
-            roots: std::array::from_fn(|_| VmidTag::new()),
+            vcpus: std::array::from_fn(|_| vmids.vcpu()),
+            roots: std::array::from_fn(|_| vmids.tag().unwrap()),
             model: Model::default(),
-            forgotten,
+            asked,
             vmids,
         }
     }
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Activate { vcpu, root } => {
-                let answer = self.vcpus[vcpu].activate(&self.roots[root]);
-                self.model.activate(vcpu, root, answer);
-            }
-            Step::Deactivate { vcpu } => {
-                self.vcpus[vcpu].deactivate();
-                self.model.active[vcpu] = None;
+            Step::Enter { cpu, vcpu, root } => {
+                let answer = self.roots[root].activate(cpu as u32, self.vcpus[vcpu]);
+                self.model.enter(cpu, vcpu, root, answer);
             }
             Step::Retire { root } => {
-                if !self.model.active.contains(&Some(root)) {
-                    self.vmids.retire(&self.roots[root]);
-                    self.model.assigned.remove(&root);
+                self.vmids.leave(&self.roots[root]);
+                self.vmids.retire(&self.roots[root]);
+                for cpu in 0..CPUS {
+                    if self.model.named[cpu] == Some(root) {
+                        self.model.vacate(cpu, None);
+                    }
                 }
+                self.model.assigned.remove(&root);
             }
         }
         for (root, tag) in self.roots.iter().enumerate() {
             assert_eq!(self.vmids.assigned(tag), self.model.assigned.get(&root).copied());
         }
-        assert_eq!(self.forgotten.count(), self.model.forgotten);
+        assert_eq!(self.asked.forgotten(), self.model.forgotten);
+        // One that renews a number which it has kept may be asked to vacate it.
+        let asked = self.asked.take_vacated();
+        let vacated = std::mem::take(&mut self.model.vacated);
+        assert!(vacated.iter().all(|one| asked.contains(one)), "{vacated:?} of {asked:?}");
     }
 }
 

@@ -1,26 +1,29 @@
-//! Threads that contend for seven VMIDs, with a software TLB that knows whose each translation is.
+//! Threads that contend for seven VMIDs on seven CPUs, with a software TLB that knows whose each translation is. The CPUs
+//! walk speculatively from whatever root they were left on; and vCPUs, of which there are more, share them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::thread;
 
 use mayfly_platform::Host;
 use mayfly_platform::tlb::Vmid;
-use mayfly_stage2::{VmidTag, Vmids};
+use mayfly_stage2::{VcpuMark, VmidTag, Vmids};
 
 use super::world;
 
 const BITS: u32 = 3;
-const VCPUS: usize = 6;
+const CPUS: usize = 7;
+const VCPUS: usize = 10;
 const ROOTS: usize = 12;
-const ENTRIES: usize = 20_000;
+const ENTRIES: usize = 6_000;
 
 /// A translation: whose it is, and what its table said.
 #[derive(Clone, Copy)]
 struct Translation {
     root: u64,
     version: u64,
+    vcpu: VcpuMark,
 }
 
 /// A root with a table of one entry.
@@ -28,52 +31,82 @@ struct Root {
     /// Never the same for two.
     id: u64,
     tag: VmidTag,
-    table: AtomicU64,
+    table: Arc<AtomicU64>,
     /// What no vCPU may use an older version than: its invalidation is complete.
     oldest: AtomicU64,
 }
 
 impl Root {
-    fn new(id: u64) -> Self {
-        let (table, oldest) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { id, tag: VmidTag::new(), table, oldest }
+    fn new(id: u64, vmids: &Vmids) -> Self {
+        let (table, oldest) = (Arc::default(), AtomicU64::new(0));
+        Self { id, tag: vmids.tag().unwrap(), table, oldest }
+    }
+}
+
+/// What a CPU's translation base register names, and what its TLB holds.
+#[derive(Default)]
+struct Cpu {
+    named: Option<(Vmid, u64, Arc<AtomicU64>, VcpuMark)>,
+    tlb: HashMap<Vmid, Translation>,
+}
+
+impl Cpu {
+    /// A walk from what the register names, guest or not.
+    fn walk(&mut self) {
+        if let Some((vmid, root, table, vcpu)) = &self.named {
+            let version = table.load(Ordering::Relaxed);
+            let walked = Translation { root: *root, version, vcpu: *vcpu };
+            self.tlb.entry(*vmid).or_insert(walked);
+        }
     }
 }
 
 #[derive(Default)]
-struct Tlbs([Mutex<HashMap<Vmid, Translation>>; VCPUS]);
+struct Tlbs([Mutex<Cpu>; CPUS]);
 
 impl Tlbs {
-    fn forget_all(&self) {
-        for tlb in &self.0 {
-            // So that whoever does not wait for the end is found out.
-            thread::yield_now();
-            tlb.lock().unwrap().clear();
-        }
-    }
-
     fn forget(&self, vmid: Vmid) {
-        for tlb in &self.0 {
-            tlb.lock().unwrap().remove(&vmid);
+        for cpu in &self.0 {
+            let mut cpu = cpu.lock().unwrap();
+            cpu.tlb.remove(&vmid);
+            cpu.walk();
         }
     }
 
     /// A guest access of a vCPU that is active on `root` under `vmid`.
-    fn access(&self, vcpu: usize, vmid: Vmid, root: &Root) {
+    fn access(&self, cpu: usize, vmid: Vmid, root: &Root, vcpu: VcpuMark) {
         let oldest = root.oldest.load(Ordering::Acquire);
-        let mut tlb = self.0[vcpu].lock().unwrap();
-        let used = *tlb.entry(vmid).or_insert_with(|| Translation {
-            root: root.id,
-            version: root.table.load(Ordering::Relaxed),
-        });
-        drop(tlb);
+        let mut cpu = self.0[cpu].lock().unwrap();
+        cpu.walk();
+        let used = cpu.tlb[&vmid];
+        drop(cpu);
         assert_eq!(used.root, root.id, "a translation of another root under {vmid:?}");
         assert!(used.version >= oldest, "a translation that was invalidated under {vmid:?}");
+        assert_eq!(used.vcpu, vcpu, "a translation by another vCPU's tables under {vmid:?}");
+    }
+}
+
+impl world::Hooks for Arc<Tlbs> {
+    fn forget(&self) {
+        for cpu in &self.0 {
+            // So that whoever does not wait for the end is found out.
+            thread::yield_now();
+            let mut cpu = cpu.lock().unwrap();
+            cpu.tlb.clear();
+            cpu.walk();
+        }
+    }
+
+    fn vacate(&self, cpu: u32, vmid: Vmid) {
+        let mut cpu = self.0[cpu as usize].lock().unwrap();
+        cpu.named.take_if(|named| named.0 == vmid);
     }
 }
 
 struct System {
     tlbs: Arc<Tlbs>,
+    /// Held by whoever runs a guest there.
+    turns: [Mutex<()>; CPUS],
     vmids: Vmids,
     /// The lock is the reference that a vCPU holds on the root it runs on: a root is retired by who has it alone.
     roots: [RwLock<Root>; ROOTS],
@@ -87,14 +120,13 @@ struct System {
 impl System {
     fn new() -> Self {
         let tlbs = Arc::<Tlbs>::default();
-        let forget = {
-            let tlbs = Arc::clone(&tlbs);
-            move || tlbs.forget_all()
-        };
+        let mmu = world::mmu(Host::new(), CPUS as u32, Arc::clone(&tlbs));
+        let vmids = Vmids::try_new(mmu, BITS).unwrap();
         Self {
             tlbs,
-            vmids: Vmids::try_new(world::mmu(Host::new(), forget), BITS).unwrap(),
-            roots: std::array::from_fn(|id| RwLock::new(Root::new(id as u64))),
+            turns: Default::default(),
+            roots: std::array::from_fn(|id| RwLock::new(Root::new(id as u64, &vmids))),
+            vmids,
             ids: AtomicU64::new(ROOTS as u64),
             active: Mutex::default(),
             running: AtomicUsize::new(VCPUS),
@@ -118,26 +150,49 @@ impl System {
         }
     }
 
+    /// A CPU that nobody runs on, or will not at the next moment.
+    fn cpu(&self, first: usize) -> (usize, MutexGuard<'_, ()>) {
+        (first..)
+            .find_map(|cpu| match self.turns[cpu % CPUS].try_lock() {
+                Ok(turn) => Some((cpu % CPUS, turn)),
+                Err(TryLockError::Poisoned(poisoned)) => Some((cpu % CPUS, poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => {
+                    thread::yield_now();
+                    None
+                }
+            })
+            .unwrap()
+    }
+
     fn run_vcpu(&self, vcpu: usize) {
         let _running = Running(&self.running);
-        let mut active = self.vmids.register().unwrap();
+        let mark = self.vmids.vcpu();
         let mut random = Random(vcpu as u64 + 1);
         for _ in 0..ENTRIES {
-            let root = self.roots[random.below(ROOTS)].read().unwrap();
+            let root =
+                self.roots[random.below(ROOTS)].read().unwrap_or_else(PoisonError::into_inner);
             for _ in 0..=random.below(4) {
-                let vmid = active.activate(&root.tag).expect("there are more VMIDs than vCPUs");
+                let (cpu, _turn) = self.cpu(random.below(CPUS));
+                let active = root.tag.activate(cpu as u32, mark);
+                let vmid = active.vmid;
+                {
+                    let mut state = self.tlbs.0[cpu].lock().unwrap();
+                    state.named = Some((vmid, root.id, Arc::clone(&root.table), mark));
+                    if active.flush {
+                        state.tlb.remove(&vmid);
+                    }
+                }
                 self.entered(vmid, root.id);
                 // Now and then it does not exit while the others roll over several times.
                 let stays = random.below(1000) == 0;
                 for _ in 0..if stays { 200 } else { 3 } {
-                    self.tlbs.access(vcpu, vmid, &root);
+                    self.tlbs.access(cpu, vmid, &root, mark);
                     if stays {
                         thread::yield_now();
                     }
                 }
                 self.leaving(vmid);
             }
-            active.deactivate();
         }
     }
 
@@ -148,11 +203,12 @@ impl System {
             let root = &self.roots[random.below(ROOTS)];
             if random.below(16) == 0 {
                 let mut root = root.write().unwrap();
+                self.vmids.leave(&root.tag);
                 if let Some(vmid) = self.vmids.assigned(&root.tag) {
                     self.tlbs.forget(vmid);
                 }
                 self.vmids.retire(&root.tag);
-                *root = Root::new(self.ids.fetch_add(1, Ordering::Relaxed));
+                *root = Root::new(self.ids.fetch_add(1, Ordering::Relaxed), &self.vmids);
                 continue;
             }
             let root = root.read().unwrap();

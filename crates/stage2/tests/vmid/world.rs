@@ -9,31 +9,42 @@ use mayfly_platform::sync::AtomicU64;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Layer, Mmu, Platform};
 
-/// `P`, whose TLBs forget everything in `forget`.
-struct World<P, F> {
-    platform: P,
-    forget: F,
+/// What a test sees happen.
+pub(crate) trait Hooks: Send + Sync + 'static {
+    /// All TLBs forget everything.
+    fn forget(&self);
+
+    /// `cpu` walks from the root under `vmid` no more.
+    fn vacate(&self, cpu: u32, vmid: Vmid);
 }
 
-/// `platform`, with TLBs that forget everything in `forget`.
-pub(crate) fn mmu(
-    platform: impl Platform + 'static,
-    forget: impl Fn() + Send + Sync + 'static,
-) -> Arc<dyn Mmu> {
-    Arc::new(World { platform, forget })
+/// `P`, with so many CPUs, whose TLBs are `H`'s.
+struct World<P, H> {
+    platform: P,
+    cpus: u32,
+    hooks: H,
+}
+
+/// `platform`, with so many CPUs, whose TLBs are those of `hooks`.
+pub(crate) fn mmu(platform: impl Platform + 'static, cpus: u32, hooks: impl Hooks) -> Arc<dyn Mmu> {
+    Arc::new(World { platform, cpus, hooks })
 }
 
 // SAFETY: passes the calls that promise something on.
-unsafe impl<P: Platform, F: Send + Sync> Layer for World<P, F> {
+unsafe impl<P: Platform, H: Hooks> Layer for World<P, H> {
     type Below = P;
 
     fn below(&self) -> &P {
         &self.platform
     }
+
+    fn cpus(&self) -> u32 {
+        self.cpus
+    }
 }
 
 // SAFETY: gives nothing.
-unsafe impl<P: Send + Sync, F: Send + Sync> Frames for World<P, F> {
+unsafe impl<P: Send + Sync, H: Hooks> Frames for World<P, H> {
     fn allocate(&self, _order: u32) -> Result<Pfn, OutOfMemory> {
         unreachable!("VMIDs need no frames");
     }
@@ -48,7 +59,7 @@ unsafe impl<P: Send + Sync, F: Send + Sync> Frames for World<P, F> {
 }
 
 // SAFETY: there are no tables.
-unsafe impl<P: Send + Sync, F: Fn() + Send + Sync> Tlb for World<P, F> {
+unsafe impl<P: Send + Sync, H: Hooks> Tlb for World<P, H> {
     fn issue(&self, _vmid: Vmid, _scope: Scope) -> TlbToken {
         unreachable!("invalidating one VMID is the caller's");
     }
@@ -57,7 +68,11 @@ unsafe impl<P: Send + Sync, F: Fn() + Send + Sync> Tlb for World<P, F> {
         unreachable!("invalidating one VMID is the caller's");
     }
 
+    fn vacate(&self, cpu: u32, vmid: Vmid) {
+        self.hooks.vacate(cpu, vmid);
+    }
+
     fn invalidate_all_vmids(&self) {
-        (self.forget)();
+        self.hooks.forget();
     }
 }

@@ -66,7 +66,7 @@ fn attempt<F: Format>(translation: Translation, access: Access) -> Result<Hva, A
     let Access { gpa, len, .. } = access;
     let wanted = access.wanted();
     let place = |access: Access| {
-        let found = frames::walk::<F>(translation.top, access.gpa.gfn());
+        let found = frames::walk::<F>(translation.load().top, access.gpa.gfn());
         let usable =
             |leaf: &Leaf| leaf.permissions.contains(wanted) && (leaf.accessed || F::SETS_ACCESSED);
         let (_, leaf) = found.filter(|(_, leaf)| usable(leaf)).ok_or(access)?;
@@ -141,7 +141,7 @@ pub(crate) fn translation<F: Format>(vcpu: &mut TestVcpu<F>, gfn: u64) -> Option
     struct Look<F>(Gfn, Option<(Level, Leaf)>, PhantomData<F>);
     impl<F: Format> Guest for Look<F> {
         fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-            self.1 = frames::walk::<F>(translation.top, self.0);
+            self.1 = frames::walk::<F>(translation.load().top, self.0);
             Event::Halt
         }
         fn forget(&mut self, _: Gfn) {}
@@ -162,7 +162,7 @@ pub(crate) fn top<F: Format>(vcpu: &mut TestVcpu<F>) -> Pfn {
     struct Top(Option<Pfn>);
     impl Guest for Top {
         fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-            self.0 = Some(translation.top);
+            self.0 = Some(translation.load().top);
             Event::Halt
         }
         fn forget(&mut self, _: Gfn) {}

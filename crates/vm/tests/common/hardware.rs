@@ -21,6 +21,7 @@ type PointHook = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) struct Hardware {
     host: Host,
+    cpus: u32,
     live: AtomicUsize,
     /// Allocations of frames that are left before they are refused.
     left: AtomicUsize,
@@ -49,10 +50,11 @@ struct TlbLog {
 }
 
 impl Hardware {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(cpus: u32) -> Self {
         let issued = Vec::with_capacity(ROOM);
         Self {
             host: Host::new(),
+            cpus,
             live: AtomicUsize::new(0),
             left: AtomicUsize::new(usize::MAX),
             refused: AtomicUsize::new(0),
@@ -190,6 +192,10 @@ unsafe impl Layer for Hardware {
         } else {
             self.host.wait(word, expected);
         }
+    }
+
+    fn cpus(&self) -> u32 {
+        self.cpus
     }
 
     fn interrupt(&self, cpu: u32) {

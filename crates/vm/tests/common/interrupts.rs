@@ -63,6 +63,7 @@ impl Deaf {
 
 impl Guest for Deaf {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        let _ = translation.load();
         self.access.take_if(|access| perform::<TestFormat>(translation, *access).is_some());
         if let Some(access) = self.access {
             return Event::Access(access);

@@ -25,6 +25,9 @@ impl<F: Format> World for Kinds<F> {
 pub(crate) type TestVm<F = TestFormat> = Vm<Kinds<F>>;
 pub(crate) type TestVcpu<F = TestFormat> = Vcpu<Kinds<F>>;
 
+/// More than a test uses, unless they share them.
+const CPUS: u32 = 16;
+
 pub(crate) struct Setup<F: Format = TestFormat> {
     pub(crate) hardware: Arc<Hardware>,
     pub(crate) memory: Arc<Memory>,
@@ -35,7 +38,8 @@ pub(crate) struct Setup<F: Format = TestFormat> {
 }
 
 impl Setup {
-    /// VMs whose slots are zapped as `slot_zap` says, with 8 bits of VMID.
+    /// VMs whose slots are zapped as `slot_zap` says, with 8 bits of VMID, and so many CPUs as take no guest out of
+    /// another's way.
     pub(crate) fn new(slot_zap: SlotZap) -> Self {
         Self::with_vmids(slot_zap, 8)
     }
@@ -58,7 +62,8 @@ impl Setup {
 impl<F: Format> Setup<F> {
     /// As [`Setup::with_vmids`].
     pub(crate) fn in_format(slot_zap: SlotZap, vmid_bits: u32) -> Self {
-        let hardware = Arc::new(Hardware::new());
+        let cpus = CPUS.min((1 << vmid_bits) - 1);
+        let hardware = Arc::new(Hardware::new(cpus));
         Self {
             memory: Arc::new(Memory::new()),
             caches: Arc::new(Caches::default()),

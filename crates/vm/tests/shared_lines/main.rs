@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::Level;
-use mayfly_vm::{Access, Event, Exit, Guest, Requests, SlotZap, Translation};
+use mayfly_vm::{Access, Base, Event, Exit, Guest, Requests, SlotZap, Translation};
 
 use common::{Setup, TestFormat, TestVcpu, TestVm, frames, hva, region};
 use watch::{LINE, Lines, Touched};
@@ -28,20 +28,25 @@ static TURN: Mutex<()> = Mutex::new(());
 /// A guest that comes out for one access, and halts when it is entered again.
 struct Fault {
     access: Option<Access>,
-    translation: Option<Translation>,
+    base: Option<Base>,
+    cpu: u32,
 }
 
 impl Fault {
-    fn new(gfn: u64, write: bool) -> Self {
+    fn new(cpu: u32, gfn: u64, write: bool) -> Self {
         let access = Access::data(Gpa::new(gfn * PAGE_SIZE), 8, write);
-        Self { access: Some(access), translation: None }
+        Self { access: Some(access), base: None, cpu }
     }
 }
 
 impl Guest for Fault {
     fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-        self.translation = Some(translation);
+        self.base = Some(translation.load());
         self.access.take().map_or(Event::Halt, Event::Access)
+    }
+
+    fn cpu(&self) -> u32 {
+        self.cpu
     }
 
     fn forget(&mut self, _: Gfn) {}
@@ -74,19 +79,19 @@ impl World {
         let vcpus = watch::inside(|| [0, 1].map(|id| vm.create_vcpu(id).unwrap()));
         let mut world = Self { setup, vm, vcpus, _turn: turn };
         for (vcpu, gfn) in world.vcpus.iter_mut().zip([0, 512]) {
-            assert_eq!(vcpu.run(&mut Fault::new(gfn, true)), Exit::Halt);
+            assert_eq!(vcpu.run(&mut Fault::new(vcpu.id(), gfn, true)), Exit::Halt);
         }
         world
     }
 
     /// What `vcpu` touches in a run with one fault, from before it enters until after it halts.
     fn fault(&mut self, vcpu: usize, gfn: u64, write: bool) -> Touched {
-        let mut guest = Fault::new(gfn, write);
+        let mut guest = Fault::new(vcpu as u32, gfn, write);
         let vcpu = &mut self.vcpus[vcpu];
         let (exit, touched) = watch::touched(|| vcpu.run(&mut guest));
         assert_eq!(exit, Exit::Halt);
         let (level, leaf) =
-            frames::walk::<TestFormat>(guest.translation.unwrap().top, Gfn::new(gfn)).unwrap();
+            frames::walk::<TestFormat>(guest.base.unwrap().top, Gfn::new(gfn)).unwrap();
         assert_eq!(level, Level::PAGE);
         assert_eq!(leaf.pfn.get(), hva(0, gfn * PAGE_SIZE).get() / PAGE_SIZE);
         touched
@@ -160,14 +165,14 @@ fn a_dirty_log_adds_the_line_of_its_bits() {
 }
 
 #[test]
-fn a_vcpu_alone_writes_its_entry_and_three_lines_of_its_own() {
+fn a_vcpu_alone_writes_its_entry_and_two_lines_of_its_own() {
     let mut world = World::new(Flags::empty());
     let line = world.entry(PER_LINE);
     let mut written = world.fault(0, PER_LINE, true).written;
     assert!(written.remove(&line));
-    // Its requests, with whether it is in the guest; its record as a reader; its VMID.
-    assert_eq!(written.len(), 3);
-    assert_eq!(world.fault(0, 2 * PER_LINE, true).written.intersection(&written).count(), 3);
+    // Its requests, with whether it is in the guest; its record as a reader.
+    assert_eq!(written.len(), 2);
+    assert_eq!(world.fault(0, 2 * PER_LINE, true).written.intersection(&written).count(), 2);
     let others = world.fault(1, 3 * PER_LINE, true);
     assert!(written.is_disjoint(&others.read) && written.is_disjoint(&others.written));
 }

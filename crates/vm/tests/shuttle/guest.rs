@@ -9,7 +9,7 @@ use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Entry, Format, Level, Permissions, State};
-use mayfly_vm::{Access, CacheOp, Event, Requests};
+use mayfly_vm::{Access, Base, CacheOp, CacheTraps, Event, Requests};
 
 use crate::cpus::{self, Cpus};
 use crate::memory::Memory;
@@ -66,9 +66,9 @@ impl<const BREAK: bool> Guest<BREAK> {
     }
 
     /// Goes through the steps until it has to come out.
-    fn steps(&mut self, translation: mayfly_vm::Translation, requests: &Requests) -> Event {
+    fn steps(&mut self, base: Base, traps: CacheTraps, requests: &Requests) -> Event {
         if let Some(gfn) = self.stale.take() {
-            self.world.tlb.forget(self.cpu, translation.vmid, gfn.get());
+            self.world.tlb.forget(self.cpu, base.vmid, gfn.get());
         }
         while !requests.any() {
             self.world.tlb.serve(self.cpu);
@@ -80,13 +80,12 @@ impl<const BREAK: bool> Guest<BREAK> {
                     CacheOp::Off => self.caches_on = false,
                     CacheOp::SetWay => {}
                 }
-                let traps = translation.traps;
                 if if op == CacheOp::SetWay { traps.set_way() } else { traps.toggles() } {
                     return Event::Caches(op);
                 }
                 continue;
             }
-            if let Err(denied) = self.access(translation.top, translation.vmid, step) {
+            if let Err(denied) = self.access(base.top, base.vmid, step) {
                 let gpa = Gpa::new(step.page() * PAGE_SIZE);
                 let write = matches!(step, Step::Write(..));
                 return Event::Access(Access { denied, ..Access::data(gpa, 8, write) });
@@ -154,11 +153,16 @@ impl<const BREAK: bool> Guest<BREAK> {
 impl<const BREAK: bool> mayfly_vm::Guest for Guest<BREAK> {
     fn enter(&mut self, translation: mayfly_vm::Translation, requests: &Requests) -> Event {
         let world = self.world.clone();
+        let base = translation.load();
         // Nobody is asked to leave but by `requests`.
         assert!(world.tlb.enter(self.cpu, world.tlb.kicks()));
-        let event = self.steps(translation, requests);
+        let event = self.steps(base, translation.traps, requests);
         world.tlb.leave(self.cpu);
         event
+    }
+
+    fn cpu(&self) -> u32 {
+        self.cpu as u32
     }
 
     fn forget(&mut self, gfn: Gfn) {

@@ -1,7 +1,5 @@
 //! What a fault comes to.
 
-use std::thread::spawn;
-
 use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Level, Permissions};
@@ -11,8 +9,8 @@ use mayfly_vm::{
 };
 
 use crate::common::{
-    Once, Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, hva, mmio_exit, read,
-    region, translation, vm, write,
+    Once, Outcome, Setup, TestFormat, TestVcpu, hva, mmio_exit, read, region, translation, vm,
+    write,
 };
 
 const MIB2: u64 = 0x200;
@@ -281,20 +279,18 @@ fn a_fault_without_memory_for_tables_fails_and_can_be_tried_again() {
 }
 
 #[test]
-fn more_vcpus_than_vmids_is_an_exit_for_those_that_come_late_and_passes() {
+fn vms_that_share_the_only_cpu_and_the_only_vmid_take_turns() {
     // One bit: VMID 1 alone.
     let setup = Setup::with_vmids(SlotZap::Range, 1);
-    let vms = [setup.vm(), setup.vm()];
-    let [mut one, mut two] = [0, 1].map(|vm: usize| vms[vm].create_vcpu(0).unwrap());
-    vms[1].set_memory_region(&region(0, 0, 4)).unwrap();
-    let (order, memory) = (Order::default(), setup.memory.clone());
-    let (stop, stopped) = Stop::new(&order);
-    let mut guest = Stopping { stop, access: None };
-    let running = spawn(move || one.run(&mut guest));
-    stopped.wait();
-    assert_eq!(read(&mut two, 0x1000, 1), Outcome::Exit(Exit::NoVmid));
-    assert_eq!(memory.take_asked(), [], "it was not in the guest");
-    stopped.go_on();
-    assert_eq!(running.join().unwrap(), Exit::Halt);
-    assert_eq!(read(&mut two, 0x1000, 1), Outcome::Memory(hva(0, 0x1000)));
+    let vms = [setup.vm(), setup.vm(), setup.vm()];
+    let mut vcpus = [0, 1, 2].map(|vm: usize| vms[vm].create_vcpu(0).unwrap());
+    for vm in &vms {
+        vm.set_memory_region(&region(0, 0, 4)).unwrap();
+    }
+    for round in 0..3 {
+        for vcpu in &mut vcpus {
+            assert_eq!(read(vcpu, round * 0x1000, 1), Outcome::Memory(hva(0, round * 0x1000)));
+        }
+    }
+    assert_eq!(setup.hardware.rollovers(), 3 * 3 - 1);
 }

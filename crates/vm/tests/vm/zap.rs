@@ -98,7 +98,7 @@ struct Runner(Sender<Pfn>);
 
 impl Guest for Runner {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        self.0.send(translation.top).unwrap();
+        self.0.send(translation.load().top).unwrap();
         requests.wait(&*platform());
         Event::Request
     }

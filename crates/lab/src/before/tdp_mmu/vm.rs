@@ -10,7 +10,7 @@ use mayfly_platform::sync::{AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb};
 use mayfly_platform::{Op, Platform};
 use mayfly_stage2::Level;
-use mayfly_vm::{CacheTraps, SlotZap, Translation};
+use mayfly_vm::{Base, SlotZap};
 
 use super::kick::{Kick, RELOAD, STOP};
 use super::lock::FairLock;
@@ -257,9 +257,8 @@ impl Design for TdpMmu {
                 platform.charge(Op::RootLoadEnd);
                 is_loading = false;
             }
-            let translation =
-                Translation { top: root.top, vmid: root.vmid, traps: CacheTraps::None };
-            let left = guest.enter(translation, || kick.any());
+            let base = Base { top: root.top, vmid: root.vmid, flush: false };
+            let left = guest.enter(base, || kick.any());
             kick.leave(platform);
             match left {
                 Left::Asked if kick.any() => {}
