@@ -32,7 +32,7 @@ impl Guest for Script {
     #[unsafe(link_section = ".text.outside.guest")]
     #[inline(never)]
     fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-        core::hint::black_box(translation.load());
+        let _ = core::hint::black_box(translation.load());
         if self.counting {
             step::end();
         }
