@@ -16,7 +16,7 @@ const SEQUENCE: &str = "stage2/src/sequence.rs";
 const STAGE2: &str = "stage2/src/stage2.rs";
 const VMID: &str = "stage2/src/vmid.rs";
 const NUMBERS: &str = "stage2/src/vmid/numbers.rs";
-const ACTIVE: &str = "stage2/src/vmid/active.rs";
+const LINE: &str = "stage2/src/vmid/line.rs";
 const ZAP: &str = "stage2/src/zap.rs";
 
 const fn loom(test: &'static str, says: &'static str) -> Killer {
@@ -415,17 +415,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: loom_vmid("no_translation_of_a_root_entered_for_the_first_time_misses_a_change", "panicked"),
     },
     Mutant {
-        step: "a vCPU that changes its line executes [enter]",
-        edits: &[(ACTIVE, "            // [enter]
+        step: "a CPU that changes its line executes [enter]",
+        edits: &[(LINE, "            // [enter]
             fence(Ordering::SeqCst);
 ", "")],
         killer: loom_vmid("no_translation_of_a_root_entered_for_the_first_time_misses_a_change", "panicked"),
     },
     Mutant {
         step: "a roll-over has all TLBs forget",
-        edits: &[(VMID, "            mmu.invalidate_all_vmids();
+        edits: &[(VMID, "        mmu.invalidate_all_vmids();
 ", "")],
-        killer: vmid("rules::a_roll_over_forgets_once_and_takes_numbers_from_all_but_running_vcpus", "left: "),
+        killer: vmid("rules::a_roll_over_forgets_once_and_leaves_numbers_with_the_roots_that_cpus_name", "left: "),
     },
     Mutant {
         step: "and then begins the generation",
@@ -433,16 +433,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: loom_vmid("two_roots_that_contend_for_one_number_are_never_active_under_it_at_once", "panicked"),
     },
     Mutant {
-        step: "a roll-over keeps the numbers of running vCPUs",
+        step: "a roll-over keeps the numbers that lines show",
         edits: &[(NUMBERS, "        number.replace(held, Held::kept(generation + 1))", "        let _ = held; true")],
-        killer: vmid("rules::a_number_is_kept_for_a_vcpu_that_never_exits_and_for_those_that_join_it_in_any_generation", "left: "),
+        killer: vmid("rules::a_number_is_kept_for_a_cpu_that_is_never_left_and_for_those_that_join_it_in_any_generation", "left: "),
     },
     Mutant {
         step: "who claims a number in vain gives it back",
         edits: &[(VMID, "        if !tag.replace(old, new) {
             self.shared.release(new);
         }", "        tag.replace(old, new);")],
-        killer: loom_vmid("a_number_that_two_vcpus_claimed_for_one_root_is_not_lost", "panicked"),
+        killer: loom_vmid("a_number_that_two_cpus_claimed_for_one_root_is_not_lost", "panicked"),
     },
     Mutant {
         step: "a retired root's number is free",
