@@ -39,6 +39,9 @@ pub const MAX_ORDER: u32 = 18;
 /// The first frame. Numbers below, zero among them, are nobody's, and blocks of every order fit from here on.
 const FIRST: u64 = 1 << MAX_ORDER;
 
+/// What is in a frame that came back, where that is asked for.
+const POISON: u64 = 0xdead_dead_dead_dead;
+
 /// How many single frames a stock takes from the free blocks at once. Those whose bits share a word go together.
 const BATCH: u64 = BITS;
 
@@ -60,6 +63,8 @@ pub struct Arena {
     blocks: Mutex<Buddy>,
     stocks: [CacheLine<Stock>; SHARDS],
     failing: Failing,
+    /// Whether single frames are filled with [`POISON`] as they come back.
+    poisons: AtomicBool,
     /// What memory says, where the words above are what caches say.
     oracle: Option<Arc<Oracle>>,
     recorder: OnceLock<Arc<Recorder>>,
@@ -100,6 +105,7 @@ impl Arena {
             blocks: Mutex::new(Buddy::new(FIRST..end)),
             stocks: Default::default(),
             failing: Failing::default(),
+            poisons: AtomicBool::new(false),
             oracle: None,
             recorder: OnceLock::new(),
         })
@@ -136,6 +142,11 @@ impl Arena {
             recorder.end(begun, event);
         }
         outcome
+    }
+
+    /// Fills single frames with a pattern as they come back, from now on: who still reads one notices.
+    pub fn poison_freed(&self) {
+        self.poisons.store(true, Ordering::Relaxed);
     }
 
     /// How many frames there are.
@@ -215,6 +226,9 @@ impl Arena {
         if order > 0 {
             lock(&self.blocks).free(first, order);
             return;
+        }
+        if self.poisons.load(Ordering::Relaxed) {
+            self.words(Pfn::new(first)).for_each(|word| word.store(POISON, Ordering::Relaxed));
         }
         let mut frames = lock(&stock.frames);
         frames.push(first);

@@ -59,6 +59,8 @@ impl<F: Format> Rig<F> {
     pub(super) fn new(variant: &str, shape: Shape) -> anyhow::Result<Self> {
         let machine = Machine::with_frames(frames(shape)).context("starting the machine")?;
         machine.hardware().set_rigour(Rigour::empty());
+        // A guest that reads a frame which a merge has freed finds it out.
+        machine.hardware().arena().poison_freed();
         let worker = WorkerThread::spawn(Arc::new(Host::new())).context("starting the worker")?;
         let mmu: Arc<dyn Mmu> = machine.hardware().clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS)?;

@@ -45,6 +45,7 @@ impl<F: Format> Round<F> {
             machine.hardware().record(sink);
             checked
         });
+        machine.hardware().arena().poison_freed();
         let options = VmOptions { slot_zap, coherent_swap, ..VmOptions::default() };
         let vm = machine.create_vm_with(options).unwrap();
         let map = |pages: usize, backing| {
