@@ -73,6 +73,39 @@ impl DirtyBitmap {
         }
         marked
     }
+
+    /// As [`DirtyBitmap::harvest`], but the marks stay.
+    pub fn read(&self, first: usize, into: &mut [u64]) -> u64 {
+        let mut words = self.words.get(first..).unwrap_or_default().iter();
+        let mut marked = 0;
+        for read in into {
+            // Acquire, pairing with the release in `mark`.
+            *read = words.next().map_or(0, |word| word.load(Ordering::Acquire));
+            marked += u64::from(read.count_ones());
+        }
+        marked
+    }
+
+    /// Takes those marks out, from word `first` on, whose bits are set in `which`, which has the form that
+    /// [`DirtyBitmap::harvest`] gives; leaves there those that it has taken. Returns how many they were.
+    pub fn clear(&self, first: usize, which: &mut [u64]) -> u64 {
+        let mut words = self.words.get(first..).unwrap_or_default().iter();
+        let mut taken = 0;
+        for which in which {
+            *which = words.next().map_or(0, |word| take_of(word, *which));
+            taken += u64::from(which.count_ones());
+        }
+        taken
+    }
+}
+
+/// Those marks of one word that are in `which`.
+fn take_of(word: &AtomicU64, which: u64) -> u64 {
+    if word.load(Ordering::Relaxed) & which == 0 {
+        return 0;
+    }
+    // Acquire, as in `take`.
+    word.fetch_and(!which, Ordering::Acquire) & which
 }
 
 /// The marks of one word, which has none left.
@@ -117,6 +150,27 @@ mod tests {
         let mut all = [0; 3];
         assert_eq!(bitmap.harvest(0, &mut all), 2);
         assert_eq!(all, [2, 0, 2]);
+    }
+
+    #[test]
+    fn what_is_read_stays_and_what_is_cleared_is_what_was_named_and_marked() {
+        let bitmap = DirtyBitmap::try_new(192).unwrap();
+        for page in [1, 2, 65, 129] {
+            bitmap.mark(page);
+        }
+        let mut words = [!0; 4];
+        for _ in 0..2 {
+            assert_eq!(bitmap.read(0, &mut words), 4);
+            assert_eq!(words, [6, 2, 2, 0]);
+        }
+        let mut which = [4 | 8, 1, !0, !0];
+        assert_eq!(bitmap.clear(0, &mut which), 2);
+        assert_eq!(which, [4, 0, 2, 0]);
+        let mut which = [2];
+        assert_eq!((bitmap.clear(1, &mut which), which), (1, [2]));
+        assert_eq!(bitmap.harvest(0, &mut words), 1);
+        assert_eq!(words, [2, 0, 0, 0]);
+        assert_eq!((bitmap.clear(usize::MAX, &mut [!0]), bitmap.read(3, &mut [0])), (0, 0));
     }
 
     #[test]
