@@ -65,10 +65,10 @@
 //! | --- | --- | --- | --- |
 //! | empty | leaf, table | a fault: `put`, `hang` | frozen meanwhile; back to empty, if refused |
 //! | leaf | leaf, with more allowed or another frame | a fault: `put` | frozen meanwhile; back, if refused |
-//! | leaf | table of the same frames | a fault, or who changes a page of a block: `split` | frozen meanwhile |
+//! | leaf | table of the same frames | a fault, or who changes a page of a block, or is asked to: `split` | frozen meanwhile |
 //! | table | block | a fault: `put` | frozen meanwhile; back, if refused |
 //! | leaf | leaf, with less allowed or not accessed | `write_protect`, `age` | compare-exchange |
-//! | leaf | leaf, of the same contents in another frame | `replace` | compare-exchange; frozen, if the format asks |
+//! | leaf | leaf, of the same contents in another frame | `replace`, which may owe the TLBs that (`owed`) | compare-exchange; frozen, if the format asks |
 //! | leaf | leaf, writable | `allow_writes` | frozen meanwhile; back, if refused |
 //! | leaf marked as written | the leaf, without the mark and with less allowed | `take_written` | compare-exchange |
 //! | leaf | leaf, accessed or dirty | hardware | compare-exchange |
@@ -81,7 +81,7 @@
 //! the entry is another one now. Nobody but who froze an entry thaws it, and removed is final.
 //!
 //! **A frozen entry** keeps others away from itself alone, and shortly. While it lasts its holder neither allocates,
-//! nor waits for a reader or for another entry. It may wait for TLBs, where the format asks for break-before-make: a
+//! nor waits for a reader or for another entry; so one may have several. It may wait for TLBs, where the format asks for break-before-make: a
 //! CPU in a guest answers by itself, and one that waits for the entry has left its guest, so nobody waits for it. What
 //! was prepared (a table, filled) was prepared before. Waiting is in `parking`.
 //!
@@ -118,6 +118,8 @@
 //! | | pairs with | for | in |
 //! | --- | --- | --- | --- |
 //! | \[install\] fence | \[announce\] fence | freeze, then ask; announce, then load | `sequence` |
+//! | \[owe\] release | \[due\] acquire | the frame is another one before somebody invalidates for it | `owed` |
+//! | \[paid\] release | its acquires | forgotten by the TLBs before the page is written | `owed` |
 //! | \[bury\] release | \[collect\] acquire | out of the tree before the grace period is asked for | `graveyard` |
 //! | \[leave\] release | \[sample\] acquire | a root is in one place or the other | `roots` |
 //! | \[counted\] | the entry's own | who finds a change finds its author at work, or done | `flush` |
@@ -171,6 +173,7 @@ mod roots;
 mod run;
 mod sequence;
 mod space;
+mod split;
 mod stage2;
 mod tables;
 #[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]

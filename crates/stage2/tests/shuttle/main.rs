@@ -210,6 +210,23 @@ fn dirty_log<const BREAK: bool>() {
 }
 in_both_ways!(no_write_goes_unlogged_after_write_protection, dirty_log);
 
+/// Blocks are split by somebody else than those who write to them, and some come back.
+fn splits<const BREAK: bool>() {
+    let mut machine = Machine::<BREAK>::with_guests(2);
+    for _ in 0..2 {
+        machine.spawn(|vm, _| {
+            for _ in 0..2 {
+                // Without memory some stay.
+                let _ = vm.stage2.split_blocks(frames(&some_pages()), SHORT);
+            }
+        });
+    }
+    machine.spawn(|vm, host| (0..2).for_each(|_| invalidate(vm, host)));
+    machine.spawn(|vm, _| vm.stage2.write_protect(gfns(0, PAGES), SHORT, |_, _| ()));
+    machine.end();
+}
+in_both_ways!(blocks_are_split_among_faults_and_invalidations_and_nobody_notices, splits);
+
 fn aging<const BREAK: bool>() {
     let mut machine = Machine::<BREAK>::with_guests(3);
     machine.spawn(|vm, _| {

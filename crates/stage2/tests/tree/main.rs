@@ -49,6 +49,7 @@ mod random;
 mod reclaim;
 mod refusal;
 mod replace;
+mod split;
 mod strides;
 mod threads;
 mod too_wide;
