@@ -81,9 +81,9 @@
 //! the entry is another one now. Nobody but who froze an entry thaws it, and removed is final.
 //!
 //! **A frozen entry** keeps others away from itself alone, and shortly. While it lasts its holder neither allocates,
-//! nor waits for a reader or for another entry; so one may have several. It may wait for TLBs, where the format asks for break-before-make: a
-//! CPU in a guest answers by itself, and one that waits for the entry has left its guest, so nobody waits for it. What
-//! was prepared (a table, filled) was prepared before. Waiting is in `parking`.
+//! nor waits for a reader or for another entry; so one may have several. It may wait for TLBs, where the format asks
+//! for break-before-make: a CPU in a guest answers by itself, and one that waits for the entry has left its guest, so
+//! nobody waits for it. What was prepared (a table, filled) was prepared before. Waiting is in `parking`.
 //!
 //! **What a vCPU waits for.** To look something up: nothing. To map: a frozen entry on its way, and the TLBs where it
 //! replaces what they may remember. To load a root: nothing. To run under a VMID: a roll-over, when all numbers are

@@ -95,6 +95,7 @@ mod fault;
 mod guest;
 mod kicker;
 mod memory;
+mod migration;
 mod notifier;
 mod places;
 mod requests;

@@ -2,7 +2,9 @@
 
 use core::ops::Range;
 
-use mayfly_memslot::{Edit, Error as SlotError, Gfn, MemSlots, Prepared, SlotId};
+use mayfly_memslot::{
+    DirtyBitmap, Edit, Error as SlotError, Gfn, MemSlots, Prepared, Slot, SlotId,
+};
 use mayfly_stage2::Tables;
 
 use crate::vm::{Inner, SlotZap, Vm};
@@ -29,36 +31,7 @@ impl<W: World> Vm<W> {
     ///
     /// [`Error::NoSlot`], also where the slot keeps no log.
     pub fn harvest_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
-        if into.is_empty() {
-            return self.harvest_part(id, first, into);
-        }
-        let mut marked = 0;
-        for (part, into) in into.chunks_mut(TAKEN_TOGETHER).enumerate() {
-            marked += self.harvest_part(id, first.saturating_add(part * TAKEN_TOGETHER), into)?;
-            self.inner().platform.preemption_point();
-        }
-        Ok(marked)
-    }
-
-    fn harvest_part(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
-        let vm = self.inner();
-        let (gfns, marked) = {
-            // So that the slot stays where it is: its marks are of pages that are mapped there. What was mapped where it
-            // was before is zapped by then; and where it goes afterwards, pages are marked after these are taken.
-            let _writer = vm.memory_writer.lock(&*vm.platform);
-            let section = vm.srcu.read_lock();
-            let slot = vm.slots.load(id.space, &section).slot(id).ok_or(Error::NoSlot(id))?;
-            let log = slot.dirty().ok_or(Error::NoSlot(id))?;
-            (slot.gfns(), log.harvest(first, into))
-        };
-        let Some(taken) = Taken::of(into, gfns.start, first) else { return Ok(marked) };
-        // A fault that made one of these marks may be about to map its page, and would do so after the page is
-        // protected, with no mark left: it is refused, and marks the page again.
-        vm.stage2.refuse_faults(&taken.hull());
-        // Before the rest, since it takes the right to write as well, where it finds something.
-        vm.flush_written_those(taken.hull(), |gfns| taken.has_any(&gfns));
-        vm.stage2.write_protect_those(taken.hull(), vm.slice, |gfns| taken.has_any(&gfns));
-        Ok(marked)
+        self.inner().take_dirty(id, first, into, DirtyBitmap::harvest)
     }
 }
 
@@ -106,16 +79,72 @@ impl<'a> Taken<'a> {
 }
 
 impl<W: World> Inner<W> {
+    /// Takes marks out of a slot's dirty log by `take`, which leaves in `into` what it has taken, from word `first` on:
+    /// part by part.
+    pub(crate) fn take_dirty(
+        &self,
+        id: SlotId,
+        first: usize,
+        into: &mut [u64],
+        take: impl Fn(&DirtyBitmap, usize, &mut [u64]) -> u64,
+    ) -> Result<u64, Error> {
+        if into.is_empty() {
+            return self.take_part(id, first, into, &take);
+        }
+        let mut marked = 0;
+        for (part, into) in into.chunks_mut(TAKEN_TOGETHER).enumerate() {
+            let first = first.saturating_add(part * TAKEN_TOGETHER);
+            marked += self.take_part(id, first, into, &take)?;
+            self.platform.preemption_point();
+        }
+        Ok(marked)
+    }
+
+    fn take_part(
+        &self,
+        id: SlotId,
+        first: usize,
+        into: &mut [u64],
+        take: &impl Fn(&DirtyBitmap, usize, &mut [u64]) -> u64,
+    ) -> Result<u64, Error> {
+        let (gfns, marked) = {
+            // So that the slot stays where it is: its marks are of pages that are mapped there. What was mapped where it
+            // was before is zapped by then; and where it goes afterwards, pages are marked after these are taken.
+            let _writer = self.memory_writer.lock(&*self.platform);
+            self.with_log(id, |slot, log| (slot.gfns(), take(log, first, into)))?
+        };
+        let Some(taken) = Taken::of(into, gfns.start, first) else { return Ok(marked) };
+        // A fault that made one of these marks may be about to map its page, and would do so after the page is
+        // protected, with no mark left: it is refused, and marks the page again.
+        self.stage2.refuse_faults(&taken.hull());
+        // Before the rest, since it takes the right to write as well, where it finds something.
+        self.flush_written_those(taken.hull(), |gfns| taken.has_any(&gfns));
+        self.stage2.write_protect_those(taken.hull(), self.slice, |gfns| taken.has_any(&gfns));
+        Ok(marked)
+    }
+
+    /// Calls `then` with the slot and its log, inside a section.
+    pub(crate) fn with_log<T>(
+        &self,
+        id: SlotId,
+        then: impl FnOnce(&Slot<W::Backing>, &DirtyBitmap) -> T,
+    ) -> Result<T, Error> {
+        let section = self.srcu.read_lock();
+        let slot = self.slots.load(id.space, &section).slot(id).ok_or(Error::NoSlot(id))?;
+        Ok(then(slot, slot.dirty().ok_or(Error::NoSlot(id))?))
+    }
+
     /// Publishes new memslots, and makes true what that promises: nothing is mapped through a slot that is gone, and
-    /// nothing is written unnoticed where a log was switched on.
+    /// nothing is written unnoticed where a log was switched on. Returns what was changed, if anything was, when nobody
+    /// uses the slots of before any more.
     pub(crate) fn change_memory(
         &self,
         prepare: impl FnOnce(
             &MemSlots<W::Backing>,
         ) -> Result<Option<Prepared<'_, W::Backing>>, SlotError>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Edit<W::Backing>>, Error> {
         let writer = self.memory_writer.lock(&*self.platform);
-        let Some(prepared) = prepare(&self.slots)? else { return Ok(()) };
+        let Some(prepared) = prepare(&self.slots)? else { return Ok(None) };
         let change = match prepared.edit() {
             Edit::Delete { old } | Edit::Move { old, .. } => {
                 let old = old.clone();
@@ -141,8 +170,7 @@ impl<W: World> Inner<W> {
         }
         // A reader that this waits for may itself be about to create a slot.
         drop(writer);
-        change.settle();
-        Ok(())
+        Ok(Some(change.settle()))
     }
 
     /// Zaps what a slot had mapped, inside an invalidation of that. So no fault maps anything there: those that had

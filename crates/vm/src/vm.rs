@@ -149,7 +149,7 @@ impl<W: World> Vm<W> {
     ///
     /// [`Error::Memory`] says what is wrong with the region; no slot is changed then.
     pub fn set_memory_region(&self, region: &Region<W::Backing>) -> Result<(), Error> {
-        self.inner.change_memory(|slots| slots.prepare(region))
+        self.inner.change_memory(|slots| slots.prepare(region)).map(drop)
     }
 
     /// As [`Vm::set_memory_region`], for the slots above the user's that a hypervisor keeps for itself (the APIC access
@@ -159,7 +159,7 @@ impl<W: World> Vm<W> {
     ///
     /// As [`Vm::set_memory_region`].
     pub fn set_private_memory_region(&self, region: &Region<W::Backing>) -> Result<(), Error> {
-        self.inner.change_memory(|slots| slots.prepare_private(region))
+        self.inner.change_memory(|slots| slots.prepare_private(region)).map(drop)
     }
 
     /// Puts `device` on `range` of a bus. Waits for nobody.

@@ -275,3 +275,116 @@ fn a_harvest_that_waits_for_tlbs_keeps_nobody_from_changing_memslots() {
     assert_eq!(harvest(&vm), 1);
     assert_eq!(has_changed.try_recv(), Ok(Ok(())), "while the TLBs were waited for");
 }
+
+fn log(vm: &TestVm, first: usize, count: usize) -> Vec<u64> {
+    let mut words = vec![0; count];
+    vm.read_dirty(SlotId::main(0), first, &mut words).unwrap();
+    words
+}
+
+#[test]
+fn a_log_that_is_read_stays_and_a_part_that_is_cleared_is_logged_anew() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0x10, 128)).unwrap();
+    for page in [0, 1, 64, 65] {
+        write(&mut vcpu, (0x10 + page) * PAGE_SIZE, &[1]);
+    }
+    setup.hardware.take_invalidations();
+    assert_eq!((log(&vm, 0, 2), log(&vm, 0, 2)), (vec![3, 3], vec![3, 3]));
+    assert!(is_writable(&mut vcpu, 0x10) && setup.hardware.take_invalidations().is_empty());
+    let mut which = [2 | 4, 0];
+    assert_eq!(vm.clear_dirty(SlotId::main(0), 0, &mut which), Ok(1));
+    assert_eq!((which, log(&vm, 0, 2)), ([2, 0], vec![1, 3]));
+    assert_eq!(setup.hardware.take_invalidations().len(), 1);
+    let writable = [0, 1, 64, 65].map(|page| is_writable(&mut vcpu, 0x10 + page));
+    assert_eq!(writable, [true, false, true, true], "what was not named is as it was");
+    write(&mut vcpu, 0x1_1000, &[1]);
+    assert_eq!(log(&vm, 0, 2), [3, 3]);
+    let none = SlotId::main(1);
+    assert_eq!(vm.read_dirty(none, 0, &mut [0]), Err(Error::NoSlot(none)));
+    assert_eq!(vm.clear_dirty(none, 0, &mut [0]), Err(Error::NoSlot(none)));
+}
+
+/// A fault marks, and comes to map when the mark is gone: it is refused, as by a harvest.
+#[test]
+fn a_clear_in_the_middle_of_a_fault_leaves_no_page_writable_and_unmarked() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0, 64)).unwrap();
+    let inside = vm.clone();
+    setup.hardware.at_next_allocation(move || {
+        assert_eq!(inside.clear_dirty(SlotId::main(0), 0, &mut [!0]), Ok(1));
+    });
+    write(&mut vcpu, 0x5000, &[1]);
+    assert!(is_writable(&mut vcpu, 5));
+    assert_eq!(log(&vm, 0, 1), [1 << 5]);
+}
+
+#[test]
+fn a_slot_that_goes_leaves_the_marks_that_nobody_has_taken() {
+    for slot_zap in [SlotZap::Range, SlotZap::AllRoots] {
+        let setup = Setup::new(slot_zap);
+        let vm = setup.vm();
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        let region = logged(0x10, 64);
+        assert!(vm.replace_memory_region(&region).unwrap().is_none());
+        write(&mut vcpu, 0x1_0000, &[1]);
+        write(&mut vcpu, 0x1_2000, &[1]);
+        assert_eq!(harvest(&vm), 5);
+        write(&mut vcpu, 0x1_3000, &[1]);
+        let gone = vm.replace_memory_region(&Region { size: 0, ..region }).unwrap().unwrap();
+        let mut words = [0];
+        assert_eq!(gone.dirty().unwrap().harvest(0, &mut words), 1);
+        assert_eq!((words, gone.gfns()), ([8], Gfn::new(0x10)..Gfn::new(0x50)));
+        assert_eq!(translation(&mut vcpu, 0x13), None);
+    }
+}
+
+#[test]
+fn a_log_that_is_switched_off_leaves_its_last_marks_too() {
+    let vm = vm();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.set_memory_region(&logged(0x10, 64)).unwrap();
+    write(&mut vcpu, 0x1_0000, &[1]);
+    let before = vm.replace_memory_region(&region(0, 0x10, 64)).unwrap().unwrap();
+    let mut words = [0];
+    assert_eq!((before.dirty().unwrap().harvest(0, &mut words), words), (1, [1]));
+    assert!(vm.replace_memory_region(&region(0, 0x10, 64)).unwrap().is_none(), "no change");
+}
+
+#[test]
+fn blocks_are_split_before_they_are_written_and_come_back_when_asked_for() {
+    let (setup, vm, mut vcpu) = Setup::in_blocks(0x400);
+    for block in [0x200, 0x400] {
+        write(&mut vcpu, block * PAGE_SIZE, &[1]);
+        assert_eq!(translation(&mut vcpu, block).unwrap().0, Level::MIB2);
+    }
+    let id = SlotId::main(0);
+    vm.set_memory_region(&logged(0x200, 0x400)).unwrap();
+    assert_eq!(translation(&mut vcpu, 0x200).unwrap().0, Level::MIB2, "protected as they are");
+    setup.hardware.take_invalidations();
+    vm.split_blocks(id).unwrap();
+    assert!(setup.hardware.take_invalidations().len() <= 1, "for both");
+    for page in [0x200, 0x3ff, 0x400, 0x5ff] {
+        let (level, leaf) = translation(&mut vcpu, page).unwrap();
+        assert_eq!(level, Level::PAGE);
+        assert!(!leaf.permissions.contains(Permissions::WRITE));
+    }
+    write(&mut vcpu, 0x20_1000, &[1]);
+    assert_eq!(harvest(&vm), 2);
+    assert_eq!(vm.collapse_pages(id), Ok(0), "a slot with a log is mapped by pages");
+
+    vm.set_memory_region(&region(0, 0x200, 0x400)).unwrap();
+    assert_eq!(vm.collapse_pages(id), Ok(2));
+    for page in [0x200, 0x3ff, 0x400, 0x5ff] {
+        let (level, leaf) = translation(&mut vcpu, page).unwrap();
+        assert_eq!(level, Level::MIB2);
+        assert!(leaf.permissions.contains(Permissions::WRITE), "and no write has faulted");
+    }
+    assert_eq!(vm.collapse_pages(id), Ok(0), "there is nothing more to do");
+    assert_eq!(vm.collapse_pages(SlotId::main(9)), Err(Error::NoSlot(SlotId::main(9))));
+    assert_eq!(vm.split_blocks(SlotId::main(9)), Err(Error::NoSlot(SlotId::main(9))));
+}

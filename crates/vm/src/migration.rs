@@ -1,0 +1,136 @@
+//! What somebody asks who copies a guest while it runs, and goes on with it afterwards.
+//!
+//! The log of what is written is the slot's ([`Vm::harvest_dirty`]). A migration of a large guest
+//!
+//! 1. switches the log on, and has the blocks split by itself ([`Vm::split_blocks`]), not by the guest's writes;
+//! 2. reads the log, and takes each part of it just before it sends the pages ([`Vm::read_dirty`],
+//!    [`Vm::clear_dirty`]), so that what is written while others are sent is sent once;
+//! 3. stops the guest, or takes its memory away, and takes what is left in the log ([`Vm::harvest_dirty`],
+//!    [`Vm::replace_memory_region`]);
+//! 4. or it is called off, the log is switched off, and pages become blocks again ([`Vm::collapse_pages`]).
+
+use mayfly_memslot::{DirtyBitmap, Gfn, Gpa, LastHit, PAGE_SHIFT, Region, Slot, SlotId};
+use mayfly_stage2::{Level, Role};
+
+use crate::fault::Handled;
+use crate::vm::{Inner, Vm};
+use crate::{Access, Error, World};
+
+impl<W: World> Vm<W> {
+    /// Reads a slot's dirty log, from word `first` on, into `into`, and leaves it as it is, as `KVM_GET_DIRTY_LOG` does
+    /// with `KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2`. Returns how many pages are marked. Nothing is write-protected: what the
+    /// caller reads of the pages may be older than the marks, until it has [taken them out](Vm::clear_dirty).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSlot`], also where the slot keeps no log.
+    pub fn read_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
+        self.inner().with_log(id, |_, log| log.read(first, into))
+    }
+
+    /// Takes those marks out of a slot's dirty log, from word `first` on, whose bits are set in `which`, and leaves there
+    /// those that it has taken, as `KVM_CLEAR_DIRTY_LOG` does. Returns how many they were. Otherwise as
+    /// [`Vm::harvest_dirty`]: the pages are write-protected again, and what is then read of them has every write that
+    /// the marks stand for. Pages that were not marked are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSlot`], also where the slot keeps no log.
+    pub fn clear_dirty(&self, id: SlotId, first: usize, which: &mut [u64]) -> Result<u64, Error> {
+        self.inner().take_dirty(id, first, which, DirtyBitmap::clear)
+    }
+
+    /// As [`Vm::set_memory_region`], and returns the slot as it was before, if there was one and it was changed.
+    ///
+    /// The log of a slot that was deleted, or whose log was switched off, is final then: it has a mark of every page that
+    /// was written through the slot since that was last harvested, for
+    /// [`DirtyBitmap::harvest`](mayfly_memslot::DirtyBitmap::harvest). A slot that goes on logging shares it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vm::set_memory_region`].
+    pub fn replace_memory_region(
+        &self,
+        region: &Region<W::Backing>,
+    ) -> Result<Option<Slot<W::Backing>>, Error> {
+        let edit = self.inner().change_memory(|slots| slots.prepare(region))?;
+        Ok(edit.and_then(|edit| edit.before().cloned()))
+    }
+
+    /// Splits the blocks by which a slot's memory is mapped, so that no write to it has to: for a slot whose log was
+    /// switched on. In slices, none of them under a lock; for each 64 MiB TLBs are waited for once at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSlot`]; [`Error::Stage2`] without memory for a table: the writes that come split what is left.
+    pub fn split_blocks(&self, id: SlotId) -> Result<(), Error> {
+        let vm = self.inner();
+        let gfns = vm.with_slot(id, Slot::gfns)?;
+        Ok(vm.stage2.split_blocks(gfns, vm.slice)?)
+    }
+
+    /// Has blocks in the place of pages, wherever slot and host allow them and something is mapped already: for a slot
+    /// whose log was switched off, which otherwise gets its blocks back as it is written, if it is. Returns how many
+    /// places got one. What the host is changing at that moment may stay as it is; and so does what vCPUs with their
+    /// caches off have mapped, where the VM sees to that.
+    ///
+    /// Waits as a vCPU's fault does; and for readers, where too many tables await theirs. Not from inside a section.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSlot`].
+    pub fn collapse_pages(&self, id: SlotId) -> Result<u64, Error> {
+        let vm = self.inner();
+        let mut left = vm.with_slot(id, Slot::gfns)?;
+        let mut last = LastHit::default();
+        let mut collapsed = 0;
+        while left.start < left.end {
+            let Some(gfn) = vm.stage2.find_page(Role::MAIN, &mut left, vm.slice) else { continue };
+            let next = Level::MIB2.first(gfn).get() + Level::MIB2.pages();
+            left.start = left.start.max(Gfn::new(next)).min(left.end);
+            let is_block = vm.collapse(gfn, &mut last);
+            let has_room = vm.stage2.collect_tables();
+            vm.platform.preemption_point();
+            collapsed += u64::from(is_block || has_room && vm.collapse(gfn, &mut last));
+        }
+        Ok(collapsed)
+    }
+}
+
+impl<W: World> Inner<W> {
+    fn with_slot<T>(
+        &self,
+        id: SlotId,
+        then: impl FnOnce(&Slot<W::Backing>) -> T,
+    ) -> Result<T, Error> {
+        let section = self.srcu.read_lock();
+        Ok(then(self.slots.load(id.space, &section).slot(id).ok_or(Error::NoSlot(id))?))
+    }
+
+    /// Maps the page as a read would that found nothing there. Returns whether it is a block's now.
+    fn collapse(&self, gfn: Gfn, last: &mut LastHit) -> bool {
+        let access = Access::data(Gpa::new(gfn.get() << PAGE_SHIFT), 1, false);
+        let mut largest = self.largest();
+        // Who is refused twice leaves it: the host is busy with it.
+        for _ in 0..2 {
+            let section = self.srcu.read_lock();
+            let Some(met) = self.meet(&access, last, &section) else { return false };
+            match self.handle_fault(&access, &met, Role::MAIN, largest, &section) {
+                Ok(Handled::Refused(level)) => {
+                    drop(section);
+                    largest = level;
+                    let first = level.first(gfn);
+                    let gfns = first..Gfn::new(first.get() + level.pages());
+                    self.stage2.wait_invalidation(&gfns);
+                }
+                Ok(_) => {
+                    let root = self.stage2.find_root(Role::MAIN, &section);
+                    let found = root.and_then(|root| root.translate(gfn, &section));
+                    return found.is_some_and(|(level, _)| level > Level::PAGE);
+                }
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
