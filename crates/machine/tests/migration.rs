@@ -31,7 +31,7 @@ struct Counting<'a> {
 impl Counting<'_> {
     fn stay<F: Format>(&mut self, translation: Translation, requests: &Requests) -> Event {
         let Self { tlb, arena, number, at, writes, stops } = self;
-        let mut guest = tlb.enter_guest(translation.top, translation.vmid);
+        let mut guest = tlb.enter::<F>(arena, &translation);
         for _ in 0..256 {
             if requests.any() {
                 return Event::Request;
