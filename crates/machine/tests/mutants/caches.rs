@@ -156,8 +156,8 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "what was written is invalidated in the caches",
         edits: &[(
             CACHES,
-            "self.cache.clean_invalidate(first, count);",
-            "self.cache.clean(first, count);",
+            "self.cache.clean_invalidate(Pfn::new(first.get() + from), count);",
+            "self.cache.clean(Pfn::new(first.get() + from), count);",
         )],
         killer: STALE,
     },
