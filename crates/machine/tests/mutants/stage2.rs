@@ -59,7 +59,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a fault that is refused puts back what was there",
         edits: &[(MAP, "space.parking.thaw(cell, entry, mmu);", "space.parking.thaw(cell, Entry::EMPTY, mmu);")],
-        killer: loom("a_fault_that_is_not_found_at_work_is_refused", "panicked"),
+        killer: tree("overlap::a_fault_that_an_invalidation_overtakes_makes_no_table::ept", "left: "),
     },
     Mutant {
         step: "who hangs a table asks again when it has frozen the entry",

@@ -46,12 +46,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a harvest refuses the faults that have marked",
-        edits: &[(MEMORY, "        vm.stage2.refuse", "        let _ = || vm.stage2.refuse")],
+        edits: &[(MEMORY, "        self.stage2.refuse", "        let _ = || self.stage2.refuse")],
         killer: vm("dirty::a_harvest_in_the_middle_of_a_fault_leaves_no_page_writable_and_unmarked", "panicked"),
     },
     Mutant {
         step: "a harvest takes the right to write",
-        edits: &[(MEMORY, "        vm.stage2.write_protect_those(taken.hull(), vm.slice, |gfns| taken.has_any(&gfns));
+        edits: &[(MEMORY, "        self.stage2.write_protect_those(taken.hull(), self.slice, |gfns| taken.has_any(&gfns));
 ", "")],
         killer: vm("dirty::a_page_that_is_harvested_is_logged_again_by_the_next_write", "panicked"),
     },

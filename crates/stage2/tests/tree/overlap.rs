@@ -238,6 +238,18 @@ fn a_fault_that_an_invalidation_overtakes_makes_no_table<F: Format>() {
     assert_eq!(map(&world, 7, Level::PAGE), Mapped::Retry);
     assert_eq!(world.live(), frames);
     assert_eq!(map(&world, 7, Level::PAGE), Mapped::Installed);
+
+    // Nor does it take anything away.
+    *before.0.lock().unwrap() = Some({
+        let world = Arc::clone(&world);
+        Box::new(move || drop(world.stage2.begin_invalidation(&gfns(0..PAGES))))
+    });
+    let (seen, section) = (world.stage2.sample(), world.srcu.read_lock());
+    let moved = vcpu.root.map(Gfn::new(7), Level::PAGE, &leaf(99, READ), seen, &section);
+    assert_eq!(moved, Ok(Mapped::Retry));
+    let found = vcpu.root.translate(Gfn::new(7), &section);
+    assert_eq!(found, Some((Level::PAGE, leaf(7, READ_WRITE))));
+    drop(section);
     drop(vcpu);
     end(world);
 }
