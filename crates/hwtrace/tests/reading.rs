@@ -1,5 +1,7 @@
 //! Lines that are read as they were written; and whatever else comes is refused, by its number, or is an event.
 
+use std::fmt::Write;
+
 use mayfly_hwtrace::{
     Barrier, Checker, Event, Family, Lines, Malformed, Options, Reach, Record, Scope, parse,
 };
@@ -99,7 +101,7 @@ proptest! {
             // Small numbers of frames, so that events have to do with each other.
             let event = if small { shrink(event) } else { event };
             let record = Record { begin: number * 2 - back, end: number * 2 + 1, cpu: 1, event };
-            text += &format!("{record}\n");
+            writeln!(text, "{record}").unwrap();
         }
         prop_assert!(read(text.as_bytes()).is_ok());
     }
@@ -113,10 +115,10 @@ proptest! {
         let mut text = format!("{}\n", Options::default());
         for (number, event) in (1u64..).zip(events) {
             let record = Record { begin: number * 2, end: number * 2 + 1, cpu: 1, event };
-            text += &format!("{record}\n");
+            writeln!(text, "{record}").unwrap();
         }
+        let lines = text.lines().count() as u64;
         let mut bytes = text.into_bytes();
-        let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
         let at = at.index(bytes.len());
         bytes[at] = byte;
         if let Err(Malformed { line, what }) = read(&bytes) {
