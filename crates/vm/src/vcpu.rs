@@ -8,7 +8,7 @@ use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{Holder, VcpuMark};
+use mayfly_stage2::{Held, Holder, VcpuMark};
 
 use crate::caches::VcpuCaches;
 use crate::fault::Handled;
@@ -166,8 +166,8 @@ impl<W: World> Vcpu<W> {
         let (holder, cpu) = (&mut self.holder, guest.cpu());
         let entered =
             requests.enter_guest(cpu, &*vm.platform, move || holder.enter(&vm.stage2, role));
-        let root = match entered {
-            Ok(root) => root,
+        let inside = match entered {
+            Ok(root) => Inside { root, _way_out: WayOut { vm, requests } },
             Err(left) => {
                 vm.came_out(left);
                 return None;
@@ -177,12 +177,11 @@ impl<W: World> Vcpu<W> {
             *loading = false;
             vm.platform.charge(Op::RootLoadEnd);
         }
-        let (top, tag, vcpu) = (root.top(), root.tag(), self.mark);
+        let (top, tag, vcpu) = (inside.root.top(), inside.root.tag(), self.mark);
         let translation = Translation { traps: self.caches.traps(), top, tag, vcpu, cpu };
         let event = guest.enter(translation, requests);
         // The CPU has left the guest. What it does there still, it does not when the root is freed (`Vmids::leave`).
-        drop(root);
-        vm.came_out(requests.leave_guest(&*vm.platform));
+        drop(inside);
         Some(event)
     }
 
@@ -275,6 +274,25 @@ impl<W: World> Vcpu<W> {
         let section = self.reader.lock();
         let bus = OnBus { bus: &self.vm.pio, last: &mut self.last_pio, vcpu: self.vm.id };
         bus.access(&section, u64::from(access.port), access.write, guest)
+    }
+}
+
+/// A vCPU in its guest. It comes out when this is dropped, also where the guest panics: others wait for that.
+struct Inside<'a, W: World> {
+    /// Dropped first.
+    root: Held<'a, W::Format>,
+    _way_out: WayOut<'a, W>,
+}
+
+struct WayOut<'a, W: World> {
+    vm: &'a Inner<W>,
+    requests: &'a Requests,
+}
+
+impl<W: World> Drop for WayOut<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        self.vm.came_out(self.requests.leave_guest(&*self.vm.platform));
     }
 }
 

@@ -17,6 +17,7 @@ mod kinds;
 mod notifier;
 mod notifier_in_place;
 mod pairs;
+mod panics;
 mod parked;
 mod points;
 mod ports;
