@@ -254,6 +254,23 @@ fn a_fault_that_an_invalidation_overtakes_makes_no_table<F: Format>() {
     end(world);
 }
 
+/// A fault that is inside a table which gives way to a block puts nothing there, where it would be lost.
+#[test]
+fn a_fault_in_a_table_that_gives_way_meanwhile_starts_again() {
+    let (platform, before) = (Platformed::new(64), Before::default());
+    assert!(platform.observer.set(Box::new(before.clone())).is_ok());
+    let world = Arc::new(World::<Ept>::on(platform, Reclaimer::<Ept>::BOUND));
+    let vcpu = world.vcpu(0);
+    map(&world, 5 * PAGES, Level::PAGE);
+    *before.0.lock().unwrap() = Some({
+        let world = Arc::clone(&world);
+        Box::new(move || assert_eq!(map(&world, 0, Level::GIB1), Mapped::Installed))
+    });
+    assert_eq!(map(&world, 7, Level::PAGE), Mapped::Already);
+    drop(vcpu);
+    end(world);
+}
+
 /// A zap that comes to an entry which a fault has frozen, and is about to fill, takes away what comes of it.
 #[test]
 fn a_zap_waits_for_an_entry_that_a_fault_is_changing() {

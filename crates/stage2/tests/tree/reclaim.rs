@@ -186,12 +186,14 @@ fn a_slice_ends_where_the_root_that_waited_first_is_freed_and_others_wait() {
 fn the_vmid_of_a_root_that_is_reclaimed_is_given_out_again() {
     let world = World::<Ept>::new(64);
     // More roots than there are numbers, one after the other.
+    let mut vcpu = world.vcpu(0);
     for _ in 0..300 {
-        drop(world.vcpu(0));
         world.stage2.replace_roots().unwrap().finish();
+        vcpu.load(world.root(0));
         while world.reclaimer.run_slice(UNHURRIED) != Reclaimed::All {}
     }
     assert_eq!(world.vmids.rollovers(), 0);
+    drop(vcpu);
     world.destroy();
 }
 
