@@ -120,14 +120,32 @@ impl<W: World> Vcpu<W> {
             if asked && let Some(exit) = self.obey(loading) {
                 return exit;
             }
-            let Some(event) = self.enter(guest, loading) else {
-                // What is asked comes first. Otherwise the root has been replaced, or there is none any more.
-                if !self.requests().any() && self.load_root().is_err() {
-                    return Exit::Kicked;
+            // The present root, if it is still the present one when it is held and nothing is asked.
+            let (vm, requests, role) = (&*self.vm, self.kicker.requests(), self.caches.role());
+            let (holder, cpu) = (&mut self.holder, guest.cpu());
+            let inside = match requests
+                .enter_guest(cpu, &*vm.platform, move || holder.enter(&vm.stage2, role))
+            {
+                Ok(root) => Inside { root, _way_out: WayOut { vm, requests } },
+                Err(left) => {
+                    vm.came_out(left);
+                    // What is asked comes first. Otherwise the root has been replaced, or there is none any more.
+                    if !requests.any() && vm.stage2.ensure_root(role).is_err() {
+                        return Exit::Kicked;
+                    }
+                    asked = requests.any();
+                    continue;
                 }
-                asked = self.requests().any();
-                continue;
             };
+            if core::mem::take(loading) {
+                vm.platform.charge(Op::RootLoadEnd);
+            }
+            let (top, tag, vcpu) = (inside.root.top(), inside.root.tag(), self.mark);
+            let translation = Translation { traps: self.caches.traps(), top, tag, vcpu, cpu };
+            // Here, and in no function of its own, from which the event would be copied.
+            let event = guest.enter(translation, requests);
+            // The CPU has left the guest. What it does there still, it does not when the root is freed (`Vmids::leave`).
+            drop(inside);
             match event {
                 Event::Request => {
                     if !self.requests().any() {
@@ -156,33 +174,6 @@ impl<W: World> Vcpu<W> {
             }
             asked = self.requests().any();
         }
-    }
-
-    /// Has the guest entered on the present root, and comes out of it again, if it is still the present one when it is
-    /// held and nothing is asked.
-    #[inline]
-    fn enter(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Option<Event> {
-        let (vm, requests, role) = (&*self.vm, self.kicker.requests(), self.caches.role());
-        let (holder, cpu) = (&mut self.holder, guest.cpu());
-        let entered =
-            requests.enter_guest(cpu, &*vm.platform, move || holder.enter(&vm.stage2, role));
-        let inside = match entered {
-            Ok(root) => Inside { root, _way_out: WayOut { vm, requests } },
-            Err(left) => {
-                vm.came_out(left);
-                return None;
-            }
-        };
-        if *loading {
-            *loading = false;
-            vm.platform.charge(Op::RootLoadEnd);
-        }
-        let (top, tag, vcpu) = (inside.root.top(), inside.root.tag(), self.mark);
-        let translation = Translation { traps: self.caches.traps(), top, tag, vcpu, cpu };
-        let event = guest.enter(translation, requests);
-        // The CPU has left the guest. What it does there still, it does not when the root is freed (`Vmids::leave`).
-        drop(inside);
-        Some(event)
     }
 
     /// Does what is asked. Returns the exit that follows from it, if one does.
