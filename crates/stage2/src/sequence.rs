@@ -57,6 +57,7 @@
 //! where its word is marked.
 
 mod ranges;
+mod words;
 
 use core::ops::Range;
 
@@ -67,6 +68,7 @@ use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering, fence};
 use mayfly_platform::{Mmu, Platform};
 
 use ranges::{Ranges, Taken};
+use words::Words;
 
 /// Words. In models so few that there are several, that some collide, and that a block has more than one.
 const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 4 } else { 64 };
@@ -208,8 +210,7 @@ impl Sequence {
         assert_eq!(announced.sequence, self.address(), "the invalidation is another VM's");
         {
             let mut marks = self.marks.lock(as_platform(mmu));
-            announced.words.each(|word| marks[word] -= 1);
-            self.number(&marks, announced.words);
+            self.number(&mut marks, announced.words, 1);
             self.ranges.give_back(announced.ranges);
             self.active.store(self.active.load(Ordering::Relaxed) - 1, Ordering::Release);
         }
@@ -247,7 +248,7 @@ impl Sequence {
 
     /// Refuses every fault in `gfns` that has sampled the sequence before.
     pub(crate) fn refuse(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
-        self.publish(&self.marks.lock(as_platform(mmu)), gfns, || ());
+        self.publish(&mut self.marks.lock(as_platform(mmu)), gfns, || ());
         // [announce]
         fence(Ordering::SeqCst);
     }
@@ -293,24 +294,26 @@ impl Sequence {
     /// Under the lock.
     fn publish<T>(
         &self,
-        marks: &[u32; WORDS],
+        marks: &mut [u32; WORDS],
         gfns: &Range<Gfn>,
         publish: impl FnOnce() -> T,
     ) -> T {
         let published = publish();
         let mut words = Words::NONE;
         words.add(gfns);
-        self.number(marks, words);
+        self.number(marks, words, 0);
         published
     }
 
-    /// Stores the next number in `words`, under the lock.
-    fn number(&self, marks: &[u32; WORDS], words: Words) {
+    /// Stores the next number in `words`, of whose regions `ended` invalidations have ended, under the lock.
+    #[inline]
+    fn number(&self, marks: &mut [u32; WORDS], words: Words, ended: u32) {
         let number = self.last.load(Ordering::Relaxed) + 1;
         // Who samples this has acquired what was published, or what the host did before the end.
         self.last.store(number, Ordering::Release);
         // After that, so that a fault which is refused by it samples no older one when it is made again.
         words.each(|word| {
+            marks[word] -= ended;
             let mark = if marks[word] > 0 { MARK } else { 0 };
             self.words[word].store(number | mark, Ordering::Release);
         });
@@ -353,34 +356,6 @@ impl Sequence {
 
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
-    }
-}
-
-/// A set of words.
-#[derive(Clone, Copy, Debug)]
-struct Words(u64);
-
-impl Words {
-    const NONE: Self = Self(0);
-
-    /// Adds those of the regions that `gfns` lie in.
-    fn add(&mut self, gfns: &Range<Gfn>) {
-        if gfns.start >= gfns.end {
-            return;
-        }
-        let first = gfns.start.get() / REGION;
-        let last = (gfns.end.get() - 1) / REGION;
-        for region in first..=last.min(first + WORDS as u64 - 1) {
-            self.0 |= 1 << (region % WORDS as u64);
-        }
-    }
-
-    fn each(self, mut each: impl FnMut(usize)) {
-        let mut left = self.0;
-        while left != 0 {
-            each(left.trailing_zeros() as usize);
-            left &= left - 1;
-        }
     }
 }
 
