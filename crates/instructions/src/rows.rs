@@ -145,7 +145,7 @@ fn slots(table: &mut Table<'_>) {
             touch(&mut vcpu, block * BLOCK, true);
         }
         let delete = || vm.set_memory_region(&deleted(large));
-        let limits = Limits { invalidations: Some(128), ..at_most(22_000) };
+        let limits = Limits { invalidations: Some(128), ..at_most(10_000) };
         table.row(blocks, limits, machine, delete).unwrap();
     }
 }

@@ -55,14 +55,19 @@ impl Flush {
 
     /// Owes the invalidation of a leaf of `level` at `gfn`.
     pub(crate) fn add(&mut self, gfn: Gfn, level: Level) {
-        self.cover(level.first(gfn), level);
+        self.add_run(gfn, level, 1);
+    }
+
+    /// Owes the invalidation of `count` leaves of `level` from `gfn` on.
+    pub(crate) fn add_run(&mut self, gfn: Gfn, level: Level, count: u32) {
+        self.cover(level.first(gfn), level, count);
         self.found(level);
     }
 
     /// Owes the invalidation of a table in an entry of `level` at `gfn`, and of what is below it: of which no leaf is
     /// smaller than what [`Flush::found`] is told of until the end.
     pub(crate) fn add_table(&mut self, gfn: Gfn, level: Level) {
-        self.cover(level.first(gfn), level);
+        self.cover(level.first(gfn), level, 1);
         self.smallest = self.smallest.min(level);
         self.tables = true;
     }
@@ -81,8 +86,8 @@ impl Flush {
         }
     }
 
-    fn cover(&mut self, first: Gfn, level: Level) {
-        let last = Gfn::new(first.get() + level.pages());
+    fn cover(&mut self, first: Gfn, level: Level, count: u32) {
+        let last = Gfn::new(first.get() + u64::from(count) * level.pages());
         self.gfns = self.gfns.start.min(first)..self.gfns.end.max(last);
     }
 

@@ -24,6 +24,7 @@ use mayfly_platform::time::Instant;
 use crate::cell::Cell;
 use crate::map::below_of;
 use crate::root::Root;
+use crate::tables::Table;
 use crate::{Entry, Format, Level, State};
 
 /// How much a slice of work may do before it stops for a moment.
@@ -47,8 +48,10 @@ const PER_LOOK: u32 = 64;
 
 /// What is left of a slice.
 pub(crate) struct Budget<'a> {
-    entries: u32,
+    /// Entries until the clock is looked at, or there are no more. Not 0 before it is spent.
     until_look: u32,
+    /// Entries after those.
+    beyond: u32,
     deadline: Instant,
     mmu: &'a dyn Mmu,
 }
@@ -56,20 +59,36 @@ pub(crate) struct Budget<'a> {
 impl<'a> Budget<'a> {
     pub(crate) fn new(slice: Slice, mmu: &'a dyn Mmu) -> Self {
         let deadline = mmu.now() + slice.time;
-        Self { entries: slice.entries.max(1), until_look: PER_LOOK, deadline, mmu }
+        let mut budget = Self { until_look: 0, beyond: slice.entries.max(1), deadline, mmu };
+        budget.set_aside();
+        budget
     }
 
     /// Takes the cost of `entries` entries. Breaks when that was the last.
+    #[inline]
     pub(crate) fn spend(&mut self, entries: u32) -> ControlFlow<Stop> {
-        self.entries = self.entries.saturating_sub(entries);
-        self.until_look = self.until_look.saturating_sub(entries);
-        if self.until_look == 0 {
-            self.until_look = PER_LOOK;
-            if self.mmu.now() >= self.deadline {
-                self.entries = 0;
-            }
+        if entries < self.until_look {
+            self.until_look -= entries;
+            return ControlFlow::Continue(());
         }
-        if self.entries == 0 { ControlFlow::Break(Stop::Spent) } else { ControlFlow::Continue(()) }
+        self.look(entries)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, entries: u32) -> ControlFlow<Stop> {
+        self.beyond = self.beyond.saturating_sub(entries - self.until_look);
+        if self.beyond == 0 || self.mmu.now() >= self.deadline {
+            (self.until_look, self.beyond) = (0, 0);
+            return ControlFlow::Break(Stop::Spent);
+        }
+        self.set_aside();
+        ControlFlow::Continue(())
+    }
+
+    fn set_aside(&mut self) {
+        self.until_look = self.beyond.min(PER_LOOK);
+        self.beyond -= self.until_look;
     }
 }
 
@@ -86,6 +105,12 @@ pub(crate) enum Stop {
 pub(crate) trait Visitor<F: Format> {
     /// A page or block that maps something of the range. Returns whether it is done with; if not, it is loaded again.
     fn leaf(&mut self, root: &Root<F>, at: &At<'_, F>) -> bool;
+
+    /// A page or block all of which lies in the range, and perhaps others right behind it. Returns how many it is done
+    /// with; where none, it is visited by itself.
+    fn leaves(&mut self, _run: &Run<'_>) -> u32 {
+        0
+    }
 
     /// A table all of whose entries lie in the range. Returns the cost, in entries, if it is done with; otherwise its
     /// entries are visited.
@@ -108,6 +133,25 @@ pub(crate) struct At<'a, F> {
     pub(crate) gfn: Gfn,
     /// Whether all that the entry stands for lies in the range.
     pub(crate) whole: bool,
+}
+
+/// Entries of a table that follow each other, all of which lie in the range.
+pub(crate) struct Run<'a> {
+    table: Table<'a>,
+    /// The first.
+    index: usize,
+    pub(crate) count: u32,
+    pub(crate) level: Level,
+    /// The first frame of the first.
+    pub(crate) gfn: Gfn,
+}
+
+impl<'a> Run<'a> {
+    /// Where entry `number` of them is.
+    #[inline]
+    pub(crate) fn cell<F: Format>(&self, number: u32) -> Cell<'a, F> {
+        self.table.cell(self.index + number as usize)
+    }
 }
 
 impl<F: Format> Root<F> {
@@ -138,18 +182,22 @@ impl<F: Format> Root<F> {
         visitor: &mut impl Visitor<F>,
     ) -> ControlFlow<Stop> {
         let space = self.space();
-        let end = if level == F::TOP {
-            Self::LIMIT.get()
+        let cells = space.tables.linear_map().table(table);
+        let table_end = if level == F::TOP {
+            Self::LIMIT
         } else {
-            level.above().first(range.start).get() + level.above().pages()
+            let above = level.above();
+            Gfn::new(above.first(range.start).get() + above.pages())
         };
-        while range.start < range.end && range.start.get() < end {
-            let gfn = level.first(range.start);
-            let next = Gfn::new(gfn.get() + level.pages());
-            let cell = self.cell(table, level, gfn);
+        let (end, pages) = (range.end.min(table_end), level.pages());
+        // Kept at hand: what is behind a reference is loaded again after each atomic load.
+        let mut start = range.start;
+        while start < end {
+            let gfn = level.first(start);
+            let next = Gfn::new(gfn.get() + pages);
+            let cell = cells.cell::<F>(level.index_in::<F>(gfn));
             let entry = cell.load();
-            let whole = range.start == gfn && next <= range.end;
-            let at = At { cell, entry, level, gfn, whole };
+            let whole = start == gfn && next <= range.end;
             let mut cost = 1;
             match entry.state(level) {
                 State::Removed => return ControlFlow::Break(Stop::Detached),
@@ -159,22 +207,37 @@ impl<F: Format> Root<F> {
                 }
                 State::Empty => {}
                 State::Leaf => {
-                    if !visitor.leaf(self, &at) {
+                    if whole {
+                        let left = ((end.get() - gfn.get()) >> level.shift()) as u32;
+                        let (index, count) =
+                            (level.index_in::<F>(gfn), left.min(budget.until_look));
+                        let done = visitor.leaves(&Run { table: cells, index, count, level, gfn });
+                        if done > 0 {
+                            start = Gfn::new(gfn.get() + u64::from(done) * pages);
+                            range.start = start;
+                            budget.spend(done)?;
+                            continue;
+                        }
+                    }
+                    if !visitor.leaf(self, &At { cell, entry, level, gfn, whole }) {
                         continue;
                     }
                 }
                 State::Table(below) => {
+                    let at = At { cell, entry, level, gfn, whole };
                     let done = if whole { visitor.table(self, &at, below) } else { None };
                     match done {
                         Some(entries) => cost = entries,
                         None if cell.load() == entry => {
                             self.visit_table(below, below_of(level), range, budget, visitor)?;
+                            start = range.start;
                             continue;
                         }
                         None => continue,
                     }
                 }
             }
+            start = next;
             range.start = next;
             if visitor.is_full() {
                 return ControlFlow::Break(Stop::Spent);

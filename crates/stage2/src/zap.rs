@@ -9,9 +9,9 @@ use crate::flush::{Changing, Flush};
 use crate::graveyard;
 use crate::map::below_of;
 use crate::prune;
-use crate::range::{At, Budget, Slice, Visitor};
+use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level};
+use crate::{Entry, Format, Leaf, Level, State};
 
 /// What becomes of tables that have nothing left in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +126,26 @@ impl<F: Format> Visitor<F> for Zap<'_> {
             told.add(at.gfn, at.level, at.entry.to_leaf(at.level));
         }
         true
+    }
+
+    fn leaves(&mut self, run: &Run<'_>) -> u32 {
+        if self.told.is_some() {
+            return 0;
+        }
+        let mut count = 0;
+        while count < run.count {
+            let cell = run.cell::<F>(count);
+            let entry = cell.load();
+            if entry.state(run.level) != State::Leaf || !cell.replace(entry, Entry::EMPTY) {
+                break;
+            }
+            count += 1;
+        }
+        if count > 0 {
+            self.flush.add_run(run.gfn, run.level, count);
+            self.entries += u64::from(count);
+        }
+        count
     }
 
     fn is_full(&self) -> bool {
