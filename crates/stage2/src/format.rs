@@ -130,6 +130,10 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
     /// Whether a TLB may remember that an entry was absent, until it is told to forget that.
     const KEEPS_ABSENT: bool = false;
 
+    /// Whether what a guest has its CPU forget of its own tables (stage 1), all CPUs forget. Where they do not, a vCPU
+    /// that has been on another CPU may find, where it was before, what it has had forgotten since.
+    const GUEST_REACHES_ALL: bool = false;
+
     /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most.
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64;
 

@@ -91,6 +91,10 @@
 //! *and* CPU: of the vCPUs A0, B0, A1 of two VMs, which come to one CPU in this order, A1 finds B0 there last, but what
 //! A0 left behind. A root that no vCPU has been on, on that CPU, has nothing there: its number was invalidated on all
 //! CPUs before it became the root's.
+//!
+//! **The same vCPU, elsewhere.** A guest that has its CPU forget something of its own tables may reach that CPU alone
+//! ([`Format::GUEST_REACHES_ALL`](crate::Format::GUEST_REACHES_ALL)). So a vCPU that comes back to a CPU is another one
+//! there, if it has been elsewhere meanwhile: its user gives it a [`VcpuMark`] for each stay on a CPU.
 
 mod line;
 mod numbers;
@@ -138,7 +142,8 @@ pub enum VmidsError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
-/// A vCPU, as TLBs are concerned: no two of a machine's are the same, those that are gone included.
+/// A vCPU, as TLBs are concerned, or a stay of one on a CPU: no two of a machine's are the same, those that are gone
+/// included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VcpuMark(NonZeroU64);
 

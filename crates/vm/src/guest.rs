@@ -39,7 +39,8 @@ pub trait Guest {
     /// afterwards, also after the VM is gone, until another is loaded there. VMID 0 is never loaded: what it tags is the embedder's.
     ///
     /// - *Arm*: `VTTBR_EL2` holds the VMID and the root. For [`Base::flush`], with the register written and an `ISB`:
-    ///   `TLBI VMALLE1`, `IC IALLU`, `DSB NSH`, `ISB`. (An instruction cache that is tagged by VMID and ASID would mix up
+    ///   `TLBI VMALLE1`, `IC IALLU`, `DSB NSH`, `ISB`. `HCR_EL2.FB` is set, so that what the guest has its CPU forget is
+    ///   forgotten on all, and nothing is to be flushed when a vCPU comes back to a CPU. (An instruction cache that is tagged by VMID and ASID would mix up
     ///   two vCPUs as a TLB does.)
     /// - *RISC-V*: so does `hgatp`. For [`Base::flush`], with it written: `HFENCE.VVMA x0, x0`, which reaches this hart
     ///   and the VMID in `hgatp` alone. The fences of [`Tlb`](mayfly_platform::tlb::Tlb) are made on each hart, by an
@@ -47,8 +48,9 @@ pub trait Guest {
     /// - *AMD*: the VMID is the ASID in the VMCB, which tags combined translations: for [`Base::flush`], `TLB_CONTROL`
     ///   has the ASID flushed (3) at the next `VMRUN`. A machine has as many bits of VMID as fit below the ASIDs that
     ///   CPUID `8000_000A` says, and they are the same on all its CPUs.
-    /// - *Intel*: EPTP names the root, and its table's address is the tag (EP4TA). [`Base::flush`] asks for nothing where
-    ///   each vCPU has a VPID of its own; where two share one, `INVVPID` of that. `INVEPT` takes the EPTP and not the
+    /// - *Intel*: EPTP names the root, and its table's address is the tag (EP4TA). For [`Base::flush`], `INVVPID` of the
+    ///   vCPU's VPID: though each have one of its own, what the guest has invalidated on another CPU is here still.
+    ///   `INVEPT` takes the EPTP and not the
     ///   VMID, so who implements [`Tlb`](mayfly_platform::tlb::Tlb) keeps, by VMID, the [`Base::top`] that was loaded
     ///   with it last: one for the machine, written before the guest goes on. No other root has the VMID before an
     ///   invalidation of all under it has completed; and none has the frame, so an EP4TA comes clean too.
@@ -103,7 +105,8 @@ pub struct Translation<'a> {
 }
 
 impl Translation<'_> {
-    /// Whose own tables the CPU walks first (stage 1): no other vCPU's of the machine.
+    /// Whose own tables the CPU walks first (stage 1): no other vCPU's of the machine. Where a guest's invalidations
+    /// reach its own CPU alone, a vCPU has another mark each time that it comes from another CPU.
     pub fn vcpu(&self) -> VcpuMark {
         self.vcpu
     }
@@ -132,7 +135,8 @@ pub struct Base {
     /// What tags its translations in TLBs.
     pub vmid: Vmid,
     /// Another vCPU of the VM was on this CPU, on this root, before: what it left in the TLB, made of its own tables,
-    /// this one is not to find. [`Guest::enter`] has this CPU forget what it has under the VMID, before the guest's
+    /// this one is not to find. Or this one was, and has been on another CPU since, where alone its guest may have had
+    /// something forgotten ([`Format::GUEST_REACHES_ALL`](mayfly_stage2::Format::GUEST_REACHES_ALL)). [`Guest::enter`] has this CPU forget what it has under the VMID, before the guest's
     /// next instruction, and also if the guest does not go on after all.
     pub flush: bool,
 }

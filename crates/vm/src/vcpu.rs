@@ -8,7 +8,7 @@ use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::{Reader, Section};
-use mayfly_stage2::{Held, Holder, VcpuMark};
+use mayfly_stage2::{Format, Held, Holder, VcpuMark};
 
 use crate::caches::VcpuCaches;
 use crate::fault::Handled;
@@ -54,8 +54,11 @@ pub struct Vcpu<W: World> {
     holder: Holder<Asked>,
     vm: Listed<W>,
     reader: Reader,
-    /// Tells it from other vCPUs whose translations a TLB may have.
+    /// Tells it from other vCPUs whose translations a TLB may have; and from itself on other CPUs, where what its guest
+    /// has forgotten is forgotten on its own CPU alone.
     mark: VcpuMark,
+    /// Where the mark is good.
+    cpu: u32,
     caches: VcpuCaches,
     last_slot: LastHit,
     last_mmio: iobus::LastHit,
@@ -72,6 +75,7 @@ impl<W: World> Vcpu<W> {
         Self {
             caches: vm.upkeep.vcpu(),
             mark: vm.stage2.vcpu(),
+            cpu: 0,
             kicker,
             holder,
             vm,
@@ -120,9 +124,13 @@ impl<W: World> Vcpu<W> {
             if asked && let Some(exit) = self.obey(loading) {
                 return exit;
             }
+            let cpu = guest.cpu();
+            if !W::Format::GUEST_REACHES_ALL && cpu != self.cpu {
+                self.move_to(cpu);
+            }
             // The present root, if it is still the present one when it is held and nothing is asked.
             let (vm, requests, role) = (&*self.vm, self.kicker.requests(), self.caches.role());
-            let (holder, cpu) = (&mut self.holder, guest.cpu());
+            let holder = &mut self.holder;
             let inside = match requests
                 .enter_guest(cpu, &*vm.platform, move || holder.enter(&vm.stage2, role))
             {
@@ -174,6 +182,12 @@ impl<W: World> Vcpu<W> {
             }
             asked = self.requests().any();
         }
+    }
+
+    /// Is another vCPU for TLBs from now on: where it comes back to, it finds what it has left outdated.
+    #[cold]
+    fn move_to(&mut self, cpu: u32) {
+        (self.cpu, self.mark) = (cpu, self.vm.stage2.vcpu());
     }
 
     /// Does what is asked. Returns the exit that follows from it, if one does.

@@ -19,8 +19,8 @@ pub use registers::ArmUnsupported;
 /// not compile). Up to 43 bits a walk begins at the architecture's level 1, with 2 to 16 concatenated tables above 39
 /// bits; from 44 bits on at its level 0, with one.
 ///
-/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2.FWB` is as
-/// `FWB` says. Where it is clear, memory attributes have the encoding that every version knows, and the guest's may ask
+/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2.FB` is set, so
+/// that a vCPU may move between CPUs ([`Format::GUEST_REACHES_ALL`]). `HCR_EL2.FWB` is as `FWB` says. Where it is clear, memory attributes have the encoding that every version knows, and the guest's may ask
 /// for less; where it is set ([`ArmFwb`]), what is write-back here is write-back for the guest. XN is the one bit that
 /// every version has, for EL1 and EL0 alike. The contiguous hint is not used, nor are output addresses of 52 bits
 /// (`FEAT_LPA2`).
@@ -112,6 +112,8 @@ unsafe impl<const IPA_BITS: u32, const FWB: bool> Format for Arm<IPA_BITS, FWB> 
     /// its MMU being off included. With FWB a processor has `FEAT_IDC` in effect: Linux relies on it too
     /// (`__clean_dcache_guest_page`, `arch/arm64/include/asm/kvm_mmu.h`).
     const COHERENT: bool = FWB;
+    /// `HCR_EL2.FB` makes them so, for TLBs and instruction caches.
+    const GUEST_REACHES_ALL: bool = true;
 
     #[inline]
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64 {

@@ -14,6 +14,7 @@ mod eventfds;
 mod faults;
 mod interrupts;
 mod kinds;
+mod moves;
 mod notifier;
 mod notifier_in_place;
 mod pairs;
