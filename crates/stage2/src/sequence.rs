@@ -170,7 +170,7 @@ impl Sequence {
         self.ranges.count(gfns) == 0 && self.words_of(gfns).all(|word| word & !MARK <= seen.0)
     }
 
-    /// Whether an invalidation of some of `gfns` is under way.
+    /// Whether an invalidation of some of `gfns`, of which there are some, is under way.
     #[inline]
     pub(crate) fn is_active_in(&self, gfns: &Range<Gfn>) -> bool {
         self.words_of(gfns).any(|word| word & MARK != 0) && self.ranges.count(gfns) > 0
@@ -327,7 +327,7 @@ impl Sequence {
         mut called_off: impl FnMut() -> bool,
         mmu: &dyn Mmu,
     ) {
-        if self.is_active_in(gfns) {
+        if gfns.start < gfns.end && self.is_active_in(gfns) {
             self.wait_while(|| self.is_active_in(gfns) && !called_off(), mmu);
         }
     }

@@ -158,7 +158,7 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.sample()
     }
 
-    /// Whether what the host said of `gfns` after `seen` was sampled is still so: no invalidation of them has begun or
+    /// Whether what the host said of `gfns`, which are some, after `seen` was sampled is still so: no invalidation of them has begun or
     /// ended since. [`Root::map`] asks for itself; this is for what is not to be mapped for what the host said.
     pub fn is_current(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
         self.space.sequence.permits(gfns, seen)
@@ -192,7 +192,7 @@ impl<F: Format> Stage2<F> {
         Invalidation { space: &self.space, announced }
     }
 
-    /// Whether an invalidation is under way in `gfns`: something there may be frozen for longer than a
+    /// Whether an invalidation is under way in `gfns`, which are some: something there may be frozen for longer than a
     /// compare-exchange.
     #[inline]
     pub fn is_invalidating(&self, gfns: &Range<Gfn>) -> bool {

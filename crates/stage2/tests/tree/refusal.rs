@@ -251,3 +251,14 @@ fn whoever_waits_for_an_invalidation_that_is_not_there_goes_on() {
     });
     world.destroy();
 }
+
+#[test]
+fn nobody_waits_for_an_invalidation_of_nothing() {
+    let world = World::<Ept>::new(64);
+    let announced = world.stage2.begin_invalidation(&gfns(0..u64::MAX));
+    for page in [512, 0, 1, u64::MAX] {
+        world.stage2.wait_invalidation(&gfns(page..page));
+    }
+    drop(announced);
+    world.destroy();
+}
