@@ -101,9 +101,9 @@ fn exits(table: &mut Table<'_>) {
         exit(&mut vcpu, hypercall())
     });
     let there = || touch(&mut vcpu, 1, true);
-    table.counted("first fault, tables there", at_most(600), machine, there);
+    table.counted("first fault, tables there", at_most(420), machine, there);
     let read = || touch(&mut vcpu, 2, false);
-    table.counted("  of a read", at_most(600), machine, read);
+    table.counted("  of a read", at_most(420), machine, read);
     let missing = || touch(&mut vcpu, BLOCK, true);
     table.counted("first fault, a table missing", UNBOUNDED, machine, missing);
     setup.memory.writable.store(false, Ordering::Relaxed);

@@ -53,6 +53,7 @@ impl<F: Format> Entry<F> {
 
     /// The page or block `leaf` at `level`: frames that the format can name ([`Format::PFN_BITS`]), the first at a
     /// multiple of their number.
+    #[inline]
     pub fn leaf(level: Level, leaf: &Leaf) -> Self {
         debug_assert!(level.is_aligned(leaf.pfn.get()) && level <= F::LARGEST_BLOCK);
         Self::from_bits(F::encode_leaf(level, leaf))

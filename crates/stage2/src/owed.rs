@@ -161,6 +161,12 @@ impl Ledger {
         self.debts()
     }
 
+    /// Whether something has been owed.
+    #[inline]
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.debts().is_some()
+    }
+
     /// The number below which debts are paid by an invalidation that is issued after this; `None` where none is open.
     #[inline]
     pub(crate) fn due(&self) -> Option<u64> {

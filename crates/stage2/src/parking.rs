@@ -58,15 +58,22 @@ impl Parking {
     }
 
     /// Puts `entry` in the place of the frozen one in `cell`, which the caller has frozen.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "calls were a third of what a fault comes to")]
+    #[inline(always)]
     pub(crate) fn thaw<F: Format>(&self, cell: Cell<'_, F>, entry: Entry<F>, mmu: &dyn Mmu) {
         let frozen = cell.swap(entry);
         debug_assert!(is_frozen(frozen), "only its holder thaws an entry");
         if frozen == Entry::AWAITED {
-            let word = self.word(cell);
-            word.fetch_add(1, Ordering::Release);
-            mmu.wake(word);
+            self.wake(cell, mmu);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake<F: Format>(&self, cell: Cell<'_, F>, mmu: &dyn Mmu) {
+        let word = self.word(cell);
+        word.fetch_add(1, Ordering::Release);
+        mmu.wake(word);
     }
 
     fn word<F: Format>(&self, cell: Cell<'_, F>) -> &AtomicU32 {

@@ -133,7 +133,12 @@ impl<W: World> Inner<W> {
         section: &impl Section,
     ) -> Result<Attempt, Error> {
         let backing = slot.backing_of(gfn).ok_or(HostFault::NotMapped)?;
-        let resolved = self.memory.resolve(backing, wanted)?;
+        // Left where it is: what goes by `?` is copied a byte at a time.
+        let resolved = self.memory.resolve(backing, wanted);
+        let resolved = match &resolved {
+            Ok(resolved) => resolved,
+            Err(fault) => return Err((*fault).into()),
+        };
         let mut permissions = allowed(slot, resolved);
         if !permissions.contains(wanted) {
             // What the host said may be of a moment before it changed the page, or while it does.
@@ -176,11 +181,22 @@ impl<W: World> Inner<W> {
                 (level, leaf.written) = (Level::PAGE, true);
             }
         }
+        if level == Level::PAGE
+            && !(self.maintains_maps() && is_cached)
+            && let Some(mapped) = root.map_missing_page(gfn, &leaf, seen, section)
+        {
+            if mapped == Mapped::Retry {
+                return Ok(Attempt::Refused(level));
+            }
+            self.platform.charge(Op::EntriesWritten(1));
+            return Ok(Attempt::Mapped(mapped));
+        }
         self.install(gfn, level, leaf, root, seen, section)
     }
 
     /// Puts the leaf of `level` around `gfn` in place, which is to be mapped as `leaf` says; otherwise as
     /// [`Inner::map`].
+    #[inline(never)]
     fn install(
         &self,
         gfn: Gfn,
@@ -221,7 +237,7 @@ const fn keeps_stale<W: World>(access: &Access) -> bool {
 
 /// What slot and host allow together. A device is never executed from: a processor that fetches ahead would read its
 /// registers (Arm: DDI 0487, "Device memory"; it has to be mapped no-execute).
-fn allowed<B: Backing>(slot: &Slot<B>, resolved: Resolved) -> Permissions {
+fn allowed<B: Backing>(slot: &Slot<B>, resolved: &Resolved) -> Permissions {
     let mut allowed = resolved.allowed | Permissions::READ;
     if slot.flags().contains(Flags::READONLY) {
         allowed -= Permissions::WRITE;
@@ -234,7 +250,7 @@ fn allowed<B: Backing>(slot: &Slot<B>, resolved: Resolved) -> Permissions {
 
 /// The largest block around `gfn` that slot and host allow: it lies within the slot, it is where the host's block is,
 /// and no page of it is logged by itself.
-fn block_of<B: Backing>(gfn: Gfn, slot: &Slot<B>, resolved: Resolved) -> Level {
+fn block_of<B: Backing>(gfn: Gfn, slot: &Slot<B>, resolved: &Resolved) -> Level {
     let mut level = Level::PAGE;
     if slot.dirty().is_some() {
         return level;

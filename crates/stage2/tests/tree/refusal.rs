@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Ept, Level, Mapped, Seen, Tables};
+use mayfly_stage2::{Ept, Level, Mapped, Root, Seen, Tables};
 
 use crate::common::{World, role};
 use crate::{READ, UNHURRIED, gfns, leaf};
@@ -40,6 +40,35 @@ fn a_fault_that_asked_the_host_before_an_invalidation_is_refused_after_it() {
     assert_eq!(run(&world, 0..2 * PAGES, seen), Mapped::Retry);
     assert_eq!(world.live(), frames, "no table was made");
     assert_eq!(map(&world, 7, Level::PAGE, world.stage2.sample()), Mapped::Installed);
+    world.destroy();
+}
+
+#[test]
+fn the_short_way_maps_what_is_missing_in_a_table_and_leaves_all_else_alone() {
+    let world = World::<Ept>::new(64);
+    let short = |gfn: u64, pfn: u64, seen| {
+        let section = world.srcu.read_lock();
+        let root = world.stage2.root(role(0), &section).unwrap();
+        let mapped = root.map_missing_page(Gfn::new(gfn), &leaf(pfn, READ), seen, &section);
+        let found = root.translate(Gfn::new(gfn), &section);
+        (mapped, found.map(|(level, leaf)| (level, leaf.pfn.get())))
+    };
+    let seen = world.stage2.sample();
+    assert_eq!(short(7, 7, seen), (None, None), "there is no table");
+    map(&world, 1, Level::PAGE, seen);
+    map(&world, PAGES, Level::MIB2, seen);
+    let page = |pfn| Some((Level::PAGE, pfn));
+    assert_eq!(short(7, 7, seen), (Some(Mapped::Installed), page(7)));
+    assert_eq!(short(7, 9, seen), (None, page(7)));
+    assert_eq!(short(PAGES + 1, 9, seen), (None, Some((Level::MIB2, PAGES))));
+    assert_eq!(short(8, 1 << 50, seen), (None, None), "no entry can name the frame");
+    assert_eq!(short(Root::<Ept>::LIMIT.get() + 8, 8, seen), (None, None));
+    drop(world.stage2.begin_invalidation(&gfns(8..9)));
+    assert_eq!(short(8, 8, seen), (None, None), "the host was asked before");
+    assert_eq!(short(8, 8, world.stage2.sample()), (Some(Mapped::Installed), page(8)));
+    let announced = world.stage2.begin_invalidation(&gfns(9..10));
+    assert_eq!(short(9, 9, world.stage2.sample()), (None, None), "the host is changing it");
+    drop(announced);
     world.destroy();
 }
 
