@@ -426,3 +426,22 @@ in_formats! {
     a_fault_that_was_told_of_the_old_frame_is_refused
     tables_are_counted_that_are_kept_and_that_are_freed
 }
+
+/// Of those beyond the places for ranges nobody knows how many they are.
+#[test]
+fn the_right_to_write_is_not_given_where_another_invalidation_may_share_a_place() {
+    let world = World::<Arm<40>>::new(64);
+    map(&world, PAGE, Level::PAGE, leaf(NEW, READ));
+    let elsewhere: Vec<_> = (0..16)
+        .map(|number| {
+            world.stage2.begin_invalidation(&gfns(PAGE + 10 + number..PAGE + 11 + number))
+        })
+        .collect();
+    let other = world.stage2.begin_invalidation(&page());
+    allow_writes(&world, NEW);
+    assert_eq!(look(&world, 0, PAGE), Some((Level::PAGE, NEW, READ)));
+    drop((elsewhere, other));
+    allow_writes(&world, NEW);
+    assert_eq!(look(&world, 0, PAGE), Some((Level::PAGE, NEW, READ_WRITE)));
+    world.destroy();
+}
