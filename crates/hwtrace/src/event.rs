@@ -64,7 +64,7 @@ pub enum Scope {
 pub enum Barrier {
     /// Accesses of this CPU (Arm: `DMB ISH`).
     Memory,
-    /// This CPU's writes of entries, and those that it has seen, before the walks of all (Arm: `DSB ISH`, `DSB ISHST`).
+    /// This CPU's writes of entries, and those that it has seen, before the walks of all (Arm: `DSB ISH`).
     Walks,
 }
 

@@ -86,12 +86,14 @@ pub struct TlbToken(pub u64);
 ///
 /// An invalidation covers what a translation consists of: stage-2 entries, the tables above them where [`Entries::Any`]
 /// says so, and the combined stage-1-and-2 entries that were made from them. It also orders: what its issuer wrote to
-/// the tables before is what CPUs walk afterwards.
+/// the tables before, and what it has read there of others' writes, is what CPUs walk afterwards.
 ///
-/// On Arm, `issue` and `complete` together are: `DSB ISHST`, so that walks find what was written; `TLBI IPAS2E1IS`, or
+/// On Arm, `issue` and `complete` together are: `DSB ISH`, so that walks find what was written; `TLBI IPAS2E1IS`, or
 /// `IPAS2LE1IS`, at each of [`Span::addresses`]; `DSB ISH`; `TLBI VMALLE1IS`, for combined entries know no intermediate
-/// address; `DSB ISH`; `ISB`. For [`Scope::All`]: `DSB ISHST`, `TLBI VMALLS12E1IS`, `DSB ISH`, `ISB`. All of them take
-/// the VMID from `VTTBR_EL2`. Where errata ask for it (Cortex-A76's 1286807, Cortex-A510's 2441009, Cortex-A710's
+/// address; `DSB ISH`; `ISB`. For [`Scope::All`]: `DSB ISH`, `TLBI VMALLS12E1IS`, `DSB ISH`, `ISB`. The first is no
+/// `DSB ISHST`: the core also invalidates for changes that it has only loaded, which were another CPU's, and a barrier
+/// of stores does not order that load before the `TLBI` (`stage2`'s `litmus/S2+met+flush`). All of them take the VMID
+/// from `VTTBR_EL2`. Where errata ask for it (Cortex-A76's 1286807, Cortex-A510's 2441009, Cortex-A710's
 /// 2441007) each `TLBI` and its `DSB` are made twice. With Intel's EPT there is no invalidation by address: `INVEPT` of
 /// the context, whatever the scope.
 ///

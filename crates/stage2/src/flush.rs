@@ -9,6 +9,8 @@
 //!
 //! - **\[counted\]**: who finds an entry changed has acquired it, and so finds the count raised, or lowered again; the
 //!   latter is a release that comes after the invalidation. (`litmus/S2+counted`)
+//! - **\[met\]**: who invalidates for another has loaded the change, and perhaps stored nothing. That the invalidation
+//!   comes after the load is the platform's part, whose barrier is of loads too (`Tlb`; `litmus/S2+met+flush`).
 
 use core::ops::Range;
 
