@@ -154,6 +154,12 @@ impl Arena {
         self.frames
     }
 
+    /// Whether the frames from `first` on, `count` of them, are its own.
+    pub(crate) fn has(&self, first: Pfn, count: u64) -> bool {
+        let end = FIRST + self.frames;
+        first.get() >= FIRST && first.get().checked_add(count).is_some_and(|past| past <= end)
+    }
+
     /// How many frames are given out. Exact while nobody allocates or frees.
     pub fn in_use(&self) -> u64 {
         self.stocks

@@ -10,25 +10,26 @@ use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Ept, Format};
 use mayfly_vm::{Access, AccessKind, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
 
+use crate::processors::Seat;
 use crate::reach::Reach;
 use crate::tlb::{CpuCounts, InGuest};
 use crate::walk::{Cause, WalkFault};
-use crate::{Arena, CpuTlb, Hardware, Instruction, Mismatch, Program, Rigour};
+use crate::{Arena, Hardware, Instruction, Mismatch, Program, Rigour};
 
 /// Bytes of an access to memory.
 const WORD: u64 = 8;
 
-/// Steps between two moments at which others may have the host's processor.
-const TIME_SLICE: u32 = 1 << 14;
-
 /// How long a guest that waits for something looks for it before it lets another thread have the processor.
 const LOOKS: u32 = 64;
 
-/// A processor on the software machine, which translates in format `F`: a program, where it is in it, and a TLB. Looks
-/// for requests and invalidations between instructions, which is how a kick reaches it.
+/// What runs a program on the software machine, in translation format `F`, and where it is in it: on a CPU of its own, or
+/// on those that the machine's vCPUs share ([`Processors`](crate::Processors)). Looks for requests and invalidations
+/// between instructions, which is how a kick reaches it.
 #[derive(Debug)]
 pub struct Cpu<F: Format = Ept> {
-    tlb: CpuTlb,
+    seat: Seat,
+    /// After how many steps it comes out by itself.
+    slice: Option<u32>,
     arena: Arc<Arena>,
     has_caches_on: bool,
     state: State,
@@ -66,8 +67,8 @@ impl<F: Format> Cpu<F> {
     pub fn new(hardware: &Hardware, program: Program) -> Self {
         let state = State { program, ..State::default() };
         let arena = Arc::clone(hardware.arena());
-        let tlb = hardware.tlbs().cpu();
-        Self { tlb, arena, has_caches_on: true, state, format: PhantomData }
+        let (seat, slice) = (hardware.seat(), hardware.processors().slice);
+        Self { seat, slice, arena, has_caches_on: true, state, format: PhantomData }
     }
 
     /// Begins another program. TLB and caches stay as they are.
@@ -80,9 +81,9 @@ impl<F: Format> Cpu<F> {
         self.has_caches_on = false;
     }
 
-    /// What its TLB has done.
+    /// What the TLB of its CPU has done.
     pub fn tlb(&self) -> CpuCounts {
-        self.tlb.counts()
+        self.seat.counts()
     }
 
     /// Takes an abort for the access that it came out with last, and goes on behind it, as a guest does that probes for
@@ -99,9 +100,9 @@ impl<F: Format> Cpu<F> {
         self.state.aborts
     }
 
-    /// The first frame of the root that its translation base register names, and the VMID there.
+    /// The first frame of the root that the translation base register of its CPU names, and the VMID there.
     pub fn named(&self) -> Option<(Pfn, Vmid)> {
-        self.tlb.named()
+        self.seat.named()
     }
 
     /// Words that [`Instruction::Verify`] has read.
@@ -301,9 +302,10 @@ fn transfer(
     }
 }
 
-impl<F: Format> Guest for Cpu<F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        let Self { tlb, arena, has_caches_on, state, .. } = self;
+impl<F: Format> Cpu<F> {
+    /// Runs until an event, or to the end of its slice.
+    fn run(&mut self, translation: &Translation<'_>, requests: &Requests) -> Option<Event> {
+        let Self { seat, slice, arena, has_caches_on, state, .. } = self;
         if std::mem::take(&mut state.answered)
             && let Some(access) = state.access.take()
         {
@@ -314,16 +316,19 @@ impl<F: Format> Guest for Cpu<F> {
             state.next();
         }
         let mut reach = Reach::new(arena, *has_caches_on);
+        let mut tlb = seat.take();
         // What was interrupted before is the host's. From here on interrupts are masked, and come when the guest runs.
         tlb.take_interrupt();
-        let mut guest = tlb.enter::<F>(arena, &translation);
+        let mut guest = tlb.enter::<F>(arena, translation);
         if requests.any() {
-            return Event::Request;
+            return Some(Event::Request);
         }
         let needs_interrupts = guest.rigour().contains(Rigour::NEEDS_INTERRUPTS);
-        for _ in 0..TIME_SLICE {
+        let mut left = *slice;
+        while left != Some(0) {
+            left = left.map(|left| left - 1);
             if guest.is_interrupted() || !needs_interrupts && requests.any() {
-                return Event::Request;
+                return Some(Event::Request);
             }
             guest.poll();
             let event = match state.access {
@@ -340,30 +345,39 @@ impl<F: Format> Guest for Cpu<F> {
                             state.access = None;
                             state.complete(access, Some((reach, hpa)));
                         }
-                        Err(faulted) => return Event::Access(faulted),
+                        Err(faulted) => return Some(Event::Access(faulted)),
                     }
                 }
                 Some(Event::Caches(op)) if is_trapped(translation.traps, op) => {
                     state.switching = Some(op);
-                    return Event::Caches(op);
+                    return Some(Event::Caches(op));
                 }
                 Some(Event::Caches(op)) => {
                     switch(has_caches_on, op);
                     reach = Reach::new(arena, *has_caches_on);
                     state.next();
                 }
-                Some(event) => return event,
+                Some(event) => return Some(event),
             }
         }
-        Event::Request
+        None
+    }
+}
+
+impl<F: Format> Guest for Cpu<F> {
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        self.run(&translation, requests).unwrap_or_else(|| {
+            self.seat.move_on();
+            Event::Request
+        })
     }
 
     fn cpu(&self) -> u32 {
-        self.tlb.number()
+        self.seat.number()
     }
 
     fn forget(&mut self, gfn: Gfn) {
-        self.tlb.forget(gfn);
+        self.seat.forget(gfn);
     }
 
     fn data(&mut self) -> &mut [u8] {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
@@ -12,10 +12,11 @@ use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Layer, Op, Platform};
 
+use crate::processors::{Seat, SharedCpus};
 use crate::recorder::{Recorder, Sink};
 use crate::shard::{SHARDS, shard};
 use crate::unsteady::Unsteady;
-use crate::{Arena, CPUS, Rigour, Tlbs};
+use crate::{Arena, Processors, Rigour, Tlbs};
 
 /// The host's platform, physical memory and TLBs, as one: a [`mayfly_platform::Mmu`]. Keeps the books of what the core
 /// charges.
@@ -24,6 +25,11 @@ pub struct Hardware {
     host: Arc<Unsteady>,
     arena: Arc<Arena>,
     tlbs: Arc<Tlbs>,
+    processors: Processors,
+    /// Those of them that vCPUs share, if they do.
+    shared: Option<Arc<SharedCpus>>,
+    /// How many vCPUs were given one.
+    seats: AtomicUsize,
     /// Whether its CPUs may walk past what was written, where it goes so far.
     walks_late: AtomicBool,
     charges: [CacheLine<[AtomicU64; OPS]>; SHARDS],
@@ -44,10 +50,28 @@ impl Hardware {
 
     /// With `arena`, which several may share.
     pub fn with_arena(arena: Arc<Arena>) -> Self {
+        Self::with_processors(arena, Processors::default())
+    }
+
+    /// As [`Hardware::with_arena`], with such processors.
+    ///
+    /// # Panics
+    ///
+    /// If there are more of them than [`CPUS`](crate::CPUS).
+    pub fn with_processors(arena: Arc<Arena>, processors: Processors) -> Self {
         let host = Arc::new(Unsteady::new(Rigour::all().contains(Rigour::WAKES_EARLY)));
         let tlbs = Arc::new(Tlbs::new(host.clone()));
-        let walks_late = AtomicBool::new(false);
-        Self { host, arena, tlbs, walks_late, charges: Default::default() }
+        let shared = processors.shared.map(|cpus| Arc::new(SharedCpus::new(&tlbs, cpus.get())));
+        Self {
+            host,
+            arena,
+            tlbs,
+            processors,
+            shared,
+            seats: AtomicUsize::new(0),
+            walks_late: AtomicBool::new(false),
+            charges: Default::default(),
+        }
     }
 
     /// Its physical memory.
@@ -58,6 +82,19 @@ impl Hardware {
     /// Its TLBs.
     pub fn tlbs(&self) -> &Arc<Tlbs> {
         &self.tlbs
+    }
+
+    /// What processors it has.
+    pub fn processors(&self) -> Processors {
+        self.processors
+    }
+
+    /// A place for a vCPU.
+    pub(crate) fn seat(&self) -> Seat {
+        let own = || Seat::Own(Box::new(self.tlbs.cpu()));
+        self.shared.as_ref().map_or_else(own, |shared| {
+            Seat::among(Arc::clone(shared), self.seats.fetch_add(1, Ordering::Relaxed))
+        })
     }
 
     /// Says how far it goes, from now on, in what the manuals allow it.
@@ -122,7 +159,7 @@ unsafe impl Layer for Hardware {
     }
 
     fn cpus(&self) -> u32 {
-        CPUS
+        self.processors.count()
     }
 
     fn interrupt(&self, cpu: u32) {
@@ -153,6 +190,7 @@ impl Observer for Hardware {
             Step::Entry { table, index, old, .. } if self.notes_writes() => {
                 self.tlbs.wrote(table, index, old);
             }
+            Step::RootGone { top } if self.notes_writes() => self.tlbs.root_gone(top),
             Step::Filled { table } if self.notes_writes() => self.tlbs.renewed(table, 0),
             _ => {}
         }

@@ -15,16 +15,13 @@ use crate::cache::{Lines, Oracle};
 use crate::reclaim::ReclaimThread;
 use crate::tlb::may_walk_late;
 use crate::world::{MachineWorld, Telling, Told};
-use crate::{Arena, Cpu, DataCache, Hardware, HostMemory, HostSpace, Program};
+use crate::{Arena, Cpu, DataCache, Hardware, HostMemory, HostSpace, Processors, Program};
 
 /// A vCPU of the software machine.
 pub type MachineVcpu<F = Ept> = Vcpu<MachineWorld<F>>;
 
 /// Frames of a machine's memory: 128 GiB, which take room from the host where they are touched.
 pub const FRAMES: usize = 1 << 25;
-
-/// Bits of a VMID, as processors have them with Arm's `FEAT_VMID16`.
-const VMID_BITS: u32 = 16;
 
 /// The part of a machine's memory that tables which await reclaim may take, before those who leave more of them behind
 /// help: where the reclaimer comes too seldom, nobody else is to go without frames.
@@ -98,7 +95,7 @@ impl<F: Format> Machine<F> {
             Lines::Real | Lines::Counted => Arena::new(frames)?,
         };
         let worker = WorkerThread::spawn(Arc::new(Host::new()))?;
-        Self::assemble(Arc::new(arena), lines, capabilities, worker)
+        Self::assemble(Arc::new(arena), lines, capabilities, Processors::default(), worker)
     }
 
     /// As [`Machine::with_frames`], with a worker that the caller has started, where it is to run.
@@ -107,23 +104,37 @@ impl<F: Format> Machine<F> {
     ///
     /// As [`Machine::with_frames`].
     pub fn with_worker(frames: usize, worker: WorkerThread) -> io::Result<Self> {
-        Self::assemble(Arc::new(Arena::new(frames)?), Lines::Real, COHERENT, worker)
+        let (arena, processors) = (Arc::new(Arena::new(frames)?), Processors::default());
+        Self::assemble(arena, Lines::Real, COHERENT, processors, worker)
+    }
+
+    /// As [`Machine::with_frames`], with such processors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::with_frames`]; where VMIDs have too few bits for so many CPUs, or not 1 to 16.
+    pub fn with_processors(frames: usize, processors: Processors) -> io::Result<Self> {
+        let worker = WorkerThread::spawn(Arc::new(Host::new()))?;
+        let arena = Arc::new(Arena::new(frames)?);
+        Self::assemble(arena, Lines::Real, COHERENT, processors, worker)
     }
 
     fn assemble(
         arena: Arc<Arena>,
         lines: Lines,
         capabilities: CacheCapabilities,
+        processors: Processors,
         worker: WorkerThread,
     ) -> io::Result<Self> {
         let cache = Arc::new(DataCache::new(Arc::clone(&arena), lines, capabilities));
         let frames = arena.frames() as usize;
-        let hardware = Arc::new(Hardware::with_arena(arena));
+        let hardware = Arc::new(Hardware::with_processors(arena, processors));
         if may_walk_late::<F>() {
             hardware.walk_late();
         }
         let mmu: Arc<dyn Mmu> = hardware.clone();
-        let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS).map_err(io::Error::other)?;
+        let bits = processors.vmid_bits;
+        let vmids = Vmids::try_new(Arc::clone(&mmu), bits).map_err(io::Error::other)?;
         let bound = Reclaimer::<F>::BOUND.min(frames / DEAD_PART);
         let reclaimer = Arc::new(Reclaimer::new(mmu, bound));
         Ok(Self {
@@ -154,6 +165,11 @@ impl<F: Format> Machine<F> {
     /// Its caches.
     pub fn cache(&self) -> &Arc<DataCache> {
         &self.cache
+    }
+
+    /// Its VMIDs.
+    pub fn vmids(&self) -> &Vmids {
+        &self.vmids
     }
 
     /// Who frees the tables of VMs that are gone.

@@ -121,7 +121,9 @@ impl Tlbs {
 
     /// Interrupts the CPU of that number, if it is there.
     pub fn interrupt(&self, cpu: u32) {
-        self.with(cpu, Shared::interrupt);
+        if !self.leaves_out(LeftOut::Interrupt) {
+            self.with(cpu, Shared::interrupt);
+        }
     }
 
     fn with(&self, cpu: u32, what: impl FnOnce(&Shared)) {
@@ -135,7 +137,8 @@ impl Tlbs {
         self.rigour.store(rigour.bits(), Ordering::Relaxed);
     }
 
-    /// Has a barrier left out from now on, on all CPUs: what [`Rigour::WALKS_LATE`] is there to find.
+    /// Has something left out from now on, on all CPUs: a barrier, which [`Rigour::WALKS_LATE`] is there to find, for
+    /// instance.
     pub fn leave_out(&self, what: LeftOut) {
         self.left_out.store(what as u8, Ordering::Relaxed);
     }
@@ -154,6 +157,12 @@ impl Tlbs {
         self.late.wrote(table, index, old);
     }
 
+    /// The root in frame `top` is about to be freed.
+    pub(crate) fn root_gone(&self, top: Pfn) {
+        let names = |cpu: &&Arc<Shared>| cpu.named().is_some_and(|named| named.0 == top);
+        count(&self.counts.named_when_gone, self.cpus().iter().filter(names).count() as u64);
+    }
+
     /// No walk misses what was written to `1 << order` frames.
     pub(crate) fn renewed(&self, first: Pfn, order: u32) {
         let frames = first.get()..first.get() + (1 << order);
@@ -162,7 +171,7 @@ impl Tlbs {
 
     /// A barrier that orders walks, unless it is left out, made by `make`.
     fn order_walks<T>(&self, which: LeftOut, make: impl FnOnce(&Late) -> T) -> Option<T> {
-        if self.left_out.load(Ordering::Relaxed) == which as u8 {
+        if self.leaves_out(which) {
             return None;
         }
         let outcome = make(&self.late);
@@ -170,6 +179,10 @@ impl Tlbs {
             recorder.note(Event::Barrier { kind: Barrier::Walks });
         }
         Some(outcome)
+    }
+
+    fn leaves_out(&self, what: LeftOut) -> bool {
+        self.left_out.load(Ordering::Relaxed) == what as u8
     }
 
     pub(crate) fn rigour(&self) -> Rigour {

@@ -133,7 +133,7 @@ pub(crate) fn glimpse<F: Format>(arena: &Arena, top: Pfn, gfn: Gfn) -> Option<Wa
     }
     loop {
         let at = (table.get() << PAGE_SHIFT) + index * 8;
-        if at >> PAGE_SHIFT >= arena.frames() {
+        if !arena.has(Pfn::new(at >> PAGE_SHIFT), 1) {
             return None;
         }
         let bits = arena.word(Hpa::new(at)).load(Ordering::Acquire);
@@ -147,7 +147,7 @@ pub(crate) fn glimpse<F: Format>(arena: &Arena, top: Pfn, gfn: Gfn) -> Option<Wa
                 let leaf = entry.to_leaf(level);
                 let is_found = (leaf.accessed || F::SETS_ACCESSED)
                     && leaf.permissions.contains(Permissions::READ)
-                    && leaf.pfn.get() + level.pages() <= arena.frames();
+                    && arena.has(leaf.pfn, level.pages());
                 return is_found.then_some(Walked { level, leaf });
             }
             State::Empty | State::Removed | State::Frozen => return None,

@@ -70,6 +70,8 @@ counts! {
         everything,
         /// How often a CPU was to name no root.
         vacated,
+        /// Roots that were freed while a CPU's base register named them, so that it might have gone on to walk there.
+        named_when_gone,
         /// Requests that were put into a CPU's mailbox.
         posts,
         /// Calls that waited for invalidations to be complete.

@@ -60,6 +60,10 @@ impl Shared {
         self.interrupted.store(true, Ordering::Release);
     }
 
+    pub(super) fn named(&self) -> Option<(Pfn, Vmid)> {
+        lock(&self.register).named
+    }
+
     /// Has the register name no root under `vmid`, as an interrupt's handler does there.
     ///
     /// # Panics
@@ -135,7 +139,7 @@ impl CpuTlb {
     ///
     /// # Panics
     ///
-    /// If another vCPU has left something, and the core has not said so.
+    /// If another vCPU has left something, and the core has not said so, or it is [left out](LeftOut::Flush).
     pub fn enter<F: Format>(
         &mut self,
         arena: &Arena,
@@ -146,11 +150,11 @@ impl CpuTlb {
         self.forget_posted(vmid);
         let owner = self.owners.insert(vmid, vcpu);
         if !tells_vcpus_apart::<F>() {
-            if flush {
+            if flush && !self.tlbs.leaves_out(LeftOut::Flush) {
                 self.cache.forget_vmid(vmid);
                 count_own(&self.shared.counts.flushed);
             } else if owner.is_some_and(|owner| owner != vcpu) {
-                panic!("another vCPU was here under {vmid:?}, and nobody has said so");
+                panic!("another vCPU's translations under {vmid:?} met unflushed");
             }
         }
         self.enter_guest(top, vmid)
@@ -247,7 +251,7 @@ impl CpuTlb {
 
     /// The first frame of the root that its translation base register names, and the VMID there.
     pub fn named(&self) -> Option<(Pfn, Vmid)> {
-        lock(&self.shared.register).named
+        self.shared.named()
     }
 
     /// What this CPU did.

@@ -81,7 +81,7 @@ pub(crate) fn may_walk_late<F: Format>() -> bool {
     !is::<F>([TypeId::of::<Ept>(), TypeId::of::<Npt>()])
 }
 
-/// What a thread leaves out that it owes to who walks, so that it can be seen what comes of it.
+/// What is left out, so that it can be seen what comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
     /// Nothing.
@@ -90,6 +90,10 @@ pub enum LeftOut {
     EntryBarrier,
     /// The barrier before an invalidation.
     IssueBarrier,
+    /// The flush for which the core asks where another vCPU was before ([`Base::flush`](mayfly_vm::Base::flush)).
+    Flush,
+    /// Interrupts of CPUs.
+    Interrupt,
 }
 
 fn is<F: Format>(formats: [TypeId; 2]) -> bool {

@@ -16,6 +16,7 @@ const SEQUENCE: &str = "stage2/src/sequence.rs";
 const STAGE2: &str = "stage2/src/stage2.rs";
 const VMID: &str = "stage2/src/vmid.rs";
 const NUMBERS: &str = "stage2/src/vmid/numbers.rs";
+const TAG: &str = "stage2/src/vmid/tag.rs";
 const LINE: &str = "stage2/src/vmid/line.rs";
 const ZAP: &str = "stage2/src/zap.rs";
 
@@ -33,6 +34,10 @@ const fn tree(test: &'static str, says: &'static str) -> Killer {
 
 const fn vmid(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Test, "stage2", ("vmid", test), says)
+}
+
+const fn shared_cpus(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Test, "machine", ("shared_cpus", test), says)
 }
 
 pub(crate) const MUTANTS: &[Mutant] = &[
@@ -398,6 +403,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             root.space().vmids.retire(root.tag());", "            root.space().vmids.retire(root.tag());
             root.invalidate_tlb(Scope::All);")],
         killer: tree("reclaim::a_destroyed_vm_is_invalidated_once_for_each_root_that_was_entered", "left: "),
+    },
+    Mutant {
+        step: "before that, no CPU names it",
+        edits: &[(RECLAIM, "            root.space().vmids.leave(root.tag());
+", "")],
+        killer: shared_cpus("no_cpu_names_a_root_that_is_gone_on_arm", "a CPU still names a root that is freed"),
+    },
+    Mutant {
+        step: "a vCPU is told that another of its VM was on the CPU",
+        edits: &[(TAG, "flush: before != mark && before != 0", "flush: before != mark && before != 0 && false")],
+        killer: shared_cpus("what_a_vcpu_left_before_that_of_another_vm_came_is_flushed_for_the_next_of_its_own", "met unflushed"),
     },
     Mutant {
         step: "who invalidates executes [issue] before it loads the tag",
