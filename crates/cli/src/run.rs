@@ -4,7 +4,9 @@ use std::io::stderr;
 use std::mem::forget;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mayfly_lab::{Bar, Course, Lines, Plan, Progress, Silent, experiments, put_back_what_was_left};
+use mayfly_lab::{
+    Bar, Course, Lines, Plan, Progress, Silent, Variant, experiments, put_back_what_was_left,
+};
 use mayfly_record::{Begun, Host, Sink};
 use mayfly_report::Threshold;
 
@@ -41,7 +43,7 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(command) };
     let selection = options.selection();
     let plan = Plan::new(experiments(), &selection, &host)?;
-    options.fail_if.iter().try_for_each(names_something)?;
+    options.fail_if.iter().try_for_each(|threshold| names_something(&plan, threshold))?;
     if options.plan_only {
         return Stream::Out.write(&DryRun(&plan).to_string());
     }
@@ -73,15 +75,19 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
 }
 
 /// Refuses a bound that no metric can be meant by, before minutes are spent.
-fn names_something(threshold: &Threshold) -> Result<(), Failure> {
-    let may = experiments().iter().any(|experiment| {
-        experiment.variants().iter().any(|variant| {
-            experiment.metrics().iter().any(|metric| {
-                threshold.may_name(experiment.name(), variant.backend, variant.name, metric.name)
-            })
+fn names_something(plan: &Plan<'_>, threshold: &Threshold) -> Result<(), Failure> {
+    let metrics = |name| {
+        let known = experiments().iter().find(|experiment| experiment.name() == name);
+        known.map_or(&[][..], |experiment| experiment.metrics())
+    };
+    let may = plan.parts().any(|part| {
+        let skipped = part.skipped.iter().map(|(variant, _)| *variant);
+        part.variants.iter().copied().chain(skipped).any(|Variant { backend, name, .. }| {
+            let mut metrics = metrics(part.experiment).iter();
+            metrics.any(|metric| threshold.may_name(part.experiment, *backend, name, metric.name))
         })
     });
-    if may || !threshold.names_a_statistic() {
+    if may || threshold.may_name_a_counter() {
         return Ok(());
     }
     Err(Failure::usage(threshold.names_nothing().to_string()))

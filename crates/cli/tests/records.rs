@@ -102,6 +102,9 @@ fn what_is_slower_fails_with_one_line_and_what_cannot_be_told_does_not() {
         failure(&["compare", &base, &slow, "--fail-if", "kvm.destroy.ratio > 1.1"], 1),
         "mayfly: slower: teardown, kernel: destroy\n"
     );
+    failure(&["compare", &base, &slow, "--fail-if", "destroy > 1.1"], 1);
+    let said = failure(&["compare", &base, &slow, "--fail-if", "destroy.p50 > 2"], 2);
+    assert!(said.contains("holds no ratio"), "{said}");
     assert!(
         failure(&["compare", &base, &slow, "--fail-if", "kvn.ratio > 1"], 2)
             .contains("'kvn.ratio'")
@@ -128,6 +131,10 @@ fn a_run_is_held_against_bounds_that_are_known_to_mean_something_before_it_begin
     );
     success(&bounded("mayfly.destroy.p50 > 60s"));
     assert!(failure(&bounded("destry.p50 > 1ms"), 2).contains("'destry.p50' names nothing"));
+    assert!(failure(&bounded("slot-delete > 1ms"), 2).contains("'slot-delete' names nothing"));
+    assert!(failure(&bounded("kvm.destroy > 1ms"), 2).contains("names nothing"), "not asked for");
+    assert!(failure(&bounded("destory > 1s"), 2).contains("'destory' names nothing"));
+    assert!(failure(&bounded("teardown > 1ns"), 1).contains("teardown > 1ns: teardown.machine."));
     assert!(failure(&bounded("destroy > 1"), 2).contains("is a time"));
     assert!(failure(&bounded("destroy"), 2).contains("is no threshold"));
 }

@@ -63,6 +63,11 @@ pub enum ThresholdError {
         /// What stands on the left.
         names: String,
     },
+    /// Two records are compared by their ratio alone.
+    #[error(
+        "'{0}' holds no ratio against a bound; for two records that is all there is: 'ratio > 1.1', 'destroy > 1.1'"
+    )]
+    NoRatio(String),
     /// A time is held against a number, or the other way round.
     #[error("'{threshold}': {what} {wants}")]
     WrongUnit {
@@ -77,6 +82,13 @@ pub enum ThresholdError {
 
 /// What may be asked of a metric, beside the default, which is `p50`.
 const STATISTICS: [&str; 8] = ["p50", "min", "max", "mean", "p90", "p99", "n", "ratio"];
+
+/// What of a metric is meant.
+struct Named {
+    statistic: &'static str,
+    /// Whether the metric is named, and not just any.
+    is_metric: bool,
+}
 
 /// A figure that is on the wrong side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,16 +161,13 @@ impl Threshold {
         variant: &str,
         metric: &str,
     ) -> bool {
-        let names = [experiment, backend.name(), variant];
-        let ends = STATISTICS.iter().map(|statistic| format!("{metric}.{statistic}"));
-        let ends = ends.chain(STATISTICS.map(str::to_owned)).chain([metric.to_owned()]);
-        ends.into_iter().any(|end| self.is_named(&names, &end))
+        self.named(&[experiment, backend.name(), variant], metric, "p50").is_some()
     }
 
-    /// Whether it ends in a statistic, and so can be no counter.
-    pub fn names_a_statistic(&self) -> bool {
+    /// Whether a counter can be meant, which is a number and has no statistic.
+    pub fn may_name_a_counter(&self) -> bool {
         let last = self.names.rsplit('.').next().unwrap_or_default();
-        STATISTICS.contains(&last)
+        !STATISTICS.contains(&last) && matches!(self.bound, Bound::Number(_))
     }
 
     /// What of `record` is on the wrong side.
@@ -197,10 +206,13 @@ impl Threshold {
         ratio: f64,
     ) -> Result<Option<bool>, ThresholdError> {
         let names = [row.experiment.as_str(), row.backend.name(), row.variant.as_str()];
-        let is_named =
-            self.is_named(&names, "ratio") || self.is_named(&names, &format!("{metric}.ratio"));
-        let what = || self.names.clone();
-        is_named.then(|| self.is_wrong(&what(), Figure::Ratio(ratio))).transpose()
+        match self.named(&names, metric, "ratio") {
+            None => Ok(None),
+            Some(Named { statistic: "ratio", .. }) => {
+                self.is_wrong(&self.names, Figure::Ratio(ratio)).map(Some)
+            }
+            Some(_) => Err(ThresholdError::NoRatio(self.text.clone())),
+        }
     }
 
     /// What it names of a row, each with its figure.
@@ -209,16 +221,13 @@ impl Threshold {
         let path = |end: &str| format!("{}.{end}", names.join("."));
         let mut figures = Vec::new();
         for (metric, summary) in &row.metrics {
-            for statistic in STATISTICS {
-                let full = format!("{metric}.{statistic}");
-                let is_default = statistic == "p50" && self.is_named(&names, metric);
-                if !(is_default || self.is_named(&names, &full) || self.is_named(&names, statistic))
-                {
-                    continue;
-                }
-                let figure = Figure::of(record, row, metric, summary, statistic);
-                figures.extend(figure.map(|figure| (path(&full), figure)));
-            }
+            let Some(Named { statistic, is_metric }) = self.named(&names, metric, "p50") else {
+                continue;
+            };
+            let figure = Figure::of(record, row, metric, summary, statistic);
+            // Of any metric those are meant that are held against what they are measured in.
+            let figure = figure.filter(|figure| is_metric || self.is_of_kind(*figure));
+            figures.extend(figure.map(|figure| (path(&format!("{metric}.{statistic}")), figure)));
         }
         for (counter, count) in &row.counters {
             if self.is_named(&names, counter) {
@@ -228,13 +237,38 @@ impl Threshold {
         figures
     }
 
+    /// Whether a metric of the variant that `names` lead to is named; `default` is the statistic where none is.
+    fn named(&self, names: &[&str; 3], metric: &str, default: &'static str) -> Option<Named> {
+        let is_whole = |one: &&str| self.is_named(names, &format!("{metric}.{one}"));
+        let statistic = |is_it: &dyn Fn(&&str) -> bool| STATISTICS.into_iter().find(|s| is_it(s));
+        let of_metric = statistic(&is_whole).or(self.is_named(names, metric).then_some(default));
+        let of_any = || statistic(&|statistic| self.is_named(names, statistic));
+        let left_out = || self.is_some_of(names).then_some(default);
+        let found = |is_metric| move |statistic| Named { statistic, is_metric };
+        of_metric.map(found(true)).or_else(|| of_any().or_else(left_out).map(found(false)))
+    }
+
     /// Whether the names on the left are some of `names`, in order, and then `end`.
     fn is_named(&self, names: &[&str; 3], end: &str) -> bool {
+        self.is_path(names, Some(end))
+    }
+
+    /// Whether they are some of `names`, in order, and nothing else.
+    fn is_some_of(&self, names: &[&str; 3]) -> bool {
+        self.is_path(names, None)
+    }
+
+    fn is_path(&self, names: &[&str; 3], end: Option<&str>) -> bool {
         (0..1 << names.len()).any(|taken: u32| {
             let some = names.iter().enumerate().filter(|(number, _)| taken & 1 << number != 0);
-            let path: Vec<&str> = some.map(|(_, name)| *name).chain([end]).collect();
+            let path: Vec<&str> = some.map(|(_, name)| *name).chain(end).collect();
             path.join(".") == self.names
         })
+    }
+
+    /// Whether the bound is in what a figure is in.
+    fn is_of_kind(&self, figure: Figure) -> bool {
+        matches!(figure, Figure::Time(_)) == matches!(self.bound, Bound::Time(_))
     }
 
     fn is_wrong(&self, what: &str, figure: Figure) -> Result<bool, ThresholdError> {
@@ -352,7 +386,9 @@ mod tests {
         assert_eq!(wrong("device-registration.kvm.first_memslot.p50 > 1ms").unwrap(), [kvm]);
         assert_eq!(wrong("first_memslot>=6.13ms").unwrap(), [kvm]);
         assert_eq!(wrong("kvm.first_memslot.max > 7 ms").unwrap(), [""; 0]);
-        assert_eq!(wrong("p50 < 3us").unwrap_err().matches("is no time").count(), 1);
+        assert_eq!(wrong("p50 < 3us").unwrap().len(), 1, "of what is a time");
+        assert_eq!(wrong("kvm > 1ms").unwrap(), [kvm]);
+        assert_eq!(wrong("device-registration > 1ms").unwrap(), [kvm]);
         assert_eq!(wrong("first_memslot.p50 < 3us").unwrap().len(), 1);
         assert_eq!(wrong("machine.grace_periods > 2").unwrap().len(), 2);
         assert_eq!(wrong("faults.n < 2").unwrap().len(), 3);
@@ -403,7 +439,11 @@ mod tests {
             threshold.may_name("teardown", Backend::Machine, "mayfly", "destroy")
         };
         assert!(may("teardown.destroy.p99 > 1ms") && may("ratio > 2") && may("destroy > 1s"));
+        assert!(may("teardown > 1ms") && may("machine.mayfly.max > 1ms"));
         assert!(!may("slot-delete.destroy > 1ms") && !may("destroyed.p50 > 1ms"));
+        let counter = |text: &str| text.parse::<Threshold>().unwrap().may_name_a_counter();
+        assert!(counter("teardown.tlbi_vmid > 3"));
+        assert!(!counter("tlbi_vmid > 3s") && !counter("tlbi_vmid.p50 > 3"));
     }
 
     proptest! {
