@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64 as Word, Ordering};
 
 use mayfly_vm::platform::address::Pfn;
-use mayfly_vm::platform::cache::{Cache, CacheCapabilities};
+use mayfly_vm::platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 use mayfly_vm::platform::frames::{Frames, WORDS};
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::{AtomicU32, AtomicU64};
@@ -151,7 +151,7 @@ unsafe impl Tlb for Machine {
 impl Cache for Machine {
     #[unsafe(link_section = ".text.outside.platform")]
     fn capabilities(&self) -> CacheCapabilities {
-        CacheCapabilities::default()
+        CacheCapabilities { instructions: InstructionCaches::Physical, fgt: false }
     }
 
     #[unsafe(link_section = ".text.outside.platform")]
@@ -168,4 +168,7 @@ impl Cache for Machine {
     fn invalidate_instructions(&self, _first: Pfn, count: u64) {
         self.maintained.store(self.maintained() + count, Ordering::Relaxed);
     }
+
+    #[unsafe(link_section = ".text.outside.platform")]
+    fn invalidate_all_instructions(&self) {}
 }

@@ -60,8 +60,10 @@ pub struct LineCounts {
     pub cleaned: u64,
     /// Written back and dropped: after a guest has written past the caches.
     pub flushed: u64,
-    /// Dropped from instruction caches.
+    /// Dropped from instruction caches, by address.
     pub fetched: u64,
+    /// How often instruction caches were emptied.
+    pub emptied: u64,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +71,7 @@ struct Cells {
     cleaned: AtomicU64,
     flushed: AtomicU64,
     fetched: AtomicU64,
+    emptied: AtomicU64,
 }
 
 impl DataCache {
@@ -90,11 +93,12 @@ impl DataCache {
 
     /// What was maintained up to now.
     pub fn lines(&self) -> LineCounts {
-        let Cells { cleaned, flushed, fetched } = &*self.counts;
+        let Cells { cleaned, flushed, fetched, emptied } = &*self.counts;
         LineCounts {
             cleaned: cleaned.load(Ordering::Relaxed),
             flushed: flushed.load(Ordering::Relaxed),
             fetched: fetched.load(Ordering::Relaxed),
+            emptied: emptied.load(Ordering::Relaxed),
         }
     }
 }
@@ -127,14 +131,26 @@ impl Cache for DataCache {
     }
 
     fn invalidate_instructions(&self, first: Pfn, count: u64) {
-        let fetch = || {
-            if let Backend::Real(_) = self.backend {
-                Real::invalidate_instructions(&self.arena, first, count);
-            }
+        let fetch = || match &self.backend {
+            Backend::Real(_) => Real::invalidate_instructions(&self.arena, first, count),
+            Backend::Counted => {}
+            Backend::Oracle(oracle) => oracle.invalidate_instructions(first, count),
         };
         let fetched = Event::Fetch { frame: first.get(), count };
         self.arena.recording(fetch, |()| Some(fetched));
         self.counts.fetched.fetch_add(lines(count), Ordering::Relaxed);
+    }
+
+    fn invalidate_all_instructions(&self) {
+        let frames = self.arena.frames();
+        let empty = || match &self.backend {
+            // Programs cannot, but for line by line; and what a guest of the machine executes is no program.
+            Backend::Real(_) | Backend::Counted => {}
+            Backend::Oracle(oracle) => oracle.invalidate_all_instructions(),
+        };
+        let emptied = Event::Fetch { frame: 0, count: frames };
+        self.arena.recording(empty, |()| Some(emptied));
+        self.counts.emptied.fetch_add(1, Ordering::Relaxed);
     }
 }
 

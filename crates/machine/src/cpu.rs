@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::{Hpa, Pfn};
 use mayfly_platform::tlb::Vmid;
-use mayfly_stage2::{Ept, Format};
+use mayfly_stage2::{Ept, Format, Permissions};
 use mayfly_vm::{Access, AccessKind, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
 
 use crate::processors::Seat;
@@ -120,7 +120,7 @@ impl<F: Format> Cpu<F> {
         self.state.first_mismatch
     }
 
-    /// What the last [`Instruction::ReadMmio`] read.
+    /// What the last [`Instruction::ReadMmio`] or [`Instruction::Fetch`] read.
     pub fn last_read(&self) -> u64 {
         let mut value = [0; 8];
         let State { data, len, .. } = &self.state;
@@ -256,21 +256,32 @@ fn perform<F: Format>(
         let found = guest.translate::<F>(arena, access.gpa.gfn(), needed);
         let denied = |fault: WalkFault| fault.cause == Cause::Permission;
         found
-            .map(|found| found.hpa(access.gpa))
+            .map(|found| (found.hpa(access.gpa), found.leaf.permissions))
             .map_err(|fault| Access { denied: denied(fault), ..access })
     };
-    let hpa = place(access)?;
+    let (hpa, rights) = place(access)?;
     let in_page = (PAGE_SIZE - gpa.page_offset()).min(len);
     let beyond = match gpa.checked_add(in_page).filter(|_| in_page < len) {
         // Nothing is done before both pages are there.
-        Some(gpa) => place(Access { gpa, len: len - in_page, kind: AccessKind::Opaque, ..access })?,
+        Some(gpa) => {
+            place(Access { gpa, len: len - in_page, kind: AccessKind::Opaque, ..access })?.0
+        }
         None => hpa,
     };
     if beyond != hpa {
         guest.record(Gfn::new(gpa.gfn().get() + 1), beyond.pfn(), write, || ());
     }
-    guest.record(gpa.gfn(), hpa.pfn(), write, || {
-        transfer(bytes, write, reach, in_page, [hpa, beyond]);
+    if let Some(oracle) = arena.oracle()
+        && rights.contains(Permissions::EXECUTE)
+    {
+        oracle.look_ahead(arena, guest.cpu(), gpa.gfn(), hpa.pfn());
+    }
+    guest.record(gpa.gfn(), hpa.pfn(), write, || match arena.oracle() {
+        Some(oracle) if access.kind == AccessKind::Fetch => {
+            let word = oracle.fetch(arena, guest.cpu(), gpa.gfn(), hpa);
+            bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+        }
+        _ => transfer(bytes, write, reach, in_page, [hpa, beyond]),
     });
     Ok(hpa)
 }

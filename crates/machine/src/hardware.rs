@@ -36,7 +36,7 @@ pub struct Hardware {
 }
 
 /// Numbers of [`number`].
-const OPS: usize = 15;
+const OPS: usize = 17;
 
 impl Hardware {
     /// With an arena of `frames` frames, and no CPUs.
@@ -142,6 +142,8 @@ fn number(op: Op) -> usize {
         Op::TablesFreed(_) => 11,
         Op::TablesKept(_) => 12,
         Op::FaultRefused => 13,
+        Op::InstructionsForgotten(_) => 14,
+        Op::AllInstructionsForgotten => 15,
         _ => OPS - 1,
     }
 }
@@ -171,6 +173,7 @@ unsafe impl Layer for Hardware {
             Op::Callbacks(amount)
             | Op::CleanedToMap(amount)
             | Op::Flushed(amount)
+            | Op::InstructionsForgotten(amount)
             | Op::EntriesWritten(amount)
             | Op::TablesFreed(amount)
             | Op::TablesKept(amount) => amount,

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mayfly_platform::cache::CacheCapabilities;
+use mayfly_platform::cache::{CacheCapabilities, InstructionCaches};
 use mayfly_platform::{Host, Mmu, Platform};
 use mayfly_srcu::{Pace, WorkerThread};
 use mayfly_stage2::{self as stage2, Ept, Format, Reclaimer, Slice, Vmids};
@@ -28,7 +28,8 @@ pub const FRAMES: usize = 1 << 25;
 const DEAD_PART: usize = 16;
 
 /// What makes caches nobody's concern, as on x86.
-const COHERENT: CacheCapabilities = CacheCapabilities { dic: true, fgt: true };
+const COHERENT: CacheCapabilities =
+    CacheCapabilities { instructions: InstructionCaches::Coherent, fgt: true };
 
 /// How a VM of the machine differs from the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +92,10 @@ impl<F: Format> Machine<F> {
         capabilities: CacheCapabilities,
     ) -> io::Result<Self> {
         let arena = match lines {
-            Lines::Modelled => Arena::new(frames)?.with_oracle(Arc::new(Oracle::new(F::COHERENT))),
+            Lines::Modelled => {
+                let oracle = Oracle::new(F::COHERENT).with_instructions(capabilities.instructions);
+                Arena::new(frames)?.with_oracle(Arc::new(oracle))
+            }
             Lines::Real | Lines::Counted => Arena::new(frames)?,
         };
         let worker = WorkerThread::spawn(Arc::new(Host::new()))?;

@@ -51,7 +51,7 @@ pub enum Instruction {
         /// 1 to 8.
         len: u8,
     },
-    /// Fetches an instruction, and what it does is nothing.
+    /// Fetches an instruction, and what it does is nothing; see [`Cpu::last_read`](crate::Cpu::last_read).
     Fetch {
         /// Where; a multiple of eight.
         gpa: Gpa,

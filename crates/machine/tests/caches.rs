@@ -6,11 +6,12 @@ use mayfly_machine::cache::{LineCounts, Lines, Oracle};
 use mayfly_machine::scenario::{ForcedFormat, TableFormat};
 use mayfly_machine::{Arena, DataCache, Instruction, Machine, VmOptions};
 use mayfly_memslot::{Gpa, SlotId};
-use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 use mayfly_stage2::Format;
 use mayfly_vm::{CacheOp, Caches, Exit};
 
-const NONE: CacheCapabilities = CacheCapabilities { dic: false, fgt: false };
+const NONE: CacheCapabilities =
+    CacheCapabilities { instructions: InstructionCaches::Virtual, fgt: false };
 
 #[test]
 fn lines_are_counted_by_what_is_done_to_them_and_say_what_they_said_before() {
@@ -24,7 +25,9 @@ fn lines_are_counted_by_what_is_done_to_them_and_say_what_they_said_before() {
         cache.clean(first, 4);
         cache.clean_invalidate(first, 2);
         cache.invalidate_instructions(first, 1);
-        assert_eq!(cache.lines(), LineCounts { cleaned: 256, flushed: 128, fetched: 64 });
+        cache.invalidate_all_instructions();
+        let lines = LineCounts { cleaned: 256, flushed: 128, fetched: 64, emptied: 1 };
+        assert_eq!(cache.lines(), lines);
         assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), 7);
     }
 }

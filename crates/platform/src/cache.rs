@@ -10,17 +10,32 @@ use crate::address::Pfn;
 /// among it, since that is the format's to say, whose entries differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheCapabilities {
-    /// Instruction caches see what is written, when it is out of the data cache (`FEAT_DIC`).
-    pub dic: bool,
+    /// What instruction caches see by themselves, and how they find lines.
+    pub instructions: InstructionCaches,
     /// Single registers can be trapped (`FEAT_FGT`): the one that turns caches on and off, and none of the others that
     /// `HCR_EL2.TVM` traps with it.
     pub fgt: bool,
 }
 
+/// How the instruction caches of a machine's CPUs find lines, where they do not see what is written: of the least helpful
+/// CPU, where they differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum InstructionCaches {
+    /// They see what is written, when it is out of the data cache (Arm: `CTR_EL0.DIC`), or before (x86). Nothing is ever
+    /// dropped.
+    Coherent,
+    /// By physical address (Arm: PIPT, `CTR_EL0.L1Ip` is `0b11`): whoever names a line, by whatever address, reaches it.
+    Physical,
+    /// By the address that it was fetched by (Arm: VIPT, `CTR_EL0.L1Ip` is `0b10`, and whatever else it may be). A line
+    /// that a guest has fetched may be where no address of the hypervisor's reaches it, so they are dropped as a whole.
+    #[default]
+    Virtual,
+}
+
 /// The caches of all CPUs, down to memory (Arm: the point of coherency).
 ///
 /// Each call is complete when it returns, its barrier included: on Arm, lines by `DC CVAC` or `DC CIVAC` and then `DSB
-/// SY`; `IC IVAU` and then `DSB ISH`. Frames are named, and need not be anybody's any more: what is cleaned then is
+/// SY`; `IC IVAU` at each line, or `IC IALLUIS`, and then `DSB ISH`. Frames are named, and need not be anybody's any more: what is cleaned then is
 /// what their present owner has written.
 ///
 /// Safe to implement: what a cache leaves undone has a guest read what was in its frame before, or have what it wrote
@@ -38,7 +53,12 @@ pub trait Cache: Send + Sync {
     /// past them.
     fn clean_invalidate(&self, first: Pfn, count: u64);
 
-    /// Drops what instruction caches hold of `count` frames from `first` on, whose data have been cleaned where they
-    /// have to be.
+    /// Drops what the instruction caches of all CPUs hold of `count` frames from `first` on, whose data have been cleaned
+    /// where they have to be. Called only where they are [`InstructionCaches::Physical`]; of many frames it may drop
+    /// everything, where that is quicker. (Arm: `IC IVAU` at each line, by any address that leads to the frame.)
     fn invalidate_instructions(&self, first: Pfn, count: u64);
+
+    /// Drops all that the instruction caches of all CPUs hold, guests' lines among it. Called only where they are
+    /// [`InstructionCaches::Virtual`]. (Arm: `IC IALLUIS`, which at EL2 reaches the lines of every VMID.)
+    fn invalidate_all_instructions(&self);
 }

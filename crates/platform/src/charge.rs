@@ -37,6 +37,10 @@ pub enum Op {
     TrackingFault,
     /// So many frames were cleaned before something was mapped to them.
     CleanedToMap(u64),
+    /// Instruction caches have forgotten so many frames before something executable was mapped to them.
+    InstructionsForgotten(u64),
+    /// Instruction caches have forgotten everything before something executable was mapped.
+    AllInstructionsForgotten,
     /// So many frames that were written past the caches were cleaned and invalidated.
     Flushed(u64),
 }

@@ -7,7 +7,7 @@
 mod arena;
 
 use crate::address::Pfn;
-use crate::cache::{Cache, CacheCapabilities};
+use crate::cache::{Cache, CacheCapabilities, InstructionCaches};
 use crate::frames::Frames;
 use crate::memory::OutOfMemory;
 use crate::sync::{AtomicU64, Ordering};
@@ -79,7 +79,7 @@ unsafe impl Tlb for Process {
 
 impl Cache for Process {
     fn capabilities(&self) -> CacheCapabilities {
-        CacheCapabilities { dic: true, fgt: true }
+        CacheCapabilities { instructions: InstructionCaches::Coherent, fgt: true }
     }
 
     fn clean(&self, _first: Pfn, _count: u64) {}
@@ -87,4 +87,6 @@ impl Cache for Process {
     fn clean_invalidate(&self, _first: Pfn, _count: u64) {}
 
     fn invalidate_instructions(&self, _first: Pfn, _count: u64) {}
+
+    fn invalidate_all_instructions(&self) {}
 }

@@ -71,7 +71,7 @@ use crate::range::Slice;
 use crate::replace::Replacement;
 use crate::root::Root;
 use crate::space::Space;
-use crate::{Format, Stage2};
+use crate::{Format, Leaf, Stage2};
 
 /// Debts that a VM may have: pages in a root each, and so the old frames that its host keeps for it.
 pub(crate) const BOUND: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 2 } else { 64 };
@@ -392,7 +392,7 @@ impl<F: Format> Stage2<F> {
         gfns: Range<Gfn>,
         slice: Slice,
         with: impl Fn(Gfn) -> Option<Replacement>,
-        mut prepare: impl FnMut(Pfn),
+        mut prepare: impl FnMut(&Leaf),
     ) -> Owed {
         let mut below = 0;
         self.in_slices(gfns, |root, left| {

@@ -47,14 +47,15 @@ pub struct Replacement {
 impl<F: Format> Root<F> {
     /// Has pages of what is left of `range`, one slice of it, mapped to the new frames that `with` says, to be read,
     /// where they are mapped to the old ones. Returns whether all is done; no CPU uses the old frames when this
-    /// returns, unless that is owed: then the debts are below the number in `owing`. `prepare` is called before an entry that names a new frame can be found.
+    /// returns, unless that is owed: then the debts are below the number in `owing`. `prepare` is called with each leaf
+    /// that names a new frame, before it can be found.
     pub(crate) fn replace_slice(
         &self,
         range: &mut Range<Gfn>,
         with: With<'_>,
         slice: Slice,
         owing: Option<&mut u64>,
-        prepare: &mut dyn FnMut(Pfn),
+        prepare: &mut dyn FnMut(&Leaf),
     ) -> bool {
         let _section = self.space().srcu.read_lock();
         let (changing, from) = (Changing::begin(self), range.start);
@@ -86,7 +87,7 @@ struct Replace<'a> {
     range: Range<Gfn>,
     with: With<'a>,
     owing: Option<&'a mut u64>,
-    prepare: &'a mut dyn FnMut(Pfn),
+    prepare: &'a mut dyn FnMut(&Leaf),
     flush: Flush,
     entries: u64,
 }
@@ -134,9 +135,9 @@ impl<F: Format> Visitor<F> for Replace<'_> {
         if !in_place {
             return self.change(at, Entry::EMPTY);
         }
-        (self.prepare)(with.new);
         // What was noted of the old frame is not true of the new one.
         let leaf = Leaf { pfn: with.new, dirty: false, written: false, ..present };
+        (self.prepare)(&leaf);
         let new = Entry::leaf(at.level, &leaf);
         if at.entry.requires_break_before_make(at.level, new, true) {
             let done = root.break_and_make(at, new);

@@ -315,7 +315,8 @@ impl<F: Format> Stage2<F> {
     /// them to the old ones; with no moment in which they are absent, and one invalidation for each root and slice. A
     /// page becomes absent where that cannot be: where the guest could write to the old frame, or the contents differ;
     /// or where it is mapped to something else. Where it is absent it stays so. When this returns no CPU uses the old
-    /// frames for them. `prepare` is called before any CPU can find a new frame, for each root that will have it.
+    /// frames for them. `prepare` is called before any CPU can find a new frame, for each root that will have
+    /// it, with the leaf that names it.
     ///
     /// Inside an invalidation that was [begun](Stage2::begin_invalidation), so that no fault brings an old frame back;
     /// one change of a page at a time. May be called from inside a section: it waits for TLBs alone.
@@ -324,7 +325,7 @@ impl<F: Format> Stage2<F> {
         gfns: Range<Gfn>,
         slice: Slice,
         with: impl Fn(Gfn) -> Option<Replacement>,
-        mut prepare: impl FnMut(Pfn),
+        mut prepare: impl FnMut(&Leaf),
     ) {
         self.in_slices(gfns, |root, left| {
             root.replace_slice(left, &with, slice, None, &mut prepare)

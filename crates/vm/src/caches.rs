@@ -50,6 +50,26 @@
 //!   harvested is flushed before they are write-protected; and where a log is switched on, what is marked of the slot,
 //!   for what was written before is in no log, and is copied first. A write after the flush faults, and is in the log.
 //!
+//! # Instruction caches
+//!
+//! A line of an instruction cache says what its frame said when it was fetched. What the guest writes and then executes
+//! it has dropped itself, as on hardware. What the host writes, to a frame that this guest or another has executed from,
+//! is the host's to see to: \[fetch\], before an entry that allows execution can be found, unless this VM has the
+//! frame mapped there executable already, the lines of its frames are dropped, or all lines where they are found by
+//! virtual address ([`InstructionCaches`]). After the data are cleaned, since that is what is fetched then.
+//!
+//! Before is enough, though a processor fetches ahead when it likes: it does so by a translation that allows execution
+//! (DDI 0487: from what is execute-never nothing is fetched, not even speculatively), and the
+//! frame has none between the last one's invalidation, which the host has waited for before it wrote, and this entry.
+//! Where somebody has it mapped executable meanwhile, another VM or another root, nobody of the host writes to it.
+//!
+//! A page that was mapped without the right, and now gains it, is not known in this sense, though it was cleaned. Nor
+//! is the new frame of a page that is replaced in place: the bytes are the same, but a line that is tagged by physical
+//! address may be one of the frame's last life.
+//!
+//! A fault that has dropped lines too early is refused as one that has cleaned too early is. Two vCPUs that share a CPU
+//! are told apart by [`Base::flush`](crate::Base::flush), which covers instruction caches.
+//!
 //! # When they race
 //!
 //! *Two flush at once.* A mark is one's or the other's, since it is taken by compare-exchange. The one that finds it
@@ -102,11 +122,11 @@ use core::ops::Range;
 
 use mayfly_memslot::Gfn;
 use mayfly_platform::address::Pfn;
-use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 use mayfly_platform::sync::{AtomicBool, Ordering, fence};
 use mayfly_platform::{Op, Platform};
 use mayfly_srcu::{BuildError, Section, Srcu};
-use mayfly_stage2::{Level, Role, Root, Tables};
+use mayfly_stage2::{Leaf, Level, Permissions, Role, Root, Tables};
 
 use crate::vm::{Inner, Vm};
 use crate::{CacheOp, World};
@@ -206,7 +226,8 @@ impl Upkeep {
         platform: &Arc<dyn Platform>,
     ) -> Result<Self, BuildError> {
         let capabilities = cache.capabilities();
-        let maps = mode != Caches::Coherent && !(coherent && capabilities.dic);
+        let fetches_anew = capabilities.instructions == InstructionCaches::Coherent;
+        let maps = mode != Caches::Coherent && !(coherent && fetches_anew);
         let tracking = if mode == Caches::Tracked && !coherent {
             let flushes = Srcu::try_new(Arc::clone(platform), mayfly_srcu::Config::default())?;
             let (mapped, left_behind) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -331,36 +352,80 @@ impl<W: World> Inner<W> {
         self.upkeep.maps
     }
 
-    /// Readies the frames from `pfn` on to be mapped in `root`, as the leaf of `level` at `first`: [clean]. After the
-    /// sequence was sampled.
+    /// Readies the frames of `leaf` to be mapped in `root`, as the leaf of `level` at `first`: [clean] and \[fetch\].
+    /// After the sequence was sampled.
     pub(crate) fn ready_to_map(
         &self,
         first: Gfn,
         level: Level,
-        pfn: Pfn,
+        leaf: &Leaf,
         root: &Root<W::Format>,
         section: &impl Section,
     ) {
-        let clean = self.known_clean(root, section);
+        let known = self.known_clean(root, section);
+        let unknown = |rights, work: &mut dyn FnMut(Pfn, u64)| {
+            self.each_unknown(first, level, leaf.pfn, known, rights, section, work);
+        };
+        if !self.upkeep.coherent {
+            unknown(Permissions::empty(), &mut |pfn, count| self.clean_to_map(pfn, count));
+        }
+        if !leaf.permissions.contains(Permissions::EXECUTE) {
+            return;
+        }
+        match self.upkeep.capabilities.instructions {
+            InstructionCaches::Coherent => {}
+            InstructionCaches::Physical => {
+                unknown(Permissions::EXECUTE, &mut |pfn, count| self.forget_fetched(pfn, count));
+            }
+            InstructionCaches::Virtual => {
+                let mut any = false;
+                unknown(Permissions::EXECUTE, &mut |_, _| any = true);
+                if any {
+                    self.forget_all_fetched();
+                }
+            }
+        }
+    }
+
+    /// Has `work` done to the frames from `pfn` on that none of `roots` maps at the same place with such rights: to be
+    /// mapped as the leaf of `level` at `first`.
+    #[expect(clippy::too_many_arguments, reason = "where, what, and beside what")]
+    fn each_unknown(
+        &self,
+        first: Gfn,
+        level: Level,
+        pfn: Pfn,
+        roots: [Option<&Root<W::Format>>; 2],
+        rights: Permissions,
+        section: &impl Section,
+        work: &mut dyn FnMut(Pfn, u64),
+    ) {
         self.in_pieces(level.pages(), |mut from, count| {
             let (mut page, end) = (from, from + count);
+            let mut piece = |from, to| {
+                if from < to {
+                    work(Pfn::new(pfn.get() + from), to - from);
+                }
+            };
             while page < end {
                 let gfn = Gfn::new(first.get() + page);
-                let wanted = Pfn::new(pfn.get() + page);
-                let present = clean.into_iter().flatten().find_map(|root| {
+                let wanted = pfn.get() + page;
+                let present = roots.into_iter().flatten().find_map(|root| {
                     let (level, leaf) = root.translate(gfn, section)?;
                     let into = gfn.get() & (level.pages() - 1);
-                    (leaf.pfn.get() + into == wanted.get()).then(|| level.pages() - into)
+                    let is_known =
+                        leaf.pfn.get() + into == wanted && leaf.permissions.contains(rights);
+                    is_known.then(|| level.pages() - into)
                 });
                 if let Some(pages) = present {
-                    self.ready_frames(Pfn::new(pfn.get() + from), page - from);
+                    piece(from, page);
                     page += pages;
                     from = page;
                 } else {
                     page += 1;
                 }
             }
-            self.ready_frames(Pfn::new(pfn.get() + from), end.saturating_sub(from));
+            piece(from, end);
         });
     }
 
@@ -400,18 +465,35 @@ impl<W: World> Inner<W> {
         [Some(root), other]
     }
 
-    /// Readies frames to be found by the guest: the host's lines are in memory, and no instruction cache has what was
-    /// there before.
-    pub(crate) fn ready_frames(&self, first: Pfn, count: u64) {
-        if count == 0 || !self.upkeep.maps {
+    /// Readies a frame to be found by the guest where a page comes to be in it, with such rights: [clean] and \[fetch\].
+    pub(crate) fn ready_replacement(&self, pfn: Pfn, permissions: Permissions) {
+        if !self.upkeep.maps {
             return;
         }
         if !self.upkeep.coherent {
-            self.cache.clean(first, count);
-            self.platform.charge(Op::CleanedToMap(count));
+            self.clean_to_map(pfn, 1);
         }
-        if !self.upkeep.capabilities.dic {
-            self.cache.invalidate_instructions(first, count);
+        if permissions.contains(Permissions::EXECUTE) {
+            match self.upkeep.capabilities.instructions {
+                InstructionCaches::Coherent => {}
+                InstructionCaches::Physical => self.forget_fetched(pfn, 1),
+                InstructionCaches::Virtual => self.forget_all_fetched(),
+            }
         }
+    }
+
+    fn clean_to_map(&self, first: Pfn, count: u64) {
+        self.cache.clean(first, count);
+        self.platform.charge(Op::CleanedToMap(count));
+    }
+
+    fn forget_fetched(&self, first: Pfn, count: u64) {
+        self.cache.invalidate_instructions(first, count);
+        self.platform.charge(Op::InstructionsForgotten(count));
+    }
+
+    fn forget_all_fetched(&self) {
+        self.cache.invalidate_all_instructions();
+        self.platform.charge(Op::AllInstructionsForgotten);
     }
 }

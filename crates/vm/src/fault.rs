@@ -213,7 +213,7 @@ impl<W: World> Inner<W> {
             if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
                 // There may be no such frames.
                 Root::<W::Format>::check_frames(level, pfn)?;
-                self.ready_to_map(first, level, pfn, root, section);
+                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
             }
             let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
             match mapped {

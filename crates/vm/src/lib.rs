@@ -120,7 +120,7 @@ pub use guest::{
     Access, AccessKind, Base, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation,
 };
 pub use kicker::Kicker;
-pub use mayfly_platform::cache::{Cache, CacheCapabilities};
+pub use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 pub use requests::Requests;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{Bus, Config, SlotZap, Vm};

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use mayfly_memslot::{Gfn, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Announcement, Invalidation, MemoryType, Owed, Replacement, Tables};
+use mayfly_stage2::{Announcement, Invalidation, Leaf, MemoryType, Owed, Replacement, Tables};
 
 use crate::places::Place;
 use crate::vm::{Inner, Vm};
@@ -67,7 +67,9 @@ impl<W: World> Vm<W> {
     pub fn change_ptes(&self, from: W::Backing, changes: &[Option<PageChange>]) {
         let vm = self.inner();
         vm.change_pages(from, changes, &mut |gfns, with| {
-            vm.stage2.replace(gfns, vm.slice, with, |pfn| vm.ready_frames(pfn, 1));
+            vm.stage2.replace(gfns, vm.slice, with, |leaf| {
+                vm.ready_replacement(leaf.pfn, leaf.permissions);
+            });
         });
     }
 
@@ -81,7 +83,7 @@ impl<W: World> Vm<W> {
         let vm = self.inner();
         let mut owed = vm.stage2.owing_nothing();
         vm.change_pages(from, changes, &mut |gfns, with| {
-            let ready = |pfn| vm.ready_frames(pfn, 1);
+            let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);
             owed.add(vm.stage2.replace_owing(gfns, vm.slice, with, ready));
         });
         owed

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::Level;
 use mayfly_vm::{
-    CacheCapabilities, CacheOp, Caches, Config, Event, Exit, Guest, Reason, Requests, SlotZap,
-    Translation,
+    CacheCapabilities, CacheOp, Caches, Config, Event, Exit, Guest, InstructionCaches, Reason,
+    Requests, SlotZap, Translation,
 };
 use proptest::prelude::*;
 
@@ -87,7 +87,10 @@ struct World {
 impl World {
     fn new(blocks: bool, logs: bool) -> Self {
         let setup = Setup::new(SlotZap::Range);
-        setup.caches.set_capabilities(CacheCapabilities { dic: true, ..Default::default() });
+        setup.caches.set_capabilities(CacheCapabilities {
+            instructions: InstructionCaches::Coherent,
+            ..Default::default()
+        });
         if blocks {
             setup.memory.set_level(Level::MIB2);
         }

@@ -13,7 +13,7 @@ use mayfly_machine::{
 use mayfly_memslot::{Gpa, SlotId};
 use mayfly_platform::Op;
 use mayfly_platform::address::PAGE_SHIFT;
-use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 use mayfly_vm::Exit;
 
 use crate::mapping::Mapping;
@@ -32,7 +32,8 @@ pub(super) const SECONDARY: u64 = 8 << 10;
 const EARLY: u64 = 4 << 20;
 
 /// Processors that take nothing off the core's hands but the traps that it does not need.
-const CAPABILITIES: CacheCapabilities = CacheCapabilities { dic: true, fgt: true };
+const CAPABILITIES: CacheCapabilities =
+    CacheCapabilities { instructions: InstructionCaches::Coherent, fgt: true };
 
 /// A VM that comes up.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +155,7 @@ impl Ground {
             cleaned: after.cleaned - before.cleaned,
             flushed: after.flushed - before.flushed,
             fetched: after.fetched - before.fetched,
+            emptied: after.emptied - before.emptied,
         };
         drop(vcpus);
         let handle = (*vm).clone();

@@ -13,6 +13,14 @@
 //! - A frame that is given out is dirty throughout, since its owner has just made it zero, and memory has what nobody
 //!   who is to see the frame has ever written ([`ANOTHERS`]): another guest's secret, say.
 //!
+//! Instruction caches, of processors where they do not see what is written, are as unhelpful:
+//!
+//! - Each CPU has one, in which all lines of a page are as soon as the CPU has a translation of it that allows
+//!   execution, whatever it is used for, and stay until they are dropped: also when the page is unmapped, and its frame
+//!   has another owner. They say what memory said then, and not what a data cache did that was not cleaned.
+//! - Where they are found by virtual address, a line is found by the address and the frame that it was fetched from, and
+//!   an invalidation by an address of the hypervisor's meets none of a guest's.
+//!
 //! Everything happens in one order, that of a lock, in which the host's own accesses to the arena do not take part.
 //! Where one races with the invalidation of its line, it wins: the line is dirty then.
 
@@ -20,7 +28,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use mayfly_platform::address::{Hpa, PAGE_SIZE, Pfn};
+use mayfly_platform::address::{Gfn, Hpa, PAGE_SIZE, Pfn};
+use mayfly_platform::cache::InstructionCaches;
 use mayfly_platform::frames::WORDS;
 
 use super::LINE;
@@ -65,7 +74,12 @@ pub struct Oracle {
     /// By frame. One that is not here is as it was given out.
     frames: Mutex<BTreeMap<u64, Behind>>,
     interlude: OnceLock<Interlude>,
+    instructions: InstructionCaches,
+    fetched: Mutex<BTreeMap<Place, Box<[u64; WORDS]>>>,
 }
+
+/// Where lines of an instruction cache are found: CPU, guest frame, frame.
+type Place = (u32, u64, u64);
 
 /// Behind a frame.
 struct Behind {
@@ -79,7 +93,60 @@ struct Behind {
 impl Oracle {
     /// Behind an arena of which no frame is given out. With `forces_write_back`, nobody gets past its caches.
     pub fn new(forces_write_back: bool) -> Self {
-        Self { forces_write_back, frames: Mutex::default(), interlude: OnceLock::new() }
+        Self {
+            forces_write_back,
+            frames: Mutex::default(),
+            interlude: OnceLock::new(),
+            instructions: InstructionCaches::Coherent,
+            fetched: Mutex::default(),
+        }
+    }
+
+    /// With instruction caches of that kind, which are empty.
+    #[must_use]
+    pub fn with_instructions(self, instructions: InstructionCaches) -> Self {
+        Self { instructions, ..self }
+    }
+
+    /// CPU `cpu` has a translation of `gfn` to `frame` that allows execution.
+    pub(crate) fn look_ahead(&self, arena: &Arena, cpu: u32, gfn: Gfn, frame: Pfn) {
+        if self.instructions == InstructionCaches::Coherent {
+            return;
+        }
+        lock(&self.fetched).entry((cpu, gfn.get(), frame.get())).or_insert_with(|| {
+            let first = frame.hpa().expect("it is in the arena").get();
+            let word =
+                |at: usize| self.load(arena, Hpa::new(first + 8 * at as u64), self.view(false));
+            Box::new(std::array::from_fn(word))
+        });
+    }
+
+    /// The word at `hpa`, a multiple of eight, as CPU `cpu` fetches it, whose translation of `gfn` to there allows that.
+    pub(crate) fn fetch(&self, arena: &Arena, cpu: u32, gfn: Gfn, hpa: Hpa) -> u64 {
+        self.look_ahead(arena, cpu, gfn, hpa.pfn());
+        let fetched = lock(&self.fetched);
+        match fetched.get(&(cpu, gfn.get(), hpa.pfn().get())) {
+            Some(words) => words[word(hpa)],
+            None => self.load(arena, hpa, self.view(false)),
+        }
+    }
+
+    /// CPU `cpu` drops what its instruction cache has.
+    pub(crate) fn forget_own_instructions(&self, cpu: u32) {
+        lock(&self.fetched).retain(|place, _| place.0 != cpu);
+    }
+
+    /// An invalidation by addresses of the hypervisor's.
+    pub(super) fn invalidate_instructions(&self, first: Pfn, count: u64) {
+        if self.instructions == InstructionCaches::Physical {
+            let frames = first.get()..first.get() + count;
+            lock(&self.fetched).retain(|place, _| !frames.contains(&place.2));
+        }
+    }
+
+    /// All instruction caches are empty.
+    pub(super) fn invalidate_all_instructions(&self) {
+        lock(&self.fetched).clear();
     }
 
     /// How a guest reaches memory.

@@ -2,7 +2,7 @@
 
 use mayfly_memslot::{Flags, Hva, SlotId};
 use mayfly_platform::address::PAGE_SIZE;
-use mayfly_platform::cache::CacheCapabilities;
+use mayfly_platform::cache::{CacheCapabilities, InstructionCaches};
 use mayfly_stage2::Format;
 use mayfly_vm::SlotZap;
 
@@ -11,7 +11,7 @@ use super::{Conditions, Failure, Play, Scenario};
 
 /// Processors that leave everything to the core.
 pub(super) const NONE: Conditions = Conditions {
-    capabilities: CacheCapabilities { dic: false, fgt: false },
+    capabilities: CacheCapabilities { instructions: InstructionCaches::Virtual, fgt: false },
     slot_zap: SlotZap::Range,
 };
 /// Those on which turning caches off is always seen.

@@ -152,6 +152,9 @@ impl CpuTlb {
         if !tells_vcpus_apart::<F>() {
             if flush && !self.tlbs.leaves_out(LeftOut::Flush) {
                 self.cache.forget_vmid(vmid);
+                if let Some(oracle) = arena.oracle() {
+                    oracle.forget_own_instructions(self.number());
+                }
                 count_own(&self.shared.counts.flushed);
             } else if owner.is_some_and(|owner| owner != vcpu) {
                 panic!("another vCPU's translations under {vmid:?} met unflushed");
@@ -295,6 +298,11 @@ impl Translated<'_> {
 }
 
 impl InGuest<'_> {
+    /// The number of its CPU.
+    pub(crate) fn cpu(&self) -> u32 {
+        self.cpu.number()
+    }
+
     /// The first frame of its root.
     pub fn top(&self) -> Pfn {
         self.top

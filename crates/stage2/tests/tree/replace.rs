@@ -216,7 +216,7 @@ fn the_new_frame_is_prepared_before_anybody_can_find_it<F: Format>() {
     map(&world, PAGE, Level::PAGE, leaf(OLD, READ));
     let announced = world.stage2.begin_invalidation(&page());
     let mut found = None;
-    let look = |_| found = Some(look(&world, 0, PAGE));
+    let look = |_: &_| found = Some(look(&world, 0, PAGE));
     world.stage2.replace(page(), UNHURRIED, |_| Some(merge()), look);
     assert_eq!(found, Some(Some((Level::PAGE, OLD, READ))));
     drop((announced, vcpu));

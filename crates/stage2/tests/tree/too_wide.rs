@@ -100,7 +100,7 @@ fn a_page_that_comes_to_be_in_such_a_frame_is_zapped<F: Format>() {
         Some(Replacement { old, new: Pfn::new(new), same_contents: true })
     };
     let mut prepared = Vec::new();
-    world.stage2.replace(range.clone(), UNHURRIED, with, |pfn| prepared.push(pfn.get()));
+    world.stage2.replace(range.clone(), UNHURRIED, with, |leaf| prepared.push(leaf.pfn.get()));
     drop(invalidation);
     // Nobody touches what is not there.
     assert_eq!(prepared, [7]);

@@ -41,7 +41,7 @@ pub(crate) struct Hardware {
 const ROOM: usize = 1 << 12;
 
 /// Numbers that [`number`] gives.
-const OPS: usize = 6;
+const OPS: usize = 8;
 
 struct TlbLog {
     issued: Vec<(Vmid, Scope)>,
@@ -166,6 +166,8 @@ fn number(op: Op) -> usize {
         Op::TablesKept(_) => 2,
         Op::FaultRefused => 3,
         Op::FrozenWait => 4,
+        Op::InstructionsForgotten(_) => 5,
+        Op::AllInstructionsForgotten => 6,
         _ => OPS - 1,
     }
 }

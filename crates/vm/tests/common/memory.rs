@@ -118,6 +118,8 @@ pub(crate) enum Kept {
     Flushed(Pfn, u64),
     /// Invalidated for instructions.
     Fetched(Pfn, u64),
+    /// Instruction caches were emptied.
+    Emptied,
 }
 
 /// The most frames that are maintained together.
@@ -220,5 +222,9 @@ impl Cache for Caches {
 
     fn invalidate_instructions(&self, first: Pfn, count: u64) {
         self.keep(Kept::Fetched(first, count));
+    }
+
+    fn invalidate_all_instructions(&self) {
+        self.keep(Kept::Emptied);
     }
 }

@@ -28,8 +28,8 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::check_schedules;
 use mayfly_stage2::Invalidation;
 use mayfly_vm::{
-    CacheCapabilities, CacheOp, Caches, Change, Config, Device, Exit, PageChange, Protection,
-    Reason, SlotZap, Vm, World,
+    CacheCapabilities, CacheOp, Caches, Change, Config, Device, Exit, InstructionCaches,
+    PageChange, Protection, Reason, SlotZap, Vm, World,
 };
 
 use cpus::Cpus;
@@ -80,7 +80,10 @@ struct Machine<const BREAK: bool> {
 impl<const BREAK: bool> Machine<BREAK> {
     fn new(cpus: usize, fgt: bool, slot_zap: SlotZap) -> Self {
         let below = model::Vm::new(FRAMES, Cpus::new(cpus));
-        let memory = Arc::new(Memory::new(CacheCapabilities { dic: true, fgt }));
+        let memory = Arc::new(Memory::new(CacheCapabilities {
+            instructions: InstructionCaches::Coherent,
+            fgt,
+        }));
         let vm = Vm::create(Config {
             srcu: mayfly_srcu::Config::default(),
             stage2: below.config.clone(),

@@ -193,4 +193,8 @@ impl Cache for Memory {
     fn invalidate_instructions(&self, _: Pfn, _: u64) {
         unreachable!("instruction caches see what is written");
     }
+
+    fn invalidate_all_instructions(&self) {
+        unreachable!("instruction caches see what is written");
+    }
 }

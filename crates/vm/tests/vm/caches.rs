@@ -8,8 +8,8 @@ use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{ArmFwb, Format, Level, Permissions};
 use mayfly_vm::{
-    CacheCapabilities, CacheOp, CacheTraps, Caches, Change, Config, Event, Exit, Guest, PageChange,
-    Protection, Reason, Requests, SlotZap, Translation, Vm,
+    CacheCapabilities, CacheOp, CacheTraps, Caches, Change, Config, Event, Exit, Guest,
+    InstructionCaches, PageChange, Protection, Reason, Requests, SlotZap, Translation, Vm,
 };
 
 use crate::common::{
@@ -57,7 +57,8 @@ pub(crate) fn turn<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) {
 type ForcedFormat = ArmFwb<40>;
 
 /// Processors that leave data to the core.
-pub(crate) const DATA: CacheCapabilities = CacheCapabilities { dic: true, fgt: false };
+pub(crate) const DATA: CacheCapabilities =
+    CacheCapabilities { instructions: InstructionCaches::Coherent, fgt: false };
 
 fn create(caches: Caches, capabilities: CacheCapabilities) -> (Setup, TestVm) {
     create_with(SlotZap::Range, caches, capabilities)
@@ -121,8 +122,8 @@ fn a_coherent_vm_traps_nothing_maintains_nothing_and_tells_its_user() {
 
 #[test]
 fn a_frame_is_readied_before_its_entry_can_be_found_and_by_what_processors_do_not_do() {
-    fn check<F: Format>(mode: Caches, dic: bool) {
-        let capabilities = CacheCapabilities { dic, fgt: false };
+    fn check<F: Format>(mode: Caches, instructions: InstructionCaches) {
+        let capabilities = CacheCapabilities { instructions, fgt: false };
         let (setup, vm) = create_in::<F>(SlotZap::Range, mode, capabilities);
         let mut vcpu = vm.create_vcpu(0).unwrap();
         vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
@@ -133,16 +134,21 @@ fn a_frame_is_readied_before_its_entry_can_be_found_and_by_what_processors_do_no
         read(&mut vcpu, gpa(0), 1);
         assert!(frames::walk::<F>(top, Gfn::new(0x10)).is_some());
         let cleaned = (!F::COHERENT).then_some(Kept::Cleaned(pfn(0), 1));
-        let fetched = (!dic).then_some(Kept::Fetched(pfn(0), 1));
+        let fetched = match instructions {
+            InstructionCaches::Coherent => None,
+            InstructionCaches::Physical => Some(Kept::Fetched(pfn(0), 1)),
+            InstructionCaches::Virtual => Some(Kept::Emptied),
+        };
         let expected: Vec<_> = cleaned.into_iter().chain(fetched).collect();
         assert_eq!(setup.caches.take(), expected, "{mode:?}");
         write(&mut vcpu, gpa(0), &[1]);
         assert_eq!(setup.caches.take(), [], "the frame was there already");
     }
     for mode in [Caches::Reported, Caches::Tracked] {
-        for dic in [false, true] {
-            check::<TestFormat>(mode, dic);
-            check::<ForcedFormat>(mode, dic);
+        use InstructionCaches::{Coherent, Physical, Virtual};
+        for instructions in [Coherent, Physical, Virtual] {
+            check::<TestFormat>(mode, instructions);
+            check::<ForcedFormat>(mode, instructions);
         }
     }
 }

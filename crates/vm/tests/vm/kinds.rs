@@ -5,7 +5,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_stage2::{self as stage2, Level, MemoryType, Permissions};
 use mayfly_vm::{
     Access, AccessKind, CacheCapabilities, CacheOp, Caches, Config, Error, Event, Exit, HostFault,
-    Reason, Resolved, SlotZap, Vm,
+    InstructionCaches, Reason, Resolved, SlotZap, Vm,
 };
 
 use crate::caches::{DATA, turn};
@@ -17,7 +17,7 @@ const MIB2: u64 = 0x200;
 const RW: Permissions = Permissions::READ.union(Permissions::WRITE);
 const RX: Permissions = Permissions::READ.union(Permissions::EXECUTE);
 
-fn fetch(vcpu: &mut TestVcpu, gfn: u64) -> Outcome {
+pub(crate) fn fetch(vcpu: &mut TestVcpu, gfn: u64) -> Outcome {
     let access = fetched(gfn);
     Once::new(Event::Access(access), vec![0; 4]).run(vcpu)
 }
@@ -53,8 +53,11 @@ fn with_device(
 #[test]
 fn a_device_is_mapped_as_one_on_every_root_and_nothing_is_kept_of_it_in_caches() {
     for slot_zap in [SlotZap::Range, SlotZap::AllRoots] {
-        let (setup, vm) =
-            with_device(slot_zap, Caches::Tracked, CacheCapabilities { dic: false, fgt: false });
+        let (setup, vm) = with_device(
+            slot_zap,
+            Caches::Tracked,
+            CacheCapabilities { instructions: InstructionCaches::Virtual, fgt: false },
+        );
         // One whose accesses go through the caches, and one past which they go.
         let [mut on, mut off] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
         turn(&mut on, CacheOp::On);

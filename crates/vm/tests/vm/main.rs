@@ -12,6 +12,7 @@ mod dirty;
 mod errors;
 mod eventfds;
 mod faults;
+mod instructions;
 mod interrupts;
 mod kinds;
 mod moves;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_vm::{
-    Bus, CacheCapabilities, CacheOp, Caches, Config, Device, Event, Exit, Guest, Reason, Requests,
-    SlotZap, Translation,
+    Bus, CacheCapabilities, CacheOp, Caches, Config, Device, Event, Exit, Guest, InstructionCaches,
+    Reason, Requests, SlotZap, Translation,
 };
 
 use crate::common::{
@@ -173,7 +173,10 @@ struct World {
 impl World {
     fn new(slot_zap: SlotZap, filled: bool, within: Within) -> Self {
         let setup = Setup::new(slot_zap);
-        setup.caches.set_capabilities(CacheCapabilities { dic: true, fgt: false });
+        setup.caches.set_capabilities(CacheCapabilities {
+            instructions: InstructionCaches::Coherent,
+            fgt: false,
+        });
         let caches = Caches::Tracked;
         let vm = TestVm::create(Config { caches, ..setup.config() }).unwrap();
         vm.set_memory_region(&large()).unwrap();

@@ -7,8 +7,8 @@ use mayfly_memslot::{Flags, Gfn, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_stage2::{Level, Reclaimer, Slice};
 use mayfly_vm::{
-    Bus, CacheCapabilities, CacheOp, Caches, Config, Event, Exit, Guest, Reason, Requests, SlotZap,
-    Translation, Vm,
+    Bus, CacheCapabilities, CacheOp, Caches, Config, Event, Exit, Guest, InstructionCaches, Reason,
+    Requests, SlotZap, Translation, Vm,
 };
 
 use crate::common::{
@@ -68,7 +68,10 @@ impl World {
         let mut setup = Setup::new(slot_zap);
         // Whoever retires a root helps.
         setup.reclaimer = Arc::new(Reclaimer::new(setup.hardware.clone(), 0));
-        let data = CacheCapabilities { dic: true, ..CacheCapabilities::default() };
+        let data = CacheCapabilities {
+            instructions: InstructionCaches::Coherent,
+            ..CacheCapabilities::default()
+        };
         setup.caches.set_capabilities(data);
         let config = setup.config();
         let slice = Slice { entries: ENTRIES, ..config.slice };

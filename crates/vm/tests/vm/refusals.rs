@@ -7,7 +7,7 @@ use std::thread::{scope, yield_now};
 use mayfly_memslot::PAGE_SIZE;
 use mayfly_platform::Op;
 use mayfly_stage2::Level;
-use mayfly_vm::{CacheCapabilities, Caches, Config, Reason, SlotZap, Vm};
+use mayfly_vm::{CacheCapabilities, Caches, Config, InstructionCaches, Reason, SlotZap, Vm};
 
 use crate::common::{Outcome, Setup, TestVcpu, TestVm, hva, read, region, translation, write};
 
@@ -20,7 +20,10 @@ const ALIKE: u64 = 64 * MIB2;
 /// A VM with 2 GiB from 1 GiB on, behind which the host has blocks of `level`, and a vCPU.
 fn create(caches: Caches, level: Level) -> (Setup, TestVm, TestVcpu) {
     let setup = Setup::new(SlotZap::Range);
-    setup.caches.set_capabilities(CacheCapabilities { dic: true, ..CacheCapabilities::default() });
+    setup.caches.set_capabilities(CacheCapabilities {
+        instructions: InstructionCaches::Coherent,
+        ..CacheCapabilities::default()
+    });
     setup.memory.set_level(level);
     let vm = Vm::create(Config { caches, ..setup.config() }).unwrap();
     vm.set_memory_region(&region(0, GIB1, 2 * GIB1)).unwrap();
