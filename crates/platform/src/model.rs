@@ -11,6 +11,8 @@ use loom::{
 };
 #[cfg(mayfly_shuttle)]
 use shuttle::{
+    Config, Runner,
+    scheduler::{PctScheduler, RandomScheduler},
     sync::{Condvar, Mutex},
     thread::yield_now,
 };
@@ -98,8 +100,11 @@ unsafe impl Platform for Model {
 #[cfg(mayfly_shuttle)]
 pub fn check_schedules(random: usize, pct: usize, model: impl Fn() + Send + Sync + 'static) {
     const DEPTH: usize = 4;
+    let mut config = Config::new();
+    // Beside what is tested a thread's stack has the scheduler on it.
+    config.stack_size = 256 << 10;
     let model = Arc::new(model);
     let same = Arc::clone(&model);
-    shuttle::check_random(move || same(), random);
-    shuttle::check_pct(move || model(), pct, DEPTH);
+    Runner::new(RandomScheduler::new(random), config.clone()).run(move || same());
+    Runner::new(PctScheduler::new(DEPTH, pct), config).run(move || model());
 }

@@ -266,7 +266,7 @@ fn a_fault_in_a_table_that_gives_way_meanwhile_starts_again() {
         let world = Arc::clone(&world);
         Box::new(move || assert_eq!(map(&world, 0, Level::GIB1), Mapped::Installed))
     });
-    assert_eq!(map(&world, 7, Level::PAGE), Mapped::Already);
+    assert_eq!(map(&world, PAGES + 7, Level::PAGE), Mapped::Already);
     drop(vcpu);
     end(world);
 }
