@@ -58,8 +58,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a frame is cleaned when it takes another's place",
         edits: &[
-            (NOTIFIER, "with, |pfn| vm.ready_frames(pfn, 1)", "with, |_: Pfn| ()"),
-            (NOTIFIER, "let ready = |pfn| vm.ready_frames(pfn, 1);", "let ready = |_: Pfn| ();"),
+            (
+                NOTIFIER,
+                "                vm.ready_replacement(leaf.pfn, leaf.permissions);\n",
+                "                let _ = leaf;\n",
+            ),
+            (
+                NOTIFIER,
+                "let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);",
+                "let ready = |_: &Leaf| ();",
+            ),
         ],
         killer: STALE,
     },
@@ -72,12 +80,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 "if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
                 // There may be no such frames.
                 Root::<W::Format>::check_frames(level, pfn)?;
-                self.ready_to_map(first, level, pfn, root, section);
+                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
             }
             let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;",
                 "let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
             if self.maintains_maps() {
-                self.ready_to_map(first, level, pfn, root, section);
+                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
             }",
             ),
         ],
