@@ -1,9 +1,10 @@
 //! What the machine's VMs are made of.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
+use std::sync::{Arc, RwLock};
 
-use mayfly_memslot::Hva;
+use mayfly_memslot::{Hva, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Announcement, Format, Owed, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Protection, Resolved, Vm, World};
@@ -49,9 +50,11 @@ pub struct Telling<F: Format> {
 }
 
 /// Changes that a VM has been told of the start of, and not of the end.
+///
+/// The lock is held to be read while TLBs are waited for, and for nobody else.
 #[derive(Debug, Default)]
 pub struct Brackets {
-    open: Mutex<Vec<(Change, Announcement)>>,
+    open: RwLock<Vec<(Change, Announcement)>>,
 }
 
 impl Brackets {
@@ -61,7 +64,20 @@ impl Brackets {
     ///
     /// If another thread has panicked in here.
     pub fn open(&self, change: &Change, announcement: Announcement) {
-        self.open.lock().unwrap().push((change.clone(), announcement));
+        self.open.write().unwrap().push((change.clone(), announcement));
+    }
+
+    /// Shows `then` what announces a change of which `range` is part, and which does not end before it returns.
+    ///
+    /// # Panics
+    ///
+    /// If there is none; or as [`Brackets::open`].
+    pub fn within<T>(&self, range: &Range<Hva>, then: impl FnOnce(&Announcement) -> T) -> T {
+        let open = self.open.read().unwrap();
+        let is_part =
+            |change: &Change| change.range.start <= range.start && range.end <= change.range.end;
+        let found = open.iter().find(|(begun, _)| is_part(begun));
+        then(&found.expect("what changes is part of a change that has begun").1)
     }
 
     /// What announces `change`, which is at its end.
@@ -70,7 +86,7 @@ impl Brackets {
     ///
     /// If it has not begun; or as [`Brackets::open`].
     pub fn close(&self, change: &Change) -> Announcement {
-        let mut open = self.open.lock().unwrap();
+        let mut open = self.open.write().unwrap();
         let index = open.iter().position(|(begun, _)| begun == change);
         open.swap_remove(index.expect("a change ends that has begun")).1
     }
@@ -108,28 +124,39 @@ impl<F: Format> Notifier for Telling<F> {
     }
 
     fn change_pte(&self, page: Hva, change: &PageChange) {
-        self.vm.change_pte(page, &closed(*change));
+        self.change_ptes(page, &[Some(*change)]);
     }
 
     fn change_ptes(&self, first: Hva, changes: &[Option<PageChange>]) {
         let changes: Vec<_> = changes.iter().map(|change| change.map(closed)).collect();
-        self.vm.change_ptes(first, &changes);
+        self.brackets.within(&pages(first, changes.len()), |announcement| {
+            self.vm.change_ptes(announcement, first, &changes);
+        });
     }
 
     fn change_ptes_owing(&self, first: Hva, changes: &[Option<PageChange>]) -> Option<Owed> {
         let changes: Vec<_> = changes.iter().map(|change| change.map(closed)).collect();
-        Some(self.vm.change_ptes_owing(first, &changes))
+        Some(self.brackets.within(&pages(first, changes.len()), |announcement| {
+            self.vm.change_ptes_owing(announcement, first, &changes)
+        }))
     }
 
     fn allow_writes(&self, page: Hva, frame: Pfn) {
         let protection = Protection::ReadWrite;
         let change = PageChange { old: frame, new: frame, protection, same_contents: true };
-        self.vm.change_pte(page, &change);
+        self.brackets.within(&pages(page, 1), |announcement| {
+            self.vm.change_pte(announcement, page, &change);
+        });
     }
 
     fn invalidate_end(&self, change: &Change) {
         self.vm.invalidate_end(self.brackets.close(change));
     }
+}
+
+/// `count` pages from `first` on.
+fn pages(first: Hva, count: usize) -> Range<Hva> {
+    first..Hva::new(first.get() + count as u64 * PAGE_SIZE)
 }
 
 /// `change`, without the right to write, which comes when every VM has heard of the change.

@@ -134,7 +134,7 @@ fn what_the_host_has_allowed_to_be_written_is_written_by_who_remembers_otherwise
         }
         let protection = Protection::ReadWrite;
         let change = PageChange { old: frame, new: frame, protection, same_contents: true };
-        stage.vm.change_pte(stage.page, &change);
+        stage.vm.change_pte(&invalidation, stage.page, &change);
         let invalidation = (!ends_before).then_some(invalidation);
         for (player, value) in stage.players.iter_mut().zip(2..) {
             player.write(value);

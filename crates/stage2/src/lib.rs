@@ -47,7 +47,7 @@
 //! // The host takes the frame back: no CPU uses it any more when this returns.
 //! let gfns = gfn..Gfn::new(0x101);
 //! let invalidation = tables.begin_invalidation(&gfns);
-//! tables.zap(gfns, Tables::Free, Slice::default());
+//! tables.zap(&invalidation, gfns, Tables::Free, Slice::default());
 //! drop(invalidation);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -70,6 +70,7 @@ use crate::flush::breaks_blocks;
 use crate::range::Slice;
 use crate::replace::Replacement;
 use crate::root::Root;
+use crate::sequence::Announcement;
 use crate::space::Space;
 use crate::{Format, Leaf, Stage2};
 
@@ -387,13 +388,19 @@ impl<F: Format> Stage2<F> {
     /// long as that is not [paid](Owed::is_paid). (The guest may be given the right to write at any time: that pays.)
     ///
     /// A VM owes 64 pages in a root at most. What comes on top pays for all.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::replace`].
     pub fn replace_owing(
         &self,
+        announcement: &Announcement,
         gfns: Range<Gfn>,
         slice: Slice,
         with: impl Fn(Gfn) -> Option<Replacement>,
         mut prepare: impl FnMut(&Leaf),
     ) -> Owed {
+        self.check_announced(announcement, &gfns);
         let mut below = 0;
         self.in_slices(gfns, |root, left| {
             root.replace_slice(left, &with, slice, Some(&mut below), &mut prepare)

@@ -86,7 +86,11 @@ pub struct Seen(
     u64,
 );
 
-/// Names an invalidation that has begun, and is to be ended by [`Stage2::end_invalidation`]; it does not end by itself.
+/// Proves that an invalidation is under way, of the frames that it has announced: what takes memory away is shown it
+/// ([`Stage2::zap`], [`Stage2::replace`], [`Stage2::allow_writes`]).
+///
+/// By itself it does not end; it is to be ended by [`Stage2::end_invalidation`]. One that ends when it is dropped is an
+/// [`Invalidation`](crate::Invalidation), which this can be borrowed from.
 ///
 /// It is made by beginning, and used up by ending, so none ends twice, or without having begun:
 ///
@@ -101,7 +105,42 @@ pub struct Seen(
 /// }
 /// ```
 ///
+/// nor is it there when it has ended, or can be made otherwise, or by a copy:
+///
+/// ```compile_fail,E0382
+/// use mayfly_platform::address::Gfn;
+/// use mayfly_stage2::{Format, Slice, Stage2, Tables};
+///
+/// fn late<F: Format>(stage2: &Stage2<F>) {
+///     let page = Gfn::new(0)..Gfn::new(1);
+///     let invalidation = stage2.begin_invalidation(&page);
+///     drop(invalidation);
+///     stage2.zap(&invalidation, page, Tables::Keep, Slice::default());
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// use mayfly_stage2::{Announcement, Format, Stage2};
+/// use mayfly_platform::address::Gfn;
+///
+/// fn kept<F: Format>(stage2: &Stage2<F>) {
+///     let invalidation = stage2.begin_invalidation(&(Gfn::new(0)..Gfn::new(1)));
+///     let announcement: &Announcement = &invalidation;
+///     drop(invalidation);
+///     println!("{announcement:?}");
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// fn copied(announcement: &mayfly_stage2::Announcement) -> mayfly_stage2::Announcement {
+///     announcement.clone()
+/// }
+/// ```
+///
+/// [`Stage2::allow_writes`]: crate::Stage2::allow_writes
 /// [`Stage2::end_invalidation`]: crate::Stage2::end_invalidation
+/// [`Stage2::replace`]: crate::Stage2::replace
+/// [`Stage2::zap`]: crate::Stage2::zap
 #[derive(Debug)]
 #[must_use = "an invalidation that does not end keeps faults waiting for ever"]
 pub struct Announcement(pub(crate) Announced);
@@ -111,6 +150,10 @@ impl Announcement {
     pub(crate) fn into_announced(self) -> Announced {
         self.0
     }
+
+    pub(crate) fn announced(&self) -> &Announced {
+        &self.0
+    }
 }
 
 /// What an invalidation has announced, and takes back when it ends, once.
@@ -118,11 +161,17 @@ impl Announcement {
 pub(crate) struct Announced {
     words: Words,
     ranges: Taken,
-    /// Where the sequence is that it was announced in.
-    sequence: usize,
+    /// The number of the sequence that it was announced in.
+    sequence: u64,
 }
 
+/// Sequences that were made. A number is given once: by its address, what was announced in a sequence that is gone would
+/// pass for that of another which lies there now.
+static SEQUENCES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+
 pub(crate) struct Sequence {
+    /// Which of all it is.
+    own: u64,
     /// The number of the last invalidation, or change of memslots, that has ended.
     last: CacheLine<AtomicU64>,
     words: CacheLine<[AtomicU64; WORDS]>,
@@ -138,6 +187,7 @@ pub(crate) struct Sequence {
 impl Sequence {
     pub(crate) fn new(ended: Handle<AtomicU32>) -> Self {
         Self {
+            own: SEQUENCES.fetch_add(1, core::sync::atomic::Ordering::Relaxed),
             last: CacheLine(AtomicU64::new(0)),
             words: CacheLine(core::array::from_fn(|_| AtomicU64::new(0))),
             ranges: CacheLine(Ranges::new()),
@@ -177,6 +227,11 @@ impl Sequence {
         self.words_of(gfns).any(|word| word & MARK != 0) && self.ranges.count(gfns) > 0
     }
 
+    /// Whether `announced`, which has not ended, is of this VM and of all of `gfns`.
+    pub(crate) fn is_announced(&self, announced: &Announced, gfns: &Range<Gfn>) -> bool {
+        announced.sequence == self.own && self.ranges.have(&announced.ranges, gfns)
+    }
+
     /// Whether more than one invalidation of `gfns` is under way.
     pub(crate) fn is_shared(&self, gfns: &Range<Gfn>) -> bool {
         self.ranges.count(gfns) > 1
@@ -208,7 +263,7 @@ impl Sequence {
 
     /// Ends an invalidation that was begun.
     pub(crate) fn end(&self, announced: Announced, mmu: &dyn Mmu) {
-        assert_eq!(announced.sequence, self.address(), "the invalidation is another VM's");
+        assert_eq!(announced.sequence, self.own, "the invalidation is another VM's");
         {
             let mut marks = self.marks.lock(as_platform(mmu));
             self.number(&mut marks, announced.words, 1);
@@ -289,7 +344,7 @@ impl Sequence {
             word.store(word.load(Ordering::Relaxed) | MARK, Ordering::Release);
         });
         self.active.store(self.active.load(Ordering::Relaxed) + 1, Ordering::Release);
-        Announced { words, ranges, sequence: self.address() }
+        Announced { words, ranges, sequence: self.own }
     }
 
     /// Under the lock.
@@ -353,10 +408,6 @@ impl Sequence {
             }
         }
         self.waiters.fetch_sub(1, Ordering::Release);
-    }
-
-    fn address(&self) -> usize {
-        core::ptr::from_ref(self).addr()
     }
 }
 

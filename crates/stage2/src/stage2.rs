@@ -2,7 +2,8 @@
 
 use alloc::sync::Arc;
 use core::fmt;
-use core::ops::Range;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::time::Duration;
 
@@ -189,7 +190,20 @@ impl<F: Format> Stage2<F> {
     }
 
     fn invalidation(&self, announced: Announced) -> Invalidation<'_> {
-        Invalidation { space: &self.space, announced }
+        Invalidation { space: &self.space, announcement: Announcement(announced) }
+    }
+
+    /// Whether `announcement` is of all of `gfns` in this VM: whether they may be taken away by it.
+    ///
+    /// Where more than 16 ranges are announced at once, those beyond count as one that reaches from the first to the
+    /// last.
+    pub fn is_announced(&self, announcement: &Announcement, gfns: &Range<Gfn>) -> bool {
+        self.space.sequence.is_announced(announcement.announced(), gfns)
+    }
+
+    /// Panics if not: what is mapped again meanwhile would be used when the host has given it to somebody else.
+    pub(crate) fn check_announced(&self, announcement: &Announcement, gfns: &Range<Gfn>) {
+        assert!(self.is_announced(announcement, gfns), "not all of {gfns:?} was announced here");
     }
 
     /// Whether an invalidation is under way in `gfns`, which are some: something there may be frozen for longer than a
@@ -252,21 +266,49 @@ impl<F: Format> Stage2<F> {
     /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole.
     /// When this returns no CPU uses what was mapped there.
     ///
-    /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
-    /// [begun](Stage2::begin_invalidation).
+    /// Until `announcement` ends no fault installs anything of the range again.
     ///
     /// Waits for TLBs, and for entries that others are changing; for no reader. Where too many tables await their
     /// readers, more are emptied and stay, and the [`Reclaimer`] takes them out later.
-    pub fn zap(&self, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
-        self.zap_in(None, gfns, tables, slice);
+    ///
+    /// # Panics
+    ///
+    /// If `announcement` is not [of all of `gfns`](Stage2::is_announced).
+    pub fn zap(
+        &self,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        tables: Emptied,
+        slice: Slice,
+    ) {
+        self.zap_in(None, announcement, gfns, tables, slice);
     }
 
     /// As [`Stage2::zap`], in the roots of `role` alone.
-    pub fn zap_role(&self, role: Role, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
-        self.zap_in(Some(role), gfns, tables, slice);
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
+    pub fn zap_role(
+        &self,
+        role: Role,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        tables: Emptied,
+        slice: Slice,
+    ) {
+        self.zap_in(Some(role), announcement, gfns, tables, slice);
     }
 
-    fn zap_in(&self, role: Option<Role>, gfns: Range<Gfn>, tables: Emptied, slice: Slice) {
+    fn zap_in(
+        &self,
+        role: Option<Role>,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        tables: Emptied,
+        slice: Slice,
+    ) {
+        self.check_announced(announcement, &gfns);
         self.in_slices_of(role, gfns, |root, left| {
             let from = left.start;
             let zapped = root.zap_slice(left, tables, slice, None);
@@ -279,7 +321,18 @@ impl<F: Format> Stage2<F> {
 
     /// As [`Stage2::zap`] with [`Tables::Keep`](Emptied::Keep). `each` is told of every leaf, when no CPU uses it any
     /// more: what is then cleaned out of the caches does not get into them again.
-    pub fn zap_each(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, Level, Leaf)) {
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
+    pub fn zap_each(
+        &self,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        slice: Slice,
+        mut each: impl FnMut(Gfn, Level, Leaf),
+    ) {
+        self.check_announced(announcement, &gfns);
         self.in_slices(gfns, |root, left| {
             let mut told = Told::new();
             let zapped = root.zap_slice(left, Emptied::Keep, slice, Some(&mut told));
@@ -293,6 +346,11 @@ impl<F: Format> Stage2<F> {
     /// protected as a whole.
     ///
     /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
+    ///
+    /// Needs no announcement: every frame stays where it is. A fault that is under way may map a page to be written
+    /// right after; who must not have that [refuses](Stage2::refuse_faults) those of before, as who takes marks out of a
+    /// dirty log, which those that come later put there again; or is inside an invalidation, as who takes the right
+    /// away for the host.
     pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
         self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
     }
@@ -318,27 +376,38 @@ impl<F: Format> Stage2<F> {
     /// frames for them. `prepare` is called before any CPU can find a new frame, for each root that will have
     /// it, with the leaf that names it.
     ///
-    /// Inside an invalidation that was [begun](Stage2::begin_invalidation), so that no fault brings an old frame back;
-    /// one change of a page at a time. May be called from inside a section: it waits for TLBs alone.
+    /// Until `announcement` ends no fault brings an old frame back. One change of a page at a time. May be called from
+    /// inside a section: it waits for TLBs alone.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
     pub fn replace(
         &self,
+        announcement: &Announcement,
         gfns: Range<Gfn>,
         slice: Slice,
         with: impl Fn(Gfn) -> Option<Replacement>,
         mut prepare: impl FnMut(&Leaf),
     ) {
+        self.check_announced(announcement, &gfns);
         self.in_slices(gfns, |root, left| {
             root.replace_slice(left, &with, slice, None, &mut prepare)
         });
     }
 
     /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for [`Role::MARKED`], where the
-    /// first write has to fault. Nothing is done while another invalidation of the page than the caller's is under way,
-    /// which may be about to take away the right to write: a fault gives it then.
+    /// first write has to fault. Nothing is done while another invalidation of the page than `announcement` is under
+    /// way, which may be about to take away the right to write: a fault gives it then.
     ///
-    /// Inside an invalidation, as [`Stage2::replace`], and when no CPU has the page by another frame any more.
-    pub fn allow_writes(&self, gfn: Gfn, pfn: Pfn) {
+    /// When no CPU has the page by another frame any more.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
+    pub fn allow_writes(&self, announcement: &Announcement, gfn: Gfn, pfn: Pfn) {
         let (page, frame) = (gfn..Gfn::new(gfn.get() + 1), pfn..Pfn::new(pfn.get() + 1));
+        self.check_announced(announcement, &page);
         self.space.owed.pay_for(&page, &frame, self.mmu());
         self.in_slices(page, |root, _| {
             root.widen_page(gfn, pfn);
@@ -347,12 +416,16 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Clears the accessed marks of `gfns` in every root, slice by slice. `each` is called for each leaf that had one.
+    /// Needs no announcement: nothing is taken away but a mark, which the next access puts there again.
     pub fn age(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
         self.in_slices(gfns, |root, left| root.age_slice(left, slice, &mut each));
     }
 
     /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the
     /// caller has every vCPU leave it, and then calls [`Retiring::finish`], which waits for those who have not.
+    ///
+    /// Needs no announcement: what faults map in the fresh roots is what the host says. Who means to take something away
+    /// by this has announced it.
     ///
     /// # Errors
     ///
@@ -494,26 +567,33 @@ impl<F: Format> fmt::Debug for Stage2<F> {
     }
 }
 
-/// An invalidation under way, from [`Stage2::begin_invalidation`]; dropped, it ends.
+/// An invalidation under way, from [`Stage2::begin_invalidation`]; dropped, it ends. Until then its [`Announcement`] can
+/// be shown.
 #[must_use = "dropped at once, it ends before anything was taken away"]
 pub struct Invalidation<'a> {
     space: &'a Space,
-    announced: Announced,
+    announcement: Announcement,
 }
 
 impl Invalidation<'_> {
     /// Leaves it to [`Stage2::end_invalidation`] to end it: for hosts that tell of the start and of the end by different
     /// calls.
     pub fn leave(self) -> Announcement {
-        let announcement = Announcement(self.announced);
-        core::mem::forget(self);
-        announcement
+        Announcement(*ManuallyDrop::new(self).announced())
+    }
+}
+
+impl Deref for Invalidation<'_> {
+    type Target = Announcement;
+
+    fn deref(&self) -> &Announcement {
+        &self.announcement
     }
 }
 
 impl Drop for Invalidation<'_> {
     fn drop(&mut self) {
-        self.space.sequence.end(self.announced, &*self.space.tables.mmu);
+        self.space.sequence.end(*self.announced(), &*self.space.tables.mmu);
     }
 }
 

@@ -27,8 +27,8 @@ impl<F: Format> Root<F> {
     /// Zaps what is left of `range`, one slice of it: every page and block that maps something of it, blocks as a
     /// whole. The TLBs have forgotten what was zapped when this returns.
     ///
-    /// The caller has seen to it that no fault installs anything of the range meanwhile, by an invalidation that was
-    /// [begun](crate::Stage2::begin_invalidation).
+    /// The caller has been shown the [`Announcement`](crate::Announcement) by which no fault installs anything of the
+    /// range meanwhile.
     ///
     /// `told` gets every leaf, where tables are kept; the slice ends when it is full.
     pub(crate) fn zap_slice(

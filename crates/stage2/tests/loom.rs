@@ -18,7 +18,8 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_srcu::Reader;
 use mayfly_stage2::{
-    Error, Format, Leaf, Level, Mapped, Permissions, Reclaimed, Role, RootRef, Seen, Tables,
+    Announcement, Error, Format, Leaf, Level, Mapped, Permissions, Reclaimed, Role, RootRef, Seen,
+    Tables,
 };
 
 use model::{WHOLE, gfn, gfns, readable, writable};
@@ -129,9 +130,9 @@ fn a_fault_that_asked_before_an_invalidation_leaves_nothing_stale_behind() {
                 there.in_thread(move |vcpu| vcpu.fault(5, &host))
             };
             {
-                let _invalidation = vm.stage2.begin_invalidation(&gfns(4, 4));
+                let invalidation = vm.stage2.begin_invalidation(&gfns(4, 4));
                 host.store(NEW, Ordering::Relaxed);
-                vm.stage2.zap(gfns(4, 4), tables, WHOLE);
+                vm.stage2.zap(&invalidation, gfns(4, 4), tables, WHOLE);
                 assert_eq!(here.translate(5), None, "mapped while it is being invalidated");
             }
             let fault = fault.join().unwrap();
@@ -162,8 +163,10 @@ fn a_fault_that_found_a_memslot_leaves_nothing_behind_when_the_slot_is_gone() {
                     }
                 })
             };
-            vm.stage2.change_slots(&gfns(4, 4), || slot_is_there.store(0, Ordering::Relaxed));
-            vm.stage2.zap(gfns(4, 4), tables, WHOLE);
+            let delete = || slot_is_there.store(0, Ordering::Relaxed);
+            let ((), zapping) = vm.stage2.change_slots_and_invalidate(&gfns(4, 4), delete);
+            vm.stage2.zap(&zapping, gfns(4, 4), tables, WHOLE);
+            drop(zapping);
             assert_eq!(here.translate(5), None);
             fault.join().unwrap();
             assert_eq!(here.translate(5), None);
@@ -191,7 +194,7 @@ fn a_fault_by_a_new_memslot_puts_nothing_where_the_old_one_is_still_to_be_zapped
         let publish = || slot.store(NEW, Ordering::Release);
         let ((), zapping) = vm.stage2.change_slots_and_invalidate(&gfns(5, 1), publish);
         assert_ne!(here.pfn(5), Some(NEW));
-        vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+        vm.stage2.zap(&zapping, gfns(5, 1), Tables::Keep, WHOLE);
         assert_eq!(here.pfn(5), None);
         drop(zapping);
         let fault = fault.join().unwrap();
@@ -236,8 +239,8 @@ fn a_right_that_is_given_back_is_not_given_behind_who_takes_it_away() {
         let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
         here.map_page(5, &readable(OLD));
         let given = there.in_thread(|vcpu| {
-            let _own = vcpu.vm.stage2.begin_invalidation(&gfns(5, 1));
-            vcpu.vm.stage2.allow_writes(gfn(5), Pfn::new(OLD));
+            let own = vcpu.vm.stage2.begin_invalidation(&gfns(5, 1));
+            vcpu.vm.stage2.allow_writes(&own, gfn(5), Pfn::new(OLD));
         });
         {
             let _other = vm.stage2.begin_invalidation(&gfns(5, 1));
@@ -267,9 +270,9 @@ fn a_fault_that_waits_for_an_invalidation_sees_its_end() {
             })
         };
         {
-            let _invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
+            let invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
             host.store(NEW, Ordering::Relaxed);
-            vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+            vm.stage2.zap(&invalidation, gfns(5, 1), Tables::Keep, WHOLE);
         }
         waiter.join().unwrap();
         assert!(matches!(here.pfn(5), None | Some(NEW)));
@@ -298,9 +301,9 @@ fn a_block_that_was_asked_for_before_an_invalidation_of_one_of_its_pages_leaves_
                 })
             };
             {
-                let _invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
+                let invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
                 host.store(NEW, Ordering::Relaxed);
-                vm.stage2.zap(gfns(page, 1), Tables::Keep, WHOLE);
+                vm.stage2.zap(&invalidation, gfns(page, 1), Tables::Keep, WHOLE);
                 assert_eq!(here.translate(page), None, "mapped while it is being invalidated");
             }
             let fault = fault.join().unwrap();
@@ -332,7 +335,8 @@ fn an_invalidation_that_looks_like_another_hides_nothing_of_it() {
             let invalidations =
                 [first, second].map(|page| vm.stage2.begin_invalidation(&gfns(page, 1)));
             host.store(NEW, Ordering::Relaxed);
-            vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+            let own = usize::from(first != 5);
+            vm.stage2.zap(&invalidations[own], gfns(5, 1), Tables::Keep, WHOLE);
             assert_eq!(here.pfn(5), None);
             let [mut one, mut other] = invalidations.map(Some);
             let ends: [&mut Option<_>; 2] =
@@ -373,7 +377,7 @@ fn a_fault_is_refused_by_no_invalidation_of_another_word_and_by_one_that_looks_a
                 })
             };
             let invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
-            vm.stage2.zap(gfns(page, 1), Tables::Keep, WHOLE);
+            vm.stage2.zap(&invalidation, gfns(page, 1), Tables::Keep, WHOLE);
             ended.store(1, Ordering::Relaxed);
             drop(invalidation);
             let (mapped, ended) = fault.join().unwrap();
@@ -512,15 +516,17 @@ fn a_walker_never_reads_a_table_that_a_zap_has_freed() {
         let (vm, root) = vm::<InPlace>(1);
         let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
         here.map_page(5, &readable(OLD));
+        let announced = vm.stage2.begin_invalidation(&gfns(4, 4));
         let walker = there.in_thread(|vcpu| {
             assert!(matches!(vcpu.pfn(5), None | Some(OLD)));
             vcpu.pfn(5)
         });
-        vm.stage2.zap(gfns(4, 4), Tables::Free, WHOLE);
+        vm.stage2.zap(&announced, gfns(4, 4), Tables::Free, WHOLE);
         assert_eq!((here.pfn(5), vm.stage2.frames() - root.frames() <= 1), (None, true));
         walker.join().unwrap();
         // Collects what the first could not.
-        vm.stage2.zap(gfns(4, 4), Tables::Free, WHOLE);
+        vm.stage2.zap(&announced, gfns(4, 4), Tables::Free, WHOLE);
+        drop(announced);
         assert_eq!(vm.world.arena.in_use(), 1);
         drop((here, root));
         vm.end();
@@ -534,15 +540,17 @@ fn a_walker_never_reads_a_table_that_gave_way_to_a_block() {
             let (vm, root) = vm::<F>(1);
             let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
             here.map_page(5, &readable(OLD + 1));
+            let announced = vm.stage2.begin_invalidation(&gfns(0, 4));
             let walker = there.in_thread(|vcpu| {
                 // Absent for a moment, where the format asks for that.
                 assert!(matches!(vcpu.pfn(5), None | Some(0x11)));
             });
             let block = here.map(4, Level::MIB2, &readable(OLD), vm.stage2.sample());
             assert_eq!(block, Mapped::Installed);
-            vm.stage2.zap(gfns(0, 4), Tables::Free, WHOLE);
+            vm.stage2.zap(&announced, gfns(0, 4), Tables::Free, WHOLE);
             assert_eq!(here.pfn(5), Some(OLD + 1));
             walker.join().unwrap();
+            drop(announced);
             drop((here, root));
             vm.end();
         });
@@ -578,11 +586,13 @@ fn two_that_bury_tables_lose_none() {
         let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
         here.map_page(1, &readable(OLD));
         here.map_page(5, &readable(OLD));
+        let announced = vm.stage2.begin_invalidation(&gfns(0, 4));
         let other = there.in_thread(|vcpu| {
             vcpu.map(4, Level::MIB2, &readable(NEW), vcpu.vm.stage2.sample());
         });
-        vm.stage2.zap(gfns(0, 4), Tables::Free, WHOLE);
+        vm.stage2.zap(&announced, gfns(0, 4), Tables::Free, WHOLE);
         other.join().unwrap();
+        drop(announced);
         assert_eq!((here.pfn(1), here.pfn(4)), (None, Some(NEW)));
         assert_eq!(root.frames(), 1);
         drop((here, root));
@@ -596,10 +606,17 @@ fn two_that_zap_one_table_bury_it_once() {
         let (vm, root) = vm::<InPlace>(1);
         let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
         here.map_page(5, &readable(OLD));
-        let zap = |vm: &Vm<InPlace>| vm.stage2.zap(gfns(4, 4), Tables::Free, WHOLE);
-        let other = there.in_thread(move |vcpu| zap(&vcpu.vm));
-        zap(&vm);
+        let announced = Arc::new(vm.stage2.begin_invalidation(&gfns(4, 4)).leave());
+        let zap = |vm: &Vm<InPlace>, announced: &Announcement| {
+            vm.stage2.zap(announced, gfns(4, 4), Tables::Free, WHOLE);
+        };
+        let other = {
+            let announced = Arc::clone(&announced);
+            there.in_thread(move |vcpu| zap(&vcpu.vm, &announced))
+        };
+        zap(&vm, &announced);
         other.join().unwrap();
+        vm.stage2.end_invalidation(Arc::into_inner(announced).unwrap());
         assert_eq!((here.pfn(5), root.frames()), (None, 1));
         drop((here, root));
         vm.end();
@@ -708,9 +725,9 @@ fn an_operation_on_a_range_misses_no_root_while_all_are_replaced() {
         let notifier = {
             let (vm, host) = (Arc::clone(&vm), Arc::clone(&host));
             thread::spawn(move || {
-                let _invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
+                let invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
                 host.store(NEW, Ordering::Relaxed);
-                vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+                vm.stage2.zap(&invalidation, gfns(5, 1), Tables::Keep, WHOLE);
             })
         };
         let retiring = vm.stage2.replace_roots().unwrap();
@@ -735,14 +752,15 @@ fn an_operation_on_a_range_misses_no_root_that_a_vcpu_of_a_destroyed_vm_runs_on(
         let root = load(&vm, &here).unwrap();
         let seen = vm.stage2.sample();
         root.map(gfn(5), Level::PAGE, &readable(OLD), seen, &here.lock()).unwrap();
+        let announced = vm.stage2.begin_invalidation(&gfns(5, 1));
         let destroyer = {
             let vm = Arc::clone(&vm);
             thread::spawn(move || vm.stage2.retire())
         };
-        vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+        vm.stage2.zap(&announced, gfns(5, 1), Tables::Keep, WHOLE);
         assert_eq!(root.translate(gfn(5), &here.lock()), None);
         destroyer.join().unwrap();
-        drop(root);
+        drop((root, announced));
         vm.assert_reclaimed();
     });
 }
@@ -800,9 +818,9 @@ fn an_operation_on_a_range_misses_no_root_that_is_made_meanwhile() {
             })
         };
         {
-            let _invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
+            let invalidation = vm.stage2.begin_invalidation(&gfns(5, 1));
             host.store(NEW, Ordering::Relaxed);
-            vm.stage2.zap(gfns(5, 1), Tables::Keep, WHOLE);
+            vm.stage2.zap(&invalidation, gfns(5, 1), Tables::Keep, WHOLE);
         }
         vcpu.join().unwrap();
         let root = load(&vm, &here).unwrap();

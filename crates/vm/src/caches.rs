@@ -339,7 +339,7 @@ impl<W: World> Inner<W> {
         let all = Gfn::new(0)..Gfn::new(u64::MAX);
         let invalidation = self.stage2.begin_invalidation(&all);
         self.flush_written(all.clone());
-        self.stage2.zap_role(Role::MARKED, all, Tables::Free, self.slice);
+        self.stage2.zap_role(Role::MARKED, &invalidation, all, Tables::Free, self.slice);
         // Not before, since others rely on it; and before the end, so that a fault that is not refused sets it after
         // this.
         tracking.mapped.store(false, Ordering::Release);

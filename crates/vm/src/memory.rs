@@ -5,7 +5,7 @@ use core::ops::Range;
 use mayfly_memslot::{
     DirtyBitmap, Edit, Error as SlotError, Gfn, MemSlots, Prepared, Slot, SlotId,
 };
-use mayfly_stage2::Tables;
+use mayfly_stage2::{Announcement, Tables};
 
 use crate::vm::{Inner, SlotZap, Vm};
 use crate::{Error, World};
@@ -149,11 +149,11 @@ impl<W: World> Inner<W> {
             Edit::Delete { old } | Edit::Move { old, .. } => {
                 let old = old.clone();
                 let gfns = old.gfns();
-                let (change, _zapping) = self.stage2.change_slots_and_invalidate(&gfns, || {
+                let (change, zapping) = self.stage2.change_slots_and_invalidate(&gfns, || {
                     *self.leaving.lock(&*self.platform) = Some(old);
                     prepared.publish()
                 });
-                self.zap_slot(gfns);
+                self.zap_slot(&zapping, gfns);
                 *self.leaving.lock(&*self.platform) = None;
                 change
             }
@@ -173,10 +173,10 @@ impl<W: World> Inner<W> {
         Ok(Some(change.settle()))
     }
 
-    /// Zaps what a slot had mapped, inside an invalidation of that. So no fault maps anything there: those that had
+    /// Zaps what a slot had mapped, which was announced. So no fault maps anything there: those that had
     /// found the slot are refused, and so are those that find it there still, since it has moved by less than its
     /// length. They would cover marks that nobody has taken, or have theirs zapped; and what TLBs still remember.
-    fn zap_slot(&self, gfns: Range<Gfn>) {
+    fn zap_slot(&self, announcement: &Announcement, gfns: Range<Gfn>) {
         if self.slot_zap == SlotZap::AllRoots
             && let Ok(retiring) = self.stage2.replace_roots()
         {
@@ -187,7 +187,7 @@ impl<W: World> Inner<W> {
         } else {
             // Also where there is no memory for fresh roots: a slot can always be deleted.
             self.flush_written(gfns.clone());
-            self.stage2.zap(gfns, Tables::Free, self.slice);
+            self.stage2.zap(announcement, gfns, Tables::Free, self.slice);
         }
     }
 }

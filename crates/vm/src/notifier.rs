@@ -31,7 +31,7 @@ impl<W: World> Vm<W> {
             vm.for_each_place(from, bytes, |place| announce(place.gfns));
         });
         if change.takes_away() {
-            vm.for_each_place(from, bytes, |place| vm.take_away(place.gfns, change));
+            vm.for_each_place(from, bytes, |place| vm.take_away(&invalidation, place.gfns, change));
         }
         invalidation
     }
@@ -50,24 +50,37 @@ impl<W: World> Vm<W> {
     /// mapped its entry is changed in place, so that no vCPU has to fault for it; where it is not mapped it stays so.
     /// When this returns, no CPU uses the old frame for it, or has more rights.
     ///
-    /// Inside of an invalidation of the page, that is between [`Vm::invalidate_start`] and its end. The host changes a
-    /// page once at a time. May be called from inside [`HostMemory::resolve`](crate::HostMemory::resolve).
+    /// Inside of an invalidation of the page, which `announcement` proves to be under way: what
+    /// [`Vm::invalidate_start`] has returned. The host changes a page once at a time. May be called from inside [`HostMemory::resolve`](crate::HostMemory::resolve).
     ///
     /// Another frame comes in place only after an invalidation that has left no right to write, and with the same
     /// contents; otherwise the page is zapped. In a slot that is read-only, or logs writes, what becomes writable stays
     /// read-only: a write there has to fault. Where several VMs have the page, none may write to the new frame while
     /// another reads the old one: all are told that it is read-only, and then all that it is writable, in the frame
     /// that it has by then.
-    pub fn change_pte(&self, from: W::Backing, change: &PageChange) {
-        self.change_ptes(from, &[Some(*change)]);
+    ///
+    /// # Panics
+    ///
+    /// If `announcement` is another VM's, or of other memory, and the VM has some of this.
+    pub fn change_pte(&self, announcement: &Announcement, from: W::Backing, change: &PageChange) {
+        self.change_ptes(announcement, from, &[Some(*change)]);
     }
 
     /// As [`Vm::change_pte`], of the pages from `from` on, those that change; with one invalidation of TLBs for each
     /// place where the VM has the run, instead of one for each page.
-    pub fn change_ptes(&self, from: W::Backing, changes: &[Option<PageChange>]) {
+    ///
+    /// # Panics
+    ///
+    /// As [`Vm::change_pte`], of the whole run.
+    pub fn change_ptes(
+        &self,
+        announcement: &Announcement,
+        from: W::Backing,
+        changes: &[Option<PageChange>],
+    ) {
         let vm = self.inner();
-        vm.change_pages(from, changes, &mut |gfns, with| {
-            vm.stage2.replace(gfns, vm.slice, with, |leaf| {
+        vm.change_pages(announcement, from, changes, &mut |gfns, with| {
+            vm.stage2.replace(announcement, gfns, vm.slice, with, |leaf| {
                 vm.ready_replacement(leaf.pfn, leaf.permissions);
             });
         });
@@ -79,12 +92,21 @@ impl<W: World> Vm<W> {
     ///
     /// So pages that are merged one by one need no invalidation each: those that a VM owes, 64 at most, go together, or
     /// with whatever invalidates them next.
-    pub fn change_ptes_owing(&self, from: W::Backing, changes: &[Option<PageChange>]) -> Owed {
+    ///
+    /// # Panics
+    ///
+    /// As [`Vm::change_ptes`].
+    pub fn change_ptes_owing(
+        &self,
+        announcement: &Announcement,
+        from: W::Backing,
+        changes: &[Option<PageChange>],
+    ) -> Owed {
         let vm = self.inner();
         let mut owed = vm.stage2.owing_nothing();
-        vm.change_pages(from, changes, &mut |gfns, with| {
+        vm.change_pages(announcement, from, changes, &mut |gfns, with| {
             let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);
-            owed.add(vm.stage2.replace_owing(gfns, vm.slice, with, ready));
+            owed.add(vm.stage2.replace_owing(announcement, gfns, vm.slice, with, ready));
         });
         owed
     }
@@ -131,15 +153,28 @@ type Replace<'a> = &'a mut dyn FnMut(Range<Gfn>, &dyn Fn(Gfn) -> Option<Replacem
 
 impl<W: World> Inner<W> {
     /// Makes `changes` to the pages from `from` on, wherever they are; frames are replaced by `replace`.
-    fn change_pages(&self, from: W::Backing, changes: &[Option<PageChange>], replace: Replace<'_>) {
+    fn change_pages(
+        &self,
+        announcement: &Announcement,
+        from: W::Backing,
+        changes: &[Option<PageChange>],
+        replace: Replace<'_>,
+    ) {
         let bytes = changes.len() as u64 * PAGE_SIZE;
-        self.for_each_place(from, bytes, |place| self.change_in_place(&place, changes, replace));
+        self.for_each_place(from, bytes, |place| {
+            // Also where only the right to write goes, which needs no announcement by itself.
+            assert!(
+                self.stage2.is_announced(announcement, &place.gfns),
+                "the change is not of what was announced"
+            );
+            self.change_in_place(announcement, &place, changes, replace);
+        });
         // Nobody reads an old frame any more, wherever its page is mapped, but for what is owed, which is paid now.
         self.for_each_place(from, bytes, |place| {
             if place.writable {
                 for (gfn, change) in place.changes(changes) {
                     if change.protection == Protection::ReadWrite {
-                        self.stage2.allow_writes(gfn, change.new);
+                        self.stage2.allow_writes(announcement, gfn, change.new);
                     }
                 }
             }
@@ -147,7 +182,13 @@ impl<W: World> Inner<W> {
     }
 
     /// Makes `changes` but for what they give.
-    fn change_in_place(&self, place: &Place, changes: &[Option<PageChange>], replace: Replace<'_>) {
+    fn change_in_place(
+        &self,
+        announcement: &Announcement,
+        place: &Place,
+        changes: &[Option<PageChange>],
+        replace: Replace<'_>,
+    ) {
         let with = |gfn| {
             let PageChange { old, new, protection, same_contents } = place.change(gfn, changes)?;
             let moves = old != new && protection != Protection::None;
@@ -161,7 +202,7 @@ impl<W: World> Inner<W> {
             match change.protection {
                 Protection::None => {
                     self.flush_written(page.clone());
-                    self.stage2.zap(page, Tables::Keep, self.slice);
+                    self.stage2.zap(announcement, page, Tables::Keep, self.slice);
                 }
                 Protection::ReadOnly if change.old == change.new => {
                     // A later change of the page takes nothing away any more, and so flushes nothing.
@@ -174,25 +215,30 @@ impl<W: World> Inner<W> {
     }
 
     /// Takes away what `change` does not leave of `gfns`.
-    fn take_away(&self, gfns: Range<Gfn>, Change { reason, new, .. }: Change) {
+    fn take_away(
+        &self,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        Change { reason, new, .. }: Change,
+    ) {
         if reason != Reason::Exit {
             self.flush_written(gfns.clone());
         }
         if reason.is_read_past_caches() {
-            return self.zap_and_clean(&gfns);
+            return self.zap_and_clean(announcement, &gfns);
         }
         match (new, reason) {
             (Protection::None, Reason::Unmap | Reason::Exit) => {
-                self.stage2.zap(gfns, Tables::Free, self.slice);
+                self.stage2.zap(announcement, gfns, Tables::Free, self.slice);
             }
             // The tables are going to be needed again.
-            (Protection::None, _) => self.stage2.zap(gfns, Tables::Keep, self.slice),
+            (Protection::None, _) => self.stage2.zap(announcement, gfns, Tables::Keep, self.slice),
             _ => self.stage2.write_protect(gfns, self.slice, |_, _| ()),
         }
     }
 
-    fn zap_and_clean(&self, gfns: &Range<Gfn>) {
-        self.stage2.zap_each(gfns.clone(), self.slice, |gfn, level, leaf| {
+    fn zap_and_clean(&self, announcement: &Announcement, gfns: &Range<Gfn>) {
+        self.stage2.zap_each(announcement, gfns.clone(), self.slice, |gfn, level, leaf| {
             if leaf.memory != MemoryType::WriteBack {
                 return;
             }

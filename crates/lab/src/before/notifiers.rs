@@ -10,7 +10,7 @@ use mayfly_machine::address_space::{Change, Notifier, PageChange, Reason, Rights
 use mayfly_machine::{Brackets, MachineWorld};
 use mayfly_memslot::Hva;
 use mayfly_platform::address::{Gfn, PAGE_SHIFT};
-use mayfly_stage2::{Format, Level, Replacement, Slice, Stage2, Tables};
+use mayfly_stage2::{Announcement, Format, Level, Replacement, Slice, Stage2, Tables};
 use mayfly_vm::Vm;
 
 /// A VM whose memory is one slot at guest address 0, and where that is in the host.
@@ -45,12 +45,20 @@ impl<F: Format> Memory<F> {
         self.stage2().end_invalidation(self.brackets.close(change));
     }
 
+    /// Shows `then` what announces a change that `gfns` are part of.
+    fn within(&self, gfns: &Range<Gfn>, then: impl FnOnce(&Announcement)) {
+        let hva = |gfn: Gfn| Hva::new(self.hvas.start.get() + (gfn.get() << PAGE_SHIFT));
+        self.brackets.within(&(hva(gfns.start)..hva(gfns.end)), then);
+    }
+
     fn zap(&self, gfns: Range<Gfn>) {
         // Less than a table maps takes none with it; and only then is this called from inside a section, where nobody
         // may wait for others to leave theirs.
         let pages = gfns.end.get() - gfns.start.get();
         let tables = if pages < Level::MIB2.pages() { Tables::Keep } else { Tables::Free };
-        self.stage2().zap(gfns, tables, Slice::default());
+        self.within(&gfns.clone(), |announcement| {
+            self.stage2().zap(announcement, gfns, tables, Slice::default());
+        });
     }
 }
 
@@ -96,7 +104,10 @@ impl<F: Format> Notifier for ChangePte<F> {
         let PageChange { old, new, protection, same_contents } = *change;
         if protection == Rights::ReadOnly {
             let with = Replacement { old, new, same_contents };
-            self.0.stage2().replace(gfns, Slice::default(), |_| Some(with), |_| ());
+            self.0.within(&gfns.clone(), |announcement| {
+                let stage2 = self.0.stage2();
+                stage2.replace(announcement, gfns, Slice::default(), |_| Some(with), |_| ());
+            });
         } else {
             self.0.zap(gfns);
         }

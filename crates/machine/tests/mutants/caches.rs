@@ -14,6 +14,7 @@ const CACHES: &str = "vm/src/caches.rs";
 const FAULT: &str = "vm/src/fault.rs";
 const MEMORY: &str = "vm/src/memory.rs";
 const NOTIFIER: &str = "vm/src/notifier.rs";
+const STAGE2: &str = "stage2/src/stage2.rs";
 const WRITTEN: &str = "stage2/src/written.rs";
 
 /// Has those who are told of the frames that were written told by what takes a slice of marks, at any moment in that.
@@ -201,18 +202,21 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "that root is zapped",
         edits: &[(
             CACHES,
-            "self.stage2.zap_role(Role::MARKED, all, Tables::Free, self.slice);",
+            "self.stage2.zap_role(Role::MARKED, &invalidation, all, Tables::Free, self.slice);",
             "drop(all);",
         )],
         killer: STALE,
     },
     Mutant {
         step: "faults that cleaned before that are refused",
-        edits: &[(
-            CACHES,
-            "let invalidation = self.stage2.begin_invalidation(&all);",
-            "let invalidation = ();",
-        )],
+        edits: &[
+            (
+                CACHES,
+                "let invalidation = self.stage2.begin_invalidation(&all);",
+                "let invalidation = self.stage2.begin_invalidation(&(all.start..all.start));",
+            ),
+            (STAGE2, "assert!(self.is_announced(", "let _ = (self.is_announced("),
+        ],
         killer: STALE,
     },
     Mutant {

@@ -127,6 +127,29 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
+        step: "what is taken away was announced",
+        edits: &[(
+            SEQUENCE,
+            "announced.sequence == self.own && self.ranges.have(&announced.ranges, gfns)",
+            "{ let _ = gfns; announced.sequence == self.own }",
+        )],
+        killer: tree("announced::nothing_is_taken_away_that_was_not_announced", "panicked"),
+    },
+    Mutant {
+        step: "what is taken away was announced in this VM",
+        edits: &[(SEQUENCE, "announced.sequence == self.own && self.ranges", "self.ranges")],
+        killer: tree("announced::nothing_is_taken_away_that_was_not_announced", "panicked"),
+    },
+    Mutant {
+        step: "a sequence is told from those that lay there before",
+        edits: &[(
+            SEQUENCE,
+            "own: SEQUENCES.fetch_add(1, core::sync::atomic::Ordering::Relaxed),",
+            "own: SEQUENCES.load(core::sync::atomic::Ordering::Relaxed),",
+        )],
+        killer: tree("announced::an_announcement_that_outlives_its_vm_is_no_later_vms", "panicked"),
+    },
+    Mutant {
         step: "an invalidation takes a number when it ends",
         edits: &[(
             SEQUENCE,

@@ -62,9 +62,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: vm("dirty::switching_the_log_on_protects_what_is_writable_and_splits_its_blocks", "panicked"),
     },
     Mutant {
+        step: "a page is changed that was announced",
+        edits: &[(NOTIFIER, "            assert!(
+                self.stage2", "            let _ = (
+                self.stage2")],
+        killer: vm("notifier_in_place::a_page_is_changed_inside_an_invalidation_of_it", "panicked"),
+    },
+    Mutant {
         step: "a slot that is deleted is zapped",
-        edits: &[(MEMORY, "            self.stage2.zap(gfns, Tables::Free, self.slice);
-", "            drop(gfns);
+        edits: &[(MEMORY, "            self.stage2.zap(announcement, gfns, Tables::Free, self.slice);
+", "            drop((announcement, gfns));
 ")],
         killer: vm("zap::nothing_is_mapped_through_a_slot_that_was_deleted_or_moved", "left: "),
     },

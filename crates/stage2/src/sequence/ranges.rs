@@ -58,6 +58,30 @@ impl Ranges {
         if has_some(&self.places[SHARED]) { own + 2 } else { own }
     }
 
+    /// Whether all of `gfns` are in places of `taken`, which have not been given back. The shared one stands for all that
+    /// its sharers have announced.
+    ///
+    /// Relaxed: the caller has what was stored when they were taken, and since then the shared one only grows.
+    pub(super) fn have(&self, taken: &Taken, gfns: &Range<Gfn>) -> bool {
+        let is_taken = |place| match place {
+            SHARED => taken.shared > 0,
+            _ => taken.own & 1 << place != 0,
+        };
+        let end_of = |place: &[AtomicU64; 2], from| {
+            let [start, end] = place.each_ref().map(|bound| bound.load(Ordering::Relaxed));
+            (start..end).contains(&from).then_some(end)
+        };
+        let mut from = gfns.start.get();
+        while from < gfns.end.get() {
+            let taken = (0..=PLACES).filter(|&place| is_taken(place));
+            match taken.filter_map(|place| end_of(&self.places[place], from)).max() {
+                Some(end) => from = end,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Puts `gfns` in a place, under the lock.
     pub(super) fn take(&self, gfns: &Range<Gfn>, by: &mut Taken) {
         let taken = self.taken.load(Ordering::Relaxed);

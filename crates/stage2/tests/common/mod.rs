@@ -3,10 +3,11 @@
 mod tlb;
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use mayfly_platform::address::Pfn;
+use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::observe::Observer;
@@ -15,7 +16,9 @@ use mayfly_platform::testing::Arena;
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Host, Layer, Op};
 use mayfly_srcu::{Config as SrcuConfig, Srcu};
-use mayfly_stage2::{Config, Format, Reclaimer, Role, RootRef, Stage2, VcpuMark, Vmids};
+use mayfly_stage2::{
+    Config, Format, Reclaimer, Role, RootRef, Slice, Stage2, Tables, VcpuMark, Vmids,
+};
 
 use tlb::Tlbs;
 
@@ -200,6 +203,12 @@ impl<F: Format> World<F> {
     /// Another VM on the same machine.
     pub(crate) fn another_vm(&self) -> (Stage2<F>, Srcu) {
         vm(&self.platform, &self.vmids, &self.reclaimer)
+    }
+
+    /// Zaps as a host does whose change is over at once.
+    pub(crate) fn zap(&self, gfns: Range<Gfn>, tables: Tables, slice: Slice) {
+        let announced = self.stage2.begin_invalidation(&gfns);
+        self.stage2.zap(&announced, gfns, tables, slice);
     }
 
     /// Frames that are in use.

@@ -107,9 +107,9 @@ fn some_tables() -> Tables {
 /// The host puts other frames behind some pages, and those of before to other use.
 fn invalidate<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host) {
     let pages = some_pages();
-    let _invalidation = vm.stage2.begin_invalidation(&frames(&pages));
+    let invalidation = vm.stage2.begin_invalidation(&frames(&pages));
     let old = host.replace(pages.clone());
-    vm.stage2.zap(frames(&pages), some_tables(), SHORT);
+    vm.stage2.zap(&invalidation, frames(&pages), some_tables(), SHORT);
     host.withdraw(&old);
 }
 
@@ -117,14 +117,16 @@ fn invalidate<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host) {
 fn replace_slot<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, all_roots: bool) {
     let block = thread_rng().gen_range(0..2);
     let pages = block * BLOCK..(block + 1) * BLOCK;
-    vm.stage2.change_slots(&frames(&pages), || host.set_slot(block, false));
+    let delete = || host.set_slot(block, false);
+    let ((), announced) = vm.stage2.change_slots_and_invalidate(&frames(&pages), delete);
     if all_roots {
         let retiring = vm.stage2.replace_roots().unwrap();
         vm.world.tlb.kick_all();
         retiring.finish();
     } else {
-        vm.stage2.zap(frames(&pages), some_tables(), SHORT);
+        vm.stage2.zap(&announced, frames(&pages), some_tables(), SHORT);
     }
+    drop(announced);
     host.withdraw(&host.replace(pages.clone()));
     vm.stage2.change_slots(&frames(&pages), || host.set_slot(block, true));
 }

@@ -2,7 +2,7 @@
 //! their notifications.
 
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Owed, Replacement};
+use mayfly_stage2::{Announcement, Owed, Replacement};
 
 use crate::host::Host;
 use crate::model::{gfn, gfns};
@@ -14,13 +14,13 @@ pub(crate) fn merge<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, page: u64) {
     if host.is_shared(page) {
         return;
     }
-    let _invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
+    let invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
     vm.stage2.write_protect(gfns(page, 1), SHORT, |_, _| ());
     host.seal(host.pfn(page), true);
     let (old, new) = host.move_page(page);
     host.seal(new, true);
     host.set_shared(page, true);
-    replace(vm, host, page, old, new);
+    replace(vm, host, &invalidation, page, old, new);
 }
 
 /// As [`merge`], but the invalidation is owed. Returns what is, and for which frame.
@@ -33,7 +33,7 @@ pub(crate) fn merge_owing<const BREAK: bool>(
     if host.is_shared(page) {
         return None;
     }
-    let _invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
+    let invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
     vm.stage2.write_protect(gfns(page, 1), SHORT, |_, _| ());
     host.seal(host.pfn(page), true);
     let (old, new) = host.move_page(page);
@@ -41,7 +41,7 @@ pub(crate) fn merge_owing<const BREAK: bool>(
     host.set_shared(page, true);
     host.keep(page, old);
     let with = Replacement { old: Pfn::new(old), new: Pfn::new(new), same_contents: true };
-    let owed = vm.stage2.replace_owing(gfns(page, 1), SHORT, |_| Some(with), |_| ());
+    let owed = vm.stage2.replace_owing(&invalidation, gfns(page, 1), SHORT, |_| Some(with), |_| ());
     Some((owed, old))
 }
 
@@ -66,18 +66,25 @@ pub(crate) fn unshare<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, page: u64)
     if !host.is_shared(page) {
         return;
     }
-    let _invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
+    let invalidation = vm.stage2.begin_invalidation(&gfns(page, 1));
     let (old, new) = host.move_page(page);
     host.seal(new, true);
     host.set_shared(page, false);
-    replace(vm, host, page, old, new);
+    replace(vm, host, &invalidation, page, old, new);
     // Only now, when nobody reads the old frame, may somebody write.
     host.seal(new, false);
-    vm.stage2.allow_writes(gfn(page), Pfn::new(new));
+    vm.stage2.allow_writes(&invalidation, gfn(page), Pfn::new(new));
 }
 
-fn replace<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, page: u64, old: u64, new: u64) {
+fn replace<const BREAK: bool>(
+    vm: &Vm<BREAK>,
+    host: &Host,
+    announcement: &Announcement,
+    page: u64,
+    old: u64,
+    new: u64,
+) {
     let with = Replacement { old: Pfn::new(old), new: Pfn::new(new), same_contents: true };
-    vm.stage2.replace(gfns(page, 1), SHORT, |_| Some(with), |_| ());
+    vm.stage2.replace(announcement, gfns(page, 1), SHORT, |_| Some(with), |_| ());
     host.withdraw(&[old]);
 }

@@ -36,6 +36,7 @@ macro_rules! in_formats {
     };
 }
 
+mod announced;
 mod buried;
 mod heap;
 mod in_place;

@@ -103,7 +103,7 @@ fn all_that_is_written_is_told_and_in_order<F: Format>() {
     let invalidation = world.stage2.begin_invalidation(&gfns(0..BLOCK));
     world.stage2.write_protect(gfns(5..7), UNHURRIED, |_, _| ());
     book.assert_true();
-    world.stage2.zap(gfns(0..BLOCK), Tables::Free, UNHURRIED);
+    world.stage2.zap(&invalidation, gfns(0..BLOCK), Tables::Free, UNHURRIED);
     drop(invalidation);
     book.assert_true();
     {

@@ -20,8 +20,8 @@ fn map<F: Format>(world: &World<F>, gfn: u64, level: Level) -> Mapped {
 }
 
 fn zap<F: Format>(world: &World<F>, range: std::ops::Range<u64>) {
-    let _announced = world.stage2.begin_invalidation(&gfns(range.clone()));
-    world.stage2.zap(gfns(range), Tables::Free, UNHURRIED);
+    let announced = world.stage2.begin_invalidation(&gfns(range.clone()));
+    world.stage2.zap(&announced, gfns(range), Tables::Free, UNHURRIED);
 }
 
 /// Has the TLB remember where `gfn` is mapped.
@@ -142,7 +142,7 @@ fn a_zapped_leaf_is_told_of_when_tlbs_have_forgotten_it<F: Format>() {
     walk(&world, PAGES + 9);
     let announced = world.stage2.begin_invalidation(&gfns(0..PAGES + 10));
     let mut told = 0;
-    world.stage2.zap_each(gfns(0..PAGES + 10), UNHURRIED, |gfn, level, _| {
+    world.stage2.zap_each(&announced, gfns(0..PAGES + 10), UNHURRIED, |gfn, level, _| {
         let of = gfns(gfn.get()..gfn.get() + level.pages());
         let remembered = world.platform.tlbs.remembered();
         assert!(remembered.keys().all(|(_, gfn)| !of.contains(gfn)), "{gfn} is in use still");

@@ -69,8 +69,8 @@ fn merge_into<F: Format>(world: &World<F>, pages: Range<u64>, new: u64) -> Owed 
         let (old, new) = (Pfn::new(from + gfn.get()), Pfn::new(new + gfn.get()));
         Some(Replacement { old, new, same_contents: true })
     };
-    let _announced = world.stage2.begin_invalidation(&gfns(pages.clone()));
-    world.stage2.replace_owing(gfns(pages), UNHURRIED, with, |_| ())
+    let announced = world.stage2.begin_invalidation(&gfns(pages.clone()));
+    world.stage2.replace_owing(&announced, gfns(pages), UNHURRIED, with, |_| ())
 }
 
 /// What the tables say of page `gfn` whenever TLBs are asked while `change` is made.
@@ -149,10 +149,10 @@ fn a_page_that_is_mapped_twice_is_paid_for_at_both_places<F: Format>() {
         |_| Some(Replacement { old: Pfn::new(OLD + 7), new: Pfn::new(NEW), same_contents: true });
     let mut owed = world.stage2.owing_nothing();
     {
-        let _announced = world.stage2.begin_invalidation(&gfns(7..0x308));
+        let announced = world.stage2.begin_invalidation(&gfns(7..0x308));
         for gfn in [7, 0x307] {
             let page = gfns(gfn..gfn + 1);
-            owed.add(world.stage2.replace_owing(page, UNHURRIED, with, |_| ()));
+            owed.add(world.stage2.replace_owing(&announced, page, UNHURRIED, with, |_| ()));
         }
     }
     assert_eq!(stale(&world), [7, 0x307]);
@@ -182,8 +182,8 @@ fn the_right_to_write_that_the_host_gives_is_paid_for_before<F: Format>() {
     let (world, _) = &machine;
     let owed = merge(world, 7..8);
     let found = at_invalidations(world, 7, |world| {
-        let _announced = world.stage2.begin_invalidation(&gfns(7..8));
-        world.stage2.allow_writes(Gfn::new(7), Pfn::new(NEW + 7));
+        let announced = world.stage2.begin_invalidation(&gfns(7..8));
+        world.stage2.allow_writes(&announced, Gfn::new(7), Pfn::new(NEW + 7));
     });
     assert_eq!((found, stale(world)), (vec![Some((NEW + 7, READ))], vec![]));
     assert_eq!((look(world, 7), owed.is_paid()), (Some((NEW + 7, READ_WRITE)), true));
@@ -201,10 +201,10 @@ fn another_frame_is_paid_for_before_where_it_is_owed_and_with_it_where_not<F: Fo
                 assert!(!merge_into(world, 7..8, NEW + 0x100).is_paid());
                 return;
             }
-            let _announced = world.stage2.begin_invalidation(&gfns(7..8));
+            let announced = world.stage2.begin_invalidation(&gfns(7..8));
             let (old, new) = (Pfn::new(NEW + 7), Pfn::new(NEW + 0x107));
             let with = Replacement { old, new, same_contents: true };
-            world.stage2.replace(gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
+            world.stage2.replace(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
         });
         let (first, second) = (Some((NEW + 7, READ)), Some((NEW + 0x107, READ)));
         // That which is owed again is paid as it is dropped.
@@ -222,13 +222,13 @@ fn whatever_invalidates_a_page_pays_for_it<F: Format>() {
         let owed = merge(world, 7..8);
         let announced = world.stage2.begin_invalidation(&gfns(0..512));
         match way {
-            0 => world.stage2.zap(gfns(7..8), Tables::Keep, UNHURRIED),
-            1 => world.stage2.zap(gfns(0..512), Tables::Free, UNHURRIED),
-            2 => world.stage2.zap_each(gfns(6..9), UNHURRIED, |_, _, _| ()),
+            0 => world.stage2.zap(&announced, gfns(7..8), Tables::Keep, UNHURRIED),
+            1 => world.stage2.zap(&announced, gfns(0..512), Tables::Free, UNHURRIED),
+            2 => world.stage2.zap_each(&announced, gfns(6..9), UNHURRIED, |_, _, _| ()),
             _ => {
                 let with =
                     Replacement { old: Pfn::new(OLD), new: Pfn::new(NEW + 7), same_contents: true };
-                world.stage2.replace(gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
+                world.stage2.replace(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
             }
         }
         assert!(!stale(world).contains(&7), "way {way}");
@@ -245,7 +245,7 @@ fn what_is_invalidated_far_from_it_pays_nothing<F: Format>() {
     let owed = merge(world, 7..8);
     let announced = world.stage2.begin_invalidation(&gfns(0..512));
     for page in [3, 12] {
-        world.stage2.zap(gfns(page..page + 1), Tables::Keep, UNHURRIED);
+        world.stage2.zap(&announced, gfns(page..page + 1), Tables::Keep, UNHURRIED);
     }
     world.stage2.write_protect(gfns(0..512), UNHURRIED, |_, _| ());
     assert!(stale(world).contains(&7) && !owed.is_paid());
@@ -259,7 +259,7 @@ fn an_invalidation_of_pages_takes_those_beside_them_with_it<F: Format>() {
         let (world, _) = &machine;
         let owed = merge(world, taken.clone());
         let announced = world.stage2.begin_invalidation(&gfns(0..512));
-        world.stage2.zap(gfns(zapped..zapped + 1), Tables::Keep, UNHURRIED);
+        world.stage2.zap(&announced, gfns(zapped..zapped + 1), Tables::Keep, UNHURRIED);
         assert_eq!(world.platform.tlbs.take_issued().len(), 1);
         assert!(owed.is_paid() && stale(world).iter().all(|gfn| !taken.contains(gfn)));
         drop((announced, owed));
@@ -309,7 +309,8 @@ fn what_is_not_replaced_in_place_is_not_owed<F: Format>() {
     let (world, vcpu) = machine::<F>(7..8);
     let with = Replacement { old: Pfn::new(OLD + 7), new: Pfn::new(NEW), same_contents: false };
     let announced = world.stage2.begin_invalidation(&gfns(7..8));
-    let owed = world.stage2.replace_owing(gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
+    let owed =
+        world.stage2.replace_owing(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
     assert_eq!((look(&world, 7), stale(&world), owed.is_paid()), (None, vec![], true));
     drop((announced, owed));
     end((world, vcpu));

@@ -34,7 +34,7 @@ fn is_mapped(world: &World<Ept>, gfn: u64) -> bool {
 fn zap(world: &World<Ept>) {
     let all = gfns(0..u64::MAX);
     let invalidation = world.stage2.begin_invalidation(&all);
-    world.stage2.zap(all, Tables::Free, UNHURRIED);
+    world.stage2.zap(&invalidation, all, Tables::Free, UNHURRIED);
     drop(invalidation);
     assert!((0..TABLES).all(|table| !is_mapped(world, table * PER_TABLE)), "all is zapped");
 }
@@ -67,7 +67,7 @@ fn nobody_waits_for_a_reader_to_zap_and_what_hangs_is_taken_out_when_he_is_gone(
 
         drop(held);
         assert_eq!(reclaim(&world, slice), Reclaimed::All);
-        world.stage2.zap(gfns(1..1), Tables::Keep, UNHURRIED);
+        world.zap(gfns(1..1), Tables::Keep, UNHURRIED);
         assert!(is_mapped(&world, (TABLES - 1) * PER_TABLE + 7), "what is mapped stays");
         assert_eq!(world.live(), 4, "the tables on the way to it");
         drop(root);
@@ -136,7 +136,7 @@ fn faults_go_on_while_tables_are_taken_out() {
             fill_again(&world);
             let all = gfns(0..u64::MAX);
             let invalidation = world.stage2.begin_invalidation(&all);
-            world.stage2.zap(all, Tables::Free, UNHURRIED);
+            world.stage2.zap(&invalidation, all, Tables::Free, UNHURRIED);
             drop(invalidation);
             drop(held);
         }

@@ -256,7 +256,7 @@ impl<F: Format> Run<F> {
                 let range = range.range::<F>();
                 let tables = if free { Tables::Free } else { Tables::Keep };
                 let announced = stage2.begin_invalidation(&gfns(range.clone()));
-                stage2.zap(gfns(range.clone()), tables, entries(slice));
+                stage2.zap(&announced, gfns(range.clone()), tables, entries(slice));
                 drop(announced);
                 for model in &mut self.models {
                     model.zap(&range);
@@ -267,9 +267,14 @@ impl<F: Format> Run<F> {
                 let range = range.range::<F>();
                 let mut zapped = Vec::new();
                 let announced = stage2.begin_invalidation(&gfns(range.clone()));
-                stage2.zap_each(gfns(range.clone()), entries(slice), |gfn, level, leaf| {
-                    zapped.push((gfn.get(), level, Leaf { dirty: false, ..leaf }));
-                });
+                stage2.zap_each(
+                    &announced,
+                    gfns(range.clone()),
+                    entries(slice),
+                    |gfn, level, leaf| {
+                        zapped.push((gfn.get(), level, Leaf { dirty: false, ..leaf }));
+                    },
+                );
                 drop(announced);
                 let expected: Vec<_> = self.models.iter_mut().flat_map(|m| m.zap(&range)).collect();
                 assert_eq!(zapped, expected);
@@ -320,7 +325,7 @@ impl<F: Format> Run<F> {
     fn replace(&mut self, gfn: u64, with: Replacement) {
         let (stage2, page) = (&self.world.stage2, gfns(gfn..gfn + 1));
         let announced = stage2.begin_invalidation(&page);
-        stage2.replace(page, entries(1), |_| Some(with), |_| ());
+        stage2.replace(&announced, page, entries(1), |_| Some(with), |_| ());
         drop(announced);
         for model in &mut self.models {
             model.replace(gfn, &with);
@@ -331,7 +336,7 @@ impl<F: Format> Run<F> {
     fn allow_writes(&mut self, gfn: u64, pfn: Pfn) {
         let stage2 = &self.world.stage2;
         let announced = stage2.begin_invalidation(&gfns(gfn..gfn + 1));
-        stage2.allow_writes(Gfn::new(gfn), pfn);
+        stage2.allow_writes(&announced, Gfn::new(gfn), pfn);
         drop(announced);
         for model in &mut self.models {
             model.allow_writes(gfn, pfn);

@@ -311,10 +311,10 @@ fn tables_that_a_zap_takes_out_wait_for_readers_and_are_freed_by_a_later_one() {
     grow(&world, 0);
     let frames = world.live();
     let section = world.srcu.read_lock();
-    world.stage2.zap(gfns(0..PAGES), Tables::Free, UNHURRIED);
+    world.zap(gfns(0..PAGES), Tables::Free, UNHURRIED);
     assert_eq!(world.live(), frames);
     drop(section);
-    world.stage2.zap(gfns(0..PAGES), Tables::Free, UNHURRIED);
+    world.zap(gfns(0..PAGES), Tables::Free, UNHURRIED);
     assert_eq!(world.live(), frames - 1);
     world.destroy();
 }
@@ -324,9 +324,9 @@ fn tables_that_are_about_to_be_needed_stay() {
     let world = World::<Ept>::new(100);
     grow(&world, 0);
     let frames = world.live();
-    world.stage2.zap(gfns(0..u64::MAX), Tables::Keep, entries(9));
+    world.zap(gfns(0..u64::MAX), Tables::Keep, entries(9));
     assert_eq!(world.live(), frames);
-    world.stage2.zap(gfns(0..u64::MAX), Tables::Free, entries(9));
+    world.zap(gfns(0..u64::MAX), Tables::Free, entries(9));
     assert_eq!(world.live(), 5, "the root, and the tables of 512 GiB");
     world.destroy();
 }
@@ -353,7 +353,7 @@ fn a_block_gives_way_to_pages_when_too_many_tables_await_readers() {
     };
     assert_eq!((refused, collapsed), (Mapped::TooLarge, 4096));
     drop(held);
-    world.stage2.zap(gfns(1..1), Tables::Keep, UNHURRIED);
+    world.zap(gfns(1..1), Tables::Keep, UNHURRIED);
     assert_eq!(map(Level::MIB2, 0), Mapped::Installed);
     drop(root);
     world.destroy();
@@ -370,7 +370,7 @@ fn a_slice_is_charged_for_every_entry_of_a_table_that_it_takes_out() {
     assert_eq!(mapped, Ok(Mapped::Installed));
     drop(section);
     let before = world.platform.slices();
-    world.stage2.zap(gfns(0..16 << 18), Tables::Free, entries(1024));
+    world.zap(gfns(0..16 << 18), Tables::Free, entries(1024));
     assert_eq!(world.platform.slices() - before, 8);
     drop(root);
     world.destroy();

@@ -150,7 +150,7 @@ fn however_many_invalidations_are_under_way_a_fault_is_refused_in_the_range_of_e
             }
             announced.pop();
         }
-        world.stage2.zap(gfns(0..u64::MAX), Tables::Keep, UNHURRIED);
+        world.zap(gfns(0..u64::MAX), Tables::Keep, UNHURRIED);
     }
     world.destroy();
 }
@@ -274,7 +274,7 @@ fn whoever_waits_for_an_invalidation_that_is_not_there_goes_on() {
     world.stage2.wait_invalidation(&gfns(8..9));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| world.stage2.wait_invalidation(&gfns(7..8)));
-        world.stage2.zap(gfns(0..8), Tables::Free, UNHURRIED);
+        world.stage2.zap(&announced, gfns(0..8), Tables::Free, UNHURRIED);
         drop(announced);
         waiter.join().unwrap();
     });

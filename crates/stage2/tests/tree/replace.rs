@@ -52,15 +52,15 @@ fn merge() -> Replacement {
 
 /// Replaces the page inside an invalidation. Returns how often the new frame was to be prepared.
 fn replace<F: Format>(world: &World<F>, with: &Replacement) -> usize {
-    let _announced = world.stage2.begin_invalidation(&page());
+    let announced = world.stage2.begin_invalidation(&page());
     let mut prepared = 0;
-    world.stage2.replace(page(), UNHURRIED, |_| Some(*with), |_| prepared += 1);
+    world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(*with), |_| prepared += 1);
     prepared
 }
 
 fn allow_writes<F: Format>(world: &World<F>, pfn: u64) {
-    let _announced = world.stage2.begin_invalidation(&page());
-    world.stage2.allow_writes(Gfn::new(PAGE), Pfn::new(pfn));
+    let announced = world.stage2.begin_invalidation(&page());
+    world.stage2.allow_writes(&announced, Gfn::new(PAGE), Pfn::new(pfn));
 }
 
 /// What is found of the page at each invalidation that `change` comes to, before it takes effect.
@@ -198,7 +198,7 @@ fn pages_of_a_run_are_invalidated_together<F: Format>() {
         even(gfn).then(|| Replacement { old, ..merge() })
     };
     let announced = world.stage2.begin_invalidation(&gfns(0..100));
-    world.stage2.replace(gfns(0..100), UNHURRIED, with, |_| ());
+    world.stage2.replace(&announced, gfns(0..100), UNHURRIED, with, |_| ());
     assert_eq!(world.platform.tlbs.take_issued().len(), 1);
     let remembered = world.platform.tlbs.remembered();
     assert!(remembered.keys().all(|(_, gfn)| !even(*gfn)), "an old frame is in use still");
@@ -217,7 +217,7 @@ fn the_new_frame_is_prepared_before_anybody_can_find_it<F: Format>() {
     let announced = world.stage2.begin_invalidation(&page());
     let mut found = None;
     let look = |_: &_| found = Some(look(&world, 0, PAGE));
-    world.stage2.replace(page(), UNHURRIED, |_| Some(merge()), look);
+    world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(merge()), look);
     assert_eq!(found, Some(Some((Level::PAGE, OLD, READ))));
     drop((announced, vcpu));
     world.destroy();
@@ -329,8 +329,8 @@ fn a_fault_that_was_told_of_the_old_frame_is_refused<F: Format>() {
     let fault =
         |leaf, seen| vcpu.root.map(Gfn::new(PAGE), Level::PAGE, &leaf, seen, &section).unwrap();
     {
-        let _announced = world.stage2.begin_invalidation(&page());
-        world.stage2.replace(page(), UNHURRIED, |_| Some(merge()), |_| ());
+        let announced = world.stage2.begin_invalidation(&page());
+        world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(merge()), |_| ());
         assert_eq!(fault(leaf(OLD, READ), seen), Mapped::Retry, "before the end");
     }
     assert_eq!(fault(leaf(OLD, READ_WRITE), seen), Mapped::Retry, "after it");
@@ -352,8 +352,8 @@ fn tables_are_counted_that_are_kept_and_that_are_freed<F: Format>() {
             .map(|op| platform.charged(op))
     };
     let zap = |tables| {
-        let _announced = world.stage2.begin_invalidation(&gfns(0..PAGES));
-        world.stage2.zap(gfns(0..PAGES), tables, UNHURRIED);
+        let announced = world.stage2.begin_invalidation(&gfns(0..PAGES));
+        world.stage2.zap(&announced, gfns(0..PAGES), tables, UNHURRIED);
     };
     zap(Tables::Keep);
     assert_eq!(counted(), [1, 0, 1], "the page's entry");
@@ -398,7 +398,7 @@ fn who_meets_a_frozen_entry_waits_for_it_and_finds_what_became_of_it() {
     world.platform.tlbs.on_next_issue(hook);
     let announced = world.stage2.begin_invalidation(&page());
     let with = Replacement { old: Pfn::new(0x1000 + PAGE), ..merge() };
-    world.stage2.replace(page(), UNHURRIED, |_| Some(with), |_| ());
+    world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(with), |_| ());
     while asked.load(Ordering::SeqCst) == 0 || Arc::strong_count(&world) > 1 {
         std::thread::yield_now();
     }

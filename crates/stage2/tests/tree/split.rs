@@ -78,7 +78,7 @@ fn without_memory_blocks_stay_and_can_be_used<F: Format>() {
     }
     let split = levels.iter().filter(|(level, _)| *level == Level::PAGE).count();
     assert!(0 < split && split < 16, "{split}");
-    world.stage2.zap(all, mayfly_stage2::Tables::Free, UNHURRIED);
+    world.zap(all, mayfly_stage2::Tables::Free, UNHURRIED);
     drop(vcpu);
     world.destroy();
 }

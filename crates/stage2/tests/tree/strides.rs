@@ -22,8 +22,8 @@ fn map<F: Format>(world: &World<F>, vcpu: &Vcpu<F>, gfn: u64, level: Level) {
 fn zapped<F: Format>(world: &World<F>, range: std::ops::Range<u64>, tables: Tables) -> Vec<Scope> {
     world.platform.tlbs.take_issued();
     let gfns = Gfn::new(range.start)..Gfn::new(range.end);
-    let _announced = world.stage2.begin_invalidation(&gfns);
-    world.stage2.zap(gfns, tables, UNHURRIED);
+    let announced = world.stage2.begin_invalidation(&gfns);
+    world.stage2.zap(&announced, gfns, tables, UNHURRIED);
     world.platform.tlbs.take_issued().into_iter().map(|(_, scope)| scope).collect()
 }
 
@@ -134,7 +134,7 @@ fn who_answers_for_anothers_changes_knows_neither_their_sizes_nor_their_tables()
             assert_eq!(scopes, [span(0..BLOCK, 1, Entries::Any)], "which finds nothing left");
         });
         let gfns = Gfn::new(0)..Gfn::new(BLOCK);
-        world.stage2.zap(gfns, Tables::Keep, UNHURRIED);
+        world.zap(gfns, Tables::Keep, UNHURRIED);
         drop(vcpu);
         Arc::into_inner(world).unwrap().destroy();
     }

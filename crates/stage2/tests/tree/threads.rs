@@ -153,7 +153,7 @@ fn no_frame_is_used_after_it_was_taken_away<F: Format>() {
             };
             let tables = [Tables::Free, Tables::Keep][random.below(2) as usize];
             let announced = world.stage2.begin_invalidation(&gfns(range.clone()));
-            world.stage2.zap(gfns(range.clone()), tables, slice(&mut random));
+            world.stage2.zap(&announced, gfns(range.clone()), tables, slice(&mut random));
             for gfn in range.clone() {
                 assert_eq!(translate(&world, &root, gfn), None);
                 host.set(gfn, block + (gfn - first));
@@ -237,7 +237,7 @@ fn nothing_of_a_slot_is_mapped_after_it_was_deleted<F: Format>() {
         let mut random = Random(99);
         for turn in 2..120 {
             world.stage2.change_slots(&gfns(0..size), || slot.store(0, Ordering::Release));
-            world.stage2.zap(gfns(0..size), Tables::Free, slice(&mut random));
+            world.zap(gfns(0..size), Tables::Free, slice(&mut random));
             for gfn in 0..size {
                 assert_eq!(translate(&world, &root, gfn), None);
             }
@@ -331,7 +331,7 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
             let section = world.srcu.read_lock();
             assert_eq!(world.stage2.roots(&section).count(), 1);
             drop(section);
-            world.stage2.zap(gfns(0..PAGES), Tables::Free, Slice::default());
+            world.zap(gfns(0..PAGES), Tables::Free, Slice::default());
         }
     });
     world.reclaimer.stop();
@@ -358,7 +358,7 @@ fn a_zapper_meets_each_refaulting_vcpu_once_an_invalidation_at_most() {
             let tables = [Tables::Free, Tables::Keep][round % 2];
             let announced = world.stage2.begin_invalidation(&gfns(0..PAGES));
             let before = common::own_frozen_waits();
-            world.stage2.zap(gfns(0..PAGES), tables, slice(&mut random));
+            world.stage2.zap(&announced, gfns(0..PAGES), tables, slice(&mut random));
             assert!(common::own_frozen_waits() - before <= VCPUS);
             drop(announced);
         }
@@ -393,7 +393,7 @@ fn a_zapper_meets_each_vcpu_that_does_not_wait_once_an_invalidation_at_most() {
             let announced = world.stage2.begin_invalidation(&gfns(0..PAGES));
             let before = common::own_frozen_waits();
             for _ in 0..50 {
-                world.stage2.zap(gfns(0..PAGES), Tables::Keep, Slice::default());
+                world.stage2.zap(&announced, gfns(0..PAGES), Tables::Keep, Slice::default());
             }
             assert!(common::own_frozen_waits() - before <= VCPUS);
             drop(announced);

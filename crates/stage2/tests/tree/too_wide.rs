@@ -100,7 +100,9 @@ fn a_page_that_comes_to_be_in_such_a_frame_is_zapped<F: Format>() {
         Some(Replacement { old, new: Pfn::new(new), same_contents: true })
     };
     let mut prepared = Vec::new();
-    world.stage2.replace(range.clone(), UNHURRIED, with, |leaf| prepared.push(leaf.pfn.get()));
+    world.stage2.replace(&invalidation, range.clone(), UNHURRIED, with, |leaf| {
+        prepared.push(leaf.pfn.get())
+    });
     drop(invalidation);
     // Nobody touches what is not there.
     assert_eq!(prepared, [7]);
@@ -138,7 +140,7 @@ fn a_table_in_such_a_frame_is_refused_and_the_frame_given_back<F: Format>() {
     // Without a table a part of a block cannot be protected by itself, and is protected with all of it.
     world.stage2.write_protect(gfns(0..1), UNHURRIED, |_, _| ());
     assert_eq!(world.live(), frames);
-    world.stage2.zap(gfns(0..0x200), Tables::Free, UNHURRIED);
+    world.zap(gfns(0..0x200), Tables::Free, UNHURRIED);
     world.platform.lift(0);
     assert_eq!(map(&world, &vcpu, 1, Level::PAGE, 5), Ok(Mapped::Installed));
     drop(vcpu);

@@ -170,7 +170,7 @@ fn one_role_can_be_zapped_alone() {
         map(&world, vcpu, 3, Level::PAGE, &leaf(3, READ)).unwrap();
     }
     let invalidation = world.stage2.begin_invalidation(&gfns(0..8));
-    world.stage2.zap_role(Role::MARKED, gfns(0..8), Tables::Free, UNHURRIED);
+    world.stage2.zap_role(Role::MARKED, &invalidation, gfns(0..8), Tables::Free, UNHURRIED);
     drop(invalidation);
     let section = world.srcu.read_lock();
     let found = vcpus.each_ref().map(|vcpu| vcpu.root.translate(Gfn::new(3), &section).is_some());

@@ -26,7 +26,7 @@ use shuttle::thread::{self, JoinHandle};
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::check_schedules;
-use mayfly_stage2::Invalidation;
+use mayfly_stage2::{Announcement, Invalidation};
 use mayfly_vm::{
     CacheCapabilities, CacheOp, Caches, Change, Config, Device, Exit, InstructionCaches,
     PageChange, Protection, Reason, SlotZap, Vm, World,
@@ -173,13 +173,14 @@ fn about_to<const BREAK: bool>(
 
 fn is_in<const BREAK: bool>(
     vm: &Vm<Kinds<BREAK>>,
+    announcement: &Announcement,
     page: u64,
     (old, new): (u64, u64),
     protection: Protection,
 ) {
     let (old, new) = (Pfn::new(old), Pfn::new(new));
     let change = PageChange { old, new, protection, same_contents: true };
-    vm.change_pte(Hva::new(page * PAGE_SIZE), &change);
+    vm.change_pte(announcement, Hva::new(page * PAGE_SIZE), &change);
 }
 
 /// The host merges some page with one that is in a frame of the same contents.
@@ -189,17 +190,17 @@ fn merge<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory) {
     if memory.is_shared(page) {
         return;
     }
-    let _invalidation = about_to(vm, page, Reason::Merge, Protection::ReadWrite);
+    let invalidation = about_to(vm, page, Reason::Merge, Protection::ReadWrite);
     let frames = memory.set_shared(page, true);
-    is_in(vm, page, frames, Protection::ReadOnly);
+    is_in(vm, &invalidation, page, frames, Protection::ReadOnly);
     memory.withdraw(frames.0);
 }
 
 /// The host gives a page that is shared a frame of its own, while a vCPU asks for it.
 fn unshare<const BREAK: bool>(vm: &Vm<Kinds<BREAK>>, memory: &Memory, page: u64) {
-    let _invalidation = about_to(vm, page, Reason::CopyOnWrite, Protection::ReadOnly);
+    let invalidation = about_to(vm, page, Reason::CopyOnWrite, Protection::ReadOnly);
     let frames = memory.set_shared(page, false);
-    is_in(vm, page, frames, Protection::ReadWrite);
+    is_in(vm, &invalidation, page, frames, Protection::ReadWrite);
     memory.withdraw(frames.0);
 }
 

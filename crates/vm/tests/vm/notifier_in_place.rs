@@ -1,5 +1,6 @@
 //! What the host changes under the guest, and the guest goes on with.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::spawn;
@@ -59,16 +60,16 @@ fn page(old: u64, new: u64, protection: Protection) -> PageChange {
 
 /// Merges the first page of slot 0 with one in frame [`SHARED`].
 fn merge(setup: &Setup, vm: &TestVm) {
-    let _bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
+    let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
     setup.memory.move_page(hva(0, 0), SHARED);
-    vm.change_pte(hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
+    vm.change_pte(&bracket, hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
 }
 
 /// Gives it frame [`OWN`], to be written.
 fn unshare(setup: &Setup, vm: &TestVm) {
-    let _bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
+    let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
     setup.memory.move_page(hva(0, 0), OWN);
-    vm.change_pte(hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
 }
 
 /// The frame at `gfn`, and whether it can be written.
@@ -108,7 +109,7 @@ fn a_merge_takes_the_right_to_write_then_the_frame_and_never_the_page() {
     assert_eq!(invalidated(&setup), first_pages(1));
     assert_eq!(everywhere(&mut vcpu), [Some((OLD, false)); 2]);
     assert_eq!(read(&mut vcpu, 0x1_0000, 1), at(OLD), "while the two are compared");
-    vm.change_pte(hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
+    vm.change_pte(&bracket, hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
     assert_eq!(invalidated(&setup), first_pages(1));
     assert_eq!(everywhere(&mut vcpu), [Some((SHARED, false)); 2]);
     assert_eq!(read(&mut vcpu, 0x1_0000, 1), at(SHARED), "before the end as well");
@@ -126,7 +127,7 @@ fn a_break_takes_nothing_and_gives_a_frame_to_write() {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
     assert_eq!(invalidated(&setup), [], "it was not writable");
     assert_eq!(read(&mut vcpu, 0x1_0000, 1), at(SHARED), "while it is copied");
-    vm.change_pte(hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
     assert_eq!(invalidated(&setup), first_pages(1));
     assert_eq!(write(&mut vcpu, 0x1_0000, &[1]), at(OWN), "before the end as well");
     drop(bracket);
@@ -147,7 +148,7 @@ fn pages_of_a_run_that_change_are_changed_and_invalidated_together() {
     });
     let bracket = vm.invalidate_start(hva(0, 0), 8 * PAGE_SIZE, protecting(Reason::Merge));
     setup.hardware.take_invalidations();
-    vm.change_ptes(hva(0, 0), &changes);
+    vm.change_ptes(&bracket, hva(0, 0), &changes);
     assert_eq!(setup.hardware.take_invalidations().len(), 3, "one for each place");
     drop(bracket);
     for place in PLACES {
@@ -183,10 +184,40 @@ fn nobody_writes_the_new_frame_while_anybody_may_read_the_old() {
         look();
         hardware.at_next_invalidation(again.clone());
     });
-    vm.change_pte(hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
     drop(bracket);
     assert_eq!(*writable.lock().unwrap(), [[false; 2]; 2], "one invalidation for each place");
     assert_eq!(everywhere(&mut vcpu), [Some((OWN, true)); 2]);
+}
+
+/// Neither by one of another page, or of another VM, nor one that takes only the right to write, which no frame needs.
+#[test]
+fn a_page_is_changed_inside_an_invalidation_of_it() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, mut vcpu) = twice(&setup);
+    let (other, _other_vcpu) = twice(&setup);
+    let before = everywhere(&mut vcpu);
+    for change in [
+        page(OLD, OLD, Protection::None),
+        page(OLD, OLD, Protection::ReadOnly),
+        page(OLD, SHARED, Protection::ReadOnly),
+        page(OLD, OLD, Protection::ReadWrite),
+    ] {
+        let nothing = about_to(Reason::Protect);
+        let beside = vm.invalidate_start(hva(0, PAGE_SIZE), 7 * PAGE_SIZE, nothing);
+        let others = other.invalidate_start(hva(0, 0), PAGE_SIZE, nothing);
+        for by in [&beside, &others] {
+            let made = || vm.change_pte(by, hva(0, 0), &change);
+            let caught = catch_unwind(AssertUnwindSafe(made)).unwrap_err();
+            let message = *caught.downcast::<&str>().unwrap();
+            assert_eq!(message, "the change is not of what was announced");
+        }
+    }
+    assert_eq!(everywhere(&mut vcpu), before);
+    let own = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::Protect));
+    vm.change_pte(&own, hva(0, 0), &page(OLD, OLD, Protection::None));
+    drop(own);
+    assert_eq!(everywhere(&mut vcpu), [None; 2]);
 }
 
 #[test]
@@ -196,7 +227,7 @@ fn a_page_that_is_its_owners_alone_again_needs_no_invalidation() {
     merge(&setup, &vm);
     invalidated(&setup);
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
-    vm.change_pte(hva(0, 0), &page(SHARED, SHARED, Protection::ReadWrite));
+    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, SHARED, Protection::ReadWrite));
     drop(bracket);
     assert_eq!(invalidated(&setup), []);
     assert_eq!(write(&mut vcpu, 0x1_0000, &[1]), at(SHARED));
@@ -211,9 +242,9 @@ fn the_host_breaks_a_page_that_it_is_asked_for_and_the_write_goes_on() {
     let (inside, memory) = (vm.clone(), setup.memory.clone());
     setup.memory.when_asked(move || {
         let change = about_to(Reason::CopyOnWrite);
-        let _bracket = inside.invalidate_start(hva(0, 0), PAGE_SIZE, change);
+        let bracket = inside.invalidate_start(hva(0, 0), PAGE_SIZE, change);
         memory.move_page(hva(0, 0), OWN);
-        inside.change_pte(hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+        inside.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
     });
     assert_eq!(write(&mut vcpu, 0x1_0000, &[1]), at(OWN));
     assert_eq!(everywhere(&mut vcpu), [Some((OWN, true)); 2]);
@@ -245,7 +276,7 @@ fn what_is_not_reduced_is_not_looked_for_and_answers_from_before_are_refused_all
     stopped.wait();
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
     setup.memory.move_page(hva(0, 0), OWN);
-    vm.change_pte(hva(0, 0), &page(OLD, OWN, Protection::ReadWrite));
+    vm.change_pte(&bracket, hva(0, 0), &page(OLD, OWN, Protection::ReadWrite));
     drop(bracket);
     stopped.go_on();
     let (outcome, mut vcpu) = running.join().unwrap();
@@ -274,7 +305,7 @@ fn a_page_of_other_contents_or_without_rights_is_zapped_and_its_tables_are_kept(
         let (vm, mut vcpu) = twice(&setup);
         let frames = setup.hardware.live();
         let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Migrate));
-        vm.change_pte(hva(0, 0), &change);
+        vm.change_pte(&bracket, hva(0, 0), &change);
         assert_eq!(everywhere(&mut vcpu), [None; 2], "{change:?}");
         drop(bracket);
         assert_eq!(setup.hardware.live(), frames);
@@ -288,7 +319,7 @@ fn rights_go_in_place_where_the_frame_stays() {
     let change = Change { new: Protection::ReadWrite, ..protecting(Reason::Protect) };
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, change);
     assert_eq!(everywhere(&mut vcpu), [Some((OLD, true)); 2], "nothing is taken yet");
-    vm.change_pte(hva(0, 0), &page(OLD, OLD, Protection::ReadOnly));
+    vm.change_pte(&bracket, hva(0, 0), &page(OLD, OLD, Protection::ReadOnly));
     assert_eq!(everywhere(&mut vcpu), [Some((OLD, false)); 2]);
     assert_eq!(invalidated(&setup), first_pages(1));
     drop(bracket);
@@ -426,7 +457,7 @@ fn a_merge_may_leave_its_invalidation_owed_and_a_break_pays_for_both() {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
     setup.memory.move_page(hva(0, 0), SHARED);
     assert_eq!(invalidated(&setup), first_pages(1), "the right to write");
-    let owed = vm.change_ptes_owing(hva(0, 0), &[Some(merged)]);
+    let owed = vm.change_ptes_owing(&bracket, hva(0, 0), &[Some(merged)]);
     drop(bracket);
     assert_eq!((invalidated(&setup), owed.is_paid()), (vec![], false));
     assert_eq!(everywhere(&mut vcpu), [Some((SHARED, false)); 2]);
@@ -446,7 +477,7 @@ fn what_is_owed_at_one_place_is_paid_before_a_write_at_another() {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
     setup.memory.move_page(hva(0, 0), SHARED);
     invalidated(&setup);
-    let owed = vm.change_ptes_owing(hva(0, 0), &[Some(merged)]);
+    let owed = vm.change_ptes_owing(&bracket, hva(0, 0), &[Some(merged)]);
     drop(bracket);
     // It is the last that shares the frame: the host lets it be written as it is.
     assert_eq!(write(&mut vcpu, PLACES[1] * PAGE_SIZE, &[1]), at(SHARED));
