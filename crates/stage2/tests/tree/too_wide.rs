@@ -101,7 +101,7 @@ fn a_page_that_comes_to_be_in_such_a_frame_is_zapped<F: Format>() {
     };
     let mut prepared = Vec::new();
     world.stage2.replace(&invalidation, range.clone(), UNHURRIED, with, |leaf| {
-        prepared.push(leaf.pfn.get())
+        prepared.push(leaf.pfn.get());
     });
     drop(invalidation);
     // Nobody touches what is not there.
