@@ -62,7 +62,7 @@ impl Copy {
             .env("CARGO_PROFILE_TEST_DEBUG", "0")
             .env_remove("RUSTFLAGS")
             .env("RUST_BACKTRACE", "0");
-        // As scripts/test and scripts/miri have it, whose builds of what is not ours serve here too.
+        // As scripts/test and scripts/miri have it.
         let checker = match killer.by {
             Checker::Loom => Some("loom"),
             Checker::Shuttle => Some("shuttle"),
@@ -70,14 +70,15 @@ impl Copy {
         };
         if let Some(checker) = checker {
             cargo
-                .env("CARGO_TARGET_DIR", workspace().join("target").join(checker))
+                // Of its own: cargo takes the copy for the workspace, and would leave it a crate without a step.
+                .env("CARGO_TARGET_DIR", self.target.join(checker))
                 .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
                 .env("RUSTFLAGS", format!("--cfg mayfly_{checker}"))
                 .env("LOOM_MAX_PREEMPTIONS", "3");
         }
         if killer.by == Checker::Miri {
             cargo
-                .env("CARGO_TARGET_DIR", workspace().join("target/miri"))
+                .env("CARGO_TARGET_DIR", self.target.join("miri"))
                 .env("MIRIFLAGS", "-Zmiri-disable-isolation")
                 .env("RUSTFLAGS", "--cfg rustix_use_libc");
         }
