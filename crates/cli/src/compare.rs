@@ -3,7 +3,7 @@
 use mayfly_report::{Comparison, Line, ThresholdError};
 
 use crate::args::Compare;
-use crate::failure::Failure;
+use crate::failure::{Failure, and_more};
 use crate::output::Stream;
 use crate::report::read;
 
@@ -17,10 +17,7 @@ pub(crate) fn compare(options: &Compare) -> Result<(), Failure> {
     let colour = Stream::Out.colour();
     Stream::Out.write(&comparison.shown(options.format, options.full, colour))?;
     let Some(first) = slower.first() else { return Ok(()) };
-    let more = match slower.len() - 1 {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
+    let more = and_more(slower.len() - 1);
     Err(Failure::runtime(format_args!(
         "slower: {}, {}: {}{more}",
         first.new.experiment, first.new.variant, first.metric

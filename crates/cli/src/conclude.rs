@@ -4,7 +4,7 @@ use mayfly_lab::{Outcome, answer};
 use mayfly_record::{Begun, Description, Host, Record, ResultRow, Sink};
 use mayfly_report::{Report, Threshold};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, and_more};
 use crate::output::Stream;
 
 /// What is known from the beginning of how a run is to end.
@@ -66,10 +66,7 @@ impl Conclusion {
     fn verdict(&self, record: &Record) -> Result<(), Failure> {
         let mut failed = record.failed_checks();
         if let Some((row, check)) = failed.next() {
-            let more = match failed.count() {
-                0 => String::new(),
-                more => format!(", and {more} more"),
-            };
+            let more = and_more(failed.count());
             let ResultRow { experiment, variant, .. } = row;
             return Err(Failure::runtime(format_args!(
                 "a check failed: {experiment}, {variant}: {}{more}",
@@ -100,10 +97,7 @@ impl Conclusion {
                 }
             })?;
             if let Some(first) = violations.first() {
-                let more = match violations.len() - 1 {
-                    0 => String::new(),
-                    more => format!(", and {more} more"),
-                };
+                let more = and_more(violations.len() - 1);
                 let what = &first.what;
                 return Err(Failure::runtime(format_args!("{threshold}: {what}{more}")));
             }

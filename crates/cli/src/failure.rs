@@ -43,6 +43,11 @@ impl From<Error> for Failure {
     }
 }
 
+/// How many there are beside the one that a line names.
+pub(crate) fn and_more(more: usize) -> String {
+    if more == 0 { String::new() } else { format!(", and {more} more") }
+}
+
 /// The text with its control characters escaped: they come from arguments and file names.
 fn one_line(text: &str) -> String {
     let escape =

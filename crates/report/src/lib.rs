@@ -7,6 +7,7 @@ mod compare;
 mod group;
 mod heading;
 mod medians;
+mod metrics;
 mod noise;
 mod page;
 mod percentiles;

@@ -14,7 +14,7 @@ use mayfly_record::{Backend, Description, MetricDescription, Record, ResultRow};
 
 use crate::group::Grouping;
 use crate::text::{self, Style};
-use crate::{heading, medians, percentiles, tallies};
+use crate::{heading, medians, metrics, percentiles, tallies};
 
 /// A record laid out for a terminal or a file, by its [`Display`](fmt::Display).
 pub struct Report<'a> {
@@ -81,7 +81,8 @@ impl fmt::Display for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (skipped, measured): (Vec<_>, Vec<_>) =
             self.rows.iter().copied().partition(|row| row.skipped.is_some());
-        let metrics = self.metrics(&measured);
+        let declared = metrics::declared(self.known);
+        let metrics = metrics::measured(declared, &measured);
         let grouping = Grouping::of(measured);
 
         writeln!(f)?;
@@ -101,9 +102,10 @@ impl fmt::Display for Section<'_> {
             if medians::are_several(&grouping.groups) {
                 medians::write(f, &grouping.groups, &metrics, self.style)?;
             }
-            self.write_legend(f, &metrics)?;
+            self.write_legend(f, declared, &metrics)?;
         } else {
-            medians::write(f, &grouping.groups, &self.headlines(&metrics), self.style)?;
+            let headlines = metrics::headlines(declared, &metrics);
+            medians::write(f, &grouping.groups, &headlines, self.style)?;
             for group in &grouping.groups {
                 tallies::write_failed(f, group, self.style)?;
             }
@@ -112,38 +114,14 @@ impl fmt::Display for Section<'_> {
     }
 }
 
-impl<'a> Section<'a> {
-    /// The metrics that were measured: in the experiment's order, then those it does not name.
-    fn metrics(&self, rows: &[&'a ResultRow]) -> Vec<&'a str> {
-        let mut names: Vec<&str> =
-            rows.iter().flat_map(|row| row.metrics.keys()).map(String::as_str).collect();
-        names.sort_unstable();
-        names.dedup();
-        let declared = self.declared();
-        let place = |name: &str| {
-            declared.iter().position(|metric| metric.name == name).unwrap_or(usize::MAX)
-        };
-        names.sort_by_key(|name| place(name));
-        names
-    }
-
-    /// Those of `metrics` that a short report shows: all of them, where none is said to be.
-    fn headlines(&self, metrics: &[&'a str]) -> Vec<&'a str> {
-        let is_headline = |name: &&str| {
-            self.declared().iter().any(|metric| metric.headline && metric.name == *name)
-        };
-        let headlines: Vec<&str> = metrics.iter().copied().filter(is_headline).collect();
-        if headlines.is_empty() { metrics.to_vec() } else { headlines }
-    }
-
-    /// The metrics that the experiment is said to have.
-    fn declared(&self) -> &'a [MetricDescription] {
-        self.known.map_or(&[][..], |known| &known.metrics)
-    }
-
+impl Section<'_> {
     /// What each metric means.
-    fn write_legend(&self, f: &mut fmt::Formatter<'_>, metrics: &[&str]) -> fmt::Result {
-        let declared = self.declared();
+    fn write_legend(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        declared: &[MetricDescription],
+        metrics: &[&str],
+    ) -> fmt::Result {
         let shown = || declared.iter().filter(|metric| metrics.contains(&metric.name.as_str()));
         let Some(width) = shown().map(|metric| metric.name.len()).max() else { return Ok(()) };
         writeln!(f)?;

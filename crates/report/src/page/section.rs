@@ -1,10 +1,11 @@
 //! One experiment.
 
 use maud::{Markup, html};
-use mayfly_record::{Description, ResultRow};
+use mayfly_record::{Description, MetricDescription};
 
 use super::{Runs, distribution, numbers, scaling};
 use crate::group::Grouping;
+use crate::metrics;
 
 /// What an experiment comes to, its pictures, and its numbers.
 pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
@@ -12,10 +13,9 @@ pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
     let known = runs.0.iter().flat_map(|record| &record.experiments).find(|of| described(of));
     let (skipped, measured): (Vec<_>, Vec<_>) =
         runs.rows(name).into_iter().partition(|row| row.skipped.is_some());
-    let metrics = metrics(known, &measured);
-    let headlines: Vec<&str> =
-        metrics.iter().copied().filter(|name| is_headline(known, name)).collect();
-    let pictured = if headlines.is_empty() { &metrics } else { &headlines };
+    let declared = metrics::declared(known);
+    let metrics = metrics::measured(declared, &measured);
+    let headlines = metrics::headlines(declared, &metrics);
     let grouping = Grouping::of(measured.clone());
     html! {
         section id=(name) {
@@ -28,8 +28,8 @@ pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
                 }
             }
             @for line in grouping.shared_params() { p.params { (line) } }
-            @for metric in pictured {
-                (distribution::figure(runs, &grouping.groups, metric, meaning(known, metric)))
+            @for metric in headlines {
+                (distribution::figure(runs, &grouping.groups, metric, meaning(declared, metric)))
                 (scaling::figures(runs, &measured, &grouping.shared_names(), metric))
             }
             @if !grouping.groups.is_empty() { h3 { "All figures" } }
@@ -38,7 +38,7 @@ pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
                 dl.legend {
                     @for metric in &metrics {
                         dt { code { (metric) } }
-                        dd { (meaning(known, metric)) }
+                        dd { (meaning(declared, metric)) }
                     }
                 }
             }
@@ -51,29 +51,8 @@ pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
     }
 }
 
-/// The metrics that were measured: in the experiment's order, then those it does not name.
-fn metrics<'a>(known: Option<&Description>, rows: &[&'a ResultRow]) -> Vec<&'a str> {
-    let mut names: Vec<&str> =
-        rows.iter().flat_map(|row| row.metrics.keys()).map(String::as_str).collect();
-    names.sort_unstable();
-    names.dedup();
-    let place = |name: &str| {
-        known
-            .and_then(|known| known.metrics.iter().position(|metric| metric.name == name))
-            .unwrap_or(usize::MAX)
-    };
-    names.sort_by_key(|name| place(name));
-    names
-}
-
-fn is_headline(known: Option<&Description>, name: &str) -> bool {
-    known.is_some_and(|known| {
-        known.metrics.iter().any(|metric| metric.headline && metric.name == name)
-    })
-}
-
-fn meaning<'a>(known: Option<&'a Description>, name: &str) -> &'a str {
-    known
-        .and_then(|known| known.metrics.iter().find(|metric| metric.name == name))
-        .map_or("", |metric| &metric.summary)
+/// What a metric is, in a line; nothing, where nobody says.
+fn meaning<'a>(declared: &'a [MetricDescription], name: &str) -> &'a str {
+    let metric = declared.iter().find(|metric| metric.name == name);
+    metric.map_or("", |metric| &metric.summary)
 }
