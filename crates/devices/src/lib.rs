@@ -1,0 +1,21 @@
+//! What a guest talks to, as state machines: no hardware, no threads, no allocation, no unsafe code.
+//!
+//! - [`pl011`]: the UART, and so the console;
+//! - [`psci`] and [`smccc`]: the calls of a guest to its firmware.
+//!
+//! There is no network yet.
+//!
+//! A device is a value with `read` and `write`, which its embedder keeps behind a lock of its own, and drives the
+//! interrupt line of without that lock ([`line`]). All that a guest can say, at any offset and of any value, has an
+//! answer: what is reserved reads as zero, and ignores writes.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod line;
+pub mod pl011;
+pub mod psci;
+pub mod smccc;

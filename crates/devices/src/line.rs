@@ -1,0 +1,71 @@
+//! A device's interrupt, as a level.
+//!
+//! A device here is a state machine that says which level its interrupt line has. It is shared by vCPUs under a lock of
+//! the embedder's, and the line is not to be driven under that lock: the interrupt controller may kick a vCPU, and
+//! waking is not for who holds a device. Driven after the lock, two CPUs may drive it in the wrong order:
+//!
+//! | CPU 0 | CPU 1 |
+//! | --- | --- |
+//! | lock, level is high, unlock | |
+//! | | lock, level is low, unlock |
+//! | | drive low |
+//! | drive high | |
+//!
+//! [`settle`] ends with the level that the device has: whoever drives the line looks at the device again *after* that.
+//! Take the last time that anybody drives the line, and the look that follows it. If the look had seen another level,
+//! that CPU would have driven it again, and so it saw the level that is driven. If the level changed after that look,
+//! who changed it drives it later, which would be a later time. So the line has the device's level in the end. (The
+//! looks are ordered by the lock; the line orders those who drive it by itself, as any interrupt controller does that
+//! several CPUs use.)
+
+/// Drives a line to the level of its device, looking again until both agree: `level` takes the device's lock and gives
+/// it back, `drive` is called without it.
+///
+/// Every change of a device that may move its level is followed by this, on the CPU that made it. It goes round again
+/// only for a change that another CPU has made meanwhile, and each of those costs that CPU an exit.
+///
+/// ```
+/// use std::cell::Cell;
+/// use mayfly_devices::line::settle;
+///
+/// let (device, line) = (Cell::new(true), Cell::new(false));
+/// settle(|| device.get(), |level| line.set(level));
+/// assert!(line.get());
+/// ```
+pub fn settle(level: impl Fn() -> bool, drive: impl Fn(bool)) {
+    let mut driven = level();
+    loop {
+        drive(driven);
+        let now = level();
+        if now == driven {
+            return;
+        }
+        driven = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::{Cell, RefCell};
+    use std::vec::Vec;
+
+    use super::settle;
+
+    #[test]
+    fn a_line_whose_device_keeps_its_level_is_driven_once() {
+        let driven = RefCell::new(Vec::new());
+        settle(|| true, |level| driven.borrow_mut().push(level));
+        assert_eq!(*driven.borrow(), [true]);
+    }
+
+    #[test]
+    fn a_level_that_changes_while_it_is_driven_is_driven_again() {
+        let (device, driven) = (Cell::new(true), RefCell::new(Vec::new()));
+        let drive = |level| {
+            driven.borrow_mut().push(level);
+            device.set(false);
+        };
+        settle(|| device.get(), drive);
+        assert_eq!(*driven.borrow(), [true, false]);
+    }
+}
