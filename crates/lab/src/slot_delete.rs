@@ -20,10 +20,11 @@ use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Size, Zap};
 use crate::progress::Progress;
+use crate::turns::turns;
 
 use metrics::METRICS;
 use names::{NAME, READ_LOCKED, WRITE_LOCKED};
-use needs::{MEMORY, ROUNDS, VCPUS};
+use needs::{DELETIONS, MEMORY, ROUNDS, VCPUS};
 use rounds::Shape;
 
 /// The experiment `slot-delete`.
@@ -53,9 +54,9 @@ background.
 
 The vCPUs of a VM go over their memory, reading what they wrote before. All of
 the memory is mapped by 4 KiB. Another slot, a fourth of its size, which they go
-over too, is deleted and created again, round after round. Every design runs on
-the software machine: real tables, real locks, a thread for each vCPU, TLBs that
-others invalidate.
+over too, is deleted and created again, twice. In each round every variant has a
+VM of its own. Every design runs on the software machine: real tables, real
+locks, a thread for each vCPU, TLBs that others invalidate.
 
 Where vCPUs are more than processors, they are idle between two short stays in
 the guest; the time on a clock is the scheduler's then, and is not set in
@@ -110,8 +111,8 @@ longest pass over them. Roots cannot be seen from outside."
             },
             Param {
                 name: Bound::ROUNDS.name,
-                default: "20",
-                summary: "how often the slot is deleted and created again",
+                default: "12",
+                summary: "VMs of each variant, which take turns; in each the slot goes twice",
             },
             Param {
                 name: Size::PARAM,
@@ -137,8 +138,8 @@ longest pass over them. Roots cannot be seen from outside."
         for vcpus in params.vcpus_or(&VCPUS) {
             for zap in params.zaps_or_all() {
                 for memory in params.memory_or(&[MEMORY]) {
-                    let shape = Shape { vcpus, rounds, memory };
-                    rows.extend(variants(request, zap, shape, progress)?);
+                    let shape = Shape { vcpus, deletions: DELETIONS, memory };
+                    rows.extend(variants(request, zap, shape, rounds, progress)?);
                 }
             }
         }
@@ -146,37 +147,71 @@ longest pass over them. Roots cannot be seen from outside."
     }
 }
 
-/// The rows of one set of parameters.
+/// The VMs of one variant, and what came of them.
+enum Vms {
+    Machine(Vec<rounds::Measured>),
+    Kvm(Vec<kvm::Measured>),
+    /// None, and why.
+    Skipped(String),
+}
+
+impl Vms {
+    fn of(variant: &Variant, zap: Zap, shape: Shape) -> anyhow::Result<Self> {
+        Ok(match variant.backend {
+            Backend::Machine => Self::Machine(Vec::new()),
+            Backend::Kvm => kvm::why_not(zap, shape)?.map_or(Self::Kvm(Vec::new()), Self::Skipped),
+        })
+    }
+
+    /// One more.
+    fn run(&mut self, variant: &str, zap: Zap, shape: Shape) -> anyhow::Result<()> {
+        match self {
+            Self::Machine(vms) => vms.push(machine::run(variant, zap, shape)?),
+            Self::Kvm(vms) => vms.push(kvm::run(zap, shape)?),
+            Self::Skipped(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// The rows of one set of parameters. In each round each variant has a VM.
 fn variants(
     request: &Request<'_>,
     zap: Zap,
     shape: Shape,
+    rounds: u32,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<Vec<ResultRow>> {
-    let Shape { vcpus, rounds, memory } = shape;
+    let (variants, vcpus) = (request.variants, shape.vcpus);
     let title = format!("{NAME}, {vcpus} vCPUs, {zap}");
-    progress.begin(&title, u64::from(rounds) * request.variants.len() as u64);
-    let mut rows = Vec::new();
-    for Variant { backend, name, .. } in request.variants {
+    progress.begin(&title, u64::from(rounds) * variants.len() as u64);
+    let mut vms =
+        variants.iter().map(|one| Vms::of(one, zap, shape)).collect::<anyhow::Result<Vec<_>>>()?;
+    for index in turns(rounds, variants.len()) {
+        let name = variants[index].name;
+        vms[index]
+            .run(name, zap, shape)
+            .with_context(|| format!("{name}, {vcpus} vCPUs, {zap}"))?;
+        progress.step();
+    }
+    progress.finish();
+    let rows = variants.iter().zip(vms).map(|(Variant { backend, name, .. }, vms)| {
         let row = ResultRow::new(NAME, *backend, name)
             .param(Bound::VCPUS.name, vcpus)
             .param(Zap::PARAM, zap.name())
-            .param(Bound::ROUNDS.name, rounds)
-            .param(Size::PARAM, memory.bytes());
-        let step = &mut || progress.step();
-        let row = match backend {
-            Backend::Machine => machine::run(row, name, zap, shape, step),
-            Backend::Kvm => kvm::run(row, zap, shape, step),
+            .param(Bound::ROUNDS.name, rounds);
+        let row = match vms {
+            // KVM's guests are the same whatever the machine's have.
+            Vms::Kvm(vms) => kvm::report(row, &vms),
+            Vms::Skipped(why) => row.skipped(why),
+            Vms::Machine(vms) => {
+                let row = row.param(Size::PARAM, shape.memory.bytes());
+                machine::row(row, name, &vms, zap, shape)
+            }
         };
-        let row = row.with_context(|| format!("{name}, {vcpus} vCPUs, {zap}"))?;
-        rows.push(if metrics::has_clock(vcpus, request.host.cpus) {
-            row
-        } else {
-            metrics::uncompared(row)
-        });
-    }
-    progress.finish();
-    Ok(rows)
+        if metrics::has_clock(vcpus, request.host.cpus) { row } else { metrics::uncompared(row) }
+    });
+    Ok(rows.collect())
 }
 
 #[cfg(test)]

@@ -37,6 +37,19 @@ impl Samples {
         Self { values: values.into_iter().collect(), rounds: Vec::new(), unit }
     }
 
+    /// What was counted in `unit` in each round, one after the other.
+    pub fn by_round<R: IntoIterator<Item = u64>>(
+        unit: Unit,
+        rounds: impl IntoIterator<Item = R>,
+    ) -> Self {
+        let mut samples = Self { unit, ..Self::default() };
+        for round in rounds {
+            samples.values.extend(round);
+            samples.end_round();
+        }
+        samples
+    }
+
     /// Adds one sample. Durations beyond `u64::MAX` ns (584 years) are recorded as that.
     pub fn record(&mut self, duration: Duration) {
         self.record_ns(nanoseconds(duration));
@@ -185,6 +198,9 @@ mod tests {
         assert_eq!(samples.rounds(), [&[1, 2][..], &[3]]);
         assert_eq!(samples.summary().unwrap().rounds, 2);
         assert!(Samples::default().rounds().is_empty());
+        let all = Samples::by_round(Unit::Count, [vec![7], vec![], vec![8, 9]]);
+        assert_eq!(all.rounds(), [&[7][..], &[8, 9]]);
+        assert_eq!(all.summary().unwrap().unit, Unit::Count);
     }
 
     #[test]

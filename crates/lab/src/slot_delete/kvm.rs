@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
-use mayfly_record::{ResultRow, Samples, nanoseconds};
+use mayfly_record::{ResultRow, Samples, Unit, nanoseconds};
 
 use crate::idle::idle;
-use crate::params::{Size, Zap};
+use crate::params::Zap;
 use crate::patience::ended;
 
 use super::metrics;
@@ -49,31 +49,41 @@ impl Progress {
     }
 }
 
-/// Runs the rounds on KVM, and fills the row.
-pub(super) fn run(
-    mut row: ResultRow,
-    zap: Zap,
-    shape: Shape,
-    step: &mut dyn FnMut(),
-) -> anyhow::Result<ResultRow> {
-    // Its guests are the same whatever the machine's have.
-    row.params.remove(Size::PARAM);
+/// What came of one VM. Times in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    delete: Vec<u64>,
+    create: Vec<u64>,
+    stall: Vec<u64>,
+    /// Pages that were not as last written.
+    wrong: u64,
+}
+
+/// Why there is no such VM, if there is none.
+pub(super) fn why_not(zap: Zap, shape: Shape) -> anyhow::Result<Option<String>> {
     if shape.vcpus > MOST {
-        return Ok(row.skipped(format!("more than {MOST} vCPUs are not run on KVM")));
+        return Ok(Some(format!("more than {MOST} vCPUs are not run on KVM")));
     }
+    if zap == Zap::AllRoots {
+        return Ok(None);
+    }
+    let alone = Vm::create(&Kvm::open()?)?.zap_deleted_slots_alone();
+    Ok(alone.err().map(|error| format!("this kernel zaps all roots only: {error}")))
+}
+
+/// Has a VM's slot deleted and created again, and ends the VM.
+pub(super) fn run(zap: Zap, shape: Shape) -> anyhow::Result<Measured> {
     let vm = Vm::create(&Kvm::open()?)?;
-    if zap == Zap::Range
-        && let Err(error) = vm.zap_deleted_slots_alone()
-    {
-        return Ok(row.skipped(format!("this kernel zaps all roots only: {error}")));
+    if zap == Zap::Range {
+        vm.zap_deleted_slots_alone()?;
     }
     let memory =
         GuestMemory::map_populated((FIRST + u64::from(MOST) * PAGES * PAGE_SIZE) as usize)?;
     let slot = GuestMemory::map_populated(SIZE)?;
     Payload::install(&memory)?;
-    vm.create_irqchip()?;
     vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
     vm.set_memory_region(SLOT.0, SLOT.1, &slot, MemoryFlags::default())?;
+    vm.create_irqchip()?;
     let mut vcpus = Vec::new();
     for id in 0..shape.vcpus {
         let mut vcpu = vm.create_vcpu(id)?;
@@ -84,8 +94,7 @@ pub(super) fn run(
     }
 
     let progress: Vec<Arc<Progress>> = vcpus.iter().map(|_| Arc::default()).collect();
-    let (mut delete, mut create, mut stall) =
-        (Samples::default(), Samples::default(), Samples::default());
+    let mut measured = Measured::default();
     let ends = AtomicBool::new(false);
     let idle = idle(shape.vcpus);
     let (vcpus, passes): (Vec<_>, Vec<_>) = scope(|scope| {
@@ -94,24 +103,8 @@ pub(super) fn run(
             .zip(&progress)
             .map(|(vcpu, progress)| scope.spawn(|| go(vcpu, progress, &ends, idle)))
             .collect();
-        let ran = (0..shape.rounds).try_for_each(|_| -> anyhow::Result<()> {
-            all_run(&progress, Progress::passes)?;
-            for progress in &progress {
-                progress.stall.store(0, Ordering::Relaxed);
-            }
-            let start = Instant::now();
-            vm.delete_memory_region(SLOT.0)?;
-            delete.record(start.elapsed());
-            all_run(&progress, Progress::passes)?;
-            let start = Instant::now();
-            vm.set_memory_region(SLOT.0, SLOT.1, &slot, MemoryFlags::default())?;
-            create.record(start.elapsed());
-            for progress in &progress {
-                stall.record_ns(progress.stall.swap(0, Ordering::Relaxed));
-            }
-            step();
-            Ok(())
-        });
+        let ran =
+            (0..shape.deletions).try_for_each(|_| deletion(&vm, &slot, &progress, &mut measured));
         ends.store(true, Ordering::Relaxed);
         let joined: Vec<_> = running.into_iter().map(ScopedJoinHandle::join).collect();
         // A vCPU that has ended is why the others were waited for in vain.
@@ -119,18 +112,47 @@ pub(super) fn run(
         ran?;
         anyhow::Ok(ended.into_iter().unzip())
     })?;
-    let mut wrong = 0;
     for (id, &passes) in (0..).zip(&passes) {
         for gpa in pages(id).step_by(PAGE_SIZE as usize) {
-            wrong += u64::from(memory.read_u64(gpa as usize)? != u64::from(passes));
+            measured.wrong += u64::from(memory.read_u64(gpa as usize)? != u64::from(passes));
         }
     }
     vm.destroy(vcpus);
-    Ok(row
-        .metric(metrics::DELETE, &delete)
-        .metric(metrics::CREATE, &create)
-        .metric(metrics::GUEST_STALL, &stall)
-        .check("writes_kept", wrong == 0, format!("{wrong} pages were not as last written")))
+    Ok(measured)
+}
+
+fn deletion(
+    vm: &Vm,
+    slot: &GuestMemory,
+    progress: &[Arc<Progress>],
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    all_run(progress, Progress::passes)?;
+    for progress in progress {
+        progress.stall.store(0, Ordering::Relaxed);
+    }
+    let start = Instant::now();
+    vm.delete_memory_region(SLOT.0)?;
+    measured.delete.push(nanoseconds(start.elapsed()));
+    all_run(progress, Progress::passes)?;
+    let start = Instant::now();
+    vm.set_memory_region(SLOT.0, SLOT.1, slot, MemoryFlags::default())?;
+    measured.create.push(nanoseconds(start.elapsed()));
+    let stalls = progress.iter().map(|progress| progress.stall.swap(0, Ordering::Relaxed));
+    measured.stall.extend(stalls);
+    Ok(())
+}
+
+/// Fills the row with what came of its VMs.
+pub(super) fn report(row: ResultRow, vms: &[Measured]) -> ResultRow {
+    let times = |of: fn(&Measured) -> &Vec<u64>| {
+        Samples::by_round(Unit::Nanoseconds, vms.iter().map(|vm| of(vm).iter().copied()))
+    };
+    let wrong: u64 = vms.iter().map(|vm| vm.wrong).sum();
+    row.metric(metrics::DELETE, &times(|vm| &vm.delete))
+        .metric(metrics::CREATE, &times(|vm| &vm.create))
+        .metric(metrics::GUEST_STALL, &times(|vm| &vm.stall))
+        .check("writes_kept", wrong == 0, format!("{wrong} pages were not as last written"))
 }
 
 /// The addresses of the pages of vCPU `id`.

@@ -1,4 +1,4 @@
-//! A VM whose guests run, while a slot is deleted and created again, round after round.
+//! A VM whose guests run, while a slot is deleted and created again a few times.
 
 use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle, scope};
@@ -8,7 +8,7 @@ use anyhow::Context;
 use mayfly_machine::Machine;
 use mayfly_platform::Op;
 use mayfly_platform::address::Gfn;
-use mayfly_record::Samples;
+use mayfly_record::nanoseconds;
 
 use super::design::{Design, Slot};
 use super::guest::{Guest, Progress};
@@ -28,7 +28,8 @@ const STACK: usize = 256 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) vcpus: u32,
-    pub(super) rounds: u32,
+    /// How often the slot is deleted and created again.
+    pub(super) deletions: u32,
     /// The guest's memory that stays. The slot that is deleted has a fourth of that.
     pub(super) memory: Size,
 }
@@ -39,19 +40,19 @@ impl Shape {
         (self.memory.bytes(), self.memory.bytes() / 4)
     }
 
-    /// Bytes of memory that are zapped in each round.
+    /// Bytes of memory that are zapped in each deletion.
     pub(super) fn mapped(self, zap: Zap) -> u64 {
         let (stays, deleted) = self.slots();
         if zap == Zap::AllRoots { stays + deleted } else { deleted }
     }
 }
 
-/// What came of it.
+/// What came of one VM. Times in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    pub(super) delete: Samples,
-    pub(super) create: Samples,
-    pub(super) stall: Samples,
+    pub(super) delete: Vec<u64>,
+    pub(super) create: Vec<u64>,
+    pub(super) stall: Vec<u64>,
     pub(super) loads: Vec<RootLoad>,
     pub(super) slices: Vec<u64>,
     pub(super) reads: u64,
@@ -73,12 +74,11 @@ struct Memory {
     vcpus: u64,
 }
 
-/// Runs the rounds; tells `step` after each.
+/// Has the VM's slot deleted and created again, and ends the VM.
 pub(super) fn measure<D: Design>(
     design: D,
     machine: &Machine,
     shape: Shape,
-    mut step: impl FnMut(),
 ) -> anyhow::Result<Measured> {
     let (stays, deleted) = shape.slots();
     let memory = Memory {
@@ -109,11 +109,8 @@ pub(super) fn measure<D: Design>(
             })
             .collect::<anyhow::Result<_>>()
             .inspect_err(|_| design.stop())?;
-        let ran = (0..shape.rounds).try_for_each(|_| -> anyhow::Result<()> {
-            round(&design, machine, &memory, &progress, &mut measured)?;
-            step();
-            Ok(())
-        });
+        let ran = (0..shape.deletions)
+            .try_for_each(|_| deletion(&design, machine, &memory, &progress, &mut measured));
         design.stop();
         let joined: Vec<_> = vcpus.into_iter().map(ScopedJoinHandle::join).collect();
         for vcpu in joined {
@@ -142,7 +139,7 @@ fn run<D: Design>(design: &D, vcpu: &mut D::Vcpu, mut guest: Guest) -> anyhow::R
     Ok(Ended { reads: guest.reads, mismatches: guest.mismatches, log: watch::collect() })
 }
 
-fn round(
+fn deletion(
     design: &impl Design,
     machine: &Machine,
     memory: &Memory,
@@ -160,7 +157,7 @@ fn round(
     let invalidated = invalidations();
     let start = Instant::now();
     design.delete_slot(&memory.deleted)?;
-    measured.delete.record(start.elapsed());
+    measured.delete.push(nanoseconds(start.elapsed()));
 
     let left = memory.words();
     all_run(progress, Progress::steps)?;
@@ -174,13 +171,8 @@ fn round(
 
     let start = Instant::now();
     design.create_slot(&memory.deleted)?;
-    measured.create.record(start.elapsed());
-    for progress in progress {
-        measured.stall.record_ns(progress.take_stall());
-    }
-    for samples in [&mut measured.delete, &mut measured.create, &mut measured.stall] {
-        samples.end_round();
-    }
+    measured.create.push(nanoseconds(start.elapsed()));
+    measured.stall.extend(progress.iter().map(|progress| progress.take_stall()));
     design.settle();
     measured.invalidations += invalidations() - invalidated;
     Ok(())
