@@ -25,8 +25,9 @@ use crate::params::{Bound, Ksm, Size};
 use crate::progress::Progress;
 
 use names::{
-    BATCHED, BREAK, CHANGE_PTE, FULL_SCAN, FULL_SCANS, INVALIDATE, MERGE, MERGED_WRITE, NAME,
-    OWN_WRITE, WINDOW_FAULTS, WRITE_FAULT, row,
+    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FAULTS_REFUSED, FROZEN_WAITS, FULL_SCAN,
+    FULL_SCANS, GUEST_FAULTS, INVALIDATE, MERGE, MERGED_WRITE, NAME, OWN_WRITE, TABLES_FREED,
+    TABLES_KEPT, TLB_ADDRESSES, TLB_INVALIDATIONS, TLB_REFILLS, WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use pattern::MOST_VMS;
 
@@ -58,7 +59,7 @@ few are all zeroes. While all is merged the host write-protects the memory part
 by part and gives the right back, forks each VM's memory as fork(2) does, and
 moves some away and back (mremap(2)); when it differs again, some of it is
 migrated. vCPUs keep reading, writing and checking: what they read is what was
-written last.
+written last. Each round is of VMs of its own, under every variant in turn.
 
 The machine's variants differ in what the VM does when it is told: invalidate
 zaps at every start, as Linux does; change-pte, as proposed in 2019 (Jérôme
@@ -112,9 +113,30 @@ next run. What was merged of this run is taken apart, and nothing else."
                 name: WRITE_FAULT,
                 summary: "from a guest's write to what it may only read until it goes on",
             },
+            Metric { name: GUEST_FAULTS, summary: "faults of all guests, in a round" },
             Metric {
                 name: WINDOW_FAULTS,
-                summary: "full faults between start and end of a change to pages that were mapped",
+                summary: "of them between start and end of a change to pages that were mapped",
+            },
+            Metric {
+                name: FAULTS_REFUSED,
+                summary: "of them to be made again: a change was under way",
+            },
+            Metric {
+                name: FROZEN_WAITS,
+                summary: "waits for an entry that was frozen, in a round",
+            },
+            Metric { name: ENTRIES_WRITTEN, summary: "entries of tables written, in a round" },
+            Metric {
+                name: TABLES_FREED,
+                summary: "tables freed with what they mapped, in a round",
+            },
+            Metric { name: TABLES_KEPT, summary: "tables kept though nothing was left in them" },
+            Metric { name: TLB_INVALIDATIONS, summary: "invalidations of TLBs, in a round" },
+            Metric { name: TLB_ADDRESSES, summary: "those by address that they come to" },
+            Metric {
+                name: TLB_REFILLS,
+                summary: "walks for what a TLB would have, but for an invalidation, in a round",
             },
             Metric { name: FULL_SCAN, summary: "a pass of the merger over all memory" },
             Metric { name: FULL_SCANS, summary: "such passes a second" },
@@ -127,7 +149,7 @@ next run. What was merged of this run is taken apart, and nothing else."
     }
 
     fn headlines(&self) -> &'static [&'static str] {
-        &[WRITE_FAULT, WINDOW_FAULTS, FULL_SCAN, MERGED_WRITE, OWN_WRITE]
+        &[GUEST_FAULTS, WINDOW_FAULTS, ENTRIES_WRITTEN, TLB_INVALIDATIONS, MERGED_WRITE, OWN_WRITE]
     }
 
     fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
@@ -142,7 +164,7 @@ next run. What was merged of this run is taken apart, and nothing else."
             Param {
                 name: Bound::ROUNDS.name,
                 default: "10",
-                summary: "how often pages become equal and differ again",
+                summary: "VMs of each variant in turn, whose pages become equal and differ again",
             },
             Param {
                 name: Bound::PAGES_A_CHANGE.name,

@@ -118,15 +118,16 @@ fn cache_enable_tells_a_host_that_is_not_affected_so_and_what_a_shortcut_would_b
 #[test]
 fn page_merge_tells_what_its_kvm_row_takes_where_it_was_not_asked_for() {
     let counted = |variant, faults| {
+        let count = |count| Samples::of(Unit::Count, [count]);
         row("page-merge", Backend::Machine, variant, &[], 0)
-            .counter("guest_faults", faults)
-            .counter("window_faults", faults / 100)
-            .counter("tlb_invalidations", faults / 4)
+            .metric("guest_faults", &count(faults))
+            .metric("window_faults", &count(faults / 100))
+            .metric("tlb_invalidations", &count(faults / 4))
     };
     let rows =
         [counted("invalidate", 122_400), counted("change-pte", 97_000), counted("mayfly", 48)];
     let told = answer("page-merge", &rows, &x86());
     assert!(told[0].contains("--ksm"), "{}", told[0]);
-    assert!(line(&told, "What waits").contains("122400 faults of guests, 1224 while"));
+    assert!(line(&told, "What waits").contains("122400 faults of guests a round, 1224 while"));
     assert!(line(&told, "TLB invalidations").contains("12, where Linux's way takes 30600"));
 }

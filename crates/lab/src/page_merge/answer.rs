@@ -4,16 +4,17 @@ use mayfly_record::ResultRow;
 
 use crate::answer::Rows;
 
-use super::names::{CHANGE_PTE, INVALIDATE, MERGED_WRITE, OWN_WRITE};
+use super::names::{
+    CHANGE_PTE, GUEST_FAULTS, INVALIDATE, MERGED_WRITE, OWN_WRITE, TLB_INVALIDATIONS, WINDOW_FAULTS,
+};
 
 /// What guests fault for, here and in Mayfly, and what to do.
 pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
     let rows = Rows::of(rows);
     let (invalidate, proposed) = (rows.machine(INVALIDATE), rows.machine(CHANGE_PTE));
     let mayfly = rows.mayfly();
-    let counted = |name: &'static str| {
-        Some([invalidate.counter(name)?, proposed.counter(name)?, mayfly.counter(name)?])
-    };
+    let counted =
+        |name: &'static str| Some([invalidate.p50(name)?, proposed.p50(name)?, mayfly.p50(name)?]);
 
     let here = || {
         let (merged, own) = (rows.kvm().time(MERGED_WRITE)?, rows.kvm().time(OWN_WRITE)?);
@@ -26,22 +27,21 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
         a merged page costs.".to_owned())
     };
     let waits = || {
-        let [linux, ..] = counted("guest_faults")?;
-        let [window, ..] = counted("window_faults")?;
+        let [linux, ..] = counted(GUEST_FAULTS)?;
+        let [window, ..] = counted(WINDOW_FAULTS)?;
         Some(format!(
-            "What waits: Linux takes a page out of the guest's tables for each change: {linux} faults of guests, \
-             {window} while their page was just being changed."
+            "What waits: Linux takes a page out of the guest's tables for each change: {linux} faults of guests a \
+             round, {window} while their page was just being changed."
         ))
     };
     let instead = || {
-        let ([_, _, faults], [_, _, window]) =
-            (counted("guest_faults")?, counted("window_faults")?);
+        let ([_, _, faults], [_, _, window]) = (counted(GUEST_FAULTS)?, counted(WINDOW_FAULTS)?);
         Some(format!(
             "Mayfly leaves what may still be read and replaces in place: {faults} faults, {window} of them meanwhile."
         ))
     };
     let price = || {
-        let [linux, _, mayfly] = counted("tlb_invalidations")?;
+        let [linux, _, mayfly] = counted(TLB_INVALIDATIONS)?;
         Some(format!("TLB invalidations: {mayfly}, where Linux's way takes {linux}."))
     };
     let advice = || {

@@ -213,10 +213,7 @@ impl State {
         match cause {
             Cause::Frozen => *frozen += is_within,
             Cause::Permission if write => *breaking += is_within,
-            Cause::Absent | Cause::Accessed | Cause::Permission => {
-                *slow += is_within;
-                self.windows.fault(self.at, is_within);
-            }
+            Cause::Absent | Cause::Accessed | Cause::Permission => *slow += is_within,
         }
     }
 }

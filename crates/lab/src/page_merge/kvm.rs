@@ -286,8 +286,7 @@ impl Measured {
         let Merged { own, shared, sharing } = all;
         let (merged, wanted) = all.of_all(pages, vms.into());
         let row = own.into_iter().fold(row, |row, own| row.counter("own_pages_merged", own));
-        self.scans
-            .report(row)
+        Scans::report(row, [&self.scans])
             .metric(MERGED_WRITE, &self.merged_write)
             .metric(OWN_WRITE, &self.own_write)
             .counter("pages_shared", shared)

@@ -5,12 +5,15 @@ use mayfly_record::{Backend, ResultRow, Samples, Unit};
 use mayfly_stage2::{Arm, Ept, Format};
 
 use super::names::{
-    BATCHED, BREAK, CHANGE_PTE, FULL_SCAN, INVALIDATE, MERGE, NAME, WINDOW_FAULTS, WRITE_FAULT, row,
+    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FULL_SCAN, GUEST_FAULTS, INVALIDATE, MERGE, NAME,
+    TABLES_FREED, TLB_ADDRESSES, TLB_INVALIDATIONS, TLB_REFILLS, WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use super::rounds::{CHARGED, Measured, measure};
+use super::scans::Scans;
 use super::shape::Shape;
 use crate::experiment::{Request, Variant};
 use crate::progress::Progress;
+use crate::turns::turns;
 
 /// Pages that are merged together where the variant is to merge many.
 const BATCH: u32 = 64;
@@ -35,20 +38,21 @@ fn in_format<F: Format>(
 ) -> anyhow::Result<Vec<ResultRow>> {
     let title = format!("{NAME}, {} VMs, {}", shape.vms, F::NAME);
     progress.begin(&title, u64::from(shape.rounds) * designs.len() as u64);
-    let mut measured = Vec::new();
-    for variant in designs {
-        let shape = batched(variant, shape);
-        let done = measure::<F>(variant, shape, &mut || progress.step());
-        measured.push((*variant, done.with_context(|| format!("{variant}, {}", F::NAME))?));
+    let mut measured: Vec<_> = designs.iter().map(|variant| (*variant, Vec::new())).collect();
+    for index in turns(shape.rounds, designs.len()) {
+        let (variant, rounds) = &mut measured[index];
+        let done = measure::<F>(variant, batched(variant, shape), 1);
+        rounds.push(done.with_context(|| format!("{variant}, {}", F::NAME))?);
+        progress.step();
     }
     progress.finish();
     let oversubscribed = (shape.vms * shape.vcpus) as usize >= request.host.cpus;
-    let rows = measured.iter().map(|(variant, done)| {
+    let rows = measured.iter().map(|(variant, rounds)| {
         let shape = batched(variant, shape);
         let row = row(Backend::Machine, variant, shape).param("format", F::NAME);
-        let mut row = report(row, done);
+        let mut row = report(row, rounds);
         if *variant == Variant::BASELINE {
-            row = checked(row, done, &measured);
+            row = checked(row, rounds, &measured);
         }
         // The time on the clock is then the scheduler's as well: TLBs are waited for.
         if oversubscribed {
@@ -67,72 +71,82 @@ fn batched(variant: &str, shape: Shape) -> Shape {
     Shape { pages_a_change, ..shape }
 }
 
-/// What every variant is asked.
-fn report(row: ResultRow, measured: &Measured) -> ResultRow {
-    let Measured { log, tally, .. } = measured;
-    let samples = |unit, values: &[u64]| Samples::of(unit, values.iter().copied());
-    let [said, counted] = measured.shared;
-    let row = measured
-        .scans
-        .report(row)
-        .metric(MERGE, &samples(Unit::Nanoseconds, &log.merges))
-        .metric(BREAK, &samples(Unit::Nanoseconds, &log.breaks))
-        .metric(WRITE_FAULT, &samples(Unit::Nanoseconds, &tally.writes))
-        .metric(WINDOW_FAULTS, &samples(Unit::Count, &log.faults))
-        .counter("pages_merged", measured.merged)
-        .counter("pages_broken", measured.broken)
-        .counter("pages_shared", said.frames)
-        .counter("pages_sharing", said.sharing)
-        .counter("ksm_zero_pages", said.zero)
-        .counter("guest_faults", tally.faults)
-        .counter("window_faults", tally.slow)
-        .counter("window_faults_frozen", tally.frozen)
-        .counter("window_writes", tally.breaking)
-        .counter("tlb_addresses", measured.tlbs.addresses)
-        .counter("tlb_refills", measured.tlbs.refills);
-    CHARGED
+/// What every variant is asked: `rounds` are its VMs, which there were one round after the other.
+fn report(row: ResultRow, rounds: &[Measured]) -> ResultRow {
+    let each = |unit, of: fn(&Measured) -> &[u64]| {
+        Samples::by_round(unit, rounds.iter().map(|round| of(round).iter().copied()))
+    };
+    let count = |of: &dyn Fn(&Measured) -> u64| {
+        Samples::by_round(Unit::Count, rounds.iter().map(|round| [of(round)]))
+    };
+    let sum = |of: fn(&Measured) -> u64| rounds.iter().map(of).sum::<u64>();
+    let row = Scans::report(row, rounds.iter().map(|round| &round.scans))
+        .metric(MERGE, &each(Unit::Nanoseconds, |round| &round.log.merges))
+        .metric(BREAK, &each(Unit::Nanoseconds, |round| &round.log.breaks))
+        .metric(WRITE_FAULT, &each(Unit::Nanoseconds, |round| &round.tally.writes))
+        .metric(GUEST_FAULTS, &count(&|round| round.tally.faults))
+        .metric(WINDOW_FAULTS, &count(&|round| round.tally.slow))
+        .metric(TLB_ADDRESSES, &count(&|round| round.tlbs.addresses))
+        .metric(TLB_REFILLS, &count(&|round| round.tlbs.refills));
+    let row = CHARGED
         .iter()
-        .zip(measured.charged)
-        .fold(row, |row, ((name, _), count)| row.counter(name, count))
+        .fold(row, |row, (name, _)| row.metric(name, &count(&|round| round.charged(name))));
+    let (reads, mismatches) = (sum(|round| round.tally.reads), sum(|round| round.tally.mismatches));
+    let (unbalanced, leaked) = (sum(|round| round.unbalanced), sum(|round| round.leaked));
+    let row = row
+        .counter("pages_merged", sum(|round| round.merged))
+        .counter("pages_broken", sum(|round| round.broken))
+        .counter("window_faults_frozen", sum(|round| round.tally.frozen))
+        .counter("window_writes", sum(|round| round.tally.breaking))
         .check(
             "guest_checks",
-            tally.reads > 0 && tally.mismatches == 0,
-            format!("{} of {} reads were wrong", tally.mismatches, tally.reads),
+            reads > 0 && mismatches == 0,
+            format!("{mismatches} of {reads} reads were wrong"),
         )
+        .check("frames_given_back", leaked == 0, format!("{leaked} frames were not"));
+    // All rounds are alike; of those that are not, one is shown.
+    let Some(round) = rounds.iter().max_by_key(|round| round.unbalanced) else { return row };
+    let [said, counted] = round.shared;
+    row.counter("pages_shared", said.frames)
+        .counter("pages_sharing", said.sharing)
+        .counter("ksm_zero_pages", said.zero)
         .check(
             "counters_balance",
-            measured.unbalanced == 0,
+            unbalanced == 0,
             format!(
-                "shared, sharing, zero: {}; counted page by page {}; in the pattern {}",
-                said, counted, measured.expected
+                "shared, sharing, zero: {said}; counted page by page {counted}; in the pattern {}",
+                round.expected
             ),
-        )
-        .check(
-            "frames_given_back",
-            measured.leaked == 0,
-            format!("{} frames were not", measured.leaked),
         )
 }
 
 /// What Mayfly is asked beside.
-fn checked(row: ResultRow, measured: &Measured, all: &[(&'static str, Measured)]) -> ResultRow {
-    let slow = measured.tally.slow;
-    let changes = measured.log.faults.len();
+fn checked(
+    row: ResultRow,
+    rounds: &[Measured],
+    all: &[(&'static str, Vec<Measured>)],
+) -> ResultRow {
+    let sum =
+        |rounds: &[Measured], of: &dyn Fn(&Measured) -> u64| -> u64 { rounds.iter().map(of).sum() };
+    let slow = sum(rounds, &|round| round.tally.slow);
+    let changes = sum(rounds, &|round| round.log.windows);
     let row = row.check(
         "no_faults_in_a_window",
         slow == 0,
         format!("{slow} in {changes} changes, but for writes that cause a break"),
     );
-    let of = |name| all.iter().find(|(variant, _)| *variant == name).map(|(_, done)| done);
+    let of = |name| all.iter().find(|(variant, _)| *variant == name).map(|(_, done)| &done[..]);
     let (Some(change_pte), Some(invalidate)) = (of(CHANGE_PTE), of(INVALIDATE)) else {
         return row;
     };
-    if measured.expected.sharing == 0 {
+    if rounds.iter().any(|round| round.expected.sharing == 0) {
         // With one VM nothing is merged but zeroes: there is nothing to compare.
         return row;
     }
-    let order = |name| [measured, change_pte, invalidate].map(|done| done.charged(name));
-    let in_order = ["entries_written", "tables_freed"].into_iter().fold(row, |row, name| {
+    let order = |name: &str| {
+        [rounds, change_pte, invalidate].map(|done| sum(done, &|round| round.charged(name)))
+    };
+    let in_order = [ENTRIES_WRITTEN, TABLES_FREED].into_iter().fold(row, |row, name| {
         let [ours, theirs, most] = order(name);
         row.check(
             &format!("{name}_in_order"),
@@ -140,12 +154,12 @@ fn checked(row: ResultRow, measured: &Measured, all: &[(&'static str, Measured)]
             format!("{ours} <= {CHANGE_PTE}: {theirs} <= {INVALIDATE}: {most}"),
         )
     });
-    let [ours, theirs, most] = order("tlb_invalidations");
+    let [ours, theirs, most] = order(TLB_INVALIDATIONS);
     let in_order = in_order.check(
         "tlb_invalidations_fewest",
         ours <= theirs.min(most),
         format!("{ours} <= {CHANGE_PTE}: {theirs}, {INVALIDATE}: {most}"),
     );
-    let [ours, most] = [measured, invalidate].map(|done| done.tlbs.refills);
+    let [ours, most] = [rounds, invalidate].map(|done| sum(done, &|round| round.tlbs.refills));
     in_order.check("tlb_refills_fewer", ours <= most, format!("{ours} <= {INVALIDATE}: {most}"))
 }

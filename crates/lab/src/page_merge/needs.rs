@@ -23,7 +23,7 @@ pub(super) const PAGES_A_CHANGE: u32 = 1;
 const FORMATS: u32 = 2;
 
 /// What a round takes for each MiB of all VMs' memory, on the machine and on KVM.
-const MIB: [Duration; 2] = [Duration::from_millis(6), Duration::from_millis(25)];
+const MIB: [Duration; 2] = [Duration::from_millis(9), Duration::from_millis(25)];
 
 /// Bytes beside what VMs have.
 const BESIDE: u64 = 48 << 20;

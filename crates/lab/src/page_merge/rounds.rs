@@ -17,6 +17,9 @@ use mayfly_stage2::{Format, Level};
 use mayfly_vm::{Error, Exit, HostFault};
 
 use super::guest::{Guest, Progress, Seat, Tally};
+use super::names::{
+    ENTRIES_WRITTEN, FAULTS_REFUSED, FROZEN_WAITS, TABLES_FREED, TABLES_KEPT, TLB_INVALIDATIONS,
+};
 use super::pattern::{Use, count, pages_of};
 use super::rig::{Rig, Subject};
 use super::scans::Scans;
@@ -36,15 +39,15 @@ const RETRY: Duration = Duration::from_micros(100);
 
 /// What the core has charged for.
 pub(super) const CHARGED: [(&str, Op); 6] = [
-    ("tlb_invalidations", Op::TlbInvalidation),
-    ("entries_written", Op::EntriesWritten(0)),
-    ("tables_freed", Op::TablesFreed(0)),
-    ("tables_kept", Op::TablesKept(0)),
-    ("frozen_waits", Op::FrozenWait),
-    ("faults_refused", Op::FaultRefused),
+    (TLB_INVALIDATIONS, Op::TlbInvalidation),
+    (ENTRIES_WRITTEN, Op::EntriesWritten(0)),
+    (TABLES_FREED, Op::TablesFreed(0)),
+    (TABLES_KEPT, Op::TablesKept(0)),
+    (FROZEN_WAITS, Op::FrozenWait),
+    (FAULTS_REFUSED, Op::FaultRefused),
 ];
 
-/// What came of it.
+/// What came of VMs.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) log: Log,
@@ -94,11 +97,11 @@ impl fmt::Display for Shared {
     }
 }
 
-/// Runs the rounds under one variant; tells `step` after each.
+/// Has VMs under one variant go through so many rounds, and ends them.
 pub(super) fn measure<F: Format>(
     variant: &str,
     shape: Shape,
-    step: &mut dyn FnMut(),
+    rounds: u32,
 ) -> anyhow::Result<Measured> {
     let rig = Rig::<F>::new(variant, shape)?;
     let wanted = Arc::new(AtomicU64::new(0));
@@ -139,7 +142,7 @@ pub(super) fn measure<F: Format>(
             vcpus.push(started.inspect_err(|_| dismiss())?);
         }
         let run = Running { rig: &rig, wanted: &wanted, progress: &progress, vcpus: &vcpus, shape };
-        let ran = run.all_rounds(&mut measured, step);
+        let ran = run.all_rounds(&mut measured, rounds);
         dismiss();
         for joined in vcpus.into_iter().map(ScopedJoinHandle::join) {
             measured.tally += ended(joined)?;
@@ -180,17 +183,14 @@ struct Running<'a, 'scope, F: Format> {
 }
 
 impl<F: Format> Running<'_, '_, F> {
-    fn all_rounds(&self, measured: &mut Measured, step: &mut dyn FnMut()) -> anyhow::Result<()> {
+    fn all_rounds(&self, measured: &mut Measured, rounds: u32) -> anyhow::Result<()> {
         measured.expected = self.expected();
         self.sweep()?;
         let charged = || CHARGED.map(|(_, op)| self.rig.machine.hardware().charged(op));
         let (before, merged) = (charged(), self.rig.merger.statistics().pages_merged);
         let tlbs = self.tlbs();
         self.take_log();
-        for round in 0..u64::from(self.shape.rounds) {
-            self.round(round, measured)?;
-            step();
-        }
+        (0..u64::from(rounds)).try_for_each(|round| self.round(round, measured))?;
         for ((charged, before), sum) in charged().iter().zip(before).zip(&mut measured.charged) {
             *sum = charged - before;
         }
@@ -359,10 +359,10 @@ impl<F: Format> Running<'_, '_, F> {
     fn take_log(&self) -> Log {
         let mut all = Log::default();
         for vm in &self.rig.vms {
-            let Log { merges, breaks, faults } = vm.watched.take();
+            let Log { merges, breaks, windows } = vm.watched.take();
             all.merges.extend(merges);
             all.breaks.extend(breaks);
-            all.faults.extend(faults);
+            all.windows += windows;
         }
         all
     }

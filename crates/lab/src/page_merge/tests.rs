@@ -13,13 +13,12 @@ const SHAPE: Shape = Shape { vms: 3, vcpus: 2, rounds: 1, memory: Size::UNIT, pa
 
 /// What has to be so under every variant.
 fn run<F: Format>(variant: &str) -> Measured {
-    let mut steps = 0;
-    let measured = measure::<F>(variant, SHAPE, &mut || steps += 1).unwrap();
+    let measured = measure::<F>(variant, SHAPE, 1).unwrap();
     let Measured { tally, shared, expected, .. } = &measured;
     assert!(tally.reads > 0, "{variant}, {}", F::NAME);
     assert_eq!(tally.mismatches, 0, "{variant}, {}, of {}", F::NAME, tally.reads);
     assert_eq!((shared, measured.unbalanced), (&[*expected; 2], 0), "{variant}, {}", F::NAME);
-    assert_eq!((measured.leaked, steps), (0, 1), "{variant}, {}", F::NAME);
+    assert_eq!(measured.leaked, 0, "{variant}, {}", F::NAME);
     assert!(measured.merged >= expected.sharing + expected.zero);
     assert!(measured.broken >= expected.sharing + expected.frames);
     measured
@@ -29,7 +28,7 @@ fn compare<F: Format>() {
     let [invalidate, change_pte, mayfly] =
         [INVALIDATE, CHANGE_PTE, Variant::BASELINE].map(run::<F>);
     assert_eq!(mayfly.tally.slow, 0, "{}", F::NAME);
-    assert!(mayfly.log.faults.iter().all(|faults| *faults == 0));
+    assert!(mayfly.log.windows > 0, "{}", F::NAME);
     let charged = |name| [&mayfly, &change_pte, &invalidate].map(|measured| measured.charged(name));
     for name in ["entries_written", "tables_freed"] {
         let [ours, theirs, most] = charged(name);
@@ -57,14 +56,13 @@ fn the_same_holds_where_entries_may_have_to_be_broken_before_they_are_made() {
 fn guests_find_out_that_their_vm_does_not_hear_of_other_frames() {
     // More than is moved, which has everything of it mapped anew.
     let shape = Shape { memory: Size::blocks(2), ..SHAPE };
-    let tally = measure::<Ept>(DEAF, shape, &mut || ()).unwrap().tally;
+    let tally = measure::<Ept>(DEAF, shape, 1).unwrap().tally;
     assert!(tally.mismatches > 0, "none of {} reads", tally.reads);
 }
 
 #[test]
 fn what_faults_map_before_the_rounds_is_not_counted_with_them() {
-    let shape = Shape { rounds: 0, ..SHAPE };
-    let Measured { tally, log, .. } = measure::<Ept>(Variant::BASELINE, shape, &mut || ()).unwrap();
+    let Measured { tally, log, .. } = measure::<Ept>(Variant::BASELINE, SHAPE, 0).unwrap();
     assert!(tally.reads > 0);
     assert_eq!((tally.faults, tally.writes.len(), log.breaks.len()), (0, 0, 0));
 }

@@ -22,8 +22,8 @@ pub(super) struct Log {
     pub(super) merges: Vec<u64>,
     /// Nanoseconds that the core took for each break.
     pub(super) breaks: Vec<u64>,
-    /// Faults in each window.
-    pub(super) faults: Vec<u64>,
+    /// Changes that found pages mapped, and left them so.
+    pub(super) windows: u64,
 }
 
 /// Tells `inner`, of the VM's own memory alone, as if each VM were a process by itself.
@@ -123,11 +123,9 @@ impl<F: Format> Watched<F> {
             return;
         };
         let UnderWay { window, spent: before, changed, .. } = books.under_way.swap_remove(at);
-        let faults = self.windows.close(window.iter().copied());
-        let Log { merges, breaks, faults: all } = &mut books.log;
-        if !window.is_empty() {
-            all.push(faults);
-        }
+        self.windows.close(window.iter().copied());
+        let Log { merges, breaks, windows } = &mut books.log;
+        *windows += u64::from(!window.is_empty());
         let spent = nanoseconds(before + spent);
         match change.reason {
             Reason::Merge => {

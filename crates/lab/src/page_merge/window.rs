@@ -4,26 +4,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mayfly_platform::address::Pfn;
 
-/// Of each page of a VM: whether a change is under way that found it mapped, and what faults there were meanwhile.
+/// Of each page of a VM: whether a change is under way that found it mapped.
 #[derive(Debug)]
 pub(super) struct Windows {
-    pages: Box<[Page]>,
+    /// The number of the change; 0 where there is none.
+    pages: Box<[AtomicU64]>,
     /// The frame of the root that guests run on; 0 as long as none has run.
     top: AtomicU64,
     next: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Page {
-    /// The number of the change; 0 where there is none.
-    open: AtomicU64,
-    faults: AtomicU64,
-}
-
 impl Windows {
     pub(super) fn new(pages: usize) -> Self {
         Self {
-            pages: (0..pages).map(|_| Page::default()).collect(),
+            pages: (0..pages).map(|_| AtomicU64::new(0)).collect(),
             top: AtomicU64::new(0),
             next: AtomicU64::new(0),
         }
@@ -41,7 +35,7 @@ impl Windows {
     /// The change that is under way to a page, if there is one: not 0.
     #[inline]
     pub(super) fn at(&self, page: usize) -> u64 {
-        self.pages[page].open.load(Ordering::Acquire)
+        self.pages[page].load(Ordering::Acquire)
     }
 
     /// Whether change `open`, which was under way to a page before an access, is so still.
@@ -49,28 +43,17 @@ impl Windows {
         open != 0 && self.at(page) == open
     }
 
-    /// Notes faults on a page.
-    pub(super) fn fault(&self, page: usize, count: u64) {
-        self.pages[page].faults.fetch_add(count, Ordering::Relaxed);
-    }
-
     /// A change begins, to the pages that are mapped.
     pub(super) fn open(&self, pages: impl Iterator<Item = usize>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         for page in pages {
-            self.pages[page].open.store(number, Ordering::Release);
+            self.pages[page].store(number, Ordering::Release);
         }
     }
 
-    /// A change is over. Returns how many faults there were.
-    pub(super) fn close(&self, pages: impl Iterator<Item = usize>) -> u64 {
-        pages
-            .map(|page| {
-                let Page { open, faults } = &self.pages[page];
-                open.store(0, Ordering::Release);
-                faults.swap(0, Ordering::Relaxed)
-            })
-            .sum()
+    /// A change is over.
+    pub(super) fn close(&self, pages: impl Iterator<Item = usize>) {
+        pages.for_each(|page| self.pages[page].store(0, Ordering::Release));
     }
 }
 
@@ -86,10 +69,10 @@ mod tests {
         let before = windows.at(1);
         assert!(windows.is_within(1, before) && !windows.is_within(1, 0));
         assert!(!windows.is_within(3, windows.at(3)));
-        windows.fault(1, 1);
-        assert_eq!(windows.close([1, 2].into_iter()), 1);
+        windows.close([1, 2].into_iter());
         windows.open([1].into_iter());
         assert!(!windows.is_within(1, before), "another change");
-        assert_eq!(windows.close([1].into_iter()), 0);
+        windows.close([1].into_iter());
+        assert_eq!(windows.at(1), 0);
     }
 }
