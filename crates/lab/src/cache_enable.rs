@@ -16,7 +16,6 @@ use mayfly_machine::cache::Lines;
 use mayfly_record::{Backend, Host, ResultRow};
 
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
-use crate::mapping::Mapping;
 use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
@@ -135,10 +134,14 @@ whose guests cannot get past the caches."
             },
             Param {
                 name: Size::PARAM,
-                default: "2GiB and 128GiB",
+                default: "256MiB, and 128GiB in blocks",
                 summary: "sizes of a VM's memory; above half of the host's modelled, or skipped on KVM",
             },
-            Param { name: Bound::ROUNDS.name, default: "1", summary: "VMs of each variant" },
+            Param {
+                name: Bound::ROUNDS.name,
+                default: "12",
+                summary: "VMs of each variant, which take turns",
+            },
         ]
     }
 
@@ -167,10 +170,10 @@ whose guests cannot get past the caches."
         if !designs.is_empty() {
             rows.extend(verdict::rows(&designs, progress)?);
             let sizes = sizes(request);
-            let is_modelled = sizes.iter().any(|(_, lines)| *lines == Lines::Counted);
+            let is_modelled = sizes.iter().any(|(.., lines)| *lines == Lines::Counted);
             let line = is_modelled.then(cost::of_a_line).transpose()?;
-            for (memory, lines) in sizes {
-                for mapping in Mapping::ALL {
+            for (memory, mappings, lines) in sizes {
+                for &mapping in mappings {
                     for vcpus in request.params.vcpus_or(&VCPUS) {
                         let shape = Shape { vcpus, memory, mapping, lines };
                         let rounds = request.params.rounds.unwrap_or(ROUNDS);

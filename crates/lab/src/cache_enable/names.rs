@@ -9,13 +9,12 @@ use crate::params::{Bound, Size};
 pub(super) const NAME: &str = "cache-enable";
 
 pub(super) const VCPUS: [u32; 1] = [64];
-pub(super) const ROUNDS: u32 = 1;
+pub(super) const ROUNDS: u32 = 12;
 
-const GIB: u64 = 512;
-/// With the lines of the host's processor.
-pub(super) const REAL: Size = Size::blocks(2 * GIB);
-/// With lines that are counted.
-pub(super) const MODELLED: Size = Size::blocks(128 * GIB);
+/// With the lines of the host's processor: 256 MiB, which leaves time for the rounds.
+pub(super) const REAL: Size = Size::blocks(128);
+/// With lines that are counted: 128 GiB.
+pub(super) const MODELLED: Size = Size::blocks(128 * 512);
 
 /// The parameter that says what becomes of a line, in records.
 pub(super) const LINES: &str = "lines";

@@ -9,7 +9,6 @@ use super::design::Design;
 use super::names::{ROUNDS, VCPUS};
 use super::sizes::sizes;
 use crate::experiment::Request;
-use crate::mapping::Mapping;
 use crate::needs::{Needs, space_of};
 use crate::params::Size;
 use crate::populate::frames_for;
@@ -38,7 +37,7 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
         return needs;
     }
     needs.time = JUDGEMENT;
-    for (size, lines) in sizes(request) {
+    for (size, mappings, lines) in sizes(request) {
         for vcpus in request.params.vcpus_or(&VCPUS) {
             // What is flushed by each vCPU, and by one.
             let flushes = if designs.contains(&Design::EveryVcpu) { vcpus } else { 1 };
@@ -46,7 +45,7 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
                 Lines::Real => SET_UP * designs.len() as u32 + FLUSH * flushes,
                 Lines::Counted | Lines::Modelled => ENTRIES * designs.len() as u32,
             };
-            needs.time += of_a_gib.mul_f64(gib(size)) * rounds * Mapping::ALL.len() as u32;
+            needs.time += of_a_gib.mul_f64(gib(size)) * rounds * mappings.len() as u32;
         }
         // Where lines are but counted, there is nothing behind the entries.
         let touched = if lines == Lines::Real { size.bytes() } else { size.bytes() >> 9 };

@@ -3,6 +3,7 @@ use std::time::Duration;
 use mayfly_machine::scenario::Scenario;
 use mayfly_record::{Host, nanoseconds};
 
+use crate::mapping::Mapping;
 use crate::progress::Silent;
 use crate::undo::Undo;
 
@@ -147,7 +148,7 @@ fn memory_on_kvm_is_as_the_machines_but_never_above_half_of_what_is_available() 
     let gib = |gibs: u64| Some(gibs << 30);
     assert_eq!(kvm::default_size(None), REAL);
     assert_eq!(kvm::default_size(gib(64)), REAL);
-    assert_eq!(kvm::default_size(gib(1)).to_string(), "512MiB");
+    assert_eq!(kvm::default_size(Some(256 << 20)).to_string(), "128MiB");
     assert_eq!(kvm::default_size(Some(0)), Size::UNIT);
 }
 
