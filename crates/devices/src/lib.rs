@@ -6,7 +6,7 @@
 //! There is no network yet.
 //!
 //! A device is a value with `read` and `write`, which its embedder keeps behind a lock of its own, and drives the
-//! interrupt line of without that lock ([`line`]). All that a guest can say, at any offset and of any value, has an
+//! interrupt line of without that lock ([`mod@line`]). All that a guest can say, at any offset and of any value, has an
 //! answer: what is reserved reads as zero, and ignores writes.
 
 #![no_std]
