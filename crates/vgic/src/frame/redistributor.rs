@@ -1,0 +1,86 @@
+//! A redistributor: 12.11 of the manual. The first of its frames is its own, the second that of its SGIs and PPIs.
+
+use mayfly_platform::sync::Ordering;
+
+use super::bank::Fields;
+use super::{Frame, IIDR, Read, Write, identification};
+use crate::vgic::PRIVATE;
+use crate::{Kick, Vgic, affinity};
+
+const CTLR: u64 = 0x0000;
+const IIDR_OFFSET: u64 = 0x0004;
+const TYPER: u64 = 0x0008;
+const STATUSR: u64 = 0x0010;
+const WAKER: u64 = 0x0014;
+const SGI_FRAME: u64 = 0x1_0000;
+
+const CTLR_RWP: u64 = 1 << 3;
+const TYPER_LAST: u64 = 1 << 4;
+const PROCESSOR_SLEEP: u64 = 1 << 1;
+const CHILDREN_ASLEEP: u64 = 1 << 2;
+
+impl<K: Kick> Vgic<K> {
+    pub(super) fn read_redistributor(
+        &self,
+        caller: usize,
+        vcpu: usize,
+        offset: u64,
+        len: u64,
+    ) -> Read {
+        if let Some(offset) = offset.checked_sub(SGI_FRAME) {
+            return match Fields::at(offset, len) {
+                Some(fields) if fields.first < PRIVATE => self.read_fields(caller, vcpu, fields),
+                _ => Read::Reserved,
+            };
+        }
+        let last = if vcpu + 1 == self.vcpus() { TYPER_LAST } else { 0 };
+        let typer = affinity(vcpu) << 32 | (vcpu as u64) << 8 | last;
+        match (offset, len) {
+            (TYPER, 8) => Read::Value(typer),
+            (TYPER, 4) => Read::Value(typer & 0xffff_ffff),
+            (0x000c, 4) => Read::Value(typer >> 32),
+            (CTLR, 4) => {
+                let recalled = self.is_recalled(vcpu, Frame::Redistributors);
+                Read::Value(if recalled { CTLR_RWP } else { 0 })
+            }
+            (IIDR_OFFSET, 4) => Read::Value(IIDR),
+            (STATUSR, 4) => Read::Value(0),
+            (WAKER, 4) => {
+                let asleep = self.redistributors[vcpu].asleep.load(Ordering::Acquire) != 0;
+                Read::Value(if asleep { PROCESSOR_SLEEP | CHILDREN_ASLEEP } else { 0 })
+            }
+            (_, 4) => identification(offset, 0x93).map_or(Read::Reserved, Read::Value),
+            _ => Read::Reserved,
+        }
+    }
+
+    pub(super) fn write_redistributor(
+        &self,
+        vcpu: usize,
+        offset: u64,
+        len: u64,
+        value: u64,
+    ) -> Write {
+        if let Some(offset) = offset.checked_sub(SGI_FRAME) {
+            return match Fields::at(offset, len) {
+                Some(fields) if fields.first < PRIVATE => {
+                    self.write_fields(vcpu, fields, value);
+                    Write::Done
+                }
+                _ => Write::Reserved,
+            };
+        }
+        match (offset, len) {
+            (WAKER, 4) => {
+                let asleep = u32::from(value & PROCESSOR_SLEEP != 0);
+                if self.redistributors[vcpu].asleep.swap(asleep, Ordering::AcqRel) != asleep {
+                    self.review(vcpu);
+                }
+                Write::Done
+            }
+            // No LPIs to turn on, and no errors to clear.
+            (CTLR | STATUSR, 4) => Write::Done,
+            _ => Write::Reserved,
+        }
+    }
+}

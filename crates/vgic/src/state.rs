@@ -1,0 +1,285 @@
+//! The state of one interrupt, in one word, and its transitions.
+//!
+//! All of an interrupt is in here, so that each transition is one compare-exchange, and no lock is needed to keep parts
+//! of it together. The functions are pure; `crate::table` applies them.
+//!
+//! An interrupt is *pending* while its latch is set, or its line is high and it is level-sensitive. It is *active* from
+//! its acknowledgement to its deactivation; its owner is the vCPU that has acknowledged it. It is *loaded* while a list
+//! register of its owner has it, which is between that vCPU's `enter` and `leave`: the guest then changes it unseen, and
+//! what others want changed waits as a request until `leave` folds the list register into the word.
+//!
+//! A latch goes into the list register when it is loaded (*carried*), so that one set later is another edge.
+
+/// The bits of the word.
+mod bit {
+    pub(super) const ENABLED: u64 = 1 << 0;
+    pub(super) const GROUP1: u64 = 1 << 1;
+    pub(super) const EDGE: u64 = 1 << 2;
+    pub(super) const LATCH: u64 = 1 << 3;
+    pub(super) const LINE: u64 = 1 << 4;
+    pub(super) const ACTIVE: u64 = 1 << 5;
+    /// Linked to a physical interrupt: never pending and active at once, and its line is the hardware's business.
+    pub(super) const HARDWARE: u64 = 1 << 6;
+    pub(super) const LOADED: u64 = 1 << 7;
+    /// The list register was loaded with the latch.
+    pub(super) const CARRIED: u64 = 1 << 8;
+    /// What `leave` is to do with the list register: forget that it is pending, that it is active, or make it active.
+    pub(super) const DROP_PENDING: u64 = 1 << 9;
+    pub(super) const DROP_ACTIVE: u64 = 1 << 10;
+    pub(super) const SET_ACTIVE: u64 = 1 << 11;
+    /// Somebody waits for the list register to be folded, to see the state.
+    pub(super) const ASKED: u64 = 1 << 12;
+    /// It was disabled while loaded, and may still be taken: `RWP` is one.
+    pub(super) const RECALLED: u64 = 1 << 13;
+
+    pub(super) const REQUESTS: u64 = DROP_PENDING | DROP_ACTIVE | SET_ACTIVE | ASKED | RECALLED;
+}
+
+const PRIORITY: u32 = 16;
+const OWNER: u32 = 24;
+const AFFINITY: u32 = 40;
+
+/// The bits of a priority that are kept: 32 levels, the fewest that a virtual CPU interface has.
+pub(crate) const PRIORITY_BITS: u8 = 0xf8;
+
+use crate::list_register::{End, Load};
+
+/// One interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    /// After reset: disabled, group 0, the highest priority, level-sensitive unless it is `edge`; routed to affinity 0.
+    pub(crate) const fn reset(edge: bool, hardware: bool) -> Self {
+        let edge = if edge { bit::EDGE } else { 0 };
+        Self(edge | if hardware { bit::HARDWARE } else { 0 })
+    }
+
+    const fn has(self, bits: u64) -> bool {
+        self.0 & bits != 0
+    }
+
+    const fn with(self, bits: u64, set: bool) -> Self {
+        Self(if set { self.0 | bits } else { self.0 & !bits })
+    }
+
+    pub(crate) const fn is_enabled(self) -> bool {
+        self.has(bit::ENABLED)
+    }
+
+    pub(crate) const fn is_group1(self) -> bool {
+        self.has(bit::GROUP1)
+    }
+
+    /// Whether its group is one of `groups`, a bit each.
+    pub(crate) const fn is_in(self, groups: u32) -> bool {
+        groups >> (self.is_group1() as u32) & 1 != 0
+    }
+
+    pub(crate) const fn is_edge(self) -> bool {
+        self.has(bit::EDGE)
+    }
+
+    pub(crate) const fn is_hardware(self) -> bool {
+        self.has(bit::HARDWARE)
+    }
+
+    pub(crate) const fn is_high(self) -> bool {
+        self.has(bit::LINE)
+    }
+
+    pub(crate) const fn is_loaded(self) -> bool {
+        self.has(bit::LOADED)
+    }
+
+    pub(crate) const fn is_asked(self) -> bool {
+        self.has(bit::LOADED) && self.has(bit::ASKED)
+    }
+
+    pub(crate) const fn is_recalled(self) -> bool {
+        self.has(bit::RECALLED)
+    }
+
+    /// As far as is known: while loaded, since it was.
+    pub(crate) const fn is_active(self) -> bool {
+        if self.has(bit::SET_ACTIVE) {
+            true
+        } else {
+            self.has(bit::ACTIVE) && !self.has(bit::DROP_ACTIVE)
+        }
+    }
+
+    /// Pending, apart from what a list register has.
+    const fn waits(self) -> bool {
+        self.has(bit::LATCH) || self.has(bit::LINE) && !self.has(bit::EDGE | bit::HARDWARE)
+    }
+
+    /// As far as is known: while loaded, since it was.
+    pub(crate) const fn is_pending(self) -> bool {
+        self.waits() || self.has(bit::CARRIED) && !self.has(bit::DROP_PENDING)
+    }
+
+    /// Whether the physical interrupt that it is linked to is to be active while its vCPU runs.
+    pub(crate) const fn holds_physical(self) -> bool {
+        self.is_hardware() && (self.is_pending() || self.is_active())
+    }
+
+    pub(crate) const fn priority(self) -> u8 {
+        (self.0 >> PRIORITY) as u8
+    }
+
+    /// The vCPU that has acknowledged it, or has it loaded. Means nothing otherwise.
+    pub(crate) const fn owner(self) -> usize {
+        (self.0 >> OWNER) as u16 as usize
+    }
+
+    /// `Aff2.Aff1.Aff0` of where it is routed.
+    pub(crate) const fn affinity(self) -> u32 {
+        (self.0 >> AFFINITY) as u32
+    }
+
+    pub(crate) const fn with_enabled(self, enabled: bool) -> Self {
+        let state = self.with(bit::ENABLED, enabled);
+        if enabled || !self.is_enabled() { state } else { state.recall() }
+    }
+
+    /// Taken back from the list register, if there it is.
+    pub(crate) const fn recall(self) -> Self {
+        if self.is_loaded() { self.with(bit::RECALLED, true) } else { self }
+    }
+
+    pub(crate) const fn with_group1(self, group1: bool) -> Self {
+        self.with(bit::GROUP1, group1)
+    }
+
+    pub(crate) const fn with_edge(self, edge: bool) -> Self {
+        self.with(bit::EDGE, edge)
+    }
+
+    pub(crate) const fn with_priority(self, priority: u8) -> Self {
+        let kept = (priority & PRIORITY_BITS) as u64;
+        Self(self.0 & !(0xff << PRIORITY) | kept << PRIORITY)
+    }
+
+    pub(crate) const fn with_affinity(self, affinity: u32) -> Self {
+        Self(self.0 & !(0xff_ffff << AFFINITY) | (affinity as u64 & 0xff_ffff) << AFFINITY)
+    }
+
+    const fn with_owner(self, owner: usize) -> Self {
+        Self(self.0 & !(0xffff << OWNER) | (owner as u64 & 0xffff) << OWNER)
+    }
+
+    /// Its line is driven to `high`: a rising edge sets the latch of an edge-triggered one.
+    pub(crate) const fn with_line(self, high: bool) -> Self {
+        let rises = high && !self.has(bit::LINE) && self.is_edge();
+        self.with(bit::LINE, high).with(bit::LATCH, rises || self.has(bit::LATCH))
+    }
+
+    /// An edge, or a write that makes it pending.
+    pub(crate) const fn latched(self) -> Self {
+        self.with(bit::LATCH, true)
+    }
+
+    /// A write that makes it pending no more. One whose line is high is so still.
+    pub(crate) const fn unlatched(self) -> Self {
+        self.with(bit::LATCH, false)
+            .with(bit::DROP_PENDING, self.has(bit::CARRIED) || self.has(bit::DROP_PENDING))
+    }
+
+    /// A write that makes it active, on `owner` if it is nobody's yet.
+    pub(crate) const fn activated(self, owner: usize) -> Self {
+        if self.is_loaded() {
+            self.with(bit::DROP_ACTIVE, false).with(bit::SET_ACTIVE, true)
+        } else if self.has(bit::ACTIVE) {
+            self
+        } else {
+            self.with(bit::ACTIVE, true).with_owner(owner)
+        }
+    }
+
+    /// A write that makes it active no more, or its deactivation.
+    pub(crate) const fn deactivated(self) -> Self {
+        if self.is_loaded() {
+            self.with(bit::SET_ACTIVE, false).with(bit::DROP_ACTIVE, true)
+        } else {
+            self.with(bit::ACTIVE, false)
+        }
+    }
+
+    /// Somebody wants to see what the guest has made of it.
+    pub(crate) const fn asked(self) -> Self {
+        if self.is_loaded() { self.with(bit::ASKED, true) } else { self }
+    }
+
+    /// Whether the vCPU that has it loaded has to come out, so that the step from `self` to `to` has an effect.
+    ///
+    /// A line that rises does not ask for it: a level-sensitive interrupt is loaded so that its end is told.
+    pub(crate) const fn recalls(self, to: Self) -> bool {
+        let set = to.0 & !self.0;
+        let cleared = self.0 & !to.0;
+        to.is_loaded()
+            && (set & (bit::REQUESTS | bit::LATCH) != 0
+                || cleared & bit::LINE != 0 && !to.has(bit::EDGE | bit::HARDWARE)
+                || (self.0 ^ to.0) & bit::GROUP1 != 0
+                || self.priority() != to.priority()
+                || self.affinity() != to.affinity())
+    }
+
+    /// Whether it is to be given to a vCPU that has not got it, as far as the groups in `enabled` (bit 0 and 1) allow.
+    pub(crate) const fn is_deliverable(self, enabled: u32) -> bool {
+        self.is_enabled()
+            && self.waits()
+            && !self.has(bit::ACTIVE | bit::LOADED)
+            && self.is_in(enabled)
+    }
+
+    /// Into a list register of vCPU `me`, which takes the groups in `enabled`, and to which it is routed or not
+    /// (`mine`). `None`: it is nothing for that vCPU now.
+    pub(crate) const fn load(self, me: usize, mine: bool, enabled: u32) -> Option<(Self, Load)> {
+        if self.is_loaded() {
+            return None;
+        }
+        let loaded = self.with(bit::LOADED, true).with_owner(me);
+        if self.has(bit::ACTIVE) {
+            if self.owner() != me {
+                return None;
+            }
+            // A second edge may be pending behind an active one. A level is looked at again when that one ends, and so
+            // is whatever is not this vCPU's to take.
+            let again = self.with(bit::ACTIVE, false).is_deliverable(enabled) && mine;
+            let pending = again && self.is_edge() && !self.is_hardware();
+            let carried = loaded
+                .with(bit::CARRIED, pending)
+                .with(bit::LATCH, self.has(bit::LATCH) && !pending);
+            let end = self.end(self.waits() && !pending);
+            return Some((carried, Load { pending, active: true, end }));
+        }
+        if !mine || !self.is_deliverable(enabled) {
+            return None;
+        }
+        let carried = loaded.with(bit::CARRIED, self.has(bit::LATCH)).with(bit::LATCH, false);
+        Some((carried, Load { pending: true, active: false, end: self.end(false) }))
+    }
+
+    /// What its end does, if something else of it `waits` until then.
+    const fn end(self, waits: bool) -> End {
+        if waits {
+            End::Told
+        } else if self.is_hardware() {
+            End::Linked
+        } else if self.is_edge() {
+            End::Nothing
+        } else {
+            End::Told
+        }
+    }
+
+    /// Out of a list register that says it is now `pending`, and `active`.
+    pub(crate) const fn fold(self, pending: bool, active: bool) -> Self {
+        let latch = pending && self.has(bit::CARRIED) && !self.has(bit::DROP_PENDING);
+        let active = active && !self.has(bit::DROP_ACTIVE) || self.has(bit::SET_ACTIVE);
+        self.with(bit::LOADED | bit::CARRIED | bit::REQUESTS, false)
+            .with(bit::LATCH, latch || self.has(bit::LATCH))
+            .with(bit::ACTIVE, active)
+    }
+}

@@ -1,0 +1,280 @@
+//! The interrupts of a VM, and the one way to change one.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use mayfly_platform::memory::OutOfMemory;
+use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering};
+
+use crate::affinity::{self, MAX_VCPUS};
+use crate::inbox::Inbox;
+use crate::state::State;
+use crate::{CpuInterface, Error, MAX_LIST_REGISTERS, MAX_SPIS};
+
+/// SGIs and PPIs: a vCPU's own.
+pub(crate) const PRIVATE: u32 = 32;
+const SGIS: u32 = 16;
+pub(crate) const ALL_GROUPS: u32 = 3;
+
+/// How a vCPU is told that there is something new for it.
+pub trait Kick {
+    /// Has vCPU `vcpu` come out of its guest if it is in it, and wakes it if it sleeps in a WFI. It then looks at
+    /// [`Vgic::is_stale`] before it goes into its guest, and at [`Vgic::is_pending`] before it sleeps.
+    ///
+    /// Called by whoever injects, or changes a register, with no lock of this crate's held; from interrupt handlers, if
+    /// they inject. It does not wait for the vCPU. May be called for a vCPU that is not running, and for the caller's
+    /// own.
+    fn kick(&self, vcpu: usize);
+}
+
+impl<F: Fn(usize)> Kick for F {
+    fn kick(&self, vcpu: usize) {
+        self(vcpu);
+    }
+}
+
+/// What a GIC has.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    /// How many vCPUs: 1 to [`MAX_VCPUS`].
+    pub vcpus: usize,
+    /// How many SPIs, at most [`MAX_SPIS`]. What the guest is told is a multiple of 32; those above read as zero. A
+    /// guest writes registers for each that it is told of, each of which is an exit.
+    pub spis: usize,
+    /// How many list registers the CPUs have: `ICH_VTR_EL2.ListRegs` plus 1, the fewest of all.
+    pub list_registers: usize,
+    /// PPIs of the guest that are linked to physical interrupts, each with that number: the virtual timer's, 27 to 27.
+    /// The guest's deactivation of such a one deactivates the physical one without an exit.
+    pub linked: &'a [(u32, u32)],
+}
+
+/// What belongs to a vCPU. Its state is written by itself mostly, and lies on lines of its own.
+#[derive(Debug)]
+pub(crate) struct Redistributor {
+    pub(crate) interrupts: [AtomicU64; PRIVATE as usize],
+    pub(crate) inbox: Inbox,
+    /// `GICR_WAKER.ProcessorSleep`, which it has after reset.
+    pub(crate) asleep: AtomicU32,
+    /// The register whose true state this vCPU has asked for when it last read one, plus 1.
+    pub(crate) asked: AtomicU64,
+}
+
+/// The `GICv3` of one VM: a distributor, and a redistributor a vCPU. Shared by all vCPUs, and by whoever injects; no
+/// method waits.
+#[derive(Debug)]
+pub struct Vgic<K> {
+    pub(crate) redistributors: Box<[CacheLine<Redistributor>]>,
+    pub(crate) spis: Box<[AtomicU64]>,
+    /// The enables of groups 0 and 1 of `GICD_CTLR`.
+    pub(crate) groups: AtomicU32,
+    pub(crate) list_registers: usize,
+    /// The physical interrupt that each PPI is linked to, or 0.
+    links: [u16; PRIVATE as usize],
+    kick: K,
+}
+
+fn try_collect<T>(
+    count: usize,
+    mut make: impl FnMut(usize) -> Result<T, OutOfMemory>,
+) -> Result<Box<[T]>, OutOfMemory> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count)?;
+    for index in 0..count {
+        all.push(make(index)?);
+    }
+    Ok(all.into_boxed_slice())
+}
+
+fn links(linked: &[(u32, u32)]) -> Result<[u16; PRIVATE as usize], Error> {
+    let mut links = [0; PRIVATE as usize];
+    for &(ppi, physical) in linked {
+        let fits = (SGIS..PRIVATE).contains(&ppi) && (SGIS..1020).contains(&physical);
+        if !fits || links[ppi as usize] != 0 {
+            return Err(Error::Link { ppi, physical });
+        }
+        links[ppi as usize] = physical as u16;
+    }
+    Ok(links)
+}
+
+impl<K: Kick> Vgic<K> {
+    /// A GIC after reset: nothing is enabled, and every redistributor sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which number is out of bounds; or there is no memory.
+    pub fn try_new(config: Config<'_>, kick: K) -> Result<Self, Error> {
+        let Config { vcpus, spis, list_registers, linked } = config;
+        if !(1..=MAX_VCPUS).contains(&vcpus) {
+            return Err(Error::Vcpus(vcpus));
+        }
+        if spis > MAX_SPIS {
+            return Err(Error::Spis(spis));
+        }
+        if !(1..=MAX_LIST_REGISTERS).contains(&list_registers) {
+            return Err(Error::ListRegisters(list_registers));
+        }
+        let links = links(linked)?;
+        let words = 1 + spis.div_ceil(32);
+        let vgic = Self {
+            redistributors: try_collect(vcpus, |_| {
+                Ok(CacheLine(Redistributor {
+                    interrupts: core::array::from_fn(|_| AtomicU64::new(0)),
+                    inbox: Inbox::try_new(words)?,
+                    asleep: AtomicU32::new(1),
+                    asked: AtomicU64::new(0),
+                }))
+            })?,
+            spis: try_collect(spis, |_| Ok(AtomicU64::new(0)))?,
+            groups: AtomicU32::new(0),
+            list_registers,
+            links,
+            kick,
+        };
+        vgic.reset();
+        Ok(vgic)
+    }
+
+    /// As after power-on, for a VM that begins anew: only while no vCPU is between [`Vgic::enter`] and
+    /// [`Vgic::leave`], and nobody else uses it. Lines stay as they were driven. Each vCPU takes a new
+    /// [`Vgic::cpu_interface`].
+    pub fn reset(&self) {
+        self.groups.store(0, Ordering::Relaxed);
+        for redistributor in &*self.redistributors {
+            for (intid, word) in redistributor.interrupts.iter().enumerate() {
+                let hardware = self.links[intid] != 0;
+                let line = State(word.load(Ordering::Relaxed)).is_high();
+                let state = State::reset(intid < SGIS as usize, hardware).with_line(line);
+                word.store(state.0, Ordering::Relaxed);
+            }
+            redistributor.asleep.store(1, Ordering::Relaxed);
+            redistributor.asked.store(0, Ordering::Relaxed);
+            redistributor.inbox.put_all();
+        }
+        for word in &*self.spis {
+            let line = State(word.load(Ordering::Relaxed)).is_high();
+            word.store(State::reset(false, false).with_line(line).0, Ordering::Relaxed);
+        }
+    }
+
+    /// How many vCPUs it has.
+    pub fn vcpus(&self) -> usize {
+        self.redistributors.len()
+    }
+
+    /// How many SPIs it has.
+    pub fn spis(&self) -> usize {
+        self.spis.len()
+    }
+
+    /// The CPU interface of vCPU `vcpu`, as after a reset of that vCPU: for its start, and for each that follows a
+    /// `CPU_OFF`. A vCPU has one at a time. `None` where there is no such vCPU.
+    pub fn cpu_interface(&self, vcpu: usize) -> Option<CpuInterface> {
+        (vcpu < self.vcpus()).then(|| CpuInterface::new(vcpu))
+    }
+
+    /// The number of the physical interrupt that PPI `intid` is linked to.
+    pub(crate) fn link(&self, intid: u32) -> u32 {
+        self.links.get(intid as usize).copied().unwrap_or(0).into()
+    }
+
+    /// The word of an interrupt: a vCPU's own, or anybody's.
+    pub(crate) fn word(&self, vcpu: usize, intid: u32) -> Option<&AtomicU64> {
+        if intid < PRIVATE {
+            self.redistributors.get(vcpu)?.interrupts.get(intid as usize)
+        } else {
+            self.spis.get((intid - PRIVATE) as usize)
+        }
+    }
+
+    pub(crate) fn state(&self, vcpu: usize, intid: u32) -> Option<State> {
+        Some(State(self.word(vcpu, intid)?.load(Ordering::Acquire)))
+    }
+
+    /// The vCPU that an interrupt is for: the one whose own it is, or the one that its affinity names.
+    pub(crate) fn target(&self, vcpu: usize, intid: u32, state: State) -> Option<usize> {
+        let index = if intid < PRIVATE { Some(vcpu) } else { affinity::index(state.affinity()) };
+        index.filter(|index| *index < self.vcpus())
+    }
+
+    /// Applies `step` to an interrupt, in one; what it was, and what it is.
+    ///
+    /// The word is released, and acquired by who sees it; nothing else is ordered by it.
+    pub(crate) fn apply(
+        &self,
+        vcpu: usize,
+        intid: u32,
+        step: impl Fn(State) -> Option<State>,
+    ) -> Option<(State, State)> {
+        let word = self.word(vcpu, intid)?;
+        let mut now = word.load(Ordering::Acquire);
+        loop {
+            let from = State(now);
+            let to = step(from)?;
+            if to == from {
+                return Some((from, to));
+            }
+            match word.compare_exchange_weak(now, to.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some((from, to)),
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// Applies `step`, and tells the vCPU that it concerns. `None` where there is no such interrupt.
+    pub(crate) fn change(
+        &self,
+        vcpu: usize,
+        intid: u32,
+        step: impl Fn(State) -> State,
+    ) -> Option<State> {
+        let (from, to) = self.apply(vcpu, intid, |state| Some(step(state)))?;
+        if from != to {
+            self.tell(vcpu, intid, from, to);
+        }
+        Some(from)
+    }
+
+    /// Tells whom the step from `from` to `to` concerns.
+    pub(crate) fn tell(&self, vcpu: usize, intid: u32, from: State, to: State) {
+        if to.is_loaded() {
+            if from.recalls(to) {
+                self.notify(to.owner());
+            }
+        } else if to.is_active() {
+            // Its owner loads it when it next enters, and then whatever waits behind it.
+            if let Some(owner) = self.redistributors.get(to.owner()) {
+                owner.inbox.put(intid);
+            }
+            if !from.is_active() {
+                self.notify(to.owner());
+            }
+        } else if to.is_deliverable(ALL_GROUPS) {
+            self.deliver(vcpu, intid, to);
+        }
+    }
+
+    /// Has the vCPU that an interrupt is for look at it. Whether its group is on is for that vCPU to see: looked at here,
+    /// a group that is turned on meanwhile might be missed by both.
+    pub(crate) fn deliver(&self, vcpu: usize, intid: u32, state: State) {
+        if let Some(target) = self.target(vcpu, intid, state) {
+            self.redistributors[target].inbox.put(intid);
+            self.notify(target);
+        }
+    }
+
+    /// Gives notice to a vCPU, and kicks it if nobody else does.
+    pub(crate) fn notify(&self, vcpu: usize) {
+        if self.redistributors.get(vcpu).is_some_and(|target| target.inbox.notify()) {
+            self.kick.kick(vcpu);
+        }
+    }
+
+    /// Has a vCPU look at everything.
+    pub(crate) fn review(&self, vcpu: usize) {
+        if let Some(target) = self.redistributors.get(vcpu) {
+            target.inbox.put_all();
+            self.notify(vcpu);
+        }
+    }
+}
