@@ -62,6 +62,7 @@ mod recorder;
 mod shard;
 mod thread;
 mod unsteady;
+mod worker;
 mod world;
 
 pub use address_space::HostSpace;
@@ -79,4 +80,5 @@ pub use program::{Instruction, Program};
 pub use recorder::{Checked, Recorder, Sink};
 pub use thread::{CpuThread, Running, Stopped};
 pub use tlb::{CPUS, CpuTlb, LeftOut, Rigour, Tlbs};
+pub use worker::MachineWorker;
 pub use world::{Brackets, MachineWorld, Telling};

@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use mayfly_platform::cache::{CacheCapabilities, InstructionCaches};
 use mayfly_platform::{Host, Mmu, Platform};
-use mayfly_srcu::{Pace, WorkerThread};
+use mayfly_srcu::Pace;
 use mayfly_stage2::{self as stage2, Ept, Format, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Caches, Config, Error, SlotZap, Vcpu, Vm};
+use rustix::thread::Pid;
 
 use crate::address_space::{self, Backing, Protection};
 use crate::cache::{Lines, Oracle};
 use crate::reclaim::ReclaimThread;
 use crate::tlb::may_walk_late;
 use crate::world::{MachineWorld, Telling, Told};
-use crate::{Arena, Cpu, DataCache, Hardware, HostMemory, HostSpace, Processors, Program};
+use crate::{
+    Arena, Cpu, DataCache, Hardware, HostMemory, HostSpace, MachineWorker, Processors, Program,
+};
 
 /// A vCPU of the software machine.
 pub type MachineVcpu<F = Ept> = Vcpu<MachineWorld<F>>;
@@ -54,7 +57,7 @@ pub struct Machine<F: Format = Ept> {
     hardware: Arc<Hardware>,
     space: Arc<HostSpace>,
     cache: Arc<DataCache>,
-    worker: WorkerThread,
+    worker: MachineWorker,
     vmids: Vmids,
     reclaim: ReclaimThread<F>,
 }
@@ -77,7 +80,7 @@ impl<F: Format> Machine<F> {
     ///
     /// Where the host has no thread to give, or too little address space.
     pub fn with_frames(frames: usize) -> io::Result<Self> {
-        Self::with_worker(frames, WorkerThread::spawn(Arc::new(Host::new()))?)
+        Self::with_worker(frames, MachineWorker::spawn(Arc::new(Host::new()))?)
     }
 
     /// A machine with so many frames, whose caches are maintained so, and whose processors take so much off the core's
@@ -98,7 +101,7 @@ impl<F: Format> Machine<F> {
             }
             Lines::Real | Lines::Counted => Arena::new(frames)?,
         };
-        let worker = WorkerThread::spawn(Arc::new(Host::new()))?;
+        let worker = MachineWorker::spawn(Arc::new(Host::new()))?;
         Self::assemble(Arc::new(arena), lines, capabilities, Processors::default(), worker)
     }
 
@@ -107,7 +110,7 @@ impl<F: Format> Machine<F> {
     /// # Errors
     ///
     /// As [`Machine::with_frames`].
-    pub fn with_worker(frames: usize, worker: WorkerThread) -> io::Result<Self> {
+    pub fn with_worker(frames: usize, worker: MachineWorker) -> io::Result<Self> {
         let (arena, processors) = (Arc::new(Arena::new(frames)?), Processors::default());
         Self::assemble(arena, Lines::Real, COHERENT, processors, worker)
     }
@@ -118,7 +121,7 @@ impl<F: Format> Machine<F> {
     ///
     /// As [`Machine::with_frames`]; where VMIDs have too few bits for so many CPUs, or not 1 to 16.
     pub fn with_processors(frames: usize, processors: Processors) -> io::Result<Self> {
-        let worker = WorkerThread::spawn(Arc::new(Host::new()))?;
+        let worker = MachineWorker::spawn(Arc::new(Host::new()))?;
         let arena = Arc::new(Arena::new(frames)?);
         Self::assemble(arena, Lines::Real, COHERENT, processors, worker)
     }
@@ -128,7 +131,7 @@ impl<F: Format> Machine<F> {
         lines: Lines,
         capabilities: CacheCapabilities,
         processors: Processors,
-        worker: WorkerThread,
+        worker: MachineWorker,
     ) -> io::Result<Self> {
         let cache = Arc::new(DataCache::new(Arc::clone(&arena), lines, capabilities));
         let frames = arena.frames() as usize;
@@ -174,6 +177,16 @@ impl<F: Format> Machine<F> {
     /// Its VMIDs.
     pub fn vmids(&self) -> &Vmids {
         &self.vmids
+    }
+
+    /// The thread that runs what its VMs defer.
+    pub fn worker(&self) -> &MachineWorker {
+        &self.worker
+    }
+
+    /// What the kernel calls the thread that frees the tables of VMs that are gone: gettid(2).
+    pub fn reclaimer_thread(&self) -> Pid {
+        self.reclaim.thread()
     }
 
     /// Who frees the tables of VMs that are gone.

@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use mayfly_stage2::{Format, Reclaimer, Slice};
+use rustix::thread::Pid;
 
 use crate::joined::Joined;
 
 /// A thread that serves a [`Reclaimer`] until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReclaimThread<F: Format> {
-    _thread: Joined,
+    thread: Joined,
     reclaimer: Arc<Reclaimer<F>>,
 }
 
@@ -21,7 +22,12 @@ impl<F: Format> ReclaimThread<F> {
             preempt_nobody();
             served.serve(Slice::default());
         })?;
-        Ok(Self { _thread: thread, reclaimer })
+        Ok(Self { thread, reclaimer })
+    }
+
+    /// What the kernel calls the thread.
+    pub(crate) fn thread(&self) -> Pid {
+        self.thread.thread()
     }
 
     pub(crate) fn reclaimer(&self) -> &Arc<Reclaimer<F>> {

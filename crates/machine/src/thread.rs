@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use mayfly_stage2::{Ept, Format};
 use mayfly_vm::Exit;
+use rustix::thread::Pid;
 
 use crate::joined::Joined;
 use crate::{Cpu, MachineVcpu};
@@ -25,7 +26,7 @@ pub struct Stopped<F: Format = Ept> {
 pub struct CpuThread<F: Format = Ept> {
     /// Dropped first, which ends the thread.
     jobs: Sender<Job<F>>,
-    _thread: Joined,
+    thread: Joined,
 }
 
 struct Job<F: Format> {
@@ -49,7 +50,12 @@ impl<F: Format> CpuThread<F> {
                 let _ = done.send(Stopped { vcpu, cpu, exit });
             }
         })?;
-        Ok(Self { jobs, _thread: thread })
+        Ok(Self { jobs, thread })
+    }
+
+    /// What the kernel calls the thread: gettid(2).
+    pub fn thread(&self) -> Pid {
+        self.thread.thread()
     }
 
     /// Runs `vcpu` until it comes out; after what the thread is running already.

@@ -35,11 +35,28 @@ impl WorkerThread {
     ///
     /// Where the system has not so many threads to give; those that it gave have ended.
     pub fn spawn_several(platform: Arc<dyn Platform>, count: NonZeroUsize) -> io::Result<Self> {
+        Self::spawn_with(platform, count, || ())
+    }
+
+    /// As [`WorkerThread::spawn_several`]; each of the threads calls `start` before anything else, where it can say which
+    /// it is, or how it wants to be scheduled. One whose `start` panics ends there.
+    ///
+    /// # Errors
+    ///
+    /// As [`WorkerThread::spawn_several`].
+    pub fn spawn_with(
+        platform: Arc<dyn Platform>,
+        count: NonZeroUsize,
+        start: impl Fn() + Clone + Send + 'static,
+    ) -> io::Result<Self> {
         let mut this = Self { worker: Arc::new(Worker::new(platform)), threads: Vec::new() };
         for _ in 0..count.get() {
-            let turned = Arc::clone(&this.worker);
-            // A panic of a callback's has been reported by its own message, and others are not to wait for this one.
-            let run = move || while catch_unwind(AssertUnwindSafe(|| turned.run())).is_err() {};
+            let (turned, start) = (Arc::clone(&this.worker), start.clone());
+            let run = move || {
+                start();
+                // A panic of a callback's has been reported by its own message, and others are not to wait for this one.
+                while catch_unwind(AssertUnwindSafe(|| turned.run())).is_err() {}
+            };
             this.threads.push(Builder::new().name("srcu-worker".into()).spawn(run)?);
         }
         Ok(this)
