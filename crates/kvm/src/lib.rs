@@ -15,6 +15,7 @@
 //! | [`Vcpu::load`] | `KVM_SET_CPUID2`, `KVM_SET_SREGS`, `KVM_SET_REGS`, `KVM_SET_MP_STATE` |
 //! | [`Vcpu::load_cache_switch`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
+//! | [`Vm::statistics`], [`Vcpu::statistics`] | `KVM_GET_STATS_FD` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
 //!
 //! [`Ksm`] is the kernel's own page merger, in the hands of this process for a while.
@@ -54,6 +55,7 @@ mod mapping;
 mod memory;
 mod payload;
 mod processor;
+mod statistics;
 mod vcpu;
 mod vm;
 
@@ -65,5 +67,6 @@ pub use ioevent::IoEvent;
 pub use ksm::{Company, Ksm, Refused, Stranger};
 pub use memory::{GuestMemory, HugePages};
 pub use payload::Payload;
+pub use statistics::Statistics;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{MemoryFlags, Vm};

@@ -1,12 +1,13 @@
 //! A vCPU: loading the payload, running it to its next exit.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use rustix::io::Errno;
 
 use crate::vm::Shared;
-use crate::{CacheSwitch, Error, Payload, el1, long_mode};
+use crate::{CacheSwitch, Error, Payload, Statistics, el1, long_mode};
 
 /// A virtual CPU. Runs on whichever thread calls [`Vcpu::run_to_exit`]; moving it between threads
 /// costs KVM a migration.
@@ -62,6 +63,16 @@ impl Vcpu {
     /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
     pub fn load_cache_switch(&mut self, guest: &CacheSwitch) -> Result<(), Error> {
         el1::enter(&self.fd, self.vm.fd(), guest)
+    }
+
+    /// What KVM has counted of this vCPU: `KVM_GET_STATS_FD`.
+    ///
+    /// # Errors
+    /// As [`Vm::statistics`](crate::Vm::statistics).
+    pub fn statistics(&self) -> Result<Statistics, Error> {
+        // SAFETY: `VcpuFd` owns the fd and closes it only when it is dropped, and the borrow ends
+        // before this returns.
+        Statistics::of(unsafe { BorrowedFd::borrow_raw(self.fd.as_raw_fd()) })
     }
 
     #[cfg(all(test, target_arch = "x86_64"))]

@@ -8,7 +8,7 @@ use kvm_ioctls::VmFd;
 use rustix::io::Errno;
 
 use crate::processor::Processor;
-use crate::{Error, GuestMemory, IoEvent, Kvm, Vcpu};
+use crate::{Error, GuestMemory, IoEvent, Kvm, Statistics, Vcpu};
 
 const SET_REGION: &str = "KVM_SET_USER_MEMORY_REGION";
 
@@ -168,6 +168,15 @@ impl Vm {
     pub fn create_vcpu(&self, id: u32) -> Result<Vcpu, Error> {
         let fd = self.shared.fd.create_vcpu(id.into()).map_err(Error::ioctl("KVM_CREATE_VCPU"))?;
         Ok(Vcpu::new(fd, Arc::clone(&self.shared)))
+    }
+
+    /// What KVM has counted of this VM, its vCPUs apart: `KVM_GET_STATS_FD`.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_GET_STATS_FD`: ENOTTY before Linux v5.14, EMFILE; EBADMSG where what
+    /// it gives cannot be read.
+    pub fn statistics(&self) -> Result<Statistics, Error> {
+        Statistics::of(self.shared.borrow_fd())
     }
 
     /// Ends the VM: closes the fds of `vcpus`, then its own. KVM tears the VM down in the last of

@@ -175,3 +175,23 @@ fn a_slot_deleted_and_created_again_under_a_running_vcpu_keeps_what_was_written(
         vm.destroy(vec![vcpu]);
     }
 }
+
+#[test]
+fn kvm_counts_a_vcpus_exits_where_it_counts_at_all() {
+    let Some(kvm) = kvm() else { return };
+    let memory = memory_with_code();
+    let payload = Payload { touch: MIB..MIB + 1, doorbell: None, port: PORT };
+    let (vm, mut vcpu) = ready(&kvm, &memory, &payload);
+    let counted = match vcpu.statistics() {
+        Ok(statistics) => statistics,
+        Err(error) => return println!("not run: {error}"),
+    };
+    assert_eq!(counted.get("exits"), Some(0), "{counted:?}");
+    for _ in 0..3 {
+        vcpu.run_to_exit().unwrap();
+    }
+    assert!(vcpu.statistics().unwrap().get("exits").unwrap() >= 3);
+    let of_vm = vm.statistics().unwrap();
+    assert!(of_vm.get("remote_tlb_flush").is_some(), "{of_vm:?}");
+    assert_eq!(of_vm.get("exits"), None, "those are the vCPU's");
+}
