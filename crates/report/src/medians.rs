@@ -6,9 +6,6 @@ use crate::group::{Group, label};
 use crate::text::{Columns, Kind, Style};
 use crate::value::value;
 
-/// Column headings are broken where they are longer than the numbers below them.
-const WIDE: usize = 8;
-
 /// Whether the table sets anything side by side.
 pub(crate) fn are_several(groups: &[Group<'_>]) -> bool {
     labels(groups).len() > 1
@@ -36,11 +33,7 @@ pub(crate) fn write(
         return Ok(());
     }
     let mut columns = Columns::new();
-    let (upper, lower): (Vec<_>, Vec<_>) = labels.iter().map(|label| halves(label)).unzip();
-    if upper.iter().any(|half| !half.is_empty()) {
-        columns.line(Kind::Head, line("", upper));
-    }
-    columns.line(Kind::Head, line("p50", lower));
+    columns.headed("p50", labels.iter().map(String::as_str));
     for group in groups {
         let is_measured =
             |metric: &&&str| group.rows.iter().any(|row| row.metrics.contains_key(**metric));
@@ -62,13 +55,4 @@ pub(crate) fn write(
 
 fn line(first: &str, others: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
     [first.to_owned()].into_iter().chain(others.into_iter().map(Into::into)).collect()
-}
-
-/// A heading in two lines, broken at the last dash or space if it is wide; otherwise all in the lower
-/// one.
-fn halves(label: &str) -> (&str, &str) {
-    match label.rfind(['-', ' ']) {
-        Some(at) if label.len() > WIDE => (label[..=at].trim_end(), &label[at + 1..]),
-        _ => ("", label),
-    }
 }

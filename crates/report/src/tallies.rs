@@ -8,18 +8,20 @@ use mayfly_record::{Check, ResultRow};
 use crate::group::{Group, label};
 use crate::text::{Columns, Kind, Style};
 
-/// Writes the counters of a group, a line for each variant that has one, its checks, and what was found.
+/// Writes the counters of a group, a line for each and a column for each variant that has one; its checks, and what was
+/// found.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style) -> fmt::Result {
     let rows = || group.rows.iter();
-    let names: BTreeSet<&String> = rows().flat_map(|row| row.counters.keys()).collect();
+    let counted: Vec<&ResultRow> = rows().copied().filter(|row| !row.counters.is_empty()).collect();
+    let names: BTreeSet<&String> = counted.iter().flat_map(|row| row.counters.keys()).collect();
     if !names.is_empty() {
         let mut columns = Columns::new();
-        let head = ["counted"].into_iter().chain(names.iter().map(|name| name.as_str()));
-        columns.line(Kind::Head, head.map(str::to_owned));
-        for row in rows().filter(|row| !row.counters.is_empty()) {
+        let labels: Vec<String> = counted.iter().map(|row| label(row)).collect();
+        columns.headed("counted", labels.iter().map(String::as_str));
+        for name in names {
             let count =
-                |name: &&String| row.counters.get(*name).map_or("-".to_owned(), u64::to_string);
-            let cells = [format!("  {}", label(row))].into_iter().chain(names.iter().map(count));
+                |row: &&ResultRow| row.counters.get(name).map_or("-".to_owned(), u64::to_string);
+            let cells = [format!("  {name}")].into_iter().chain(counted.iter().map(count));
             columns.line(Kind::Plain, cells);
         }
         writeln!(f)?;

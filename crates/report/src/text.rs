@@ -107,6 +107,18 @@ impl Columns {
         self.lines.push(Line::Cells(kind));
     }
 
+    /// Adds headings, in two lines where one of them is wide.
+    pub(crate) fn headed<'a>(&mut self, first: &str, others: impl Iterator<Item = &'a str>) {
+        let (upper, lower): (Vec<_>, Vec<_>) = others.map(halves).unzip();
+        let line = |first: &str, others: Vec<&str>| {
+            [first].into_iter().chain(others).map(str::to_owned).collect::<Vec<_>>()
+        };
+        if upper.iter().any(|half| !half.is_empty()) {
+            self.line(Kind::Head, line("", upper));
+        }
+        self.line(Kind::Head, line(first, lower));
+    }
+
     /// Adds the heading of the lines below, alone on its line.
     pub(crate) fn title(&mut self, text: &str) {
         self.table.add_row([""]);
@@ -131,6 +143,18 @@ impl Columns {
             }
         }
         Ok(())
+    }
+}
+
+/// Column headings are broken where they are longer than the numbers below them.
+const WIDE: usize = 8;
+
+/// A heading in two lines, broken at the last dash or space if it is wide; otherwise all in the lower
+/// one.
+fn halves(label: &str) -> (&str, &str) {
+    match label.rfind(['-', ' ']) {
+        Some(at) if label.len() > WIDE => (label[..=at].trim_end(), &label[at + 1..]),
+        _ => ("", label),
     }
 }
 
