@@ -78,12 +78,12 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
 fn names_something(plan: &Plan<'_>, threshold: &Threshold) -> Result<(), Failure> {
     let metrics = |name| {
         let known = experiments().iter().find(|experiment| experiment.name() == name);
-        known.map_or(&[][..], |experiment| experiment.metrics())
+        known.map_or(Vec::new(), |experiment| experiment.all_metrics())
     };
     let may = plan.parts().any(|part| {
         let skipped = part.skipped.iter().map(|(variant, _)| *variant);
         part.variants.iter().copied().chain(skipped).any(|Variant { backend, name, .. }| {
-            let mut metrics = metrics(part.experiment).iter();
+            let mut metrics = metrics(part.experiment).into_iter();
             metrics.any(|metric| threshold.may_name(part.experiment, *backend, name, metric.name))
         })
     });

@@ -6,6 +6,7 @@ use crate::needs::Needs;
 use crate::params::Params;
 use crate::progress::Progress;
 use crate::undo::Undo;
+use crate::work;
 
 /// The same work under several variants, timed.
 pub trait Experiment: Sync {
@@ -21,10 +22,16 @@ pub trait Experiment: Sync {
     /// What it can run, in the order in which reports show it.
     fn variants(&self) -> &'static [Variant];
 
-    /// What it measures, in the order in which reports show it.
+    /// What it measures alone, in the order in which reports show it.
     fn metrics(&self) -> &'static [Metric];
 
-    /// Those of its metrics, by name, that a short report shows; if it names none, all of them.
+    /// All that it measures: its own, and what every experiment has of the CPU time of its threads.
+    fn all_metrics(&self) -> Vec<&'static Metric> {
+        self.metrics().iter().chain(&work::METRICS).collect()
+    }
+
+    /// Those of its metrics, by name, that a short report shows, beside the CPU time of all threads; if it names none, all
+    /// of them.
     fn headlines(&self) -> &'static [&'static str] {
         &[]
     }
@@ -37,15 +44,17 @@ pub trait Experiment: Sync {
 
     /// What a record says of it, for whoever shows its rows without knowing it.
     fn describe(&self) -> Description {
+        let headlines = self.headlines();
         let metric = |metric: &Metric| MetricDescription {
             name: metric.name.to_owned(),
             summary: metric.summary.to_owned(),
-            headline: self.headlines().contains(&metric.name),
+            headline: headlines.contains(&metric.name)
+                || !headlines.is_empty() && metric.name == work::TOTAL,
         };
         Description {
             name: self.name().to_owned(),
             summary: self.summary().to_owned(),
-            metrics: self.metrics().iter().map(metric).collect(),
+            metrics: self.all_metrics().into_iter().map(metric).collect(),
             answer: Vec::new(),
         }
     }

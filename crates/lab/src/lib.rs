@@ -33,6 +33,7 @@ mod slot_delete;
 mod teardown;
 mod turns;
 mod undo;
+mod work;
 
 pub use answer::answer;
 pub use bar::Bar;

@@ -45,9 +45,12 @@ fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promi
         let at = PAGES.iter().position(|pages| pages * 4096 == memory(row)).unwrap();
         let pages = PAGES[at] * rounds;
         let leaves = if param(row, "mapping") == "4KiB" { pages } else { pages / 512 };
-        for metric in ["destroy", "reclaimed"] {
+        let threads = ["cpu_caller", "cpu_worker", "cpu_reclaimer", "cpu_all"];
+        for metric in ["destroy", "reclaimed"].into_iter().chain(threads) {
             assert_eq!(row.metrics[metric].count, rounds, "{metric}");
         }
+        assert!(row.metrics["cpu_caller"].min > 0);
+        assert!(!row.metrics.contains_key("cpu_vcpus"), "no vCPU runs while its VM is torn down");
         assert!(row.metrics["reclaimed"].max >= row.metrics["destroy"].min);
         assert!(!row.metrics.contains_key("modelled_destroy"), "all of it was cleaned");
         let per_page = row.variant == "per-page";
@@ -75,7 +78,7 @@ fn on_kvm_the_guest_touches_its_memory_which_is_unmapped_after_the_vm_is_closed(
             assert!(why.contains("memory") || why.contains("huge pages"), "{why}");
             continue;
         }
-        for metric in ["destroy", "munmap"] {
+        for metric in ["destroy", "munmap", "cpu_caller", "cpu_all"] {
             assert_eq!(row.metrics[metric].count, u64::from(ROUNDS), "{metric}");
         }
         assert!(row.checks.iter().all(|check| check.ok), "{:?}", row.checks);

@@ -19,6 +19,7 @@ use mayfly_vm::Exit;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::populate::{self, frames_for, touch};
+use crate::work::{Interrupts, Meter, Spent, Threads};
 
 use super::design::Design;
 
@@ -88,6 +89,8 @@ pub(super) struct Measured {
     pub(super) tracking_faults: u64,
     pub(super) reads: u64,
     pub(super) mismatches: u64,
+    /// On all ways up, which the calling thread goes; without what was set up.
+    pub(super) spent: Spent,
 }
 
 /// A vCPU's way up.
@@ -133,16 +136,22 @@ impl Ground {
 
         let charged = self.charged();
         let before = self.machine.cache().lines();
+        let interrupts = Interrupts::of(&self.machine);
+        let metered = || Meter::begin(Threads::default().and_of(&self.machine));
+        let meter = metered();
         let booted = self.piece(|| boot.come_up(&vm, &rule, 0..BOOT))?;
-        let mut up = Measured { boot: booted, ..Measured::default() };
+        let mut up = Measured { boot: booted, spent: meter.end(), ..Measured::default() };
         let begun = Instant::now();
         self.set_up(&vm, boot, &rule)?;
         up.set_up = begun.elapsed();
+        let meter = metered();
         for (number, secondary) in (0..).zip(&mut *secondaries) {
             let first = BOOT + number * SECONDARY;
             let piece = self.piece(|| secondary.come_up(&vm, &rule, first..first + SECONDARY))?;
             up.secondaries.push(piece);
         }
+        up.spent += &meter.end();
+        Interrupts::of(&self.machine).since(interrupts, &mut up.spent);
         for vcpu in &vcpus {
             up.reads += vcpu.reads;
             up.mismatches += vcpu.mismatches;

@@ -16,6 +16,7 @@ use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::progress::Progress;
 use crate::room::Room;
+use crate::work::{self, Meter, Spent, Threads};
 
 use super::bring_up::{BOOT, SECONDARY, Shape};
 use super::names::{LINES, NAME, REAL, ROUNDS, VCPUS, row};
@@ -83,8 +84,8 @@ fn measured(
         progress.step();
     }
     progress.finish();
-    let Times { bring_up, secondary, set_up, reads, right } = times;
-    Ok(row
+    let Times { bring_up, secondary, set_up, spent, reads, right } = times;
+    Ok(work::report(row, &spent)
         .metric(BRING_UP, &bring_up)
         .metric(SECONDARY_TIME, &secondary)
         .metric(SET_UP, &set_up)
@@ -98,6 +99,7 @@ struct Times {
     bring_up: Samples,
     secondary: Samples,
     set_up: Samples,
+    spent: Vec<Spent>,
     reads: u64,
     right: u64,
 }
@@ -121,11 +123,14 @@ impl Times {
             early = end;
         }
         let mut all = Duration::ZERO;
+        let mut spent = Spent::default();
         for (id, vcpu) in vcpus.iter_mut().enumerate() {
+            let meter = Meter::begin(Threads::default());
             let begun = Instant::now();
             let right = run(vcpu, doorbell)?;
             let time = begun.elapsed();
             all += time;
+            spent += &meter.end();
             self.reads += if id == 0 { BOOT } else { SECONDARY } / PAGE_SIZE;
             self.right += u64::from(right);
             if id > 0 {
@@ -141,6 +146,8 @@ impl Times {
         for samples in [&mut self.bring_up, &mut self.secondary, &mut self.set_up] {
             samples.end_round();
         }
+        work::kvm(&vm, &vcpus, &mut spent);
+        self.spent.push(spent);
         vm.destroy(vcpus);
         Ok(())
     }

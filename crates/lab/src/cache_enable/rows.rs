@@ -9,6 +9,7 @@ use mayfly_record::{ResultRow, Samples, nanoseconds, units};
 use super::bring_up::{Measured, Piece, Shape};
 use super::cost::LineCost;
 use super::design::Design;
+use crate::work;
 
 pub(super) const BRING_UP: &str = "bring_up";
 pub(super) const SECONDARY: &str = "secondary";
@@ -36,6 +37,7 @@ impl Row {
         shape: Shape,
         line: Option<LineCost>,
     ) -> ResultRow {
+        let row = work::report(row, self.ups.iter().map(|up| &up.spent));
         let row = self.checked(self.timed(row, line), design, shape);
         let Some(line) = line else { return row };
         row.counter("modelled_ps_a_line", nanoseconds(line.times(1000)))

@@ -3,6 +3,7 @@
 use mayfly_record::ResultRow;
 
 use crate::params::Order;
+use crate::work::Spent;
 
 use super::shape::Shape;
 
@@ -12,6 +13,12 @@ pub(super) trait Subject {
     /// Goes once through what all designs have in common, so that what is timed next is not the processor's caches
     /// filling after a pause; not timed.
     fn warm_up(&mut self, order: Order) -> anyhow::Result<()>;
+
+    /// Begins to count what each thread does.
+    fn begin(&mut self);
+
+    /// What each thread has done since.
+    fn end(&mut self) -> Spent;
 
     /// Creates the VM.
     fn create(&mut self, order: Order) -> anyhow::Result<()>;

@@ -1,15 +1,18 @@
 //! The running kernel's KVM.
 
-use std::sync::Arc;
+use std::mem::take;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, spawn};
 
 use anyhow::{Context, bail, ensure};
 use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_record::ResultRow;
+use rustix::thread::{Pid, gettid};
 
 use crate::params::Order;
 use crate::patience::ended;
+use crate::work::{self, Meter, Spent, ThreadRole, Threads};
 
 use super::backend::Subject;
 use super::layout::{DOORBELL, MEMORY, eventfd_address};
@@ -30,10 +33,26 @@ pub(super) struct KvmSubject {
     late: Option<Vcpu>,
     running: Vec<JoinHandle<anyhow::Result<(Vcpu, u64)>>>,
     stop: Arc<AtomicBool>,
-    passes: Vec<Arc<AtomicU64>>,
+    seen: Vec<Arc<Seen>>,
+    meter: Option<Meter>,
+    /// What KVM has counted of VMs whose end has not been measured yet.
+    counted: Spent,
     unmapped: Vec<GuestMemory>,
     missed: u64,
     checked: u64,
+}
+
+/// What others see of a vCPU's thread.
+#[derive(Default)]
+struct Seen {
+    passes: AtomicU64,
+    thread: OnceLock<Pid>,
+}
+
+impl Seen {
+    fn passes(&self) -> u64 {
+        self.passes.load(Ordering::Relaxed)
+    }
 }
 
 impl KvmSubject {
@@ -54,7 +73,9 @@ impl KvmSubject {
             late: None,
             running: Vec::new(),
             stop: Arc::default(),
-            passes: Vec::new(),
+            seen: Vec::new(),
+            meter: None,
+            counted: Spent::default(),
             unmapped: Vec::new(),
             missed: 0,
             checked: 0,
@@ -73,6 +94,19 @@ impl Subject for KvmSubject {
         self.destroy()?;
         self.clean_up();
         Ok(())
+    }
+
+    fn begin(&mut self) {
+        let vcpus = self.seen.iter().filter_map(|seen| seen.thread.get().copied());
+        let threads =
+            vcpus.fold(Threads::default(), |threads, vcpu| threads.and(ThreadRole::Vcpu, vcpu));
+        self.meter = Some(Meter::begin(threads));
+    }
+
+    fn end(&mut self) -> Spent {
+        let mut spent = take(&mut self.counted);
+        self.meter.take().into_iter().for_each(|meter| spent += &meter.end());
+        spent
     }
 
     fn create(&mut self, _: Order) -> anyhow::Result<()> {
@@ -128,12 +162,12 @@ impl Subject for KvmSubject {
     fn start_all(&mut self, shape: Shape) -> anyhow::Result<()> {
         self.vm()?.register_ioeventfd(&self.doorbell)?;
         self.stop.store(false, Ordering::Relaxed);
-        self.passes = (0..shape.vcpus).map(|_| Arc::default()).collect();
-        for (vcpu, passes) in self.vcpus.drain(..).zip(&self.passes) {
-            let (stop, passes) = (self.stop.clone(), passes.clone());
-            self.running.push(spawn(move || run(vcpu, &stop, &passes)));
+        self.seen = (0..shape.vcpus).map(|_| Arc::default()).collect();
+        for (vcpu, seen) in self.vcpus.drain(..).zip(&self.seen) {
+            let (stop, seen) = (self.stop.clone(), seen.clone());
+            self.running.push(spawn(move || run(vcpu, &stop, &seen)));
         }
-        while self.passes.iter().any(|passes| passes.load(Ordering::Relaxed) == 0) {
+        while self.seen.iter().any(|seen| seen.passes() == 0) {
             if self.running.iter().any(JoinHandle::is_finished) {
                 // It says why.
                 self.stop_all()?;
@@ -155,13 +189,16 @@ impl Subject for KvmSubject {
             self.missed += missed;
         }
         self.vcpus.extend(self.late.take());
+        self.seen.clear();
+        let vm = self.vm.as_ref().context("there is no VM")?;
+        work::kvm(vm, &self.vcpus, &mut self.counted);
         self.checked += 1;
         Ok(())
     }
 
     fn destroy(&mut self) -> anyhow::Result<()> {
         let vm = self.vm.take().context("there is no VM")?;
-        self.unmapped = vm.destroy(std::mem::take(&mut self.vcpus));
+        self.unmapped = vm.destroy(take(&mut self.vcpus));
         Ok(())
     }
 
@@ -182,12 +219,13 @@ impl Subject for KvmSubject {
 }
 
 /// Runs a vCPU until it is to stop. Returns it, and how often its doorbell had no ioeventfd.
-fn run(mut vcpu: Vcpu, stop: &AtomicBool, passes: &AtomicU64) -> anyhow::Result<(Vcpu, u64)> {
+fn run(mut vcpu: Vcpu, stop: &AtomicBool, seen: &Seen) -> anyhow::Result<(Vcpu, u64)> {
     let mut missed = 0;
+    seen.thread.get_or_init(gettid);
     while !stop.load(Ordering::Relaxed) {
         match vcpu.run_to_exit()? {
             Exit::PortWrite { .. } => {
-                passes.fetch_add(1, Ordering::Relaxed);
+                seen.passes.fetch_add(1, Ordering::Relaxed);
             }
             Exit::MmioWrite { .. } => missed += 1,
         }

@@ -16,6 +16,7 @@ pub(super) fn live(
     timings: &mut Timings,
 ) -> anyhow::Result<()> {
     vm.warm_up(order)?;
+    vm.begin();
     let start = Instant::now();
     timings.time(Timed::Create, || vm.create(order))?;
     match order {
@@ -42,8 +43,11 @@ pub(super) fn live(
 
     timings.time(Timed::LaterMemslot, || vm.set_memory(1))?;
     timings.time(Timed::Unregister, || vm.unregister(0))?;
+    timings.spent(&vm.end());
     busy(vm, shape, timings)?;
+    vm.begin();
     timings.time(Timed::Destroy, || vm.destroy())?;
+    timings.spent(&vm.end());
     vm.clean_up();
     Ok(())
 }
@@ -74,7 +78,9 @@ fn vcpus(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::R
 /// What changes while the vCPUs run. Ioeventfd 0 was unregistered before, and comes back.
 fn busy(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::Result<()> {
     vm.start_all(shape)?;
+    vm.begin();
     let changed = change(vm, shape, timings);
+    timings.spent(&vm.end());
     // Also when something has failed, or whoever waits for their threads waits for ever.
     vm.stop_all()?;
     changed

@@ -8,19 +8,20 @@ use anyhow::{Context, ensure};
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
 use mayfly_machine::{
     AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm,
-    Register, Rigour, Running, VmOptions,
+    MachineWorker, Register, Rigour, Running, VmOptions,
 };
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_record::ResultRow;
-use mayfly_srcu::{Pace, Stats, WorkerThread};
+use mayfly_srcu::{Pace, Stats};
 use mayfly_vm::{Bus, Exit};
 
 use crate::affinity::{self, Pinned};
 use crate::params::Order;
 use crate::populate::touch;
 use crate::turns::pause;
+use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads};
 
 use super::backend::Subject;
 use super::doorbell::Doorbell;
@@ -78,6 +79,7 @@ pub(super) struct MachineSubject {
     vm: Option<MachineVm>,
     vcpus: Vec<(MachineVcpu, Cpu)>,
     running: Vec<Running>,
+    meter: Option<(Meter, Interrupts)>,
     counted: Counted,
 }
 
@@ -105,7 +107,7 @@ impl MachineSubject {
         let processor = affinity::here();
         let pinned = Pinned::to(processor);
         let worker =
-            WorkerThread::spawn(Arc::new(Host::new())).context("starting the machine's worker")?;
+            MachineWorker::spawn(Arc::new(Host::new())).context("starting the machine's worker")?;
         drop(pinned);
         let machine = Machine::with_worker(FRAMES, worker).context("starting the machine")?;
         machine.hardware().set_rigour(Rigour::empty());
@@ -130,6 +132,7 @@ impl MachineSubject {
             vm: None,
             vcpus: Vec::new(),
             running: Vec::new(),
+            meter: None,
             counted: Counted::default(),
         })
     }
@@ -198,6 +201,22 @@ impl Subject for MachineSubject {
             std::hint::spin_loop();
         }
         Ok(())
+    }
+
+    fn begin(&mut self) {
+        let vcpus = self.threads.iter().map(CpuThread::thread);
+        let threads = vcpus.fold(Threads::default().and_of(&self.machine), |threads, vcpu| {
+            threads.and(ThreadRole::Vcpu, vcpu)
+        });
+        let interrupts = Interrupts::of(&self.machine);
+        self.meter = Some((Meter::begin(threads), interrupts));
+    }
+
+    fn end(&mut self) -> Spent {
+        let Some((meter, interrupts)) = self.meter.take() else { return Spent::default() };
+        let mut spent = meter.end();
+        Interrupts::of(&self.machine).since(interrupts, &mut spent);
+        spent
     }
 
     fn create(&mut self, order: Order) -> anyhow::Result<()> {

@@ -1,10 +1,12 @@
 //! What is timed.
 
+use std::mem::take;
 use std::time::Instant;
 
 use mayfly_record::{ResultRow, Samples};
 
 use crate::experiment::Metric;
+use crate::work::{self, Spent};
 
 /// A timed call. Indexes [`TIMED`].
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +66,19 @@ const ROOM: usize = 4096;
 /// The samples of a row.
 pub(super) struct Timings {
     samples: Vec<Samples>,
+    /// In this VM's life so far.
+    spent: Spent,
+    lives: Vec<Spent>,
 }
 
 impl Default for Timings {
     fn default() -> Self {
         // Not by clones of one: those have no room.
-        Self { samples: TIMED.iter().map(|_| Samples::with_capacity(ROOM)).collect() }
+        Self {
+            samples: TIMED.iter().map(|_| Samples::with_capacity(ROOM)).collect(),
+            spent: Spent::default(),
+            lives: Vec::new(),
+        }
     }
 }
 
@@ -87,8 +96,14 @@ impl Timings {
         self.samples[what as usize].record(start.elapsed());
     }
 
+    /// Adds what threads did in a part of the VM's life.
+    pub(super) fn spent(&mut self, spent: &Spent) {
+        self.spent += spent;
+    }
+
     /// A VM's life is over: what it took is a round.
     pub(super) fn end_round(&mut self) {
+        self.lives.push(take(&mut self.spent));
         self.samples.iter_mut().for_each(Samples::end_round);
     }
 
@@ -97,6 +112,8 @@ impl Timings {
         TIMED
             .iter()
             .zip(&self.samples)
-            .fold(row, |row, (metric, samples)| row.metric(metric.name, samples))
+            .fold(work::report(row, &self.lives), |row, (metric, samples)| {
+                row.metric(metric.name, samples)
+            })
     }
 }

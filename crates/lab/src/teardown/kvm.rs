@@ -11,6 +11,7 @@ use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::progress::Progress;
 use crate::room::Room;
+use crate::work::{self, Spent, ThreadRole, Used};
 
 use super::names::{NAME, SIZES, rounds};
 
@@ -35,7 +36,7 @@ pub(super) fn run(
     let rounds = rounds(request);
     progress.begin(&format!("{NAME} on KVM, {size} in {}", mapping.name()), rounds.into());
     let (mut destroy, mut munmap) = (Samples::default(), Samples::default());
-    let mut wrong = 0;
+    let (mut wrong, mut spent) = (0, Vec::new());
     for _ in 0..rounds {
         let life = live(&kvm, usize::try_from(size.bytes())?, mapping)?;
         destroy.record(life.destroy);
@@ -43,10 +44,11 @@ pub(super) fn run(
         destroy.end_round();
         munmap.end_round();
         wrong += life.untouched;
+        spent.push(life.spent);
         progress.step();
     }
     progress.finish();
-    Ok(row.metric("destroy", &destroy).metric("munmap", &munmap).check(
+    Ok(work::report(row, &spent).metric("destroy", &destroy).metric("munmap", &munmap).check(
         "guest_writes",
         wrong == 0,
         format!("{wrong} pages were not written by the guest"),
@@ -57,6 +59,8 @@ pub(super) fn run(
 struct Life {
     destroy: Duration,
     munmap: Duration,
+    /// On both.
+    spent: Spent,
     /// Pages that the guest has not written.
     untouched: usize,
 }
@@ -77,13 +81,17 @@ fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
     }
     drop(memory);
 
+    let mut spent = Spent::default();
+    let caller = Used::here();
     let start = Instant::now();
     let memory = vm.destroy(vec![vcpu]);
     let destroy = start.elapsed();
     ensure!(memory.len() == 1, "the VM had one slot");
     let start = Instant::now();
     drop(memory);
-    Ok(Life { destroy, munmap: start.elapsed(), untouched })
+    let munmap = start.elapsed();
+    spent.add(ThreadRole::Caller, Used::here() - caller);
+    Ok(Life { destroy, munmap, spent, untouched })
 }
 
 /// Why this size is not run, if it is not.

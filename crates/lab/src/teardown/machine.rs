@@ -22,6 +22,7 @@ use crate::params::Size;
 use crate::patience::Patience;
 use crate::populate::{self, frames_for, touch};
 use crate::turns::pause;
+use crate::work::{Interrupts, Spent, ThreadRole, Threads, Used};
 
 /// The problem is arm64's.
 pub(super) type TableFormat = Arm<48>;
@@ -48,6 +49,8 @@ pub(super) struct Ground {
     /// Memory that the guest faults in, for each mapping.
     faulted: [HostMemory; 2],
     cpu: Option<Cpu<TableFormat>>,
+    /// Those that do the machine's deferred work.
+    threads: Threads,
     /// Bytes that `per-page` cleans, from the first on.
     sample: u64,
     /// Frames in use when there is no VM.
@@ -84,7 +87,7 @@ impl AddAssign for Counts {
 }
 
 /// A VM's end.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Torn {
     /// Until the call returned.
     pub(super) returned: Duration,
@@ -95,6 +98,8 @@ pub(super) struct Torn {
     pub(super) by_ipa: u64,
     pub(super) by_vmid: u64,
     pub(super) lines: u64,
+    /// Of the caller until the call returned, of the others until every frame was back.
+    pub(super) spent: Spent,
 }
 
 impl Ground {
@@ -112,7 +117,8 @@ impl Ground {
         }
         let cpu = Some(machine.cpu(Vec::new()));
         let at_rest = machine.hardware().arena().in_use();
-        Ok(Self { machine, rest, faulted, cpu, sample, at_rest })
+        let threads = Threads::default().and_of(&machine);
+        Ok(Self { machine, rest, faulted, cpu, threads, sample, at_rest })
     }
 
     /// A VM of `size`, mapped in leaves of `mapping` throughout. Its guest has run, and touched the end of its memory.
@@ -161,7 +167,9 @@ impl Ground {
         let (asked, cleaned) = (tlbs.counts(), cache.lines().cleaned);
         // Leaves the processor to whoever waits for it, so that what is timed next is not where the scheduler makes up
         // for what building the VM took.
+        let interrupts = Interrupts::of(&self.machine);
         pause(Duration::from_millis(1));
+        let (others, caller) = (self.threads.read(), Used::here());
         let start = Instant::now();
         let modelled = match design {
             Design::PerPage => self.per_page(built, start),
@@ -176,8 +184,12 @@ impl Ground {
             }
         };
         let returned = start.elapsed();
+        let caller = Used::here() - caller;
         self.wait_at_rest()?;
         let reclaimed = start.elapsed();
+        let mut spent = self.threads.since(&others);
+        spent.add(ThreadRole::Caller, caller);
+        Interrupts::of(&self.machine).since(interrupts, &mut spent);
         let after = tlbs.counts();
         Ok(Torn {
             returned,
@@ -186,6 +198,7 @@ impl Ground {
             by_ipa: after.ranges - asked.ranges,
             by_vmid: after.vmids + after.everything - asked.vmids - asked.everything,
             lines: cache.lines().cleaned - cleaned,
+            spent,
         })
     }
 

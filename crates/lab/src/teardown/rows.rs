@@ -5,6 +5,7 @@ use mayfly_stage2::Format;
 
 use crate::mapping::Mapping;
 use crate::params::Size;
+use crate::work::{self, Spent};
 
 use super::machine::{Counts, Design, TableFormat, Torn};
 use super::maintenance::{Cleaned, LINES};
@@ -19,6 +20,7 @@ pub(super) struct Row {
     by_ipa: u64,
     by_vmid: u64,
     lines: u64,
+    spent: Vec<Spent>,
 }
 
 impl Row {
@@ -37,6 +39,7 @@ impl Row {
         self.by_ipa += torn.by_ipa;
         self.by_vmid += torn.by_vmid;
         self.lines += torn.lines;
+        self.spent.push(torn.spent);
     }
 
     /// Adds all of it to `row`; `per-page` has cleaned `sample` at most.
@@ -48,7 +51,7 @@ impl Row {
         sample: Size,
     ) -> ResultRow {
         let Self { had, by_ipa, by_vmid, lines, .. } = self;
-        let row = row
+        let row = work::report(row, &self.spent)
             .param("format", TableFormat::NAME)
             .param("sample", sample.bytes())
             .metric("destroy", &self.destroy)

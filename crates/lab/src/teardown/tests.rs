@@ -110,14 +110,14 @@ fn checks_fail_where_counts_are_off() {
         let failed = row.checks.into_iter().filter(|check| !check.ok).map(|check| check.name);
         failed.collect::<Vec<_>>()
     };
-    assert!(failed(Design::Mayfly, counts, right).is_empty());
-    let twice = machine::Torn { by_vmid: 2, ..right };
+    assert!(failed(Design::Mayfly, counts, right.clone()).is_empty());
+    let twice = machine::Torn { by_vmid: 2, ..right.clone() };
     assert_eq!(failed(Design::Elided, counts, twice), ["tlb_invalidations"]);
-    let by_ipa = machine::Torn { by_ipa: 1, ..right };
+    let by_ipa = machine::Torn { by_ipa: 1, ..right.clone() };
     assert_eq!(failed(Design::Mayfly, counts, by_ipa), ["tlb_invalidations"]);
-    let cleaned = machine::Torn { lines: 64, ..right };
+    let cleaned = machine::Torn { lines: 64, ..right.clone() };
     assert_eq!(failed(Design::Mayfly, counts, cleaned), ["no_line_cleaned"]);
-    let missed = machine::Torn { by_ipa: 512, lines: 512 * 64 - 1, ..right };
+    let missed = machine::Torn { by_ipa: 512, lines: 512 * 64 - 1, ..right.clone() };
     assert_eq!(failed(Design::PerPage, counts, missed), ["all_lines_cleaned"]);
     let stale = machine::Counts { mismatches: 1, ..counts };
     assert_eq!(failed(Design::Mayfly, stale, right), ["guest_reads"]);
