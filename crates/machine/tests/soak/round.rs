@@ -1,5 +1,6 @@
 //! A machine, a VM with slots that change, and everybody who changes something; and its end.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ const FRAMES: usize = 1 << 14;
 /// What the threads of a round share.
 pub(crate) struct Round<F: Format> {
     /// What hardware sees of it.
-    checked: Option<Checked>,
+    checked: Checked,
     pub(crate) machine: Machine<F>,
     pub(crate) vm: MachineVm<F>,
     pub(crate) book: Book,
@@ -37,14 +38,11 @@ pub(crate) struct Round<F: Format> {
 }
 
 impl<F: Format> Round<F> {
-    fn new(slot_zap: SlotZap, checks: bool, random: &mut Random) -> Self {
+    fn new(slot_zap: SlotZap, random: &mut Random) -> Self {
         let (coherent_swap, use_zero_pages) = (random.once_in(2), random.once_in(2));
         let machine = Machine::with_frames(FRAMES).unwrap();
-        let checked = checks.then(|| {
-            let (checked, sink) = Checked::new(Options::default());
-            machine.hardware().record(sink);
-            checked
-        });
+        let (checked, sink) = Checked::new(Options::default());
+        machine.hardware().record(sink);
         machine.hardware().arena().poison_freed();
         let options = VmOptions { slot_zap, coherent_swap, ..VmOptions::default() };
         let vm = machine.create_vm_with(options).unwrap();
@@ -72,8 +70,8 @@ impl<F: Format> Round<F> {
         Hva::new(self.memory.get() + page as u64 * PAGE_SIZE)
     }
 
-    /// Destroys everything.
-    fn end(self, seat: &Seat) {
+    /// Destroys everything. Returns how many events of hardware were checked.
+    fn end(self, seat: &Seat) -> u64 {
         let Self { checked, machine, vm, memory, merger, .. } = self;
         drop(merger);
         seat.at("destroying the VM");
@@ -99,10 +97,10 @@ impl<F: Format> Round<F> {
         drop(machine);
         wait_until(|| arena.in_use() == 0);
         assert_eq!(arena.in_use(), 0, "frames are lost");
-        if let Some(checked) = checked {
-            println!("{} events of hardware checked", checked.events());
-            assert_eq!(checked.finish(), [], "what hardware sees breaks rules");
-        }
+        let events = checked.events();
+        println!("{events} events of hardware checked");
+        assert_eq!(checked.finish(), [], "what hardware sees breaks rules");
+        events
     }
 }
 
@@ -114,9 +112,9 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// A round in format `F`; `checks` says whether what hardware sees is checked. Adds what has happened to `total`.
-pub(crate) fn run<F: Format>(slot_zap: SlotZap, checks: bool, random: &mut Random, total: &Tally) {
-    let round = Arc::new(Round::<F>::new(slot_zap, checks, random));
+/// A round in format `F`. Adds what has happened to `total`, and returns how many events of hardware were checked.
+pub(crate) fn run<F: Format>(slot_zap: SlotZap, random: &mut Random, total: &Tally) -> u64 {
+    let round = Arc::new(Round::<F>::new(slot_zap, random));
     let mut crew = Crew::default();
     let mut start = |name: String, work: fn(&Arc<Round<F>>, &mut Random, &Seat)| {
         let (round, mut random) = (Arc::clone(&round), random.fork());
@@ -139,8 +137,11 @@ pub(crate) fn run<F: Format>(slot_zap: SlotZap, checks: bool, random: &mut Rando
     total.add_all(&round.tally);
     let round = Arc::into_inner(round).expect("the threads are gone");
     let mut last = Crew::default();
-    last.start("end".into(), move |seat| round.end(seat));
+    let events = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&events);
+    last.start("end".into(), move |seat| told.store(round.end(seat), Ordering::Relaxed));
     last.join();
+    events.load(Ordering::Relaxed)
 }
 
 /// Dropped when a thread ends; if that is a panic, the round is over for all.
