@@ -35,12 +35,13 @@ use crate::vmids::{Exposure, Need, Stale};
 
 /// Violations that are kept.
 const KEPT: usize = 1000;
-/// Writes of a table that wait for the one before.
-const WAITING: usize = 64;
+/// Writes of a table that wait for the one before: as many as others make while a thread that has made one is without a
+/// processor, which is many milliseconds where many threads share it.
+const WAITING: usize = 4096;
 /// Things that were invalidated, and may be used by an access that began before.
 const RECENT: usize = 4096;
-/// Invalidations that are remembered in their order.
-const LOGGED: usize = 256;
+/// Invalidations that are remembered in their order: likewise.
+const LOGGED: usize = 1 << 15;
 /// Accesses that nothing explains yet.
 const UNEXPLAINED: usize = 4096;
 
@@ -63,6 +64,8 @@ pub struct Checker {
     issued: HashMap<u32, Vec<Issued>>,
     /// The last invalidations, complete or not: for writes that they come after, and that waited for one before.
     log: VecDeque<Logged>,
+    /// How many of them are remembered no more, and the second ticket of the last of those.
+    forgotten: (u64, u64),
     /// VMIDs that belong to a root: in which generation, and the second ticket of that.
     held: HashMap<u16, (u64, u64)>,
     given_back: HashMap<u16, u64>,
@@ -83,6 +86,8 @@ pub struct Checker {
 #[derive(Debug)]
 struct Issued {
     id: u64,
+    /// Its number in the log.
+    number: u64,
     /// Whole VMIDs that it covers, and the last entry of each.
     whole: Vec<(u16, u64)>,
     /// Where things are that it may reach; all, if none.

@@ -48,7 +48,9 @@ impl Checker {
         (needs, live): (Vec<Need>, bool),
     ) {
         let Found { word, level, gfn, bits, kind, .. } = *found;
-        let certain = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
+        let is_exposed = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
+        // It may have been invalidated by one that is remembered no more.
+        let certain = is_exposed && begin >= self.forgotten.1;
         let by = Vec::new();
         let mut stale = Stale { word, level, gfn, bits, kind, begin, certain, live, by, needs };
         // Of a write that ended late, or waited for one before, they are in the log.
@@ -137,21 +139,25 @@ impl Checker {
             .iter()
             .filter(|(of, exposure)| covered(of) && exposure.inside.is_empty());
         let whole = idle.map(|(vmid, exposure)| (*vmid, exposure.enters)).collect();
-        self.issued.entry(cpu).or_default().push(Issued { id, whole, vmid });
+        let number = self.forgotten.0 + self.log.len() as u64;
+        self.issued.entry(cpu).or_default().push(Issued { id, number, whole, vmid });
         self.log.push_back(Logged { cpu, id, end, vmid, scope, complete: None });
-        self.log.drain(..self.log.len().saturating_sub(LOGGED));
+        if self.log.len() > LOGGED
+            && let Some(oldest) = self.log.pop_front()
+        {
+            self.forgotten = (self.forgotten.0 + 1, oldest.end);
+        }
     }
 
     /// All that `cpu` has issued up to `id` is complete.
     pub(super) fn sync(&mut self, cpu: u32, id: u64, begin: u64, end: u64) {
         let Some(issued) = self.issued.get_mut(&cpu) else { return };
-        for logged in &mut self.log {
-            if logged.cpu == cpu && logged.id <= id && logged.complete.is_none() {
+        let done: Vec<Issued> = issued.extract_if(.., |issued| issued.id <= id).collect();
+        for Issued { number, whole, vmid, .. } in done {
+            let place = number.checked_sub(self.forgotten.0);
+            if let Some(logged) = place.and_then(|place| self.log.get_mut(place as usize)) {
                 logged.complete = Some((begin, end));
             }
-        }
-        let done: Vec<Issued> = issued.extract_if(.., |issued| issued.id <= id).collect();
-        for Issued { whole, vmid, .. } in done {
             let lists: Vec<u16> = match vmid {
                 Some(vmid) => vec![vmid],
                 None => self.stale.keys().copied().collect(),

@@ -50,22 +50,20 @@ impl Checker {
 
     /// Says so of the first write of the table that found what nobody has written, and goes on from there.
     pub(super) fn lost(&mut self, table: u64) {
-        let Some(mut waiting) = self.waiting.remove(&table) else { return };
-        if waiting.is_empty() {
-            return;
+        while let Some(waiting) = self.waiting.get_mut(&table).filter(|waiting| !waiting.is_empty())
+        {
+            let (line, record) = waiting.remove(0);
+            if let Event::Entry { index, old, .. } = record.event {
+                let present =
+                    self.tables.get(table).map_or(0, |table| table.entries[index as usize]);
+                let what = format!(
+                    "entry {index} of table {table:#x} was {old:#x}, and is {present:#x} by the writes before"
+                );
+                self.report(line, Rule::LostWrite, what);
+            }
+            self.write(line, &record);
+            self.apply_waiting(table);
         }
-        let (line, record) = waiting.remove(0);
-        self.waiting.insert(table, waiting);
-        if let Event::Entry { index, old, .. } = record.event {
-            let present = self.tables.get(table).map_or(0, |table| table.entries[index as usize]);
-            let what = format!(
-                "entry {index} of table {table:#x} was {old:#x}, and is {present:#x} by the writes before"
-            );
-            self.report(line, Rule::LostWrite, what);
-        }
-        self.write(line, &record);
-        self.apply_waiting(table);
-        self.lost(table);
     }
 
     /// Makes a write.

@@ -1,0 +1,108 @@
+//! Events that are written down long after they began, as where the thread that drew the first ticket lost its processor
+//! before it drew the second.
+
+use mayfly_hwtrace::{Barrier, Checker, Event, Family, Options, Record, Rule, Scope};
+
+const TOP: u64 = 0x100;
+const VMID: u16 = 7;
+/// A page that may be written, the same when it may not, and another frame for it. (Arm: `S2AP` is bits 7 and 6.)
+const WRITABLE: u64 = 0x4_17ff;
+const PROTECTED: u64 = 0x4_177f;
+const REPLACED: u64 = 0x5_177f;
+
+/// Events that follow each other, but for what [began before](Trace::late).
+struct Trace {
+    checker: Checker,
+    ticket: u64,
+    line: u64,
+}
+
+impl Trace {
+    /// A root whose only table has the page, which a guest has used.
+    fn new() -> Self {
+        let mut trace = Self { checker: Checker::new(Options::default()), ticket: 1, line: 1 };
+        let root = Event::Root { top: TOP, order: 0, levels: 1, family: Family::Arm };
+        trace.event(0, root);
+        trace.event(0, entry(0, WRITABLE));
+        trace.event(0, Event::Barrier { kind: Barrier::Walks });
+        trace.event(0, Event::VmidTake { vmid: VMID, generation: 0 });
+        trace.event(9, Event::Enter { tlb: 9, top: TOP, vmid: VMID });
+        trace
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.ticket += 1;
+        self.ticket
+    }
+
+    fn event(&mut self, cpu: u32, event: Event) {
+        let begin = self.ticket();
+        self.late(begin, cpu, event);
+    }
+
+    fn late(&mut self, begin: u64, cpu: u32, event: Event) {
+        let end = self.ticket();
+        self.line += 1;
+        self.checker.take(self.line, &Record { begin, end, cpu, event });
+    }
+
+    fn invalidate(&mut self, cpu: u32, vmid: u16) {
+        self.event(cpu, Event::Barrier { kind: Barrier::Walks });
+        let id = self.line;
+        self.event(cpu, Event::Tlbi { id, vmid, scope: Scope::All });
+        self.event(cpu, Event::Sync { id });
+    }
+
+    fn finish(self) -> Vec<Rule> {
+        self.checker.finish().into_iter().map(|broken| broken.rule).collect()
+    }
+}
+
+fn entry(old: u64, new: u64) -> Event {
+    Event::Entry { table: TOP, index: 0, old, new }
+}
+
+/// CPU 1 protects the page, and its record comes when `others` more invalidations have. Meanwhile CPU 2 finds it
+/// protected, invalidates it if it `forgets`, and puts another frame in its place.
+fn protected_late(others: u32, forgets: bool) -> Vec<Rule> {
+    let mut trace = Trace::new();
+    let begin = trace.ticket();
+    if forgets {
+        trace.invalidate(2, VMID);
+    }
+    trace.event(2, entry(PROTECTED, REPLACED));
+    for _ in 0..others {
+        trace.invalidate(3, VMID + 1);
+    }
+    trace.late(begin, 1, entry(WRITABLE, PROTECTED));
+    trace.invalidate(1, VMID);
+    trace.finish()
+}
+
+#[test]
+fn an_invalidation_counts_however_many_come_before_what_it_is_for_is_written_down() {
+    for others in [0, 300, 100_000] {
+        assert_eq!(protected_late(others, true), [], "after {others}");
+    }
+}
+
+#[test]
+fn where_there_is_none_that_is_found_as_late_as_the_invalidations_are_remembered() {
+    for others in [0, 300, 10_000] {
+        assert_eq!(protected_late(others, false), [Rule::BreakBeforeMake], "after {others}");
+    }
+}
+
+#[test]
+fn writes_of_an_entry_wait_for_one_that_is_written_down_late() {
+    let mut trace = Trace::new();
+    let begin = trace.ticket();
+    for _ in 0..500 {
+        trace.event(2, entry(PROTECTED, 0));
+        trace.invalidate(2, VMID);
+        trace.event(2, entry(0, PROTECTED));
+    }
+    trace.late(begin, 1, entry(WRITABLE, PROTECTED));
+    trace.invalidate(1, VMID);
+    assert_eq!(trace.finish(), []);
+}
