@@ -22,6 +22,10 @@ const WORD: u64 = 8;
 /// How long a guest that waits for something looks for it before it lets another thread have the processor.
 const LOOKS: u32 = 64;
 
+/// What a guest comes out with ([`Event::Custom`]) when a walk is led past the processor's physical addresses
+/// ([`Processors::pa_bits`](crate::Processors::pa_bits)): an entry is wrong, and nobody can resolve that.
+pub const ADDRESS_SIZE_FAULT: u64 = 0xadd_5125;
+
 /// What runs a program on the software machine, in translation format `F`, and where it is in it: on a CPU of its own, or
 /// on those that the machine's vCPUs share ([`Processors`](crate::Processors)). Looks for requests and invalidations
 /// between instructions, which is how a kick reaches it.
@@ -241,23 +245,24 @@ impl State {
     }
 }
 
-/// Makes `access`, if the translation allows it. Returns where its first byte is; or what comes out, which is the access
-/// as far as it lies in the page that faulted.
+/// Makes `access`, if the translation allows it. Returns where its first byte is; or what comes out: the access as far as
+/// it lies in the page that faulted, or that the tables are wrong.
 fn perform<F: Format>(
     access: Access,
     bytes: &mut [u8],
     guest: &mut InGuest<'_>,
     arena: &Arena,
     reach: Reach<'_>,
-) -> Result<Hpa, Access> {
+) -> Result<Hpa, Event> {
     let Access { gpa, len, write, .. } = access;
     let needed = access.wanted();
     let mut place = |access: Access| {
         let found = guest.translate::<F>(arena, access.gpa.gfn(), needed);
-        let denied = |fault: WalkFault| fault.cause == Cause::Permission;
-        found
-            .map(|found| (found.hpa(access.gpa), found.leaf.permissions))
-            .map_err(|fault| Access { denied: denied(fault), ..access })
+        let event = |fault: WalkFault| match fault.cause {
+            Cause::AddressSize => Event::Custom(ADDRESS_SIZE_FAULT),
+            cause => Event::Access(Access { denied: cause == Cause::Permission, ..access }),
+        };
+        found.map(|found| (found.hpa(access.gpa), found.leaf.permissions)).map_err(event)
     };
     let (hpa, rights) = place(access)?;
     let in_page = (PAGE_SIZE - gpa.page_offset()).min(len);
@@ -356,7 +361,7 @@ impl<F: Format> Cpu<F> {
                             state.access = None;
                             state.complete(access, Some((reach, hpa)));
                         }
-                        Err(faulted) => return Some(Event::Access(faulted)),
+                        Err(event) => return Some(event),
                     }
                 }
                 Some(Event::Caches(op)) if is_trapped(translation.traps, op) => {

@@ -4,19 +4,19 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use mayfly_platform::address::Pfn;
+use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::observe::{Observer, Step, Ticket};
 use mayfly_platform::sync::CacheLine;
-use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
+use mayfly_platform::tlb::{Scope, Span, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Layer, Op, Platform};
 
 use crate::processors::{Seat, SharedCpus};
 use crate::recorder::{Recorder, Sink};
 use crate::shard::{SHARDS, shard};
 use crate::unsteady::Unsteady;
-use crate::{Arena, Processors, Rigour, Tlbs};
+use crate::{Arena, LeftOut, Processors, Rigour, Tlbs};
 
 /// The host's platform, physical memory and TLBs, as one: a [`mayfly_platform::Mmu`]. Keeps the books of what the core
 /// charges.
@@ -60,7 +60,7 @@ impl Hardware {
     /// If there are more of them than [`CPUS`](crate::CPUS).
     pub fn with_processors(arena: Arc<Arena>, processors: Processors) -> Self {
         let host = Arc::new(Unsteady::new(Rigour::all().contains(Rigour::WAKES_EARLY)));
-        let tlbs = Arc::new(Tlbs::new(host.clone()));
+        let tlbs = Arc::new(Tlbs::of(&processors, host.clone()));
         let shared = processors.shared.map(|cpus| Arc::new(SharedCpus::new(&tlbs, cpus.get())));
         Self {
             host,
@@ -113,6 +113,15 @@ impl Hardware {
     /// Its CPUs are such as may walk past what was written.
     pub(crate) fn walk_late(&self) {
         self.walks_late.store(true, Ordering::Relaxed);
+    }
+
+    /// Another invalidation, of nothing, where the one before is complete no sooner.
+    fn complete_again(&self) {
+        if self.processors.completes_early && !self.tlbs.leaves_out(LeftOut::Repeat) {
+            let page = Span::pages(Gfn::new(0)..Gfn::new(1));
+            // No guest has this one.
+            self.tlbs.complete(self.tlbs.issue(Vmid(0), Scope::Range(page)));
+        }
     }
 
     fn notes_writes(&self) -> bool {
@@ -230,6 +239,7 @@ unsafe impl Tlb for Hardware {
 
     fn complete(&self, token: TlbToken) {
         self.tlbs.complete(token);
+        self.complete_again();
     }
 
     fn vacate(&self, cpu: u32, vmid: Vmid) {
@@ -238,5 +248,6 @@ unsafe impl Tlb for Hardware {
 
     fn invalidate_all_vmids(&self) {
         self.tlbs.invalidate_all_vmids();
+        self.complete_again();
     }
 }

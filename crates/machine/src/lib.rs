@@ -69,7 +69,7 @@ pub use address_space::HostSpace;
 pub use arena::Arena;
 pub use barrier::GuestBarrier;
 pub use cache::{DataCache, LINE};
-pub use cpu::Cpu;
+pub use cpu::{ADDRESS_SIZE_FAULT, Cpu};
 pub use device::{AnyDevice, Register, Signal};
 pub use hardware::Hardware;
 pub use machine::{FRAMES, Machine, MachineVcpu, MachineVm, VmOptions};

@@ -44,6 +44,7 @@
 mod cache;
 mod counts;
 mod cpu;
+mod early;
 mod late;
 mod mailbox;
 mod rigour;
@@ -57,12 +58,15 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Entries, Scope, Span, Tlb, TlbToken, Vmid};
 
+use crate::Processors;
 use crate::lock::lock;
 use crate::recorder::Recorder;
+use crate::walk::AddressSizes;
 pub use counts::{CpuCounts, TlbCounts};
 use counts::{TlbCells, count};
 use cpu::Shared;
 pub use cpu::{CpuTlb, InGuest, Translated};
+use early::{Early, Posts};
 use late::Late;
 use mailbox::{Request, Waited};
 pub(crate) use rigour::may_walk_late;
@@ -79,6 +83,9 @@ pub struct Tlbs {
     /// A [`Rigour`].
     rigour: AtomicU8,
     late: Late,
+    /// Where what is complete may be so too early.
+    early: Option<Early>,
+    sizes: AddressSizes,
     /// A [`LeftOut`].
     left_out: AtomicU8,
     recorder: OnceLock<Arc<Recorder>>,
@@ -91,8 +98,15 @@ pub struct Tlbs {
 impl Tlbs {
     /// Without CPUs, and with all rigour. Waits are `platform`'s.
     pub fn new(platform: Arc<dyn Platform>) -> Self {
+        Self::of(&Processors::default(), platform)
+    }
+
+    /// Of CPUs such as these.
+    pub(crate) fn of(processors: &Processors, platform: Arc<dyn Platform>) -> Self {
         Self {
             platform,
+            early: processors.completes_early.then(Early::default),
+            sizes: processors.address_sizes(),
             cpus: RwLock::new(Arc::new([])),
             rigour: AtomicU8::new(Rigour::all().bits()),
             late: Late::new(),
@@ -181,7 +195,7 @@ impl Tlbs {
         Some(outcome)
     }
 
-    fn leaves_out(&self, what: LeftOut) -> bool {
+    pub(crate) fn leaves_out(&self, what: LeftOut) -> bool {
         self.left_out.load(Ordering::Relaxed) == what as u8
     }
 
@@ -255,10 +269,18 @@ unsafe impl Tlb for Tlbs {
         count(&self.counts.completions, 1);
         // [complete]
         fence(Ordering::SeqCst);
-        for cpu in self.cpus().iter() {
-            let waited = cpu.mailbox.wait(&*self.platform);
+        let wait = |cpu: &Shared, posted| {
+            let waited = cpu.mailbox.wait(posted, &*self.platform);
             count(&self.counts.waits, u64::from(waited != Waited::No));
             count(&self.counts.sleeps, u64::from(waited == Waited::Asleep));
+        };
+        let mut token = token;
+        if let Some(early) = &self.early {
+            let Some(before) = early.complete(Posts::new(token, &self.cpus())) else { return };
+            before.of_cpus.iter().for_each(|(cpu, posted)| wait(cpu, *posted));
+            token = before.token;
+        } else {
+            self.cpus().iter().for_each(|cpu| wait(cpu, cpu.mailbox.posted()));
         }
         if let Some(recorder) = self.recorder() {
             recorder.note(Event::Sync { id: token.0 });

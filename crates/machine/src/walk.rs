@@ -38,6 +38,35 @@ pub enum Cause {
     Accessed,
     /// The leaf does not allow the access.
     Permission,
+    /// The root, a table, or the leaf is where no physical address of the processor leads
+    /// ([`Processors::pa_bits`](crate::Processors::pa_bits)).
+    AddressSize,
+}
+
+/// How far the addresses of a processor go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AddressSizes {
+    pub(crate) pa_bits: u32,
+    pub(crate) ipa_bits: u32,
+}
+
+impl AddressSizes {
+    /// As far as any format's.
+    pub(crate) const ANY: Self = Self { pa_bits: u64::BITS, ipa_bits: u64::BITS };
+
+    /// Whether a frame has an address.
+    fn reach(self, pfn: Pfn) -> bool {
+        is_below(pfn.get(), self.pa_bits)
+    }
+
+    /// Whether a guest frame has one.
+    fn take(self, gfn: Gfn) -> bool {
+        is_below(gfn.get(), self.ipa_bits)
+    }
+}
+
+fn is_below(page: u64, bits: u32) -> bool {
+    page.checked_shr(bits.saturating_sub(PAGE_SHIFT)).unwrap_or(0) == 0
 }
 
 /// Walks the table in format `F` whose root begins in frame `top`, for an access to `gfn`.
@@ -57,19 +86,33 @@ pub fn walk<F: Format>(
     gfn: Gfn,
     access: Permissions,
 ) -> Result<Walked, WalkFault> {
-    walk_on::<F>(arena, (F::TOP, top), gfn, access, |_, _, bits| bits, |_, _| ())
+    let sizes = AddressSizes::ANY;
+    walk_on::<F>(arena, sizes, (F::TOP, top), gfn, access, |_, _, bits| bits, |_, _| ())
 }
 
-/// As [`walk`], from a table of its level on, which is on the way to `gfn`. `find` says what is found of an
-/// entry that has such bits: of which frame, and where in it. `met` is told of each table below it.
+/// As [`walk`], on a processor whose addresses go so far, and from a table of its level on, which is on the way to
+/// `gfn`. `find` says what is found of an entry that has such bits: of which frame, and where in it. `met` is told of
+/// each table below it.
+///
+/// What goes past the processor's addresses faults as Arm says (DDI 0487, pseudocode `AArch64.S2Translate`): a guest's
+/// address before anything is walked, as if it were absent; a table's or a leaf's frame, the root's too, before access
+/// flag and permissions are looked at, by an address size fault. (Intel: an EPT violation, and an EPT misconfiguration;
+/// AMD: a nested page fault, with RSV set for the latter; RISC-V: a guest-page fault, and an access fault.)
 pub(crate) fn walk_on<F: Format>(
     arena: &Arena,
+    sizes: AddressSizes,
     (mut level, mut table): (Level, Pfn),
     gfn: Gfn,
     access: Permissions,
     find: impl Fn(Pfn, usize, u64) -> u64,
     mut met: impl FnMut(Level, Pfn),
 ) -> Result<Walked, WalkFault> {
+    if !sizes.take(gfn) {
+        return Err(WalkFault { level: F::TOP, cause: Cause::Absent });
+    }
+    if !sizes.reach(table) {
+        return Err(WalkFault { level, cause: Cause::AddressSize });
+    }
     let mut index = gfn.get() / level.pages();
     if level < F::TOP {
         index %= WORDS as u64;
@@ -92,6 +135,9 @@ pub(crate) fn walk_on<F: Format>(
             State::Frozen => return fault(Cause::Frozen),
             State::Table(below) => {
                 let Some(next) = level.below() else { return fault(Cause::Absent) };
+                if !sizes.reach(below) {
+                    return fault(Cause::AddressSize);
+                }
                 (level, table) = (next, below);
                 met(level, table);
                 has_failed = false;
@@ -99,6 +145,9 @@ pub(crate) fn walk_on<F: Format>(
             }
             State::Leaf => {
                 let leaf = entry.to_leaf(level);
+                if !sizes.reach(leaf.pfn) {
+                    return fault(Cause::AddressSize);
+                }
                 if !leaf.accessed && !F::SETS_ACCESSED {
                     return fault(Cause::Accessed);
                 }

@@ -1,11 +1,11 @@
 //! A format that is chosen when the program runs, and the VM that is built in it.
 
-use mayfly_machine::{Instruction, Machine};
+use mayfly_machine::{Instruction, Machine, Processors};
 use mayfly_memslot::{Gpa, PAGE_SIZE, SlotId};
 use mayfly_stage2::{Arm, ArmFeatures, WithArm};
 use mayfly_vm::Exit;
 
-/// Runs a guest that has memory at both ends of what it can address.
+/// Runs a guest that has memory at both ends of what it can address, on processors that can address no more.
 struct Guest {
     ipa_bits: u32,
 }
@@ -15,7 +15,9 @@ impl WithArm for Guest {
 
     /// The reads whose value was known and right; and the errno of a slot that goes on past the last frame.
     fn with<const IPA_BITS: u32, const FWB: bool>(self) -> Self::Output {
-        let machine = Machine::<Arm<IPA_BITS, FWB>>::with_frames(1 << 13).unwrap();
+        let (pa_bits, ipa_bits) = (self.ipa_bits, Some(self.ipa_bits));
+        let processors = Processors { pa_bits, ipa_bits, ..Processors::default() };
+        let machine = Machine::<Arm<IPA_BITS, FWB>>::with_processors(1 << 13, processors).unwrap();
         let vm = machine.create_vm().unwrap();
         let memory = machine.map(4 * PAGE_SIZE).unwrap();
         let end = 1 << self.ipa_bits;

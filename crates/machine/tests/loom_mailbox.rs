@@ -68,7 +68,7 @@ impl Machine {
         }
         // [complete]
         fence(Ordering::SeqCst);
-        let waited = self.mailbox.wait(&self.platform);
+        let waited = self.mailbox.wait(self.mailbox.posted(), &self.platform);
         // SAFETY: that nobody reads it is what the model is about.
         self.pages[page].old_frame.with_mut(|frame| unsafe { *frame += 1 });
         waited

@@ -93,9 +93,10 @@ pub struct TlbToken(pub u64);
 /// address; `DSB ISH`; `ISB`. For [`Scope::All`]: `DSB ISH`, `TLBI VMALLS12E1IS`, `DSB ISH`, `ISB`. The first is no
 /// `DSB ISHST`: the core also invalidates for changes that it has only loaded, which were another CPU's, and a barrier
 /// of stores does not order that load before the `TLBI` (`stage2`'s `litmus/S2+met+flush`). All of them take the VMID
-/// from `VTTBR_EL2`. Where errata ask for it (Cortex-A76's 1286807, Cortex-A510's 2441009, Cortex-A710's
-/// 2441007) each `TLBI` and its `DSB` are made twice. With Intel's EPT there is no invalidation by address: `INVEPT` of
-/// the context, whatever the scope.
+/// from `VTTBR_EL2`. On parts whose `DSB` may be over while accesses by what was invalidated are under way (errata 1286807
+/// of Cortex-A76, 2441007 of Cortex-A55, 2441009 of Cortex-A510; Linux: `ARM64_WORKAROUND_REPEAT_TLBI`), one more broadcast
+/// `TLBI`, whichever, and its `DSB ISH` come before `complete` and `invalidate_all_vmids` return. With Intel's EPT there is
+/// no invalidation by address: `INVEPT` of the context, whatever the scope.
 ///
 /// What one CPU keeps to itself, and faults by, is not asked of this trait: it is forgotten where the vCPU enters its
 /// guest again, there and on no other CPU.

@@ -213,7 +213,9 @@ impl State {
         match cause {
             Cause::Frozen => *frozen += is_within,
             Cause::Permission if write => *breaking += is_within,
-            Cause::Absent | Cause::Accessed | Cause::Permission => *slow += is_within,
+            Cause::Absent | Cause::Accessed | Cause::Permission | Cause::AddressSize => {
+                *slow += is_within;
+            }
         }
     }
 }

@@ -414,8 +414,8 @@ impl InGuest<'_> {
         let find = |table, index, bits| {
             if is_late { late.find(table, index, bits, walks_from) } else { bits }
         };
-        let from = known.unwrap_or((F::TOP, *top));
-        let found = walk_on::<F>(arena, from, gfn, access, find, met);
+        let (sizes, from) = (cpu.tlbs.sizes, known.unwrap_or((F::TOP, *top)));
+        let found = walk_on::<F>(arena, sizes, from, gfn, access, find, met);
         match &found {
             Ok(found) => {
                 count_own(&counts.fills);

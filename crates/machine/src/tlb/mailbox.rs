@@ -126,10 +126,15 @@ impl Mailbox {
         has_room
     }
 
-    /// Returns when the CPU is outside the guest, or has acknowledged all that has been posted until now. The caller
-    /// has executed **\[complete\]**.
-    pub(crate) fn wait(&self, platform: &dyn Platform) -> Waited {
-        let target = self.posted.load(Ordering::Relaxed);
+    /// How many posts there have been, modulo 2^32: what to [wait](Mailbox::wait) for. The caller has executed
+    /// **\[complete\]**.
+    pub(crate) fn posted(&self) -> u32 {
+        self.posted.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the CPU is outside the guest, or has acknowledged so many posts. The caller has executed
+    /// **\[complete\]**.
+    pub(crate) fn wait(&self, target: u32, platform: &dyn Platform) -> Waited {
         // Acquire: the accesses that the CPU made before have been made.
         let is_done = |state: u32| {
             let left = target.wrapping_sub(state >> 1) << 1;

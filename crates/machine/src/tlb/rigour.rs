@@ -94,6 +94,9 @@ pub enum LeftOut {
     Flush,
     /// Interrupts of CPUs.
     Interrupt,
+    /// The invalidation after one that may be complete too early
+    /// ([`Processors::completes_early`](crate::Processors::completes_early)).
+    Repeat,
 }
 
 fn is<F: Format>(formats: [TypeId; 2]) -> bool {

@@ -1,6 +1,7 @@
 //! Software TLBs, and the walks that fill them.
 
 mod rigour;
+mod sizes;
 mod tables;
 
 use std::collections::VecDeque;

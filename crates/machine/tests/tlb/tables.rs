@@ -24,6 +24,11 @@ impl<'a, F: Format> Table<'a, F> {
         self.entry(gfn, level).store(Entry::<F>::leaf(level, &leaf).bits(), Ordering::Release);
     }
 
+    /// Has the entry of `level` lead to a table in `below`.
+    pub(crate) fn lead(&self, gfn: Gfn, level: Level, below: Pfn) {
+        self.entry(gfn, level).store(Entry::<F>::table(below).bits(), Ordering::Release);
+    }
+
     pub(crate) fn unmap(&self, gfn: Gfn, level: Level) {
         self.entry(gfn, level).store(0, Ordering::Release);
     }
