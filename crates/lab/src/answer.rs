@@ -36,9 +36,13 @@ impl<'a> Rows<'a> {
         self.machine(BASELINE)
     }
 
-    /// Those of the running kernel.
+    /// Those of the running kernel, but for those that were skipped.
     pub(crate) fn kvm(&self) -> Self {
-        self.those(|row| row.backend == Backend::Kvm && row.variant == Variant::KERNEL.name)
+        self.those(|row| {
+            row.backend == Backend::Kvm
+                && row.variant == Variant::KERNEL.name
+                && row.skipped.is_none()
+        })
     }
 
     /// Those that ran with a parameter.

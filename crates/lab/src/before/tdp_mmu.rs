@@ -35,4 +35,5 @@ mod tables;
 mod vm;
 mod zap;
 
+pub(crate) use lock::Waiting;
 pub(crate) use vm::{Locking, TdpMmu};

@@ -1,11 +1,14 @@
 //! What the rows come to.
 
-use mayfly_record::{BASELINE, ResultRow};
+use mayfly_record::{BASELINE, ResultRow, units};
 
 use crate::answer::Rows;
-use crate::params::{Bound, Zap};
+use crate::params::{Bound, Size, Zap};
 
-use super::metrics::{DELETE, GUEST_STALL, ROOT_LOAD_AHEAD, ROOT_LOAD_CPU};
+use super::metrics::{
+    DELETE_CPU, LONGEST_PASS, ROOT_LOAD_AHEAD, ROOT_LOAD_CPU, SPARSE_DELETE, SPARSE_DELETE_CPU,
+    UNTIL_FREED,
+};
 use super::names::{READ_LOCKED, WRITE_LOCKED};
 
 /// What waits, here and in Mayfly, and what to do.
@@ -19,16 +22,34 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
     let [mayfly, exclusive, shared] =
         [BASELINE, WRITE_LOCKED, READ_LOCKED].map(|variant| machine.machine(variant));
 
+    let takes = |rows: &Rows<'_>| {
+        let of_processor = || {
+            let cpu = rows.time(SPARSE_DELETE_CPU)?;
+            Some(format!("{cpu} of the caller's processor"))
+        };
+        rows.time(SPARSE_DELETE).or_else(of_processor)
+    };
     let here = || {
-        let (delete, stall) = (all.time(DELETE)?, all.time(GUEST_STALL)?);
+        let (delete, pass) = (takes(&all)?, all.time(LONGEST_PASS)?);
         Some(format!(
-            "On this host's KVM deleting a memslot under {on_kvm} running vCPUs takes {delete}, and keeps a guest \
-             from its memory for {stall}."
+            "On this host's KVM deleting a memslot of 2 MiB under {on_kvm} running vCPUs takes {delete}; a guest's \
+             longest pass over 32 pages is {pass} then."
         ))
     };
     let narrow = || {
-        let (delete, stall) = (range.time(DELETE)?, range.time(GUEST_STALL)?);
-        Some(format!("Where KVM zaps the slot's range alone, that is {delete} and {stall}."))
+        let (delete, pass) = (takes(&range)?, range.time(LONGEST_PASS)?);
+        Some(format!("Where KVM zaps the slot's range alone, that is {delete} and {pass}."))
+    };
+    let call = || {
+        let [first, then, ours] = [&exclusive, &shared, &mayfly].map(|rows| rows.time(DELETE_CPU));
+        let (first, then, ours, freed) = (first?, then?, ours?, mayfly.time(UNTIL_FREED)?);
+        let memory = mayfly.largest(Size::PARAM)?;
+        let (deleted, stays) = (units::bytes(memory / 4), units::bytes(memory));
+        Some(format!(
+            "Deleting a slot of {deleted} beside {stays} takes the caller {first} of its processor under that lock, \
+             {then} where it is shared, and {ours} with Mayfly: the tables are freed in the background, and are free \
+             after {freed}."
+        ))
     };
     let queue = || {
         let ahead = exclusive.p50(ROOT_LOAD_AHEAD)?;
@@ -41,18 +62,15 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
     let since = || {
         let cpu = shared.time(ROOT_LOAD_CPU)?;
         let mayfly = mayfly.time(ROOT_LOAD_CPU)?;
-        Some(format!(
-            "Since v6.9 they share it: {cpu}. Mayfly takes no lock: {mayfly}, and the old tables are freed in the \
-             background."
-        ))
+        Some(format!("Since v6.9 they share it: {cpu}. Mayfly takes no lock: {mayfly}."))
     };
     let advice = || {
-        all.p50(DELETE)?;
+        all.p50(SPARSE_DELETE_CPU)?;
         Some(
             "What to do: where slots come and go, run v6.9 or later, and from v6.12 on turn \
         KVM_X86_QUIRK_SLOT_ZAP_ALL off, so that what other slots have mapped stays."
                 .to_owned(),
         )
     };
-    [here(), narrow(), queue(), since(), advice()].into_iter().flatten().collect()
+    [here(), narrow(), queue(), since(), call(), advice()].into_iter().flatten().collect()
 }

@@ -62,6 +62,15 @@ impl Slot {
     }
 }
 
+/// Frames of tables that nobody can find any more, and that are not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// That the design's own threads have yet to free.
+    pub(crate) awaited: u64,
+    /// That a vCPU holds until it runs again.
+    pub(crate) held: u64,
+}
+
 /// A VM of one design, called by several threads at once; those that change slots take turns.
 pub(crate) trait Design: Send + Sync {
     /// Run by one thread at a time.
@@ -70,11 +79,12 @@ pub(crate) trait Design: Send + Sync {
     /// A new vCPU, whose number is how many there were.
     fn create_vcpu(&self) -> anyhow::Result<Self::Vcpu>;
 
-    /// Runs the vCPU until [`Design::stop`]. Where its guest comes upon a hole in its memory, it goes on behind it.
+    /// Runs the vCPU until it is kicked and its guest does not [park](Guest::park). Where its guest comes upon a hole in
+    /// its memory, it goes on behind it.
     fn run(&self, vcpu: &mut Self::Vcpu, guest: &mut Guest) -> anyhow::Result<()>;
 
-    /// Has every vCPU return, now or as soon as it runs.
-    fn stop(&self);
+    /// Has a vCPU come out, now or as soon as it runs.
+    fn kick(&self, vcpu: u32);
 
     /// Gives the guest a slot.
     fn create_slot(&self, slot: &Slot) -> anyhow::Result<()>;
@@ -85,8 +95,8 @@ pub(crate) trait Design: Send + Sync {
     /// Maps all of a slot by pages, where the root is that vCPUs run on.
     fn populate(&self, slot: &Slot) -> anyhow::Result<()>;
 
-    /// Returns when nothing is left to do of what was deleted.
-    fn settle(&self);
+    /// What is left of what was deleted.
+    fn left(&self) -> Left;
 
     /// Ends the VM, whose vCPUs are gone. Returns the books of its own threads, without what that takes.
     fn destroy(self) -> anyhow::Result<Log>;

@@ -1,7 +1,7 @@
 //! The guest: goes over its pages again and again, reads of each what it wrote there the last time, and writes anew.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use mayfly_machine::{Arena, CpuTlb, Hardware};
@@ -11,6 +11,8 @@ use mayfly_record::nanoseconds;
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{self as vm, Access, Base, Event, Requests, Translation};
 
+use super::parking::Parking;
+use super::refault::Refault;
 use super::watch;
 
 /// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
@@ -24,6 +26,7 @@ const WORD: u64 = 8;
 pub(crate) struct Guest {
     tlb: CpuTlb,
     arena: Arc<Arena>,
+    /// Those that stay come first.
     pages: Vec<Page>,
     at: usize,
     /// Whether the page that it is at has been read.
@@ -32,6 +35,7 @@ pub(crate) struct Guest {
     last_step: Instant,
     progress: Arc<Progress>,
     data: [u8; WORD as usize],
+    pub(crate) refault: Refault,
     pub(crate) reads: u64,
     /// Reads that gave something else than was written.
     pub(crate) mismatches: u64,
@@ -48,6 +52,7 @@ struct Page {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     line: CacheLine<Line>,
+    pub(crate) parking: Parking,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +61,8 @@ struct Line {
     /// Nanoseconds.
     stall: AtomicU64,
     top: AtomicU64,
+    /// Whether it has found all that stays on that root.
+    is_whole: AtomicBool,
 }
 
 impl Progress {
@@ -69,6 +76,11 @@ impl Progress {
         self.line.stall.swap(0, Ordering::Relaxed)
     }
 
+    /// Whether it has gone over all that stays without a fault, on the root that it was last in the guest on.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.line.is_whole.load(Ordering::Acquire)
+    }
+
     /// The frame of the root that it was last in the guest on.
     pub(crate) fn top(&self) -> u64 {
         self.line.top.load(Ordering::Relaxed)
@@ -77,7 +89,7 @@ impl Progress {
 
 /// Why a guest came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Came {
     /// It was asked to, or has stayed long enough.
     Asked,
     /// It finds no translation for this.
@@ -85,16 +97,23 @@ pub(crate) enum Left {
 }
 
 impl Guest {
-    /// With a word in each of `pages`, none of which anybody else writes to; they are zero so far.
+    /// With a word in each page of a slot that stays and of one that does not, none of which anybody else writes to; they
+    /// are zero so far.
     pub(crate) fn new(
         hardware: &Hardware,
-        pages: impl IntoIterator<Item = Gfn>,
+        stay: impl IntoIterator<Item = Gfn>,
+        go: impl IntoIterator<Item = Gfn>,
         progress: Arc<Progress>,
     ) -> Self {
+        let page = |gfn| Page { gfn, written: 0 };
+        let mut pages: Vec<Page> = stay.into_iter().map(page).collect();
+        let stay = pages.len();
+        pages.extend(go.into_iter().map(page));
         Self {
+            refault: Refault::of(stay),
+            pages,
             tlb: hardware.tlbs().cpu(),
             arena: Arc::clone(hardware.arena()),
-            pages: pages.into_iter().map(|gfn| Page { gfn, written: 0 }).collect(),
             at: 0,
             is_read: false,
             pass: 1,
@@ -107,16 +126,18 @@ impl Guest {
     }
 
     /// Runs until it comes out, or is `asked` to.
-    pub(crate) fn enter(&mut self, base: Base, asked: impl Fn() -> bool) -> Left {
-        let Self { tlb, arena, pages, at, is_read, pass, last_step, progress, .. } = self;
-        let Line { steps, stall, top } = &*progress.line;
+    pub(crate) fn enter(&mut self, base: Base, asked: impl Fn() -> bool) -> Came {
+        let Self { tlb, arena, pages, at, is_read, pass, last_step, progress, refault, .. } = self;
+        let Line { steps, stall, top, is_whole } = &*progress.line;
         // It was not kept from stepping while it was idle.
         *last_step = watch::woken().map_or(*last_step, |woken| woken.max(*last_step));
         let mut guest = tlb.enter_guest(base.top, base.vmid);
         top.store(base.top.get(), Ordering::Relaxed);
+        refault.enter(base.top);
+        is_whole.store(refault.is_over(), Ordering::Release);
         for _ in 0..STAY {
             if asked() {
-                return Left::Asked;
+                return Came::Asked;
             }
             guest.poll();
             let page = &mut pages[*at];
@@ -124,12 +145,15 @@ impl Guest {
             let needed = if write { Permissions::WRITE } else { Permissions::READ };
             let gpa = Gpa::new(page.gfn.get() << PAGE_SHIFT);
             let Ok(found) = guest.translate::<Ept>(arena, page.gfn, needed) else {
-                return Left::Fault(Access::data(gpa, WORD, write));
+                refault.fault(*at);
+                return Came::Fault(Access::data(gpa, WORD, write));
             };
             let word = arena.word(found.hpa(gpa));
             if write {
                 page.written = *pass;
                 word.store(page.written, Ordering::Release);
+                refault.reach(*at);
+                is_whole.store(refault.is_over(), Ordering::Release);
                 *at = (*at + 1) % pages.len();
                 *pass += u64::from(*at == 0);
             } else {
@@ -146,7 +170,17 @@ impl Guest {
             // Release: who finds the step finds what was done before it.
             steps.store(steps.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
-        Left::Asked
+        Came::Asked
+    }
+
+    /// Stays out for a while if it is to. Returns whether it was.
+    pub(crate) fn park(&mut self) -> bool {
+        let has_parked = self.progress.parking.park();
+        if has_parked {
+            // It was not kept from stepping by anything but this.
+            self.last_step = Instant::now();
+        }
+        has_parked
     }
 
     /// Leaves out the page that it faulted on, this time: nothing is there.
@@ -160,8 +194,8 @@ impl Guest {
 impl vm::Guest for Guest {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
         match Guest::enter(self, translation.load(), || requests.any()) {
-            Left::Asked => Event::Request,
-            Left::Fault(access) => Event::Access(access),
+            Came::Asked => Event::Request,
+            Came::Fault(access) => Event::Access(access),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use mayfly_machine::{Machine, MachineVcpu, MachineWorld};
@@ -16,7 +15,7 @@ use mayfly_stage2::{
 };
 use mayfly_vm::{Caches, Config, Exit, SlotZap, Vm};
 
-use super::design::{Design, Slot};
+use super::design::{Design, Left, Slot};
 use super::guest::Guest;
 use super::watch::{self, Log, Watch};
 
@@ -89,16 +88,15 @@ impl Design for Mayfly {
         loop {
             match vcpu.run(guest) {
                 Exit::Mmio(_) => guest.skip(),
+                Exit::Kicked if guest.park() => {}
                 Exit::Kicked => return Ok(()),
                 exit => bail!("the vCPU came out with {exit:?}"),
             }
         }
     }
 
-    fn stop(&self) {
-        for id in 0..self.vcpus.load(Ordering::Relaxed) {
-            self.vm.kick(id);
-        }
+    fn kick(&self, vcpu: u32) {
+        self.vm.kick(vcpu);
     }
 
     fn create_slot(&self, slot: &Slot) -> anyhow::Result<()> {
@@ -123,10 +121,8 @@ impl Design for Mayfly {
         Ok(())
     }
 
-    fn settle(&self) {
-        while self.reclaimer.frames() > 0 {
-            std::thread::sleep(Duration::from_micros(50));
-        }
+    fn left(&self) -> Left {
+        Left { awaited: self.reclaimer.frames() as u64, held: 0 }
     }
 
     fn destroy(self) -> anyhow::Result<Log> {

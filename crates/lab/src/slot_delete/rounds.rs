@@ -10,11 +10,12 @@ use mayfly_platform::Op;
 use mayfly_platform::address::Gfn;
 use mayfly_record::nanoseconds;
 
-use super::design::{Design, Slot};
+use super::design::{Design, Left, Slot};
 use super::guest::{Guest, Progress};
-use super::watch::{self, Log, RootLoad};
-use crate::params::{Size, Zap};
-use crate::patience::{ended, two_more, until};
+use super::refault::Refaulted;
+use super::watch::{self, Log, RootLoad, Watch, cpu_time};
+use crate::params::Size;
+use crate::patience::{Look, ended, two_more, until};
 
 /// Pages that a vCPU goes over, at most: of the memory that stays, and of the slot that is deleted.
 const PAGES: (u64, u64) = (32, 8);
@@ -22,14 +23,19 @@ const PAGES: (u64, u64) = (32, 8);
 /// The GiB of guest memory that the deleted slot begins in: behind all that memory can be.
 const DELETED_AT: u64 = Size::MAX.bytes() >> 30;
 
+/// How often what is waited for is looked at.
+const LOOK: Duration = Duration::from_micros(50);
+
 const STACK: usize = 256 << 10;
 
 /// What is done to a VM.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) vcpus: u32,
-    /// How often the slot is deleted and created again.
+    /// How often the slot is deleted and created again while all vCPUs run; once more while every other one is parked.
     pub(super) deletions: u32,
+    /// Whether each vCPU has a processor, and so have whoever deletes the slot and the worker.
+    pub(super) has_clock: bool,
     /// The guest's memory that stays. The slot that is deleted has a fourth of that.
     pub(super) memory: Size,
 }
@@ -40,21 +46,26 @@ impl Shape {
         (self.memory.bytes(), self.memory.bytes() / 4)
     }
 
-    /// Bytes of memory that are zapped in each deletion.
-    pub(super) fn mapped(self, zap: Zap) -> u64 {
-        let (stays, deleted) = self.slots();
-        if zap == Zap::AllRoots { stays + deleted } else { deleted }
+    /// How often the slot is deleted.
+    pub(super) fn all_deletions(self) -> u32 {
+        self.deletions + u32::from(self.vcpus > 1)
     }
 }
 
 /// What came of one VM. Times in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    pub(super) delete: Vec<u64>,
+    /// While all vCPUs ran.
+    pub(super) deleted: Vec<Deleted>,
+    /// While every other one was parked.
+    pub(super) parked: Vec<Deleted>,
     pub(super) create: Vec<u64>,
     pub(super) stall: Vec<u64>,
     pub(super) loads: Vec<RootLoad>,
+    pub(super) refaults: Vec<Refaulted>,
     pub(super) slices: Vec<u64>,
+    /// What a table that is the longest to go through takes on this host, found out apart.
+    pub(super) table: u64,
     pub(super) reads: u64,
     pub(super) mismatches: u64,
     /// Words of deleted memory that changed.
@@ -65,6 +76,22 @@ pub(super) struct Measured {
     pub(super) invalidations: u64,
     /// Frames of tables that were not given back.
     pub(super) leaked: u64,
+}
+
+/// A deletion of the slot. Times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Deleted {
+    /// Until the call returns.
+    pub(super) wall: u64,
+    /// What the call takes of its processor.
+    pub(super) cpu: u64,
+    /// From the beginning of the call until all tables are free that it has left without use; nothing where a vCPU that
+    /// is parked holds some.
+    pub(super) until_freed: Option<u64>,
+    /// The most frames of tables meanwhile.
+    pub(super) most_tables: u64,
+    /// Frames that vCPUs hold which are parked.
+    pub(super) held: u64,
 }
 
 /// The two slots of a VM.
@@ -78,6 +105,7 @@ struct Memory {
 pub(super) fn measure<D: Design>(
     design: D,
     machine: &Machine,
+    watch: &Watch,
     shape: Shape,
 ) -> anyhow::Result<Measured> {
     let (stays, deleted) = shape.slots();
@@ -98,7 +126,8 @@ pub(super) fn measure<D: Design>(
             .iter()
             .zip(0..)
             .map(|(progress, id)| {
-                let guest = Guest::new(machine.hardware(), memory.pages(id), Arc::clone(progress));
+                let (stay, go) = memory.pages(id);
+                let guest = Guest::new(machine.hardware(), stay, go, Arc::clone(progress));
                 let design = &design;
                 let mut vcpu = design.create_vcpu()?;
                 Builder::new()
@@ -108,13 +137,16 @@ pub(super) fn measure<D: Design>(
                     .context("starting a vCPU's thread")
             })
             .collect::<anyhow::Result<_>>()
-            .inspect_err(|_| design.stop())?;
-        let ran = (0..shape.deletions)
-            .try_for_each(|_| deletion(&design, machine, &memory, &progress, &mut measured));
-        design.stop();
+            .inspect_err(|_| stop(&design, &progress))?;
+        let running =
+            Running { design: &design, machine, watch, memory: &memory, vcpus: &progress };
+        let ran = (0..shape.all_deletions())
+            .try_for_each(|number| running.deletion(number == shape.deletions, &mut measured));
+        stop(&design, &progress);
         let joined: Vec<_> = vcpus.into_iter().map(ScopedJoinHandle::join).collect();
         for vcpu in joined {
-            let Ended { reads, mismatches, log } = ended(vcpu)?;
+            let Ended { reads, mismatches, refaults, log } = ended(vcpu)?;
+            measured.refaults.extend(refaults);
             measured.reads += reads;
             measured.mismatches += mismatches;
             measured.loads.extend(log.loads);
@@ -131,63 +163,144 @@ pub(super) fn measure<D: Design>(
 struct Ended {
     reads: u64,
     mismatches: u64,
+    refaults: Vec<Refaulted>,
     log: Log,
+}
+
+/// Has every vCPU return, parked or not.
+fn stop(design: &impl Design, vcpus: &[Arc<Progress>]) {
+    for (progress, id) in vcpus.iter().zip(0..) {
+        progress.parking.let_go();
+        design.kick(id);
+    }
 }
 
 fn run<D: Design>(design: &D, vcpu: &mut D::Vcpu, mut guest: Guest) -> anyhow::Result<Ended> {
     design.run(vcpu, &mut guest)?;
-    Ok(Ended { reads: guest.reads, mismatches: guest.mismatches, log: watch::collect() })
+    let Guest { reads, mismatches, refault, .. } = guest;
+    Ok(Ended { reads, mismatches, refaults: refault.done, log: watch::collect() })
 }
 
-fn deletion(
-    design: &impl Design,
-    machine: &Machine,
-    memory: &Memory,
-    progress: &[Arc<Progress>],
-    measured: &mut Measured,
-) -> anyhow::Result<()> {
-    design.populate(&memory.stays)?;
-    design.populate(&memory.deleted)?;
-    all_run(progress, Progress::steps)?;
-    for progress in progress {
-        progress.take_stall();
+/// A VM whose vCPUs run.
+struct Running<'a, D> {
+    design: &'a D,
+    machine: &'a Machine,
+    watch: &'a Watch,
+    memory: &'a Memory,
+    vcpus: &'a [Arc<Progress>],
+}
+
+impl<D: Design> Running<'_, D> {
+    /// Deletes the slot and creates it again; while every other vCPU is parked, if they are to be.
+    fn deletion(&self, parks: bool, measured: &mut Measured) -> anyhow::Result<()> {
+        let Self { design, machine, watch, memory, vcpus } = *self;
+        design.populate(&memory.stays)?;
+        design.populate(&memory.deleted)?;
+        all_run(vcpus, Progress::steps)?;
+        if parks {
+            self.park()?;
+        }
+        for progress in vcpus {
+            progress.take_stall();
+        }
+
+        let invalidations = || machine.hardware().charged(Op::TlbInvalidation);
+        let invalidated = invalidations();
+        watch.take_most_tables();
+        let (start, cpu) = (Instant::now(), cpu_time());
+        design.delete_slot(&memory.deleted)?;
+        let (wall, cpu) = (nanoseconds(start.elapsed()), cpu_time() - cpu);
+        let left = memory.words();
+        let (until_freed, held) = self.wait_until_freed(start)?;
+        let most_tables = watch.take_most_tables();
+        let deleted = Deleted { wall, cpu, until_freed, most_tables, held };
+        measured.invalidations += invalidations() - invalidated;
+
+        for progress in vcpus {
+            progress.parking.let_go();
+        }
+        all_run(vcpus, Progress::steps)?;
+        let mut roots: Vec<u64> = vcpus.iter().map(|progress| progress.top()).collect();
+        roots.sort_unstable();
+        roots.dedup();
+        measured.most_roots = measured.most_roots.max(roots.len());
+        self.wait_until_whole()?;
+        let found = memory.words();
+        measured.late_writes +=
+            left.iter().zip(&found).filter(|(left, found)| left != found).count() as u64;
+
+        let start = Instant::now();
+        design.create_slot(&memory.deleted)?;
+        let create = nanoseconds(start.elapsed());
+        if parks {
+            measured.parked.push(deleted);
+        } else {
+            measured.deleted.push(deleted);
+            measured.create.push(create);
+            measured.stall.extend(vcpus.iter().map(|progress| progress.take_stall()));
+        }
+        Ok(())
     }
 
-    let invalidations = || machine.hardware().charged(Op::TlbInvalidation);
-    let invalidated = invalidations();
-    let start = Instant::now();
-    design.delete_slot(&memory.deleted)?;
-    measured.delete.push(nanoseconds(start.elapsed()));
+    /// Waits until every guest has on its root what it needs: nobody else is to map it.
+    fn wait_until_whole(&self) -> anyhow::Result<()> {
+        until(LOOK, "all guests have their memory again", || {
+            let whole = self.vcpus.iter().filter(|progress| progress.is_whole()).count();
+            let are_all = whole == self.vcpus.len();
+            Ok(if are_all { Look::Break(()) } else { Look::Continue(whole as u64) })
+        })
+    }
 
-    let left = memory.words();
-    all_run(progress, Progress::steps)?;
-    let mut roots: Vec<u64> = progress.iter().map(|progress| progress.top()).collect();
-    roots.sort_unstable();
-    roots.dedup();
-    measured.most_roots = measured.most_roots.max(roots.len());
-    let found = memory.words();
-    measured.late_writes +=
-        left.iter().zip(&found).filter(|(left, found)| left != found).count() as u64;
+    /// Parks every other vCPU.
+    fn park(&self) -> anyhow::Result<()> {
+        let asked = || self.vcpus.iter().zip(0..).skip(1).step_by(2);
+        for (progress, id) in asked() {
+            progress.parking.ask();
+            self.design.kick(id);
+        }
+        until(LOOK, "every other vCPU is parked", || {
+            let left = asked().filter(|(progress, _)| !progress.parking.is_parked()).count();
+            Ok(if left == 0 { Look::Break(()) } else { Look::Continue(left as u64) })
+        })
+    }
 
-    let start = Instant::now();
-    design.create_slot(&memory.deleted)?;
-    measured.create.push(nanoseconds(start.elapsed()));
-    measured.stall.extend(progress.iter().map(|progress| progress.take_stall()));
-    design.settle();
-    measured.invalidations += invalidations() - invalidated;
-    Ok(())
+    /// Waits until all tables are free that were left without use at `start` or later, or none but vCPUs that are parked
+    /// keep them from being so. Returns how long that took from `start` on, and what these hold.
+    fn wait_until_freed(&self, start: Instant) -> anyhow::Result<(Option<u64>, u64)> {
+        let run = self.vcpus.iter().filter(|progress| !progress.parking.is_asked());
+        let run: Vec<Arc<Progress>> = run.cloned().collect();
+        let all_have = two_more(&run, Progress::steps);
+        let mut until_freed = None;
+        let mut held = 0;
+        until(LOOK, "tables are free that nobody uses", || {
+            let Left { awaited, held: by_vcpus } = self.design.left();
+            held = by_vcpus;
+            if awaited + held == 0 {
+                until_freed = Some(nanoseconds(start.elapsed()));
+                return Ok(Look::Break(()));
+            }
+            let have_run = all_have();
+            let is_parked = run.len() < self.vcpus.len();
+            Ok(match have_run {
+                Look::Break(()) if awaited == 0 && is_parked => Look::Break(()),
+                Look::Break(()) => Look::Continue(u64::MAX - awaited - held),
+                Look::Continue(steps) => Look::Continue(steps),
+            })
+        })?;
+        Ok((until_freed, held))
+    }
 }
 
 /// Waits until every guest has done, from its beginning to its end, one of what `count` counts.
 pub(super) fn all_run<P>(progress: &[Arc<P>], count: impl Fn(&P) -> u64) -> anyhow::Result<()> {
     let all_have = two_more(progress, count);
-    until(Duration::from_micros(50), "all vCPUs have run", || Ok(all_have()))
+    until(LOOK, "all vCPUs have run", || Ok(all_have()))
 }
 
 impl Memory {
-    /// The pages of vCPU `id`.
-    fn pages(&self, id: u64) -> impl Iterator<Item = Gfn> {
-        self.share(&self.stays, PAGES.0, id).chain(self.share(&self.deleted, PAGES.1, id))
+    /// The pages of vCPU `id`: those that stay, and those that do not.
+    fn pages(&self, id: u64) -> (impl Iterator<Item = Gfn>, impl Iterator<Item = Gfn>) {
+        (self.share(&self.stays, PAGES.0, id), self.share(&self.deleted, PAGES.1, id))
     }
 
     /// The pages of `slot` that are vCPU `id`'s, `most` of them if there are enough.

@@ -8,12 +8,12 @@ use super::mayfly::Mayfly;
 use super::rounds::{Measured, measure};
 use super::watch::Watch;
 use super::*;
-use crate::before::tdp_mmu::{Locking, TdpMmu};
+use crate::before::tdp_mmu::{Locking, TdpMmu, Waiting};
 use crate::params::Params;
 use crate::progress::Silent;
 use crate::undo::Undo;
 
-const TINY: Shape = Shape { vcpus: 4, deletions: 2, memory: Size::blocks(4) };
+const TINY: Shape = Shape { vcpus: 4, deletions: 2, has_clock: false, memory: Size::blocks(4) };
 
 const ROUNDS: u32 = 3;
 
@@ -42,8 +42,9 @@ fn tiny() -> Params {
 fn locked(locking: Locking, slot_zap: SlotZap) -> Measured {
     let machine = Machine::new().unwrap();
     let watch = Arc::new(Watch::new(Arc::clone(machine.hardware()), TINY.vcpus));
-    let design = TdpMmu::new(&machine, &watch, locking, slot_zap, TINY.deletions);
-    measure(design, &machine, TINY).unwrap()
+    let deletions = TINY.all_deletions();
+    let design = TdpMmu::new(&machine, &watch, (locking, Waiting::Asleep), slot_zap, deletions);
+    measure(design, &machine, &watch, TINY).unwrap()
 }
 
 fn mayfly(hindered: u32) -> Measured {
@@ -51,7 +52,7 @@ fn mayfly(hindered: u32) -> Measured {
     let watch = Arc::new(Watch::new(Arc::clone(machine.hardware()), TINY.vcpus));
     watch.hinder(hindered);
     let design = Mayfly::new(&machine, &watch, SlotZap::AllRoots).unwrap();
-    measure(design, &machine, TINY).unwrap()
+    measure(design, &machine, &watch, TINY).unwrap()
 }
 
 #[test]
@@ -69,9 +70,10 @@ fn every_variant_gives_a_row_for_each_way_to_zap_with_its_metrics_and_checks() {
     for row in rows {
         let all_roots = row.params["zap"] == "all-roots";
         let count = |metric| row.metrics.get(metric).map(|summary| summary.count);
-        assert_eq!(count(metrics::DELETE), Some(6));
-        assert_eq!(row.metrics[metrics::DELETE].rounds, 3, "{}", row.variant);
-        assert_eq!(count(metrics::CREATE), Some(6));
+        assert_eq!(count(metrics::DELETE_CPU), Some(6));
+        assert_eq!(row.metrics[metrics::DELETE_CPU].rounds, 3, "{}", row.variant);
+        assert_eq!(count(metrics::DELETE), None, "more vCPUs than processors");
+        assert_eq!((count(metrics::UNTIL_FREED), count(metrics::PEAK_TABLES)), (Some(6), Some(6)));
         assert_eq!(count(metrics::GUEST_STALL), Some(24));
         assert!(count(metrics::ZAP_SLICE).is_some());
         // Each vCPU loads its root once a deletion, if all are invalidated; each metric of it has as many.
@@ -82,8 +84,9 @@ fn every_variant_gives_a_row_for_each_way_to_zap_with_its_metrics_and_checks() {
             metrics::ROOT_LOAD_CPU,
         ];
         for metric in loads {
-            assert_eq!(count(metric), all_roots.then_some(24), "{} {metric}", row.variant);
+            assert_eq!(count(metric), all_roots.then_some(36), "{} {metric}", row.variant);
         }
+        assert_eq!(count(metrics::REFAULT_CPU), all_roots.then_some(36), "{}", row.variant);
         for check in &row.checks {
             // On a processor that others use as well, a slice may be long.
             assert!(check.ok || check.name == "slices_bounded", "{} {check:?}", row.variant);
@@ -92,7 +95,7 @@ fn every_variant_gives_a_row_for_each_way_to_zap_with_its_metrics_and_checks() {
         assert!(checks.contains(&"reads_correct") && checks.contains(&"deleted_stays_deleted"));
         let is_mayfly = row.variant == Variant::BASELINE;
         assert_eq!(checks.contains(&"root_loads_wait_for_nobody"), is_mayfly);
-        assert!(row.uncompared.contains(metrics::DELETE), "more vCPUs than processors");
+        assert!(row.uncompared.contains(metrics::UNTIL_FREED), "more vCPUs than processors");
         assert!(!row.uncompared.contains(metrics::ROOT_LOAD_CPU));
     }
 }
@@ -102,6 +105,8 @@ fn with_a_processor_for_each_vcpu_times_are_compared() {
     let params = Params { vcpus: vec![1], zaps: vec![Zap::AllRoots], ..tiny() };
     for row in rows(&params) {
         assert!(row.uncompared.iter().eq([metrics::ZAP_SLICE]), "{:?}", row.uncompared);
+        assert_eq!(row.metrics[metrics::DELETE].count, 6, "{}", row.variant);
+        assert!(!row.metrics.contains_key(metrics::HELD_PARKED), "it is the only one");
     }
 }
 
@@ -118,9 +123,41 @@ fn a_wait_on_the_way_to_a_root_is_caught() {
 }
 
 #[test]
+fn a_vcpu_that_is_parked_holds_its_root_under_a_lock_and_nothing_of_mayflys() {
+    for (measured, held) in [
+        (locked(Locking::Write, SlotZap::AllRoots), 1),
+        (locked(Locking::Read, SlotZap::AllRoots), 1),
+        (mayfly(0), 0),
+    ] {
+        let [parked] = measured.parked[..] else { panic!("{:?}", measured.parked) };
+        assert_eq!((parked.held, parked.until_freed.is_none()), (held, held > 0));
+        assert!(measured.deleted.iter().all(|one| one.held == 0 && one.until_freed.is_some()));
+        assert!(parked.most_tables > 0);
+    }
+}
+
+#[test]
+fn the_bound_of_slices_is_what_it_is_however_long_they_are() {
+    let row = |slices: Vec<u64>| {
+        let vm = Measured { slices, table: 10_000, ..Measured::default() };
+        let row = ResultRow::new(NAME, Backend::Machine, Variant::BASELINE);
+        machine::bounded(row, &[vm]).checks.remove(0)
+    };
+    assert!(row(vec![90_000; 200]).ok);
+    let check = row(vec![91_000; 200]);
+    assert!(!check.ok, "{check:?}");
+    assert!(check.detail.contains("200 of 200 slices took more than 50.0 us"), "{check:?}");
+    let mut interrupted = vec![40_000; 200];
+    interrupted[..2].fill(1_000_000);
+    assert!(row(interrupted.clone()).ok);
+    interrupted[2] = 1_000_000;
+    assert!(!row(interrupted).ok);
+}
+
+#[test]
 fn what_is_invalidated_in_the_background_counts_with_its_deletion() {
-    let rounds = u64::from(TINY.deletions);
-    assert_eq!(mayfly(0).invalidations, rounds, "of each root that was replaced, once");
+    let deletions = u64::from(TINY.all_deletions());
+    assert_eq!(mayfly(0).invalidations, deletions, "of each root that was replaced, once");
 }
 
 #[test]
@@ -148,7 +185,10 @@ fn kvm_runs_the_same_rounds_where_there_is_one() {
             let row = ResultRow::new(NAME, Backend::Kvm, Variant::KERNEL.name);
             let ran = kvm::report(row, &vms);
             assert_eq!(
-                (ran.metrics[metrics::DELETE].count, ran.metrics[metrics::DELETE].rounds),
+                (
+                    ran.metrics[metrics::SPARSE_DELETE].count,
+                    ran.metrics[metrics::SPARSE_DELETE].rounds
+                ),
                 (4, 2)
             );
             assert!(ran.checks.iter().all(|check| check.ok), "{:?}", ran.checks);

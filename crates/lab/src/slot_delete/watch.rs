@@ -25,6 +25,9 @@ pub(crate) struct Watch {
     hardware: Arc<Hardware>,
     /// How long a vCPU is idle between two stays in the guest.
     idle: Duration,
+    /// Frames of tables, and the most there have been.
+    tables: AtomicU64,
+    most_tables: AtomicU64,
     /// What is measured is over.
     is_over: AtomicBool,
     /// Root loads that are made to wait.
@@ -97,7 +100,7 @@ pub(crate) fn woken() -> Option<Instant> {
 }
 
 /// What this thread has had of the processor, in nanoseconds.
-fn cpu_time() -> u64 {
+pub(crate) fn cpu_time() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
@@ -108,6 +111,8 @@ impl Watch {
         Self {
             hardware,
             idle: idle(vcpus),
+            tables: AtomicU64::new(0),
+            most_tables: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             #[cfg(test)]
             hindered: AtomicU32::new(0),
@@ -129,8 +134,13 @@ impl Watch {
         self.hindered.store(count, Ordering::Relaxed);
     }
 
+    /// The most frames that tables have had since this was last asked.
+    pub(crate) fn take_most_tables(&self) -> u64 {
+        self.most_tables.swap(self.tables.load(Ordering::Relaxed), Ordering::Relaxed)
+    }
+
     /// Does `work`, which waits, and notes that it did if a root load waits for it.
-    fn waiting(work: impl FnOnce()) {
+    pub(crate) fn waiting(work: impl FnOnce()) {
         let is_loading = THREAD.with_borrow(|thread| thread.load.is_some());
         if !is_loading {
             return work();
@@ -241,12 +251,16 @@ unsafe impl mayfly_platform::Layer for Watch {
 // SAFETY: passes every call on to the hardware, which keeps the promises.
 unsafe impl Frames for Watch {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
-        self.hardware.allocate(order)
+        let first = self.hardware.allocate(order)?;
+        let tables = self.tables.fetch_add(1 << order, Ordering::Relaxed) + (1 << order);
+        self.most_tables.fetch_max(tables, Ordering::Relaxed);
+        Ok(first)
     }
 
     unsafe fn free(&self, first: Pfn, order: u32) {
         // SAFETY: as the caller promises.
         unsafe { self.hardware.free(first, order) };
+        self.tables.fetch_sub(1 << order, Ordering::Relaxed);
     }
 
     fn linear_map(&self) -> *const AtomicU64 {
@@ -305,6 +319,17 @@ mod tests {
         watch.wait(&AtomicU32::new(0), 1);
         watch.charge(Op::RootLoadEnd);
         assert_eq!(collect().loads[0].ahead, 5);
+    }
+
+    #[test]
+    fn the_most_frames_of_tables_are_those_of_the_time_since_they_were_asked_for() {
+        let watch = watch();
+        let frames = [(); 3].map(|()| watch.allocate(0).unwrap());
+        for frame in &frames[1..] {
+            // SAFETY: nobody knows of it.
+            unsafe { watch.free(*frame, 0) };
+        }
+        assert_eq!((watch.take_most_tables(), watch.take_most_tables()), (3, 1));
     }
 
     #[test]

@@ -2,20 +2,31 @@
 //!
 //! Linux's (`kernel/locking/qrwlock.c`): who cannot have it at once queues, readers and writers in one queue; who comes
 //! while somebody queues, queues too, readers behind a waiting writer among them; the lock goes to the head of the
-//! queue, and with a reader to all readers next to it. Linux's waiters spin, each on a processor of its own; these
-//! sleep, in the platform.
+//! queue, and with a reader to all readers next to it. Linux's waiters spin, each on a processor of its own. So do
+//! these where there are as many processors ([`Waiting::Spinning`]); where there are not, they sleep, in the platform.
 
 use std::collections::VecDeque;
+use std::hint::spin_loop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, Ordering};
 
-use crate::slot_delete::watch;
+use crate::slot_delete::watch::{self, Watch};
+
+/// What who waits does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Keeps its processor, and looks again and again.
+    Spinning,
+    /// Leaves its processor to others.
+    Asleep,
+}
 
 /// The lock, without what it protects.
 pub(crate) struct FairLock {
     platform: Arc<dyn Platform>,
+    waiting: Waiting,
     /// Held for a few instructions at a time.
     state: Mutex<State>,
     /// Whether somebody queues.
@@ -48,8 +59,8 @@ pub(crate) struct Held<'a> {
 }
 
 impl FairLock {
-    pub(crate) fn new(platform: Arc<dyn Platform>) -> Self {
-        Self { platform, state: Mutex::default(), contended: AtomicBool::new(false) }
+    pub(crate) fn new(platform: Arc<dyn Platform>, waiting: Waiting) -> Self {
+        Self { platform, waiting, state: Mutex::default(), contended: AtomicBool::new(false) }
     }
 
     /// Together with other readers. A thread that has it already must not ask for it again: a writer may be waiting in
@@ -80,12 +91,26 @@ impl FairLock {
             state.queue.push_back(Waiter { access, granted: Arc::clone(&granted) });
             self.contended.store(true, Ordering::Relaxed);
             drop(state);
-            // Acquire, pairing with the release in `unlock`: after what those did who had it before.
-            while granted.load(Ordering::Acquire) == 0 {
-                self.platform.wait(&granted, 0);
-            }
+            self.wait_for(&granted);
         }
         Held { lock: self, access }
+    }
+
+    fn wait_for(&self, granted: &AtomicU32) {
+        // Acquire, pairing with the release in `unlock`: after what those did who had it before.
+        let is_granted = || granted.load(Ordering::Acquire) != 0;
+        match self.waiting {
+            Waiting::Spinning => Watch::waiting(|| {
+                while !is_granted() {
+                    spin_loop();
+                }
+            }),
+            Waiting::Asleep => {
+                while !is_granted() {
+                    self.platform.wait(granted, 0);
+                }
+            }
+        }
     }
 
     fn unlock(&self, access: Access) {
@@ -139,8 +164,8 @@ impl Held<'_> {
     pub(crate) fn yield_to_waiters(&mut self) -> bool {
         let is_contended = self.lock.is_contended();
         if is_contended {
+            // To those who wait, so that there is nothing to do in between.
             self.lock.unlock(self.access);
-            self.lock.platform.relax();
             // It is dropped by whoever drops `self`.
             std::mem::forget(self.lock.lock(self.access));
         }
@@ -163,10 +188,9 @@ mod tests {
     use mayfly_platform::{Host, Op};
 
     use super::*;
-    use crate::slot_delete::watch::Watch;
 
     fn lock() -> FairLock {
-        FairLock::new(Arc::new(Host::new()))
+        FairLock::new(Arc::new(Host::new()), Waiting::Asleep)
     }
 
     fn queued(lock: &FairLock) -> usize {
@@ -272,25 +296,62 @@ mod tests {
     }
 
     #[test]
-    fn a_root_load_knows_who_was_before_it() {
-        let watch = Arc::new(Watch::new(Arc::new(Hardware::new(64).unwrap()), 1));
-        let lock = FairLock::new(watch.clone());
-        let load = scope(|scope| {
-            let readers = [lock.read(), lock.read()];
-            scope.spawn(|| drop(lock.write()));
-            until_queued(&lock, 1);
-            let loading = scope.spawn(|| {
-                watch.charge(Op::RootLoadBegin);
-                drop(lock.read());
-                drop(lock.read());
-                watch.charge(Op::RootLoadEnd);
-                watch::collect().loads[0]
+    fn a_root_load_knows_who_was_before_it_whether_it_sleeps_or_spins() {
+        for waiting in [Waiting::Asleep, Waiting::Spinning] {
+            let watch = Arc::new(Watch::new(Arc::new(Hardware::new(64).unwrap()), 1));
+            let lock = FairLock::new(watch.clone(), waiting);
+            let load = scope(|scope| {
+                let readers = [lock.read(), lock.read()];
+                scope.spawn(|| drop(lock.write()));
+                until_queued(&lock, 1);
+                let loading = scope.spawn(|| {
+                    watch.charge(Op::RootLoadBegin);
+                    drop(lock.read());
+                    drop(lock.read());
+                    watch.charge(Op::RootLoadEnd);
+                    watch::collect().loads[0]
+                });
+                until_queued(&lock, 2);
+                drop(readers);
+                loading.join().unwrap()
             });
-            until_queued(&lock, 2);
-            drop(readers);
-            loading.join().unwrap()
-        });
-        assert_eq!(load.ahead, 3, "two that had it and one that queued; then nobody");
-        assert!(load.waits >= 1 && load.wait > 0);
+            assert_eq!(load.ahead, 3, "two that had it and one that queued; then nobody");
+            assert!(load.waits >= 1 && load.wait > 0, "{waiting:?}");
+        }
+    }
+
+    #[test]
+    fn who_spins_does_not_sleep_and_who_sleeps_does_not_spin() {
+        struct Sleeps(Host, AtomicU32);
+
+        // SAFETY: passes every call on to the host, which keeps the promises.
+        unsafe impl mayfly_platform::Layer for Sleeps {
+            type Below = Host;
+
+            fn below(&self) -> &Host {
+                &self.0
+            }
+
+            fn wait(&self, word: &AtomicU32, expected: u32) {
+                self.1.fetch_add(1, Ordering::Relaxed);
+                Platform::wait(&self.0, word, expected);
+            }
+        }
+
+        for (waiting, sleeps) in [(Waiting::Spinning, false), (Waiting::Asleep, true)] {
+            let platform = Arc::new(Sleeps(Host::new(), AtomicU32::new(0)));
+            let lock = FairLock::new(platform.clone(), waiting);
+            scope(|scope| {
+                let held = lock.write();
+                let waiter = scope.spawn(|| drop(lock.read()));
+                until_queued(&lock, 1);
+                while sleeps && platform.1.load(Ordering::Relaxed) == 0 {
+                    yield_now();
+                }
+                drop(held);
+                waiter.join().unwrap();
+            });
+            assert_eq!(platform.1.load(Ordering::Relaxed) > 0, sleeps, "{waiting:?}");
+        }
     }
 }

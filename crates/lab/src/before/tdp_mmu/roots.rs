@@ -59,6 +59,15 @@ impl Roots {
         latest.take_while(|root| !root.is_invalid())
     }
 
+    /// How many are invalid, and still there.
+    pub(super) fn held(&self) -> u64 {
+        let count = self.count.load(Ordering::Acquire);
+        let all = self.all[..count].iter().filter_map(OnceLock::get);
+        let is_held =
+            |root: &&Root| root.is_invalid() && root.references.load(Ordering::Acquire) > 0;
+        all.filter(is_held).count() as u64
+    }
+
     /// One that vCPUs may run on, with a reference.
     pub(super) fn find(&self) -> Option<&Root> {
         self.valid().find(|root| root.get())
@@ -89,9 +98,13 @@ mod tests {
         assert!(roots.find().is_none());
         let first = roots.add(Pfn::new(7)).unwrap();
         assert_eq!(roots.find().unwrap().top, Pfn::new(7));
+        assert_eq!(roots.held(), 0, "it is not invalid");
         first.invalidate();
         assert!(roots.find().is_none());
-        assert_eq!([first.put(), first.put(), first.put()], [false, false, true]);
+        assert_eq!([first.put(), first.put()], [false, false]);
+        assert_eq!(roots.held(), 1);
+        assert!(first.put());
+        assert_eq!(roots.held(), 0);
 
         let second = roots.add(Pfn::new(8)).unwrap();
         assert_ne!(second.vmid, first.vmid);

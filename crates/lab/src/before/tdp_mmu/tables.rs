@@ -8,17 +8,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::Context;
-use mayfly_machine::Hardware;
 use mayfly_platform::address::{Gfn, Hpa, PAGE_SHIFT, Pfn};
 use mayfly_platform::frames::{Frames, WORDS};
 use mayfly_platform::sync::{AtomicU64, Ordering};
 use mayfly_stage2::{Entry, Ept, Format, Leaf, Level, Permissions, State};
 
+use crate::slot_delete::watch::Watch;
+
 /// What an entry is that leads nowhere.
 pub(super) const EMPTY: Entry<Ept> = Entry::from_bits(0);
 
 pub(super) struct Tables {
-    hardware: Arc<Hardware>,
+    watch: Arc<Watch>,
 }
 
 /// The level of the tables that entries of `level` lead to.
@@ -27,21 +28,23 @@ pub(super) fn below(level: Level) -> anyhow::Result<Level> {
 }
 
 impl Tables {
-    pub(super) fn new(hardware: Arc<Hardware>) -> Self {
-        Self { hardware }
+    pub(super) fn new(watch: Arc<Watch>) -> Self {
+        Self { watch }
     }
 
     /// An empty table.
     pub(super) fn allocate(&self) -> anyhow::Result<Pfn> {
-        Ok(self.hardware.allocate(0)?)
+        Ok(self.watch.allocate(0)?)
     }
 
+    /// Frees a table that this has allocated.
     pub(super) fn free(&self, table: Pfn) {
-        self.hardware.arena().free(table, 0);
+        // SAFETY: it was allocated above, and nobody walks it any more.
+        unsafe { self.watch.free(table, 0) };
     }
 
     pub(super) fn word(&self, table: Pfn, index: usize) -> &AtomicU64 {
-        self.hardware.arena().word(Hpa::new((table.get() << PAGE_SHIFT) + 8 * index as u64))
+        self.watch.hardware().arena().word(Hpa::new((table.get() << PAGE_SHIFT) + 8 * index as u64))
     }
 
     pub(super) fn load(&self, table: Pfn, index: usize) -> Entry<Ept> {

@@ -13,12 +13,12 @@ use mayfly_stage2::Level;
 use mayfly_vm::{Base, SlotZap};
 
 use super::kick::{Kick, RELOAD, STOP};
-use super::lock::FairLock;
+use super::lock::{FairLock, Waiting};
 use super::roots::{Root, Roots};
 use super::tables::Tables;
 use super::zap::Pieces;
-use crate::slot_delete::design::{Design, Slot};
-use crate::slot_delete::guest::{Guest, Left};
+use crate::slot_delete::design::{Design, Left, Slot};
+use crate::slot_delete::guest::{Came, Guest};
 use crate::slot_delete::watch::{Log, Watch};
 
 /// How vCPUs let go of roots and find others, and how invalid roots are zapped.
@@ -81,22 +81,22 @@ enum Handled {
 }
 
 impl TdpMmu {
-    /// A VM whose roots are invalidated `rounds` times at most.
+    /// A VM whose roots are invalidated `deletions` times at most, before it ends.
     pub(crate) fn new(
         machine: &Machine,
         watch: &Arc<Watch>,
-        locking: Locking,
+        (locking, waiting): (Locking, Waiting),
         slot_zap: SlotZap,
-        rounds: u32,
+        deletions: u32,
     ) -> Self {
-        let lock = || FairLock::new(Arc::clone(watch) as Arc<dyn Platform>);
+        let lock = || FairLock::new(Arc::clone(watch) as Arc<dyn Platform>, waiting);
         Self {
             watch: Arc::clone(watch),
             locking,
             slot_zap,
             space: Arc::clone(machine.space()),
-            tables: Tables::new(Arc::clone(watch.hardware())),
-            roots: Roots::with_room_for(rounds as usize + 1),
+            tables: Tables::new(Arc::clone(watch)),
+            roots: Roots::with_room_for(deletions as usize + 1),
             mmu_lock: lock(),
             pages_lock: lock(),
             sequence: AtomicU64::new(0),
@@ -241,7 +241,7 @@ impl Design for TdpMmu {
         let (kick, platform) = (&vcpu.kick, &*self.watch);
         let mut root = self.load_root()?;
         let mut is_loading = false;
-        while !kick.take(STOP) {
+        while !kick.take(STOP) || guest.park() {
             if kick.take(RELOAD) {
                 if !is_loading {
                     platform.charge(Op::RootLoadBegin);
@@ -261,9 +261,9 @@ impl Design for TdpMmu {
             let left = guest.enter(base, || kick.any());
             kick.leave(platform);
             match left {
-                Left::Asked if kick.any() => {}
-                Left::Asked => platform.relax(),
-                Left::Fault(access) => {
+                Came::Asked if kick.any() => {}
+                Came::Asked => platform.relax(),
+                Came::Fault(access) => {
                     if let Handled::NotMemory = self.handle_fault(root, access.gpa.gfn())? {
                         guest.skip();
                     }
@@ -274,8 +274,8 @@ impl Design for TdpMmu {
         Ok(())
     }
 
-    fn stop(&self) {
-        self.vcpus().iter().for_each(|kick| kick.ask(STOP));
+    fn kick(&self, vcpu: u32) {
+        self.vcpus()[vcpu as usize].ask(STOP);
     }
 
     fn create_slot(&self, slot: &Slot) -> anyhow::Result<()> {
@@ -311,7 +311,10 @@ impl Design for TdpMmu {
         Ok(())
     }
 
-    fn settle(&self) {}
+    /// Whoever zaps is done when it returns, but for the roots themselves: each goes with its last reference.
+    fn left(&self) -> Left {
+        Left { awaited: 0, held: self.roots.held() }
+    }
 
     /// The roots' last references are given up, and their tables freed, by whoever zaps them: here, once more.
     fn destroy(self) -> anyhow::Result<Log> {

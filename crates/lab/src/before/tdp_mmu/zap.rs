@@ -174,14 +174,15 @@ mod tests {
     use mayfly_stage2::Permissions;
 
     use super::*;
-    use crate::before::tdp_mmu::lock::FairLock;
+    use crate::before::tdp_mmu::lock::{FairLock, Waiting};
+    use crate::slot_delete::watch::Watch;
 
     const FIRST: u64 = 1000;
 
     /// A root that maps three tables of pages and a part of a fourth, to as many frames that nobody has.
     fn mapped() -> (Arc<Hardware>, Tables, Pfn) {
         let hardware = Arc::new(Hardware::new(64).unwrap());
-        let tables = Tables::new(hardware.clone());
+        let tables = Tables::new(Arc::new(Watch::new(hardware.clone(), 1)));
         let top = tables.allocate().unwrap();
         for table in 0..4 {
             let first = (FIRST + table * 512) / 512 * 512;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     fn lock() -> FairLock {
-        FairLock::new(Arc::new(Host::new()))
+        FairLock::new(Arc::new(Host::new()), Waiting::Asleep)
     }
 
     #[test]
