@@ -40,10 +40,11 @@ impl Inbox {
         }
     }
 
-    /// Everything is to be looked at.
+    /// Everything is to be looked at. A read-modify-write too: a store would hide from the vCPU that takes the bits who had
+    /// put them there before, and so what those had written.
     pub(crate) fn put_all(&self) {
         for word in &*self.words {
-            word.store(u32::MAX, Ordering::Release);
+            word.fetch_or(u32::MAX, Ordering::Release);
         }
     }
 

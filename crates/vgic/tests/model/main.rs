@@ -2,6 +2,7 @@
 //! its guest or not, devices, SGIs, and every register that changes an interrupt. After each step, when those that were
 //! kicked have come out, each vCPU is given what the architecture would give it, and each register reads as it would.
 
+#[path = "../common/hardware.rs"]
 mod hardware;
 mod naive;
 

@@ -1,0 +1,206 @@
+//! The GIC under loom: who injects, or changes a register, against a vCPU that enters, leaves or falls asleep.
+
+#![cfg(mayfly_loom)]
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+
+use mayfly_vgic::{Config, CpuInterface, Frame, SgiRegister, Vgic};
+
+const PENDING: u64 = 1 << 62;
+const ACTIVE: u64 = 1 << 63;
+
+/// What a kick does: it wakes who sleeps, and is counted.
+#[derive(Default)]
+struct World {
+    sleeps: [AtomicBool; 2],
+    woken: [AtomicBool; 2],
+    kicks: [AtomicUsize; 2],
+}
+
+type Gic = Vgic<Box<dyn Fn(usize) + Send + Sync>>;
+
+/// A GIC whose guest has turned on what the tests use: SGIs 0 and 1, PPI 16 as an edge, SPI 32 as an edge.
+fn gic(vcpus: usize, world: &Arc<World>) -> Arc<Gic> {
+    let world = world.clone();
+    let kick: Box<dyn Fn(usize) + Send + Sync> = Box::new(move |vcpu| {
+        world.kicks[vcpu].fetch_add(1, Ordering::Relaxed);
+        if world.sleeps[vcpu].load(Ordering::Relaxed) {
+            world.woken[vcpu].store(true, Ordering::Relaxed);
+        }
+    });
+    let config = Config { vcpus, spis: 1, list_registers: 2, linked: &[] };
+    let gic = Vgic::try_new(config, kick).unwrap();
+    gic.write(Frame::Distributor, 0, 4, 1);
+    gic.write(Frame::Distributor, 0xc08, 4, 2);
+    gic.write(Frame::Distributor, 0x104, 4, 1);
+    for vcpu in 0..vcpus as u64 {
+        let base = vcpu * 0x2_0000;
+        gic.write(Frame::Redistributors, base + 0x14, 4, 0);
+        gic.write(Frame::Redistributors, base + 0x1_0c04, 4, 2);
+        gic.write(Frame::Redistributors, base + 0x1_0100, 4, 0x1_0003);
+    }
+    Arc::new(gic)
+}
+
+fn cpu(gic: &Gic, vcpu: usize) -> CpuInterface {
+    let mut cpu = gic.cpu_interface(vcpu).unwrap();
+    cpu.registers.vmcr = 0xff << 24 | 1;
+    // What setting it up has left to be looked at.
+    gic.enter(&mut cpu);
+    gic.leave(&mut cpu);
+    cpu
+}
+
+fn loaded(cpu: &CpuInterface) -> Vec<u32> {
+    cpu.registers.lr[..cpu.used()].iter().map(|register| *register as u32).collect()
+}
+
+#[test]
+fn loom_a_vcpu_that_falls_asleep_sees_what_is_pending_or_is_woken() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(1, &world);
+        let cpu = cpu(&gic, 0);
+        let injectors: Vec<_> = (0..2)
+            .map(|sgi| {
+                let gic = gic.clone();
+                thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1))
+            })
+            .collect();
+        world.sleeps[0].store(true, Ordering::Relaxed);
+        let sees = gic.is_pending(&cpu);
+        for injector in injectors {
+            injector.join().unwrap();
+        }
+        assert!(sees || world.woken[0].load(Ordering::Relaxed));
+        assert!(gic.is_pending(&cpu));
+    });
+}
+
+#[test]
+fn loom_a_vcpu_that_enters_has_what_was_injected_or_is_told_to_come_out() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(1, &world);
+        let mut cpu = cpu(&gic, 0);
+        let injectors: Vec<_> = (0..2)
+            .map(|sgi| {
+                let gic = gic.clone();
+                thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1))
+            })
+            .collect();
+        gic.enter(&mut cpu);
+        let first = loaded(&cpu);
+        for injector in injectors {
+            injector.join().unwrap();
+        }
+        assert!(first.len() == 2 || gic.is_stale(0) && world.kicks[0].load(Ordering::Relaxed) > 0);
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        assert_eq!(loaded(&cpu), [0, 1]);
+    });
+}
+
+#[test]
+fn loom_an_edge_that_meets_its_acknowledgement_comes_again() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(1, &world);
+        let mut cpu = cpu(&gic, 0);
+        gic.sgi(1, SgiRegister::Sgi1, 1);
+        gic.enter(&mut cpu);
+        let injector = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, 1))
+        };
+        cpu.registers.lr[0] ^= PENDING | ACTIVE;
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        injector.join().unwrap();
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        assert_eq!(cpu.registers.lr[0] & (PENDING | ACTIVE), PENDING | ACTIVE);
+    });
+}
+
+#[test]
+fn loom_an_interrupt_that_is_disabled_while_its_vcpu_comes_out_is_not_taken_again() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(1, &world);
+        let mut cpu = cpu(&gic, 0);
+        gic.sgi(1, SgiRegister::Sgi1, 1);
+        gic.enter(&mut cpu);
+        let other = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.write(Frame::Redistributors, 0x1_0180, 4, 1))
+        };
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        other.join().unwrap();
+        assert!(loaded(&cpu).is_empty() || gic.is_stale(0));
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        assert!(loaded(&cpu).is_empty());
+    });
+}
+
+#[test]
+fn loom_an_interrupt_that_is_routed_away_goes_to_one_vcpu() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(2, &world);
+        let (mut first, mut second) = (cpu(&gic, 0), cpu(&gic, 1));
+        gic.pulse_spi(32).unwrap();
+        let router = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.write(Frame::Distributor, 0x6100, 8, 1))
+        };
+        let other = {
+            let gic = gic.clone();
+            thread::spawn(move || {
+                gic.enter(&mut second);
+                second
+            })
+        };
+        gic.enter(&mut first);
+        router.join().unwrap();
+        let mut second = other.join().unwrap();
+        assert!(loaded(&first).len() + loaded(&second).len() < 2, "it is in one");
+        assert!(loaded(&first).is_empty() || gic.is_stale(0), "vCPU 0 gives it up");
+        gic.leave(&mut first);
+        assert!(loaded(&second) == [32] || gic.is_stale(1), "vCPU 1 has it, or is told");
+        gic.leave(&mut second);
+        gic.enter(&mut second);
+        assert_eq!(loaded(&second), [32]);
+    });
+}
+
+#[test]
+fn loom_a_group_that_is_turned_on_while_an_interrupt_comes_delivers_it() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(1, &world);
+        let mut cpu = cpu(&gic, 0);
+        gic.write(Frame::Distributor, 0, 4, 0);
+        gic.enter(&mut cpu);
+        gic.leave(&mut cpu);
+        let other = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.write(Frame::Distributor, 0, 4, 1))
+        };
+        let injector = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, 1))
+        };
+        gic.enter(&mut cpu);
+        other.join().unwrap();
+        injector.join().unwrap();
+        assert!(loaded(&cpu) == [0] || gic.is_stale(0));
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        assert_eq!(loaded(&cpu), [0]);
+    });
+}
