@@ -1,7 +1,9 @@
 //! What a guest talks to, as state machines: no hardware, no threads, no allocation, no unsafe code.
 //!
 //! - [`pl011`]: the UART, and so the console;
-//! - [`psci`] and [`smccc`]: the calls of a guest to its firmware.
+//! - [`psci`] and [`smccc`]: the calls of a guest to its firmware;
+//! - [`virtio`]: a disk and a source of entropy, over the guest's [`memory`];
+//! - [`rtc`]: the time of day.
 //!
 //! There is no network yet.
 //!
@@ -16,6 +18,9 @@
 extern crate std;
 
 pub mod line;
+pub mod memory;
 pub mod pl011;
 pub mod psci;
+pub mod rtc;
 pub mod smccc;
+pub mod virtio;

@@ -1,0 +1,186 @@
+//! A chain of descriptors: what a driver gives to its device at a time. All of it is read once, and checked, before
+//! anything is done with it.
+
+use crate::memory::{BadAddress, GuestMemory};
+
+/// The most descriptors of a chain, besides one that points to others. A device tells its driver of fewer.
+pub(crate) const MAX_SEGMENTS: usize = 130;
+
+/// A descriptor's bytes, and those of a table of descriptors for each.
+const DESCRIPTOR: u64 = 16;
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+
+/// What a driver must not do, and did: the device asks to be reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl From<BadAddress> for Malformed {
+    fn from(_: BadAddress) -> Self {
+        Self
+    }
+}
+
+/// A table of descriptors in the guest's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+}
+
+struct Descriptor {
+    address: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Table {
+    fn get(self, index: u16, memory: &impl GuestMemory) -> Result<Descriptor, Malformed> {
+        if u32::from(index) >= self.len {
+            return Err(Malformed);
+        }
+        let mut bytes = [0; DESCRIPTOR as usize];
+        let address = self.address.checked_add(u64::from(index) * DESCRIPTOR).ok_or(Malformed)?;
+        memory.read(address, &mut bytes)?;
+        let number = |from: usize, to: usize| {
+            bytes[from..to].iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
+        };
+        Ok(Descriptor {
+            address: number(0, 8),
+            len: number(8, 12) as u32,
+            flags: number(12, 14) as u16,
+            next: number(14, 16) as u16,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    address: u64,
+    len: u32,
+}
+
+/// Bytes that the device reads, then bytes that it writes, in pieces anywhere in the guest's memory.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    segments: [Segment; MAX_SEGMENTS],
+    readable: usize,
+    len: usize,
+}
+
+impl Chain {
+    pub(crate) const fn new() -> Self {
+        let none = Segment { address: 0, len: 0 };
+        Self { segments: [none; MAX_SEGMENTS], readable: 0, len: 0 }
+    }
+
+    /// Reads the chain that begins at descriptor `head` of `table`. One that ends in a circle has more descriptors than a
+    /// chain may have.
+    pub(crate) fn collect(
+        &mut self,
+        mut table: Table,
+        head: u16,
+        indirect: bool,
+        memory: &impl GuestMemory,
+    ) -> Result<(), Malformed> {
+        (self.readable, self.len) = (0, 0);
+        let mut descriptor = table.get(head, memory)?;
+        if descriptor.flags & INDIRECT != 0 {
+            let whole = descriptor.len > 0 && u64::from(descriptor.len).is_multiple_of(DESCRIPTOR);
+            if !indirect || descriptor.flags & NEXT != 0 || !whole {
+                return Err(Malformed);
+            }
+            table = Table { address: descriptor.address, len: descriptor.len / DESCRIPTOR as u32 };
+            descriptor = table.get(0, memory)?;
+        }
+        loop {
+            self.push(&descriptor)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            descriptor = table.get(descriptor.next, memory)?;
+        }
+    }
+
+    fn push(&mut self, descriptor: &Descriptor) -> Result<(), Malformed> {
+        let Descriptor { address, len, flags, .. } = *descriptor;
+        let ends = address.checked_add(u64::from(len)).is_some();
+        let in_order = flags & WRITE != 0 || self.readable == self.len;
+        if len == 0 || !ends || !in_order || flags & INDIRECT != 0 {
+            return Err(Malformed);
+        }
+        *self.segments.get_mut(self.len).ok_or(Malformed)? = Segment { address, len };
+        self.len += 1;
+        if flags & WRITE == 0 {
+            self.readable = self.len;
+        }
+        Ok(())
+    }
+
+    /// How many bytes the device reads.
+    pub(crate) fn readable(&self) -> u64 {
+        total(&self.segments[..self.readable])
+    }
+
+    /// How many bytes the device writes.
+    pub(crate) fn writable(&self) -> u64 {
+        total(&self.segments[self.readable..self.len])
+    }
+
+    /// Reads from `offset` into what the device reads.
+    pub(crate) fn read(
+        &self,
+        offset: u64,
+        into: &mut [u8],
+        memory: &impl GuestMemory,
+    ) -> Result<(), BadAddress> {
+        pieces(&self.segments[..self.readable], offset, into.len(), |address, from, to| {
+            memory.read(address, &mut into[from..to])
+        })
+    }
+
+    /// Writes from `offset` on of what the device writes.
+    pub(crate) fn write(
+        &self,
+        offset: u64,
+        from: &[u8],
+        memory: &impl GuestMemory,
+    ) -> Result<(), BadAddress> {
+        let writable = &self.segments[self.readable..self.len];
+        pieces(writable, offset, from.len(), |address, start, end| {
+            memory.write(address, &from[start..end])
+        })
+    }
+}
+
+fn total(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.len)).sum()
+}
+
+/// Calls `copy` for each piece of the `len` bytes from `offset` on: with its address, and which of those bytes it is.
+fn pieces(
+    segments: &[Segment],
+    offset: u64,
+    len: usize,
+    mut copy: impl FnMut(u64, usize, usize) -> Result<(), BadAddress>,
+) -> Result<(), BadAddress> {
+    let (mut skip, mut done) = (offset, 0);
+    for segment in segments {
+        let there = u64::from(segment.len);
+        if skip >= there {
+            skip -= there;
+            continue;
+        }
+        if done == len {
+            break;
+        }
+        let now = usize::try_from(there - skip).unwrap_or(usize::MAX).min(len - done);
+        copy(segment.address + skip, done, done + now)?;
+        done += now;
+        skip = 0;
+    }
+    if done == len { Ok(()) } else { Err(BadAddress { address: offset }) }
+}

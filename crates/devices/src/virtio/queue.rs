@@ -1,0 +1,122 @@
+//! A split virtqueue, from the device's side (virtio 1.2, 2.7).
+//!
+//! The driver writes a ring of heads, and then its index; the device writes a ring of what it has used, and then its
+//! index. Either says to the other from which index on it wants to be told (with the event index), or whether at all.
+//! Both write, pass a full barrier, and read, so that one of them sees the other: the device's barriers are in
+//! [`Queue::rest`] and [`Queue::complete`].
+
+use mayfly_platform::sync::{Ordering, fence};
+
+use super::chain::{Chain, Malformed, Table};
+use crate::memory::GuestMemory;
+
+/// The most descriptors of a queue.
+pub(crate) const MAX_SIZE: u16 = 256;
+
+const NO_INTERRUPT: u16 = 1;
+
+/// What has been agreed about rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) indirect: bool,
+    pub(crate) event_index: bool,
+}
+
+/// A queue, by the numbers that its driver has given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) size: u16,
+    pub(crate) ready: bool,
+    pub(crate) descriptors: u64,
+    /// The driver's area: the ring of what is available.
+    pub(crate) driver: u64,
+    /// The device's area: the ring of what has been used.
+    pub(crate) device: u64,
+    next_available: u16,
+    next_used: u16,
+}
+
+impl Queue {
+    pub(crate) fn new() -> Self {
+        Self { size: MAX_SIZE, ..Self::default() }
+    }
+
+    /// Turns it on, if its numbers allow it: a power of two of descriptors, each part aligned, none past the end.
+    pub(crate) fn start(&mut self) {
+        let size = u64::from(self.size);
+        let fits = |address: u64, align: u64, len: u64| {
+            address.is_multiple_of(align) && address.checked_add(len).is_some()
+        };
+        self.ready = self.size.is_power_of_two()
+            && self.size <= MAX_SIZE
+            && fits(self.descriptors, 16, 16 * size)
+            && fits(self.driver, 2, 6 + 2 * size)
+            && fits(self.device, 4, 6 + 8 * size);
+        (self.next_available, self.next_used) = (0, 0);
+    }
+
+    /// The next chain that is available goes into `chain`; its head.
+    pub(crate) fn next(
+        &mut self,
+        rules: Rules,
+        chain: &mut Chain,
+        memory: &impl GuestMemory,
+    ) -> Result<Option<u16>, Malformed> {
+        let waiting = memory.load_acquire(self.driver + 2)?.wrapping_sub(self.next_available);
+        if waiting == 0 {
+            return Ok(None);
+        }
+        if waiting > self.size {
+            return Err(Malformed);
+        }
+        let place = u64::from(self.next_available % self.size);
+        let head = memory.load_acquire(self.driver + 4 + 2 * place)?;
+        let table = Table { address: self.descriptors, len: self.size.into() };
+        chain.collect(table, head, rules.indirect, memory)?;
+        self.next_available = self.next_available.wrapping_add(1);
+        Ok(Some(head))
+    }
+
+    /// Gives a chain back, of which `written` bytes were written; whether the driver wants to be told.
+    pub(crate) fn complete(
+        &mut self,
+        rules: Rules,
+        head: u16,
+        written: u32,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, Malformed> {
+        let place = u64::from(self.next_used % self.size);
+        let mut element = [0; 8];
+        element[..4].copy_from_slice(&u32::from(head).to_le_bytes());
+        element[4..].copy_from_slice(&written.to_le_bytes());
+        memory.write(self.device + 4 + 8 * place, &element)?;
+        let used = self.next_used;
+        self.next_used = used.wrapping_add(1);
+        memory.store_release(self.device + 2, self.next_used)?;
+        // Pairs with the driver's between its wish and its look at the index.
+        fence(Ordering::SeqCst);
+        if !rules.event_index {
+            return Ok(memory.load_acquire(self.driver)? & NO_INTERRUPT == 0);
+        }
+        let wanted = memory.load_acquire(self.driver + 4 + 2 * u64::from(self.size))?;
+        // "Tell me when you have used this one": the one that was used now.
+        Ok(wanted == used)
+    }
+
+    /// Nothing was available: asks to be told of the next; whether there is something by now.
+    pub(crate) fn rest(
+        &mut self,
+        rules: Rules,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, Malformed> {
+        if !rules.event_index {
+            // Its driver tells the device of everything.
+            return Ok(false);
+        }
+        let event = self.device + 4 + 8 * u64::from(self.size);
+        memory.store_release(event, self.next_available)?;
+        // Pairs with the driver's between its index and its look at this.
+        fence(Ordering::SeqCst);
+        Ok(memory.load_acquire(self.driver + 2)? != self.next_available)
+    }
+}
