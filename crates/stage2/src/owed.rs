@@ -45,9 +45,9 @@
 //! # Orders
 //!
 //! - **\[owe\]** is the release of the next number, after the entry was changed and the debt written down; **\[due\]** the
-//!   acquire of its load. Who is to strike a debt out has issued his invalidation after the change. An invalidation comes
-//!   after what its issuer has stored before, and not after what he has loaded; so he stores what he has loaded.
-//!   (`litmus/S2+owe+pay`)
+//!   acquire of its load. Who is to strike a debt out has issued his invalidation after the change. He may have stored
+//!   nothing since: that the invalidation comes after the load is the platform's part, whose barrier is of loads too
+//!   (`Tlb`; `litmus/S2+owe+pay`).
 //! - **\[paid\]** is the release that strikes a debt out, after the invalidation was complete; it pairs with the acquires
 //!   of those who look whether there is one: what they do with the frames comes after the last access by the old entry.
 //!
@@ -89,8 +89,6 @@ struct Debts {
     open: AtomicUsize,
     /// The number of the next.
     next: AtomicU64,
-    /// What somebody has found that to be, who is about to pay.
-    seen: AtomicU64,
     /// Held to write down and strike out.
     writer: Lock<()>,
     /// What an invalidation of a page is to reach.
@@ -148,7 +146,6 @@ impl Ledger {
         let fresh = try_box(Debts {
             open: AtomicUsize::new(0),
             next: AtomicU64::new(1),
-            seen: AtomicU64::new(0),
             writer: Lock::new(()),
             entries,
             places: core::array::from_fn(|_| Place::default()),
@@ -253,9 +250,7 @@ impl Debts {
             return None;
         }
         // [due]
-        let below = self.next.load(Ordering::Acquire);
-        self.seen.store(below, Ordering::Relaxed);
-        Some(below)
+        Some(self.next.load(Ordering::Acquire))
     }
 
     /// The debts below a number, with the frame that the entry names by now.
