@@ -159,7 +159,8 @@ impl<'a, F: Format> Changing<'a, F> {
 
     /// Invalidates, and buries, after `visited` was visited.
     pub(crate) fn finish(self, mut flush: Flush, visited: Range<Gfn>) {
-        // Acquire, pairing with the release in `drop`.
+        // Acquire, pairing with the release in `drop`. No model can miss it: their readers pass a fence where they leave
+        // the section that this is in, also where others' pass none, and that acquires what was loaded before.
         if self.root.changing.load(Ordering::Acquire) > 1 {
             flush.add_range(visited);
         }

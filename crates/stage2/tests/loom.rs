@@ -109,6 +109,14 @@ impl<F: Format> Vcpu<F> {
         let pfn = host.load(Ordering::Relaxed);
         self.map(gfn, Level::PAGE, &readable(pfn), seen)
     }
+
+    /// As [`Vcpu::fault`], the short way, and the long one where that does not do.
+    fn fault_shortly(&self, gfn: u64, host: &AtomicU64) -> Mapped {
+        let seen = self.vm.stage2.sample();
+        let leaf = readable(host.load(Ordering::Relaxed));
+        let mapped = self.root.map_missing_page(model::gfn(gfn), &leaf, seen, &self.reader.lock());
+        mapped.unwrap_or_else(|| self.map(gfn, Level::PAGE, &leaf, seen))
+    }
 }
 
 /// What the host has behind page 5, before and after.
@@ -144,6 +152,76 @@ fn a_fault_that_asked_before_an_invalidation_leaves_nothing_stale_behind() {
             vm.end();
         });
     }
+}
+
+#[test]
+fn a_fault_that_goes_the_short_way_leaves_nothing_stale_behind() {
+    for tables in [Tables::Keep, Tables::Free] {
+        check(move || {
+            let (vm, root) = vm::<InPlace>(2);
+            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+            let host = Arc::new(AtomicU64::new(OLD));
+            here.map_page(6, &readable(1));
+            let fault = {
+                let host = Arc::clone(&host);
+                there.in_thread(move |vcpu| vcpu.fault_shortly(5, &host))
+            };
+            {
+                let invalidation = vm.stage2.begin_invalidation(&gfns(4, 4));
+                host.store(NEW, Ordering::Relaxed);
+                vm.stage2.zap(&invalidation, gfns(4, 4), tables, WHOLE);
+                assert_eq!(here.translate(5), None, "mapped while it is being invalidated");
+            }
+            let fault = fault.join().unwrap();
+            match here.pfn(5) {
+                Some(pfn) => assert_eq!((pfn, fault), (NEW, Mapped::Installed)),
+                None => assert!(matches!(fault, Mapped::Installed | Mapped::Retry)),
+            }
+            drop((here, root));
+            vm.end();
+        });
+    }
+}
+
+#[test]
+fn two_faults_of_which_one_goes_the_short_way_make_one_leaf() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(1);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        let host = Arc::new(AtomicU64::new(OLD));
+        here.map_page(6, &readable(1));
+        let fault = {
+            let host = Arc::clone(&host);
+            there.in_thread(move |vcpu| vcpu.fault_shortly(5, &host))
+        };
+        let outcomes = [here.fault(5, &host), fault.join().unwrap()];
+        assert!(outcomes.contains(&Mapped::Installed) && outcomes.contains(&Mapped::Already));
+        assert_eq!(here.pfn(5), Some(OLD));
+        drop((here, root));
+        vm.end();
+    });
+}
+
+#[test]
+fn a_fault_that_goes_the_short_way_takes_nothing_from_a_block_that_comes_meanwhile() {
+    check(|| {
+        let (vm, root) = vm::<InPlace>(2);
+        let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+        let host = Arc::new(AtomicU64::new(OLD + 1));
+        here.map_page(6, &readable(OLD + 2));
+        let fault = {
+            let host = Arc::clone(&host);
+            there.in_thread(move |vcpu| vcpu.fault_shortly(5, &host))
+        };
+        let block = here.map(4, Level::MIB2, &readable(OLD), vm.stage2.sample());
+        assert_eq!(block, Mapped::Installed);
+        assert!(matches!(fault.join().unwrap(), Mapped::Installed | Mapped::Already));
+        for page in 4..8 {
+            assert_eq!(here.translate(page), Some((Level::MIB2, readable(OLD))));
+        }
+        drop((here, root));
+        vm.end();
+    });
 }
 
 #[test]

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering as Uncounted};
 use loom::model::Builder;
 use loom::thread::{self, JoinHandle};
 
+use mayfly_platform::Platform;
 use mayfly_platform::address::Pfn;
-use mayfly_platform::sync::{AtomicBool, Ordering};
+use mayfly_platform::sync::{AtomicBool, AtomicU32, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_stage2::{Reclaimed, Role};
 
@@ -108,6 +109,35 @@ fn nobody_is_in_a_guest_on_a_root_whose_replacement_is_finished() {
         };
         vm.stage2.replace_roots().unwrap().finish();
         finished.store(true, Ordering::SeqCst);
+        vcpu.join().unwrap();
+        reclaim(&vm);
+        vm.end();
+    });
+}
+
+/// Who asks a vCPU to tell when it comes out may have come too late for the stay in the guest that he has found it in.
+#[test]
+fn nobody_waits_for_a_vcpu_that_is_in_its_guest_on_the_new_root() {
+    check(3, || {
+        let vm = vm(2);
+        let old = top(&vm);
+        let finished = Arc::new(AtomicU32::new(0));
+        let vcpu = {
+            let (vm, finished) = (Arc::clone(&vm), Arc::clone(&finished));
+            let mut resides = Resides::new(&vm);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    resides.enter(&vm, |root| {
+                        while root.top() != old && finished.load(Ordering::Acquire) == 0 {
+                            vm.world.wait(&finished, 0);
+                        }
+                    });
+                }
+            })
+        };
+        vm.stage2.replace_roots().unwrap().finish();
+        finished.store(1, Ordering::Release);
+        vm.world.wake(&finished);
         vcpu.join().unwrap();
         reclaim(&vm);
         vm.end();

@@ -356,6 +356,25 @@ fn a_cpu_that_is_idle_on_a_root_keeps_it_through_a_roll_over_for_a_vcpu_that_mig
 }
 
 #[test]
+fn a_cpu_that_goes_to_another_root_walks_from_the_last_under_no_number_that_is_given_out_anew() {
+    check(|| {
+        let machine = Machine::new(2);
+        let [old, other, new] = [1, 2, 3].map(|id| machine.root(id));
+        machine.run_alone(0, &old);
+        take(&machine, NUMBERS - 1);
+        let thread = {
+            let (machine, new) = (machine.clone(), new.clone());
+            thread::spawn(move || machine.enter(1, &new, machine.vmids.vcpu()))
+        };
+        machine.enter(0, &other, machine.vmids.vcpu());
+        thread.join().unwrap();
+        let vcpu = machine.vmids.vcpu();
+        let vmid = machine.enter(0, &new, vcpu);
+        machine.access(0, vmid, &new, vcpu);
+    });
+}
+
+#[test]
 fn a_vcpu_that_joins_a_running_one_during_a_roll_over_gets_its_number() {
     check(|| {
         let machine = Machine::new(2);
