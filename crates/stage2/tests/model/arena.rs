@@ -1,5 +1,6 @@
 //! Frames for tables. A frame that was freed is poisoned, and never given again.
 
+use std::boxed::Box;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
