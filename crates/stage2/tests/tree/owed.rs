@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::tlb::Scope;
 use mayfly_stage2::{Format, Level, Mapped, Owed, Permissions, Replacement, Tables};
 
-use crate::common::{Vcpu, World};
+use crate::common::{Vcpu, World, role};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 /// The first of the frames that pages are in, and of those that they come to be in.
@@ -253,6 +254,42 @@ fn what_is_invalidated_far_from_it_pays_nothing<F: Format>() {
     end(machine);
 }
 
+fn what_is_invalidated_in_one_root_pays_for_no_other<F: Format>() {
+    let world = Arc::new(World::<F>::new(64));
+    let vcpus = [world.vcpu(0), world.vcpu(1)];
+    for (role, vcpu) in (0..).zip(&vcpus) {
+        map(&world, role, 7, OLD + 7, READ);
+        walk(&world, vcpu, 7);
+    }
+    let owed = merge(&world, 7..8);
+    world.platform.tlbs.take_issued();
+    let announced = world.stage2.begin_invalidation(&gfns(7..8));
+    world.stage2.zap_role(role(0), &announced, gfns(7..8), Tables::Keep, UNHURRIED);
+    let issued = world.platform.tlbs.take_issued();
+    assert!(matches!(&issued[..], [(vmid, Scope::Range(_))] if *vmid == vcpus[0].vmid));
+    assert_eq!((stale(&world), owed.is_paid()), (vec![7], false), "the other root's TLB has it");
+    drop((announced, owed));
+    assert_eq!(stale(&world), []);
+    drop(vcpus);
+    Arc::into_inner(world).unwrap().destroy();
+}
+
+fn a_missing_page_in_a_frame_of_which_something_is_owed_is_not_mapped_the_short_way<F: Format>() {
+    let machine = machine::<F>(7..8);
+    let (world, _) = &machine;
+    let owed = merge(world, 7..8);
+    let (root, section) = (world.root(0), world.srcu.read_lock());
+    let what = leaf(NEW + 7, READ_WRITE);
+    let seen = world.stage2.sample();
+    let mapped = root.map_missing_page(Gfn::new(0x107), &what, seen, &section);
+    assert_eq!((mapped, stale(world)), (None, vec![7]), "what is written there is not read at 7");
+    drop((root, section));
+    map(world, 0, 0x107, NEW + 7, READ_WRITE);
+    assert_eq!((stale(world), owed.is_paid()), (vec![], true));
+    drop(owed);
+    end(machine);
+}
+
 fn an_invalidation_of_pages_takes_those_beside_them_with_it<F: Format>() {
     for (zapped, taken) in [(4, 7..11), (13, 7..11), (6, 7..10)] {
         let machine = machine::<F>(0..16);
@@ -335,6 +372,8 @@ in_formats! {
     another_frame_is_paid_for_before_where_it_is_owed_and_with_it_where_not
     whatever_invalidates_a_page_pays_for_it
     what_is_invalidated_far_from_it_pays_nothing
+    what_is_invalidated_in_one_root_pays_for_no_other
+    a_missing_page_in_a_frame_of_which_something_is_owed_is_not_mapped_the_short_way
     an_invalidation_of_pages_takes_those_beside_them_with_it
     what_comes_on_top_of_the_bound_pays_for_all_by_address
     nobody_is_owed_what_no_tlb_can_have

@@ -1,6 +1,7 @@
 //! Tables that a zap has emptied, and had no room for in the graveyard.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use mayfly_stage2::{Ept, Level, Mapped, Reclaimed, Slice, Tables};
 
@@ -73,6 +74,31 @@ fn nobody_waits_for_a_reader_to_zap_and_what_hangs_is_taken_out_when_he_is_gone(
         drop(root);
         world.destroy();
     }
+}
+
+/// At the moment when a table is out of the tree, and TLBs have not forgotten it.
+#[test]
+fn no_fault_makes_anything_where_a_table_is_taken_out_until_tlbs_have_forgotten_it() {
+    let world = Arc::new(World::<Ept>::new(10_000));
+    let vcpu = world.vcpu(0);
+    let reader = world.srcu.reader().unwrap();
+    let held = reader.lock();
+    fill(&world);
+    zap(&world);
+    assert_eq!(reclaim(&world, UNHURRIED), Reclaimed::Waits);
+    drop(held);
+    let last = (TABLES - 1) * PER_TABLE;
+    let met = Arc::new(Mutex::new(None));
+    world.platform.tlbs.on_next_issue({
+        let (world, met) = (Arc::clone(&world), Arc::clone(&met));
+        move || *met.lock().unwrap() = Some(map(&world, last))
+    });
+    assert_eq!(reclaim(&world, UNHURRIED), Reclaimed::All);
+    assert_eq!(met.lock().unwrap().take(), Some(Mapped::Retry));
+    assert_eq!(map(&world, last), Mapped::Installed);
+    assert!(is_mapped(&world, last));
+    drop(vcpu);
+    Arc::into_inner(world).unwrap().destroy();
 }
 
 #[test]

@@ -302,6 +302,39 @@ fn a_vcpu_that_handles_an_exit_is_not_waited_for_by_its_root() {
     assert!(setup.reclaim());
 }
 
+/// Who goes on by a slot that he has found, which is about to go, or to have its writes logged.
+#[test]
+fn who_changes_a_slot_returns_when_nobody_has_the_slot_of_before_any_more() {
+    let (plain, logs) = (region(0, 0x10, 4), Flags::LOG_DIRTY_PAGES);
+    let moved = Region { gpa: Gpa::new(0x3_0000), ..plain };
+    for change in [deleted(plain), moved, Region { flags: logs, ..plain }] {
+        let setup = Setup::new(SlotZap::Range);
+        let vm = setup.vm();
+        vm.set_memory_region(&plain).unwrap();
+        let order = Order::default();
+        let (stop, stopped) = Stop::new(&order);
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        setup.memory.when_asked(move || stop.here());
+        let running = spawn(move || drop(read(&mut vcpu, 0x1_0000, 1)));
+        stopped.wait();
+        let waits = setup.hardware.waits();
+        let changing = {
+            let order = order.clone();
+            spawn(move || {
+                vm.set_memory_region(&change).unwrap();
+                order.note("the slot is changed");
+            })
+        };
+        while setup.hardware.waits() == waits && !changing.is_finished() {
+            yield_now();
+        }
+        stopped.go_on();
+        running.join().unwrap();
+        changing.join().unwrap();
+        assert_eq!(order.take(), ["the vCPU went on", "the slot is changed"], "{change:?}");
+    }
+}
+
 #[test]
 fn a_slot_can_be_deleted_when_there_is_no_memory_for_fresh_roots() {
     let setup = Setup::new(SlotZap::AllRoots);
