@@ -5,7 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Checker, Killer, Mutant};
+use crate::{Binary, Checker, Mutant};
+
+/// What is said of a test that does not end.
+pub(crate) const ENDLESS: &str = "it does not end";
+
+/// How long what ends may take on a busy host.
+pub(crate) const PATIENT: &str = "1h";
 
 pub(crate) struct Copy {
     target: PathBuf,
@@ -29,20 +35,26 @@ impl Copy {
         &self.crates
     }
 
-    /// Builds a test, and then runs it. Returns whether there is one, and it passes, and what was said, which is that it
-    /// does not end if that is so.
-    pub(crate) fn run(&self, killer: &Killer) -> (bool, String) {
-        self.build_or_run(killer, "1h", &["--no-run"]);
-        self.build_or_run(killer, if killer.by == Checker::Test { "60" } else { "10m" }, &[])
+    /// Builds some tests of one binary, and then runs them for no longer than `limit`. Returns whether there are so many,
+    /// and all pass, and what was said, which ends with [`ENDLESS`] if they do not end.
+    pub(crate) fn run(&self, binary: &Binary, tests: &[&str], limit: &str) -> (bool, String) {
+        self.build_or_run(binary, tests, PATIENT, &["--no-run"]);
+        self.build_or_run(binary, tests, limit, &[])
     }
 
-    /// Has `timeout` run cargo's test, for no longer than `limit`.
-    fn build_or_run(&self, killer: &Killer, limit: &str, more: &[&str]) -> (bool, String) {
-        let tests = match killer.file {
+    /// Has `timeout` run cargo's test.
+    fn build_or_run(
+        &self,
+        binary: &Binary,
+        names: &[&str],
+        limit: &str,
+        more: &[&str],
+    ) -> (bool, String) {
+        let tests = match binary.file {
             "lib" => vec!["--lib"],
             file => vec!["--test", file],
         };
-        let (program, how) = match killer.by {
+        let (program, how) = match binary.by {
             Checker::Miri => ("cargo", vec!["+nightly", "miri", "test"]),
             Checker::Test => (env!("CARGO"), vec!["test"]),
             _ => (env!("CARGO"), vec!["test", "--release"]),
@@ -51,19 +63,21 @@ impl Copy {
         cargo
             .args(["--kill-after=1", limit, program])
             .args(how)
-            .args(["--package", &format!("mayfly-{}", killer.package)])
+            .args(["--package", &format!("mayfly-{}", binary.package)])
             .args(tests)
             .args(more)
-            .args(["--", "--exact", killer.test, "--include-ignored"])
+            .args(["--", "--exact", "--include-ignored"])
+            .args(names)
             .current_dir(&self.source)
             .env("CARGO_TARGET_DIR", &self.target)
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
             .env("CARGO_PROFILE_TEST_DEBUG", "0")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
             .env_remove("RUSTFLAGS")
             .env("RUST_BACKTRACE", "0");
         // As scripts/test and scripts/miri have it.
-        let checker = match killer.by {
+        let checker = match binary.by {
             Checker::Loom => Some("loom"),
             Checker::Shuttle => Some("shuttle"),
             _ => None,
@@ -73,10 +87,13 @@ impl Copy {
                 // Of its own: cargo takes the copy for the workspace, and would leave it a crate without a step.
                 .env("CARGO_TARGET_DIR", self.target.join(checker))
                 .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+                // But built in less time, most of which would go by for one changed line.
+                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+                .env("CARGO_INCREMENTAL", "1")
                 .env("RUSTFLAGS", format!("--cfg mayfly_{checker}"))
                 .env("LOOM_MAX_PREEMPTIONS", "3");
         }
-        if killer.by == Checker::Miri {
+        if binary.by == Checker::Miri {
             cargo
                 .env("CARGO_TARGET_DIR", self.target.join("miri"))
                 .env("MIRIFLAGS", "-Zmiri-disable-isolation")
@@ -87,9 +104,11 @@ impl Copy {
         let mut said = String::from_utf8_lossy(&said).into_owned();
         // What `timeout` exits with.
         if output.status.code().is_none_or(|code| code == 124 || code == 137) {
-            said.push_str("\nit does not end\n");
+            said.push('\n');
+            said.push_str(ENDLESS);
         }
-        (output.status.success() && said.contains(" 1 passed; 0 failed"), said)
+        let all = format!(" {} passed; 0 failed", names.len());
+        (output.status.success() && said.contains(&all), said)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{Checker, Killer, Mutant};
 
+const CELL: &str = "stage2/src/cell.rs";
 const FLUSH: &str = "stage2/src/flush.rs";
 const GRAVEYARD: &str = "stage2/src/graveyard.rs";
 const MAP: &str = "stage2/src/map.rs";
@@ -14,41 +15,48 @@ const REPLACE: &str = "stage2/src/replace.rs";
 const ROOTS: &str = "stage2/src/roots.rs";
 const SEQUENCE: &str = "stage2/src/sequence.rs";
 const STAGE2: &str = "stage2/src/stage2.rs";
-const VMID: &str = "stage2/src/vmid.rs";
-const NUMBERS: &str = "stage2/src/vmid/numbers.rs";
-const TAG: &str = "stage2/src/vmid/tag.rs";
-const LINE: &str = "stage2/src/vmid/line.rs";
 const ZAP: &str = "stage2/src/zap.rs";
 
 const fn loom(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Loom, "stage2", ("loom", test), says)
 }
 
-const fn loom_vmid(test: &'static str, says: &'static str) -> Killer {
-    Killer::new(Checker::Loom, "stage2", ("loom_vmid", test), says)
-}
-
 const fn tree(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Test, "stage2", ("tree", test), says)
-}
-
-const fn vmid(test: &'static str, says: &'static str) -> Killer {
-    Killer::new(Checker::Test, "stage2", ("vmid", test), says)
 }
 
 const fn shared_cpus(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Test, "machine", ("shared_cpus", test), says)
 }
 
+/// Of two who would take the same away, one comes second.
+const COUNTED: Killer = Killer::new(
+    Checker::Loom,
+    "stage2",
+    ("loom_counted", "who_finds_a_page_zapped_by_another_has_it_forgotten_when_he_is_done"),
+    "TLBs remember it still",
+);
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
-        step: "a fault executes [install] when it has frozen the entry",
+        step: "a fault that fills an empty entry executes [install] when it has frozen it",
         edits: &[(
             MAP,
             "        // [install]
         fence(Ordering::SeqCst);
         let permitted = space",
             "        let permitted = space",
+        )],
+        killer: loom("a_fault_that_goes_the_short_way_leaves_nothing_stale_behind", "panicked"),
+    },
+    Mutant {
+        step: "a fault that changes what is there executes it, too",
+        edits: &[(
+            MAP,
+            "        // [install]
+        fence(Ordering::SeqCst);
+        if !space.sequence",
+            "        if !space.sequence",
         )],
         killer: loom("a_fault_that_is_not_found_at_work_is_refused", "panicked"),
     },
@@ -735,106 +743,75 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         ),
     },
     Mutant {
-        step: "a vCPU is told that another of its VM was on the CPU",
+        step: "an operation that is counted no more has invalidated",
         edits: &[(
-            TAG,
-            "flush: before != mark && before != 0",
-            "flush: before != mark && before != 0 && false",
+            FLUSH,
+            "self.root.changing.fetch_sub(1, Ordering::Release);",
+            "self.root.changing.fetch_sub(1, Ordering::Relaxed);",
         )],
-        killer: shared_cpus(
-            "what_a_vcpu_left_before_that_of_another_vm_came_is_flushed_for_the_next_of_its_own",
-            "met unflushed",
-        ),
+        killer: COUNTED,
     },
     Mutant {
-        step: "who invalidates executes [issue] before it loads the tag",
+        step: "who finds an entry changed finds who has changed it counted",
         edits: &[(
-            VMID,
-            "self.shared.observing(|| fence(Ordering::SeqCst), |()| Some(Step::Barrier));",
-            "",
+            CELL,
+            "Entry::from_bits(self.word.load(Ordering::Acquire))",
+            "Entry::from_bits(self.word.load(Ordering::Relaxed))",
         )],
-        killer: loom_vmid(
-            "no_translation_of_a_root_entered_for_the_first_time_misses_a_change",
-            "panicked",
-        ),
+        killer: COUNTED,
     },
     Mutant {
-        step: "a CPU that changes its line executes [enter]",
+        step: "an invalidation pays under its own VMID alone",
         edits: &[(
-            LINE,
-            "            // [enter]
-            fence(Ordering::SeqCst);
+            OWED,
+            "            page.vmid() == vmid
+                && match",
+            "            (page.vmid() == vmid || true)
+                && match",
+        )],
+        killer: tree("owed::what_is_invalidated_in_one_root_pays_for_no_other::ept", "left: "),
+    },
+    Mutant {
+        step: "a missing page is not mapped the short way where something is owed",
+        edits: &[(
+            MAP,
+            "            || space.owed.is_in_use()
 ",
             "",
         )],
-        killer: loom_vmid(
-            "no_translation_of_a_root_entered_for_the_first_time_misses_a_change",
-            "panicked",
-        ),
-    },
-    Mutant {
-        step: "a roll-over has all TLBs forget",
-        edits: &[(
-            VMID,
-            "        mmu.invalidate_all_vmids();
-",
-            "",
-        )],
-        killer: vmid(
-            "rules::a_roll_over_forgets_once_and_leaves_numbers_with_the_roots_that_cpus_name",
+        killer: tree(
+            "owed::a_missing_page_in_a_frame_of_which_something_is_owed_is_not_mapped_the_short_way::ept",
             "left: ",
         ),
     },
     Mutant {
-        step: "and then begins the generation",
+        step: "who takes out empty tables announces that",
         edits: &[(
-            VMID,
-            "self.shared.generation.store(next, Ordering::Release)",
-            "self.shared.generation.store(next, Ordering::Relaxed)",
+            PRUNE,
+            "|announce| announce(gfns.clone())",
+            "|announce| announce(gfns.start..gfns.start)",
         )],
-        killer: loom_vmid(
-            "a_vcpu_that_joins_a_running_one_during_a_roll_over_gets_its_number",
-            "panicked",
-        ),
-    },
-    Mutant {
-        step: "a roll-over keeps the numbers that lines show",
-        edits: &[(
-            NUMBERS,
-            "        number.replace(held, Held::kept(generation + 1))",
-            "        let _ = held; true",
-        )],
-        killer: vmid(
-            "rules::a_number_is_kept_for_a_cpu_that_is_never_left_and_for_those_that_join_it_in_any_generation",
+        killer: tree(
+            "prune::no_fault_makes_anything_where_a_table_is_taken_out_until_tlbs_have_forgotten_it",
             "left: ",
         ),
     },
     Mutant {
-        step: "who claims a number in vain gives it back",
+        step: "what was done to a table before it was buried was done before it is freed",
         edits: &[(
-            VMID,
-            "        if !tag.replace(old, new) {
-            self.shared.release(new);
-        }",
-            "        tag.replace(old, new);",
+            GRAVEYARD,
+            "compare_exchange(fresh, first, Ordering::Release, Ordering::Relaxed)",
+            "compare_exchange(fresh, first, Ordering::Relaxed, Ordering::Relaxed)",
         )],
-        killer: loom_vmid("a_number_that_two_cpus_claimed_for_one_root_is_not_lost", "panicked"),
-    },
-    Mutant {
-        step: "a retired root's number is free",
-        edits: &[(VMID, "        self.shared.release(tag.take());", "        let _ = tag.take();")],
-        killer: vmid(
-            "rules::a_retired_roots_number_is_free_at_once_also_where_it_was_kept",
-            "left: ",
+        killer: Killer::new(
+            Checker::Loom,
+            "stage2",
+            (
+                "lib",
+                "graveyard::tests::\
+             what_was_done_to_a_table_before_it_was_buried_was_done_before_it_is_freed",
+            ),
+            "Causality violation",
         ),
-    },
-    Mutant {
-        step: "a number that another has kept since is not the root's",
-        edits: &[(
-            NUMBERS,
-            "self.since.load(Ordering::Acquire) <= tag.generation()",
-            "true || self.since.load(Ordering::Acquire) <= tag.generation()",
-        )],
-        killer: vmid("rules::a_root_whose_number_another_has_kept_since_gets_a_new_one", "left: "),
     },
 ];

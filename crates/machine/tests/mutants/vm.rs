@@ -145,4 +145,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         edits: &[(KICKER, "Whereabouts::Asleep => self.waiters.look_again(&*self.platform),", "Whereabouts::Asleep => {}")],
         killer: vm("interrupts::a_vcpu_that_waits_for_the_host_comes_out_when_it_is_asked", "does not end"),
     },
+    Mutant {
+        step: "who changes a slot waits for those who have the slot of before",
+        edits: &[(
+                MEMORY,
+                "Ok(Some(change.settle()))",
+                "Ok(Some(change.edit))",
+            )],
+        killer: vm(
+            "zap::who_changes_a_slot_returns_when_nobody_has_the_slot_of_before_any_more",
+            "left: ",
+        ),
+    },
 ];
