@@ -34,7 +34,7 @@ pub struct Registers {
     pub ap0r: [u32; 4],
     /// `ICH_AP1R<n>_EL2`, as many as there are.
     pub ap1r: [u32; 4],
-    /// `ICH_LR<n>_EL2`. The hardware's others are 0.
+    /// `ICH_LR<n>_EL2`: those of [`CpuInterface::used`], and 0 in all others, which hardware's have to be too.
     pub lr: [u64; MAX_LIST_REGISTERS],
 }
 
@@ -94,6 +94,11 @@ impl<K: Kick> Vgic<K> {
         }
         cpu.inside = true;
         own.inbox.take_notice();
+        cpu.registers.hcr = hcr::ENABLE | hcr::TRAP_DIR;
+        // As it is nearly always; and what comes now gives notice.
+        if own.inbox.is_empty() {
+            return;
+        }
 
         let asleep = own.asleep.load(Ordering::Acquire) != 0;
         let groups = if asleep { 0 } else { self.groups.load(Ordering::Acquire) };
@@ -129,12 +134,9 @@ impl<K: Kick> Vgic<K> {
             own.inbox.put(behind.intid);
         }
 
-        cpu.registers.lr = [0; MAX_LIST_REGISTERS];
-        cpu.count = 0;
         for candidate in active.as_slice().iter().chain(pending.as_slice()) {
             self.load(cpu, candidate.intid, groups);
         }
-        cpu.registers.hcr = hcr::ENABLE | hcr::TRAP_DIR;
         if more_active {
             cpu.registers.hcr |= hcr::NO_ENTRY;
         }
@@ -189,13 +191,17 @@ impl<K: Kick> Vgic<K> {
         for (intid, register) in cpu.loaded[..cpu.count].iter().zip(cpu.registers.lr) {
             let (pending, active) = decode(register);
             let fold = |state: State| Some(state.fold(pending, active));
-            let Some((_, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
+            let Some((from, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
+            if from.is_recalled() {
+                self.recalled.fetch_sub(1, Ordering::AcqRel);
+            }
             own.inbox.put(*intid);
             let elsewhere = self.target(cpu.vcpu, *intid, to) != Some(cpu.vcpu);
             if elsewhere && to.is_deliverable(ALL_GROUPS) {
                 self.deliver(cpu.vcpu, *intid, to);
             }
         }
+        cpu.registers.lr[..cpu.count].fill(0);
         cpu.count = 0;
         cpu.registers.hcr = 0;
     }

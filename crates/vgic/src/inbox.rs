@@ -64,6 +64,11 @@ impl Inbox {
         self.notice.swap(0, Ordering::AcqRel);
     }
 
+    /// Whether nothing is to be looked at.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
     /// Calls `look` with each interrupt that is to be looked at, and takes it out.
     pub(crate) fn take(&self, mut look: impl FnMut(u32)) {
         for (index, word) in self.words.iter().enumerate() {

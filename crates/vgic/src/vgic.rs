@@ -67,6 +67,9 @@ pub struct Vgic<K> {
     pub(crate) spis: Box<[AtomicU64]>,
     /// The enables of groups 0 and 1 of `GICD_CTLR`.
     pub(crate) groups: AtomicU32,
+    /// How many words are recalled, so that who reads `RWP` need not look at all. A word that is folded before it was
+    /// counted is below zero for a moment, which is not zero.
+    pub(crate) recalled: AtomicU32,
     pub(crate) list_registers: usize,
     /// The physical interrupt that each PPI is linked to, or 0.
     links: [u16; PRIVATE as usize],
@@ -127,6 +130,7 @@ impl<K: Kick> Vgic<K> {
             })?,
             spis: try_collect(spis, |_| Ok(AtomicU64::new(0)))?,
             groups: AtomicU32::new(0),
+            recalled: AtomicU32::new(0),
             list_registers,
             links,
             kick,
@@ -140,6 +144,7 @@ impl<K: Kick> Vgic<K> {
     /// [`Vgic::cpu_interface`].
     pub fn reset(&self) {
         self.groups.store(0, Ordering::Relaxed);
+        self.recalled.store(0, Ordering::Relaxed);
         for redistributor in &*self.redistributors {
             for (intid, word) in redistributor.interrupts.iter().enumerate() {
                 let hardware = self.links[intid] != 0;
@@ -230,6 +235,9 @@ impl<K: Kick> Vgic<K> {
     ) -> Option<State> {
         let (from, to) = self.apply(vcpu, intid, |state| Some(step(state)))?;
         if from != to {
+            if to.is_recalled() && !from.is_recalled() {
+                self.recalled.fetch_add(1, Ordering::AcqRel);
+            }
             self.tell(vcpu, intid, from, to);
         }
         Some(from)

@@ -442,6 +442,39 @@ fn a_pending_interrupt_of_a_group_that_is_off_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn an_interrupt_that_came_while_its_redistributor_slept_ends_a_wfi() {
+    let kicked = RefCell::default();
+    let gic = gic(2, 4, &kicked);
+    let mut cpu = cpu(&gic, 1);
+    gic.write(REDISTRIBUTORS, 0x2_0014, 4, 2);
+    gic.sgi(0, SgiRegister::Sgi1, 2);
+    gic.enter(&mut cpu);
+    assert_eq!(cpu.used(), 0, "it is not given,");
+    gic.leave(&mut cpu);
+    assert!(gic.is_pending(&cpu), "and wakes");
+    gic.write(REDISTRIBUTORS, 0x2_0014, 4, 0);
+    gic.enter(&mut cpu);
+    assert_eq!(loaded(&cpu), [0]);
+}
+
+#[test]
+fn a_priority_that_is_raised_while_the_interrupt_is_loaded_lets_it_interrupt() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.set_spi(32, true).unwrap();
+    gic.enter(&mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(32));
+    gic.set_spi(33, true).unwrap();
+    resync(&gic, &mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), None, "of the same priority");
+    gic.write(DISTRIBUTOR, 0x421, 1, 0x10);
+    assert!(gic.is_stale(0));
+    resync(&gic, &mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(33));
+}
+
+#[test]
 fn a_gic_that_is_reset_is_as_new_and_runs_again() {
     let kicked = RefCell::default();
     let gic = gic(2, 4, &kicked);

@@ -163,6 +163,9 @@ impl<K: Kick> Vgic<K> {
 
     /// Whether one of these interrupts was disabled, and may be taken still.
     pub(super) fn is_recalled(&self, vcpu: usize, frame: Frame) -> bool {
+        if self.recalled.load(Ordering::Acquire) == 0 {
+            return false;
+        }
         let words = match frame {
             Frame::Distributor => &*self.spis,
             Frame::Redistributors => &self.redistributors[vcpu].interrupts[..],
