@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test mutants miri soak bench instructions api doc fmt clean setup setup-bench setup-instructions setup-review
+.PHONY: help run test mutants miri fuzz soak bench instructions api doc fmt clean setup setup-bench setup-instructions setup-review
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -24,6 +24,13 @@ mutants: setup ## leave out each step of the protocols in turn, and see that a t
 
 miri: setup ## have Miri interpret tests, looking for undefined behaviour; some minutes
 	@scripts/miri
+
+# How many random cases `make fuzz` tries of each property: make fuzz CASES=1000000. A case that fails is kept, as a seed, in
+# a file beside its test, and tried first from then on.
+CASES ?= 20000
+
+fuzz: setup ## try random guests and drivers on the virtual GIC and the devices; some minutes
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vgic --package mayfly-devices
 
 # How many seconds `make soak` lasts: make soak MAYFLY_SOAK=60. MAYFLY_SEED=... repeats the choices of a run.
 MAYFLY_SOAK ?= 600
