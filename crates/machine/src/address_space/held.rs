@@ -2,8 +2,8 @@
 //!
 //! A merge gives a page another frame of the same contents, and lets VMs owe their TLBs the invalidation
 //! ([`Notifier::change_ptes_owing`]). The old frame is held here until every VM has paid: with its reference, so that it
-//! is neither free nor anybody's own, to be written. How many there are is bounded by what VMs may owe; when the merger
-//! has nothing to do, all is paid.
+//! is neither free nor anybody's own, to be written. How many there are is bounded by what VMs may owe, and by a quarter
+//! more, since they are looked through only when so many have come; when the merger has nothing to do, all is paid.
 //!
 //! [`Notifier::change_ptes_owing`]: super::Notifier::change_ptes_owing
 
@@ -37,29 +37,51 @@ impl Old {
     }
 }
 
-/// The oldest first.
+/// The fewest that have come when all are looked through again.
+const FEWEST: usize = 8;
+
 #[derive(Debug, Default)]
-pub(super) struct Held(VecDeque<Old>);
+pub(super) struct Held {
+    /// The oldest first.
+    all: VecDeque<Old>,
+    /// How many have come since all were looked through.
+    come: usize,
+}
+
+impl Held {
+    fn take_paid(&mut self) -> Vec<Old> {
+        self.come = 0;
+        let (paid, open) = self.all.drain(..).partition(Old::is_paid);
+        self.all = open;
+        Vec::from(paid)
+    }
+}
 
 impl HostSpace {
     /// Gives up a reference to each of `frames` as soon as what is `owed` for them is paid.
     pub(super) fn hold(&self, frames: Vec<Pfn>, mut owed: Vec<Owed>) {
         owed.retain(|owed| !owed.is_paid());
-        lock(&self.held).0.push_back(Old { frames, owed });
-        self.release_paid();
+        if owed.is_empty() {
+            return self.release(vec![Old { frames, owed }]);
+        }
+        let paid = {
+            let mut held = lock(&self.held);
+            held.all.push_back(Old { frames, owed });
+            held.come += 1;
+            // To look at each takes a look at all that its VM owes: not at every page that is merged.
+            let is_time = held.come >= FEWEST.max(held.all.len() / 4);
+            if is_time { held.take_paid() } else { Vec::new() }
+        };
+        self.release(paid);
     }
 
     /// Gives up the frames for which all is paid.
     pub(super) fn release_paid(&self) {
-        let paid: Vec<Old> = {
-            let Held(all) = &mut *lock(&self.held);
-            if all.is_empty() {
-                return;
-            }
-            let (paid, open) = all.drain(..).partition(Old::is_paid);
-            *all = open;
-            Vec::from(paid)
-        };
+        let paid = lock(&self.held).take_paid();
+        self.release(paid);
+    }
+
+    fn release(&self, paid: Vec<Old>) {
         for old in paid {
             old.release(&self.arena);
         }
@@ -67,7 +89,7 @@ impl HostSpace {
 
     /// Has everything paid, and gives the frames up. Waits for TLBs.
     pub(crate) fn settle(&self) {
-        let Held(mut all) = std::mem::take(&mut *lock(&self.held));
+        let Held { mut all, .. } = std::mem::take(&mut *lock(&self.held));
         // Who pays the last of a VM's debts pays those before with it.
         while let Some(old) = all.pop_back() {
             old.release(&self.arena);
