@@ -103,6 +103,7 @@ On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
             metrics::ROOT_LOAD_AHEAD,
             metrics::ROOT_LOAD_CPU,
             metrics::DELETE_CPU,
+            metrics::DELETION_CPU,
             metrics::DELETE,
             metrics::REFAULT_CPU,
             metrics::UNTIL_FREED,

@@ -12,6 +12,7 @@ use mayfly_stage2::Level;
 
 use super::guest::Guest;
 use super::watch::Log;
+use crate::work::Threads;
 
 /// A part of the guest's memory.
 ///
@@ -94,6 +95,9 @@ pub(crate) trait Design: Send + Sync {
 
     /// Maps all of a slot by pages, where the root is that vCPUs run on.
     fn populate(&self, slot: &Slot) -> anyhow::Result<()>;
+
+    /// Its threads that are no vCPU's.
+    fn threads(&self) -> Threads;
 
     /// What is left of what was deleted.
     fn left(&self) -> Left;

@@ -1,7 +1,7 @@
 //! The guest: goes over its pages again and again, reads of each what it wrote there the last time, and writes anew.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use mayfly_machine::{Arena, CpuTlb, Hardware};
@@ -10,6 +10,8 @@ use mayfly_platform::sync::CacheLine;
 use mayfly_record::nanoseconds;
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{self as vm, Access, Base, Event, Requests, Translation};
+
+use rustix::thread::Pid;
 
 use super::parking::Parking;
 use super::refault::Refault;
@@ -53,6 +55,8 @@ struct Page {
 pub(crate) struct Progress {
     line: CacheLine<Line>,
     pub(crate) parking: Parking,
+    /// What the kernel calls its thread, which has said so before anything else.
+    pub(crate) thread: OnceLock<Pid>,
 }
 
 #[derive(Debug, Default)]

@@ -1,14 +1,15 @@
 //! The running kernel's KVM.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
 use mayfly_kvm::{Exit, GuestMemory, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_platform::address::PAGE_SIZE;
 use mayfly_record::{ResultRow, Samples, Unit, nanoseconds};
+use rustix::thread::{Pid, gettid};
 
 use crate::idle::idle;
 use crate::params::Zap;
@@ -16,7 +17,7 @@ use crate::patience::ended;
 
 use super::metrics;
 use super::rounds::{Shape, all_run};
-use super::watch::cpu_time;
+use crate::work::{self, Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// vCPUs beyond which a row is skipped.
 const MOST: u32 = 16;
@@ -42,6 +43,8 @@ struct Progress {
     passes: AtomicU64,
     /// The longest pass, in nanoseconds.
     longest: AtomicU64,
+    /// What the kernel calls its thread.
+    thread: OnceLock<Pid>,
 }
 
 impl Progress {
@@ -57,6 +60,7 @@ pub(super) struct Measured {
     delete_cpu: Vec<u64>,
     create: Vec<u64>,
     pass: Vec<u64>,
+    spent: Spent,
     /// Pages that were not as last written.
     wrong: u64,
 }
@@ -119,6 +123,7 @@ pub(super) fn run(zap: Zap, shape: Shape) -> anyhow::Result<Measured> {
             measured.wrong += u64::from(memory.read_u64(gpa as usize)? != u64::from(passes));
         }
     }
+    work::kvm(&vm, &vcpus, &mut measured.spent);
     vm.destroy(vcpus);
     Ok(measured)
 }
@@ -133,10 +138,14 @@ fn deletion(
     for progress in progress {
         progress.longest.store(0, Ordering::Relaxed);
     }
-    let (start, cpu) = (Instant::now(), cpu_time());
+    let add = |threads: Threads, vcpu: &Pid| threads.and(ThreadRole::Vcpu, *vcpu);
+    let vcpus = progress.iter().filter_map(|progress| progress.thread.get());
+    let meter = Meter::begin(vcpus.fold(Threads::default(), add));
+    let (start, cpu) = (Instant::now(), cpu_here());
     vm.delete_memory_region(SLOT.0)?;
     measured.delete.push(nanoseconds(start.elapsed()));
-    measured.delete_cpu.push(cpu_time() - cpu);
+    measured.delete_cpu.push(cpu_here() - cpu);
+    measured.spent += &meter.end();
     all_run(progress, Progress::passes)?;
     let start = Instant::now();
     vm.set_memory_region(SLOT.0, SLOT.1, slot, MemoryFlags::default())?;
@@ -152,7 +161,8 @@ pub(super) fn report(row: ResultRow, vms: &[Measured]) -> ResultRow {
         Samples::by_round(Unit::Nanoseconds, vms.iter().map(|vm| of(vm).iter().copied()))
     };
     let wrong: u64 = vms.iter().map(|vm| vm.wrong).sum();
-    row.metric(metrics::SPARSE_DELETE, &times(|vm| &vm.delete))
+    work::report(row, vms.iter().map(|vm| &vm.spent))
+        .metric(metrics::SPARSE_DELETE, &times(|vm| &vm.delete))
         .metric(metrics::SPARSE_DELETE_CPU, &times(|vm| &vm.delete_cpu))
         .metric(metrics::SPARSE_CREATE, &times(|vm| &vm.create))
         .metric(metrics::LONGEST_PASS, &times(|vm| &vm.pass))
@@ -172,6 +182,7 @@ fn go(
     ends: &AtomicBool,
     rest: Duration,
 ) -> anyhow::Result<(Vcpu, u32)> {
+    progress.thread.get_or_init(gettid);
     let mut last = 0;
     while !ends.load(Ordering::Relaxed) {
         let start = Instant::now();

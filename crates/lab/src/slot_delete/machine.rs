@@ -14,13 +14,14 @@ use mayfly_vm::SlotZap;
 use crate::before::tdp_mmu::{Locking, TdpMmu, Waiting};
 use crate::experiment::Variant;
 use crate::params::Zap;
+use crate::work::{self, cpu_here};
 
 use super::mayfly::Mayfly;
 use super::metrics;
 use super::names::WRITE_LOCKED;
 use super::refault::Refaulted;
 use super::rounds::{Deleted, Measured, Shape, measure};
-use super::watch::{RootLoad, Watch, cpu_time};
+use super::watch::{RootLoad, Watch};
 
 /// How often the cost of a table is looked at.
 const TABLE_PASSES: usize = 5;
@@ -53,14 +54,14 @@ fn cost_of_a_table(watch: &Watch) -> anyhow::Result<u64> {
     let mut passes = Vec::new();
     for _ in 0..TABLE_PASSES {
         let tables = (0..WORDS).map(|_| watch.allocate(0)).collect::<Result<Vec<_>, _>>()?;
-        let start = cpu_time();
+        let start = cpu_here();
         for table in tables {
             let word = watch.hardware().arena().word(Hpa::new(table.get() << PAGE_SHIFT));
             word.swap(0, Ordering::AcqRel);
             // SAFETY: it was allocated above, and nobody else knows of it.
             unsafe { watch.free(table, 0) };
         }
-        passes.push(cpu_time() - start);
+        passes.push(cpu_here() - start);
     }
     passes.sort_unstable();
     Ok(passes[passes.len() / 2])
@@ -93,12 +94,17 @@ fn report(row: ResultRow, vms: &[Measured]) -> ResultRow {
     let (reads, mismatches) = (sum(|vm| vm.reads), sum(|vm| vm.mismatches));
     let (late_writes, leaked) = (sum(|vm| vm.late_writes), sum(|vm| vm.leaked));
     let most_roots = vms.iter().map(|vm| vm.most_roots).max().unwrap_or(0);
-    row.metric(metrics::ROOT_LOAD, &loads(Unit::Nanoseconds, |load| load.wall))
+    work::report(row, vms.iter().map(|vm| &vm.spent))
+        .metric(metrics::ROOT_LOAD, &loads(Unit::Nanoseconds, |load| load.wall))
         .metric(metrics::ROOT_LOAD_WAIT, &loads(Unit::Nanoseconds, |load| load.wait))
         .metric(metrics::ROOT_LOAD_AHEAD, &loads(Unit::Count, |load| load.ahead))
         .metric(metrics::ROOT_LOAD_CPU, &loads(Unit::Nanoseconds, |load| load.cpu))
         .metric(metrics::DELETE, &deleted(Unit::Nanoseconds, |one| Some(one.wall)))
         .metric(metrics::DELETE_CPU, &deleted(Unit::Nanoseconds, |one| Some(one.cpu)))
+        .metric(
+            metrics::DELETION_CPU,
+            &Samples::by_round(Unit::Nanoseconds, vms.iter().map(|vm| [vm.deletion_cpu()])),
+        )
         .metric(metrics::UNTIL_FREED, &deleted(Unit::Nanoseconds, |one| one.until_freed))
         .metric(metrics::UNTIL_FREED_PARKED, &parked(Unit::Nanoseconds, |one| one.until_freed))
         .metric(metrics::PEAK_TABLES, &deleted(Unit::Count, |one| Some(one.most_tables)))

@@ -1,23 +1,24 @@
 //! Mayfly's own VM.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use mayfly_machine::{Machine, MachineVcpu, MachineWorld};
+use mayfly_machine::{Machine, MachineVcpu, MachineWorker, MachineWorld};
 use mayfly_memslot::{Gpa, Region, SlotId};
 use mayfly_platform::Mmu;
 use mayfly_platform::address::PAGE_SHIFT;
-use mayfly_srcu::WorkerThread;
 use mayfly_stage2::{
     self as stage2, Ept, Leaf, Level, Mapped, Permissions, Reclaimer, Slice, Vmids,
 };
 use mayfly_vm::{Caches, Config, Exit, SlotZap, Vm};
+use rustix::thread::{Pid, gettid};
 
 use super::design::{Design, Left, Slot};
 use super::guest::Guest;
 use super::watch::{self, Log, Watch};
+use crate::work::{ThreadRole, Threads};
 
 const VMID_BITS: u32 = 16;
 
@@ -28,8 +29,9 @@ pub(crate) struct Mayfly {
     reclaimer: Arc<Reclaimer<Ept>>,
     /// Serves the reclaimer, and has its books.
     reclaim: JoinHandle<Log>,
+    reclaim_thread: Pid,
     watch: Arc<Watch>,
-    _worker: WorkerThread,
+    worker: MachineWorker,
 }
 
 impl Mayfly {
@@ -39,12 +41,15 @@ impl Mayfly {
         slot_zap: SlotZap,
     ) -> anyhow::Result<Self> {
         let mmu: Arc<dyn Mmu> = watch.clone();
-        let worker = WorkerThread::spawn(watch.clone()).context("starting the worker")?;
+        let worker = MachineWorker::spawn(watch.clone()).context("starting the worker")?;
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<Ept>::BOUND));
         let served = Arc::clone(&reclaimer);
+        let thread = Arc::new(OnceLock::new());
+        let told = Arc::clone(&thread);
         let reclaim = Builder::new()
             .name("reclaimer".into())
             .spawn(move || {
+                told.get_or_init(gettid);
                 served.serve(Slice::default());
                 watch::collect()
             })
@@ -67,7 +72,8 @@ impl Mayfly {
             slice: Slice::default(),
         })?;
         let (vcpus, watch) = (AtomicU32::new(0), Arc::clone(watch));
-        Ok(Self { vm, vcpus, reclaimer, reclaim, watch, _worker: worker })
+        let reclaim_thread = *thread.wait();
+        Ok(Self { vm, vcpus, reclaimer, reclaim, reclaim_thread, watch, worker })
     }
 
     fn set(&self, slot: &Slot, size: u64) -> anyhow::Result<()> {
@@ -119,6 +125,12 @@ impl Design for Mayfly {
             }
         }
         Ok(())
+    }
+
+    fn threads(&self) -> Threads {
+        Threads::default()
+            .and(ThreadRole::Worker, self.worker.thread())
+            .and(ThreadRole::Reclaimer, self.reclaim_thread)
     }
 
     fn left(&self) -> Left {

@@ -10,6 +10,7 @@ pub(super) const ROOT_LOAD_AHEAD: &str = "root_load_ahead";
 pub(super) const ROOT_LOAD_CPU: &str = "root_load_cpu";
 pub(super) const DELETE: &str = "delete";
 pub(super) const DELETE_CPU: &str = "delete_cpu";
+pub(super) const DELETION_CPU: &str = "deletion_cpu";
 pub(super) const CREATE: &str = "create";
 pub(super) const REFAULT: &str = "refault";
 pub(super) const REFAULT_CPU: &str = "refault_cpu";
@@ -25,7 +26,7 @@ pub(super) const SPARSE_DELETE_CPU: &str = "sparse_delete_cpu";
 pub(super) const SPARSE_CREATE: &str = "sparse_create";
 pub(super) const LONGEST_PASS: &str = "longest_pass";
 
-pub(super) static METRICS: [Metric; 20] = [
+pub(super) static METRICS: [Metric; 21] = [
     Metric { name: ROOT_LOAD, summary: "from seeing the request to running on the new root" },
     Metric { name: ROOT_LOAD_WAIT, summary: "of that, waiting until others were done" },
     Metric {
@@ -34,6 +35,10 @@ pub(super) static METRICS: [Metric; 20] = [
     },
     Metric { name: ROOT_LOAD_CPU, summary: "what a root load took of its processor" },
     Metric { name: DELETE_CPU, summary: "what deleting the slot takes of the caller's processor" },
+    Metric {
+        name: DELETION_CPU,
+        summary: "that, vCPUs' root loads, the worker and the reclaimer, until all is free",
+    },
     Metric { name: DELETE, summary: "deleting the slot, until no vCPU uses its memory" },
     Metric { name: CREATE, summary: "creating it again" },
     Metric {

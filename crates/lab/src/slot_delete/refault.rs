@@ -5,7 +5,7 @@ use std::time::Instant;
 use mayfly_platform::address::Pfn;
 use mayfly_record::nanoseconds;
 
-use super::watch::cpu_time;
+use crate::work::cpu_here;
 
 /// From running on a new root until all pages that stay have been gone over without a fault. Nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Refault {
     /// It runs on this root. The first is none that it had to come back to.
     pub(crate) fn enter(&mut self, top: Pfn) {
         if self.top.replace(top).is_some_and(|before| before != top) && self.stay > 0 {
-            self.under_way = Some(UnderWay { start: Instant::now(), cpu: cpu_time(), clean: 0 });
+            self.under_way = Some(UnderWay { start: Instant::now(), cpu: cpu_here(), clean: 0 });
         }
     }
 
@@ -64,7 +64,7 @@ impl Refault {
         let Some(under_way) = self.under_way.as_mut().filter(|_| page < self.stay) else { return };
         under_way.clean += 1;
         if under_way.clean == self.stay {
-            let (wall, cpu) = (nanoseconds(under_way.start.elapsed()), cpu_time() - under_way.cpu);
+            let (wall, cpu) = (nanoseconds(under_way.start.elapsed()), cpu_here() - under_way.cpu);
             self.done.push(Refaulted { wall, cpu });
             self.under_way = None;
         }

@@ -9,13 +9,15 @@ use mayfly_machine::Machine;
 use mayfly_platform::Op;
 use mayfly_platform::address::Gfn;
 use mayfly_record::nanoseconds;
+use rustix::thread::{Pid, gettid};
 
 use super::design::{Design, Left, Slot};
 use super::guest::{Guest, Progress};
 use super::refault::Refaulted;
-use super::watch::{self, Log, RootLoad, Watch, cpu_time};
+use super::watch::{self, Log, RootLoad, Watch};
 use crate::params::Size;
 use crate::patience::{Look, ended, two_more, until};
+use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// Pages that a vCPU goes over, at most: of the memory that stays, and of the slot that is deleted.
 const PAGES: (u64, u64) = (32, 8);
@@ -64,6 +66,10 @@ pub(super) struct Measured {
     pub(super) loads: Vec<RootLoad>,
     pub(super) refaults: Vec<Refaulted>,
     pub(super) slices: Vec<u64>,
+    /// In the deletions while all vCPUs ran, until what they left was free.
+    pub(super) spent: Spent,
+    /// What root loads took of their processors in these.
+    pub(super) loads_cpu: u64,
     /// What a table that is the longest to go through takes on this host, found out apart.
     pub(super) table: u64,
     pub(super) reads: u64,
@@ -76,6 +82,17 @@ pub(super) struct Measured {
     pub(super) invalidations: u64,
     /// Frames of tables that were not given back.
     pub(super) leaked: u64,
+}
+
+impl Measured {
+    /// What a deletion took of all, in nanoseconds: of the caller as long as it called, of vCPUs to load their roots, and
+    /// of the threads that do the rest.
+    pub(super) fn deletion_cpu(&self) -> u64 {
+        let called: u64 = self.deleted.iter().map(|one| one.cpu).sum();
+        let rest = [ThreadRole::Worker, ThreadRole::Reclaimer].into_iter();
+        let rest: u64 = rest.filter_map(|role| self.spent.of(role)).map(|used| used.cpu).sum();
+        (called + self.loads_cpu + rest) / self.deleted.len().max(1) as u64
+    }
 }
 
 /// A deletion of the slot. Times in nanoseconds.
@@ -133,7 +150,10 @@ pub(super) fn measure<D: Design>(
                 Builder::new()
                     .name("vcpu".into())
                     .stack_size(STACK)
-                    .spawn_scoped(scope, move || run(design, &mut vcpu, guest))
+                    .spawn_scoped(scope, move || {
+                        progress.thread.get_or_init(gettid);
+                        run(design, &mut vcpu, guest)
+                    })
                     .context("starting a vCPU's thread")
             })
             .collect::<anyhow::Result<_>>()
@@ -149,6 +169,8 @@ pub(super) fn measure<D: Design>(
             measured.refaults.extend(refaults);
             measured.reads += reads;
             measured.mismatches += mismatches;
+            let counted = log.loads.iter().take(shape.deletions as usize);
+            measured.loads_cpu += counted.map(|load| load.cpu).sum::<u64>();
             measured.loads.extend(log.loads);
         }
         ran
@@ -207,11 +229,15 @@ impl<D: Design> Running<'_, D> {
         let invalidations = || machine.hardware().charged(Op::TlbInvalidation);
         let invalidated = invalidations();
         watch.take_most_tables();
-        let (start, cpu) = (Instant::now(), cpu_time());
+        let meter = Meter::begin(self.threads());
+        let interrupts = Interrupts::of(machine);
+        let (start, cpu) = (Instant::now(), cpu_here());
         design.delete_slot(&memory.deleted)?;
-        let (wall, cpu) = (nanoseconds(start.elapsed()), cpu_time() - cpu);
+        let (wall, cpu) = (nanoseconds(start.elapsed()), cpu_here() - cpu);
         let left = memory.words();
         let (until_freed, held) = self.wait_until_freed(start)?;
+        let mut spent = meter.end();
+        Interrupts::of(machine).since(interrupts, &mut spent);
         let most_tables = watch.take_most_tables();
         let deleted = Deleted { wall, cpu, until_freed, most_tables, held };
         measured.invalidations += invalidations() - invalidated;
@@ -236,10 +262,17 @@ impl<D: Design> Running<'_, D> {
             measured.parked.push(deleted);
         } else {
             measured.deleted.push(deleted);
+            measured.spent += &spent;
             measured.create.push(create);
             measured.stall.extend(vcpus.iter().map(|progress| progress.take_stall()));
         }
         Ok(())
+    }
+
+    fn threads(&self) -> Threads {
+        let vcpus = self.vcpus.iter().filter_map(|progress| progress.thread.get());
+        let add = |threads: Threads, vcpu: &Pid| threads.and(ThreadRole::Vcpu, *vcpu);
+        vcpus.fold(self.design.threads(), add)
     }
 
     /// Waits until every guest has on its root what it needs: nobody else is to map it.

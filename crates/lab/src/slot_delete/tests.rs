@@ -72,6 +72,11 @@ fn every_variant_gives_a_row_for_each_way_to_zap_with_its_metrics_and_checks() {
         let count = |metric| row.metrics.get(metric).map(|summary| summary.count);
         assert_eq!(count(metrics::DELETE_CPU), Some(6));
         assert_eq!(row.metrics[metrics::DELETE_CPU].rounds, 3, "{}", row.variant);
+        let cpu = |metric| row.metrics[metric].min;
+        assert_eq!(count(metrics::DELETION_CPU), Some(3), "a sample a VM");
+        assert!(cpu(metrics::DELETION_CPU) >= cpu(metrics::DELETE_CPU), "{}", row.variant);
+        assert_eq!(count("cpu_vcpus"), Some(3));
+        assert_eq!(count("cpu_reclaimer").is_some(), row.variant == Variant::BASELINE);
         assert_eq!(count(metrics::DELETE), None, "more vCPUs than processors");
         assert_eq!((count(metrics::UNTIL_FREED), count(metrics::PEAK_TABLES)), (Some(6), Some(6)));
         assert_eq!(count(metrics::GUEST_STALL), Some(24));

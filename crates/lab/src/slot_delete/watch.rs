@@ -15,9 +15,9 @@ use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Op, Platform, time};
 use mayfly_record::nanoseconds;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::idle::idle;
+use crate::work::cpu_here;
 
 /// The platform.
 #[derive(Debug)]
@@ -99,12 +99,6 @@ pub(crate) fn woken() -> Option<Instant> {
     THREAD.with_borrow(|thread| thread.woken)
 }
 
-/// What this thread has had of the processor, in nanoseconds.
-pub(crate) fn cpu_time() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
-
 impl Watch {
     /// Of `vcpus` vCPUs, each on a thread of its own, which are [`idle`] between two stays in the guest.
     pub(crate) fn new(hardware: Arc<Hardware>, vcpus: u32) -> Self {
@@ -166,7 +160,7 @@ impl Watch {
 }
 
 fn begin_load() {
-    let load = Loading { start: Instant::now(), cpu: cpu_time(), so_far: RootLoad::default() };
+    let load = Loading { start: Instant::now(), cpu: cpu_here(), so_far: RootLoad::default() };
     THREAD.with_borrow_mut(|thread| thread.load = Some(load));
 }
 
@@ -174,7 +168,7 @@ fn end_load() {
     THREAD.with_borrow_mut(|thread| {
         let Some(Loading { start, cpu, so_far }) = thread.load.take() else { return };
         let wall = nanoseconds(start.elapsed());
-        let cpu = cpu_time().saturating_sub(cpu);
+        let cpu = cpu_here().saturating_sub(cpu);
         // Whoever waits is behind somebody, even one that keeps no queue.
         let ahead = so_far.ahead.max(so_far.waits);
         thread.log.loads.push(RootLoad { wall, cpu, ahead, ..so_far });
@@ -184,14 +178,14 @@ fn end_load() {
 fn begin_slice() {
     THREAD.with_borrow_mut(|thread| {
         thread.invalidating = 0;
-        thread.slice = Some(cpu_time());
+        thread.slice = Some(cpu_here());
     });
 }
 
 fn end_slice() {
     THREAD.with_borrow_mut(|thread| {
         if let Some(start) = thread.slice.take() {
-            let spent = cpu_time().saturating_sub(start);
+            let spent = cpu_here().saturating_sub(start);
             thread.log.slices.push(spent.saturating_sub(thread.invalidating));
         }
     });
@@ -202,9 +196,9 @@ fn apart<T>(work: impl FnOnce() -> T) -> T {
     if THREAD.with_borrow(|thread| thread.slice.is_none()) {
         return work();
     }
-    let start = cpu_time();
+    let start = cpu_here();
     let done = work();
-    THREAD.with_borrow_mut(|thread| thread.invalidating += cpu_time().saturating_sub(start));
+    THREAD.with_borrow_mut(|thread| thread.invalidating += cpu_here().saturating_sub(start));
     done
 }
 
@@ -337,8 +331,8 @@ mod tests {
         let watch = watch();
         watch.charge(Op::SliceEnd);
         watch.charge(Op::SliceBegin);
-        let end = cpu_time() + 100_000;
-        while cpu_time() < end {}
+        let end = cpu_here() + 100_000;
+        while cpu_here() < end {}
         watch.charge(Op::SliceEnd);
         let slices = collect().slices;
         assert!(slices.len() == 1 && slices[0] >= 100_000, "{slices:?}");

@@ -20,6 +20,7 @@ use super::zap::Pieces;
 use crate::slot_delete::design::{Design, Left, Slot};
 use crate::slot_delete::guest::{Came, Guest};
 use crate::slot_delete::watch::{Log, Watch};
+use crate::work::Threads;
 
 /// How vCPUs let go of roots and find others, and how invalid roots are zapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,6 +310,11 @@ impl Design for TdpMmu {
             }
         }
         Ok(())
+    }
+
+    /// Who calls does all.
+    fn threads(&self) -> Threads {
+        Threads::default()
     }
 
     /// Whoever zaps is done when it returns, but for the roots themselves: each goes with its last reference.
