@@ -25,9 +25,10 @@ use crate::params::{Bound, Ksm, Size};
 use crate::progress::Progress;
 
 use names::{
-    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FAULTS_REFUSED, FROZEN_WAITS, FULL_SCAN,
-    FULL_SCANS, GUEST_FAULTS, INVALIDATE, MERGE, MERGED_WRITE, NAME, OWN_WRITE, TABLES_FREED,
-    TABLES_KEPT, TLB_ADDRESSES, TLB_INVALIDATIONS, TLB_REFILLS, WINDOW_FAULTS, WRITE_FAULT, row,
+    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FAULT_CPU, FAULTS_REFUSED, FROZEN_WAITS,
+    FULL_SCAN, FULL_SCANS, GUEST_FAULTS, INVALIDATE, MERGE, MERGED_WRITE, NAME, NOTIFIER_CPU,
+    OWN_WRITE, TABLES_FREED, TABLES_KEPT, TLB_ADDRESSES, TLB_INVALIDATIONS, TLB_REFILLS, VM_CPU,
+    WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use pattern::MOST_VMS;
 
@@ -113,6 +114,15 @@ next run. What was merged of this run is taken apart, and nothing else."
                 name: WRITE_FAULT,
                 summary: "from a guest's write to what it may only read until it goes on",
             },
+            Metric {
+                name: VM_CPU,
+                summary: "CPU time of fault_cpu and notifier_cpu: whether it pays, in a round",
+            },
+            Metric {
+                name: FAULT_CPU,
+                summary: "of all guests' faults until they go on, breaks among them",
+            },
+            Metric { name: NOTIFIER_CPU, summary: "of whoever else tells VMs of changes" },
             Metric { name: GUEST_FAULTS, summary: "faults of all guests, in a round" },
             Metric {
                 name: WINDOW_FAULTS,
@@ -149,7 +159,15 @@ next run. What was merged of this run is taken apart, and nothing else."
     }
 
     fn headlines(&self) -> &'static [&'static str] {
-        &[GUEST_FAULTS, WINDOW_FAULTS, ENTRIES_WRITTEN, TLB_INVALIDATIONS, MERGED_WRITE, OWN_WRITE]
+        &[
+            VM_CPU,
+            GUEST_FAULTS,
+            WINDOW_FAULTS,
+            ENTRIES_WRITTEN,
+            TLB_INVALIDATIONS,
+            MERGED_WRITE,
+            OWN_WRITE,
+        ]
     }
 
     fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {

@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 use std::ops::AddAssign;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,11 @@ use mayfly_platform::sync::CacheLine;
 use mayfly_record::nanoseconds;
 use mayfly_stage2::{Format, Permissions};
 use mayfly_vm::{self as vm, Access, Event, Requests, Translation};
+use rustix::thread::Pid;
 
 use super::pattern::{self, Phase, Use, used_for};
 use super::window::Windows;
+use crate::work::cpu_here;
 
 /// Accesses before a guest is idle for a moment, so that others have the host's processors, which are fewer.
 const STAY: u32 = 512;
@@ -35,12 +37,16 @@ pub(super) struct Seat {
     pub(super) pages: usize,
     /// For how long it is idle.
     pub(super) idle: Duration,
+    /// Nanoseconds that a look at the thread's clock takes.
+    pub(super) clock: u64,
 }
 
 /// What others see of a guest while it runs.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     line: CacheLine<Line>,
+    /// What the kernel calls its thread.
+    pub(super) thread: OnceLock<Pid>,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +72,8 @@ impl Progress {
 pub(super) struct Tally {
     /// Since the rounds have begun, as all here but what is read.
     pub(super) faults: u64,
+    /// Nanoseconds of CPU time from coming out for them until going on, breaks among them.
+    pub(super) faults_cpu: u64,
     /// Nanoseconds from each write to what may only be read until the guest goes on.
     pub(super) writes: Vec<u64>,
     pub(super) reads: u64,
@@ -82,6 +90,7 @@ pub(super) struct Tally {
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.faults += other.faults;
+        self.faults_cpu += other.faults_cpu;
         self.writes.extend(other.writes);
         self.reads += other.reads;
         self.mismatches += other.mismatches;
@@ -98,6 +107,8 @@ pub(super) struct Guest<F> {
     arena: Arc<Arena>,
     state: State,
     rests: bool,
+    /// What its thread had had of its processor when it came out for a fault that counts.
+    faulted_at: Option<u64>,
     /// When it came out for a write to what may only be read.
     writes_since: Option<Instant>,
     data: [u8; WORD as usize],
@@ -146,6 +157,7 @@ impl<F> Guest<F> {
             arena: Arc::clone(hardware.arena()),
             state,
             rests: false,
+            faulted_at: None,
             writes_since: None,
             data: [0; WORD as usize],
             format: PhantomData,
@@ -222,7 +234,7 @@ impl State {
 
 impl<F: Format> Guest<F> {
     fn stay(&mut self, translation: Translation, requests: &Requests) -> Event {
-        let Self { tlb, arena, state, rests, writes_since, .. } = self;
+        let Self { tlb, arena, state, rests, faulted_at, writes_since, .. } = self;
         let mut guest = tlb.enter::<F>(arena, &translation);
         state.windows.set_top(guest.top());
         for _ in 0..STAY {
@@ -247,6 +259,7 @@ impl<F: Format> Guest<F> {
                             *writes_since = Some(Instant::now());
                         }
                         state.fault(open, fault.cause, write);
+                        *faulted_at = Some(cpu_here());
                     }
                     let denied = fault.cause == Cause::Permission;
                     return Event::Access(Access { denied, ..Access::data(gpa, WORD, write) });
@@ -269,6 +282,10 @@ impl<F: Format> Guest<F> {
 
 impl<F: Format> vm::Guest for Guest<F> {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        if let Some(since) = self.faulted_at.take() {
+            self.state.tally.faults_cpu +=
+                (cpu_here() - since).saturating_sub(self.state.seat.clock);
+        }
         if let Some(since) = self.writes_since.take() {
             self.state.tally.writes.push(nanoseconds(since.elapsed()));
         }

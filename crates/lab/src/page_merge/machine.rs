@@ -5,8 +5,9 @@ use mayfly_record::{Backend, ResultRow, Samples, Unit};
 use mayfly_stage2::{Arm, Ept, Format};
 
 use super::names::{
-    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FULL_SCAN, GUEST_FAULTS, INVALIDATE, MERGE, NAME,
-    TABLES_FREED, TLB_ADDRESSES, TLB_INVALIDATIONS, TLB_REFILLS, WINDOW_FAULTS, WRITE_FAULT, row,
+    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FAULT_CPU, FULL_SCAN, GUEST_FAULTS, INVALIDATE,
+    MERGE, NAME, NOTIFIER_CPU, TABLES_FREED, TLB_ADDRESSES, TLB_INVALIDATIONS, TLB_REFILLS, VM_CPU,
+    WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use super::rounds::{CHARGED, Measured, measure};
 use super::scans::Scans;
@@ -14,6 +15,7 @@ use super::shape::Shape;
 use crate::experiment::{Request, Variant};
 use crate::progress::Progress;
 use crate::turns::turns;
+use crate::work;
 
 /// Pages that are merged together where the variant is to merge many.
 const BATCH: u32 = 64;
@@ -80,6 +82,13 @@ fn report(row: ResultRow, rounds: &[Measured]) -> ResultRow {
         Samples::by_round(Unit::Count, rounds.iter().map(|round| [of(round)]))
     };
     let sum = |of: fn(&Measured) -> u64| rounds.iter().map(of).sum::<u64>();
+    let cpu = |of: &dyn Fn(&Measured) -> u64| {
+        Samples::by_round(Unit::Nanoseconds, rounds.iter().map(|round| [of(round)]))
+    };
+    let row = work::report(row, rounds.iter().map(|round| &round.spent))
+        .metric(VM_CPU, &cpu(&|round| round.tally.faults_cpu + round.log.cpu))
+        .metric(FAULT_CPU, &cpu(&|round| round.tally.faults_cpu))
+        .metric(NOTIFIER_CPU, &cpu(&|round| round.log.cpu));
     let row = Scans::report(row, rounds.iter().map(|round| &round.scans))
         .metric(MERGE, &each(Unit::Nanoseconds, |round| &round.log.merges))
         .metric(BREAK, &each(Unit::Nanoseconds, |round| &round.log.breaks))

@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context;
 use mayfly_machine::address_space::{Notifier, NotifierId};
 use mayfly_machine::merger::{Merger, Run, Tunables};
-use mayfly_machine::{HostMemory, Machine, MachineWorld, Rigour, Telling};
+use mayfly_machine::{HostMemory, Machine, MachineWorker, MachineWorld, Rigour, Telling};
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, SlotId};
 use mayfly_platform::{Host, Mmu};
-use mayfly_srcu::WorkerThread;
 use mayfly_stage2::{self as stage2, Format, Slice, Vmids};
 use mayfly_vm::{Caches, Config, SlotZap, Vm};
 
 use super::names::{BATCHED, CHANGE_PTE, INVALIDATE};
 use super::pattern::pages_of;
 use super::shape::Shape;
-use super::watched::{Books, Watched};
+use super::watched::{Books, Watched, cost_of_clock};
 use super::window::Windows;
 use crate::before::notifiers::{ChangePte, Invalidate, Memory};
 use crate::experiment::Variant;
+use crate::work::{ThreadRole, Threads};
 
 const VMID_BITS: u32 = 16;
 
@@ -42,7 +42,9 @@ pub(super) fn frames(shape: Shape) -> usize {
 pub(super) struct Rig<F: Format> {
     pub(super) vms: Vec<Subject<F>>,
     pub(super) merger: Merger,
-    worker: WorkerThread,
+    /// Nanoseconds that a look at a thread's clock takes.
+    pub(super) clock: u64,
+    worker: MachineWorker,
     pub(super) machine: Machine<F>,
 }
 
@@ -61,12 +63,13 @@ impl<F: Format> Rig<F> {
         machine.hardware().set_rigour(Rigour::empty());
         // A guest that reads a frame which a merge has freed finds it out.
         machine.hardware().arena().poison_freed();
-        let worker = WorkerThread::spawn(Arc::new(Host::new())).context("starting the worker")?;
+        let worker = MachineWorker::spawn(Arc::new(Host::new())).context("starting the worker")?;
         let mmu: Arc<dyn Mmu> = machine.hardware().clone();
         let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS)?;
         let merger = Merger::new(Arc::clone(machine.space()));
         merger.set(Tunables { pages_to_merge: shape.pages_a_change.into(), ..TUNABLES })?;
-        let mut rig = Self { vms: Vec::new(), merger, worker, machine };
+        let clock = cost_of_clock();
+        let mut rig = Self { vms: Vec::new(), merger, clock, worker, machine };
         for _ in 0..shape.vms {
             let vm = Vm::create(Config {
                 srcu: mayfly_srcu::Config {
@@ -112,6 +115,7 @@ impl<F: Format> Rig<F> {
             memory: hvas.clone(),
             windows: Arc::clone(&windows),
             arena: Arc::clone(self.machine.hardware().arena()),
+            clock: self.clock,
             books: Mutex::new(Books::default()),
         });
         let id = self.machine.space().register(watched.clone());
@@ -120,9 +124,16 @@ impl<F: Format> Rig<F> {
         Ok(())
     }
 
+    /// Its threads that are no vCPU's.
+    pub(super) fn threads(&self) -> Threads {
+        Threads::default()
+            .and(ThreadRole::Worker, self.worker.thread())
+            .and(ThreadRole::Reclaimer, self.machine.reclaimer_thread())
+    }
+
     /// Ends the VMs, whose vCPUs are gone, and the machine. Returns how many frames are left over.
     pub(super) fn end(self) -> u64 {
-        let Self { vms, merger, machine, worker } = self;
+        let Self { vms, merger, machine, worker, .. } = self;
         for Subject { vm, memory, watched, id, .. } in vms {
             machine.space().unregister(id);
             drop(watched);

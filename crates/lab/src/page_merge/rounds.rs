@@ -15,6 +15,7 @@ use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Level};
 use mayfly_vm::{Error, Exit, HostFault};
+use rustix::thread::{Pid, gettid};
 
 use super::guest::{Guest, Progress, Seat, Tally};
 use super::names::{
@@ -24,9 +25,10 @@ use super::pattern::{Use, count, pages_of};
 use super::rig::{Rig, Subject};
 use super::scans::Scans;
 use super::shape::Shape;
-use super::watched::Log;
+use super::watched::{Log, runs_a_vcpu};
 use crate::idle::idle;
 use crate::patience::{self, Look, ended, two_more};
+use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads};
 
 /// Pages that are write-protected together.
 const PROTECTED: usize = 8;
@@ -64,6 +66,7 @@ pub(super) struct Measured {
     pub(super) expected: Shared,
     /// Rounds in which the three were not equal.
     pub(super) unbalanced: u64,
+    pub(super) spent: Spent,
     /// Frames that were not given back.
     pub(super) leaked: u64,
 }
@@ -126,7 +129,7 @@ pub(super) fn measure<F: Format>(
             let (vcpus_of, pages) = (shape.vcpus as usize, pages_of(shape.memory));
             let guest = Guest::<F>::new(
                 rig.machine.hardware(),
-                Seat { vm, vcpu: vcpu as usize, vcpus: vcpus_of, pages, idle },
+                Seat { vm, vcpu: vcpu as usize, vcpus: vcpus_of, pages, idle, clock: rig.clock },
                 Arc::clone(&subject.windows),
                 Arc::clone(progress),
                 Arc::clone(&wanted),
@@ -136,7 +139,11 @@ pub(super) fn measure<F: Format>(
                 subject.vm.create_vcpu(vcpu).context("creating a vCPU").and_then(|vcpu| {
                     Builder::new()
                         .name("vcpu".into())
-                        .spawn_scoped(scope, move || run(vcpu, guest, ends))
+                        .spawn_scoped(scope, move || {
+                            runs_a_vcpu();
+                            progress.thread.get_or_init(gettid);
+                            run(vcpu, guest, ends)
+                        })
                         .context("starting a vCPU's thread")
                 });
             vcpus.push(started.inspect_err(|_| dismiss())?);
@@ -190,7 +197,13 @@ impl<F: Format> Running<'_, '_, F> {
         let (before, merged) = (charged(), self.rig.merger.statistics().pages_merged);
         let tlbs = self.tlbs();
         self.take_log();
+        let vcpus = self.progress.iter().filter_map(|progress| progress.thread.get());
+        let add = |threads: Threads, vcpu: &Pid| threads.and(ThreadRole::Vcpu, *vcpu);
+        let meter = Meter::begin(vcpus.fold(self.rig.threads(), add));
+        let interrupts = Interrupts::of(&self.rig.machine);
         (0..u64::from(rounds)).try_for_each(|round| self.round(round, measured))?;
+        measured.spent = meter.end();
+        Interrupts::of(&self.rig.machine).since(interrupts, &mut measured.spent);
         for ((charged, before), sum) in charged().iter().zip(before).zip(&mut measured.charged) {
             *sum = charged - before;
         }
@@ -359,7 +372,8 @@ impl<F: Format> Running<'_, '_, F> {
     fn take_log(&self) -> Log {
         let mut all = Log::default();
         for vm in &self.rig.vms {
-            let Log { merges, breaks, windows } = vm.watched.take();
+            let Log { merges, breaks, cpu, windows } = vm.watched.take();
+            all.cpu += cpu;
             all.merges.extend(merges);
             all.breaks.extend(breaks);
             all.windows += windows;

@@ -1,5 +1,6 @@
 //! A VM's notifier, watched: how long the core takes, and which pages a change is under way to.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,10 @@ use mayfly_stage2::{Format, Owed, Permissions};
 use mayfly_vm::Vm;
 
 use super::window::Windows;
+use crate::work::cpu_here;
+
+/// Looks at the clock, to find out what one takes.
+const LOOKS: usize = 1001;
 
 /// What was noted of a VM.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +27,8 @@ pub(super) struct Log {
     pub(super) merges: Vec<u64>,
     /// Nanoseconds that the core took for each break.
     pub(super) breaks: Vec<u64>,
+    /// Nanoseconds of CPU time of whoever told the VM of any change, but for vCPUs, whose faults have theirs in them.
+    pub(super) cpu: u64,
     /// Changes that found pages mapped, and left them so.
     pub(super) windows: u64,
 }
@@ -33,6 +40,8 @@ pub(super) struct Watched<F: Format> {
     pub(super) memory: Range<Hva>,
     pub(super) windows: Arc<Windows>,
     pub(super) arena: Arc<Arena>,
+    /// Nanoseconds that a look at the thread's clock takes.
+    pub(super) clock: u64,
     pub(super) books: Mutex<Books>,
 }
 
@@ -58,6 +67,17 @@ impl<F: Format> Watched<F> {
     /// What was noted so far; it begins anew.
     pub(super) fn take(&self) -> Log {
         std::mem::take(&mut self.books().log)
+    }
+
+    fn timed(&self, work: impl FnOnce()) -> Duration {
+        let cpu = (!IS_VCPU.get()).then(cpu_here);
+        let start = Instant::now();
+        work();
+        let wall = start.elapsed();
+        if let Some(before) = cpu {
+            self.books().log.cpu += (cpu_here() - before).saturating_sub(self.clock);
+        }
+        wall
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -124,7 +144,7 @@ impl<F: Format> Watched<F> {
         };
         let UnderWay { window, spent: before, changed, .. } = books.under_way.swap_remove(at);
         self.windows.close(window.iter().copied());
-        let Log { merges, breaks, windows } = &mut books.log;
+        let Log { merges, breaks, windows, .. } = &mut books.log;
         *windows += u64::from(!window.is_empty());
         let spent = nanoseconds(before + spent);
         match change.reason {
@@ -138,17 +158,31 @@ impl<F: Format> Watched<F> {
     }
 }
 
-fn timed(work: impl FnOnce()) -> Duration {
-    let start = Instant::now();
-    work();
-    start.elapsed()
+thread_local! {
+    static IS_VCPU: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this thread runs a vCPU.
+pub(super) fn runs_a_vcpu() {
+    IS_VCPU.set(true);
+}
+
+/// What a look at the thread's clock takes, in nanoseconds: of many, the median.
+pub(super) fn cost_of_clock() -> u64 {
+    let look = || {
+        let before = cpu_here();
+        cpu_here() - before
+    };
+    let mut looks: Vec<u64> = (0..LOOKS).map(|_| look()).collect();
+    looks.sort_unstable();
+    looks[looks.len() / 2]
 }
 
 impl<F: Format> Notifier for Watched<F> {
     fn invalidate_start(&self, change: &Change) {
         let Some(change) = self.own(change) else { return };
         self.open(&change);
-        let spent = timed(|| self.inner.invalidate_start(&change));
+        let spent = self.timed(|| self.inner.invalidate_start(&change));
         self.add(change.range.start, spent, 0);
     }
 
@@ -156,7 +190,7 @@ impl<F: Format> Notifier for Watched<F> {
         // One change is of one VM: its memory is a mapping of its own.
         let count = changes.iter().flatten().count() as u64;
         if self.memory.contains(&first) && count > 0 {
-            let spent = timed(|| self.inner.change_ptes(first, changes));
+            let spent = self.timed(|| self.inner.change_ptes(first, changes));
             self.add(first, spent, count);
         }
     }
@@ -167,7 +201,7 @@ impl<F: Format> Notifier for Watched<F> {
             return None;
         }
         let mut owed = None;
-        let spent = timed(|| owed = self.inner.change_ptes_owing(first, changes));
+        let spent = self.timed(|| owed = self.inner.change_ptes_owing(first, changes));
         self.add(first, spent, count);
         owed
     }
@@ -178,14 +212,14 @@ impl<F: Format> Notifier for Watched<F> {
 
     fn allow_writes(&self, page: Hva, frame: Pfn) {
         if self.memory.contains(&page) {
-            let spent = timed(|| self.inner.allow_writes(page, frame));
+            let spent = self.timed(|| self.inner.allow_writes(page, frame));
             self.add(page, spent, 0);
         }
     }
 
     fn invalidate_end(&self, change: &Change) {
         let Some(change) = self.own(change) else { return };
-        let spent = timed(|| self.inner.invalidate_end(&change));
+        let spent = self.timed(|| self.inner.invalidate_end(&change));
         self.close(&change, spent);
     }
 }
