@@ -53,10 +53,12 @@ what it wrote with them off.
 Mayfly flushes what was written: vCPUs whose caches are off run on a root of
 their own, where the first write to a page is noted.
 
-A boot vCPU writes 256 KiB with its caches off, turns them on, and touches all
-of the memory, which is not part of bring_up; then each other vCPU in turn
-writes 8 KiB, turns its caches on, and reads what it wrote. The machine's tables
-are arm64's. Lines are those of the host's processor, really cleaned and
+A boot vCPU writes 256 KiB with its caches off, each line of it, turns them on,
+and writes three quarters of the memory, line by line, which is not part of
+bring_up; then each other vCPU in turn writes 8 KiB, turns its caches on, and
+reads what it wrote, and after each the boot vCPU writes some more of the
+memory, so that a flush finds lines that are cached. The machine's tables are
+arm64's. Lines are those of the host's processor, really cleaned and
 invalidated, where the host has twice the memory. Where it has not, or for 128
 GiB by default, they are counted, and bring_up is modelled: the time that it
 took, and for each line what one takes here.
@@ -112,7 +114,7 @@ whose guests cannot get past the caches."
             Metric { name: rows::MODELLED_SECONDARY, summary: "as secondary, likewise" },
             Metric {
                 name: rows::SET_UP,
-                summary: "the first vCPU's accesses to all memory, which maps and cleans it",
+                summary: "the first vCPU's writes to all other memory, which map and clean it",
             },
         ]
     }

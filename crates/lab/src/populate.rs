@@ -1,5 +1,7 @@
 //! Memory that is there, and mapped, before anything is measured.
 
+use std::ops::Range;
+
 use anyhow::ensure;
 use mayfly_machine::{FRAMES, HostMemory, Machine, MachineVm};
 use mayfly_memslot::{Gpa, Hva};
@@ -32,15 +34,31 @@ pub(crate) fn map<F: Format>(
     mapping: Mapping,
     each: impl Fn(Pfn, u64),
 ) -> anyhow::Result<()> {
+    map_part(machine, vm, gpa, (memory, 0..bytes), mapping, each)
+}
+
+/// As [`map`], of a part of `memory`, all of which is guest memory from `gpa` on. The part begins and ends where a leaf
+/// may.
+pub(crate) fn map_part<F: Format>(
+    machine: &Machine<F>,
+    vm: &MachineVm<F>,
+    gpa: Gpa,
+    (memory, part): (&HostMemory, Range<u64>),
+    mapping: Mapping,
+    each: impl Fn(Pfn, u64),
+) -> anyhow::Result<()> {
     // Blocks of the host, which are aligned from the memory's beginning on.
     let piece = Level::GIB1.pages() << PAGE_SHIFT;
-    for from in (0..bytes).step_by(usize::try_from(piece)?) {
+    let mut next = part.start;
+    while next < part.end {
+        let from = next;
+        next = ((from / piece + 1) * piece).min(part.end);
         let section = vm.srcu().read_lock();
         let root = vm.stage2().root(Role::MAIN, &section)?;
         let seen = vm.stage2().sample();
         let host = Hva::new(memory.hva().get() + from);
         let leaf = Leaf::new(machine.space().resolve(host, true)?.pfn, Permissions::all());
-        let len = piece.min(bytes - from);
+        let len = next - from;
         each(leaf.pfn, len >> PAGE_SHIFT);
         let first = gpa.get() + from;
         let gfns = Gpa::new(first).gfn()..Gpa::new(first + len).gfn();

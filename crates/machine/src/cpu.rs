@@ -14,7 +14,7 @@ use crate::processors::Seat;
 use crate::reach::Reach;
 use crate::tlb::{CpuCounts, InGuest};
 use crate::walk::{Cause, WalkFault};
-use crate::{Arena, Hardware, Instruction, Mismatch, Program, Rigour};
+use crate::{Arena, Hardware, Instruction, LINE, Mismatch, Program, Rigour};
 
 /// Bytes of an access to memory.
 const WORD: u64 = 8;
@@ -109,12 +109,12 @@ impl<F: Format> Cpu<F> {
         self.seat.named()
     }
 
-    /// Words that [`Instruction::Verify`] has read.
+    /// Words that [`Instruction::Verify`] and [`Instruction::VerifyLines`] have read.
     pub fn reads(&self) -> u64 {
         self.state.reads
     }
 
-    /// Words that were not what [`Instruction::Verify`] said they are.
+    /// Those of them that were not what the instruction said they are.
     pub fn mismatches(&self) -> u64 {
         self.state.mismatches
     }
@@ -161,15 +161,22 @@ impl State {
     fn complete(&mut self, made: Access, place: Option<(Reach<'_>, Hpa)>) {
         match self.program.get(self.at) {
             Some(Instruction::Touch { .. }) => self.done += PAGE_SIZE,
-            Some(&Instruction::Verify { value: expected, .. }) => {
-                self.reads += 1;
+            Some(&Instruction::TouchLines { value, .. }) => {
                 self.done += PAGE_SIZE;
-                let read = u64::from_le_bytes(self.data);
-                if read != expected {
-                    self.mismatches += 1;
-                    let other_way = place.and_then(|(reach, hpa)| reach.other_way(hpa));
-                    let mismatch = Mismatch { gpa: made.gpa, expected, read, other_way };
-                    self.first_mismatch.get_or_insert(mismatch);
+                for (reach, hpa) in place.into_iter().flat_map(other_lines) {
+                    reach.store(hpa, value);
+                }
+            }
+            Some(&Instruction::Verify { value, .. }) => {
+                self.done += PAGE_SIZE;
+                self.verify(made.gpa, u64::from_le_bytes(self.data), value, place);
+            }
+            Some(&Instruction::VerifyLines { value, .. }) => {
+                self.done += PAGE_SIZE;
+                self.verify(made.gpa, u64::from_le_bytes(self.data), value, place);
+                for (reach, hpa) in place.into_iter().flat_map(other_lines) {
+                    let gpa = Gpa::new(made.gpa.get() + hpa.get() % PAGE_SIZE);
+                    self.verify(gpa, reach.load(hpa), value, Some((reach, hpa)));
                 }
             }
             Some(&Instruction::WaitFor { value, .. }) => {
@@ -180,6 +187,16 @@ impl State {
                 }
             }
             _ => self.next(),
+        }
+    }
+
+    /// Notes that `read` was found where `expected` should be.
+    fn verify(&mut self, gpa: Gpa, read: u64, expected: u64, place: Option<(Reach<'_>, Hpa)>) {
+        self.reads += 1;
+        if read != expected {
+            self.mismatches += 1;
+            let other_way = place.and_then(|(reach, hpa)| reach.other_way(hpa));
+            self.first_mismatch.get_or_insert(Mismatch { gpa, expected, read, other_way });
         }
     }
 
@@ -197,10 +214,13 @@ impl State {
     fn step(&mut self) -> Option<Event> {
         let Some(instruction) = self.program.get(self.at) else { return Some(Event::Halt) };
         match *instruction {
-            Instruction::Touch { gpa, len, value } => {
+            Instruction::Touch { gpa, len, value }
+            | Instruction::TouchLines { gpa, len, value } => {
                 return self.next_page(gpa, len, Some(value));
             }
-            Instruction::Verify { gpa, len, .. } => return self.next_page(gpa, len, None),
+            Instruction::Verify { gpa, len, .. } | Instruction::VerifyLines { gpa, len, .. } => {
+                return self.next_page(gpa, len, None);
+            }
             Instruction::WaitFor { gpa, .. } => return Some(self.access(gpa, WORD, None)),
             Instruction::WriteMmio { gpa, len, value } => {
                 return Some(self.access(gpa, u64::from(len), Some(value)));
@@ -243,6 +263,12 @@ impl State {
         }
         None
     }
+}
+
+/// The lines of a page after the first, whose place is given. The page is the guest's until it looks for requests again.
+fn other_lines((reach, first): (Reach<'_>, Hpa)) -> impl Iterator<Item = (Reach<'_>, Hpa)> {
+    let lines = (LINE..PAGE_SIZE).step_by(LINE as usize);
+    lines.map(move |offset| (reach, Hpa::new(first.get() + offset)))
 }
 
 /// Makes `access`, if the translation allows it. Returns where its first byte is; or what comes out: the access as far as

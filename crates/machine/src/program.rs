@@ -28,6 +28,24 @@ pub enum Instruction {
         /// What should be there.
         value: u64,
     },
+    /// Writes `value` to the first eight bytes of every 64 of every page that the range has a part of.
+    TouchLines {
+        /// The first byte; the beginning of a page.
+        gpa: Gpa,
+        /// Its length in bytes.
+        len: u64,
+        /// What is written.
+        value: u64,
+    },
+    /// Reads what [`Instruction::TouchLines`] writes, and counts the words that are not `value`.
+    VerifyLines {
+        /// The first byte; the beginning of a page.
+        gpa: Gpa,
+        /// Its length in bytes.
+        len: u64,
+        /// What should be there.
+        value: u64,
+    },
     /// Waits, in the guest, until the eight bytes at `gpa` are `value`.
     WaitFor {
         /// A multiple of eight.

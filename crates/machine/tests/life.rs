@@ -138,6 +138,27 @@ fn an_access_over_two_pages_of_memory_loses_nothing_and_one_over_a_hole_changes_
 }
 
 #[test]
+fn whole_lines_are_written_and_read_of_every_page() {
+    let machine = Machine::new().unwrap();
+    let vm = machine.create_vm().unwrap();
+    let memory = machine.map(0x3000).unwrap();
+    vm.set_memory_region(&region(0, RAM, &memory)).unwrap();
+    let (gpa, len, value) = (Gpa::new(RAM), 0x2000, 7);
+    let verify = Instruction::VerifyLines { gpa, len, value };
+    let program = vec![Instruction::TouchLines { gpa, len, value }, verify.clone()];
+    let (exit, cpu) = run(&machine, &vm, program);
+    assert_eq!((exit, cpu.reads(), cpu.mismatches()), (Exit::Halt, 128, 0));
+    for word in (0..0x3000).step_by(8) {
+        let expected = if word < 0x2000 && word % 64 == 0 { value } else { 0 };
+        assert_eq!(memory.read_u64(word), expected, "{word:#x}");
+    }
+    memory.write_u64(0x1040, 9);
+    let (_, cpu) = run(&machine, &vm, vec![verify]);
+    let first = cpu.first_mismatch().map(|first| (first.gpa, first.read));
+    assert_eq!((cpu.mismatches(), first), (1, Some((Gpa::new(RAM + 0x1040), 9))));
+}
+
+#[test]
 fn a_fetch_finds_memory_and_no_device() {
     let machine = Machine::new().unwrap();
     let (vm, _memory) = vm_with_memory(&machine);

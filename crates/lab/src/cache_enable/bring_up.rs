@@ -62,9 +62,21 @@ impl Shape {
         EARLY.min(self.memory.bytes())
     }
 
-    /// Bytes that are touched in setting up.
+    /// Bytes that are written in setting up, with caches on.
     pub(super) fn later(self) -> u64 {
         self.memory.bytes() - self.early()
+    }
+
+    /// How many of these are mapped when so many secondary vCPUs are up: three quarters when the first comes, and some
+    /// more after each.
+    pub(super) fn later_at(self, up: u32) -> u64 {
+        let (later, secondaries) = (self.later(), u64::from(self.vcpus - 1));
+        if u64::from(up) >= secondaries {
+            return later;
+        }
+        let whole = |bytes: u64| bytes / Size::UNIT.bytes() * Size::UNIT.bytes();
+        let first = whole(later / 4 * 3);
+        first + whole((later - first) / secondaries * u64::from(up))
     }
 }
 
@@ -79,7 +91,7 @@ pub(super) struct Ground {
 /// A VM that is up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
-    /// The first vCPU, without what it set up.
+    /// The first vCPU, without what it set up before the others came and between them.
     pub(super) boot: Piece,
     /// The others, in their order.
     pub(super) secondaries: Vec<Piece>,
@@ -141,16 +153,18 @@ impl Ground {
         let meter = metered();
         let booted = self.piece(|| boot.come_up(&vm, &rule, 0..BOOT))?;
         let mut up = Measured { boot: booted, spent: meter.end(), ..Measured::default() };
-        let begun = Instant::now();
-        self.set_up(&vm, boot, &rule)?;
-        up.set_up = begun.elapsed();
-        let meter = metered();
+        let mut mapped = self.shape.later_at(0);
+        up.set_up = self.set_up(&vm, boot, &rule, 0..mapped)?;
         for (number, secondary) in (0..).zip(&mut *secondaries) {
-            let first = BOOT + number * SECONDARY;
+            let first = BOOT + u64::from(number) * SECONDARY;
+            let meter = metered();
             let piece = self.piece(|| secondary.come_up(&vm, &rule, first..first + SECONDARY))?;
+            up.spent += &meter.end();
             up.secondaries.push(piece);
+            let more = self.shape.later_at(number + 1);
+            up.set_up += self.set_up(&vm, boot, &rule, mapped..more)?;
+            mapped = more;
         }
-        up.spent += &meter.end();
         Interrupts::of(&self.machine).since(interrupts, &mut up.spent);
         for vcpu in &vcpus {
             up.reads += vcpu.reads;
@@ -207,20 +221,29 @@ impl Ground {
         (hardware.charged(Op::Flushed(0)), hardware.charged(Op::TrackingFault))
     }
 
-    /// Has all of the memory mapped: by the guest's accesses; or, where there is too much for that, as these would.
+    /// Has a part of the memory mapped that is written when caches are on: by the guest, which writes each of its lines;
+    /// or, where there is too much for that, as this would. Returns how long that took.
     fn set_up(
         &self,
         vm: &MachineVm<TableFormat>,
         boot: &mut Started,
         rule: &dyn Rule,
-    ) -> anyhow::Result<()> {
-        let Some(later) = &self.later else { return Ok(()) };
-        let (gpa, len) = (Gpa::new(self.shape.early()), later.size());
-        if self.shape.lines != Lines::Counted {
-            return boot.does(vm, rule, vec![Instruction::Touch { gpa, len, value: len }]);
+        part: Range<u64>,
+    ) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        let Some(later) = self.later.as_ref().filter(|_| !part.is_empty()) else {
+            return Ok(Duration::ZERO);
+        };
+        let early = self.shape.early();
+        if self.shape.lines == Lines::Counted {
+            let clean = |first, frames| self.machine.cache().clean(first, frames);
+            let (gpa, mapping) = (Gpa::new(early), self.shape.mapping);
+            populate::map_part(&self.machine, vm, gpa, (later, part), mapping, clean)?;
+        } else {
+            let (gpa, len) = (Gpa::new(early + part.start), part.end - part.start);
+            boot.does(vm, rule, vec![Instruction::TouchLines { gpa, len, value: len }])?;
         }
-        let clean = |first, frames| self.machine.cache().clean(first, frames);
-        populate::map(&self.machine, vm, gpa, (later, len), self.shape.mapping, clean)
+        Ok(begun.elapsed())
     }
 }
 
@@ -237,7 +260,7 @@ impl Started {
         Self { vcpu, cpu, reads: 0, mismatches: 0 }
     }
 
-    /// Writes to each page of `early`, turns its caches on, and reads them.
+    /// Writes to each line of `early`, turns its caches on, and reads them.
     fn come_up(
         &mut self,
         vm: &MachineVm<TableFormat>,
@@ -247,9 +270,9 @@ impl Started {
         let (gpa, len) = (Gpa::new(early.start), early.end - early.start);
         let value = early.end;
         let program = vec![
-            Instruction::Touch { gpa, len, value },
+            Instruction::TouchLines { gpa, len, value },
             Instruction::Caches(true),
-            Instruction::Verify { gpa, len, value },
+            Instruction::VerifyLines { gpa, len, value },
         ];
         self.does(vm, rule, program)
     }

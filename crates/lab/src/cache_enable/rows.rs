@@ -79,7 +79,7 @@ impl Row {
             .counter("tracking_faults", sum(|up| up.tracking_faults))
             .check(
                 "guest_reads",
-                reads == vms * shape.written() / PAGE_SIZE && mismatches == 0,
+                reads == vms * shape.written() / LINE && mismatches == 0,
                 format!("{reads} reads, {mismatches} wrong"),
             );
         let mapped = vms * shape.mapped() / LINE;
@@ -93,7 +93,8 @@ impl Row {
                 let times = units::ratio(flushed as f64 / mapped as f64);
                 let vcpus = u64::from(shape.vcpus);
                 // When the first turns its caches on, little is mapped yet.
-                let least = (vcpus - 1) * vms * shape.later() / LINE;
+                let at_each = (1..shape.vcpus).map(|number| shape.later_at(number - 1));
+                let least = at_each.sum::<u64>() * vms / LINE;
                 row.check(
                     "everything_flushed_for_every_vcpu",
                     (least..=vcpus * mapped).contains(&flushed),
