@@ -135,7 +135,7 @@ impl<K: Kick> Vgic<K> {
         }
 
         for candidate in active.as_slice().iter().chain(pending.as_slice()) {
-            self.load(cpu, candidate.intid, groups);
+            self.load(cpu, candidate.intid, groups, more_pending);
         }
         if more_active {
             cpu.registers.hcr |= hcr::NO_ENTRY;
@@ -161,15 +161,19 @@ impl<K: Kick> Vgic<K> {
 
     /// Loads an interrupt, if it still is what it was a moment ago. If it is not, whoever changed it has told whom it
     /// concerns, this vCPU too.
-    fn load(&self, cpu: &mut CpuInterface, intid: u32, groups: u32) {
+    ///
+    /// Where others are `left` out that are pending, what is pending behind an active one waits for the end of that: it
+    /// might be less urgent than those, and keep the hardware from saying that nothing is pending.
+    fn load(&self, cpu: &mut CpuInterface, intid: u32, groups: u32, left: bool) {
         let vcpu = cpu.vcpu;
-        let step = |state| {
+        let load = |state: State| {
             let mine = self.target(vcpu, intid, state) == Some(vcpu);
-            state.load(vcpu, mine, groups).map(|(to, _)| to)
+            state.load(vcpu, mine && !(left && state.is_active()), groups)
         };
-        let Some((from, to)) = self.apply(vcpu, intid, step) else { return };
-        let mine = self.target(vcpu, intid, from) == Some(vcpu);
-        if let Some((_, load)) = from.load(vcpu, mine, groups) {
+        let changed = self.apply(vcpu, intid, |state| load(state).map(|(to, _)| to));
+        if let Some((from, to)) = changed
+            && let Some((_, load)) = load(from)
+        {
             cpu.registers.lr[cpu.count] = encode(intid, to, load, self.link(intid));
             cpu.loaded[cpu.count] = intid;
             cpu.count += 1;

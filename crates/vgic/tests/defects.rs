@@ -192,6 +192,27 @@ fn more_interrupts_than_list_registers_all_arrive_the_urgent_first() {
 }
 
 #[test]
+fn what_came_again_during_its_handler_does_not_hold_up_the_more_urgent() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 2, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    for (sgi, priority) in [(7, 0xa8), (0, 0x00), (1, 0x88)] {
+        gic.write(REDISTRIBUTORS, 0x1_0400 + sgi, 1, priority);
+    }
+    let send = |sgi: u64| gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1);
+    send(7);
+    gic.enter(&mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(7));
+    send(7);
+    send(0);
+    send(1);
+    resync(&gic, &mut cpu);
+    // It ends the outer one first, and nothing of it is left to be in the way.
+    Cpu(&mut cpu.registers).end(7);
+    assert_eq!(take_all(&gic, &mut cpu), [0, 1, 7]);
+}
+
+#[test]
 fn nested_interrupts_that_have_no_list_register_end_one_by_one() {
     let kicked = RefCell::default();
     let gic = gic(1, 2, &kicked);
