@@ -3,6 +3,7 @@
 //! - [`pl011`]: the UART, and so the console;
 //! - [`psci`] and [`smccc`]: the calls of a guest to its firmware;
 //! - [`virtio`]: a disk and a source of entropy, over the guest's [`memory`];
+//! - [`entropy`]: what the latter gives;
 //! - [`rtc`]: the time of day.
 //!
 //! There is no network yet.
@@ -39,6 +40,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod entropy;
 pub mod line;
 pub mod memory;
 pub mod pl011;
