@@ -156,7 +156,7 @@ impl<K: Kick> Vgic<K> {
         let mine = self.target(cpu.vcpu, intid, state) == Some(cpu.vcpu);
         state.load(cpu.vcpu, mine, ALL_GROUPS)?;
         let masked = !state.is_active() && !state.is_in(cpu.groups());
-        Some((Candidate { masked, priority: state.priority(), intid }, state))
+        Some((Candidate { masked, priority: state.rank(), intid }, state))
     }
 
     /// Loads an interrupt, if it still is what it was a moment ago. If it is not, whoever changed it has told whom it
@@ -193,8 +193,8 @@ impl<K: Kick> Vgic<K> {
             self.end_unloaded(cpu.vcpu);
         }
         for (intid, register) in cpu.loaded[..cpu.count].iter().zip(cpu.registers.lr) {
-            let (pending, active) = decode(register);
-            let fold = |state: State| Some(state.fold(pending, active));
+            let (pending, active, priority) = decode(register);
+            let fold = |state: State| Some(state.fold(pending, active, priority));
             let Some((from, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
             if from.is_recalled() {
                 self.recalled.fetch_sub(1, Ordering::AcqRel);
@@ -217,7 +217,7 @@ impl<K: Kick> Vgic<K> {
         self.redistributors[vcpu].inbox.peek(|intid| {
             let Some(state) = self.state(vcpu, intid) else { return };
             if state.is_active() && !state.is_loaded() && state.owner() == vcpu {
-                let candidate = (state.priority(), intid);
+                let candidate = (state.rank(), intid);
                 first = Some(first.map_or(candidate, |best: (u8, u32)| best.min(candidate)));
             }
         });

@@ -44,7 +44,7 @@ pub(crate) fn encode(intid: u32, state: State, load: Load, physical: u32) -> u64
         | bit(load.active, ACTIVE)
 }
 
-/// What the guest has left of an interrupt: whether it is pending, and whether it is active.
-pub(crate) const fn decode(register: u64) -> (bool, bool) {
-    (register & PENDING != 0, register & ACTIVE != 0)
+/// What the guest has left of an interrupt: whether it is pending, whether it is active, and at which priority.
+pub(crate) const fn decode(register: u64) -> (bool, bool, u8) {
+    (register & PENDING != 0, register & ACTIVE != 0, (register >> PRIORITY) as u8)
 }

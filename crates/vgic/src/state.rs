@@ -37,11 +37,17 @@ mod bit {
 
 const PRIORITY: u32 = 16;
 const OWNER: u32 = 24;
+/// The upper five bits of the priority that an active one has been acknowledged at.
+const RUNNING: u32 = 35;
 const AFFINITY: u32 = 40;
+
+const OWNER_MASK: u64 = (1 << (RUNNING - OWNER)) - 1;
+const _: () = assert!(MAX_VCPUS as u64 <= OWNER_MASK + 1);
 
 /// The bits of a priority that are kept: 32 levels, the fewest that a virtual CPU interface has.
 pub(crate) const PRIORITY_BITS: u8 = 0xf8;
 
+use crate::MAX_VCPUS;
 use crate::list_register::{End, Load};
 
 /// One interrupt.
@@ -130,7 +136,7 @@ impl State {
 
     /// The vCPU that has acknowledged it, or has it loaded. Means nothing otherwise.
     pub(crate) const fn owner(self) -> usize {
-        (self.0 >> OWNER) as u16 as usize
+        (self.0 >> OWNER & OWNER_MASK) as usize
     }
 
     /// `Aff2.Aff1.Aff0` of where it is routed.
@@ -166,7 +172,21 @@ impl State {
     }
 
     const fn with_owner(self, owner: usize) -> Self {
-        Self(self.0 & !(0xffff << OWNER) | (owner as u64 & 0xffff) << OWNER)
+        Self(self.0 & !(OWNER_MASK << OWNER) | (owner as u64 & OWNER_MASK) << OWNER)
+    }
+
+    const fn running_at(self, priority: u8) -> Self {
+        Self(self.0 & !(0x1f << RUNNING) | (priority as u64 >> 3) << RUNNING)
+    }
+
+    /// The priority that counts: of an active one that which it was acknowledged at, for the guest may have written
+    /// another since.
+    pub(crate) const fn rank(self) -> u8 {
+        if self.has(bit::ACTIVE) {
+            ((self.0 >> RUNNING) as u8 & 0x1f) << 3
+        } else {
+            self.priority()
+        }
     }
 
     /// Its line is driven to `high`: a rising edge sets the latch of an edge-triggered one.
@@ -193,7 +213,7 @@ impl State {
         } else if self.has(bit::ACTIVE) {
             self
         } else {
-            self.with(bit::ACTIVE, true).with_owner(owner)
+            self.with(bit::ACTIVE, true).with_owner(owner).running_at(self.priority())
         }
     }
 
@@ -274,12 +294,17 @@ impl State {
         }
     }
 
-    /// Out of a list register that says it is now `pending`, and `active`.
-    pub(crate) const fn fold(self, pending: bool, active: bool) -> Self {
+    /// Out of a list register that says it is now `pending`, and `active`, and was loaded with `priority`.
+    pub(crate) const fn fold(self, pending: bool, active: bool, priority: u8) -> Self {
         let latch = pending && self.has(bit::CARRIED) && !self.has(bit::DROP_PENDING);
-        let active = active && !self.has(bit::DROP_ACTIVE) || self.has(bit::SET_ACTIVE);
-        self.with(bit::LOADED | bit::CARRIED | bit::REQUESTS, false)
+        let stays = active && !self.has(bit::DROP_ACTIVE);
+        let acknowledged = active && (!self.has(bit::ACTIVE) || self.has(bit::CARRIED) && !pending);
+        let begins = acknowledged || !self.has(bit::ACTIVE);
+        let rank = if acknowledged { priority } else { self.priority() };
+        let folded = if begins { self.running_at(rank) } else { self };
+        folded
+            .with(bit::LOADED | bit::CARRIED | bit::REQUESTS, false)
             .with(bit::LATCH, latch || self.has(bit::LATCH))
-            .with(bit::ACTIVE, active)
+            .with(bit::ACTIVE, stays || self.has(bit::SET_ACTIVE))
     }
 }

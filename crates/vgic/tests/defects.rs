@@ -213,6 +213,29 @@ fn what_came_again_during_its_handler_does_not_hold_up_the_more_urgent() {
 }
 
 #[test]
+fn a_priority_that_is_written_to_an_active_interrupt_changes_no_order_of_ends() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 1, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    for (sgi, priority) in [(7, 0xa8), (1, 0x88), (0, 0x00)] {
+        gic.write(REDISTRIBUTORS, 0x1_0400 + sgi, 1, priority);
+    }
+    gic.enter(&mut cpu);
+    for sgi in [7, 1] {
+        gic.sgi(1, SgiRegister::Sgi1, u64::from(sgi) << 24 | 1);
+        resync(&gic, &mut cpu);
+        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(sgi));
+    }
+    gic.sgi(1, SgiRegister::Sgi1, 1);
+    gic.write(REDISTRIBUTORS, 0x1_0407, 1, 0);
+    resync(&gic, &mut cpu);
+    assert_eq!(loaded(&cpu), [0], "no active one has a list register");
+    Cpu(&mut cpu.registers).end(1);
+    gic.leave(&mut cpu);
+    assert_eq!(gic.read(0, REDISTRIBUTORS, 0x1_0300, 4), Read::Value(1 << 7));
+}
+
+#[test]
 fn nested_interrupts_that_have_no_list_register_end_one_by_one() {
     let kicked = RefCell::default();
     let gic = gic(1, 2, &kicked);
