@@ -162,6 +162,7 @@ mod level;
 mod list;
 mod map;
 mod owed;
+mod own;
 mod parking;
 mod protect;
 mod prune;

@@ -9,6 +9,7 @@ use mayfly_srcu::Srcu;
 use crate::graveyard::Graveyard;
 use crate::hold::Holds;
 use crate::owed::Ledger;
+use crate::own::Own;
 use crate::parking::Parking;
 use crate::reclaim::Bell;
 use crate::roots::Leaving;
@@ -20,6 +21,7 @@ pub(crate) struct Space {
     pub(crate) tables: Tables,
     pub(crate) parking: Parking,
     pub(crate) sequence: Sequence,
+    pub(crate) own: Own,
     pub(crate) graveyard: Graveyard,
     pub(crate) owed: Ledger,
     pub(crate) srcu: Srcu,

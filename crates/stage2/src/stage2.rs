@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
@@ -17,6 +18,7 @@ use mayfly_srcu::{Section, Srcu};
 use crate::graveyard::Graveyard;
 use crate::hold::Holds;
 use crate::owed::Ledger;
+use crate::own::{Entered, Own};
 use crate::parking::Parking;
 use crate::range::Slice;
 use crate::reclaim::{Reclaimed, Reclaimer};
@@ -85,6 +87,7 @@ impl<F: Format> Stage2<F> {
                     tables: Tables::new(config.mmu, config.max_frames),
                     parking: Parking::new(),
                     sequence: Sequence::new(ended_handle),
+                    own: Own::new(),
                     graveyard: Graveyard::new(),
                     owed: Ledger::new(),
                     srcu: srcu.clone(),
@@ -189,8 +192,17 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.end(announcement.into_announced(), self.mmu());
     }
 
+    fn check_outside(&self) {
+        assert!(
+            !self.space.own.has(self.mmu()),
+            "memslots are changed inside an invalidation of the caller's own, and would wait for its end"
+        );
+    }
+
     fn invalidation(&self, announced: Announced) -> Invalidation<'_> {
-        Invalidation { space: &self.space, announcement: Announcement(announced) }
+        let entered = self.space.own.enter(self.mmu());
+        let (space, announcement) = (&*self.space, Announcement(announced));
+        Invalidation { space, announcement, entered, stays: PhantomData }
     }
 
     /// Whether `announcement` is of all of `gfns` in this VM: whether they may be taken away by it.
@@ -241,17 +253,28 @@ impl<F: Format> Stage2<F> {
     ///
     /// So an invalidation, which looks up in the memslots where the host's memory is mapped, knows all the places until
     /// its end.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, where the platform says what [runs here](mayfly_platform::Platform::context), if that has an
+    /// [`Invalidation`] under way itself: it would wait for ever.
     pub fn change_slots<T>(&self, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
+        self.check_outside();
         self.space.sequence.exclude(gfns, publish, self.mmu())
     }
 
     /// As [`Stage2::change_slots`], where something of `gfns` may have to be taken away: an invalidation of them has
     /// begun before anybody finds the new memslots.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::change_slots`].
     pub fn change_slots_and_invalidate<T>(
         &self,
         gfns: &Range<Gfn>,
         publish: impl FnOnce() -> T,
     ) -> (T, Invalidation<'_>) {
+        self.check_outside();
         let (published, announced) =
             self.space.sequence.exclude_and_begin(gfns, publish, self.mmu());
         (published, self.invalidation(announced))
@@ -568,18 +591,22 @@ impl<F: Format> fmt::Debug for Stage2<F> {
 }
 
 /// An invalidation under way, from [`Stage2::begin_invalidation`]; dropped, it ends. Until then its [`Announcement`] can
-/// be shown.
+/// be shown. It stays with the thread that began it; one that another is to end is [left](Invalidation::leave).
 #[must_use = "dropped at once, it ends before anything was taken away"]
 pub struct Invalidation<'a> {
     space: &'a Space,
     announcement: Announcement,
+    entered: Entered,
+    stays: PhantomData<*const ()>,
 }
 
 impl Invalidation<'_> {
     /// Leaves it to [`Stage2::end_invalidation`] to end it: for hosts that tell of the start and of the end by different
     /// calls.
     pub fn leave(self) -> Announcement {
-        Announcement(*ManuallyDrop::new(self).announced())
+        let left = ManuallyDrop::new(self);
+        left.space.own.leave(&left.entered);
+        Announcement(*left.announced())
     }
 }
 
@@ -593,6 +620,7 @@ impl Deref for Invalidation<'_> {
 
 impl Drop for Invalidation<'_> {
     fn drop(&mut self) {
+        self.space.own.leave(&self.entered);
         self.space.sequence.end(*self.announced(), &*self.space.tables.mmu);
     }
 }

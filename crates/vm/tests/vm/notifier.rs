@@ -1,5 +1,6 @@
 //! What the host takes away while the guest runs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread::{spawn, yield_now};
 
@@ -314,4 +315,29 @@ fn a_moved_slot_is_invalidated_where_it_is_now() {
     read(&mut vcpu, 0x4000_0000, 1);
     drop(vm.invalidate_start(hva(0, 0), PAGE_SIZE, Reason::Merge));
     assert_eq!([0x10, 0x4_0000, 0x8000].map(|gfn| translation(&mut vcpu, gfn)), [None; 3]);
+}
+
+#[test]
+#[cfg_attr(not(debug_assertions), ignore = "release builds do not look for it")]
+fn who_changes_slots_inside_his_own_invalidation_is_told() {
+    let setup = Setup::new(SlotZap::Range);
+    let (vm, _vcpu) = twice(&setup);
+    for region in [alias(3, 0x9000, 8), deleted(alias(1, 0, 0))] {
+        let invalidation = vm.invalidate_start(hva(0, 0), PAGE_SIZE, Reason::Unmap);
+        let change = AssertUnwindSafe(|| vm.set_memory_region(&region));
+        let told = catch_unwind(change).unwrap_err();
+        let told = told
+            .downcast::<String>()
+            .map_or_else(|told| told.downcast::<&str>().unwrap().to_string(), |told| *told);
+        assert!(told.contains("inside an invalidation of the caller's own"), "{told}");
+        // Nothing has changed, and afterwards it can be.
+        drop(invalidation);
+        vm.set_memory_region(&region).unwrap();
+    }
+    // One that was left may be another's to end, who need not be here.
+    let left = vm.invalidate_start(hva(0, 0), PAGE_SIZE, Reason::Unmap).leave();
+    let (ending, changing) = (vm.clone(), alias(4, 0xa000, 8));
+    let ends = spawn(move || ending.invalidate_end(left));
+    vm.set_memory_region(&changing).unwrap();
+    ends.join().unwrap();
 }

@@ -1,0 +1,52 @@
+//! Who has an invalidation under way, in debug builds: to find who would wait for his own to end.
+//!
+//! A sieve, as `mayfly_srcu` has for those who wait for themselves: there is room for so many at a time, and who finds
+//! none is not remembered. An [`Invalidation`](crate::Invalidation) stays with the thread that began it, so whoever is
+//! found here is right in one; one that was [left](crate::Invalidation::leave) may be ended by anybody, and is not here.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_platform::Mmu;
+
+/// So many are remembered at a time.
+const ROOM: usize = if LOOKED_FOR { 32 } else { 0 };
+
+/// Whether this build looks for them. (A model checker finds them by the deadlock.)
+const LOOKED_FOR: bool = cfg!(debug_assertions) && !cfg!(any(mayfly_loom, mayfly_shuttle));
+
+/// The contexts that have an invalidation under way. (These atomics synchronise nothing.)
+pub(crate) struct Own([AtomicU64; ROOM]);
+
+/// The place that one was given.
+pub(crate) struct Entered(Option<usize>);
+
+impl Own {
+    pub(crate) fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; ROOM])
+    }
+
+    /// Remembers what runs here, until [`Own::leave`].
+    pub(crate) fn enter(&self, mmu: &dyn Mmu) -> Entered {
+        Entered(here(mmu).and_then(|here| {
+            let relaxed = Ordering::Relaxed;
+            let take = |place: &AtomicU64| place.compare_exchange(0, here, relaxed, relaxed);
+            self.0.iter().position(|place| take(place).is_ok())
+        }))
+    }
+
+    pub(crate) fn leave(&self, entered: &Entered) {
+        if let Some(place) = entered.0.and_then(|place| self.0.get(place)) {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether what runs here has one under way.
+    pub(crate) fn has(&self, mmu: &dyn Mmu) -> bool {
+        let is_here = |here| self.0.iter().any(|place| place.load(Ordering::Relaxed) == here);
+        here(mmu).is_some_and(is_here)
+    }
+}
+
+fn here(mmu: &dyn Mmu) -> Option<u64> {
+    if LOOKED_FOR { mmu.context().map(|context| context.get().get()) } else { None }
+}
