@@ -134,6 +134,10 @@ fn check_trace_says_which_rule_is_broken_where_and_what_is_no_trace() {
 
     let message = failure(check("garbage.txt", &format!("{good}3 4 0 entry table=?\n")), 2);
     assert!(message.contains("garbage.txt, line 3: \"?\" is no number for table"), "{message}");
+    let message = failure(check("dos.txt", &good.replace('\n', "\r\n")), 2);
+    assert!(message.contains("dos.txt, line 1: has a carriage return"), "{message}");
+    let message = failure(check("cut.txt", good.trim_end()), 2);
+    assert!(message.contains("cut.txt, line 2: cut off: no line feed at its end"), "{message}");
     let message = failure(mayfly(&["check-trace", "/no/such/trace"]), 2);
     assert!(message.contains("cannot open /no/such/trace"), "{message}");
     let message = failure(mayfly(&["check-trace"]), 2);

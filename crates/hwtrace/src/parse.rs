@@ -114,10 +114,16 @@ impl<R: BufRead> Lines<R> {
             self.bytes.pop();
         } else if self.bytes.len() as u64 == LINE {
             return Err(malformed(line, format!("longer than {LINE} bytes")));
+        } else {
+            // What is left of a number is another number.
+            return Err(malformed(line, "cut off: no line feed at its end"));
+        }
+        if self.bytes.contains(&b'\r') {
+            return Err(malformed(line, "has a carriage return: lines end with a line feed alone"));
         }
         match str::from_utf8(&self.bytes) {
-            Ok(text) => Ok(Some(text.to_owned())),
-            Err(_) => Err(malformed(line, "not text")),
+            Ok(text) if text.is_ascii() => Ok(Some(text.to_owned())),
+            _ => Err(malformed(line, "not ASCII text")),
         }
     }
 }

@@ -186,11 +186,48 @@ fn what_is_no_trace_is_refused_where_it_is_not() {
         ),
         ("mayfly-hwtrace 1\n1 2 0 give frame=0x10000000000000 order=0\n", 2, "more than 52 bits"),
         ("mayfly-hwtrace 1\n1 2 99999999999 vmid-give vmid=1\n", 2, "out of range"),
+        ("mayfly-hwtrace 1\r\n1 2 0 vmid-give vmid=1\r\n", 1, "carriage return"),
+        ("mayfly-hwtrace 1\n1 2 0 vmid-give vmid=1\r\n", 2, "carriage return"),
+        ("mayfly-hwtrace 1\n# a comment\r\n", 2, "carriage return"),
+        ("mayfly-hwtrace 1", 1, "cut off"),
+        // Of VMID 12 perhaps.
+        ("mayfly-hwtrace 1\n1 2 0 vmid-give vmid=1", 2, "cut off"),
+        ("mayfly-hwtrace 1\n1 2 0 vmid-give vmid=1\n# no", 3, "cut off"),
+        ("mayfly-hwtrace 1\n# d\u{e9}j\u{e0} vu\n", 2, "not ASCII"),
     ] {
         let Malformed { line: found, what: said } = read(text.as_bytes()).unwrap_err();
         assert!((found, said.contains(what)) == (line, true), "{text:?}: {found}: {said}");
     }
     let long = format!("mayfly-hwtrace 1\n{}\n", "1".repeat(600));
     assert_eq!(read(long.as_bytes()).unwrap_err().line, 2);
-    assert_eq!(read(b"mayfly-hwtrace 1\n\xff\n").unwrap_err().what, "not text");
+    assert_eq!(read(b"mayfly-hwtrace 1\n\xff\n").unwrap_err().what, "not ASCII text");
+}
+
+#[test]
+fn spaces_may_be_many_tabs_or_at_the_end_of_a_line() {
+    let text = "mayfly-hwtrace 1 caches=coherent \n \n1  2\t0 vmid-give  vmid=1 \t\n";
+    assert_eq!(read(text.as_bytes()), Ok(1));
+    let (plain, spaced) = ("1 2 0 vmid-give vmid=1", " 1  2\t0 vmid-give  vmid=1 \t");
+    assert_eq!(parse(spaced), parse(plain));
+}
+
+#[test]
+fn a_cpu_that_leaves_what_it_has_not_entered_was_there_before_the_trace() {
+    let mut checker = Checker::new(Options::default());
+    let root = "root top=0x100 order=0 levels=1 format=arm";
+    // Never entered; under another VMID than it entered; twice.
+    let events = [
+        root,
+        "leave tlb=3 vmid=7",
+        "vmid-take vmid=7 generation=0",
+        "enter tlb=3 top=0x100 vmid=7",
+        "leave tlb=3 vmid=8",
+        "leave tlb=3 vmid=7",
+        "leave tlb=3 vmid=7",
+    ];
+    for (line, event) in (1u64..).zip(events) {
+        let record = parse(&format!("{} {} 0 {event}", 2 * line, 2 * line + 1)).unwrap();
+        checker.take(line, &record);
+    }
+    assert_eq!(checker.finish(), []);
 }
