@@ -125,3 +125,8 @@ pub use requests::Requests;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{Bus, Config, SlotZap, Vm};
 pub use world::{HostFault, HostMemory, Resolved, World};
+
+/// The code in the documentation, which is compiled, and run, as that of this page is.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/vm.md")]
+mod documented {}
