@@ -22,10 +22,12 @@ pub(crate) struct Machine {
     invalidations: Word,
     frames: Word,
     maintained: Word,
+    /// What its instruction caches are.
+    instructions: InstructionCaches,
 }
 
 impl Machine {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(instructions: InstructionCaches) -> Arc<Self> {
         // Each machine has frames of its own: none is given twice, so all begin as zeroes.
         static MACHINES: Word = Word::new(0);
         const SHARE: u64 = 1 << 13;
@@ -36,6 +38,7 @@ impl Machine {
             invalidations: Word::new(0),
             frames: Word::new(0),
             maintained: Word::new(0),
+            instructions,
         })
     }
 
@@ -151,7 +154,7 @@ unsafe impl Tlb for Machine {
 impl Cache for Machine {
     #[unsafe(link_section = ".text.outside.platform")]
     fn capabilities(&self) -> CacheCapabilities {
-        CacheCapabilities { instructions: InstructionCaches::Physical, fgt: false }
+        CacheCapabilities { instructions: self.instructions, fgt: false }
     }
 
     #[unsafe(link_section = ".text.outside.platform")]

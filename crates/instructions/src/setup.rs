@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 
 use mayfly_vm::memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_vm::platform::cache::InstructionCaches;
 use mayfly_vm::stage2::{Arm, Reclaimed, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Caches, Config, Device, Event, Exit, SlotZap, Vcpu, Vm, World, stage2};
 
@@ -36,7 +37,11 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new(caches: Caches, in_blocks: bool) -> Self {
-        let machine = Machine::new();
+        // A VM that nobody maintains caches for is one whose instruction caches need none.
+        let machine = Machine::new(match caches {
+            Caches::Coherent => InstructionCaches::Coherent,
+            _ => InstructionCaches::Physical,
+        });
         Self {
             memory: Arc::new(Memory { in_blocks, writable: AtomicBool::new(true) }),
             vmids: Vmids::try_new(machine.clone(), 8).unwrap(),

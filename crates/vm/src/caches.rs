@@ -125,11 +125,11 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 use mayfly_platform::sync::{AtomicBool, Ordering, fence};
 use mayfly_platform::{Op, Platform};
-use mayfly_srcu::{BuildError, Section, Srcu};
+use mayfly_srcu::{Section, Srcu};
 use mayfly_stage2::{Leaf, Level, Permissions, Role, Root, Tables};
 
 use crate::vm::{Inner, Vm};
-use crate::{CacheOp, World};
+use crate::{CacheOp, Error, World};
 
 /// Frames that are maintained between two points where the embedder may take interrupts: 256 KiB.
 const PIECE: u64 = 64;
@@ -137,7 +137,11 @@ const PIECE: u64 = 64;
 /// Who sees to it that a VM's guests find in memory what is in the caches, and in the caches what is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Caches {
-    /// Nobody has to: no access of a guest goes past the caches, as on x86.
+    /// Nobody has to: no access of a guest goes past the caches, as on x86, and instruction caches see what is written
+    /// ([`InstructionCaches::Coherent`]). A VM is refused otherwise: what its guest executes in a page would be what was
+    /// fetched from the frame when it was another's. Forced write-back does not help there: it is about data (DDI 0487, `CTR_EL0.DIC`: unless it is set, instruction caches are to be invalidated to
+    /// the point of unification, whatever stage 2 says of the memory; Linux does so at the fault that makes a page
+    /// executable).
     #[default]
     Coherent,
     /// The VM, when it maps memory, which it cleans; for the rest its user, who is told by
@@ -224,9 +228,12 @@ impl Upkeep {
         coherent: bool,
         cache: &dyn Cache,
         platform: &Arc<dyn Platform>,
-    ) -> Result<Self, BuildError> {
+    ) -> Result<Self, Error> {
         let capabilities = cache.capabilities();
         let fetches_anew = capabilities.instructions == InstructionCaches::Coherent;
+        if mode == Caches::Coherent && !fetches_anew {
+            return Err(Error::InstructionCaches);
+        }
         let maps = mode != Caches::Coherent && !(coherent && fetches_anew);
         let tracking = if mode == Caches::Tracked && !coherent {
             let flushes = Srcu::try_new(Arc::clone(platform), mayfly_srcu::Config::default())?;

@@ -29,8 +29,15 @@ pub enum Error {
     #[error(transparent)]
     Host(#[from] HostFault),
     /// No slot has this number.
-    #[error("there is no slot {0}")]
+    #[error("there is no {0}")]
     NoSlot(SlotId),
+    /// The slot keeps no dirty log.
+    #[error("{0} keeps no dirty log")]
+    NoLog(SlotId),
+    /// [`Caches::Coherent`](crate::Caches::Coherent) was asked for, and the instruction caches do not see what is written
+    /// to memory: somebody has to drop their lines.
+    #[error("instruction caches are not coherent, and nobody would maintain them")]
+    InstructionCaches,
     /// There is a vCPU of this number.
     #[error("vCPU {0} exists already")]
     VcpuExists(u32),
@@ -56,9 +63,9 @@ impl Error {
             Self::Stage2(error) => error.errno(),
             Self::Host(HostFault::Poisoned) => EHWPOISON,
             Self::Host(_) => EFAULT,
-            Self::NoSlot(_) => ENOENT,
+            Self::NoSlot(_) | Self::NoLog(_) => ENOENT,
             Self::VcpuExists(_) => EEXIST,
-            Self::Srcu(_) | Self::VcpuOutOfRange { .. } => EINVAL,
+            Self::Srcu(_) | Self::InstructionCaches | Self::VcpuOutOfRange { .. } => EINVAL,
         }
     }
 }

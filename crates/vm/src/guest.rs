@@ -94,6 +94,46 @@ pub trait Guest {
 }
 
 /// Where a CPU finds the guest's memory.
+///
+/// The core makes it, for one entry. A copy is as good as what it is a copy of, and no copy outlives the entry; of what
+/// the root is, nothing can be changed. ([`Translation::traps`] may be: that changes what the holder of this copy does.)
+/// So no CPU can be sent anywhere else. It cannot be made of parts:
+///
+/// ```compile_fail,E0451
+/// use mayfly_vm::Translation;
+///
+/// fn forged(of: Translation<'_>, another: Translation<'_>) {
+///     let forged = Translation { top: another.top, ..of };
+/// }
+/// ```
+///
+/// and cannot be kept:
+///
+/// ```compile_fail
+/// use mayfly_vm::{Event, Requests, Translation};
+///
+/// struct Keeper<'a>(Option<Translation<'a>>);
+///
+/// impl<'a> Keeper<'a> {
+///     fn enter(&mut self, translation: Translation<'_>, _: &Requests) {
+///         self.0 = Some(translation);
+///     }
+/// }
+/// ```
+///
+/// (It can be passed on, and loaded, as here:)
+///
+/// ```
+/// use mayfly_vm::{Base, Requests, Translation};
+///
+/// struct Loader(Option<Base>);
+///
+/// impl Loader {
+///     fn enter(&mut self, translation: Translation<'_>, _: &Requests) {
+///         self.0 = Some(translation.load());
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Translation<'a> {
     /// Which of its cache operations are to bring the guest out.

@@ -29,7 +29,7 @@ impl<W: World> Vm<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSlot`], also where the slot keeps no log.
+    /// [`Error::NoSlot`]; [`Error::NoLog`].
     pub fn harvest_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
         self.inner().take_dirty(id, first, into, DirtyBitmap::harvest)
     }
@@ -131,7 +131,7 @@ impl<W: World> Inner<W> {
     ) -> Result<T, Error> {
         let section = self.srcu.read_lock();
         let slot = self.slots.load(id.space, &section).slot(id).ok_or(Error::NoSlot(id))?;
-        Ok(then(slot, slot.dirty().ok_or(Error::NoSlot(id))?))
+        Ok(then(slot, slot.dirty().ok_or(Error::NoLog(id))?))
     }
 
     /// Publishes new memslots, and makes true what that promises: nothing is mapped through a slot that is gone, and

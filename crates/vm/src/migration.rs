@@ -23,7 +23,7 @@ impl<W: World> Vm<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSlot`], also where the slot keeps no log.
+    /// [`Error::NoSlot`]; [`Error::NoLog`].
     pub fn read_dirty(&self, id: SlotId, first: usize, into: &mut [u64]) -> Result<u64, Error> {
         self.inner().with_log(id, |_, log| log.read(first, into))
     }
@@ -35,7 +35,7 @@ impl<W: World> Vm<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSlot`], also where the slot keeps no log.
+    /// [`Error::NoSlot`]; [`Error::NoLog`].
     pub fn clear_dirty(&self, id: SlotId, first: usize, which: &mut [u64]) -> Result<u64, Error> {
         self.inner().take_dirty(id, first, which, DirtyBitmap::clear)
     }

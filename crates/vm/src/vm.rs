@@ -103,7 +103,7 @@ impl<W: World> Vm<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] and [`Error::Srcu`].
+    /// [`Error::OutOfMemory`] and [`Error::Srcu`]; [`Error::InstructionCaches`].
     pub fn create(config: Config<W>) -> Result<Self, Error> {
         let platform: Arc<dyn Platform> = config.stage2.mmu.clone();
         let srcu = Srcu::try_new(Arc::clone(&platform), config.srcu)?;
@@ -148,6 +148,11 @@ impl<W: World> Vm<W> {
     /// # Errors
     ///
     /// [`Error::Memory`] says what is wrong with the region; no slot is changed then.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, inside an [invalidation](Vm::invalidate_start) of the caller's own, whose end it would wait for:
+    /// as [`Stage2::change_slots`].
     pub fn set_memory_region(&self, region: &Region<W::Backing>) -> Result<(), Error> {
         self.inner.change_memory(|slots| slots.prepare(region)).map(drop)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mayfly_memslot::Hva;
+use mayfly_platform::cache::{CacheCapabilities, InstructionCaches};
 use mayfly_stage2::{self as stage2, Arm, Format, Level, Reclaimed, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Config, SlotZap, Vcpu, Vm, World};
 
@@ -64,9 +65,14 @@ impl<F: Format> Setup<F> {
     pub(crate) fn in_format(slot_zap: SlotZap, vmid_bits: u32) -> Self {
         let cpus = CPUS.min((1 << vmid_bits) - 1);
         let hardware = Arc::new(Hardware::new(cpus));
+        let caches = Arc::new(Caches::default());
+        caches.set_capabilities(CacheCapabilities {
+            instructions: InstructionCaches::Coherent,
+            fgt: false,
+        });
         Self {
             memory: Arc::new(Memory::new()),
-            caches: Arc::new(Caches::default()),
+            caches,
             vmids: Vmids::try_new(hardware.clone(), vmid_bits).unwrap(),
             reclaimer: Arc::new(Reclaimer::new(hardware.clone(), Reclaimer::<F>::BOUND)),
             hardware,

@@ -109,7 +109,7 @@ fn writes<F: Format>(vcpu: &mut TestVcpu<F>, pages: &[u64]) {
 
 #[test]
 fn a_coherent_vm_traps_nothing_maintains_nothing_and_tells_its_user() {
-    let (setup, vm) = create(Caches::Coherent, CacheCapabilities::default());
+    let (setup, vm) = create(Caches::Coherent, DATA);
     let mut vcpu = vm.create_vcpu(0).unwrap();
     vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
     for op in [CacheOp::On, CacheOp::SetWay, CacheOp::Off] {

@@ -88,10 +88,13 @@ fn switching_the_log_on_protects_what_is_writable_and_splits_its_blocks() {
 fn a_slot_without_a_log_cannot_be_harvested() {
     let vm = vm();
     vm.set_memory_region(&region(0, 0x10, 8)).unwrap();
-    for id in [SlotId::main(0), SlotId::main(1)] {
-        let error = vm.harvest_dirty(id, 0, &mut [0]).unwrap_err();
-        assert_eq!((error, error.errno()), (Error::NoSlot(id), 2));
-    }
+    let harvest = |id| vm.harvest_dirty(id, 0, &mut [0]).unwrap_err();
+    let (no_log, no_slot) = (harvest(SlotId::main(0)), harvest(SlotId::main(1)));
+    assert_eq!(no_log, Error::NoLog(SlotId::main(0)));
+    assert_eq!(no_slot, Error::NoSlot(SlotId::main(1)));
+    assert_eq!([no_log, no_slot].map(|error| error.errno()), [2, 2]);
+    let said = [no_log, no_slot].map(|error| error.to_string());
+    assert_eq!(said, ["slot 0 keeps no dirty log", "there is no slot 1"]);
 }
 
 #[test]
