@@ -62,15 +62,23 @@ fn entry(old: u64, new: u64) -> Event {
     Event::Entry { table: TOP, index: 0, old, new }
 }
 
+/// The page's first frame.
+const FRAME: u64 = 0x41;
+
 /// CPU 1 protects the page, and its record comes when `others` more invalidations have. Meanwhile CPU 2 finds it
-/// protected, invalidates it if it `forgets`, and puts another frame in its place.
-fn protected_late(others: u32, forgets: bool) -> Vec<Rule> {
+/// protected, invalidates it if it `forgets`, and puts another frame in its place; if it `frees`, it invalidates that, and
+/// frees the old one.
+fn protected_late(others: u32, forgets: bool, frees: bool) -> Vec<Rule> {
     let mut trace = Trace::new();
     let begin = trace.ticket();
     if forgets {
         trace.invalidate(2, VMID);
     }
     trace.event(2, entry(PROTECTED, REPLACED));
+    if frees {
+        trace.invalidate(2, VMID);
+        trace.event(2, Event::Free { frame: FRAME, order: 0 });
+    }
     for _ in 0..others {
         trace.invalidate(3, VMID + 1);
     }
@@ -82,15 +90,23 @@ fn protected_late(others: u32, forgets: bool) -> Vec<Rule> {
 #[test]
 fn an_invalidation_counts_however_many_come_before_what_it_is_for_is_written_down() {
     for others in [0, 300, 100_000] {
-        assert_eq!(protected_late(others, true), [], "after {others}");
+        assert_eq!(protected_late(others, true, false), [], "after {others}");
     }
 }
 
 #[test]
 fn where_there_is_none_that_is_found_as_late_as_the_invalidations_are_remembered() {
     for others in [0, 300, 10_000] {
-        assert_eq!(protected_late(others, false), [Rule::BreakBeforeMake], "after {others}");
+        let found = protected_late(others, false, false);
+        assert_eq!(found, [Rule::BreakBeforeMake], "after {others}");
     }
+}
+
+#[test]
+fn what_an_entry_had_is_not_held_against_it_twice_where_its_frame_is_free_before_that_is_written_down()
+ {
+    assert_eq!(protected_late(0, true, true), []);
+    assert_eq!(protected_late(300, true, true), []);
 }
 
 #[test]

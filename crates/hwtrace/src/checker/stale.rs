@@ -14,14 +14,17 @@ impl Checker {
     /// What was in an entry is not there any more, since an event that began at `begin`.
     pub(super) fn add_stale(&mut self, found: &Found, begin: u64) {
         for vmid in self.exposed(found.root) {
+            // What was to be gone by something that is in the trace already: it is this one.
+            let is_this = |one: &mut Stale| {
+                let is_table = one.word.1 == ENTRIES && one.kind == found.kind;
+                one.live && (one.word == found.word || is_table)
+            };
+            let stale = self.stale.get_mut(&vmid).into_iter();
+            let gone: Vec<Stale> = stale.flat_map(|stale| stale.extract_if(.., is_this)).collect();
             let mut late = Vec::new();
-            // What was to be gone by something that is in the trace already.
-            for stale in self.stale.get_mut(&vmid).into_iter().flatten().filter(|one| one.live) {
-                if stale.word == found.word || stale.word.1 == ENTRIES && stale.kind == found.kind {
-                    stale.live = false;
-                    stale.begin = begin;
-                    late.append(&mut stale.needs);
-                }
+            for mut one in gone {
+                self.forget_word(one.word);
+                late.append(&mut one.needs);
             }
             self.add_stale_of(vmid, found, begin, (late, false));
         }
