@@ -5,7 +5,8 @@ use mayfly_record::ResultRow;
 use crate::answer::Rows;
 
 use super::names::{
-    CHANGE_PTE, GUEST_FAULTS, INVALIDATE, MERGED_WRITE, OWN_WRITE, TLB_INVALIDATIONS, WINDOW_FAULTS,
+    BATCHED, CHANGE_PTE, GUEST_FAULTS, INVALIDATE, MERGED_WRITE, OWN_WRITE, TLB_INVALIDATIONS,
+    VM_CPU, WINDOW_FAULTS,
 };
 
 /// What guests fault for, here and in Mayfly, and what to do.
@@ -44,11 +45,22 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
         let [linux, _, mayfly] = counted(TLB_INVALIDATIONS)?;
         Some(format!("TLB invalidations: {mayfly}, where Linux's way takes {linux}."))
     };
+    let cpu = || {
+        let [linux, ours] = [&invalidate, &mayfly].map(|rows| rows.time(VM_CPU));
+        let (linux, ours) = (linux?, ours?);
+        let together = rows.machine(BATCHED).time(VM_CPU);
+        let together =
+            together.map(|cpu| format!(", and {cpu} where up to 64 pages are one change"));
+        Some(format!(
+            "CPU time of all changes and faults in a round: {linux} in Linux's way, {ours} in Mayfly's{}.",
+            together.unwrap_or_default()
+        ))
+    };
     let advice = || {
         Some("What to do: leave latency-bound guests out of the merger (no MADV_MERGEABLE), and let it scan when \
         they are idle.".to_owned())
     };
-    [here().or_else(not_here), waits(), instead(), price(), advice()]
+    [here().or_else(not_here), waits(), instead(), price(), cpu(), advice()]
         .into_iter()
         .flatten()
         .collect()
