@@ -113,6 +113,10 @@ whose guests cannot get past the caches."
             },
             Metric { name: rows::MODELLED_SECONDARY, summary: "as secondary, likewise" },
             Metric {
+                name: rows::LINES_FLUSHED,
+                summary: "lines flushed for all vCPUs of a VM, really or counted",
+            },
+            Metric {
                 name: rows::SET_UP,
                 summary: "the first vCPU's writes to all other memory, which map and clean it",
             },
@@ -120,7 +124,7 @@ whose guests cannot get past the caches."
     }
 
     fn headlines(&self) -> &'static [&'static str] {
-        &[rows::BRING_UP, rows::MODELLED_BRING_UP]
+        &[rows::BRING_UP, rows::MODELLED_BRING_UP, rows::LINES_FLUSHED]
     }
 
     fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::iter;
 
 use mayfly_machine::LINE;
 use mayfly_platform::address::PAGE_SIZE;
-use mayfly_record::{ResultRow, Samples, nanoseconds, units};
+use mayfly_record::{ResultRow, Samples, Unit, nanoseconds, units};
 
 use super::bring_up::{Measured, Piece, Shape};
 use super::cost::LineCost;
@@ -16,6 +16,7 @@ pub(super) const SECONDARY: &str = "secondary";
 pub(super) const MODELLED_BRING_UP: &str = "modelled_bring_up";
 pub(super) const MODELLED_SECONDARY: &str = "modelled_secondary";
 pub(super) const SET_UP: &str = "set_up";
+pub(super) const LINES_FLUSHED: &str = "lines_flushed";
 
 /// The VMs of one variant.
 #[derive(Default)]
@@ -72,9 +73,11 @@ impl Row {
         let vms = self.ups.len() as u64;
         let (flushed, cleaned) = (sum(|up| up.lines.flushed), sum(|up| up.lines.cleaned));
         let (reads, mismatches) = (sum(|up| up.reads), sum(|up| up.mismatches));
+        let each = self.ups.iter().map(|up| [up.lines.flushed]);
+        let flushed_each = Samples::by_round(Unit::Count, each);
         let row = row
             .counter("lines_cleaned_on_map", cleaned)
-            .counter("lines_flushed", flushed)
+            .metric(LINES_FLUSHED, &flushed_each)
             .counter("pages_flushed", flushed * LINE / PAGE_SIZE)
             .counter("tracking_faults", sum(|up| up.tracking_faults))
             .check(
