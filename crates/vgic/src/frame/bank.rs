@@ -104,6 +104,7 @@ impl<K: Kick> Vgic<K> {
     ///
     /// One that is loaded is asked for, which its vCPU takes away when it comes out. If it is loaded again when the caller
     /// comes back, and nobody waits for it, its word says what was true when it was loaded, which was after the question.
+    /// (A guest that gives an access up, and makes the same much later, is answered as if it had never gone.)
     fn is_known(&self, caller: usize, vcpu: usize, fields: Fields) -> bool {
         let Some(reader) = self.redistributors.get(caller) else { return true };
         let private = fields.first < crate::vgic::PRIVATE;

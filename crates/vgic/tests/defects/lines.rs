@@ -1,0 +1,106 @@
+//! Edges, levels, and the timer whose physical interrupt is linked.
+
+use std::cell::RefCell;
+
+use crate::guest::{ACTIVE, DISTRIBUTOR, PENDING, cpu, gic, resync, take_all};
+use crate::hardware::Cpu;
+
+#[test]
+fn an_edge_during_its_own_handler_comes_again_and_two_come_once() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.write(DISTRIBUTOR, 0xc08, 4, 0xaaaa_aaaa);
+    gic.pulse_spi(32).unwrap();
+    gic.pulse_spi(32).unwrap();
+    gic.enter(&mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(32));
+    gic.pulse_spi(32).unwrap();
+    gic.pulse_spi(32).unwrap();
+    assert!(gic.is_stale(0));
+    resync(&gic, &mut cpu);
+    assert_eq!(cpu.registers.lr[0] & (PENDING | ACTIVE), PENDING | ACTIVE);
+    Cpu(&mut cpu.registers).end(32);
+    assert_eq!(take_all(&gic, &mut cpu), [32]);
+}
+
+#[test]
+fn a_level_that_stays_high_comes_again_after_its_end_and_one_that_fell_does_not() {
+    for stays in [true, false] {
+        let kicked = RefCell::default();
+        let gic = gic(1, 4, &kicked);
+        let mut cpu = cpu(&gic, 0);
+        gic.set_spi(32, true).unwrap();
+        gic.enter(&mut cpu);
+        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(32));
+        gic.set_spi(32, stays).unwrap();
+        Cpu(&mut cpu.registers).end(32);
+        assert!(Cpu(&mut cpu.registers).wants_maintenance(), "its end is told");
+        resync(&gic, &mut cpu);
+        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), stays.then_some(32));
+    }
+}
+
+#[test]
+fn a_level_that_falls_before_it_is_taken_is_taken_back() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.set_spi(32, true).unwrap();
+    gic.enter(&mut cpu);
+    kicked.borrow_mut().clear();
+    gic.set_spi(32, false).unwrap();
+    assert_eq!(*kicked.borrow(), [0]);
+    resync(&gic, &mut cpu);
+    assert_eq!(cpu.used(), 0);
+}
+
+#[test]
+fn a_linked_timer_ends_without_maintenance_and_is_never_pending_and_active() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    for _ in 0..3 {
+        gic.take_linked(0, 27).unwrap();
+        gic.enter(&mut cpu);
+        resync(&gic, &mut cpu);
+        let linked = PENDING | 1 << 61 | 1 << 60 | 0xa0 << 48 | 27 << 32 | 0x1b;
+        assert_eq!(cpu.registers.lr[0], linked);
+        assert!(gic.holds_physical(0, 27));
+        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(27));
+        resync(&gic, &mut cpu);
+        assert_eq!(cpu.registers.lr[0], linked ^ PENDING ^ ACTIVE);
+        assert!(gic.holds_physical(0, 27));
+        Cpu(&mut cpu.registers).end(27);
+        assert!(!Cpu(&mut cpu.registers).wants_maintenance());
+        gic.leave(&mut cpu);
+        assert!(!gic.holds_physical(0, 27));
+    }
+}
+
+#[test]
+fn a_timer_that_fires_again_before_its_vcpu_came_out_is_not_lost() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.take_linked(0, 27).unwrap();
+    gic.enter(&mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(27));
+    Cpu(&mut cpu.registers).end(27);
+    gic.take_linked(0, 27).unwrap();
+    assert_eq!(take_all(&gic, &mut cpu), [27]);
+}
+
+#[test]
+fn a_timer_that_was_set_anew_before_the_guest_saw_it_is_taken_back() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.take_linked(0, 27).unwrap();
+    gic.enter(&mut cpu);
+    gic.leave(&mut cpu);
+    gic.withdraw_linked(0, 27).unwrap();
+    assert!(!gic.holds_physical(0, 27) && !gic.is_pending(&cpu));
+    gic.enter(&mut cpu);
+    assert_eq!(cpu.used(), 0);
+}
