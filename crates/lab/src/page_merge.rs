@@ -159,15 +159,7 @@ next run. What was merged of this run is taken apart, and nothing else."
     }
 
     fn headlines(&self) -> &'static [&'static str] {
-        &[
-            VM_CPU,
-            GUEST_FAULTS,
-            WINDOW_FAULTS,
-            ENTRIES_WRITTEN,
-            TLB_INVALIDATIONS,
-            MERGED_WRITE,
-            OWN_WRITE,
-        ]
+        &[VM_CPU, GUEST_FAULTS, WINDOW_FAULTS, MERGED_WRITE, OWN_WRITE]
     }
 
     fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {

@@ -101,11 +101,8 @@ On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
     fn headlines(&self) -> &'static [&'static str] {
         &[
             metrics::ROOT_LOAD_AHEAD,
-            metrics::ROOT_LOAD_CPU,
             metrics::DELETE_CPU,
-            metrics::DELETION_CPU,
             metrics::DELETE,
-            metrics::REFAULT_CPU,
             metrics::UNTIL_FREED,
             metrics::SPARSE_DELETE_CPU,
             metrics::SPARSE_DELETE,
