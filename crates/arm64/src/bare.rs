@@ -1,0 +1,33 @@
+//! What is there on a bare arm64 alone.
+
+/// Reads a system register by its name.
+#[macro_export]
+macro_rules! read_register {
+    ($name:literal) => {{
+        let value: u64;
+        // SAFETY: reads a register that this processor has at EL2, which changes nothing.
+        unsafe { core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack)) };
+        value
+    }};
+}
+
+/// Writes a system register by its name. What that does to the program is for who writes it to argue.
+#[macro_export]
+macro_rules! write_register {
+    ($name:literal, $value:expr) => {
+        core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) $value, options(nostack))
+    };
+}
+
+pub mod cache;
+pub mod context;
+pub mod cpu;
+pub mod gic;
+pub mod guest;
+pub mod machine;
+pub mod spin;
+pub mod switch;
+pub mod timer;
+pub mod tlb;
+mod traps;
+pub mod virtual_gic;

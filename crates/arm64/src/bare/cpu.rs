@@ -1,0 +1,104 @@
+//! The processor that this runs on: what it is, what it can do, and what EL2 has to be set to once.
+
+use core::arch::asm;
+
+use mayfly_vm::stage2::ArmFeatures;
+
+use crate::sysreg::{self, SysReg};
+
+/// What this processor can do at stage 2.
+pub fn stage2_features() -> ArmFeatures {
+    ArmFeatures::new(
+        crate::read_register!("id_aa64mmfr0_el1"),
+        crate::read_register!("id_aa64mmfr1_el1"),
+        // ID_AA64MMFR2_EL1, which assemblers for ARMv8.0 do not know by name.
+        crate::read_register!("s3_0_c0_c7_2"),
+    )
+}
+
+/// `MPIDR_EL1`, its affinity fields alone.
+pub fn affinity() -> u64 {
+    crate::read_register!("mpidr_el1") & 0xff_00ff_ffff
+}
+
+/// The exception level that this runs at.
+pub fn exception_level() -> u64 {
+    crate::read_register!("CurrentEL") >> 2 & 3
+}
+
+/// The hardware's value of an ID register that guests see something of; 0 for others.
+pub fn id_register(register: SysReg) -> u64 {
+    match register {
+        sysreg::ID_AA64PFR0_EL1 => crate::read_register!("s3_0_c0_c4_0"),
+        sysreg::ID_AA64PFR1_EL1 => crate::read_register!("s3_0_c0_c4_1"),
+        sysreg::ID_AA64ISAR0_EL1 => crate::read_register!("s3_0_c0_c6_0"),
+        sysreg::ID_AA64ISAR1_EL1 => crate::read_register!("s3_0_c0_c6_1"),
+        sysreg::ID_AA64ISAR2_EL1 => crate::read_register!("s3_0_c0_c6_2"),
+        sysreg::ID_AA64MMFR0_EL1 => crate::read_register!("s3_0_c0_c7_0"),
+        sysreg::ID_AA64MMFR1_EL1 => crate::read_register!("s3_0_c0_c7_1"),
+        sysreg::ID_AA64MMFR2_EL1 => crate::read_register!("s3_0_c0_c7_2"),
+        _ => 0,
+    }
+}
+
+/// Whether the processor has pointer authentication, by any algorithm: then its keys are a guest's.
+pub fn has_pointer_authentication() -> bool {
+    let isar1 = id_register(sysreg::ID_AA64ISAR1_EL1);
+    let isar2 = id_register(sysreg::ID_AA64ISAR2_EL1);
+    isar1 >> 4 & 0xff != 0 || isar2 >> 12 & 0xf != 0
+}
+
+/// Whether the processor has the access privilege that `PSTATE.PAN` takes.
+pub fn has_pan() -> bool {
+    id_register(sysreg::ID_AA64MMFR1_EL1) >> 20 & 0xf != 0
+}
+
+/// Whether the processor has `PSTATE.SSBS`.
+pub fn has_ssbs() -> bool {
+    id_register(sysreg::ID_AA64PFR1_EL1) >> 4 & 0xf != 0
+}
+
+/// The number that [`set_number`] gave this processor.
+#[inline]
+pub fn number() -> usize {
+    crate::read_register!("tpidr_el2") as usize
+}
+
+/// Gives this processor its number.
+///
+/// # Safety
+///
+/// No other has it, and it is given before anything asks for it.
+pub unsafe fn set_number(number: usize) {
+    // SAFETY: the register means what this module makes it mean.
+    unsafe { crate::write_register!("tpidr_el2", number as u64) };
+}
+
+/// `CPTR_EL2`, E2H clear: RES1 bits; SVE (8) and SME (12) are RES1 where there is none and trap where there is; floating
+/// point is the guest's.
+const CPTR: u64 = 0x33ff;
+/// `CNTHCTL_EL2`, E2H clear: EL1 reads the physical counter (`EL1PCTEN`), and its physical timer is trapped.
+const CNTHCTL: u64 = 1;
+/// `MDCR_EL2`: traps of debug (TDA, TDOSA, TDRA), of the PMU (TPM, TPMCR), of SPE (TPMS), of the trace filter (TTRF).
+const MDCR: u64 = 1 << 9 | 1 << 10 | 1 << 11 | 1 << 6 | 1 << 5 | 1 << 14 | 1 << 19;
+
+/// Sets what is the same for all guests, once on each processor.
+///
+/// # Safety
+///
+/// At EL2, with `HCR_EL2.E2H` clear; `vtcr` is of the format of all tables that `VTTBR_EL2` will name.
+pub unsafe fn prepare(vtcr: u64) {
+    let midr = crate::read_register!("midr_el1");
+    // SAFETY: none of them bears on EL2's own execution. Nothing is in a guest, nor in a TLB for one.
+    unsafe {
+        crate::write_register!("cptr_el2", CPTR);
+        crate::write_register!("cnthctl_el2", CNTHCTL);
+        crate::write_register!("mdcr_el2", MDCR);
+        crate::write_register!("hstr_el2", 0_u64);
+        crate::write_register!("vtcr_el2", vtcr);
+        crate::write_register!("vpidr_el2", midr);
+        // Breakpoints that firmware may have left: guests cannot reach them, and must not meet them.
+        crate::write_register!("mdscr_el1", 0_u64);
+        asm!("isb", options(nostack));
+    }
+}

@@ -1,0 +1,348 @@
+//! A vCPU's processor: what the core enters and comes out of ([`Guest`]).
+//!
+//! What a guest's machine is made of beside (interrupts, PSCI) is behind [`Machine`]. Exits that need nothing of the
+//! core are answered here, and the guest goes on at once: each way back looks at the requests first, as the core asks.
+
+use core::arch::asm;
+use core::cell::Cell;
+
+use mayfly_vm::memslot::{Gfn, Gpa, PAGE_SIZE};
+use mayfly_vm::platform::address::PAGE_SHIFT;
+use mayfly_vm::stage2::ArmFwb;
+use mayfly_vm::{Event, Guest, Requests, Translation};
+
+use super::context::Resident;
+use super::machine::{Machine, Next, Reason, WAITS};
+use super::switch::{Registers, Way};
+use super::tlb::EmptyRoot;
+use super::{cpu, switch, tlb};
+use crate::inject::{Before, Exception};
+use crate::syndrome::{self, Abort, Fault, Transfer, Trap};
+
+/// What all guests of a machine share.
+#[derive(Clone, Copy, Debug)]
+pub struct Confinement {
+    /// What `VTTBR_EL2` names outside of guests.
+    pub empty: EmptyRoot,
+    /// `HCR_EL2.FWB`, as the format has it.
+    pub hcr: u64,
+    /// `ID_AA64MMFR0_EL1.PARange` that guests see.
+    pub pa_range: u64,
+}
+
+/// VM SWIO PTW FMO IMO AMO FB BSU(inner) TWI TID3 TSC TIDCP TACR RW TLOR TERR.
+const HCR: u64 = 1
+    | 1 << 1
+    | 1 << 2
+    | 1 << 3
+    | 1 << 4
+    | 1 << 5
+    | 1 << 9
+    | 1 << 10
+    | 1 << 13
+    | 1 << 18
+    | 1 << 19
+    | 1 << 20
+    | 1 << 21
+    | 1 << 31
+    | 1 << 35
+    | 1 << 36;
+const HCR_VSE: u64 = 1 << 8;
+const HCR_TSW: u64 = 1 << 22;
+const HCR_TVM: u64 = 1 << 26;
+/// APK and API: no trap of keys, nor of the instructions.
+const HCR_AUTHENTICATION: u64 = 1 << 40 | 1 << 41;
+const RESET_PSTATE: u64 = 0x3c5;
+
+/// An access to a device that the guest came out with.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    transfer: Transfer,
+    write: bool,
+    data: [u8; 8],
+}
+
+/// The processor of one vCPU.
+pub struct GuestCpu<'a, M> {
+    pub(super) registers: Registers,
+    resident: &'a Resident,
+    /// The processor that [`Guest::cpu`] named last.
+    cpu: Cell<usize>,
+    /// Of the instruction that it came out at, in bytes.
+    length: u64,
+    /// Where its last access failed, as `FAR_EL2` said.
+    address: u64,
+    pending: Option<Pending>,
+    forget: Option<Gfn>,
+    exception: Option<(Exception, u64)>,
+    has_keys: bool,
+    virtual_error: bool,
+    pub(super) confinement: Confinement,
+    /// Its machine.
+    pub machine: M,
+}
+
+impl<'a, M: Machine> GuestCpu<'a, M> {
+    /// A vCPU whose other registers are `resident`. It is off: see [`GuestCpu::start`].
+    pub fn new(resident: &'a Resident, confinement: Confinement, machine: M) -> Self {
+        Self {
+            registers: Registers::default(),
+            resident,
+            cpu: Cell::new(0),
+            length: 4,
+            address: 0,
+            pending: None,
+            forget: None,
+            exception: None,
+            has_keys: resident.has_keys(),
+            virtual_error: false,
+            confinement,
+            machine,
+        }
+    }
+
+    /// Has it begin at `entry` with `argument` in x0, as after a reset: at EL1, everything masked, MMU and caches off.
+    pub fn start(&mut self, entry: u64, argument: u64) {
+        self.resident.reset();
+        self.registers = Registers { pc: entry, pstate: RESET_PSTATE, ..Registers::default() };
+        self.registers.set(0, argument);
+        (self.pending, self.forget, self.exception, self.virtual_error) = (None, None, None, false);
+    }
+
+    /// Its general registers, program counter and PSTATE.
+    pub fn registers(&self) -> &Registers {
+        &self.registers
+    }
+
+    /// Has it take an exception when it next goes on; `address` is for `FAR_EL1`.
+    pub fn inject(&mut self, exception: Exception, address: u64) {
+        self.exception = Some((exception, address));
+    }
+
+    /// Has it take an external abort for the access that it came out with.
+    pub fn inject_abort(&mut self, access: &mayfly_vm::Access) {
+        let exception = Exception::ExternalAbort {
+            fetch: access.kind == mayfly_vm::AccessKind::Fetch,
+            walk: access.kind == mayfly_vm::AccessKind::Walk,
+            write: access.write,
+        };
+        self.machine.count(Reason::Abort);
+        self.pending = None;
+        self.inject(exception, self.address);
+    }
+
+    fn load(&mut self) {
+        self.resident.load();
+        if let Some((exception, address)) = self.exception.take() {
+            self.take_exception(exception, Some(address));
+        }
+    }
+
+    /// Has it take an exception now, while its registers are in the processor.
+    pub(super) fn take_exception(&mut self, exception: Exception, address: Option<u64>) {
+        let before = Before {
+            pc: self.registers.pc,
+            pstate: self.registers.pstate,
+            vbar: crate::read_register!("vbar_el1"),
+            sctlr: crate::read_register!("sctlr_el1"),
+            has_pan: cpu::has_pan(),
+            has_ssbs: cpu::has_ssbs(),
+        };
+        let after = exception.take(&before);
+        // SAFETY: registers of the guest's.
+        unsafe {
+            crate::write_register!("elr_el1", after.elr);
+            crate::write_register!("spsr_el1", after.spsr);
+            crate::write_register!("esr_el1", after.esr);
+            if let Some(address) = address {
+                crate::write_register!("far_el1", address);
+            }
+        }
+        (self.registers.pc, self.registers.pstate) = (after.pc, after.pstate);
+    }
+
+    /// Has it go on behind the instruction that it came out at.
+    pub(super) fn skip(&mut self) {
+        self.registers.pc = self.registers.pc.wrapping_add(self.length);
+    }
+
+    fn run(&mut self, requests: &Requests) -> Event {
+        loop {
+            // Interrupts are masked: one that comes later is pending when the guest is entered.
+            if requests.any() {
+                return Event::Request;
+            }
+            self.machine.before();
+            // SAFETY: the registers of EL2 are set, interrupts are masked, the vectors are this crate's.
+            let way = unsafe { switch::enter(&mut self.registers) };
+            let next = match way {
+                Way::Interrupt => {
+                    self.machine.count(Reason::Interrupt);
+                    self.machine.interrupt()
+                }
+                Way::SystemError => {
+                    self.machine.count(Reason::SystemError);
+                    self.virtual_error = true;
+                    // It is set in HCR_EL2 at the next entry.
+                    Next::Yield
+                }
+                Way::Synchronous => match self.synchronous() {
+                    Ok(next) => next,
+                    Err(event) => return event,
+                },
+            };
+            match next {
+                Next::Resume => {}
+                Next::Yield => return Event::Request,
+                Next::Exit(number) => return Event::Custom(number),
+            }
+        }
+    }
+
+    fn synchronous(&mut self) -> Result<Next, Event> {
+        let esr = crate::read_register!("esr_el2");
+        // IL; AArch32 has instructions of 16 bits, which EL0 may be in though its ID registers do not offer it.
+        self.length = if esr >> 25 & 1 == 1 { 4 } else { 2 };
+        match syndrome::decode(esr) {
+            Trap::Hypercall => {
+                self.machine.count(Reason::Hypercall);
+                Ok(self.machine.call(&mut self.registers))
+            }
+            Trap::SecureCall => {
+                self.machine.count(Reason::SecureCall);
+                self.skip();
+                Ok(self.machine.call(&mut self.registers))
+            }
+            Trap::WaitForInterrupt => {
+                self.machine.count(Reason::WaitForInterrupt);
+                self.skip();
+                Ok(Next::Exit(WAITS))
+            }
+            Trap::WaitForEvent => {
+                self.skip();
+                Ok(Next::Yield)
+            }
+            Trap::System(access) => self.system(access),
+            Trap::Abort(abort) => self.abort(&abort),
+            Trap::Undefined { .. } => {
+                self.machine.count(Reason::Undefined);
+                self.take_exception(Exception::Undefined, None);
+                Ok(Next::Resume)
+            }
+        }
+    }
+
+    fn abort(&mut self, abort: &Abort) -> Result<Next, Event> {
+        let far = crate::read_register!("far_el2");
+        if !abort.is_stage2() {
+            self.machine.count(Reason::Abort);
+            let exception = match abort.fault {
+                Fault::Unsupported => Exception::UnsupportedAccess,
+                _ => Exception::ExternalAbort {
+                    fetch: abort.fetch,
+                    walk: abort.walk,
+                    write: abort.write,
+                },
+            };
+            self.take_exception(exception, Some(far));
+            return Ok(Next::Resume);
+        }
+        let Some(gpa) = faulting_address(abort, far) else { return Ok(Next::Resume) };
+        let access = abort.access(gpa);
+        self.address = far;
+        self.pending = abort.transfer.map(|transfer| {
+            let data =
+                if abort.write { transfer.store(self.registers.get(transfer.rt)) } else { [0; 8] };
+            Pending { transfer, write: abort.write, data }
+        });
+        self.machine.count(Reason::MemoryFault);
+        Err(Event::Access(access))
+    }
+}
+
+/// Where a guest's access failed at stage 2; `None` where its own tables have changed since, and it is to try again.
+fn faulting_address(abort: &Abort, far: u64) -> Option<Gpa> {
+    let page = if abort.page_is_known() {
+        // FIPA, bits 43:4, is the address from bit 12 on.
+        (crate::read_register!("hpfar_el2") >> 4 & 0xff_ffff_ffff) << PAGE_SHIFT
+    } else {
+        let kept = crate::read_register!("par_el1");
+        // SAFETY: looks up an address by the guest's tables, and puts back what the guest has in PAR_EL1.
+        unsafe { asm!("at s1e1r, {}", "isb", in(reg) far, options(nostack)) };
+        let found = crate::read_register!("par_el1");
+        // SAFETY: as above.
+        unsafe { crate::write_register!("par_el1", kept) };
+        if found & 1 == 1 {
+            return None;
+        }
+        found & 0xf_ffff_ffff_f000
+    };
+    let offset = if abort.walk { 0 } else { far % PAGE_SIZE };
+    Some(Gpa::new(page | offset))
+}
+
+impl<M: Machine> Guest for GuestCpu<'_, M> {
+    fn enter(&mut self, translation: Translation<'_>, requests: &Requests) -> Event {
+        if self.cpu.get() != cpu::number() {
+            return Event::Request;
+        }
+        let base = translation.load();
+        if !self.resident.is_loaded() {
+            // So that no walk mixes this vCPU's stage 1 with another's stage 2.
+            self.confinement.empty.load();
+        }
+        self.load();
+        let mut hcr = HCR | self.confinement.hcr;
+        hcr |= if translation.traps.set_way() { HCR_TSW } else { 0 };
+        hcr |= if translation.traps.toggles() { HCR_TVM } else { 0 };
+        hcr |= if self.has_keys { HCR_AUTHENTICATION } else { 0 };
+        hcr |= if self.virtual_error { HCR_VSE } else { 0 };
+        // VTTBR_EL2 is the same for all formats of Arm's.
+        let vttbr = ArmFwb::<40>::vttbr(base.top, base.vmid);
+        let before = crate::read_register!("vttbr_el2");
+        // SAFETY: the guest is confined to the root that the core says. What was stored to its tables is walked.
+        unsafe {
+            crate::write_register!("hcr_el2", hcr);
+            if before != vttbr {
+                crate::write_register!("vttbr_el2", vttbr);
+            }
+            asm!("dsb ish", "isb", options(nostack));
+        }
+        if base.flush {
+            tlb::flush_here();
+        }
+        if let Some(gfn) = self.forget.take() {
+            tlb::forget_here(gfn);
+        }
+        let event = self.run(requests);
+        // Taken by the guest, the virtual error is gone from the register.
+        self.virtual_error &= crate::read_register!("hcr_el2") & HCR_VSE != 0;
+        event
+    }
+
+    fn cpu(&self) -> u32 {
+        // What runs this asks on the processor where it is about to enter.
+        self.cpu.set(cpu::number());
+        self.cpu.get() as u32
+    }
+
+    fn forget(&mut self, gfn: Gfn) {
+        self.forget = Some(gfn);
+    }
+
+    fn data(&mut self) -> &mut [u8] {
+        match &mut self.pending {
+            Some(pending) => &mut pending.data[..usize::from(pending.transfer.bytes.min(8))],
+            None => &mut [],
+        }
+    }
+
+    fn answered(&mut self) {
+        let Some(Pending { transfer, write, data }) = self.pending.take() else { return };
+        self.machine.count(Reason::Device);
+        if !write {
+            self.registers.set(transfer.rt, transfer.load(data));
+        }
+        self.skip();
+    }
+}

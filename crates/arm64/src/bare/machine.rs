@@ -1,0 +1,79 @@
+//! What a guest's machine is made of beside memory and its processor.
+
+use super::switch::Registers;
+use crate::sysreg::SysReg;
+
+/// What a guest's machine is made of beside memory, as its vCPU asks.
+pub trait Machine {
+    /// An `HVC` (or `SMC`) of the guest, by the SMC calling convention: `registers` are the guest's, for the answer too.
+    fn call(&mut self, registers: &mut Registers) -> Next;
+
+    /// The guest has written one of the registers that send software interrupts.
+    fn send_interrupt(&mut self, register: SysReg, value: u64);
+
+    /// The guest is about to go on: puts its pending interrupts where it finds them.
+    fn before(&mut self);
+
+    /// The guest has written the register by which it deactivates interrupts (`ICC_DIR_EL1`).
+    fn deactivate(&mut self, value: u64);
+
+    /// An interrupt of the hardware's is pending on this processor.
+    fn interrupt(&mut self) -> Next;
+
+    /// The guest has come out for this reason.
+    fn count(&mut self, reason: Reason);
+}
+
+/// How a guest goes on after an exit that its machine has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once.
+    Resume,
+    /// After the core has looked around: others may want the processor.
+    Yield,
+    /// After who runs the vCPU has seen this number ([`Event::Custom`](mayfly_vm::Event::Custom)).
+    Exit(u64),
+}
+
+/// [`Event::Custom`](mayfly_vm::Event::Custom) of a vCPU that waits for an interrupt; the numbers of a [`Machine`] are others.
+pub const WAITS: u64 = 0;
+
+/// Why a guest came out, for the books.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Reason {
+    Interrupt,
+    WaitForInterrupt,
+    Hypercall,
+    SecureCall,
+    IdRegister,
+    DebugRegister,
+    SoftwareInterrupt,
+    CacheRegister,
+    OtherRegister,
+    MemoryFault,
+    Device,
+    Abort,
+    Undefined,
+    SystemError,
+}
+
+impl Reason {
+    /// All of them, and what they are called.
+    pub const ALL: [(Self, &'static str); 14] = [
+        (Self::Interrupt, "interrupt"),
+        (Self::WaitForInterrupt, "wfi"),
+        (Self::Hypercall, "hvc"),
+        (Self::SecureCall, "smc"),
+        (Self::IdRegister, "id-register"),
+        (Self::DebugRegister, "debug-register"),
+        (Self::SoftwareInterrupt, "sgi"),
+        (Self::CacheRegister, "cache-register"),
+        (Self::OtherRegister, "other-register"),
+        (Self::MemoryFault, "memory-fault"),
+        (Self::Device, "device"),
+        (Self::Abort, "abort"),
+        (Self::Undefined, "undefined"),
+        (Self::SystemError, "system-error"),
+    ];
+}

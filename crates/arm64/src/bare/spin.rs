@@ -1,0 +1,94 @@
+//! A lock for what is held for a moment with interrupts masked, as they always are at EL2.
+//!
+//! Tickets: who comes first is served first, so that no processor waits for ever beside others that come and go.
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Data that one processor at a time may touch. Whoever holds it neither waits nor lets another thread have the
+/// processor, unless that thread gives it up.
+pub struct SpinLock<T> {
+    next: AtomicU32,
+    serving: AtomicU32,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: one `&mut T` is given out at a time, so sharing the lock moves the access between processors.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    /// A free lock around `data`.
+    pub const fn new(data: T) -> Self {
+        Self { next: AtomicU32::new(0), serving: AtomicU32::new(0), data: UnsafeCell::new(data) }
+    }
+
+    /// Takes the lock.
+    #[inline]
+    pub fn lock(&self) -> SpinGuard<'_, T> {
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        // Acquire, pairing with the release in `unlock`.
+        while self.serving.load(Ordering::Acquire) != ticket {
+            relax();
+        }
+        SpinGuard { lock: self }
+    }
+
+    /// Gives the lock up for a guard that was forgotten: by another thread that goes on in its place.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held on this processor, by a guard that was given to [`core::mem::forget`], and nobody uses the data.
+    pub unsafe fn unlock(&self) {
+        let serving = self.serving.load(Ordering::Relaxed);
+        self.serving.store(serving.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The data, whoever has the lock: for a processor that prints its last words.
+    pub fn as_ptr(&self) -> *mut T {
+        self.data.get()
+    }
+}
+
+/// The lock, held.
+pub struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
+}
+
+impl<T> Deref for SpinGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held, so nobody else has a reference.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T> DerefMut for SpinGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T> Drop for SpinGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: it is this guard that holds it.
+        unsafe { self.lock.unlock() }
+    }
+}
+
+/// Says that this processor waits for another: an emulator that runs one at a time then runs the other, which
+/// `spin_loop`, an ISB here, does not tell it.
+#[inline]
+pub fn relax() {
+    // SAFETY: a hint.
+    unsafe { asm!("yield", options(nomem, nostack)) };
+}
+
+/// Waits for an interrupt; one that is pending ends it, masked or not.
+pub fn wait_for_interrupt() {
+    // SAFETY: stops the processor until something is pending, after its stores are seen.
+    unsafe { asm!("dsb sy", "wfi", options(nostack)) };
+}

@@ -1,0 +1,125 @@
+//! TLBs, as [`Tlb`](mayfly_vm::platform::tlb::Tlb) asks for them.
+//!
+//! An invalidation by VMID takes the VMID from `VTTBR_EL2`, so it is borrowed, unless the register has it anyway: whoever
+//! invalidates puts the VMID beside the *empty root*, a table without an entry, and then puts back what was there.
+//! Interrupts are masked at EL2, so nothing comes between. What the processor may walk meanwhile, speculatively, is the
+//! empty root, which leaves nothing behind.
+//!
+//! The register goes on naming a root when its guest has been left, so that coming back costs nothing. Some processors
+//! walk from it there though the architecture forbids that ([`walks_out_of_guests`]): they are told to name the empty root
+//! before the one that they name is somebody else's ([`EmptyRoot::replace`]), and when another vCPU's registers are
+//! loaded.
+
+use core::arch::asm;
+
+use mayfly_vm::platform::address::{Gfn, PAGE_SHIFT, Pfn};
+use mayfly_vm::platform::tlb::{Entries, Scope, Vmid};
+
+const VMID_SHIFT: u32 = 48;
+
+/// The empty root of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct EmptyRoot(u64);
+
+impl EmptyRoot {
+    /// The tables from `top` on: as many as a root has, aligned as one, all zero, and never anybody else's.
+    pub fn new(top: Pfn) -> Self {
+        Self(top.get() << PAGE_SHIFT)
+    }
+
+    /// Has `VTTBR_EL2` name it under VMID 0.
+    #[inline]
+    pub fn load(self) {
+        // SAFETY: no guest is entered by it, and a walk finds nothing.
+        unsafe {
+            crate::write_register!("vttbr_el2", self.0);
+            asm!("isb", options(nostack));
+        }
+    }
+
+    /// Has `VTTBR_EL2` name it, if it names a root under `vmid` now.
+    pub fn replace(self, vmid: Vmid) {
+        if crate::read_register!("vttbr_el2") >> VMID_SHIFT == u64::from(vmid.0) {
+            self.load();
+        }
+    }
+
+    fn with_vmid(self, vmid: Vmid, work: impl FnOnce()) {
+        // SAFETY: a barrier. Stores to tables are seen by walks: a change that was only loaded too.
+        unsafe { asm!("dsb ish", options(nostack)) };
+        let before = crate::read_register!("vttbr_el2");
+        if before >> VMID_SHIFT == u64::from(vmid.0) {
+            return work();
+        }
+        // SAFETY: the VMID says what is invalidated, and no more.
+        unsafe {
+            crate::write_register!("vttbr_el2", self.0 | u64::from(vmid.0) << VMID_SHIFT);
+            asm!("isb", options(nostack));
+        }
+        work();
+        // SAFETY: what it has named before it may name again: who has it name another (`EmptyRoot::replace`) does that on
+        // this processor.
+        unsafe {
+            crate::write_register!("vttbr_el2", before);
+            asm!("isb", options(nostack));
+        }
+    }
+
+    /// Invalidates `scope` of `vmid` on every processor, and returns when that is so.
+    pub fn invalidate(self, vmid: Vmid, scope: &Scope) {
+        self.with_vmid(vmid, || match scope {
+            Scope::Range(span) => {
+                let last_level_is_enough = span.entries != Entries::Any;
+                for gfn in span.addresses() {
+                    invalidate_page(gfn, last_level_is_enough);
+                }
+                // SAFETY: forgets translations of the guest's, no more: combined entries know no intermediate address.
+                unsafe { asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack)) };
+            }
+            // SAFETY: as above.
+            Scope::All => unsafe { asm!("tlbi vmalls12e1is", "dsb ish", "isb", options(nostack)) },
+        });
+    }
+}
+
+fn invalidate_page(gfn: Gfn, last_level: bool) {
+    // Bits 35:0 are the address from its bit 12 on; no level hint.
+    let operand = gfn.get();
+    // SAFETY: forgets translations of the guest's, no more.
+    unsafe {
+        if last_level {
+            asm!("tlbi ipas2le1is, {}", in(reg) operand, options(nostack));
+        } else {
+            asm!("tlbi ipas2e1is, {}", in(reg) operand, options(nostack));
+        }
+    }
+}
+
+/// Has this processor alone forget what it keeps of a page under the VMID that `VTTBR_EL2` names.
+pub(super) fn forget_here(gfn: Gfn) {
+    let operand = gfn.get();
+    // SAFETY: forgets translations of the guest's, no more.
+    unsafe {
+        asm!("tlbi ipas2e1, {}", "dsb nsh", "tlbi vmalle1", "dsb nsh", "isb", in(reg) operand, options(nostack));
+    }
+}
+
+/// Has this processor forget what another vCPU left under the VMID that `VTTBR_EL2` names.
+pub(super) fn flush_here() {
+    // SAFETY: as above, and instructions, which are fetched again.
+    unsafe { asm!("tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack)) };
+}
+
+/// Whether this processor may walk from `VTTBR_EL2` out of guests: Cortex-A55 (erratum 1530923), A57 (1319537), A72
+/// (1319367), A76 (1165522), and Neoverse-N1, which is made of the last.
+pub fn walks_out_of_guests() -> bool {
+    const ARM: u64 = 0x41;
+    let midr = crate::read_register!("midr_el1");
+    midr >> 24 & 0xff == ARM && matches!(midr >> 4 & 0xfff, 0xd05 | 0xd07 | 0xd08 | 0xd0b | 0xd0c)
+}
+
+/// Has all processors forget all that is under any VMID.
+pub fn invalidate_all_vmids() {
+    // SAFETY: forgets translations of guests', and instructions.
+    unsafe { asm!("dsb ish", "tlbi alle1is", "ic ialluis", "dsb ish", "isb", options(nostack)) };
+}

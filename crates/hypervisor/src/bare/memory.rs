@@ -1,0 +1,161 @@
+//! The memory of one VM: an address space of the hypervisor's own, whose pages get frames when they are first touched.
+//!
+//! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of it there is a word: nothing
+//! yet; a block of 2 MiB; or a table of pages, where there was no block to be had. What was given stays until the memory
+//! goes, and the memory goes when no vCPU can reach it and no TLB has anything of it.
+//!
+//! A word, and a page's entry in a table, is written once, under the lock, when its frames are zero: a release, which the
+//! acquire of whoever finds it pairs with.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_vm::memslot::Hva;
+use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::platform::lock::Lock;
+use mayfly_vm::platform::memory::OutOfMemory;
+use mayfly_vm::stage2::{Level, Permissions};
+use mayfly_vm::{HostFault, HostMemory, Resolved};
+
+use super::world::{self, World};
+
+const BLOCK_SHIFT: u32 = 21;
+const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
+const BLOCK_ORDER: u32 = BLOCK_SHIFT - PAGE_SHIFT;
+const PAGES: u64 = 1 << BLOCK_ORDER;
+
+/// What a word says, in its lowest bits; above them is the first frame's address.
+const KIND: u64 = 3;
+const BLOCK: u64 = 1;
+const TABLE: u64 = 2;
+
+/// The memory of one VM.
+pub(super) struct GuestMemory {
+    world: Arc<World>,
+    words: Vec<AtomicU64>,
+    /// Held by who gives frames.
+    giving: Lock<()>,
+    frames: AtomicU64,
+}
+
+impl GuestMemory {
+    /// As many bytes as a multiple of 2 MiB, of which none has a frame yet.
+    pub(super) fn try_new(world: Arc<World>, bytes: u64) -> Result<Self, OutOfMemory> {
+        let mut words = Vec::new();
+        let count = bytes.div_ceil(BLOCK_BYTES) as usize;
+        words.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        words.resize_with(count, || AtomicU64::new(0));
+        Ok(Self { world, words, giving: Lock::new(()), frames: AtomicU64::new(0) })
+    }
+
+    /// Frames that it has.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Writes bytes to it, before it has a guest.
+    pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
+        let mut at = address;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let page = self.page(at)?;
+            let into = at % PAGE_SIZE;
+            let (now, later) = rest.split_at(rest.len().min((PAGE_SIZE - into) as usize));
+            let to = with_exposed_provenance_mut::<u8>((page.get() * PAGE_SIZE + into) as usize);
+            // SAFETY: the frame is this memory's, mapped, and nobody else's; no guest runs yet.
+            unsafe { to.copy_from_nonoverlapping(now.as_ptr(), now.len()) };
+            at += now.len() as u64;
+            rest = later;
+            super::threads::preemption_point();
+        }
+        Ok(())
+    }
+
+    fn page(&self, address: u64) -> Result<Pfn, HostFault> {
+        let (first, level) = self.find(address)?;
+        let into = if level == Level::MIB2 { (address % BLOCK_BYTES) >> PAGE_SHIFT } else { 0 };
+        Ok(Pfn::new(first.get() + into))
+    }
+
+    /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.
+    fn find(&self, address: u64) -> Result<(Pfn, Level), HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let page = (address >> PAGE_SHIFT) % PAGES;
+        if let Some(found) = Self::look(word, page) {
+            return Ok(found);
+        }
+        let _giving = self.giving.lock(&*self.world);
+        if let Some(found) = Self::look(word, page) {
+            return Ok(found);
+        }
+        if word.load(Ordering::Relaxed) == 0 {
+            if let Some(block) = world::allocate_frames(BLOCK_ORDER) {
+                self.frames.fetch_add(PAGES, Ordering::Relaxed);
+                word.store(block.get() << PAGE_SHIFT | BLOCK, Ordering::Release);
+                return Ok((block, Level::MIB2));
+            }
+            let table = world::allocate_frames(0).ok_or(HostFault::OutOfMemory)?;
+            self.frames.fetch_add(1, Ordering::Relaxed);
+            word.store(table.get() << PAGE_SHIFT | TABLE, Ordering::Release);
+        }
+        let frame = world::allocate_frames(0).ok_or(HostFault::OutOfMemory)?;
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        entry(word.load(Ordering::Relaxed), page).store(frame.get(), Ordering::Release);
+        Ok((frame, Level::PAGE))
+    }
+
+    fn look(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
+        let value = word.load(Ordering::Acquire);
+        match value & KIND {
+            BLOCK => Some((Pfn::new(value >> PAGE_SHIFT), Level::MIB2)),
+            TABLE => match entry(value, page).load(Ordering::Acquire) {
+                0 => None,
+                frame => Some((Pfn::new(frame), Level::PAGE)),
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The entry of a page in the table that a word names.
+fn entry<'a>(word: u64, page: u64) -> &'a AtomicU64 {
+    let table = with_exposed_provenance_mut::<AtomicU64>((word & !(PAGE_SIZE - 1)) as usize);
+    // SAFETY: the table is the memory's, which lasts as long as who asks; it is zeroes and what was stored here.
+    unsafe { &*table.add(page as usize) }
+}
+
+// SAFETY: frames that are this memory's alone, by blocks as they were given, and stay so until it goes: which is when the
+// VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them.
+unsafe impl HostMemory<Hva> for GuestMemory {
+    fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
+        let (_, level) = self.find(backing.get())?;
+        Ok(Resolved::memory(self.page(backing.get())?, level, true))
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        for word in &mut self.words {
+            let value = *word.get_mut();
+            let first = Pfn::new(value >> PAGE_SHIFT);
+            match value & KIND {
+                // SAFETY: they were given for that order, and nobody uses them: see above.
+                BLOCK => unsafe { world::free_frames_of(first, BLOCK_ORDER) },
+                TABLE => {
+                    for page in 0..PAGES {
+                        let frame = entry(value, page).load(Ordering::Relaxed);
+                        if frame != 0 {
+                            // SAFETY: as above.
+                            unsafe { world::free_frames_of(Pfn::new(frame), 0) };
+                        }
+                    }
+                    // SAFETY: as above.
+                    unsafe { world::free_frames_of(first, 0) };
+                }
+                _ => {}
+            }
+        }
+    }
+}

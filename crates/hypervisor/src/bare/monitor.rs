@@ -1,0 +1,345 @@
+//! The monitor: it has VMs begin, end, and says how they are; by what is typed, and by the boot arguments.
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use mayfly_arm64::timer;
+use mayfly_hypervisor::command::{Command, HELP};
+use mayfly_hypervisor::plan::{self, Plan};
+use mayfly_hypervisor::tree::Board;
+
+use super::console::{self, say};
+use super::life::End;
+use super::vm::{self, Host, Machine};
+use super::{heap, machine, threads, world};
+
+/// Ctrl-], by which a guest's console is left for the monitor.
+const LEAVES: u8 = 0x1d;
+
+/// Changes when a life ends.
+static ENDS: AtomicU32 = AtomicU32::new(0);
+
+struct Monitor {
+    host: Arc<dyn Host>,
+    machines: Vec<Arc<Machine>>,
+    /// Whose console what is typed goes to; nobody's, where it is the monitor's.
+    front: Option<Arc<Machine>>,
+}
+
+/// The monitor's thread.
+pub(super) fn main(board: Board) {
+    let Ok(host) = vm::host() else {
+        say!("mayfly: there is no memory to begin with");
+        machine::power_off()
+    };
+    let (frames, bytes) = (world::free_frames(), heap::allocated());
+    let is_whole = {
+        let host = Arc::clone(&host);
+        let mut monitor = Monitor { host, machines: Vec::new(), front: None };
+        monitor.begin(&board);
+        monitor.serve(&board.arguments);
+        monitor.end()
+    };
+    // What a thread has is freed by the next one on its processor.
+    let deadline = timer::ticks() + timer::frequency();
+    let is_back = || (world::free_frames(), heap::allocated()) == (frames, bytes);
+    while !is_back() && timer::ticks() < deadline {
+        threads::wait(
+            &ENDS,
+            ENDS.load(Ordering::Relaxed),
+            timer::ticks() + timer::frequency() / 100,
+        );
+    }
+    if is_whole && is_back() {
+        say!(
+            "mayfly: nothing was lost: all VMs have ended, {frames} frames are free and {bytes} bytes of heap in use, as before"
+        );
+    } else {
+        let lost_frames = frames.cast_signed() - world::free_frames().cast_signed();
+        let lost_bytes = heap::allocated().cast_signed() - bytes.cast_signed();
+        say!("mayfly: LOST {lost_frames} frames, {lost_bytes} bytes of heap");
+    }
+    machine::power_off()
+}
+
+impl Monitor {
+    /// Has the VMs of the modules begin.
+    fn begin(&mut self, board: &Board) {
+        let (plans, wrong) = Plan::all(&board.modules);
+        for why in wrong {
+            say!("mayfly: {why}");
+        }
+        for plan in plans {
+            let starts = plan.starts;
+            let machine = Arc::new(Machine::new(plan, board.seed.clone()));
+            self.machines.push(Arc::clone(&machine));
+            if self.front.is_none() {
+                self.show(Some(Arc::clone(&machine)));
+            }
+            if starts {
+                self.start(&machine);
+            }
+        }
+    }
+
+    /// Does what the boot arguments say, and then what is typed, until the machine is to end.
+    fn serve(&mut self, arguments: &str) {
+        for command in Command::script(arguments) {
+            if self.obey(command) {
+                return;
+            }
+        }
+        if self.front.is_none() {
+            prompt();
+        }
+        let mut line = String::new();
+        loop {
+            let Some(byte) = self.typed(u64::MAX) else { continue };
+            match byte {
+                b'\r' | b'\n' => {
+                    console::bytes(b"\r\n");
+                    if self.obey(Command::read(&core::mem::take(&mut line))) {
+                        return;
+                    }
+                    if self.front.is_none() {
+                        prompt();
+                    }
+                }
+                8 | 0x7f if line.pop().is_some() => console::bytes(b"\x08 \x08"),
+                b' '..=b'~' if line.len() < 200 => {
+                    console::bytes(&[byte]);
+                    line.push(char::from(byte));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The next byte that is typed for the monitor; what is typed for a guest goes there.
+    fn typed(&mut self, deadline: u64) -> Option<u8> {
+        loop {
+            let byte = console::next_typed(deadline)?;
+            match &self.front {
+                None => return Some(byte),
+                Some(_) if byte == LEAVES => {
+                    self.show(None);
+                    say!("");
+                    prompt();
+                }
+                Some(machine) => {
+                    // Its FIFO is full where it takes nothing; what is typed then waits for a moment, and is lost.
+                    for _ in 0..100 {
+                        if machine.uart.typed(&[byte]) == 1 || !machine.is_living() {
+                            break;
+                        }
+                        threads::wait(
+                            &ENDS,
+                            ENDS.load(Ordering::Relaxed),
+                            timer::ticks() + timer::frequency() / 1000,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a VM's console in front, or the monitor.
+    fn show(&mut self, machine: Option<Arc<Machine>>) {
+        if let Some(old) = &self.front {
+            old.uart.set_in_front(false);
+        }
+        if let Some(new) = &machine {
+            new.uart.set_in_front(true);
+        }
+        self.front = machine;
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<Machine>> {
+        let found = self.machines.iter().find(|machine| machine.plan.name == name);
+        if found.is_none() {
+            say!("mayfly: there is no VM {name}");
+        }
+        found.cloned()
+    }
+
+    /// Does a command. Returns whether the machine is to end.
+    fn obey(&mut self, command: Result<Command, &'static str>) -> bool {
+        match command {
+            Err(why) => say!("mayfly: {why}"),
+            Ok(Command::Nothing) => {}
+            Ok(Command::Help) => HELP.lines().for_each(|line| say!("{line}")),
+            Ok(Command::List) => self.machines.iter().for_each(|machine| list(machine)),
+            Ok(Command::Stat(name)) => {
+                let is_meant = |machine: &&Arc<Machine>| {
+                    name.as_ref().is_none_or(|name| *name == machine.plan.name)
+                };
+                self.machines.iter().filter(is_meant).for_each(|machine| stat(machine));
+            }
+            Ok(Command::Create { name, like, parameters }) => {
+                self.create(&name, &like, &parameters);
+            }
+            Ok(Command::Start(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    self.start(&machine);
+                }
+            }
+            Ok(Command::Stop(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    self.stop(&machine);
+                }
+            }
+            Ok(Command::Kill(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    machine.end(End::Killed);
+                }
+            }
+            Ok(Command::Restart(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    self.stop(&machine);
+                    self.start(&machine);
+                }
+            }
+            Ok(Command::Destroy(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    self.stop(&machine);
+                    if self.front.as_ref().is_some_and(|front| Arc::ptr_eq(front, &machine)) {
+                        self.show(None);
+                    }
+                    self.machines.retain(|other| !Arc::ptr_eq(other, &machine));
+                }
+            }
+            Ok(Command::Console(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    say!("mayfly: the console of {name}; Ctrl-] comes back");
+                    self.show(Some(machine));
+                }
+            }
+            Ok(Command::Log(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    machine.uart.print_log();
+                    say!("");
+                }
+            }
+            Ok(Command::Wait(name)) => {
+                let meant: Vec<_> = match name {
+                    Some(name) => self.find(&name).into_iter().collect(),
+                    None => self.machines.clone(),
+                };
+                for machine in &meant {
+                    self.wait(machine);
+                }
+            }
+            Ok(Command::Sleep(milliseconds)) => {
+                let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
+                self.pass_on_until(timer::ticks().saturating_add(ticks), |_| false);
+            }
+            Ok(Command::PowerOff) => return true,
+        }
+        false
+    }
+
+    fn create(&mut self, name: &str, like: &str, parameters: &[String]) {
+        let Some(model) = self.find(like) else { return };
+        if !plan::is_name(name) {
+            return say!("mayfly: a name has 1 to 32 letters, digits, '-' and '_'");
+        }
+        if self.machines.iter().any(|machine| machine.plan.name == name) {
+            return say!("mayfly: there is a VM {name}");
+        }
+        let mut plan = Plan { name: name.to_string(), ..model.plan.clone() };
+        for parameter in parameters {
+            if let Err(why) = plan.set(parameter) {
+                return say!("mayfly: {why}");
+            }
+        }
+        self.machines.push(Arc::new(Machine::new(plan, model.seed.clone())));
+    }
+
+    fn start(&self, machine: &Arc<Machine>) {
+        if !machine.begin() {
+            return say!("mayfly: {} lives", machine.plan.name);
+        }
+        let (host, its) = (Arc::clone(&self.host), Arc::clone(machine));
+        if threads::spawn(move || live(&*host, &its)).is_err() {
+            machine.over();
+            say!("mayfly: there is no memory for a thread");
+        }
+    }
+
+    fn stop(&mut self, machine: &Machine) {
+        machine.end(End::Killed);
+        self.wait(machine);
+    }
+
+    /// Waits until a VM has ended, and all that it had is back.
+    fn wait(&mut self, machine: &Machine) {
+        self.pass_on_until(u64::MAX, |_| !machine.is_living());
+    }
+
+    /// Passes on what is typed, until `is_over`, or the deadline.
+    fn pass_on_until(&mut self, deadline: u64, is_over: impl Fn(&Self) -> bool) {
+        while !is_over(self) && timer::ticks() < deadline {
+            let soon = timer::ticks() + timer::frequency() / 50;
+            let _ = self.typed(soon.min(deadline));
+        }
+    }
+
+    /// Ends all VMs. Returns whether nothing of them is left.
+    fn end(mut self) -> bool {
+        let machines = core::mem::take(&mut self.machines);
+        for machine in &machines {
+            machine.end(End::Killed);
+        }
+        for machine in &machines {
+            self.wait(machine);
+        }
+        self.show(None);
+        // The threads of lives, the last of which may just be on its way out.
+        machines.iter().all(|machine| !machine.is_living())
+    }
+}
+
+fn prompt() {
+    console::bytes(b"mayfly> ");
+}
+
+fn list(machine: &Machine) {
+    let Plan { name, vcpus, memory, .. } = &machine.plan;
+    say!("{name}: {}, {vcpus} vCPUs, {} MiB promised", machine.state(), memory >> 20);
+}
+
+fn stat(machine: &Machine) {
+    list(machine);
+    let milliseconds = machine.books.ticks() * 1000 / timer::frequency();
+    say!(
+        "{}: {} KiB given, {milliseconds} ms of processors",
+        machine.plan.name,
+        machine.frames() * 4
+    );
+    for (reason, count) in machine.books.all().filter(|(_, count)| *count > 0) {
+        say!("{}: {count} {reason}", machine.plan.name);
+    }
+}
+
+/// What the thread of a VM does: a life, and others as long as the guest starts anew.
+fn live(host: &dyn Host, machine: &Machine) {
+    let name = &machine.plan.name;
+    loop {
+        match host.live(machine) {
+            Ok(End::Reset) => say!("mayfly: {name} starts anew"),
+            Ok(end) => {
+                say!("mayfly: {name} {end}");
+                break;
+            }
+            Err(why) => {
+                say!("mayfly: {name} does not begin: {why}");
+                break;
+            }
+        }
+    }
+    machine.over();
+    ENDS.fetch_add(1, Ordering::Release);
+    threads::wake(&ENDS);
+}

@@ -1,0 +1,74 @@
+//! A queue of threads, linked through them.
+
+use core::ptr::null_mut;
+
+use super::Thread;
+
+/// Threads in the order in which they came. A thread is on one queue at most.
+pub(super) struct Queue {
+    first: *mut Thread,
+    last: *mut Thread,
+}
+
+impl Queue {
+    pub(super) const fn new() -> Self {
+        Self { first: null_mut(), last: null_mut() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// Puts a thread at the end.
+    pub(super) fn push(&mut self, thread: *mut Thread) {
+        // SAFETY: threads on queues are there, and their links are the queue's.
+        unsafe {
+            (*thread).next = null_mut();
+            if self.last.is_null() {
+                self.first = thread;
+            } else {
+                (*self.last).next = thread;
+            }
+        }
+        self.last = thread;
+    }
+
+    /// Takes the first.
+    pub(super) fn pop(&mut self) -> Option<*mut Thread> {
+        self.take(|_| true)
+    }
+
+    /// Takes the first that is `wanted`.
+    pub(super) fn take(&mut self, wanted: impl Fn(&Thread) -> bool) -> Option<*mut Thread> {
+        let (mut before, mut at) = (null_mut::<Thread>(), self.first);
+        while !at.is_null() {
+            // SAFETY: as above.
+            unsafe {
+                if wanted(&*at) {
+                    if before.is_null() {
+                        self.first = (*at).next;
+                    } else {
+                        (*before).next = (*at).next;
+                    }
+                    if self.last == at {
+                        self.last = before;
+                    }
+                    return Some(at);
+                }
+                (before, at) = (at, (*at).next);
+            }
+        }
+        None
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
+        let mut at = self.first;
+        core::iter::from_fn(move || {
+            // SAFETY: as above.
+            let thread = unsafe { at.as_ref() }?;
+            at = thread.next;
+            Some(thread)
+        })
+    }
+}

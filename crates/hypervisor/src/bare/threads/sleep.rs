@@ -1,0 +1,69 @@
+//! Sleep for a word, and the way out of it.
+
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use mayfly_arm64::timer;
+use mayfly_vm::Kicker;
+
+use super::{SCHEDULER, SLEEPERS, Thread, current, leave, local, switch};
+use crate::bare::kick::LOOK;
+use crate::bare::world;
+
+/// Sleeps while `*word == expected`, until `deadline` (in ticks) at the latest.
+pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: u64) {
+    let thread = current();
+    if thread == local().idle.load(Ordering::Relaxed) {
+        // An idle processor has nothing to give way to: it looks again.
+        world::take_interrupts();
+        mayfly_arm64::spin::relax();
+        return;
+    }
+    // SAFETY: this thread's own.
+    let alarm = unsafe { (*thread).alarm.as_ref().map(|(at, _)| *at) };
+    sleep(thread, word, expected, deadline.min(alarm.unwrap_or(u64::MAX)));
+    if alarm.is_some_and(|at| at <= timer::ticks()) {
+        // SAFETY: as above.
+        if let Some((_, kicker)) = unsafe { (*thread).alarm.take() } {
+            kicker.ask(LOOK);
+        }
+    }
+}
+
+fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
+    leave();
+    SLEEPERS.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    let mut scheduler = SCHEDULER.lock();
+    if word.load(Ordering::Relaxed) != expected || timer::ticks() >= deadline {
+        SLEEPERS.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: this thread's own, under the lock.
+    unsafe { ((*thread).word, (*thread).deadline) = (core::ptr::from_ref(word).addr(), deadline) };
+    scheduler.asleep.push(thread);
+    switch(scheduler);
+}
+
+/// Does `work`, in which this thread sleeps at most until `at`: then `kicker` is asked to look, and goes on.
+pub(crate) fn with_alarm(at: Option<u64>, kicker: Kicker, work: impl FnOnce()) {
+    let thread = current();
+    // SAFETY: this thread's own.
+    unsafe { (*thread).alarm = at.map(|at| (at, kicker)) };
+    work();
+    // SAFETY: as above.
+    unsafe { (*thread).alarm = None };
+}
+
+/// Wakes all that sleep for `word`.
+pub(crate) fn wake(word: &AtomicU32) {
+    fence(Ordering::SeqCst);
+    if SLEEPERS.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let address = core::ptr::from_ref(word).addr();
+    let mut scheduler = SCHEDULER.lock();
+    while let Some(thread) = scheduler.asleep.take(|thread| thread.word == address) {
+        SLEEPERS.fetch_sub(1, Ordering::Relaxed);
+        scheduler.make_ready(thread);
+    }
+}

@@ -1,0 +1,307 @@
+//! VMs: what they are made of, and how a life of one goes.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::with_exposed_provenance;
+use core::slice;
+use core::sync::atomic::Ordering;
+
+use mayfly_arm64::cpu;
+use mayfly_arm64::guest::Confinement;
+use mayfly_arm64::spin::SpinLock;
+use mayfly_hypervisor::image::Kernel;
+use mayfly_hypervisor::layout::{self, Guest, Placement};
+use mayfly_hypervisor::plan::Plan;
+use mayfly_hypervisor::tree::Region as Span;
+use mayfly_vgic::affinity;
+use mayfly_vm::iobus::IoRange;
+use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_vm::platform::Platform;
+use mayfly_vm::platform::memory::OutOfMemory;
+use mayfly_vm::srcu::Worker;
+use mayfly_vm::stage2::{Arm, Reclaimer, Slice, Vmids};
+use mayfly_vm::{Bus, Caches, Config, Device, SlotZap, Vm, stage2};
+
+use super::console::say;
+use super::life::{Books, End, Life};
+use super::memory::GuestMemory;
+use super::uart::Uart;
+use super::world::{self, World};
+use super::{threads, vcpu};
+
+/// Bits of a guest's physical addresses.
+pub(super) const IPA_BITS: u32 = 40;
+/// `ID_AA64MMFR0_EL1.PARange` of as many.
+const PA_RANGE: u64 = 2;
+
+/// What VMs are made of: Arm's stage 2, with forced write-back where the processors have it.
+pub(super) struct Kinds<const FWB: bool>;
+
+impl<const FWB: bool> mayfly_vm::World for Kinds<FWB> {
+    type Device = Arc<dyn Device>;
+    type Backing = Hva;
+    type Format = Arm<IPA_BITS, FWB>;
+    type Memory = GuestMemory;
+}
+
+/// A VM that may live.
+pub(super) struct Machine {
+    pub(super) plan: Plan,
+    pub(super) uart: Arc<Uart>,
+    pub(super) books: Arc<Books>,
+    pub(super) seed: Vec<u8>,
+    present: SpinLock<Present>,
+}
+
+/// What a VM is at.
+enum Present {
+    /// It was never started, or has ended.
+    Rests,
+    /// It is about to live, and is to end at once if that is asked.
+    Begins(Option<End>),
+    Lives(Arc<Life>, Arc<GuestMemory>),
+}
+
+impl Machine {
+    pub(super) fn new(plan: Plan, seed: Vec<u8>) -> Self {
+        let uart = Arc::new(Uart::new(&plan.name));
+        Self { plan, uart, books: Arc::default(), seed, present: SpinLock::new(Present::Rests) }
+    }
+
+    /// Says that it is about to live; not if it does.
+    pub(super) fn begin(&self) -> bool {
+        let mut present = self.present.lock();
+        let rests = matches!(*present, Present::Rests);
+        if rests {
+            *present = Present::Begins(None);
+        }
+        rests
+    }
+
+    /// Ends it, if it lives.
+    pub(super) fn end(&self, end: End) {
+        let life = match &mut *self.present.lock() {
+            Present::Rests => return,
+            Present::Begins(asked) => {
+                *asked = Some(end);
+                return;
+            }
+            Present::Lives(life, _) => Arc::clone(life),
+        };
+        life.end(end);
+    }
+
+    /// A life begins.
+    fn born(&self, life: &Arc<Life>, memory: &Arc<GuestMemory>) {
+        let lives = Present::Lives(Arc::clone(life), Arc::clone(memory));
+        let before = core::mem::replace(&mut *self.present.lock(), lives);
+        if let Present::Begins(Some(end)) = before {
+            life.end(end);
+        }
+    }
+
+    /// A life is over; there may be another.
+    fn dead(&self) {
+        let before = core::mem::replace(&mut *self.present.lock(), Present::Begins(None));
+        drop(before);
+    }
+
+    /// It rests.
+    pub(super) fn over(&self) {
+        *self.present.lock() = Present::Rests;
+    }
+
+    /// Whether it lives, or is about to, or something of it is still to be given back.
+    pub(super) fn is_living(&self) -> bool {
+        !matches!(*self.present.lock(), Present::Rests)
+    }
+
+    /// What it is at.
+    pub(super) fn state(&self) -> &'static str {
+        match *self.present.lock() {
+            Present::Rests => "rests",
+            Present::Begins(_) => "begins",
+            Present::Lives(..) => "lives",
+        }
+    }
+
+    /// Frames that it was given.
+    pub(super) fn frames(&self) -> u64 {
+        match &*self.present.lock() {
+            Present::Lives(_, memory) => memory.frames(),
+            _ => 0,
+        }
+    }
+}
+
+/// What all VMs share, of a format that is chosen when the program starts.
+pub(super) trait Host: Send + Sync {
+    /// Has a VM live, until its end, and all that it had is given back.
+    fn live(&self, machine: &Machine) -> Result<End, &'static str>;
+}
+
+struct HostOf<const FWB: bool> {
+    world: Arc<World>,
+    vmids: Vmids,
+    reclaimer: Arc<Reclaimer<Arm<IPA_BITS, FWB>>>,
+    worker: Arc<Worker>,
+}
+
+/// Makes what VMs share, and the threads that work for all of them.
+pub(super) fn host() -> Result<Arc<dyn Host>, OutOfMemory> {
+    if cpu::stage2_features().has_fwb() {
+        HostOf::<true>::start()
+    } else {
+        HostOf::<false>::start()
+    }
+}
+
+impl<const FWB: bool> HostOf<FWB> {
+    fn start() -> Result<Arc<dyn Host>, OutOfMemory> {
+        let world = World::new();
+        let bits = cpu::stage2_features().vmid_bits();
+        let vmids = Vmids::try_new(world.clone(), bits).map_err(|_| OutOfMemory)?;
+        let bound = Reclaimer::<Arm<IPA_BITS, FWB>>::BOUND;
+        let reclaimer = Arc::new(Reclaimer::new(world.clone(), bound));
+        let worker = Arc::new(Worker::new(world.clone()));
+        let (works, reclaims) = (Arc::clone(&worker), Arc::clone(&reclaimer));
+        threads::spawn(move || works.run())?;
+        threads::spawn(move || reclaims.serve(Slice::default()))?;
+        Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
+    }
+
+    fn config(&self, memory: &Arc<GuestMemory>) -> Config<Kinds<FWB>> {
+        Config {
+            srcu: mayfly_vm::srcu::Config {
+                worker: Some(Arc::clone(&self.worker)),
+                ..Default::default()
+            },
+            stage2: stage2::Config {
+                mmu: self.world.clone(),
+                vmids: self.vmids.clone(),
+                reclaimer: self.reclaimer.clone(),
+                max_frames: usize::MAX,
+            },
+            memory: Arc::clone(memory),
+            cache: self.world.clone(),
+            caches: Caches::Tracked,
+            slot_zap: SlotZap::Range,
+            slice: Slice::default(),
+        }
+    }
+
+    fn make(
+        &self,
+        machine: &Machine,
+        memory: &Arc<GuestMemory>,
+    ) -> Result<Vm<Kinds<FWB>>, &'static str> {
+        let vm = Vm::create(self.config(memory)).map_err(|_| "there is no memory for a VM")?;
+        let region = Region {
+            slot: SlotId::main(0),
+            flags: Flags::empty(),
+            gpa: Gpa::new(layout::MEMORY),
+            size: machine.plan.memory,
+            backing: Hva::new(0),
+        };
+        vm.set_memory_region(&region).map_err(|_| "its memory cannot be set")?;
+        let range = IoRange { start: layout::UART, len: layout::UART_BYTES };
+        let uart: Arc<dyn Device> = machine.uart.clone();
+        vm.register_device(Bus::Mmio, range, uart)
+            .map_err(|_| "its console cannot be registered")?;
+        Ok(vm)
+    }
+}
+
+/// The bytes of a module.
+fn module(region: &Span) -> &'static [u8] {
+    let start = with_exposed_provenance((region.start) as usize);
+    // SAFETY: the device tree says that it was loaded there; its memory is kept, mapped, and written by nobody.
+    unsafe { slice::from_raw_parts(start, (region.end - region.start) as usize) }
+}
+
+/// Loads what the guest begins with; says where, and what it finds in x0.
+fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static str> {
+    let plan = &machine.plan;
+    let image = module(&plan.kernel);
+    let kernel = Kernel::read(image).map_err(|error| {
+        say!("mayfly: {}: {error}", plan.name);
+        "it has no kernel"
+    })?;
+    let sizes: Vec<u64> = plan.ramdisks.iter().map(|ramdisk| ramdisk.end - ramdisk.start).collect();
+    let placement = Placement::new(kernel, &sizes, plan.memory)
+        .ok_or("it has too little memory for what is loaded")?;
+    let write = |at: u64, bytes: &[u8]| {
+        memory
+            .write(at - layout::MEMORY, bytes)
+            .map_err(|_| "there is too little memory for what is loaded")
+    };
+    write(placement.kernel, image)?;
+    for (place, ramdisk) in placement.ramdisks.iter().zip(&plan.ramdisks) {
+        write(place.start, module(ramdisk))?;
+    }
+    let ramdisks = placement.ramdisks.first().zip(placement.ramdisks.last());
+    let tree = Guest {
+        affinities: (0..plan.vcpus as usize).map(affinity).collect(),
+        memory: plan.memory,
+        arguments: &plan.arguments,
+        ramdisks: ramdisks.map(|(first, last)| first.start..last.end),
+        seed: machine.seed.clone(),
+    };
+    write(placement.tree, &tree.tree().map_err(|_| "it has no device tree")?)?;
+    Ok((placement.kernel, placement.tree))
+}
+
+impl<const FWB: bool> Host for HostOf<FWB> {
+    fn live(&self, machine: &Machine) -> Result<End, &'static str> {
+        let no_memory = |_: OutOfMemory| "there is no memory for a VM";
+        let memory =
+            GuestMemory::try_new(self.world.clone(), machine.plan.memory).map_err(no_memory)?;
+        let memory = Arc::new(memory);
+        let (entry, tree) = load(machine, &memory)?;
+        let confinement = Confinement {
+            empty: world::empty_root(),
+            hcr: Arm::<IPA_BITS, FWB>::HCR,
+            pa_range: PA_RANGE,
+        };
+        let life = Life::try_new(
+            self.world.clone(),
+            &machine.plan,
+            &machine.uart,
+            &machine.books,
+            confinement,
+        );
+        let life = Arc::new(life.map_err(no_memory)?);
+        let vm = self.make(machine, &memory)?;
+        machine.uart.reset(Some(Arc::clone(&life.vgic)));
+        machine.born(&life, &memory);
+        for number in 0..machine.plan.vcpus {
+            life.alive.fetch_add(1, Ordering::Relaxed);
+            let begun = vm.create_vcpu(number).ok().and_then(|vcpu| {
+                let its = Arc::clone(&life);
+                let work = move || {
+                    vcpu::main(&its, vcpu);
+                    its.gone();
+                };
+                threads::spawn(work).ok()
+            });
+            if begun.is_none() {
+                life.gone();
+                life.end(End::Failed);
+            }
+        }
+        life.turn_on(0, entry, tree);
+        loop {
+            let alive = life.alive.load(Ordering::Acquire);
+            if alive == 0 {
+                break;
+            }
+            self.world.wait(&life.alive, alive);
+        }
+        machine.uart.reset(None);
+        machine.dead();
+        let ended = vm.clone();
+        vm.destroy();
+        ended.wait_reclaimed();
+        Ok(life.ending().unwrap_or(End::Failed))
+    }
+}

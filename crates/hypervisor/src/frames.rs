@@ -1,0 +1,226 @@
+//! The frames of a machine: who has which, in blocks of powers of two (a buddy allocator).
+//!
+//! What is known of a frame is beside the frames, not in them: so giving one back writes nothing to it, and one that is
+//! zero stays so. Nothing here allocates, and every step is bounded by the number of orders.
+
+use core::ops::Range;
+
+/// Blocks are of `1 << 0` to `1 << (ORDERS - 1)` frames: 1 GiB at most.
+pub const ORDERS: usize = 19;
+
+const NONE: u32 = u32::MAX;
+
+/// What is known of one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameInfo {
+    /// The next on the list of free blocks, if it is the first of one.
+    next: u32,
+    previous: u32,
+    /// Of the block that it is the first of.
+    order: u8,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody's to give: not memory, or the hypervisor's own; or inside of a block.
+    Inside,
+    /// The first of a block that is free.
+    Free,
+    /// The first of a block that was given.
+    Given,
+}
+
+impl FrameInfo {
+    /// Of a frame that is not known to be memory.
+    pub const ABSENT: Self = Self { next: NONE, previous: NONE, order: 0, state: State::Inside };
+}
+
+/// The frames from `base` on.
+#[derive(Debug)]
+pub struct FramePool<'a> {
+    base: u64,
+    frames: &'a mut [FrameInfo],
+    heads: [u32; ORDERS],
+    free: u64,
+}
+
+impl<'a> FramePool<'a> {
+    /// No frames yet, of those from `base` on: one for each of `frames`, whatever they say.
+    pub fn new(base: u64, frames: &'a mut [FrameInfo]) -> Self {
+        frames.fill(FrameInfo::ABSENT);
+        Self { base, frames, heads: [NONE; ORDERS], free: 0 }
+    }
+
+    /// Frames that are free.
+    pub fn free_frames(&self) -> u64 {
+        self.free
+    }
+
+    /// Adds frames by number, as far as they are among those of the pool. None is there, or was given.
+    pub fn add(&mut self, range: Range<u64>) {
+        let end = range.end.min(self.base + self.frames.len() as u64);
+        let mut at = range.start.max(self.base);
+        while at < end {
+            let fits = |order: &usize| at.is_multiple_of(1 << order) && at + (1 << order) <= end;
+            let order = (0..ORDERS).rev().find(fits).unwrap_or(0);
+            self.insert(self.index(at), order);
+            at += 1 << order;
+        }
+    }
+
+    /// `1 << order` frames, the first at a multiple of their number; `None` when so many are not left in one piece.
+    pub fn allocate(&mut self, order: usize) -> Option<u64> {
+        let mut from = (order..ORDERS).find(|&order| self.heads[order] != NONE)?;
+        let first = self.heads[from] as usize;
+        self.remove(first, from);
+        while from > order {
+            from -= 1;
+            self.insert(first + (1 << from), from);
+        }
+        self.frames[first] =
+            FrameInfo { order: order as u8, state: State::Given, ..FrameInfo::ABSENT };
+        Some(self.base + first as u64)
+    }
+
+    /// Takes back what [`FramePool::allocate`] gave. Returns whether it had given that: if not, nothing happens.
+    #[must_use]
+    pub fn free(&mut self, first: u64, order: usize) -> bool {
+        let Some(mut at) = first.checked_sub(self.base).map(|at| at as usize) else { return false };
+        match self.frames.get_mut(at) {
+            Some(info) if info.state == State::Given && usize::from(info.order) == order => {
+                *info = FrameInfo::ABSENT;
+            }
+            _ => return false,
+        }
+        let mut order = order;
+        while order + 1 < ORDERS {
+            let buddy = ((self.base + at as u64) ^ (1 << order)).checked_sub(self.base);
+            let Some(buddy) = buddy.map(|buddy| buddy as usize) else { break };
+            match self.frames.get(buddy) {
+                Some(info) if info.state == State::Free && usize::from(info.order) == order => {}
+                _ => break,
+            }
+            self.remove(buddy, order);
+            at = at.min(buddy);
+            order += 1;
+        }
+        self.insert(at, order);
+        true
+    }
+
+    fn index(&self, frame: u64) -> usize {
+        (frame - self.base) as usize
+    }
+
+    fn insert(&mut self, at: usize, order: usize) {
+        let next = self.heads[order];
+        self.frames[at] =
+            FrameInfo { next, previous: NONE, order: order as u8, state: State::Free };
+        if next != NONE {
+            self.frames[next as usize].previous = at as u32;
+        }
+        self.heads[order] = at as u32;
+        self.free += 1 << order;
+    }
+
+    fn remove(&mut self, at: usize, order: usize) {
+        let FrameInfo { next, previous, .. } = self.frames[at];
+        match previous {
+            NONE => self.heads[order] = next,
+            previous => self.frames[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.frames[next as usize].previous = previous;
+        }
+        self.frames[at] = FrameInfo::ABSENT;
+        self.free -= 1 << order;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::vec;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_is_one_piece_again() {
+        let mut infos = vec![FrameInfo::ABSENT; 1024];
+        let mut pool = FramePool::new(0x1000, &mut infos);
+        pool.add(0x1000..0x1400);
+        let given: Vec<_> = (0..1024).map(|_| pool.allocate(0).unwrap()).collect();
+        assert_eq!((pool.free_frames(), pool.allocate(0)), (0, None));
+        for &frame in &given {
+            assert!(pool.free(frame, 0));
+        }
+        assert_eq!(pool.allocate(10), Some(0x1000));
+    }
+
+    #[test]
+    fn what_was_not_given_is_not_taken() {
+        let mut infos = vec![FrameInfo::ABSENT; 16];
+        let mut pool = FramePool::new(16, &mut infos);
+        pool.add(16..32);
+        let two = pool.allocate(1).unwrap();
+        assert!(
+            !pool.free(two + 1, 0) && !pool.free(two, 0) && !pool.free(3, 0) && !pool.free(99, 0)
+        );
+        assert!(pool.free(two, 1) && !pool.free(two, 1));
+        assert_eq!(pool.free_frames(), 16);
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_has_two_owners_and_none_is_lost(
+            holes in prop::collection::vec((0_u64..900, 1_u64..60), 0..6),
+            steps in prop::collection::vec((any::<bool>(), 0_usize..7, any::<prop::sample::Index>()), 1..400),
+        ) {
+            const BASE: u64 = 0x4_0123;
+            let mut infos = vec![FrameInfo::ABSENT; 1000];
+            let mut pool = FramePool::new(BASE, &mut infos);
+            let mut memory: BTreeSet<u64> = (BASE..BASE + 1000).collect();
+            for (at, len) in holes {
+                (at..at + len).for_each(|frame| { memory.remove(&(BASE + frame)); });
+            }
+            // Each run of frames that follow each other.
+            let mut runs: Vec<Range<u64>> = Vec::new();
+            for &frame in &memory {
+                match runs.last_mut() {
+                    Some(run) if run.end == frame => run.end += 1,
+                    _ => runs.push(frame..frame + 1),
+                }
+            }
+            for run in runs {
+                pool.add(run);
+            }
+            let all = memory.len() as u64;
+            prop_assert_eq!(pool.free_frames(), all);
+
+            let mut given: Vec<(u64, usize)> = Vec::new();
+            for (allocates, order, which) in steps {
+                if allocates {
+                    let Some(first) = pool.allocate(order) else { continue };
+                    prop_assert!(first.is_multiple_of(1 << order));
+                    for frame in first..first + (1 << order) {
+                        prop_assert!(memory.remove(&frame), "given twice, or no memory");
+                    }
+                    given.push((first, order));
+                } else if !given.is_empty() {
+                    let (first, order) = given.swap_remove(which.index(given.len()));
+                    prop_assert!(pool.free(first, order));
+                    memory.extend(first..first + (1 << order));
+                }
+                prop_assert_eq!(pool.free_frames(), memory.len() as u64);
+            }
+            for (first, order) in given {
+                prop_assert!(pool.free(first, order));
+            }
+            prop_assert_eq!(pool.free_frames(), all);
+        }
+    }
+}

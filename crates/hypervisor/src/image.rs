@@ -1,0 +1,107 @@
+//! A kernel as it was loaded: the header of an arm64 Linux Image (`Documentation/arch/arm64/booting.rst`).
+
+/// What the header says of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Where it begins, from a multiple of 2 MiB on.
+    pub offset: u64,
+    /// How much memory it takes from there on, what is not in the file included.
+    pub size: u64,
+}
+
+/// Why it is no kernel that can be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoKernel {
+    /// It is packed by gzip.
+    Gzip,
+    /// It is an EFI program with a packed kernel in it.
+    Zboot,
+    /// It is something else.
+    Unknown,
+}
+
+impl core::fmt::Display for NoKernel {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Gzip => "the kernel is packed by gzip: unpack it first",
+            Self::Zboot => "the kernel is packed in an EFI program (zboot): unpack it first",
+            Self::Unknown => "the kernel is no arm64 Linux Image",
+        })
+    }
+}
+
+const MAGIC: &[u8] = b"ARM\x64";
+const MAGIC_AT: usize = 56;
+/// What kernels before 3.17 have, whose header does not say how large they are.
+const OLD_OFFSET: u64 = 0x8_0000;
+
+impl Kernel {
+    /// Reads the header of `image`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoKernel`].
+    pub fn read(image: &[u8]) -> Result<Self, NoKernel> {
+        if image.starts_with(&[0x1f, 0x8b]) {
+            return Err(NoKernel::Gzip);
+        }
+        if image.starts_with(b"MZ") && image.get(4..8) == Some(b"zimg") {
+            return Err(NoKernel::Zboot);
+        }
+        if image.get(MAGIC_AT..MAGIC_AT + 4) != Some(MAGIC) {
+            return Err(NoKernel::Unknown);
+        }
+        let word = |at: usize| image.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        let (offset, size) = (word(8).unwrap_or(0), word(16).unwrap_or(0));
+        let length = image.len() as u64;
+        if size == 0 {
+            // Twice the file has room for what is not in it.
+            return Ok(Self { offset: OLD_OFFSET, size: 2 * length });
+        }
+        // No kernel asks for more than this, and nothing below overflows by it.
+        if offset >= 1 << 30 || size >= 1 << 40 {
+            return Err(NoKernel::Unknown);
+        }
+        Ok(Self { offset, size: size.max(length) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn header(offset: u64, size: u64) -> Vec<u8> {
+        let mut image = std::vec![0; 64];
+        image[8..16].copy_from_slice(&offset.to_le_bytes());
+        image[16..24].copy_from_slice(&size.to_le_bytes());
+        image[56..60].copy_from_slice(MAGIC);
+        image
+    }
+
+    #[test]
+    fn a_kernel_says_where_it_begins_and_how_large_it_is() {
+        assert_eq!(Kernel::read(&header(0, 0x10_0000)), Ok(Kernel { offset: 0, size: 0x10_0000 }));
+        assert_eq!(Kernel::read(&header(0, 0)), Ok(Kernel { offset: OLD_OFFSET, size: 128 }));
+    }
+
+    #[test]
+    fn what_is_packed_is_told_from_what_is_nothing() {
+        assert_eq!(Kernel::read(&[0x1f, 0x8b, 8]), Err(NoKernel::Gzip));
+        assert_eq!(Kernel::read(b"MZ\0\0zimg"), Err(NoKernel::Zboot));
+        assert_eq!(Kernel::read(b"#!/bin/sh"), Err(NoKernel::Unknown));
+        assert_eq!(Kernel::read(&header(0, u64::MAX)), Err(NoKernel::Unknown));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..128)) {
+            if let Ok(kernel) = Kernel::read(&bytes) {
+                prop_assert!(kernel.size >= bytes.len() as u64 && kernel.offset.checked_add(kernel.size).is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Mayfly on bare metal: see `docs/bare-metal.md`.
+
+#![cfg_attr(target_os = "none", no_std, no_main)]
+
+#[cfg(target_os = "none")]
+extern crate alloc;
+
+#[cfg(target_os = "none")]
+mod bare;
+
+#[cfg(not(target_os = "none"))]
+fn main() {
+    eprintln!("this is an image for a machine of its own: `make metal` builds and runs it");
+    std::process::exit(1);
+}

@@ -1,0 +1,205 @@
+//! Which VMs there are to be, by the modules that were loaded.
+//!
+//! Who loads modules says of each where it is and what it is, and not which belong together. So a VM is a kernel, and the
+//! ramdisks at higher addresses up to the next kernel. Its own parameters stand before `--` in the kernel's `bootargs`,
+//! those of the kernel behind.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::layout::MAX_VCPUS;
+use crate::tree::{Module, ModuleKind, Region};
+
+/// A VM that is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its name: letters, digits, `-` and `_`.
+    pub name: String,
+    /// How many vCPUs.
+    pub vcpus: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// It begins by itself.
+    pub starts: bool,
+    /// Where its kernel is.
+    pub kernel: Region,
+    /// Where its ramdisks are.
+    pub ramdisks: Vec<Region>,
+    /// The kernel's parameters.
+    pub arguments: String,
+}
+
+/// Least memory of a VM: a kernel, and what it needs to say that it has too little.
+const LEAST_MEMORY: u64 = 16 << 20;
+/// The most: as much as its physical addresses reach to above where memory begins.
+const MOST_MEMORY: u64 = (1 << 40) - (1 << 30);
+/// What a VM has that is not told otherwise.
+const MEMORY: u64 = 512 << 20;
+
+impl Plan {
+    /// The VMs of these modules, which are in the order of their addresses; and what is wrong with those that cannot be.
+    pub fn all(modules: &[Module]) -> (Vec<Self>, Vec<String>) {
+        let (mut plans, mut wrong) = (Vec::<Self>::new(), Vec::new());
+        // Ramdisks of a VM that cannot be are not the next one's, nor the last one's.
+        let mut takes_ramdisks = false;
+        for module in modules {
+            match module.kind {
+                ModuleKind::Kernel => match Self::new(module, plans.len()) {
+                    Ok(plan) if plans.iter().any(|other| other.name == plan.name) => {
+                        wrong.push(format!("two VMs are named {}", plan.name));
+                        takes_ramdisks = false;
+                    }
+                    Ok(plan) => {
+                        plans.push(plan);
+                        takes_ramdisks = true;
+                    }
+                    Err(why) => {
+                        wrong.push(format!("the kernel at {:#x}: {why}", module.region.start));
+                        takes_ramdisks = false;
+                    }
+                },
+                ModuleKind::Ramdisk => match plans.last_mut().filter(|_| takes_ramdisks) {
+                    Some(plan) => plan.ramdisks.push(module.region.clone()),
+                    None => {
+                        wrong.push(format!("the ramdisk at {:#x} is no VM's", module.region.start));
+                    }
+                },
+                ModuleKind::Other => {}
+            }
+        }
+        (plans, wrong)
+    }
+
+    fn new(kernel: &Module, number: usize) -> Result<Self, String> {
+        let (own, arguments) = match kernel.arguments.split_once("--") {
+            Some((own, arguments)) => (own, arguments),
+            None => ("", kernel.arguments.as_str()),
+        };
+        let mut plan = Self {
+            name: format!("vm{number}"),
+            vcpus: 1,
+            memory: MEMORY,
+            starts: true,
+            kernel: kernel.region.clone(),
+            ramdisks: Vec::new(),
+            arguments: arguments.trim().to_string(),
+        };
+        for parameter in own.split_whitespace() {
+            plan.set(parameter)?;
+        }
+        Ok(plan)
+    }
+
+    /// Sets one of its own parameters.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn set(&mut self, parameter: &str) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("'{parameter}': {what}"));
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        match name {
+            "name" if is_name(value) => self.name = value.to_string(),
+            "name" => return wrong("a name has 1 to 32 letters, digits, '-' and '_'"),
+            "vcpus" => match value.parse() {
+                Ok(vcpus) if (1..=MAX_VCPUS).contains(&vcpus) => self.vcpus = vcpus,
+                _ => return wrong(&format!("a VM has 1 to {MAX_VCPUS} vCPUs")),
+            },
+            "memory" => match bytes(value) {
+                Some(memory) if (LEAST_MEMORY..=MOST_MEMORY).contains(&memory) => {
+                    self.memory = memory.next_multiple_of(crate::layout::BLOCK);
+                }
+                _ => return wrong("a VM has 16M of memory at least, and 1023G at most"),
+            },
+            "start" => match value {
+                "yes" => self.starts = true,
+                "no" => self.starts = false,
+                _ => return wrong("start is yes or no"),
+            },
+            _ => return wrong("there are name=, vcpus=, memory= and start="),
+        }
+        Ok(())
+    }
+}
+
+/// Whether a VM can be named so.
+pub fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (1..=32).contains(&name.len()) && name.chars().all(allowed)
+}
+
+/// A number of bytes: digits, and K, M or G.
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.char_indices().last()? {
+        (at, 'K' | 'k') => (&text[..at], 10),
+        (at, 'M' | 'm') => (&text[..at], 20),
+        (at, 'G' | 'g') => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn module(at: u64, kind: ModuleKind, arguments: &str) -> Module {
+        Module { region: at..at + 0x1000, kind, arguments: arguments.into() }
+    }
+
+    #[test]
+    fn a_ramdisk_is_the_vms_whose_kernel_is_below_it() {
+        let modules = [
+            module(
+                0x1000,
+                ModuleKind::Kernel,
+                "vcpus=4 memory=1G name=web -- console=ttyAMA0 quiet",
+            ),
+            module(0x3000, ModuleKind::Ramdisk, ""),
+            module(0x5000, ModuleKind::Ramdisk, ""),
+            module(0x7000, ModuleKind::Kernel, "console=ttyAMA0"),
+            module(0x9000, ModuleKind::Ramdisk, ""),
+        ];
+        let (plans, wrong) = Plan::all(&modules);
+        assert_eq!(wrong, Vec::<String>::new());
+        let first = &plans[0];
+        assert_eq!((first.name.as_str(), first.vcpus, first.memory), ("web", 4, 1 << 30));
+        assert_eq!(first.arguments, "console=ttyAMA0 quiet");
+        assert_eq!(first.ramdisks, [0x3000..0x4000, 0x5000..0x6000]);
+        assert_eq!((plans[1].name.as_str(), plans[1].vcpus), ("vm1", 1));
+        assert_eq!(plans[1].arguments, "console=ttyAMA0");
+        assert_eq!(plans[1].ramdisks, vec![0x9000..0xa000]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_and_the_others_are_there() {
+        let modules = [
+            module(0x1000, ModuleKind::Ramdisk, ""),
+            module(0x3000, ModuleKind::Kernel, "vcpus=0 --"),
+            module(0x5000, ModuleKind::Ramdisk, ""),
+            module(0x7000, ModuleKind::Kernel, "memory=64M --"),
+            module(0x9000, ModuleKind::Kernel, "name=vm0 --"),
+        ];
+        let (plans, wrong) = Plan::all(&modules);
+        assert_eq!(plans.len(), 1);
+        assert_eq!(plans[0].memory, 64 << 20);
+        assert!(plans[0].ramdisks.is_empty());
+        assert_eq!(wrong.len(), 4, "{wrong:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_arguments_are_taken_or_refused(arguments in ".{0,64}") {
+            let (plans, wrong) = Plan::all(&[module(0, ModuleKind::Kernel, &arguments)]);
+            prop_assert_eq!(plans.len() + wrong.len(), 1);
+            for plan in plans {
+                prop_assert!((1..=MAX_VCPUS).contains(&plan.vcpus) && plan.memory >= LEAST_MEMORY);
+            }
+        }
+    }
+}
