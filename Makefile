@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test mutants miri fuzz soak bench instructions api doc fmt clean setup setup-bench setup-instructions setup-review
+.PHONY: help run test mutants miri fuzz soak bench instructions metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-metal setup-review
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -11,7 +11,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 ARGS ?=
 
 help: ## list these commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: setup ## build Mayfly and run its experiments; ARGS="..." goes to `mayfly run`
 	@cargo run --release --package mayfly-cli --bin mayfly -- run $(ARGS)
@@ -47,6 +47,20 @@ ROW ?=
 instructions: setup-instructions ## count what the core costs at EL2, in instructions; ROW="..." shows where one row's are
 	@scripts/instructions $(if $(ROW),"$(ROW)")
 
+# What Mayfly at EL2 runs: KERNEL=... INITRD=... are an arm64 Image and a ramdisk in place of Debian's and a busybox.
+KERNEL ?=
+INITRD ?=
+export KERNEL INITRD
+
+metal: setup-metal ## run Mayfly at EL2 of an arm64 machine that QEMU makes up, with a Linux VM of 4 vCPUs at a shell
+	@scripts/metal run
+
+# QUICK=1 boots one VM; without it there are a dozen machines.
+QUICK ?=
+
+metal-test: setup-metal ## boot Linux VMs at EL2, end them, and see that nothing was lost; QUICK=1 boots one
+	@scripts/metal $(if $(QUICK),quick,test)
+
 api: setup-review ## write down the public API of the crates that others take, after a change to it
 	@scripts/api write
 
@@ -67,6 +81,9 @@ setup-bench:
 
 setup-instructions: setup
 	@scripts/setup instructions
+
+setup-metal: setup
+	@scripts/setup metal
 
 setup-review:
 	@scripts/setup review
