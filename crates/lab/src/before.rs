@@ -2,4 +2,5 @@
 
 pub(crate) mod notifiers;
 pub(crate) mod tdp_mmu;
+pub(crate) mod teardown;
 pub(crate) mod unmap;

@@ -52,11 +52,14 @@ are mapped by the guest's own faults, the rest as by faults, but many at once.
 
 The machine's variants: per-page, as arm64 did up to 2019; elided, as proposed
 then (Marc Zyngier), which leaves out what the end of a VM does not need, but
-still walks every entry before it returns; and mayfly, which detaches the root
-and returns, and frees tables in the background without looking at their leaves.
-per-page really cleans the first GiB of a VM. Where there is more, what the
-whole would have taken is modelled_destroy: the time of that GiB for every GiB,
-and what came after.
+still walks every entry before it returns; arm64-v6.18 and tdp-mmu-v6.18, as
+Linux does today on arm64 and on x86; and mayfly, which detaches the root and
+returns, and frees tables in the background without looking at their leaves. Its
+reclaimer is scheduled so that it preempts nobody (SCHED_BATCH); what that is
+worth, and costs, mayfly-preempting shows, which does without.
+per-page walks and invalidates all of a VM, and really cleans the first GiB of
+it. Where there is more, modelled_clean is what a line took times the lines that
+there are, and modelled_destroy has that in the place of what was cleaned.
 
 On KVM: the guest writes to every page, the vCPU and the VM are closed, then the
 memory is unmapped. That kernel is x86's, which cleans no caches at a VM's end,
@@ -79,8 +82,23 @@ left out."
             },
             Variant {
                 backend: Backend::Machine,
+                name: "arm64-v6.18",
+                summary: "a reference given up for each entry, which stays; nothing invalidated (Linux v6.18)",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "tdp-mmu-v6.18",
+                summary: "each entry exchanged for nothing, level by level (x86's TDP MMU, Linux v6.18)",
+            },
+            Variant {
+                backend: Backend::Machine,
                 name: Variant::BASELINE,
                 summary: "the root is detached; its tables are freed in the background",
+            },
+            Variant {
+                backend: Backend::Machine,
+                name: "mayfly-preempting",
+                summary: "as mayfly, but its reclaimer may preempt who wakes it (SCHED_OTHER, not SCHED_BATCH)",
             },
             Variant::KERNEL,
         ]
@@ -92,6 +110,15 @@ left out."
             Metric {
                 name: "modelled_destroy",
                 summary: "the same, as if all lines were cleaned, where a part was",
+            },
+            Metric {
+                name: "walk",
+                summary: "of that, the caller's way through the tables, with its invalidations",
+            },
+            Metric { name: "clean", summary: "of that, cleaning; of the part that was cleaned" },
+            Metric {
+                name: "modelled_clean",
+                summary: "what all lines would have taken, at what one of that part took",
             },
             Metric {
                 name: "reclaimed",
@@ -157,6 +184,9 @@ fn design(variant: &'static str) -> (&'static str, Design) {
     let design = match variant {
         "per-page" => Design::PerPage,
         "elided" => Design::Elided,
+        "arm64-v6.18" => Design::Arm64,
+        "tdp-mmu-v6.18" => Design::TdpMmu,
+        "mayfly-preempting" => Design::Preempting,
         _ => Design::Mayfly,
     };
     (variant, design)
@@ -192,7 +222,9 @@ fn on_machine(
     for index in turns(rounds, designs.len()) {
         let built = ground.build(size, mapping)?;
         let counts = built.counts;
-        rows[index].note(counts, ground.tear_down(built, designs[index].1)?);
+        let torn = ground.tear_down(built, designs[index].1)?;
+        let times = size.bytes() as f64 / SAMPLE.bytes().min(size.bytes()) as f64;
+        rows[index].note(counts, torn, times);
         progress.step();
     }
     progress.finish();

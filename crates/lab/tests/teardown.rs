@@ -39,7 +39,7 @@ fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promi
     let rows = run(BackendChoice::Only(Backend::Machine), &MEMORY, &Host::default());
     let kinds: BTreeSet<_> =
         rows.iter().map(|row| (memory(row), param(row, "mapping"), row.variant.as_str())).collect();
-    assert_eq!((rows.len(), kinds.len()), (12, 12));
+    assert_eq!((rows.len(), kinds.len()), (24, 24));
     for row in &rows {
         let rounds = u64::from(ROUNDS);
         let at = PAGES.iter().position(|pages| pages * 4096 == memory(row)).unwrap();
@@ -58,6 +58,10 @@ fn every_size_is_torn_down_in_both_mappings_by_every_design_with_what_each_promi
         assert_eq!(row.counters["tlbi_ipa"], if per_page { leaves } else { 0 });
         assert_eq!(row.counters["lines_cleaned"], if per_page { pages * 64 } else { 0 });
         assert!(row.checks.iter().all(|check| check.ok), "{:?}", row.checks);
+        let walks = !row.variant.starts_with("mayfly");
+        assert_eq!(row.metrics.contains_key("walk"), walks, "{}", row.variant);
+        assert_eq!(row.metrics.contains_key("clean"), per_page, "{}", row.variant);
+        assert_eq!(row.findings.len(), usize::from(per_page), "{:?}", row.findings);
         let maintained = row.checks.iter().filter(|check| check.name.contains("clean")).count();
         assert_eq!(maintained, if row.variant == "mayfly" { 4 } else { 1 });
     }

@@ -1,6 +1,7 @@
 //! VMs on the software machine, built to be torn down.
 
 use std::ops::AddAssign;
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -16,6 +17,7 @@ use mayfly_stage2::Arm;
 use mayfly_stage2::{Role, RootRef};
 use mayfly_vm::{Cache, Exit};
 
+use crate::before::teardown::PageCounts;
 use crate::before::unmap::Tables;
 use crate::mapping::Mapping;
 use crate::params::Size;
@@ -30,6 +32,9 @@ pub(super) type TableFormat = Arm<48>;
 /// The guest touches so much of its memory itself, at the end of it; all of it, if it has no more.
 const FAULTED: u64 = 16 << 20;
 
+/// Leaves whose cleaning is timed together: one by one, the clock would take as long.
+const TIMED: usize = 512;
+
 /// How a VM is torn down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Design {
@@ -37,8 +42,14 @@ pub(super) enum Design {
     PerPage,
     /// Entry by entry, and one invalidation.
     Elided,
+    /// A reference given up for each entry, which stays.
+    Arm64,
+    /// Exchanged for nothing, entry by entry, level by level.
+    TdpMmu,
     /// As Mayfly does it.
     Mayfly,
+    /// As Mayfly does it, with a reclaimer that preempts others as any thread does.
+    Preempting,
 }
 
 /// A machine, and memory for VMs on it: one VM at a time.
@@ -93,8 +104,10 @@ pub(super) struct Torn {
     pub(super) returned: Duration,
     /// Until every frame of a table was back.
     pub(super) reclaimed: Duration,
-    /// Until the call would have returned if all had been cleaned, and not only the sample.
-    pub(super) modelled: Option<Duration>,
+    /// Of the former, what the caller's own way through the tables took, invalidations in it and cleaning not.
+    pub(super) walked: Option<Duration>,
+    /// And what cleaning took.
+    pub(super) cleaned: Duration,
     pub(super) by_ipa: u64,
     pub(super) by_vmid: u64,
     pub(super) lines: u64,
@@ -164,25 +177,34 @@ impl Ground {
     /// Tears `built` down, and waits until every frame of its tables is back.
     pub(super) fn tear_down(&self, built: Built, design: Design) -> anyhow::Result<Torn> {
         let (tlbs, cache) = (self.machine.hardware().tlbs(), self.machine.cache());
-        let (asked, cleaned) = (tlbs.counts(), cache.lines().cleaned);
+        let (asked, lines) = (tlbs.counts(), cache.lines().cleaned);
         // Leaves the processor to whoever waits for it, so that what is timed next is not where the scheduler makes up
         // for what building the VM took.
+        let pages = PageCounts::default();
+        match design {
+            Design::Arm64 => self.tables(&built).count_entries::<TableFormat>(),
+            Design::Preempting => self.reclaim_as(libc::SCHED_OTHER)?,
+            _ => {}
+        }
         let interrupts = Interrupts::of(&self.machine);
         pause(Duration::from_millis(1));
         let (others, caller) = (self.threads.read(), Used::here());
         let start = Instant::now();
-        let modelled = match design {
-            Design::PerPage => self.per_page(built, start),
-            Design::Elided => {
-                self.tables(&built).unmap::<TableFormat>(|_, _, _| ());
-                built.destroy_and_wait();
-                None
-            }
-            Design::Mayfly => {
-                built.destroy();
-                None
-            }
-        };
+        let mut cleaned = Duration::ZERO;
+        let mut walked = None;
+        match design {
+            Design::PerPage => cleaned = self.per_page(&built),
+            Design::Elided => self.tables(&built).unmap::<TableFormat>(|_, _, _| ()),
+            Design::Arm64 => self.tables(&built).put_entries::<TableFormat>(yield_now),
+            Design::TdpMmu => self.tables(&built).zap_all::<TableFormat>(&pages),
+            Design::Mayfly | Design::Preempting => {}
+        }
+        if matches!(design, Design::Mayfly | Design::Preempting) {
+            built.destroy();
+        } else {
+            walked = Some(start.elapsed().saturating_sub(cleaned));
+            built.destroy_and_wait();
+        }
         let returned = start.elapsed();
         let caller = Used::here() - caller;
         self.wait_at_rest()?;
@@ -190,41 +212,59 @@ impl Ground {
         let mut spent = self.threads.since(&others);
         spent.add(ThreadRole::Caller, caller);
         Interrupts::of(&self.machine).since(interrupts, &mut spent);
+        if design == Design::Preempting {
+            self.reclaim_as(libc::SCHED_BATCH)?;
+        }
         let after = tlbs.counts();
         Ok(Torn {
             returned,
             reclaimed,
-            modelled,
+            walked,
+            cleaned,
             by_ipa: after.ranges - asked.ranges,
             by_vmid: after.vmids + after.everything - asked.vmids - asked.everything,
-            lines: cache.lines().cleaned - cleaned,
+            lines: cache.lines().cleaned - lines,
             spent,
         })
     }
 
-    /// Every leaf is cleared, forgotten by the TLBs, and what it mapped is cleaned: of the first `sample` bytes.
-    /// Returns how long all of it would have taken, if there is more: as long as the sample for each part of its size,
-    /// and what came after the walk.
-    fn per_page(&self, built: Built, start: Instant) -> Option<Duration> {
+    /// Every leaf is cleared, forgotten by the TLBs, and what it mapped is cleaned: of the first `sample` bytes. Returns
+    /// how long cleaning took, which is done, and timed, for [`TIMED`] leaves at a time.
+    fn per_page(&self, built: &Built) -> Duration {
         let (hardware, cache) = (self.machine.hardware(), self.machine.cache());
         let limit = Gpa::new(self.sample).gfn();
-        let mut sampled = None;
-        let mut leaves = 0_u64;
-        self.tables(&built).unmap::<TableFormat>(|gfn, level, leaf| {
+        let mut time = Duration::ZERO;
+        let mut gone = Vec::with_capacity(TIMED);
+        let mut clean = |gone: &mut Vec<(Pfn, u64)>| {
+            let start = Instant::now();
+            gone.drain(..).for_each(|(first, pages)| cache.clean(first, pages));
+            time += start.elapsed();
+        };
+        self.tables(built).unmap::<TableFormat>(|gfn, level, leaf| {
             let gfns = gfn..Gfn::new(gfn.get() + level.pages());
             let span = Span { gfns, stride: level.pages(), entries: Entries::Leaves };
             hardware.complete(hardware.issue(built.vmid, Scope::Range(span)));
             if gfn < limit {
-                cache.clean(leaf.pfn, level.pages());
-            } else if sampled.is_none() {
-                sampled = Some((leaves, start.elapsed()));
+                gone.push((leaf.pfn, level.pages()));
+                if gone.len() == TIMED {
+                    clean(&mut gone);
+                }
             }
-            leaves += 1;
         });
-        let walked = Instant::now();
-        built.destroy_and_wait();
-        let (in_sample, time) = sampled?;
-        Some(time.mul_f64(leaves as f64 / in_sample as f64) + walked.elapsed())
+        clean(&mut gone);
+        time
+    }
+
+    /// Has the reclaimer's thread scheduled by this policy: sched(7).
+    fn reclaim_as(&self, policy: libc::c_int) -> anyhow::Result<()> {
+        let thread = self.machine.reclaimer_thread().as_raw_nonzero().get();
+        // SAFETY: a struct of integers, of which C libraries have the priority and more; each may be 0.
+        let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+        // SAFETY: reads a parameter that outlives the call, and changes nothing but how that thread is scheduled.
+        let changed = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) };
+        let error = std::io::Error::last_os_error();
+        ensure!(changed == 0, "the reclaimer's scheduling policy cannot be changed: {error}");
+        Ok(())
     }
 
     pub(super) fn tables(&self, built: &Built) -> Tables<'_> {
@@ -239,7 +279,7 @@ impl Ground {
         while self.machine.reclaimer().frames() > 0 || arena.in_use() != self.at_rest {
             let missing = arena.in_use().wrapping_sub(self.at_rest);
             ensure!(patience.lasts(missing), "{missing} frames of tables do not come back");
-            std::thread::yield_now();
+            yield_now();
         }
         Ok(())
     }

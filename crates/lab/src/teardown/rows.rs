@@ -1,6 +1,8 @@
 //! What a row says.
 
-use mayfly_record::{ResultRow, Samples};
+use std::time::Duration;
+
+use mayfly_record::{ResultRow, Samples, units};
 use mayfly_stage2::Format;
 
 use crate::mapping::Mapping;
@@ -15,24 +17,45 @@ use super::maintenance::{Cleaned, LINES};
 pub(super) struct Row {
     destroy: Samples,
     modelled_destroy: Samples,
+    walk: Samples,
+    clean: Samples,
+    modelled_clean: Samples,
     reclaimed: Samples,
     had: Counts,
     by_ipa: u64,
     by_vmid: u64,
     lines: u64,
+    /// On all of those lines.
+    cleaning: Duration,
     spent: Vec<Spent>,
 }
 
 impl Row {
-    /// Adds a VM, which had `counts`.
-    pub(super) fn note(&mut self, counts: Counts, torn: Torn) {
-        if let Some(modelled) = torn.modelled {
-            self.modelled_destroy.record(modelled);
+    /// Adds a VM, which had `counts` and is so many times what was cleaned of it. Where that is more than once, what the
+    /// cleaning of all of it would have taken is modelled: so much a line.
+    pub(super) fn note(&mut self, counts: Counts, torn: Torn, times: f64) {
+        let model = torn.lines > 0 && times > 1.0;
+        let clean = torn.cleaned.mul_f64(times);
+        if model {
+            self.modelled_destroy.record(torn.returned.saturating_sub(torn.cleaned) + clean);
+            self.modelled_clean.record(clean);
         } else {
             self.destroy.record(torn.returned);
             self.reclaimed.record(torn.reclaimed);
         }
-        for samples in [&mut self.destroy, &mut self.modelled_destroy, &mut self.reclaimed] {
+        if torn.lines > 0 {
+            self.clean.record(torn.cleaned);
+        }
+        torn.walked.into_iter().for_each(|walked| self.walk.record(walked));
+        self.cleaning += torn.cleaned;
+        for samples in [
+            &mut self.destroy,
+            &mut self.modelled_destroy,
+            &mut self.walk,
+            &mut self.clean,
+            &mut self.modelled_clean,
+            &mut self.reclaimed,
+        ] {
             samples.end_round();
         }
         self.had += counts;
@@ -50,12 +73,15 @@ impl Row {
         mapping: Mapping,
         sample: Size,
     ) -> ResultRow {
-        let Self { had, by_ipa, by_vmid, lines, .. } = self;
+        let Self { had, by_ipa, by_vmid, lines, cleaning, .. } = self;
         let row = work::report(row, &self.spent)
             .param("format", TableFormat::NAME)
             .param("sample", sample.bytes())
             .metric("destroy", &self.destroy)
             .metric("modelled_destroy", &self.modelled_destroy)
+            .metric("walk", &self.walk)
+            .metric("clean", &self.clean)
+            .metric("modelled_clean", &self.modelled_clean)
             .metric("reclaimed", &self.reclaimed)
             .counter("tables_freed", had.tables)
             .counter("tlbi_ipa", by_ipa)
@@ -79,6 +105,11 @@ impl Row {
         if design != Design::PerPage {
             return row.check("no_line_cleaned", lines == 0, format!("{lines} of {all}"));
         }
+        let row = self.part_of_cleaning(row).counter(
+            "ps_a_line",
+            u64::try_from(cleaning.as_nanos() * 1000 / u128::from(lines.max(1)))
+                .unwrap_or(u64::MAX),
+        );
         if self.modelled_destroy.is_empty() {
             return row.check("all_lines_cleaned", lines == all, format!("{lines} of {all}"));
         }
@@ -87,6 +118,21 @@ impl Row {
             "sample_cleaned",
             lines == expected,
             format!("{lines} of {all} lines, the first {sample} of each VM"),
+        )
+    }
+}
+
+impl Row {
+    /// Says which part of it is cleaning.
+    fn part_of_cleaning(&self, row: ResultRow) -> ResultRow {
+        let median = |samples: &Samples| samples.summary().map(|summary| summary.p50);
+        let clean = median(&self.modelled_clean).or_else(|| median(&self.clean));
+        let Some((clean, walk)) = clean.zip(median(&self.walk)) else { return row };
+        let part = units::percent(clean as f64 / (clean + walk).max(1) as f64);
+        let (clean, walk) = (units::duration(clean), units::duration(walk));
+        row.finding(
+            "cleaning",
+            format!("{part}: {clean} of cleaning, {walk} of walking and invalidating"),
         )
     }
 }

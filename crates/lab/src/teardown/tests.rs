@@ -1,8 +1,11 @@
+use std::time::Duration;
+
 use mayfly_machine::address_space::Backing;
 use mayfly_stage2::Role;
 
 use super::machine::TableFormat;
 use super::*;
+use crate::before::teardown::PageCounts;
 use crate::before::unmap::Tables;
 
 const SMALL: Size = Size::blocks(24);
@@ -36,8 +39,9 @@ fn page_by_page_every_leaf_is_invalidated_and_every_line_cleaned() {
         let built = ground.build(SMALL, mapping).unwrap();
         let torn = ground.tear_down(built, Design::PerPage).unwrap();
         assert_eq!((torn.by_ipa, torn.by_vmid), (leaves(mapping), 1));
-        assert_eq!((torn.lines, torn.modelled), (PAGES * 64, None));
+        assert_eq!(torn.lines, PAGES * 64);
         assert!(torn.reclaimed >= torn.returned);
+        assert!(torn.walked.unwrap() + torn.cleaned <= torn.returned && !torn.cleaned.is_zero());
     }
 }
 
@@ -50,8 +54,68 @@ fn where_a_part_is_cleaned_the_rest_is_modelled() {
         let torn = ground.tear_down(built, Design::PerPage).unwrap();
         assert_eq!((torn.by_ipa, torn.by_vmid), (leaves(mapping), 1));
         assert_eq!(torn.lines, sample.bytes() / 64);
-        assert!(torn.modelled.is_some());
+        let mut row = Row::default();
+        let (counts, cleaned) = (machine::Counts::default(), torn.cleaned);
+        row.note(counts, torn, 12.0);
+        let empty = ResultRow::new(NAME, Backend::Machine, "per-page");
+        let row = row.report(empty, Design::PerPage, mapping, sample);
+        let p50 = |metric| row.metrics[metric].p50;
+        let cleaned = u64::try_from(cleaned.as_nanos()).unwrap();
+        assert_eq!(p50("clean"), cleaned);
+        assert!(
+            p50("modelled_clean").abs_diff(cleaned * 12) <= 12,
+            "24 MiB, of which 2 were cleaned"
+        );
+        assert!(p50("modelled_destroy") >= p50("modelled_clean") + p50("walk"));
+        assert!(!row.metrics.contains_key("destroy"), "all of it was not cleaned");
     }
+}
+
+#[test]
+fn arm64_leaves_every_entry_and_gives_up_one_reference_for_each() {
+    let mut ground = ground(SMALL);
+    for mapping in Mapping::ALL {
+        let built = ground.build(SMALL, mapping).unwrap();
+        let tables = ground.tables(&built);
+        tables.count_entries::<TableFormat>();
+        // The root has one entry, or as many as its 512 GiB are.
+        assert_eq!(tables.arena.references(tables.top), 2);
+        tables.put_entries::<TableFormat>(|| ());
+        assert_eq!(tables.arena.references(tables.top), 1);
+        assert_eq!(tables.leaves::<TableFormat>(), (leaves(mapping), PAGES));
+        let torn = ground.tear_down(built, Design::Arm64).unwrap();
+        assert_eq!((torn.by_ipa, torn.by_vmid, torn.lines), (0, 1, 0));
+        assert!(torn.walked.is_some());
+    }
+}
+
+#[test]
+fn x86s_tdp_mmu_clears_every_leaf_and_counts_it_by_its_size() {
+    let mut ground = ground(SMALL);
+    for (mapping, expected) in [(Mapping::Pages, [PAGES, 0]), (Mapping::Blocks, [0, PAGES / 512])] {
+        let built = ground.build(SMALL, mapping).unwrap();
+        let pages = PageCounts::default();
+        ground.tables(&built).zap_all::<TableFormat>(&pages);
+        let counted = pages.map(|count| count.into_inner().unsigned_abs());
+        assert_eq!(counted, [expected[0], expected[1], 0, 0]);
+        assert_eq!(ground.tables(&built).leaves::<TableFormat>(), (0, 0));
+        let torn = ground.tear_down(built, Design::TdpMmu).unwrap();
+        assert_eq!((torn.by_ipa, torn.by_vmid, torn.lines), (0, 1, 0));
+    }
+}
+
+#[test]
+fn a_reclaimer_that_may_preempt_is_scheduled_as_before_afterwards() {
+    let mut ground = ground(SMALL);
+    let thread = ground.machine.reclaimer_thread().as_raw_nonzero().get();
+    // SAFETY: takes no memory.
+    let policy = || unsafe { libc::sched_getscheduler(thread) };
+    let before = policy();
+    let built = ground.build(SMALL, Mapping::Blocks).unwrap();
+    let torn = ground.tear_down(built, Design::Preempting).unwrap();
+    assert_eq!((torn.by_ipa, torn.by_vmid, torn.walked), (0, 1, None));
+    assert_eq!(policy(), before);
+    assert_eq!(before, libc::SCHED_BATCH);
 }
 
 #[test]
@@ -63,7 +127,7 @@ fn elided_clears_every_leaf_with_one_invalidation_and_returns_with_all_tables_fr
     tables.unmap::<TableFormat>(|_, level, _| cleared += level.pages());
     assert_eq!((cleared, tables.leaves::<TableFormat>()), (PAGES, (0, 0)));
     let torn = ground.tear_down(built, Design::Elided).unwrap();
-    assert_eq!((torn.by_ipa, torn.by_vmid, torn.lines, torn.modelled), (0, 1, 0, None));
+    assert_eq!((torn.by_ipa, torn.by_vmid, torn.lines, torn.cleaned), (0, 1, 0, Duration::ZERO));
 }
 
 #[test]
@@ -104,7 +168,7 @@ fn checks_fail_where_counts_are_off() {
     let right = machine::Torn { by_vmid: 1, ..Default::default() };
     let failed = |design, counts, torn| {
         let mut measured = Row::default();
-        measured.note(counts, torn);
+        measured.note(counts, torn, 1.0);
         let empty = ResultRow::new(NAME, Backend::Machine, "any");
         let row = measured.report(empty, design, Mapping::Pages, SMALL);
         let failed = row.checks.into_iter().filter(|check| !check.ok).map(|check| check.name);
