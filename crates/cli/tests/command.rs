@@ -204,7 +204,12 @@ fn device_registration_gives_a_row_for_every_variant_in_every_order() {
             assert!(row["metrics"][metric]["p50"].as_u64().unwrap() > 0, "{metric} in {row}");
         }
         assert_eq!(row["metrics"]["destroy"]["count"], 2);
-        assert_eq!(row["metrics"]["register"]["count"], 2 * 8);
+        assert_eq!(row["metrics"]["first_register"]["count"], 2);
+        assert_eq!(row["metrics"]["register"]["count"], 2 * 7);
+        for metric in ["back_to_back_memslot", "back_to_back_unregister"] {
+            assert_eq!(row["metrics"][metric]["count"], 2, "{metric}");
+        }
+        assert!(row["metrics"]["cpu_all"]["p50"].as_u64().unwrap() > 0, "{row}");
         assert_eq!(row["metrics"]["total"]["unit"], "ns");
         assert_eq!(row["checks"][0]["ok"], true, "{row}");
     }

@@ -10,7 +10,7 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::observe::{Observer, Step, Ticket};
 use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Span, Tlb, TlbToken, Vmid};
-use mayfly_platform::{Layer, Op, Platform};
+use mayfly_platform::{Host, Layer, Op, Platform};
 
 use crate::processors::{Seat, SharedCpus};
 use crate::recorder::{Recorder, Sink};
@@ -59,7 +59,8 @@ impl Hardware {
     ///
     /// If there are more of them than [`CPUS`](crate::CPUS).
     pub fn with_processors(arena: Arc<Arena>, processors: Processors) -> Self {
-        let host = Arc::new(Unsteady::new(Rigour::all().contains(Rigour::WAKES_EARLY)));
+        let host = if processors.fenced { Host::fenced() } else { Host::new() };
+        let host = Arc::new(Unsteady::new(host, Rigour::all().contains(Rigour::WAKES_EARLY)));
         let tlbs = Arc::new(Tlbs::of(&processors, host.clone()));
         let shared = processors.shared.map(|cpus| Arc::new(SharedCpus::new(&tlbs, cpus.get())));
         Self {

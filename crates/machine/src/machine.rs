@@ -80,7 +80,8 @@ impl<F: Format> Machine<F> {
     ///
     /// Where the host has no thread to give, or too little address space.
     pub fn with_frames(frames: usize) -> io::Result<Self> {
-        Self::with_worker(frames, MachineWorker::spawn(Arc::new(Host::new()))?)
+        let worker = MachineWorker::spawn(Arc::new(Host::new()))?;
+        Self::with_worker(frames, Processors::default(), worker)
     }
 
     /// A machine with so many frames, whose caches are maintained so, and whose processors take so much off the core's
@@ -105,13 +106,17 @@ impl<F: Format> Machine<F> {
         Self::assemble(Arc::new(arena), lines, capabilities, Processors::default(), worker)
     }
 
-    /// As [`Machine::with_frames`], with a worker that the caller has started, where it is to run.
+    /// As [`Machine::with_processors`], with a worker that the caller has started, where it is to run.
     ///
     /// # Errors
     ///
-    /// As [`Machine::with_frames`].
-    pub fn with_worker(frames: usize, worker: MachineWorker) -> io::Result<Self> {
-        let (arena, processors) = (Arc::new(Arena::new(frames)?), Processors::default());
+    /// As [`Machine::with_processors`].
+    pub fn with_worker(
+        frames: usize,
+        processors: Processors,
+        worker: MachineWorker,
+    ) -> io::Result<Self> {
+        let arena = Arc::new(Arena::new(frames)?);
         Self::assemble(arena, Lines::Real, COHERENT, processors, worker)
     }
 
@@ -121,9 +126,7 @@ impl<F: Format> Machine<F> {
     ///
     /// As [`Machine::with_frames`]; where VMIDs have too few bits for so many CPUs, or not 1 to 16.
     pub fn with_processors(frames: usize, processors: Processors) -> io::Result<Self> {
-        let worker = MachineWorker::spawn(Arc::new(Host::new()))?;
-        let arena = Arc::new(Arena::new(frames)?);
-        Self::assemble(arena, Lines::Real, COHERENT, processors, worker)
+        Self::with_worker(frames, processors, MachineWorker::spawn(Arc::new(Host::new()))?)
     }
 
     fn assemble(

@@ -41,6 +41,8 @@ pub struct Processors {
     /// Cortex-A55, 2441009 of Cortex-A510. The machine's platform makes the other one
     /// ([`LeftOut::Repeat`](crate::LeftOut::Repeat)).
     pub completes_early: bool,
+    /// Whether who reads under SRCU executes a fence, as in Linux, also where the host could spare it one.
+    pub fenced: bool,
 }
 
 impl Default for Processors {
@@ -54,6 +56,7 @@ impl Default for Processors {
             pa_bits: 52,
             ipa_bits: None,
             completes_early: false,
+            fenced: false,
         }
     }
 }

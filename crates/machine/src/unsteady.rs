@@ -19,9 +19,8 @@ pub(crate) struct Unsteady {
 }
 
 impl Unsteady {
-    pub(crate) fn new(wakes_early: bool) -> Self {
-        let (host, waits) = (Host::new(), CacheLine::default());
-        Self { host, wakes_early: AtomicBool::new(wakes_early), waits }
+    pub(crate) fn new(host: Host, wakes_early: bool) -> Self {
+        Self { host, wakes_early: AtomicBool::new(wakes_early), waits: CacheLine::default() }
     }
 
     /// Says whether waits end early.

@@ -45,8 +45,8 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
         ))
     };
     let busy = || {
-        let slot = kvm_first.time("busy_memslot")?;
-        let away = kvm_first.time("busy_unregister")?;
+        let slot = kvm_first.time("back_to_back_memslot")?;
+        let away = kvm_first.time("back_to_back_unregister")?;
         Some(format!(
             "Beside running vCPUs, right after a registration: a memslot takes {slot}, taking an ioeventfd away \
              {away}."
@@ -54,7 +54,7 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     };
     let instead = || {
         let mayfly = first_is(&mayfly, Order::DevicesFirst);
-        let (first, busy) = (mayfly.time("first_memslot")?, mayfly.time("busy_memslot")?);
+        let (first, busy) = (mayfly.time("first_memslot")?, mayfly.time("back_to_back_memslot")?);
         Some(format!(
             "Mayfly, same calls on the software machine: {first} for the first memslot, {busy} beside running \
              vCPUs. Whoever waits starts a grace period of its own, so nobody waits for a timer."
@@ -88,10 +88,12 @@ mod tests {
     fn row(backend: Backend, variant: &str, order: Order, slot: u64) -> ResultRow {
         let mut samples = Samples::default();
         samples.record_ns(slot);
-        ["first_memslot", "total", "busy_memslot", "busy_unregister"].into_iter().fold(
-            ResultRow::new("e", backend, variant).param(Order::PARAM, order.name()),
-            |row, name| row.metric(name, &samples),
-        )
+        ["first_memslot", "total", "back_to_back_memslot", "back_to_back_unregister"]
+            .into_iter()
+            .fold(
+                ResultRow::new("e", backend, variant).param(Order::PARAM, order.name()),
+                |row, name| row.metric(name, &samples),
+            )
     }
 
     fn told(kvm: Option<u64>) -> Vec<String> {

@@ -15,7 +15,7 @@ use crate::patience::ended;
 use crate::work::{self, Meter, Spent, ThreadRole, Threads};
 
 use super::backend::Subject;
-use super::layout::{DOORBELL, MEMORY, eventfd_address};
+use super::layout::{DOORBELL, EXTRA, MEMORY, eventfd_address};
 use super::shape::Shape;
 
 /// The port that ends the guest's pass.
@@ -66,7 +66,7 @@ impl KvmSubject {
         Ok(Self {
             kvm: Kvm::open()?,
             memory,
-            eventfds: (0..=shape.devices).map(eventfd).collect::<Result<_, _>>()?,
+            eventfds: (0..shape.devices + EXTRA).map(eventfd).collect::<Result<_, _>>()?,
             doorbell: IoEvent::new(DOORBELL, 4, None)?,
             vm: None,
             vcpus: Vec::new(),

@@ -8,12 +8,13 @@ use super::backend::Subject;
 use super::shape::Shape;
 use super::timed::{Timed, Timings};
 
-/// Lives it.
+/// Lives it. `phase` takes a time less than a tick, any as likely as any other.
 pub(super) fn live(
     vm: &mut dyn Subject,
     order: Order,
     shape: Shape,
     timings: &mut Timings,
+    phase: &mut dyn FnMut(),
 ) -> anyhow::Result<()> {
     vm.warm_up(order)?;
     vm.begin();
@@ -44,7 +45,7 @@ pub(super) fn live(
     timings.time(Timed::LaterMemslot, || vm.set_memory(1))?;
     timings.time(Timed::Unregister, || vm.unregister(0))?;
     timings.spent(&vm.end());
-    busy(vm, shape, timings)?;
+    busy(vm, shape, timings, phase)?;
     vm.begin();
     timings.time(Timed::Destroy, || vm.destroy())?;
     timings.spent(&vm.end());
@@ -63,7 +64,8 @@ fn irqchip(vm: &mut dyn Subject, timings: &mut Timings) -> anyhow::Result<()> {
 }
 
 fn ioeventfds(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::Result<()> {
-    (0..shape.devices).try_for_each(|index| timings.time(Timed::Register, || vm.register(index)))
+    timings.time(Timed::FirstRegister, || vm.register(0))?;
+    (1..shape.devices).try_for_each(|index| timings.time(Timed::Register, || vm.register(index)))
 }
 
 fn memory(vm: &mut dyn Subject, timings: &mut Timings) -> anyhow::Result<()> {
@@ -75,21 +77,50 @@ fn vcpus(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::R
     (1..shape.vcpus).try_for_each(|id| vm.create_vcpu(id))
 }
 
-/// What changes while the vCPUs run. Ioeventfd 0 was unregistered before, and comes back.
-fn busy(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::Result<()> {
+/// What changes while the vCPUs run.
+fn busy(
+    vm: &mut dyn Subject,
+    shape: Shape,
+    timings: &mut Timings,
+    phase: &mut dyn FnMut(),
+) -> anyhow::Result<()> {
     vm.start_all(shape)?;
-    vm.begin();
-    let changed = change(vm, shape, timings);
-    timings.spent(&vm.end());
+    let changed = change(vm, shape, timings, phase);
     // Also when something has failed, or whoever waits for their threads waits for ever.
     vm.stop_all()?;
     changed
 }
 
-fn change(vm: &mut dyn Subject, shape: Shape, timings: &mut Timings) -> anyhow::Result<()> {
-    timings.time(Timed::BusyRegister, || vm.register(0))?;
-    timings.time(Timed::BusyMemslot, || vm.set_memory(2))?;
-    timings.time(Timed::BusyVcpu, || vm.create_vcpu(shape.vcpus))?;
-    timings.time(Timed::BusyRegister, || vm.register(shape.devices))?;
-    timings.time(Timed::BusyUnregister, || vm.unregister(0))
+/// Ioeventfd 0 was unregistered before, and comes back. A wait ends with a tick: without a phase before each call, all but
+/// the first would begin at one.
+fn change(
+    vm: &mut dyn Subject,
+    shape: Shape,
+    timings: &mut Timings,
+    phase: &mut dyn FnMut(),
+) -> anyhow::Result<()> {
+    let mut at_random = |vm: &mut dyn Subject, calls: &[(Timed, Call<'_>)]| {
+        phase();
+        vm.begin();
+        let done = calls.iter().try_for_each(|(what, call)| timings.time(*what, || call(vm)));
+        timings.spent(&vm.end());
+        done
+    };
+    let register = |index| move |vm: &mut dyn Subject| vm.register(index);
+    at_random(vm, &[(Timed::BusyRegister, &register(0))])?;
+    at_random(vm, &[(Timed::BusyMemslot, &|vm| vm.set_memory(2))])?;
+    at_random(vm, &[(Timed::BusyVcpu, &|vm| vm.create_vcpu(shape.vcpus))])?;
+    at_random(vm, &[(Timed::BusyRegister, &register(shape.devices))])?;
+    at_random(vm, &[(Timed::BusyUnregister, &|vm| vm.unregister(0))])?;
+    let back_to_back: [(Timed, Call<'_>); 2] =
+        [(Timed::BusyRegister, &register(0)), (Timed::BackToBackMemslot, &|vm| vm.set_memory(3))];
+    at_random(vm, &back_to_back)?;
+    let back_to_back: [(Timed, Call<'_>); 2] = [
+        (Timed::BusyRegister, &register(shape.devices + 1)),
+        (Timed::BackToBackUnregister, &|vm| vm.unregister(0)),
+    ];
+    at_random(vm, &back_to_back)
 }
+
+/// A call on a VM.
+type Call<'a> = &'a dyn Fn(&mut dyn Subject) -> anyhow::Result<()>;

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Replaced};
 use mayfly_machine::{
     AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm,
-    MachineWorker, Register, Rigour, Running, VmOptions,
+    MachineWorker, Processors, Register, Rigour, Running, VmOptions,
 };
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
@@ -20,12 +20,11 @@ use mayfly_vm::{Bus, Exit};
 use crate::affinity::{self, Pinned};
 use crate::params::Order;
 use crate::populate::touch;
-use crate::turns::pause;
 use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads};
 
 use super::backend::Subject;
 use super::doorbell::Doorbell;
-use super::layout::{APIC_ACCESS_PAGE, DOORBELL, MEMORY, eventfd_address};
+use super::layout::{APIC_ACCESS_PAGE, DOORBELL, EXTRA, MEMORY, eventfd_address};
 use super::shape::Shape;
 
 /// The ranges of x86's interrupt controllers, as KVM puts them on its buses.
@@ -41,9 +40,6 @@ const WORK: u32 = 100;
 
 /// How long the tables of a small VM take to be reclaimed, but for waiting.
 const RECLAIM: Duration = Duration::from_micros(100);
-
-/// How long whoever changes a VM sleeps before, while its vCPUs run: as for a tick.
-const SLEEP: Duration = Duration::from_millis(4);
 
 /// What is done with the array that a registration replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,10 +102,15 @@ impl MachineSubject {
         // thread that measures.
         let processor = affinity::here();
         let pinned = Pinned::to(processor);
+        // Linux's SRCU has its readers execute a fence; a heavy barrier is none of its costs.
+        let fenced = disposal != Disposal::Mayfly;
+        let host = if fenced { Host::fenced() } else { Host::new() };
         let worker =
-            MachineWorker::spawn(Arc::new(Host::new())).context("starting the machine's worker")?;
+            MachineWorker::spawn(Arc::new(host)).context("starting the machine's worker")?;
         drop(pinned);
-        let machine = Machine::with_worker(FRAMES, worker).context("starting the machine")?;
+        let processors = Processors { fenced, ..Processors::default() };
+        let machine =
+            Machine::with_worker(FRAMES, processors, worker).context("starting the machine")?;
         machine.hardware().set_rigour(Rigour::empty());
         touch_frames(&machine).context("touching the frames of tables")?;
         Ok(Self {
@@ -125,7 +126,7 @@ impl MachineSubject {
             cpus: (0..=shape.vcpus).map(|_| machine.cpu(Vec::new())).collect(),
             machine,
             irqchip: IRQCHIP.iter().map(|_| device()).collect(),
-            eventfds: (0..=shape.devices).map(|_| device()).collect(),
+            eventfds: (0..shape.devices + EXTRA).map(|_| device()).collect(),
             doorbell: Arc::new(Doorbell::new(shape.vcpus)),
             threads,
             internal_slot: false,
@@ -315,10 +316,8 @@ impl Subject for MachineSubject {
         while !self.doorbell.all_rang() && !has_missed(&mut self.running) {
             std::thread::yield_now();
         }
-        // What registering the doorbell deferred is not what is measured next; nor is that some designs have slept for
-        // that, and find their caches cold, and others not.
+        // What registering the doorbell deferred is not what is measured next.
         self.vm()?.srcu().barrier();
-        pause(SLEEP);
         Ok(())
     }
 

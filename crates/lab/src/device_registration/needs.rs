@@ -8,12 +8,12 @@ use mayfly_record::Backend;
 use crate::experiment::Request;
 use crate::needs::{Needs, space_of};
 
-pub(super) const VMS: u32 = 200;
+pub(super) const VMS: u32 = 120;
 pub(super) const DEVICES: u32 = 8;
 pub(super) const VCPUS: u32 = 2;
 
-/// What a VM's life takes, in ticks: the pause before it, and what it waits for. On the machine, and on KVM.
-const TICKS: [u32; 2] = [6, 14];
+/// What a VM's life takes, in ticks: the pauses before it and in it, and what it waits for. On the machine, and on KVM.
+const TICKS: [u32; 2] = [9, 17];
 
 /// Bytes for each design.
 const MEMORY: u64 = 10 << 20;

@@ -13,6 +13,7 @@ use crate::work::{self, Spent};
 pub(super) enum Timed {
     Create,
     Irqchip,
+    FirstRegister,
     Register,
     FirstMemslot,
     FirstVcpu,
@@ -24,17 +25,20 @@ pub(super) enum Timed {
     BusyMemslot,
     BusyVcpu,
     BusyUnregister,
+    BackToBackMemslot,
+    BackToBackUnregister,
     Destroy,
 }
 
 /// Names and meanings, in the order of [`Timed`].
-pub(super) static TIMED: [Metric; 14] = [
+pub(super) static TIMED: [Metric; 17] = [
     Metric { name: "create", summary: "creating the VM" },
     Metric {
         name: "irqchip",
         summary: "creating the interrupt controller: four ranges on two buses",
     },
-    Metric { name: "register", summary: "registering one ioeventfd" },
+    Metric { name: "first_register", summary: "registering the VM's first ioeventfd" },
+    Metric { name: "register", summary: "registering one of the others" },
     Metric { name: "first_memslot", summary: "setting the VM's first memory" },
     Metric {
         name: "first_vcpu",
@@ -46,16 +50,24 @@ pub(super) static TIMED: [Metric; 14] = [
     Metric { name: "unregister", summary: "unregistering one ioeventfd after that" },
     Metric {
         name: "busy_register",
-        summary: "registering one while all vCPUs run and write to a device",
+        summary: "registering one at a random moment, while all vCPUs run and write to a device",
     },
     Metric {
         name: "busy_memslot",
-        summary: "adding memory meanwhile, right after that registration",
+        summary: "adding memory meanwhile, less than a tick after a registration",
     },
     Metric { name: "busy_vcpu", summary: "creating one more vCPU meanwhile" },
     Metric {
         name: "busy_unregister",
-        summary: "unregistering meanwhile, right after another registration",
+        summary: "unregistering one meanwhile, less than a tick after a registration",
+    },
+    Metric {
+        name: "back_to_back_memslot",
+        summary: "adding memory meanwhile, right after a registration",
+    },
+    Metric {
+        name: "back_to_back_unregister",
+        summary: "unregistering one meanwhile, right after a registration",
     },
     Metric { name: "destroy", summary: "destroying the VM and its vCPUs" },
 ];
