@@ -1,7 +1,6 @@
 //! Which affinity a vCPU has: 16 vCPUs share the levels above the lowest, since `ICC_SGI1R_EL1` names 16 targets at once.
 //!
-//! It is the number that KVM gives a vCPU, too (`kvm_calculate_mpidr_bits` apart, `reset_mpidr` in
-//! `arch/arm64/kvm/sys_regs.c`).
+//! It is the affinity that KVM gives a vCPU, too (`reset_mpidr` in `arch/arm64/kvm/sys_regs.c`).
 
 /// The most vCPUs that a [`Vgic`](crate::Vgic) has: as many as KVM's (`VGIC_V3_MAX_CPUS`).
 pub const MAX_VCPUS: usize = 512;

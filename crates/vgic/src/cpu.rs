@@ -188,9 +188,12 @@ impl<K: Kick> Vgic<K> {
             return;
         }
         cpu.inside = false;
-        // Those that a list register has are not among these.
-        for _ in 0..cpu.registers.hcr >> hcr::EOI_COUNT & 0x1f {
-            self.end_unloaded(cpu.vcpu);
+        // Those that a list register has are not among these. Where every active one had one, the guest has ended what
+        // was active no more.
+        if cpu.registers.hcr & hcr::NO_ENTRY != 0 {
+            for _ in 0..cpu.registers.hcr >> hcr::EOI_COUNT & 0x1f {
+                self.end_unloaded(cpu.vcpu);
+            }
         }
         for (intid, register) in cpu.loaded[..cpu.count].iter().zip(cpu.registers.lr) {
             let (pending, active, priority) = decode(register);

@@ -10,6 +10,9 @@
 //!
 //! A latch goes into the list register when it is loaded (*carried*), so that one set later is another edge.
 
+use crate::MAX_VCPUS;
+use crate::list_register::{End, Load};
+
 /// The bits of the word.
 mod bit {
     pub(super) const ENABLED: u64 = 1 << 0;
@@ -46,9 +49,6 @@ const _: () = assert!(MAX_VCPUS as u64 <= OWNER_MASK + 1);
 
 /// The bits of a priority that are kept: 32 levels, the fewest that a virtual CPU interface has.
 pub(crate) const PRIORITY_BITS: u8 = 0xf8;
-
-use crate::MAX_VCPUS;
-use crate::list_register::{End, Load};
 
 /// One interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,7 +240,7 @@ impl State {
         to.is_loaded()
             && (set & (bit::REQUESTS | bit::LATCH) != 0
                 || cleared & bit::LINE != 0 && !to.has(bit::EDGE | bit::HARDWARE)
-                || (self.0 ^ to.0) & bit::GROUP1 != 0
+                || (self.0 ^ to.0) & (bit::GROUP1 | bit::EDGE) != 0
                 || self.priority() != to.priority()
                 || self.affinity() != to.affinity())
     }

@@ -42,6 +42,25 @@ fn a_level_that_stays_high_comes_again_after_its_end_and_one_that_fell_does_not(
 }
 
 #[test]
+fn an_active_edge_that_becomes_a_level_is_seen_when_it_ends() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.write(DISTRIBUTOR, 0xc08, 4, 0xaaaa_aaaa);
+    gic.pulse_spi(32).unwrap();
+    gic.enter(&mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(32));
+    gic.write(DISTRIBUTOR, 0xc08, 4, 0);
+    assert!(gic.is_stale(0));
+    resync(&gic, &mut cpu);
+    gic.set_spi(32, true).unwrap();
+    Cpu(&mut cpu.registers).end(32);
+    assert!(Cpu(&mut cpu.registers).wants_maintenance());
+    resync(&gic, &mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(32));
+}
+
+#[test]
 fn a_level_that_falls_before_it_is_taken_is_taken_back() {
     let kicked = RefCell::default();
     let gic = gic(1, 4, &kicked);

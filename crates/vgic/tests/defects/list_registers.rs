@@ -73,6 +73,23 @@ fn a_priority_that_is_written_to_an_active_interrupt_changes_no_order_of_ends() 
 }
 
 #[test]
+fn the_end_of_what_was_active_no_more_ends_nothing_else() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.sgi(1, SgiRegister::Sgi1, 7 << 24 | 1);
+    gic.enter(&mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(7));
+    gic.write(REDISTRIBUTORS, 0x1_0380, 4, 1 << 7);
+    resync(&gic, &mut cpu);
+    Cpu(&mut cpu.registers).end(7);
+    assert_eq!(cpu.registers.hcr >> 27, 1, "the hardware counts it");
+    gic.write(REDISTRIBUTORS, 0x1_0300, 4, 1);
+    gic.leave(&mut cpu);
+    assert_eq!(gic.read(0, REDISTRIBUTORS, 0x1_0300, 4), Read::Value(1), "SGI 0 is active");
+}
+
+#[test]
 fn nested_interrupts_that_have_no_list_register_end_one_by_one() {
     let kicked = RefCell::default();
     let gic = gic(1, 2, &kicked);
