@@ -13,7 +13,9 @@ use crate::address_space::Backing;
 use crate::cache::{Lines, Oracle};
 use crate::lock::lock;
 use crate::reach::Reach;
-use crate::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Mismatch, VmOptions};
+use crate::{
+    Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm, Mismatch, Rigour, VmOptions,
+};
 
 /// Pages that scenarios name by number, each in a block of its own.
 pub(super) const PAGES: u64 = 4;
@@ -64,6 +66,11 @@ impl<'a, F: Format> Stage<'a, F> {
     pub(super) fn set_slot(&self, flags: Flags, size: u64) -> Result<(), Failure> {
         let region = self.memory.region(SlotId::main(0), at(0));
         Ok(self.vm.set_memory_region(&Region { flags, size, ..region })?)
+    }
+
+    /// Walks find what is written at once, from now on: a processor may be late to find it, and need not be.
+    pub(super) fn walks_early(&self) {
+        self.machine.hardware().set_rigour(Rigour::all() - Rigour::WALKS_LATE);
     }
 
     /// A vCPU as it comes out of reset: with its caches off.
