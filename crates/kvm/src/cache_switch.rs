@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use kvm_ioctls::{VcpuFd, VmFd};
+
 use crate::{Error, GuestMemory, el1};
 
 /// Parameters of that guest's code, which runs at EL1.
@@ -71,24 +73,19 @@ const FAULT: [u32; 3] = [
     0x17ff_ffff, //        b    again
 ];
 
-/// Where the vector of a synchronous exception from EL1 with `SP_EL1` is, from `VBAR_EL1` on.
-const SYNCHRONOUS: u64 = 0x200;
-
 impl CacheSwitch {
-    /// The exception vectors; the code comes after their 2 KiB.
-    pub(crate) const VECTORS: u64 = el1::TABLE + 0x1000;
-    pub(crate) const ENTRY: u64 = Self::VECTORS + 0x800;
-
     /// The first guest physical address that the table and the code leave free: `early` and `later` start here or
     /// above.
-    pub const FREE: u64 = Self::VECTORS + 0x1000;
+    pub const FREE: u64 = el1::FREE;
 
-    /// The first address that no guest's memory reaches: 511 GiB.
-    pub const REACH: u64 = el1::REACH;
+    /// The first address that no guest's memory reaches: 511 GiB. The last of what a table translates is for the
+    /// doorbell.
+    pub const REACH: u64 = (el1::GIBS - 1) * el1::GIB;
 
-    /// Where a guest with `memory` at gpa 0 writes to leave.
+    /// Where a guest with `memory` at gpa 0 writes to leave: the first address past the GiB that it begins, mapped as a
+    /// device's, without memory behind it.
     pub fn doorbell(memory: &GuestMemory) -> u64 {
-        el1::doorbell(memory)
+        (memory.size() as u64).next_multiple_of(el1::GIB)
     }
 
     /// Writes the table and the code into `memory`, which is to be the guest's memory at gpa 0. Once for all vCPUs:
@@ -97,16 +94,24 @@ impl CacheSwitch {
     /// # Errors
     /// [`Error::Memory`] below [`CacheSwitch::FREE`] bytes, [`Error::OutOfReach`] above [`CacheSwitch::REACH`].
     pub fn install(memory: &GuestMemory) -> Result<(), Error> {
-        el1::write_table(memory)?;
-        let code =
-            |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-        memory.write((Self::VECTORS + SYNCHRONOUS) as usize, &code(&FAULT))?;
-        memory.write(Self::ENTRY as usize, &code(&SWITCH))
+        let doorbell = Self::doorbell(memory);
+        if doorbell > Self::REACH {
+            return Err(Error::OutOfReach { size: memory.size(), reach: Self::REACH });
+        }
+        el1::install(memory, doorbell / el1::GIB, doorbell, &SWITCH, &FAULT)
     }
 
-    /// The registers from x0 on.
+    /// Puts the vCPU at this guest's first instruction, its caches off.
     #[cfg(target_arch = "aarch64")]
-    pub(crate) fn arguments(&self) -> [u64; 5] {
-        [self.early.start, self.early.end, self.doorbell, self.later.start, self.later.end]
+    pub(crate) fn enter(&self, vcpu: &VcpuFd, vm: &VmFd) -> Result<(), Error> {
+        let Self { early, later, doorbell } = self;
+        let arguments = [early.start, early.end, *doorbell, later.start, later.end];
+        el1::enter(vcpu, vm, &arguments, el1::Caches::Off)
+    }
+
+    #[cfg(not(target_arch = "aarch64"))]
+    #[expect(clippy::unused_self, reason = "as on arm64")]
+    pub(crate) fn enter(&self, _vcpu: &VcpuFd, _vm: &VmFd) -> Result<(), Error> {
+        Err(Error::UnsupportedArch("arm64"))
     }
 }

@@ -1,21 +1,28 @@
-//! EL1 without a boot: a table of stage 1 in guest memory, and registers with which a guest need but turn its MMU and
-//! its caches on.
+//! EL1 without a boot: a table of stage 1 and exception vectors in guest memory, and registers with which a guest need
+//! but turn its MMU and its caches on, or finds them on.
 //!
 //! Bits and layouts are those of the Arm Architecture Reference Manual (DDI 0487), chapters D8 (translation) and D24
 //! (registers).
 
 use crate::{Error, GuestMemory};
 
-const GIB: u64 = 1 << 30;
+pub(crate) const GIB: u64 = 1 << 30;
 
-/// GiB of memory that can be mapped. The last of what a table translates is for the doorbell.
-const GIBS_AT_MOST: u64 = 511;
-
-/// The first address that no guest's memory reaches.
-pub(crate) const REACH: u64 = GIBS_AT_MOST * GIB;
+/// GiB that a table translates.
+pub(crate) const GIBS: u64 = 512;
 
 /// Where the table lies: 512 descriptors of level 1, 1 GiB each, which is all that 39 bits can say.
 pub(crate) const TABLE: u64 = 0x1000;
+
+/// Where the vectors lie that exceptions take; the code comes after their 2 KiB.
+pub(crate) const VECTORS: u64 = TABLE + 0x1000;
+pub(crate) const CODE: u64 = VECTORS + 0x800;
+
+/// The first guest physical address that is left free.
+pub(crate) const FREE: u64 = VECTORS + 0x1000;
+
+/// Where the vector of a synchronous exception from EL1 with `SP_EL1` is, from [`VECTORS`] on.
+const SYNCHRONOUS: u64 = 0x200;
 
 /// Valid, a block, accessed.
 const BLOCK: u64 = 1 | 1 << 10;
@@ -24,33 +31,30 @@ const NORMAL: u64 = BLOCK | 0b11 << 8;
 /// Attribute 1 of `MAIR_EL1`, never executed.
 const DEVICE: u64 = BLOCK | 1 << 2 | 0b11 << 53;
 
-/// The first address past the GiB that `memory` begins: mapped as a device's, without memory behind it.
-pub(crate) fn doorbell(memory: &GuestMemory) -> u64 {
-    (memory.size() as u64).next_multiple_of(GIB)
-}
-
-/// Maps virtual addresses to the same physical ones, in blocks of 1 GiB: `memory`, write-back, and the doorbell.
-pub(crate) fn write_table(memory: &GuestMemory) -> Result<(), Error> {
-    let doorbell = doorbell(memory);
-    if doorbell > REACH {
-        return Err(Error::OutOfReach { size: memory.size(), reach: REACH });
-    }
-    let normal = (0..doorbell / GIB).map(|gib| (gib * GIB) | NORMAL);
-    let bytes: Vec<u8> = normal.chain([doorbell | DEVICE]).flat_map(u64::to_le_bytes).collect();
-    memory.write(TABLE as usize, &bytes)
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-pub(crate) fn enter(
-    _vcpu: &kvm_ioctls::VcpuFd,
-    _vm: &kvm_ioctls::VmFd,
-    _guest: &crate::CacheSwitch,
+/// Maps virtual addresses to the same physical ones, in blocks of 1 GiB: the first `gibs` as write-back memory, and that
+/// which begins at `device` as a device's. Puts the code where guests begin, and `fault` where exceptions go.
+pub(crate) fn install(
+    memory: &GuestMemory,
+    gibs: u64,
+    device: u64,
+    code: &[u32],
+    fault: &[u32],
 ) -> Result<(), Error> {
-    Err(Error::UnsupportedArch("arm64"))
+    let block = |gib| match gib * GIB {
+        address if gib < gibs => address | NORMAL,
+        address if address == device => address | DEVICE,
+        _ => 0,
+    };
+    let table: Vec<u8> = (0..GIBS).map(block).flat_map(u64::to_le_bytes).collect();
+    memory.write(TABLE as usize, &table)?;
+    let words =
+        |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    memory.write((VECTORS + SYNCHRONOUS) as usize, &words(fault))?;
+    memory.write(CODE as usize, &words(code))
 }
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{enter, forces_write_back};
+pub(crate) use aarch64::{Caches, enter, forces_write_back};
 
 #[cfg(not(target_arch = "aarch64"))]
 pub(crate) fn forces_write_back(_kvm: &crate::Kvm) -> Option<bool> {
@@ -87,12 +91,13 @@ mod aarch64 {
     };
     use kvm_ioctls::{VcpuFd, VmFd};
 
-    use super::{TABLE, has_fwb};
-    use crate::{CacheSwitch, Error, Kvm};
+    use super::{CODE, TABLE, VECTORS, has_fwb};
+    use crate::{Error, Kvm};
 
     /// Of KVM's, what the host has: no field of it that matters here is a guest's to choose (`ID_WRITABLE` in
     /// `arch/arm64/kvm/sys_regs.c`).
     const ID_AA64MMFR2_EL1: u64 = system(3, 0, 0, 7, 2);
+    const SCTLR_EL1: u64 = system(3, 0, 1, 0, 0);
     const MAIR_EL1: u64 = system(3, 0, 10, 2, 0);
     const TCR_EL1: u64 = system(3, 0, 2, 0, 2);
     const TTBR0_EL1: u64 = system(3, 0, 2, 0, 0);
@@ -115,28 +120,50 @@ mod aarch64 {
         Some(has_fwb(u64::from_le_bytes(mmfr2)))
     }
 
-    /// Puts the vCPU at the first instruction of `guest`, out of reset: at EL1, exceptions masked, MMU and caches off.
+    /// Whether a guest begins with its MMU and its caches on.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Caches {
+        /// As out of reset.
+        Off,
+        /// As if it had turned them on.
+        On,
+    }
+
+    /// `SCTLR_EL1`: the MMU, the caches of data and of instructions.
+    const M_C_I: u64 = 1 | 1 << 2 | 1 << 12;
+
+    /// Puts the vCPU at the first instruction of the code, out of reset: at EL1, exceptions masked, `arguments` in the
+    /// registers from x0 on.
     ///
-    /// The registers of stage 1 are set from here so that KVM traps a single write of the guest's: that to `SCTLR_EL1`.
-    pub(crate) fn enter(vcpu: &VcpuFd, vm: &VmFd, guest: &CacheSwitch) -> Result<(), Error> {
+    /// The registers of stage 1 are set from here so that of a guest that turns its caches on KVM traps a single write:
+    /// that to `SCTLR_EL1`.
+    pub(crate) fn enter(
+        vcpu: &VcpuFd,
+        vm: &VmFd,
+        arguments: &[u64],
+        caches: Caches,
+    ) -> Result<(), Error> {
         let mut target = kvm_vcpu_init::default();
         vm.get_preferred_target(&mut target).map_err(Error::ioctl("KVM_ARM_PREFERRED_TARGET"))?;
         vcpu.vcpu_init(&target).map_err(Error::ioctl("KVM_ARM_VCPU_INIT"))?;
-        let pc = core(offset_of!(kvm_regs, regs.pc));
-        let general = (0..).map(|number| core(offset_of!(kvm_regs, regs.regs) + 8 * number));
-        let system = [
-            (MAIR_EL1, MAIR),
-            (TCR_EL1, TCR),
-            (TTBR0_EL1, TABLE),
-            (VBAR_EL1, CacheSwitch::VECTORS),
-        ];
-        for (register, value) in
-            general.zip(guest.arguments()).chain(system).chain([(pc, CacheSwitch::ENTRY)])
-        {
+        let set = |register, value: u64| {
             vcpu.set_one_reg(register, &value.to_le_bytes())
-                .map_err(Error::ioctl("KVM_SET_ONE_REG"))?;
+                .map_err(Error::ioctl("KVM_SET_ONE_REG"))
+                .map(drop)
+        };
+        for (number, argument) in arguments.iter().enumerate() {
+            set(core(offset_of!(kvm_regs, regs.regs) + 8 * number), *argument)?;
         }
-        Ok(())
+        set(MAIR_EL1, MAIR)?;
+        set(TCR_EL1, TCR)?;
+        set(TTBR0_EL1, TABLE)?;
+        set(VBAR_EL1, VECTORS)?;
+        if caches == Caches::On {
+            let mut sctlr = [0; 8];
+            vcpu.get_one_reg(SCTLR_EL1, &mut sctlr).map_err(Error::ioctl("KVM_GET_ONE_REG"))?;
+            set(SCTLR_EL1, u64::from_le_bytes(sctlr) | M_C_I)?;
+        }
+        set(core(offset_of!(kvm_regs, regs.pc)), CODE)
     }
 
     /// KVM's name for the register that is so far into [`kvm_regs`].

@@ -7,12 +7,13 @@
 //! | method | kernel operation |
 //! | --- | --- |
 //! | [`Vm::create`] | `KVM_CREATE_VM` |
-//! | [`Vm::create_irqchip`] | `KVM_CREATE_IRQCHIP`: the PIC and the IOAPIC join the buses |
+//! | [`Vm::create_irqchip`] | `KVM_CREATE_IRQCHIP`: the PIC and the IOAPIC join the buses; on arm64 `KVM_CREATE_DEVICE` |
+//! | [`Vm::finish_irqchip`] | on arm64 `KVM_SET_DEVICE_ATTR`: the vGIC is told that all vCPUs are there |
 //! | [`Vm::register_ioeventfd`], [`Vm::unregister_ioeventfd`] | `KVM_IOEVENTFD` |
 //! | [`Vm::set_memory_region`], [`Vm::delete_memory_region`] | `KVM_SET_USER_MEMORY_REGION` |
 //! | [`Vm::zap_deleted_slots_alone`] | `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` |
 //! | [`Vm::create_vcpu`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
-//! | [`Vcpu::load`] | `KVM_SET_CPUID2`, `KVM_SET_SREGS`, `KVM_SET_REGS`, `KVM_SET_MP_STATE` |
+//! | [`Vcpu::load`] | `KVM_SET_CPUID2`, `KVM_SET_SREGS`, `KVM_SET_REGS`, `KVM_SET_MP_STATE`; on arm64 as the next |
 //! | [`Vcpu::load_cache_switch`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
 //! | [`Vm::statistics`], [`Vcpu::statistics`] | `KVM_GET_STATS_FD` |
@@ -20,8 +21,9 @@
 //!
 //! [`Ksm`] is the kernel's own page merger, in the hands of this process for a while.
 //!
-//! [`Payload`] is x86-64 code. On arm64 there is [`CacheSwitch`], for the one question that x86's caches do not ask.
-//! What is not for this host's architecture compiles, and gives [`Error::UnsupportedArch`].
+//! [`Payload`] is code for the host's architecture: x86-64 or arm64. On arm64 there is [`CacheSwitch`] as well, for the
+//! one question that x86's caches do not ask. What is not for this host's architecture compiles, and gives
+//! [`Error::UnsupportedArch`].
 //!
 //! ```no_run
 //! use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vm};
@@ -36,6 +38,7 @@
 //! vm.register_ioeventfd(&doorbell)?;
 //! vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
 //! let mut vcpu = vm.create_vcpu(0)?;
+//! vm.finish_irqchip()?;
 //! vcpu.load(&Payload { touch: Payload::FREE..2 << 20, doorbell: Some(0xd000_0000), port: 0x10 })?;
 //! assert_eq!(vcpu.run_to_exit()?, Exit::PortWrite { port: 0x10, value: 1 });
 //! assert_eq!(doorbell.take()?, 1);
@@ -50,6 +53,7 @@ mod facts;
 mod host;
 mod ioevent;
 mod ksm;
+#[cfg(not(target_arch = "aarch64"))]
 mod long_mode;
 mod mapping;
 mod memory;
@@ -57,6 +61,8 @@ mod payload;
 mod processor;
 mod statistics;
 mod vcpu;
+#[cfg(target_arch = "aarch64")]
+mod vgic;
 mod vm;
 
 pub use cache_switch::CacheSwitch;

@@ -55,11 +55,6 @@ fn write_table(
     memory.write(gpa as usize, &bytes)
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn enter(_vcpu: &kvm_ioctls::VcpuFd, _payload: &crate::Payload) -> Result<(), Error> {
-    Err(Error::UnsupportedArch("x86-64"))
-}
-
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::enter;
 
@@ -98,8 +93,8 @@ mod x86_64 {
     const RING3_CODE: kvm_segment =
         kvm_segment { selector: 0x28 | 3, type_: 0b1011, db: 0, l: 1, ..RING3_DATA };
 
-    /// Puts the vCPU at the first instruction of `payload`.
-    pub(crate) fn enter(vcpu: &VcpuFd, payload: &Payload) -> Result<(), Error> {
+    /// Puts the vCPU at `entry`, the first instruction of `payload`.
+    pub(crate) fn enter(vcpu: &VcpuFd, payload: &Payload, entry: u64) -> Result<(), Error> {
         let mut sregs = vcpu.get_sregs().map_err(Error::ioctl("KVM_GET_SREGS"))?;
         sregs.cr0 = CR0_PE_ET_NE_PG;
         sregs.cr3 = PML4;
@@ -112,7 +107,7 @@ mod x86_64 {
         vcpu.set_sregs(&sregs).map_err(Error::ioctl("KVM_SET_SREGS"))?;
 
         let regs = kvm_regs {
-            rip: payload.entry(),
+            rip: entry,
             rflags: RFLAGS_IOPL3,
             rdi: payload.touch.start,
             rsi: payload.touch.end,

@@ -1,14 +1,22 @@
 //! What the guest runs: 64-bit code of a few instructions that writes to memory and exits, pass
 //! after pass.
 //!
-//! It runs in ring 3. Some hosts (those without VMX or SVM to offer, where KVM switches in
-//! software) emulate ring 0 at about a microsecond an instruction, and run ring 3 natively;
-//! elsewhere the ring makes no difference. It never halts: with the in-kernel interrupt controller
-//! a HLT waits in the kernel and never exits.
+//! It never halts: with the in-kernel interrupt controller a HLT or WFI waits in the kernel and never exits.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(not(target_arch = "aarch64"))]
+mod x86_64;
 
 use std::ops::Range;
 
-use crate::{Error, GuestMemory, long_mode};
+use kvm_ioctls::{VcpuFd, VmFd};
+
+#[cfg(target_arch = "aarch64")]
+use self::aarch64 as guest;
+#[cfg(not(target_arch = "aarch64"))]
+use self::x86_64 as guest;
+use crate::{Error, Exit, GuestMemory};
 
 /// Parameters of the guest's code.
 ///
@@ -25,55 +33,17 @@ pub struct Payload {
     /// ([`crate::Exit::MmioWrite`]), unless an ioeventfd takes it.
     pub doorbell: Option<u64>,
     /// The I/O port that ends the pass ([`crate::Exit::PortWrite`]). Not one of the in-kernel
-    /// PIC's: 0x20, 0x21, 0xa0, 0xa1, 0x4d0, 0x4d1.
+    /// PIC's: 0x20, 0x21, 0xa0, 0xa1, 0x4d0, 0x4d1. On arm64, where ports are a window of addresses, a multiple of 4.
     pub port: u16,
 }
-
-/// Where [`TOUCH_THEN_OUT`] and [`TOUCH_STORE_THEN_OUT`] go.
-const CODE: u64 = long_mode::TABLES.end;
-
-/// Registers: rdi..rsi the range to touch, edx the port, r8 the pass.
-const TOUCH_THEN_OUT: [u8; 0x1d] = [
-    // pass:
-    0x49, 0xff, 0xc0, //                         inc  r8
-    0x48, 0x89, 0xfb, //                         mov  rbx, rdi
-    // touch:
-    0x48, 0x39, 0xf3, //                         cmp  rbx, rsi
-    0x73, 0x0c, //                               jae  done
-    0x4c, 0x89, 0x03, //                         mov  [rbx], r8
-    0x48, 0x81, 0xc3, 0x00, 0x10, 0x00, 0x00, // add  rbx, 0x1000
-    0xeb, 0xef, //                               jmp  touch
-    // done:
-    0x44, 0x89, 0xc0, //                         mov  eax, r8d
-    0xef, //                                     out  dx, eax
-    0xeb, 0xe3, //                               jmp  pass
-];
-
-/// Registers: as for [`TOUCH_THEN_OUT`], and r9 the doorbell.
-const TOUCH_STORE_THEN_OUT: [u8; 0x20] = [
-    // pass:
-    0x49, 0xff, 0xc0, //                         inc  r8
-    0x48, 0x89, 0xfb, //                         mov  rbx, rdi
-    // touch:
-    0x48, 0x39, 0xf3, //                         cmp  rbx, rsi
-    0x73, 0x0c, //                               jae  done
-    0x4c, 0x89, 0x03, //                         mov  [rbx], r8
-    0x48, 0x81, 0xc3, 0x00, 0x10, 0x00, 0x00, // add  rbx, 0x1000
-    0xeb, 0xef, //                               jmp  touch
-    // done:
-    0x44, 0x89, 0xc0, //                         mov  eax, r8d
-    0x41, 0x89, 0x01, //                         mov  [r9], eax
-    0xef, //                                     out  dx, eax
-    0xeb, 0xe0, //                               jmp  pass
-];
 
 impl Payload {
     /// The first guest physical address that page tables and code leave free: `touch` starts here
     /// or above.
-    pub const FREE: u64 = CODE + 0x1000;
+    pub const FREE: u64 = guest::FREE;
 
-    /// The first address that no guest reaches: 64 GiB.
-    pub const REACH: u64 = long_mode::REACH;
+    /// The first address that no guest reaches: 64 GiB; on arm64, 63 GiB.
+    pub const REACH: u64 = guest::REACH;
 
     /// Writes the page tables and the code into `memory`, which is to be the guest's memory at gpa
     /// 0, and has at least [`Payload::FREE`] bytes. Once for all vCPUs: they differ in registers
@@ -82,17 +52,16 @@ impl Payload {
     /// # Errors
     /// [`Error::Memory`] if the memory is too small.
     pub fn install(memory: &GuestMemory) -> Result<(), Error> {
-        long_mode::write_tables(memory)?;
-        memory.write(CODE as usize, &TOUCH_THEN_OUT)?;
-        memory.write(CODE as usize + TOUCH_THEN_OUT.len(), &TOUCH_STORE_THEN_OUT)
+        guest::install(memory)
     }
 
-    /// The address of this payload's first instruction.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) fn entry(&self) -> u64 {
-        match self.doorbell {
-            None => CODE,
-            Some(_) => CODE + TOUCH_THEN_OUT.len() as u64,
-        }
+    /// Puts the vCPU at this payload's first instruction.
+    pub(crate) fn enter(&self, vcpu: &VcpuFd, vm: &VmFd) -> Result<(), Error> {
+        guest::enter(vcpu, vm, self)
+    }
+
+    /// What a guest's write of four bytes is that nothing in the kernel has taken.
+    pub(crate) fn written(gpa: u64, value: u32) -> Result<Exit, Error> {
+        guest::written(gpa, value)
     }
 }

@@ -7,7 +7,7 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use rustix::io::Errno;
 
 use crate::vm::Shared;
-use crate::{CacheSwitch, Error, Payload, Statistics, el1, long_mode};
+use crate::{CacheSwitch, Error, Payload, Statistics};
 
 /// A virtual CPU. Runs on whichever thread calls [`Vcpu::run_to_exit`]; moving it between threads
 /// costs KVM a migration.
@@ -22,7 +22,7 @@ pub struct Vcpu {
 /// Why a vCPU came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// `KVM_EXIT_IO`: the payload finished a pass.
+    /// `KVM_EXIT_IO`, or on arm64 `KVM_EXIT_MMIO` in the window of ports: the payload finished a pass.
     PortWrite {
         /// The I/O port.
         port: u16,
@@ -43,8 +43,8 @@ impl Vcpu {
         Self { fd, vm }
     }
 
-    /// Tells the vCPU what it is (`KVM_SET_CPUID2`: all that the host supports) and sets the registers so that the next
-    /// run starts `payload`. The VM has, or will have by then,
+    /// Tells the vCPU what it is (`KVM_SET_CPUID2`: all that the host supports; on arm64 `KVM_ARM_VCPU_INIT`) and sets
+    /// the registers so that the next run starts `payload`. The VM has, or will have by then,
     /// memory at gpa 0 in which [`Payload::install`] put the code. Once, before the first run: after
     /// an MMIO exit, KVM would first finish the write at the old registers.
     ///
@@ -52,7 +52,7 @@ impl Vcpu {
     /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
     pub fn load(&mut self, payload: &Payload) -> Result<(), Error> {
         self.vm.processor().tell(&self.fd)?;
-        long_mode::enter(&self.fd, payload)
+        payload.enter(&self.fd, self.vm.fd())
     }
 
     /// Initialises the vCPU (`KVM_ARM_VCPU_INIT`) and sets its registers so that the next run starts `guest`. The VM
@@ -62,7 +62,7 @@ impl Vcpu {
     /// # Errors
     /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
     pub fn load_cache_switch(&mut self, guest: &CacheSwitch) -> Result<(), Error> {
-        el1::enter(&self.fd, self.vm.fd(), guest)
+        guest.enter(&self.fd, self.vm.fd())
     }
 
     /// What KVM has counted of this vCPU: `KVM_GET_STATS_FD`.
@@ -83,7 +83,7 @@ impl Vcpu {
     /// Runs the guest until it leaves for this process: `KVM_RUN`, again after each signal.
     ///
     /// # Errors
-    /// [`Error::Exit`] for an exit that the payload never makes (a shutdown: it touched what its
+    /// [`Error::Exit`] for an exit that the payload never makes (a shutdown, or on arm64 an exception: it touched what its
     /// page tables do not map); [`Error::Call`] with `KVM_RUN`.
     pub fn run_to_exit(&mut self) -> Result<Exit, Error> {
         loop {
@@ -97,7 +97,7 @@ impl Vcpu {
                     Ok(Exit::PortWrite { port, value: u32::from_le_bytes([a, b, c, d]) })
                 }
                 VcpuExit::MmioWrite(gpa, &[a, b, c, d]) => {
-                    Ok(Exit::MmioWrite { gpa, value: u32::from_le_bytes([a, b, c, d]) })
+                    Payload::written(gpa, u32::from_le_bytes([a, b, c, d]))
                 }
                 other => Err(Error::Exit(format!("{other:?}"))),
             };

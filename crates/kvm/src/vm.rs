@@ -24,6 +24,9 @@ pub struct Vm {
 /// the guest can reach.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Before the VM's: its fd is one more by which the VM lives.
+    #[cfg(target_arch = "aarch64")]
+    vgic: std::sync::OnceLock<crate::vgic::Vgic>,
     fd: VmFd,
     processor: Processor,
     /// Each slot in use, with what backs it.
@@ -57,24 +60,62 @@ impl Vm {
     pub fn create(kvm: &Kvm) -> Result<Self, Error> {
         let fd = kvm.fd().create_vm().map_err(Error::ioctl("KVM_CREATE_VM"))?;
         let processor = kvm.processor().clone();
-        Ok(Self { shared: Arc::new(Shared { fd, processor, slots: Mutex::default() }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                #[cfg(target_arch = "aarch64")]
+                vgic: std::sync::OnceLock::new(),
+                fd,
+                processor,
+                slots: Mutex::default(),
+            }),
+        })
     }
 
-    /// Creates the in-kernel interrupt controllers: `KVM_CREATE_IRQCHIP`. They must come before the
-    /// first vCPU.
+    /// Creates the in-kernel interrupt controllers.
     ///
-    /// The PIC (three ranges on the PIO bus) and the IOAPIC (one on the MMIO bus) are devices like
-    /// any other: each is a registration on an I/O bus.
+    /// On x86-64, `KVM_CREATE_IRQCHIP`, which must come before the first vCPU. The PIC (three ranges on the PIO bus) and
+    /// the IOAPIC (one on the MMIO bus) are devices like any other: each is a registration on an I/O bus.
+    ///
+    /// On arm64, `KVM_CREATE_DEVICE` of a vGIC, of version 3 where the host can, else 2; and where its frames are. Each
+    /// vCPU's redistributor joins the bus as that is created, the distributor when the first vCPU runs.
     ///
     /// # Errors
-    /// [`Error::Call`] with `KVM_CREATE_IRQCHIP`: EEXIST, EINVAL once there is a vCPU.
-    /// [`Error::UnsupportedArch`].
+    /// [`Error::Call`] with `KVM_CREATE_IRQCHIP`: EEXIST, EINVAL once there is a vCPU. With `KVM_CREATE_DEVICE`: EEXIST,
+    /// ENODEV. [`Error::UnsupportedArch`].
     pub fn create_irqchip(&self) -> Result<(), Error> {
         #[cfg(target_arch = "x86_64")]
         return self.shared.fd.create_irq_chip().map_err(Error::ioctl("KVM_CREATE_IRQCHIP"));
-        #[cfg(not(target_arch = "x86_64"))]
-        Err(Error::UnsupportedArch("x86-64"))
+        #[cfg(target_arch = "aarch64")]
+        {
+            // A second one KVM refuses itself.
+            let vgic = crate::vgic::Vgic::create(&self.shared.fd)?;
+            self.shared.vgic.get_or_init(|| vgic);
+            Ok(())
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        Err(Error::UnsupportedArch("x86-64 and arm64"))
     }
+
+    /// Says that all vCPUs are there, after which they may run: `KVM_DEV_ARM_VGIC_CTRL_INIT`, where there is a vGIC. From
+    /// then on the VM gets no more of them. Elsewhere nothing has to be said, and more may be created at any time:
+    /// [`Vm::VCPUS_AT_ANY_TIME`].
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_SET_DEVICE_ATTR`.
+    pub fn finish_irqchip(&self) -> Result<(), Error> {
+        #[cfg(target_arch = "aarch64")]
+        if let Some(vgic) = self.shared.vgic.get() {
+            return vgic.finish();
+        }
+        Ok(())
+    }
+
+    /// Whether a VM with an interrupt controller gets vCPUs while others run. On arm64 KVM refuses that: EBUSY.
+    pub const VCPUS_AT_ANY_TIME: bool = cfg!(not(target_arch = "aarch64"));
+
+    /// Whether deleting or moving a memslot zaps all that the VM has mapped, unless it is told otherwise. On arm64 KVM
+    /// zaps what the slot had mapped, always.
+    pub const ZAPS_ALL_ROOTS: bool = cfg!(target_arch = "x86_64");
 
     /// Lets the guest's matching writes signal `event`: `KVM_IOEVENTFD`.
     ///
@@ -143,10 +184,10 @@ impl Vm {
 
     /// Has deleting or moving a memslot zap what that slot had mapped, and not all that the VM has:
     /// `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` with `KVM_X86_QUIRK_SLOT_ZAP_ALL` (Linux
-    /// v6.12).
+    /// v6.12). On other architectures there is nothing to ask for: see [`Vm::ZAPS_ALL_ROOTS`].
     ///
     /// # Errors
-    /// [`Error::Call`] with `KVM_ENABLE_CAP`: EINVAL on older kernels. [`Error::UnsupportedArch`].
+    /// [`Error::Call`] with `KVM_ENABLE_CAP`: EINVAL on older kernels.
     pub fn zap_deleted_slots_alone(&self) -> Result<(), Error> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -157,14 +198,15 @@ impl Vm {
             self.shared.fd.enable_cap(&quirk).map_err(Error::ioctl("KVM_ENABLE_CAP"))
         }
         #[cfg(not(target_arch = "x86_64"))]
-        Err(Error::UnsupportedArch("x86-64"))
+        Ok(())
     }
 
     /// Creates the vCPU `id`: `KVM_CREATE_VCPU`, and the mapping of the page that it shares with
     /// the kernel.
     ///
     /// # Errors
-    /// [`Error::Call`] with `KVM_CREATE_VCPU`: EEXIST, EINVAL past the largest number of vCPUs.
+    /// [`Error::Call`] with `KVM_CREATE_VCPU`: EEXIST, EINVAL past the largest number of vCPUs, EBUSY after
+    /// [`Vm::finish_irqchip`] of a vGIC.
     pub fn create_vcpu(&self, id: u32) -> Result<Vcpu, Error> {
         let fd = self.shared.fd.create_vcpu(id.into()).map_err(Error::ioctl("KVM_CREATE_VCPU"))?;
         Ok(Vcpu::new(fd, Arc::clone(&self.shared)))
@@ -186,9 +228,12 @@ impl Vm {
     /// `vcpus` keeps the VM and its memory until it is dropped, and then nothing is given back.
     pub fn destroy(self, vcpus: Vec<Vcpu>) -> Vec<GuestMemory> {
         drop(vcpus);
-        let Some(Shared { fd, slots, .. }) = Arc::into_inner(self.shared) else {
+        let Some(shared) = Arc::into_inner(self.shared) else {
             return Vec::new();
         };
+        #[cfg(target_arch = "aarch64")]
+        drop(shared.vgic);
+        let Shared { fd, slots, .. } = shared;
         drop(fd);
         let slots = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
         slots.into_iter().map(|(_, memory)| memory).collect()

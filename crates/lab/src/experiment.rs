@@ -64,8 +64,9 @@ pub trait Experiment: Sync {
 
     /// Why its variants on KVM have no guest to run on an architecture (as `uname -m` names it), if they have none.
     fn why_not_on_kvm_of(&self, arch: &str) -> Option<String> {
-        (arch != "x86_64")
-            .then(|| format!("the guest that runs on KVM is x86-64's, and this host is {arch}"))
+        (!matches!(arch, "x86_64" | "aarch64")).then(|| {
+            format!("the guests that run on KVM are x86-64's and arm64's, and this host is {arch}")
+        })
     }
 
     /// What running the requested variants takes of the host.

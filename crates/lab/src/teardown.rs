@@ -62,8 +62,7 @@ it. Where there is more, modelled_clean is what a line took times the lines that
 there are, and modelled_destroy has that in the place of what was cleaned.
 
 On KVM: the guest writes to every page, the vCPU and the VM are closed, then the
-memory is unmapped. That kernel is x86's, which cleans no caches at a VM's end,
-and not arm64's. Memory is in blocks where the host gives huge pages:
+memory is unmapped. x86's kernel cleans no caches at a VM's end. Memory is in blocks where the host gives huge pages:
 madvise(2), MADV_HUGEPAGE. Sizes above half of the host's available memory are
 left out."
     }
@@ -123,6 +122,10 @@ left out."
             Metric {
                 name: "reclaimed",
                 summary: "from the same beginning until all table frames are free",
+            },
+            Metric {
+                name: "fault",
+                summary: "on KVM, the guest's first write to its memory, for each 4 KiB of it",
             },
             Metric { name: "munmap", summary: "unmapping the guest's memory after that" },
         ]

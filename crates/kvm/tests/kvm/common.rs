@@ -10,9 +10,9 @@ static SAID: Once = Once::new();
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// This host's KVM for x86-64 guests; where there is none, or none for this user, says so in one line.
+/// This host's KVM, whose guests run the payload; where there is none, or none for this user, says so in one line.
 pub(crate) fn kvm() -> Option<Kvm> {
-    kvm_with_guests_of("x86_64")
+    kvm_with_guests_of(if ARCH == "aarch64" { ARCH } else { "x86_64" })
 }
 
 /// The same for guests of an architecture, as [`std::env::consts::ARCH`] names it.
@@ -46,6 +46,7 @@ pub(crate) fn ready(kvm: &Kvm, memory: &GuestMemory, payload: &Payload) -> (Vm, 
     vm.create_irqchip().unwrap();
     vm.set_memory_region(0, 0, memory, MemoryFlags::default()).unwrap();
     let mut vcpu = vm.create_vcpu(0).unwrap();
+    vm.finish_irqchip().unwrap();
     vcpu.load(payload).unwrap();
     (vm, vcpu)
 }

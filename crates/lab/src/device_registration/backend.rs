@@ -35,6 +35,11 @@ pub(super) trait Subject {
     /// Sets the memslot of this index; 0 has the guest's code.
     fn set_memory(&mut self, index: u16) -> anyhow::Result<()>;
 
+    /// Whether a VM gets vCPUs when others run.
+    fn creates_vcpus_late(&self) -> bool {
+        true
+    }
+
     /// Creates the vCPU of this number.
     fn create_vcpu(&mut self, id: u32) -> anyhow::Result<()>;
 

@@ -109,7 +109,9 @@ fn change(
     let register = |index| move |vm: &mut dyn Subject| vm.register(index);
     at_random(vm, &[(Timed::BusyRegister, &register(0))])?;
     at_random(vm, &[(Timed::BusyMemslot, &|vm| vm.set_memory(2))])?;
-    at_random(vm, &[(Timed::BusyVcpu, &|vm| vm.create_vcpu(shape.vcpus))])?;
+    if vm.creates_vcpus_late() {
+        at_random(vm, &[(Timed::BusyVcpu, &|vm| vm.create_vcpu(shape.vcpus))])?;
+    }
     at_random(vm, &[(Timed::BusyRegister, &register(shape.devices))])?;
     at_random(vm, &[(Timed::BusyUnregister, &|vm| vm.unregister(0))])?;
     let back_to_back: [(Timed, Call<'_>); 2] =

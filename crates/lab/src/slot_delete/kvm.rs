@@ -71,7 +71,8 @@ pub(super) fn why_not(zap: Zap, shape: Shape) -> anyhow::Result<Option<String>> 
         return Ok(Some(format!("more than {MOST} vCPUs are not run on KVM")));
     }
     if zap == Zap::AllRoots {
-        return Ok(None);
+        let always = "this architecture's KVM zaps what the slot had mapped, always";
+        return Ok((!Vm::ZAPS_ALL_ROOTS).then(|| always.to_owned()));
     }
     let alone = Vm::create(&Kvm::open()?)?.zap_deleted_slots_alone();
     Ok(alone.err().map(|error| format!("this kernel zaps all roots only: {error}")))
@@ -98,6 +99,7 @@ pub(super) fn run(zap: Zap, shape: Shape) -> anyhow::Result<Measured> {
         vcpu.load(&Payload { touch, doorbell, port: PORT })?;
         vcpus.push(vcpu);
     }
+    vm.finish_irqchip()?;
 
     let progress: Vec<Arc<Progress>> = vcpus.iter().map(|_| Arc::default()).collect();
     let mut measured = Measured::default();

@@ -35,20 +35,22 @@ pub(super) fn run(
     let kvm = Kvm::open()?;
     let rounds = rounds(request);
     progress.begin(&format!("{NAME} on KVM, {size} in {}", mapping.name()), rounds.into());
-    let (mut destroy, mut munmap) = (Samples::default(), Samples::default());
+    let [mut fault, mut destroy, mut munmap] = <[Samples; 3]>::default();
     let (mut wrong, mut spent) = (0, Vec::new());
     for _ in 0..rounds {
         let life = live(&kvm, usize::try_from(size.bytes())?, mapping)?;
-        destroy.record(life.destroy);
-        munmap.record(life.munmap);
-        destroy.end_round();
-        munmap.end_round();
+        let times = [life.fault, life.destroy, life.munmap];
+        for (samples, time) in [&mut fault, &mut destroy, &mut munmap].into_iter().zip(times) {
+            samples.record(time);
+            samples.end_round();
+        }
         wrong += life.untouched;
         spent.push(life.spent);
         progress.step();
     }
     progress.finish();
-    Ok(work::report(row, &spent).metric("destroy", &destroy).metric("munmap", &munmap).check(
+    let row = work::report(row, &spent).metric("fault", &fault);
+    Ok(row.metric("destroy", &destroy).metric("munmap", &munmap).check(
         "guest_writes",
         wrong == 0,
         format!("{wrong} pages were not written by the guest"),
@@ -57,6 +59,8 @@ pub(super) fn run(
 
 /// A VM's end, and what was wrong before.
 struct Life {
+    /// The guest's writes, for each page of 4 KiB.
+    fault: Duration,
     destroy: Duration,
     munmap: Duration,
     /// On both.
@@ -73,7 +77,10 @@ fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
     vm.set_memory_region(0, 0, &memory, MemoryFlags::default())?;
     let mut vcpu = vm.create_vcpu(0)?;
     vcpu.load(&Payload { touch: Payload::FREE..size as u64, doorbell: None, port: PORT })?;
+    let start = Instant::now();
     let exit = vcpu.run_to_exit()?;
+    let pages = (size - usize::try_from(Payload::FREE)?) / 0x1000;
+    let fault = start.elapsed() / u32::try_from(pages)?.max(1);
     ensure!(exit == Exit::PortWrite { port: PORT, value: 1 }, "the guest came out with {exit:?}");
     let mut untouched = 0;
     for page in (usize::try_from(Payload::FREE)?..size).step_by(0x1000) {
@@ -91,7 +98,7 @@ fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
     drop(memory);
     let munmap = start.elapsed();
     spent.add(ThreadRole::Caller, Used::here() - caller);
-    Ok(Life { destroy, munmap, spent, untouched })
+    Ok(Life { fault, destroy, munmap, spent, untouched })
 }
 
 /// Why this size is not run, if it is not.
