@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test mutants miri fuzz soak bench instructions metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-metal setup-review
+.PHONY: help run test mutants miri fuzz soak bench instructions kernels metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -61,6 +61,12 @@ QUICK ?=
 metal-test: setup-metal ## boot Linux VMs at EL2, end them, and see that nothing was lost; QUICK=1 boots one
 	@scripts/metal $(if $(QUICK),quick,test)
 
+# What `make kernels` passes on: make kernels KERNELS="--arch arm64 6.12 6.18", make kernels KERNELS=--help
+KERNELS ?=
+
+kernels: setup-kernels ## run KVM's rows inside other kernels, emulated, oldest to newest; KERNELS="..." says which
+	@scripts/kernels/run $(KERNELS)
+
 api: setup-review ## write down the public API of the crates that others take, after a change to it
 	@scripts/api write
 
@@ -84,6 +90,9 @@ setup-instructions: setup
 
 setup-metal: setup
 	@scripts/setup metal
+
+setup-kernels: setup
+	@scripts/setup kernels
 
 setup-review:
 	@scripts/setup review

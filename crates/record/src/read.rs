@@ -84,7 +84,11 @@ impl Record {
     }
 
     /// Reads a record from its text; `path` is what errors call it.
-    fn parse(text: &[u8], path: &Path) -> Result<Self, ReadError> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Record::read`].
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self, ReadError> {
         let document: Value = serde_json::from_slice(text)
             .map_err(|source| ReadError::NotJson { path: path.into(), source })?;
         match version(document.get("schema")) {

@@ -1,0 +1,86 @@
+//! The machines that are emulated.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::archive::Arch;
+
+/// A machine with one processor, which can have guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    /// x86-64 with SVM and nested paging, on which KVM has its TDP MMU.
+    Amd64,
+    /// arm64 as a Neoverse N1 is: stage 2 leaves it to guests whether they go by the caches.
+    Arm64,
+    /// arm64 with all that QEMU knows, `FEAT_S2FWB` among it: stage 2 has guests go by the caches.
+    Arm64Fwb,
+}
+
+impl Machine {
+    /// Those of an architecture; to see who waits for whom, one is enough.
+    pub(crate) fn of(arch: Arch, quick: bool) -> Vec<Self> {
+        match (arch, quick) {
+            (Arch::Amd64, _) => vec![Self::Amd64],
+            (Arch::Arm64, true) => vec![Self::Arm64],
+            (Arch::Arm64, false) => vec![Self::Arm64, Self::Arm64Fwb],
+        }
+    }
+
+    pub(crate) const fn arch(self) -> Arch {
+        match self {
+            Self::Amd64 => Arch::Amd64,
+            Self::Arm64 | Self::Arm64Fwb => Arch::Arm64,
+        }
+    }
+
+    /// As tables name it, and files.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+            Self::Arm64Fwb => "arm64-fwb",
+        }
+    }
+
+    /// QEMU, told to boot this kernel with these files, and to write what is on the serial line to a file: of a pipe, the
+    /// end is lost when it is killed.
+    ///
+    /// Each instruction takes 2 ns by the machine's clock, and while nothing runs that goes on to the next timer at once:
+    /// what is measured is the same on any host, under any load.
+    pub(crate) fn qemu(self, kernel: &Path, initial_files: &Path, serial: &Path) -> Command {
+        let (program, machine, processor, console) = match self {
+            // Without the two the kernel does not trust a clock that counts instructions, and takes a worse one.
+            Self::Amd64 => {
+                ("qemu-system-x86_64", "q35", "EPYC", "console=ttyS0 tsc=reliable no_timer_check")
+            }
+            Self::Arm64 => (
+                "qemu-system-aarch64",
+                "virt,virtualization=on,gic-version=3",
+                "neoverse-n1",
+                "console=ttyAMA0",
+            ),
+            // Kernels before 5.12 do not boot where addresses may have 52 bits; pointers are signed by what is quick.
+            Self::Arm64Fwb => (
+                "qemu-system-aarch64",
+                "virt,virtualization=on,gic-version=3",
+                "max,pauth-impdef=on,lpa2=off,sve=off",
+                "console=ttyAMA0",
+            ),
+        };
+        // Of the parent's end it hears by the kernel, however that comes.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", program, "-M", machine, "-cpu", processor]);
+        command.args(["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]);
+        command.args(["-smp", "1", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
+        command.arg("-serial").arg(joined("file:", serial));
+        command.arg("-kernel").arg(kernel).arg("-initrd").arg(initial_files);
+        command.arg("-append");
+        command.arg(format!("{console} quiet loglevel=1 panic=-1 mitigations=off"));
+        command
+    }
+}
+
+/// An option of QEMU's whose value is a path, in which a comma would end it unless it is doubled.
+fn joined(before: &str, path: &Path) -> String {
+    format!("{before}{}", path.display().to_string().replace(',', ",,"))
+}

@@ -1,0 +1,53 @@
+//! The wait that came with Linux 6.18: a VM's first memslot waits for a grace period that a device's registration has
+//! put off.
+
+use std::process::ExitCode;
+
+use mayfly_record::ResultRow;
+
+use crate::SKIPPED;
+use crate::archive::Series;
+use crate::outcome::Outcome;
+
+/// Since when.
+pub(crate) const SINCE: Series = Series { major: 6, minor: 18 };
+
+/// How many times as long the first memslot takes since then, at least. A grace period is ticks, and all that is done
+/// without one is instructions: it was 100 and more.
+const TIMES: u64 = 20;
+
+/// The median of the first memslot, of a VM that has its devices first.
+fn first_memslot(outcome: &Outcome) -> Option<u64> {
+    let is_meant = |row: &&ResultRow| {
+        row.experiment == "device-registration" && row.params["order"] == "devices-first"
+    };
+    Some(outcome.rows().find(is_meant)?.metrics.get("first_memslot")?.p50)
+}
+
+/// Whether it is where it has to be; and a line an architecture that says so.
+pub(crate) fn verdict(outcomes: &[Outcome]) -> ExitCode {
+    let mut failed = outcomes.is_empty();
+    if outcomes.is_empty() {
+        eprintln!("kernels: not looked at: no kernels are to be had here");
+        return ExitCode::from(SKIPPED);
+    }
+    for pair in outcomes.chunks(2) {
+        let [old, new] = pair else { return ExitCode::FAILURE };
+        let name = |outcome: &Outcome| outcome.kernel.version.clone();
+        match (first_memslot(old), first_memslot(new)) {
+            (Some(before), Some(since)) => {
+                let waits = since > TIMES * before;
+                failed |= !waits;
+                println!(
+                    "{}: the first memslot takes {before} virtual ns in {}, and {since} in {}: {}",
+                    old.machine.name(),
+                    name(old),
+                    name(new),
+                    if waits { "waits" } else { "does not wait, and is known to" },
+                );
+            }
+            _ => failed = true,
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

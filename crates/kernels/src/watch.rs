@@ -1,0 +1,200 @@
+//! Running QEMU to its end: for as long as it comes on, and no longer than anybody wants it.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::param::clock_ticks_per_second;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// How often QEMU is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Processor time that QEMU may use up without a word on its serial line. Its own, since hosts are busy.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Time in which it has to use up some of it: it never has nothing to do.
+const STANDSTILL: Duration = Duration::from_secs(300);
+
+/// A signal that asks this process to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Interrupt(Arc<AtomicUsize>);
+
+impl Interrupt {
+    /// Notes from now on which one comes.
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        let came = Arc::new(AtomicUsize::new(0));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            let number = usize::try_from(signal)?;
+            signal_hook::flag::register_usize(signal, Arc::clone(&came), number)?;
+        }
+        Ok(Self(came))
+    }
+
+    pub(crate) fn signal(&self) -> Option<i32> {
+        i32::try_from(self.0.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
+    }
+
+    pub(crate) fn came(&self) -> bool {
+        self.signal().is_some()
+    }
+}
+
+/// Ends this process as if nobody had listened to the signal.
+pub(crate) fn die_of(signal: i32) -> ! {
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    std::process::exit(128 + signal)
+}
+
+/// A QEMU, which does not outlive this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // If it has ended by itself, neither does anything.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs it until it ends. Says why it was not left to.
+pub(crate) fn to_the_end(
+    mut command: Command,
+    serial: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let program = command.get_program().to_string_lossy().into_owned();
+    let child = command.spawn().with_context(|| format!("{program} cannot be run"))?;
+    let mut running = Running(child);
+    let mut bounds = Bounds::new();
+    loop {
+        if let Some(status) = running.0.try_wait()? {
+            if status.success() {
+                return Ok(());
+            }
+            let mut said = String::new();
+            if let Some(mut stderr) = running.0.stderr.take() {
+                let _ = stderr.read_to_string(&mut said);
+            }
+            let said = said.lines().rfind(|line| !line.contains("warning")).unwrap_or_default();
+            bail!("QEMU ended with {status}: {said}");
+        }
+        if interrupt.came() {
+            bail!("interrupted");
+        }
+        let written = fs::metadata(serial).map_or(0, |file| file.len());
+        let used = processor_time(running.0.id());
+        if let Some(why) = bounds.passed(Instant::now(), written, used) {
+            bail!("{why}");
+        }
+        sleep(LOOK);
+    }
+}
+
+/// How long nothing has come on.
+struct Bounds {
+    written: (u64, Duration),
+    used: (Duration, Instant),
+}
+
+impl Bounds {
+    fn new() -> Self {
+        Self { written: (0, Duration::ZERO), used: (Duration::ZERO, Instant::now()) }
+    }
+
+    /// Why it is not worth waiting on, if it is not.
+    fn passed(&mut self, now: Instant, written: u64, used: Duration) -> Option<String> {
+        if written != self.written.0 {
+            self.written = (written, used);
+        }
+        if used != self.used.0 {
+            self.used = (used, now);
+        }
+        if used.saturating_sub(self.written.1) > PATIENCE {
+            return Some(format!("it said nothing for {PATIENCE:?} of its processor time"));
+        }
+        if now.saturating_duration_since(self.used.1) > STANDSTILL {
+            return Some(format!("it stood still for {STANDSTILL:?}"));
+        }
+        None
+    }
+}
+
+/// Processor time of a process, in all of its threads; nothing if it is gone.
+fn processor_time(process: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let ticks = ticks(&stat).unwrap_or_default();
+    Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
+}
+
+/// User's and system's, of a line of `/proc/PID/stat` (proc(5)): the 14th and 15th field, the second of which is a name
+/// that may have blanks and parentheses.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_past_any_name() {
+        let line = "7 (a (b) c) R 1 1 1 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 4 0 1 1 1";
+        assert_eq!(ticks(line), Some(300));
+        assert_eq!(ticks(""), None);
+        assert_eq!(ticks("7 (a) R 1"), None);
+        let before = processor_time(std::process::id());
+        assert!(processor_time(u32::MAX).is_zero());
+        while processor_time(std::process::id()) == before {}
+    }
+
+    #[test]
+    fn who_says_something_is_waited_for_and_who_does_not_is_not() {
+        let start = Instant::now();
+        let mut bounds = Bounds::new();
+        let second = Duration::from_secs(1);
+        for step in 1..2000 {
+            // A line for every 100 s of processor time, on a host that gives it a tenth of one.
+            let passed =
+                bounds.passed(start + 10 * step * second, u64::from(step / 100), step * second);
+            assert_eq!(passed, None, "{step}");
+        }
+        let mut silent = Bounds::new();
+        let mut step = 0;
+        while silent.passed(start + step * second, 5, step * second).is_none() {
+            step += 1;
+        }
+        assert_eq!(step, 241);
+    }
+
+    #[test]
+    fn who_stands_still_is_not_waited_for_for_ever() {
+        let start = Instant::now();
+        let mut bounds = Bounds::new();
+        assert_eq!(bounds.passed(start, 1, Duration::from_secs(1)), None);
+        let later = start + STANDSTILL + LOOK;
+        assert!(bounds.passed(later, 1, Duration::from_secs(1)).unwrap().contains("stood still"));
+    }
+
+    #[test]
+    fn a_process_that_is_no_longer_wanted_is_ended() {
+        let interrupt = Interrupt(Arc::new(AtomicUsize::new(2)));
+        let mut sleeps = Command::new("sleep");
+        sleeps.arg("1000");
+        let error = to_the_end(sleeps, Path::new("/nowhere"), &interrupt).unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
+        let quiet = Interrupt(Arc::default());
+        let error = to_the_end(Command::new("false"), Path::new("/nowhere"), &quiet).unwrap_err();
+        assert!(error.to_string().contains("exit status: 1"), "{error}");
+    }
+}
