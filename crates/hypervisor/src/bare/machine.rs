@@ -54,7 +54,7 @@ pub(super) extern "C" fn main(tree: u64) -> ! {
         }
     }
     console::listen();
-    if let Err(error) = threads::spawn(move || monitor::main(board)) {
+    if let Err(error) = threads::spawn(move || monitor::main(&board)) {
         say!("mayfly: {error}");
         power_off()
     }

@@ -29,7 +29,7 @@ struct Monitor {
 }
 
 /// The monitor's thread.
-pub(super) fn main(board: Board) {
+pub(super) fn main(board: &Board) {
     let Ok(host) = vm::host() else {
         say!("mayfly: there is no memory to begin with");
         machine::power_off()
@@ -38,7 +38,7 @@ pub(super) fn main(board: Board) {
     let is_whole = {
         let host = Arc::clone(&host);
         let mut monitor = Monitor { host, machines: Vec::new(), front: None };
-        monitor.begin(&board);
+        monitor.begin(board);
         monitor.serve(&board.arguments);
         monitor.end()
     };
