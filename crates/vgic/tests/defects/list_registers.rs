@@ -73,6 +73,25 @@ fn a_priority_that_is_written_to_an_active_interrupt_changes_no_order_of_ends() 
 }
 
 #[test]
+fn the_end_of_one_that_no_list_register_has_is_told_so_that_it_can_come_again() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 1, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.write(DISTRIBUTOR, 0x420, 1, 0x10);
+    gic.set_spi(32, true).unwrap();
+    gic.enter(&mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(32));
+    gic.set_spi(33, true).unwrap();
+    resync(&gic, &mut cpu);
+    assert_eq!(loaded(&cpu), [33], "32 is active, and has none");
+    assert!(!Cpu(&mut cpu.registers).wants_maintenance());
+    Cpu(&mut cpu.registers).end(32);
+    assert!(Cpu(&mut cpu.registers).wants_maintenance());
+    resync(&gic, &mut cpu);
+    assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(32), "its line is high still");
+}
+
+#[test]
 fn the_end_of_what_was_active_no_more_ends_nothing_else() {
     let kicked = RefCell::default();
     let gic = gic(1, 4, &kicked);
