@@ -2,14 +2,12 @@
 
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
+mod patience;
+
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use mayfly_platform::Host;
 use mayfly_srcu::{Callback, Config, Limits, RcuBox, Srcu, WorkerThread};
-
-/// Many times what a worker leaves a callback alone for.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A value that says when it is dropped.
 struct Said(mpsc::Sender<()>);
@@ -30,7 +28,7 @@ fn runs_in_the_worker(limits: Limits, run_inline: usize, defer: fn(&Srcu, Callba
     let section = domain.read_lock();
     defer(&domain, large.into_callback());
     drop(section);
-    assert!(is_said.recv_timeout(PATIENCE).is_ok(), "nobody runs it");
+    assert!(patience::received(&is_said).is_some(), "nobody runs it");
 }
 
 const DEFERS: [fn(&Srcu, Callback); 2] =

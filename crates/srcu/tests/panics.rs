@@ -2,10 +2,11 @@
 
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
+mod patience;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use mayfly_platform::Host;
 use mayfly_srcu::{Callback, Config, Pace, Srcu, Worker, WorkerThread};
@@ -97,7 +98,7 @@ fn a_workers_thread_goes_on() {
             defer_around_a_panic(&domain, &ran);
             let (done, wait) = mpsc::channel();
             domain.call(Callback::try_new(move || done.send(()).unwrap()).unwrap());
-            wait.recv_timeout(Duration::from_secs(5)).unwrap();
+            patience::received(&wait).expect("the worker goes on");
         }
         domain.barrier();
         assert_eq!((ran.load(Ordering::SeqCst), domain.stats().deferred), (4, 0));

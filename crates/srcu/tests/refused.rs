@@ -6,6 +6,8 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #![cfg(not(any(miri, mayfly_loom, mayfly_shuttle)))]
 
+mod patience;
+
 use std::env;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +15,6 @@ use std::process::{Command, Output, Stdio, exit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::{Config, Rcu, RcuBox, Srcu, WorkerThread};
@@ -24,9 +25,6 @@ const CASE: &str = "MAYFLY_REFUSED";
 const SKIPPED: i32 = 77;
 const FREED_EARLY: i32 = 2;
 const LIVES_ON: i32 = 3;
-
-/// So long does a process have in which to abort.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_membarrier_that_is_refused_aborts_whoever_starts_the_grace_period() {
@@ -143,15 +141,15 @@ fn be_refused(case: &str, errno: i32) -> ! {
             retire().defer();
         }
         "membarrier by a poller" => {
-            let mut polled = retire().into_polled();
+            let mut polled = Some(retire().into_polled());
             filter(libc::SYS_membarrier, 0, errno);
-            let begin = Instant::now();
-            while begin.elapsed() < PATIENCE {
-                match catch_unwind(AssertUnwindSafe(|| polled.try_take())) {
-                    Ok(Err(not_yet)) => polled = not_yet,
-                    Ok(Ok(_)) | Err(_) => break,
+            patience::spent(|| {
+                let Some(value) = polled.take() else { return true };
+                if let Ok(Err(not_yet)) = catch_unwind(AssertUnwindSafe(|| value.try_take())) {
+                    polled = Some(not_yet);
                 }
-            }
+                polled.is_none()
+            });
         }
         "membarrier alone, unheard" => {
             filter(libc::SYS_membarrier, 0, errno);
@@ -173,11 +171,10 @@ fn be_refused(case: &str, errno: i32) -> ! {
         _ => unreachable!("{case}"),
     }
     // A worker takes its time; so may what was freed by mistake.
-    let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
+    patience::spent(|| {
         domain.try_call(mayfly_srcu::Callback::try_new(|| ()).unwrap()).unwrap();
-        thread::sleep(Duration::from_millis(1));
-    }
+        false
+    });
     eprintln!("the process lives on");
     exit(LIVES_ON);
 }

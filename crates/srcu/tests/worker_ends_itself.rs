@@ -2,10 +2,11 @@
 
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
+mod patience;
+
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use mayfly_platform::Host;
 use mayfly_srcu::{Callback, Config, Srcu, WorkerThread};
@@ -24,6 +25,6 @@ fn a_callback_that_drops_the_thread_it_runs_on_ends_it() {
             says.send(dropped.is_ok()).unwrap();
         };
         domain.call(Callback::try_new(work).unwrap());
-        assert_eq!(said.recv_timeout(Duration::from_secs(5)), Ok(true));
+        assert_eq!(patience::received(&said), Some(true));
     }
 }

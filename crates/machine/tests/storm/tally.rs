@@ -50,6 +50,18 @@ impl Tally {
         self.counts.iter().all(|(_, count, quota)| count.load(Ordering::Relaxed) >= *quota)
     }
 
+    /// What has not happened often enough yet, and how often it has.
+    pub(crate) fn unmet(&self) -> Vec<(What, u64)> {
+        let counts = self
+            .counts
+            .iter()
+            .map(|(what, count, quota)| (*what, count.load(Ordering::Relaxed), *quota));
+        counts
+            .filter(|(_, count, quota)| count < quota)
+            .map(|(what, count, _)| (what, count))
+            .collect()
+    }
+
     /// Whether the threads are to end.
     pub(crate) fn is_over(&self) -> bool {
         self.ended.load(Ordering::Relaxed) || self.is_met()

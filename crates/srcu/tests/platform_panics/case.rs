@@ -11,6 +11,7 @@ use std::time::Duration;
 use mayfly_platform::ReaderBarrier;
 use mayfly_srcu::{Rcu, RcuBox, Retired, Srcu};
 
+use crate::patience;
 use crate::platform::{Panicking, Whose};
 
 /// The test whose case a process is there for.
@@ -19,9 +20,6 @@ const CASE: &str = "MAYFLY_PLATFORM_PANICS";
 /// How a process ends that does not abort.
 const FREED_EARLY: i32 = 2;
 const LIVES_ON: i32 = 3;
-
-/// So long does a process have in which to abort.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Case {
     method: &'static str,
@@ -37,7 +35,7 @@ pub(crate) fn aborts(method: &'static str, whose: Whose, under_way: fn(&Case)) {
         // The message alone: under Miri a backtrace takes longer than all the rest.
         panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
         thread::spawn(|| {
-            thread::sleep(PATIENCE);
+            patience::spent(|| false);
             lives_on("nothing panicked for too long");
         });
         under_way(&Case { method, whose, platform: OnceLock::new() });

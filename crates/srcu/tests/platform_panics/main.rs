@@ -8,6 +8,8 @@
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 mod case;
+#[path = "../patience/mod.rs"]
+mod patience;
 mod platform;
 mod under_way;
 
