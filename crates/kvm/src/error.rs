@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::permission;
+
 /// Why an operation on KVM failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -20,8 +22,13 @@ pub enum Error {
     )]
     NoDevice(PathBuf),
     /// The KVM device is there, and this user may not open it.
-    #[error("{}: permission denied; add yourself to the kvm group", .0.display())]
-    NoPermission(PathBuf),
+    #[error("{}: permission denied; {what_helps}", path.display())]
+    NoPermission {
+        /// The device.
+        path: PathBuf,
+        /// Who may open it, and what to do about it.
+        what_helps: String,
+    },
     /// The KVM device could not be opened for another reason.
     #[error("{}: {}", path.display(), describe(*errno))]
     Open {
@@ -83,7 +90,9 @@ impl Error {
             // A module without hardware behind it leaves the node and gives ENODEV; a node without
             // a module, ENXIO.
             Errno::NOENT | Errno::NODEV | Errno::NXIO | Errno::NOTDIR => Self::NoDevice(path),
-            Errno::ACCESS | Errno::PERM => Self::NoPermission(path),
+            Errno::ACCESS | Errno::PERM => {
+                Self::NoPermission { what_helps: permission::what_helps(&path), path }
+            }
             _ => Self::Open { path, errno },
         }
     }

@@ -58,6 +58,7 @@ mod long_mode;
 mod mapping;
 mod memory;
 mod payload;
+mod permission;
 mod processor;
 mod statistics;
 mod vcpu;

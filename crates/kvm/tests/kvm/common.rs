@@ -20,9 +20,9 @@ pub(crate) fn kvm_with_guests_of(arch: &str) -> Option<Kvm> {
     let why = match Kvm::open() {
         Ok(kvm) if arch == ARCH => return Some(kvm),
         Ok(_) => format!("this host is {ARCH}"),
-        Err(error @ (Error::NoDevice(_) | Error::NoPermission(_) | Error::UnsupportedArch(_))) => {
-            error.to_string()
-        }
+        Err(
+            error @ (Error::NoDevice(_) | Error::NoPermission { .. } | Error::UnsupportedArch(_)),
+        ) => error.to_string(),
         Err(error) => panic!("{error}"),
     };
     // Past the harness, which keeps what passing tests print to itself; and once for them all.

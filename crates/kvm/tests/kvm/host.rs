@@ -25,14 +25,12 @@ fn errnos_of_opening_are_told_apart_in_one_line_each() {
         assert_eq!(from(errno), Error::NoDevice(path.clone()));
     }
     for errno in [Errno::ACCESS, Errno::PERM] {
-        assert_eq!(from(errno), Error::NoPermission(path.clone()));
+        assert!(matches!(from(errno), Error::NoPermission { path: of, .. } if of == path));
     }
     let other = from(Errno::MFILE);
     assert_eq!(other.errno(), Some(Errno::MFILE.raw_os_error()));
-    assert_eq!(
-        from(Errno::ACCESS).to_string(),
-        "/dev/kvm: permission denied; add yourself to the kvm group"
-    );
+    let refused = from(Errno::ACCESS).to_string();
+    assert!(refused.starts_with("/dev/kvm: permission denied; it"), "{refused}");
     let all = [
         from(Errno::NOENT),
         other,
