@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use mayfly_record::{Goal, Widest};
+
 use crate::progress::Progress;
 
 /// At most 60 columns: what runs is cut off where it is longer.
-const TEMPLATE: &str = "{prefix} {msg:34!} {bar:10} {percent:>3}% {eta:>4}";
+const TEMPLATE: &str = "{prefix} {msg:34!} {bar:6} {percent:>3}% {eta:>4}";
 
 /// A bar on standard error, if that is a terminal that can redraw a line.
 ///
@@ -60,6 +62,12 @@ impl Default for Bar {
 impl Progress for Bar {
     fn experiment(&mut self, _name: &str, which: usize, of: usize, _time: Duration) {
         self.bar.set_prefix(format!("{which}/{of}"));
+    }
+
+    fn again(&mut self, times: u32, _widest: Option<&Widest>, _goal: Goal) {
+        let which = self.bar.prefix();
+        let which = which.split(' ').next().unwrap_or_default();
+        self.bar.set_prefix(format!("{which} +{times}"));
     }
 
     fn begin(&mut self, what: &str, steps: u64) {

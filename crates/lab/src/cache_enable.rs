@@ -127,6 +127,10 @@ whose guests cannot get past the caches."
         &[rows::BRING_UP, rows::MODELLED_BRING_UP, rows::LINES_FLUSHED]
     }
 
+    fn levels(&self) -> &'static [&'static str] {
+        &["scenarios", "scenarios_stale", "modelled_ps_a_line"]
+    }
+
     fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {
         answer::answer(rows, host)
     }

@@ -1,8 +1,9 @@
 //! A run under way: what it has come to, for whoever ends it early.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mayfly_record::ResultRow;
+use mayfly_record::{Passes, ResultRow};
 
 use crate::undo::Undo;
 
@@ -23,6 +24,8 @@ pub struct Outcome {
     pub failures: Vec<Failure>,
     /// The experiment that runs, if one does.
     pub under_way: Option<&'static str>,
+    /// How often experiments were gone through, by name, where more than once was wanted.
+    pub passes: BTreeMap<&'static str, Passes>,
 }
 
 /// An experiment that failed.
@@ -44,13 +47,21 @@ impl Course {
         self.so_far().under_way = Some(experiment);
     }
 
-    /// Of the experiment that has begun.
-    pub(crate) fn end(&self, done: Result<Vec<ResultRow>, String>) {
+    /// What the experiment that has begun has come to so far, in place of what was kept of it before.
+    pub(crate) fn keep(&self, rows: Vec<ResultRow>, passes: Option<Passes>) {
+        let mut so_far = self.so_far();
+        let Some(experiment) = so_far.under_way else { return };
+        so_far.rows.retain(|row| row.experiment != experiment);
+        so_far.rows.extend(rows);
+        so_far.passes.extend(passes.map(|passes| (experiment, passes)));
+    }
+
+    /// The experiment that has begun is over.
+    pub(crate) fn end(&self, done: Result<(), String>) {
         let mut so_far = self.so_far();
         let Some(experiment) = so_far.under_way.take() else { return };
-        match done {
-            Ok(rows) => so_far.rows.extend(rows),
-            Err(why) => so_far.failures.push(Failure { experiment, why }),
+        if let Err(why) = done {
+            so_far.failures.push(Failure { experiment, why });
         }
     }
 

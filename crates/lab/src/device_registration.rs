@@ -181,7 +181,8 @@ fn lives(
     let vms = request.params.vms.unwrap_or(VMS);
     let mut runs = runs(request, shape)?;
     progress.begin(&format!("{NAME}, {order}"), u64::from(vms) * runs.len() as u64);
-    let mut chance = Chance::new(SEED);
+    let seed = SEED.wrapping_add(request.pass.into());
+    let mut chance = Chance::new(seed);
     for _ in 0..vms {
         // So that none of them always follows the same other, whose traces it would find in the caches.
         chance.shuffle(&mut runs);
@@ -194,7 +195,7 @@ fn lives(
     }
     runs.sort_by_key(|run| run.place);
     progress.finish();
-    Ok(runs.into_iter().map(|run| run.row(order, shape, vms)).collect())
+    Ok(runs.into_iter().map(|run| run.row(order, shape, vms, seed)).collect())
 }
 
 /// One variant on its way through one order.
@@ -247,14 +248,14 @@ impl Run {
         Ok(())
     }
 
-    fn row(self, order: Order, shape: Shape, vms: u32) -> ResultRow {
+    fn row(self, order: Order, shape: Shape, vms: u32, seed: u64) -> ResultRow {
         let row = ResultRow::new(NAME, self.backend, self.variant)
             .param(Order::PARAM, order.name())
             .param(Bound::VMS.name, vms)
             .param(Bound::DEVICES.name, shape.devices)
             .param(Bound::VCPUS.name, shape.vcpus)
             .param(Bound::HZ.name, self.hz)
-            .param("seed", SEED);
+            .param("seed", seed);
         let row = self.subject.report(self.timings.report(row));
         // What the source measured is Linux v6.18's, and the running kernel's if that is as it.
         if matches!((self.backend, self.variant), (Backend::Kvm, _) | (_, "call-srcu")) {

@@ -36,6 +36,12 @@ pub trait Experiment: Sync {
         &[]
     }
 
+    /// Counters that are no totals, beside those that begin with `peak_`: of two passes the larger is what both come to, and
+    /// not the sum.
+    fn levels(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// What `rows`, which are its own, come to: three to ten lines that a person can repeat. What waits, how long, on
     /// this host's KVM first; what Mayfly does instead; and what to do about it. What was not measured is not said.
     fn answer(&self, _rows: &[ResultRow], _host: &Host) -> Vec<String> {
@@ -56,6 +62,7 @@ pub trait Experiment: Sync {
             summary: self.summary().to_owned(),
             metrics: self.all_metrics().into_iter().map(metric).collect(),
             answer: Vec::new(),
+            passes: None,
         }
     }
 
@@ -144,6 +151,8 @@ pub struct Request<'a> {
     pub host: &'a Host,
     /// Where it keeps what it changes on the host.
     pub undo: &'a Undo,
+    /// How often it has been gone through before in this run: chance should not repeat.
+    pub pass: u32,
 }
 
 impl Request<'_> {

@@ -24,6 +24,7 @@ mod mapping;
 mod needs;
 mod page_merge;
 mod params;
+mod passes;
 mod patience;
 mod plan;
 mod populate;

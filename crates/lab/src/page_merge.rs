@@ -162,6 +162,17 @@ next run. What was merged of this run is taken apart, and nothing else."
         &[VM_CPU, GUEST_FAULTS, WINDOW_FAULTS, MERGED_WRITE, OWN_WRITE]
     }
 
+    fn levels(&self) -> &'static [&'static str] {
+        &[
+            "pages_shared",
+            "pages_sharing",
+            "ksm_zero_pages",
+            "own_pages_merged",
+            "others_before",
+            "others_after",
+        ]
+    }
+
     fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
         answer::answer(rows)
     }

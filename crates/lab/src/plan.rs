@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
-use mayfly_record::{Backend, Description, Host, ResultRow};
+use mayfly_record::{Backend, Description, Goal, Host, ResultRow};
 
 use crate::choice::BackendChoice;
 use crate::course::Course;
@@ -11,6 +12,7 @@ use crate::experiment::{Experiment, Request, Variant};
 use crate::limits::Limits;
 use crate::needs::Needs;
 use crate::params::Params;
+use crate::passes::{Next, Repetition, joined};
 use crate::progress::Progress;
 use crate::undo::Undo;
 
@@ -25,6 +27,8 @@ pub struct Selection {
     pub variants: Vec<String>,
     /// Parameters that were set.
     pub params: Params,
+    /// What is wanted beyond going through everything once.
+    pub goal: Goal,
 }
 
 /// Why a selection cannot be run. One line each.
@@ -64,6 +68,7 @@ pub enum Error {
 pub struct Plan<'a> {
     parts: Vec<Part<'a>>,
     params: Params,
+    goal: Goal,
     host: &'a Host,
 }
 
@@ -120,7 +125,7 @@ impl<'a> Plan<'a> {
             .into_iter()
             .map(|experiment| Part::new(experiment, selection, host, limits))
             .collect();
-        Ok(Self { parts, params: selection.params.clone(), host })
+        Ok(Self { parts, params: selection.params.clone(), goal: selection.goal, host })
     }
 
     /// What it is about.
@@ -138,7 +143,12 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// What all of it takes.
+    /// What is wanted beyond going through everything once.
+    pub fn goal(&self) -> Goal {
+        self.goal
+    }
+
+    /// What going through all of it once takes.
     pub fn needs(&self) -> Needs {
         Needs::of_all(self.parts.iter().map(|part| &part.needs))
     }
@@ -146,25 +156,14 @@ impl<'a> Plan<'a> {
     /// Runs all of it, one experiment after another. One that fails, or panics, is a failure of its own, and the others
     /// are run all the same.
     pub fn run(&self, course: &Course, progress: &mut dyn Progress) {
-        let count = self.parts.len();
-        for (part, which) in self.parts.iter().zip(1..) {
+        let (begun, count) = (Instant::now(), self.parts.len());
+        for (at, part) in self.parts.iter().enumerate() {
             let name = part.experiment.name();
             if !part.variants.is_empty() {
                 course.begin(name);
-                progress.experiment(name, which, count, part.needs.time);
-                let request = Request {
-                    variants: &part.variants,
-                    params: &self.params,
-                    host: self.host,
-                    undo: &course.undo,
-                };
-                // What a panic leaves half done are the experiment's own VMs, which are gone.
-                let done =
-                    catch_unwind(AssertUnwindSafe(|| part.experiment.run(&request, progress)));
-                course.end(match done {
-                    Ok(done) => done.map_err(|error| format!("{error:#}")),
-                    Err(panic) => Err(panicked(&*panic)),
-                });
+                progress.experiment(name, at + 1, count, part.needs.time);
+                let left = self.goal.time().saturating_sub(begun.elapsed());
+                course.end(self.passes(part, share(left, &self.parts[at..]), course, progress));
                 progress.finish();
             }
             course.add(part.skipped.iter().map(|(variant, why)| {
@@ -172,6 +171,75 @@ impl<'a> Plan<'a> {
             }));
         }
     }
+
+    /// Goes through an experiment once, and then as often as is wanted, and as `share` lasts.
+    fn passes(
+        &self,
+        part: &Part<'_>,
+        share: Duration,
+        course: &Course,
+        progress: &mut dyn Progress,
+    ) -> Result<(), String> {
+        let (begun, experiment) = (Instant::now(), part.experiment);
+        let mut rows = self.pass(part, 0, course, progress)?;
+        course.keep(rows.clone(), None);
+        if self.goal.is_once() {
+            return Ok(());
+        }
+        let mut repetition = Repetition::after_first(experiment, &rows, self.goal, share, begun);
+        let mut told = 0;
+        for pass in 1.. {
+            let Next::Pass(to_come) = repetition.next() else { break };
+            if to_come >= told {
+                progress.again(to_come, repetition.widest(), self.goal);
+            }
+            told = to_come;
+            let done = self.pass(part, pass, course, progress);
+            let failed = match done {
+                Ok(more) => {
+                    rows = joined(rows, more, experiment.levels());
+                    repetition.passed(experiment, &rows);
+                    None
+                }
+                Err(why) => Some(why),
+            };
+            course.keep(rows.clone(), Some(repetition.so_far(experiment, &rows)));
+            if let Some(why) = failed {
+                return Err(why);
+            }
+        }
+        course.keep(rows.clone(), Some(repetition.so_far(experiment, &rows)));
+        Ok(())
+    }
+
+    fn pass(
+        &self,
+        part: &Part<'_>,
+        pass: u32,
+        course: &Course,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<ResultRow>, String> {
+        let request = Request {
+            variants: &part.variants,
+            params: &self.params,
+            host: self.host,
+            undo: &course.undo,
+            pass,
+        };
+        // What a panic leaves half done are the experiment's own VMs, which are gone.
+        match catch_unwind(AssertUnwindSafe(|| part.experiment.run(&request, progress))) {
+            Ok(done) => done.map_err(|error| format!("{error:#}")),
+            Err(panic) => Err(panicked(&*panic)),
+        }
+    }
+}
+
+/// What the first of `parts` may take of the time that is left, so that each has as much beyond a pass as it takes for one.
+fn share(left: Duration, parts: &[Part<'_>]) -> Duration {
+    let time = |part: &Part<'_>| part.needs.time.as_secs_f64();
+    let all: f64 = parts.iter().map(time).sum();
+    let share = if all > 0.0 { time(&parts[0]) / all } else { 1.0 };
+    left.mul_f64(share)
 }
 
 impl<'a> Part<'a> {
@@ -189,6 +257,7 @@ impl<'a> Part<'a> {
                 params: &selection.params,
                 host,
                 undo: &undo,
+                pass: 0,
             }),
         };
         let candidates: Vec<_> = candidates(experiment, selection.backend)

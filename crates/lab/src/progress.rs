@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mayfly_record::{Goal, Widest};
+
 /// Whom a running experiment tells how far it is.
 ///
 /// Calls may draw on the caller's thread, so they belong between measurements. There is no thread that
@@ -9,6 +11,9 @@ use std::time::Duration;
 pub trait Progress {
     /// An experiment begins: which of how many, from 1 on, and about how long it takes.
     fn experiment(&mut self, _name: &str, _which: usize, _of: usize, _time: Duration) {}
+
+    /// The experiment is gone through so many times more, before it is looked whether it is known well enough.
+    fn again(&mut self, _times: u32, _widest: Option<&Widest>, _goal: Goal) {}
 
     /// A part of the experiment begins: what it is, and of how many steps.
     fn begin(&mut self, what: &str, steps: u64);

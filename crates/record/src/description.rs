@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// An experiment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The name that its rows have.
     pub name: String,
@@ -15,6 +15,31 @@ pub struct Description {
     /// What its rows come to, in lines that a person can repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<String>,
+    /// How often it was gone through, and what that came to; where more than once was wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passes: Option<Passes>,
+}
+
+/// How often an experiment was gone through.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Passes {
+    /// Times; the rounds of all of them are in its rows, whose parameters are those of one.
+    pub count: u32,
+    /// Whether every headline's interval is as narrow as was wanted.
+    pub reached: bool,
+    /// The headline that is known the least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub widest: Option<Widest>,
+}
+
+/// A metric of a variant whose median is known the least.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Widest {
+    /// The row and the metric.
+    pub what: String,
+    /// How far its interval goes to either side, as a share of the median; none below six rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_width: Option<f64>,
 }
 
 /// A metric of an experiment.

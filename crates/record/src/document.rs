@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 use crate::description::Description;
+use crate::goal::Goal;
 use crate::host::Host;
 use crate::row::{Check, ResultRow};
 
@@ -24,6 +25,9 @@ pub struct Record {
     /// How the host was while it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
+    /// What was wanted beyond going once through everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
     /// The experiments that ran, in the order in which reports show them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<Description>,
@@ -35,15 +39,16 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record in the current schema.
+    /// A record in the current schema. Metrics of many samples are kept as histograms.
     pub fn new(host: Host, results: Vec<ResultRow>) -> Self {
         Self {
             schema: format!("{SCHEMA}/{VERSION}"),
             host,
             conditions: None,
+            goal: None,
             experiments: Vec::new(),
             partial: None,
-            results,
+            results: results.into_iter().map(ResultRow::condensed).collect(),
         }
     }
 

@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::backend::Backend;
-    use crate::description::{Description, MetricDescription};
+    use crate::description::{Description, MetricDescription, Passes};
     use crate::host::Host;
     use crate::row::ResultRow;
     use crate::samples::Samples;
@@ -148,6 +148,7 @@ mod tests {
                 summary: "a VM's start".into(),
                 metrics: vec![metric],
                 answer: vec!["Nothing waits.".into()],
+                passes: Some(Passes { count: 2, reached: true, widest: None }),
             },
         ])
     }

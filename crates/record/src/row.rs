@@ -1,5 +1,6 @@
 //! One row of a record.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::ser::{Error, SerializeMap, Serializer};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::backend::Backend;
+use crate::histogram;
 use crate::samples::Samples;
 use crate::summary::Summary;
 
@@ -44,14 +46,17 @@ pub struct ResultRow {
     /// What was measured, by name. Names of what was modelled instead begin with `modelled_`.
     #[serde(default)]
     pub metrics: BTreeMap<String, Summary>,
-    /// What the metrics were made of, by name: a list for each round, in the order in which they were measured. Metrics of
-    /// more than [`MOST_SAMPLES`](Self::MOST_SAMPLES) are left out.
+    /// What the metrics were made of, by name: a list for each round, in the order in which they were measured.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         serialize_with = "in_one_line_each"
     )]
     pub samples: BTreeMap<String, Vec<Vec<u64>>>,
+    /// The same of metrics that have more than [`MOST_SAMPLES`](Self::MOST_SAMPLES): a histogram for each round, of three
+    /// significant digits, in the text form of an `HdrHistogram`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub histograms: BTreeMap<String, Vec<String>>,
     /// Metrics that are not to be set in relation to another row's: with more threads than processors, say, the time
     /// on the clock is the scheduler's.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -93,7 +98,7 @@ pub struct Finding {
 }
 
 impl ResultRow {
-    /// Samples of a metric that a record keeps: what it keeps of a run is a few megabytes at most.
+    /// Samples of a metric that a record keeps one by one: what it keeps of a run is a few megabytes at most.
     pub const MOST_SAMPLES: usize = 20_000;
 
     /// A row with nothing in it yet.
@@ -105,6 +110,7 @@ impl ResultRow {
             params: BTreeMap::new(),
             metrics: BTreeMap::new(),
             samples: BTreeMap::new(),
+            histograms: BTreeMap::new(),
             uncompared: BTreeSet::new(),
             counters: BTreeMap::new(),
             checks: Vec::new(),
@@ -124,9 +130,35 @@ impl ResultRow {
     #[must_use]
     pub fn metric(mut self, name: &str, samples: &Samples) -> Self {
         self.metrics.extend(samples.summary().map(|summary| (name.to_owned(), summary)));
-        if (1..=Self::MOST_SAMPLES).contains(&samples.len()) {
+        if !samples.is_empty() {
             let rounds = samples.rounds().into_iter().map(<[u64]>::to_vec).collect();
             self.samples.insert(name.to_owned(), rounds);
+        }
+        self
+    }
+
+    /// What a metric was made of, round by round: as measured, or with three significant digits where there were many.
+    /// Nothing, where the record does not say.
+    pub fn rounds(&self, metric: &str) -> Cow<'_, [Vec<u64>]> {
+        match (self.samples.get(metric), self.histograms.get(metric)) {
+            (Some(rounds), _) => Cow::Borrowed(rounds),
+            (None, Some(rounds)) => Cow::Owned(histogram::decode(rounds).unwrap_or_default()),
+            (None, None) => Cow::Borrowed(&[]),
+        }
+    }
+
+    /// Turns the samples of metrics that have too many of them into histograms.
+    #[must_use]
+    pub fn condensed(mut self) -> Self {
+        let many = |rounds: &Vec<Vec<u64>>| {
+            rounds.iter().map(Vec::len).sum::<usize>() > Self::MOST_SAMPLES
+        };
+        let (condensed, samples) = self.samples.into_iter().partition(|(_, rounds)| many(rounds));
+        self.samples = samples;
+        let condensed: BTreeMap<String, Vec<Vec<u64>>> = condensed;
+        for (metric, rounds) in condensed {
+            let encoded = histogram::encode(rounds.iter().map(Vec::as_slice));
+            self.histograms.extend(encoded.map(|encoded| (metric, encoded)));
         }
         self
     }
@@ -178,4 +210,32 @@ fn in_one_line_each<S: Serializer>(
         map.serialize_entry(name, &line(rounds)?)?;
     }
     map.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_samples_are_kept_as_histograms_round_by_round() {
+        let (mut many, mut few) = (Samples::default(), Samples::default());
+        for round in 0..10 {
+            for sample in 0..3_000 {
+                many.record_ns(1_000_000 * (round + 1) + sample);
+            }
+            few.record_ns(round);
+            many.end_round();
+            few.end_round();
+        }
+        let whole = ResultRow::new("e", Backend::Machine, "v").metric("many", &many);
+        let row = whole.clone().metric("few", &few).condensed();
+        assert_eq!(row.samples.keys().collect::<Vec<_>>(), ["few"]);
+        assert_eq!(row.metrics["many"], whole.metrics["many"], "exact all the same");
+        let (exact, kept) = (whole.rounds("many"), row.rounds("many"));
+        assert_eq!((kept.len(), kept[9].len()), (10, 3_000));
+        for (exact, kept) in exact.concat().into_iter().zip(kept.concat()) {
+            assert!(exact.abs_diff(kept) <= exact / 1000, "{exact} {kept}");
+        }
+        assert!(row.rounds("none").is_empty());
+    }
 }

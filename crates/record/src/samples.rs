@@ -79,6 +79,16 @@ impl Samples {
         ends.map(round).filter(|round| !round.is_empty()).collect()
     }
 
+    /// Samples whose rounds are known.
+    pub fn of_rounds<'a>(unit: Unit, rounds: impl IntoIterator<Item = &'a [u64]>) -> Self {
+        let mut samples = Self { unit, ..Self::default() };
+        for round in rounds {
+            samples.values.extend_from_slice(round);
+            samples.end_round();
+        }
+        samples
+    }
+
     /// How many samples there are.
     pub fn len(&self) -> usize {
         self.values.len()
@@ -109,7 +119,8 @@ impl Samples {
             p50: rank(50),
             p50_interval: bootstrap::interval(&rounds),
             rounds: rounds.len() as u64,
-            halves: halves(&rounds),
+            halves: halves(&rounds, |round, _| round % 2 == 0),
+            drift: halves(&rounds, |round, count| round < count / 2),
             p90: carried(90, 30),
             p99: carried(99, 300),
             max,
@@ -121,18 +132,18 @@ impl Samples {
 /// Rounds of which either half can have a median to speak of.
 const ENOUGH_FOR_HALVES: usize = 12;
 
-/// How many times as large the median of every other round is as that of the rest, or the other way round, whichever is
-/// more than once.
-fn halves(rounds: &[&[u64]]) -> Option<f64> {
-    let median = |first| {
-        let mut samples: Vec<u64> =
-            rounds.iter().skip(first).step_by(2).flat_map(|round| round.iter().copied()).collect();
+/// How many times as large the median of one half of the rounds is as that of the other, or the other way round,
+/// whichever is more than once. `is_first` says of a round's number, and how many there are, which half it is of.
+fn halves(rounds: &[&[u64]], is_first: impl Fn(usize, usize) -> bool) -> Option<f64> {
+    let median = |first: bool| {
+        let of_half = (0..).zip(rounds).filter(|(at, _)| is_first(*at, rounds.len()) == first);
+        let mut samples: Vec<u64> = of_half.flat_map(|(_, round)| round.iter().copied()).collect();
         samples.sort_unstable();
         samples.get((samples.len().div_ceil(2)).checked_sub(1)?).copied()
     };
-    let (even, odd) = (median(0)?, median(1)?);
-    let is_enough = rounds.len() >= ENOUGH_FOR_HALVES && even.min(odd) > 0;
-    is_enough.then(|| even.max(odd) as f64 / even.min(odd) as f64)
+    let (one, other) = (median(true)?, median(false)?);
+    let is_enough = rounds.len() >= ENOUGH_FOR_HALVES && one.min(other) > 0;
+    is_enough.then(|| one.max(other) as f64 / one.min(other) as f64)
 }
 
 #[cfg(test)]
@@ -204,19 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_is_measured_against_itself_round_by_round() {
+    fn a_variant_is_measured_against_itself_round_by_round_and_half_by_half() {
         let halves = |of: fn(u64) -> u64, count| {
             let mut samples = Samples::default();
             for round in 0..count {
                 samples.record_ns(of(round));
                 samples.end_round();
             }
-            samples.summary().unwrap().halves
+            let summary = samples.summary().unwrap();
+            (summary.halves, summary.drift)
         };
-        assert_eq!(halves(|round| 100 + 50 * (round % 2), 12), Some(1.5));
-        assert_eq!(halves(|_| 100, 12), Some(1.0));
-        assert_eq!(halves(|_| 100, 11), None);
-        assert_eq!(halves(|_| 0, 12), None);
+        assert_eq!(halves(|round| 100 + 50 * (round % 2), 12), (Some(1.5), Some(1.0)));
+        assert_eq!(halves(|round| 100 + 50 * (round / 6), 12), (Some(1.0), Some(1.5)));
+        assert_eq!(halves(|_| 100, 12), (Some(1.0), Some(1.0)));
+        assert_eq!(halves(|_| 100, 11), (None, None));
+        assert_eq!(halves(|_| 0, 12), (None, None));
     }
 
     #[test]

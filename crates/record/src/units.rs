@@ -63,6 +63,19 @@ pub fn ratio(times: f64) -> String {
     format!("{}x", three_digits(times))
 }
 
+/// A number of things, its digits in threes: `2,110,320,640`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Three digits, none behind the point once there are three before it; at most three behind it.
 fn three_digits(value: f64) -> String {
     let decimals = match value {
@@ -101,6 +114,19 @@ mod tests {
             (1_234_567_890_123, "1235 s"),
         ] {
             assert_eq!(duration(ns), text, "{ns}");
+        }
+    }
+
+    #[test]
+    fn digits_stand_in_threes() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (12_345_678, "12,345,678"),
+            (u64::MAX, "18,446,744,073,709,551,615"),
+        ] {
+            assert_eq!(grouped(number), text);
         }
     }
 

@@ -91,6 +91,11 @@ impl Line<'_> {
     pub fn is_regression(&self) -> bool {
         self.verdict == Verdict::More && *self.unit == Unit::Nanoseconds
     }
+
+    /// Whether it takes less time, beyond doubt.
+    pub fn is_improvement(&self) -> bool {
+        self.verdict == Verdict::Less && *self.unit == Unit::Nanoseconds
+    }
 }
 
 impl<'a> Comparison<'a> {
@@ -145,11 +150,9 @@ fn compared<'a>(pair: &Pair<'a>, least: f64) -> Vec<(Line<'a>, Option<Change>)> 
         base.metrics.iter().filter_map(|(name, of)| Some((name, of, new.metrics.get(name)?)));
     both.filter(|(_, of, with)| of.unit == with.unit)
         .map(|(metric, of, with)| {
-            let rounds =
-                |row: &'a ResultRow| row.samples.get(metric).map_or(&[][..], Vec::as_slice);
             let own = [of, with].into_iter().filter_map(|summary| summary.halves);
             let margin = own.fold(least, f64::max);
-            let change = Change::of(rounds(base), rounds(new), margin);
+            let change = Change::of(&base.rounds(metric), &new.rounds(metric), margin);
             let is_measured = of.p50 > 0 && with.p50 > 0;
             let line = Line {
                 base,

@@ -24,30 +24,34 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, record: &Record, style: Style) -
         host.governor.as_ref().map(|governor| format!("governor {governor}")),
         Some(kvm(host)),
     ];
-    writeln!(f, "{}", joined(machine))?;
-    writeln!(f, "{}", joined(kernel))?;
+    writeln!(f, "{}", style.wrapped(&joined(machine)))?;
+    writeln!(f, "{}", style.wrapped(&joined(kernel)))?;
+    // To be copied, and so in one piece.
     writeln!(f, "{}", style.faint(&format!("mayfly {}: {}", host.mayfly, host.command)))?;
     if let Some(conditions) = &record.conditions {
-        writeln!(f, "{}", style.faint(&told(conditions)))?;
+        writeln!(f, "{}", style.faint(&style.wrapped(&told(conditions, noise::drift(record)))))?;
     }
     if let Some(bound) = noise::bound(record) {
         let times = units::ratio((bound * 10.0).ceil() / 10.0);
         let line = format!("noisy host: ratios below {times} mean nothing here");
-        writeln!(f, "{}", style.alarm(&line))?;
+        writeln!(f, "{}", style.alarm(&style.wrapped(&line)))?;
     }
     match &record.partial {
-        Some(why) => writeln!(f, "{}", style.alarm(&format!("not all of it: {why}"))),
+        Some(why) => {
+            writeln!(f, "{}", style.alarm(&style.wrapped(&format!("not all of it: {why}"))))
+        }
         None => Ok(()),
     }
 }
 
 /// How the host was meanwhile.
-fn told(conditions: &Conditions) -> String {
+fn told(conditions: &Conditions, drift: Option<f64>) -> String {
     let Conditions { load_before, load_after, stolen, seconds } = conditions;
     let stolen = stolen.map(|share| format!("{} stolen", units::percent(share)));
     let load = load_before.zip(*load_after);
     let load = load.map(|(before, after)| format!("load {before:.1} before, {after:.1} after"));
-    joined([Some(format!("{seconds:.0} s")), load, stolen])
+    let drift = drift.map(|times| format!("halves {} apart", units::ratio(times)));
+    joined([Some(format!("{seconds:.0} s")), load, stolen, drift])
 }
 
 fn kvm(host: &Host) -> String {

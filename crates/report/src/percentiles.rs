@@ -63,11 +63,8 @@ pub(crate) fn write(
 
 /// How far from the median the interval goes in which it lies, in per cent of it.
 fn either_side(summary: &Summary) -> String {
-    let Some([low, high]) = summary.p50_interval.filter(|_| summary.p50 > 0) else {
-        return "-".to_owned();
-    };
-    let widest = summary.p50.abs_diff(low).max(high.abs_diff(summary.p50));
-    units::percent(widest as f64 / summary.p50 as f64)
+    let width = summary.half_width().filter(|_| summary.p50 > 0);
+    width.map_or_else(|| "-".to_owned(), units::percent)
 }
 
 /// The highest percentile there is.

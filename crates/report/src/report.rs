@@ -10,11 +10,11 @@ use std::fmt;
 
 #[cfg(doc)]
 use mayfly_record::BASELINE;
-use mayfly_record::{Backend, Description, MetricDescription, Record, ResultRow};
+use mayfly_record::{Backend, Description, Goal, MetricDescription, Record, ResultRow};
 
 use crate::group::Grouping;
 use crate::text::{self, Style};
-use crate::{heading, medians, metrics, percentiles, tallies};
+use crate::{heading, medians, metrics, passes, percentiles, tallies};
 
 /// A record laid out for a terminal or a file, by its [`Display`](fmt::Display).
 pub struct Report<'a> {
@@ -27,7 +27,7 @@ impl<'a> Report<'a> {
     /// A report on `record`. Metrics stand in the order in which it describes them, and those that it does not
     /// describe behind them in alphabetical order.
     pub fn new(record: &'a Record) -> Self {
-        Self { record, style: Style { colour: false }, full: false }
+        Self { record, style: Style { colour: false, width: text::WIDTH }, full: false }
     }
 
     /// Whether to show everything that the record has; by default, what it comes to and the medians.
@@ -40,7 +40,14 @@ impl<'a> Report<'a> {
     /// Whether to use terminal colours; not by default.
     #[must_use]
     pub fn colour(mut self, colour: bool) -> Self {
-        self.style = Style { colour };
+        self.style = Style { colour, ..self.style };
+        self
+    }
+
+    /// How many columns a line may have; [`WIDTH`](crate::WIDTH) by default.
+    #[must_use]
+    pub fn width(mut self, width: usize) -> Self {
+        self.style = Style { width, ..self.style };
         self
     }
 }
@@ -58,11 +65,12 @@ impl fmt::Display for Report<'_> {
             let known = self.record.experiments.iter().find(|e| e.name == name);
             let rows = self.record.results.iter().filter(|row| row.experiment == name);
             let (rows, style, full) = (rows.collect(), self.style, self.full);
-            Section { name, known, rows, style, full }.fmt(f)?;
+            let goal = self.record.goal;
+            Section { name, known, goal, rows, style, full }.fmt(f)?;
         }
         if !self.full && !self.record.results.is_empty() {
             let more = "--full shows percentiles, counters and checks, too.";
-            writeln!(f, "\n{}", self.style.faint(more))?;
+            writeln!(f, "\n{}", self.style.faint(&self.style.wrapped(more)))?;
         }
         Ok(())
     }
@@ -72,6 +80,7 @@ impl fmt::Display for Report<'_> {
 struct Section<'a> {
     name: &'a str,
     known: Option<&'a Description>,
+    goal: Option<Goal>,
     rows: Vec<&'a ResultRow>,
     style: Style,
     full: bool,
@@ -87,12 +96,16 @@ impl fmt::Display for Section<'_> {
 
         writeln!(f)?;
         let summary = self.known.map(|e| format!(": {}", e.summary)).unwrap_or_default();
-        writeln!(f, "{}{summary}", self.style.strong(self.name))?;
+        let title = self.style.wrapped(&format!("{}{summary}", self.name));
+        writeln!(f, "{}", title.replacen(self.name, &self.style.strong(self.name), 1))?;
         for line in self.known.map_or(&[][..], |known| &known.answer) {
-            writeln!(f, "{}", text::item(line))?;
+            writeln!(f, "{}", self.style.item(line))?;
+        }
+        if let Some(line) = self.known.and_then(|known| passes::told(known, self.goal)) {
+            writeln!(f, "{}", self.style.item(&line))?;
         }
         for line in grouping.shared_params() {
-            writeln!(f, "{}", self.style.faint(&line))?;
+            writeln!(f, "{}", self.style.faint(&self.style.wrapped(&line)))?;
         }
         if self.full {
             for group in &grouping.groups {
@@ -110,7 +123,7 @@ impl fmt::Display for Section<'_> {
                 tallies::write_failed(f, group, self.style)?;
             }
         }
-        write_skipped(f, &skipped)
+        write_skipped(f, &skipped, self.style)
     }
 }
 
@@ -126,18 +139,16 @@ impl Section<'_> {
         let Some(width) = shown().map(|metric| metric.name.len()).max() else { return Ok(()) };
         writeln!(f)?;
         for metric in shown() {
-            writeln!(
-                f,
-                "{}",
-                self.style.faint(&format!("  {:width$}  {}", metric.name, metric.summary))
-            )?;
+            let (first, rest) = (format!("  {:width$}  ", metric.name), " ".repeat(width + 4));
+            let line = self.style.filled(&metric.summary, &first, &rest);
+            writeln!(f, "{}", self.style.faint(&line))?;
         }
         Ok(())
     }
 }
 
 /// Why rows are missing: one line for each backend and reason.
-fn write_skipped(f: &mut fmt::Formatter<'_>, rows: &[&ResultRow]) -> fmt::Result {
+fn write_skipped(f: &mut fmt::Formatter<'_>, rows: &[&ResultRow], style: Style) -> fmt::Result {
     let mut reasons: Vec<(Backend, &str, Vec<&str>)> = Vec::new();
     for row in rows {
         let why = row.skipped.as_deref().unwrap_or_default();
@@ -154,7 +165,8 @@ fn write_skipped(f: &mut fmt::Formatter<'_>, rows: &[&ResultRow]) -> fmt::Result
         writeln!(f)?;
     }
     for (backend, why, variants) in reasons {
-        writeln!(f, "skipped on {backend}: {}: {why}", variants.join(", "))?;
+        let line = format!("skipped on {backend}: {}: {why}", variants.join(", "));
+        writeln!(f, "{}", style.wrapped(&line))?;
     }
     Ok(())
 }

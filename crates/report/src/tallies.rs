@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use mayfly_record::{Check, ResultRow};
+use mayfly_record::{Check, ResultRow, units};
 
 use crate::group::{Group, label};
 use crate::text::{Columns, Kind, Style};
@@ -19,8 +19,9 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style)
         let labels: Vec<String> = counted.iter().map(|row| label(row)).collect();
         columns.headed("counted", labels.iter().map(String::as_str));
         for name in names {
-            let count =
-                |row: &&ResultRow| row.counters.get(name).map_or("-".to_owned(), u64::to_string);
+            let count = |row: &&ResultRow| {
+                row.counters.get(name).map_or("-".to_owned(), |count| units::grouped(*count))
+            };
             let cells = [format!("  {name}")].into_iter().chain(counted.iter().map(count));
             columns.line(Kind::Plain, cells);
         }
@@ -31,13 +32,14 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, group: &Group<'_>, style: Style)
         writeln!(f, "\n{}", style.faint("checked"))?;
     }
     for (row, check) in checks(group) {
-        writeln!(f, "  {}", checked(row, check, style))?;
+        writeln!(f, "{}", checked("", row, check, style))?;
     }
     if rows().any(|row| !row.findings.is_empty()) {
         writeln!(f, "\n{}", style.faint("found"))?;
     }
     for (row, found) in rows().flat_map(|row| row.findings.iter().map(move |found| (row, found))) {
-        writeln!(f, "  {} {}: {}", label(row), found.name, found.detail)?;
+        let line = format!("{} {}: {}", label(row), found.name, found.detail);
+        writeln!(f, "{}", style.filled(&line, "  ", "    "))?;
     }
     Ok(())
 }
@@ -50,7 +52,7 @@ pub(crate) fn write_failed(
 ) -> fmt::Result {
     for (row, check) in checks(group).filter(|(_, check)| !check.ok) {
         let of = if group.title.is_empty() { String::new() } else { format!("{}: ", group.title) };
-        writeln!(f, "{of}{}", checked(row, check, style))?;
+        writeln!(f, "{}", checked(&of, row, check, style))?;
     }
     Ok(())
 }
@@ -59,9 +61,13 @@ fn checks<'a>(group: &Group<'a>) -> impl Iterator<Item = (&'a ResultRow, &'a Che
     group.rows.iter().copied().flat_map(|row| row.checks.iter().map(move |check| (row, check)))
 }
 
-fn checked(row: &ResultRow, check: &Check, style: Style) -> String {
-    let verdict = if check.ok { "ok".to_owned() } else { style.alarm("FAILED") };
+fn checked(of: &str, row: &ResultRow, check: &Check, style: Style) -> String {
+    const FAILED: &str = "FAILED";
     let detail =
         if check.detail.is_empty() { String::new() } else { format!(", {}", check.detail) };
-    format!("{} {}: {verdict}{detail}", label(row), check.name)
+    let verdict = if check.ok { "ok" } else { FAILED };
+    let line = format!("{of}{} {}: {verdict}{detail}", label(row), check.name);
+    let indent = if of.is_empty() { "  " } else { "" };
+    let line = style.filled(&line, indent, "    ");
+    if check.ok { line } else { line.replacen(FAILED, &style.alarm(FAILED), 1) }
 }

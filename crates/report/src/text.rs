@@ -1,6 +1,7 @@
 //! Lines, columns and the little colour there is.
 
 use std::fmt;
+use std::ops::Range;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use console::style;
@@ -9,7 +10,12 @@ use console::style;
 #[derive(Clone, Copy)]
 pub(crate) struct Style {
     pub(crate) colour: bool,
+    /// Columns that a line may have.
+    pub(crate) width: usize,
 }
+
+/// Columns that a line has where nobody says otherwise, and the most that are legible.
+pub const WIDTH: usize = 80;
 
 impl Style {
     /// Titles.
@@ -41,16 +47,29 @@ impl Style {
     }
 }
 
-/// Columns that a text in words has.
-const WIDTH: usize = 80;
-
 /// What a number is followed by on the same line.
 const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "KiB", "MiB", "GiB", "TiB"];
 
-/// A sentence or a few, as an item of a list.
-pub(crate) fn item(text: &str) -> String {
-    let options = textwrap::Options::new(WIDTH).initial_indent("- ").subsequent_indent("  ");
-    textwrap::fill(&with_units_held(text), options).replace(HELD, " ")
+impl Style {
+    /// A sentence or a few, as an item of a list.
+    pub(crate) fn item(self, text: &str) -> String {
+        self.filled(text, "- ", "  ")
+    }
+
+    /// A line that goes on two columns further in where it is too long.
+    pub(crate) fn wrapped(self, text: &str) -> String {
+        self.filled(text, "", "  ")
+    }
+
+    /// A text whose first line begins with `first`, and every other with `rest`. A word longer than a line stays whole: it
+    /// is a path or an option, to be copied.
+    pub(crate) fn filled(self, text: &str, first: &str, rest: &str) -> String {
+        let options = textwrap::Options::new(self.width)
+            .initial_indent(first)
+            .subsequent_indent(rest)
+            .break_words(false);
+        textwrap::fill(&with_units_held(text), options).replace(HELD, " ")
+    }
 }
 
 /// A space at which no line is broken.
@@ -80,31 +99,31 @@ pub(crate) enum Kind {
     Plain,
 }
 
-/// Lines whose cells stand in columns: the first to the left, the others to the right.
+/// Lines whose cells stand in columns: the first to the left, the others to the right. What is wider than a line may be
+/// is set in several tables, each with the first column.
 pub(crate) struct Columns {
-    table: Table,
     lines: Vec<Line>,
 }
 
 /// How a line of the table is written.
 enum Line {
     /// As laid out.
-    Cells(Kind),
+    Cells(Kind, Vec<String>),
     /// As this text instead, which takes no part in the columns' widths.
     Title(String),
 }
 
+/// Columns between two columns.
+const GAP: usize = 2;
+
 impl Columns {
     pub(crate) fn new() -> Self {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        Self { table, lines: Vec::new() }
+        Self { lines: Vec::new() }
     }
 
     /// Adds a line. No cell may contain a line break.
     pub(crate) fn line(&mut self, kind: Kind, cells: impl IntoIterator<Item = String>) {
-        self.table.add_row(cells.into_iter().collect::<Vec<_>>());
-        self.lines.push(Line::Cells(kind));
+        self.lines.push(Line::Cells(kind, cells.into_iter().collect()));
     }
 
     /// Adds headings, in two lines where one of them is wide.
@@ -121,25 +140,74 @@ impl Columns {
 
     /// Adds the heading of the lines below, alone on its line.
     pub(crate) fn title(&mut self, text: &str) {
-        self.table.add_row([""]);
         self.lines.push(Line::Title(text.to_owned()));
     }
 
     /// Writes the lines, coloured whole, so that colour cannot disturb the columns.
-    pub(crate) fn write(mut self, f: &mut impl fmt::Write, style: Style) -> fmt::Result {
-        for (index, column) in self.table.column_iter_mut().enumerate() {
+    pub(crate) fn write(self, f: &mut impl fmt::Write, style: Style) -> fmt::Result {
+        for (number, columns) in self.tables(style.width).into_iter().enumerate() {
+            if number > 0 {
+                writeln!(f)?;
+            }
+            self.write_columns(f, style, columns)?;
+        }
+        Ok(())
+    }
+
+    /// Which columns stand in each table beside the first: as many as there is room for, and one at least.
+    fn tables(&self, width: usize) -> Vec<Range<usize>> {
+        let mut widths: Vec<usize> = Vec::new();
+        for line in &self.lines {
+            let Line::Cells(_, cells) = line else { continue };
+            widths.resize(widths.len().max(cells.len()), 0);
+            for (widest, cell) in widths.iter_mut().zip(cells) {
+                *widest = (*widest).max(cell.chars().count());
+            }
+        }
+        let Some((first, others)) = widths.split_first() else { return Vec::new() };
+        let mut tables = Vec::new();
+        let (mut begin, mut taken) = (1, *first);
+        for (column, wide) in (1..).zip(others) {
+            if column > begin && taken + GAP + wide > width {
+                tables.push(begin..column);
+                (begin, taken) = (column, *first);
+            }
+            taken += GAP + wide;
+        }
+        tables.push(begin..widths.len());
+        tables
+    }
+
+    fn write_columns(
+        &self,
+        f: &mut impl fmt::Write,
+        style: Style,
+        columns: Range<usize>,
+    ) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        for line in &self.lines {
+            table.add_row(match line {
+                Line::Title(_) => vec![String::new()],
+                Line::Cells(_, cells) => {
+                    let own = (0..cells.len()).filter(|at| *at == 0 || columns.contains(at));
+                    own.map(|at| cells[at].clone()).collect()
+                }
+            });
+        }
+        for (index, column) in table.column_iter_mut().enumerate() {
             let first = index == 0;
-            column.set_padding((if first { 0 } else { 2 }, 0));
+            column.set_padding((if first { 0 } else { GAP as u16 }, 0));
             column.set_cell_alignment(if first {
                 CellAlignment::Left
             } else {
                 CellAlignment::Right
             });
         }
-        for (laid_out, line) in self.table.lines().zip(&self.lines) {
+        for (laid_out, line) in table.lines().zip(&self.lines) {
             match line {
-                Line::Cells(kind) => writeln!(f, "{}", style.line(*kind, laid_out.trim_end()))?,
-                Line::Title(text) => writeln!(f, "{}", style.strong(text))?,
+                Line::Cells(kind, _) => writeln!(f, "{}", style.line(*kind, laid_out.trim_end()))?,
+                Line::Title(text) => writeln!(f, "{}", style.strong(&style.wrapped(text)))?,
             }
         }
         Ok(())
@@ -165,9 +233,34 @@ mod tests {
     #[test]
     fn an_item_breaks_between_words_and_keeps_a_number_with_its_unit() {
         let text = "x".repeat(72) + " 7.18 ms, and then some more.";
-        let lines: Vec<String> = item(&text).lines().map(str::to_owned).collect();
+        let style = Style { colour: false, width: 80 };
+        let lines: Vec<String> = style.item(&text).lines().map(str::to_owned).collect();
         assert_eq!(lines[0], format!("- {}", "x".repeat(72)));
         assert_eq!(lines[1], "  7.18 ms, and then some more.");
-        assert_eq!(item("a  b 3 us"), "- a  b 3 us");
+        assert_eq!(style.item("a  b 3 us"), "- a  b 3 us");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_is_several_with_the_first_column_in_each() {
+        let written = |width| {
+            let mut columns = Columns::new();
+            columns.line(Kind::Head, ["p50", "one", "two", "three"].map(str::to_owned));
+            columns.title("of a VM");
+            columns.line(
+                Kind::Plain,
+                ["  destroy", "1.00 us", "20.0 us", "300 us"].map(str::to_owned),
+            );
+            let mut text = String::new();
+            columns.write(&mut text, Style { colour: false, width }).unwrap();
+            text
+        };
+        let whole =
+            "p50            one      two   three\nof a VM\n  destroy  1.00 us  20.0 us  300 us\n";
+        assert_eq!(written(80), whole);
+        assert_eq!(written(35), whole);
+        let parts = "p50            one      two\nof a VM\n  destroy  1.00 us  20.0 us\n\n\
+                     p50         three\nof a VM\n  destroy  300 us\n";
+        assert_eq!(written(34), parts);
+        assert_eq!(written(5).matches("destroy").count(), 3, "and no cell is lost");
     }
 }

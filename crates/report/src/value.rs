@@ -6,7 +6,7 @@ use mayfly_record::{Unit, units};
 pub(crate) fn value(number: u64, unit: &Unit) -> String {
     match unit {
         Unit::Nanoseconds => units::duration(number),
-        Unit::Count => number.to_string(),
+        Unit::Count => units::grouped(number),
         Unit::Other(unit) => format!("{number} {unit}"),
     }
 }

@@ -92,7 +92,7 @@ fn names(names: &[&str]) -> Vec<String> {
 fn run_on(host: &Host, selection: &Selection) -> Result<Vec<ResultRow>, Error> {
     let course = Course::default();
     Plan::within(Limits::default(), &[&WIDE, &NARROW], selection, host)?.run(&course, &mut Silent);
-    let Outcome { rows, failures, under_way } = course.outcome();
+    let Outcome { rows, failures, under_way, .. } = course.outcome();
     assert_eq!((failures, under_way), (Vec::new(), None));
     Ok(rows)
 }
@@ -257,7 +257,8 @@ fn the_tick_is_the_users_then_the_hosts_then_the_usual_one() {
     let hz = |set: Option<u32>, of_host: Option<u32>| {
         let (params, host) =
             (Params { hz: set, ..Params::default() }, Host { hz: of_host, ..host(false) });
-        Request { variants: &[], params: &params, host: &host, undo: &Undo::default() }.hz()
+        Request { variants: &[], params: &params, host: &host, undo: &Undo::default(), pass: 0 }
+            .hz()
     };
     assert_eq!([hz(Some(100), Some(1000)), hz(None, Some(1000)), hz(None, None)], [100, 1000, 250]);
     assert_eq!(Bound::HZ.parse("100"), Ok(100));

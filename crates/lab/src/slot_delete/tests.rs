@@ -25,7 +25,8 @@ fn rows(params: &Params) -> Vec<ResultRow> {
         .filter(|variant| variant.backend == Backend::Machine)
         .collect();
     let host = Host { cpus: 3, ..Host::default() };
-    let request = Request { variants: &variants, params, host: &host, undo: &Undo::default() };
+    let request =
+        Request { variants: &variants, params, host: &host, undo: &Undo::default(), pass: 0 };
     SlotDelete.run(&request, &mut Silent).unwrap()
 }
 

@@ -60,11 +60,12 @@ const HEAD: [&str; 6] = ["metric", "base", "new", "ratio", "95 %", "verdict"];
 
 impl Comparison<'_> {
     /// The comparison as `format` says; as text and as Markdown, what is different alone, unless `full`.
-    pub fn shown(&self, format: Format, full: bool, colour: bool) -> String {
+    /// The text has lines of `width` columns.
+    pub fn shown(&self, format: Format, full: bool, colour: bool, width: usize) -> String {
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = match format {
-            Format::Text => self.text(&mut text, full, Style { colour }),
+            Format::Text => self.text(&mut text, full, Style { colour, width }),
             Format::Markdown => self.markdown(&mut text, full),
             Format::Csv => self.csv(&mut text),
             Format::Json => writeln!(text, "{:#}", self.json()),
@@ -97,7 +98,7 @@ impl Comparison<'_> {
 
     fn text(&self, out: &mut String, full: bool, style: Style) -> fmt::Result {
         for warning in self.warnings() {
-            writeln!(out, "{}", style.alarm(&warning))?;
+            writeln!(out, "{}", style.alarm(&style.wrapped(&warning)))?;
         }
         let mut columns = Columns::new();
         let mut titled = String::new();
@@ -120,7 +121,7 @@ impl Comparison<'_> {
             columns.write(out, style)?;
             writeln!(out)?;
         }
-        writeln!(out, "{}", self.summary())
+        writeln!(out, "{}", style.wrapped(&self.summary()))
     }
 
     fn markdown(&self, out: &mut String, full: bool) -> fmt::Result {

@@ -91,7 +91,7 @@ fn every_format_has_every_metric_and_its_verdict() {
     base.results.push(row("gone, for good"));
     new.host.kernel = "7.1".to_owned();
     let comparison = Comparison::of(&base, &new).unwrap();
-    let shown = |format| comparison.shown(format, false, false);
+    let shown = |format| comparison.shown(format, false, false, 80);
     for format in Format::ALL {
         let text = shown(format);
         assert_eq!(text.matches("slower").count() - text.matches("or slower").count(), 2, "{text}");

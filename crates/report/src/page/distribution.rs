@@ -59,8 +59,7 @@ pub(super) fn figure(runs: &Runs<'_>, groups: &[Group<'_>], metric: &str, summar
 }
 
 fn strip(row: &ResultRow, metric: &str, summary: &Summary, axis: &Axis) -> Markup {
-    let mut samples: Vec<u64> =
-        row.samples.get(metric).map(|rounds| rounds.concat()).unwrap_or_default();
+    let mut samples: Vec<u64> = row.rounds(metric).concat();
     samples.sort_unstable();
     let rank = |percent: usize| {
         samples.get((samples.len() * percent).div_ceil(100).saturating_sub(1)).copied()

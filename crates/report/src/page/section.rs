@@ -5,7 +5,7 @@ use mayfly_record::{Description, MetricDescription};
 
 use super::{Runs, distribution, numbers, scaling};
 use crate::group::Grouping;
-use crate::metrics;
+use crate::{metrics, passes};
 
 /// What an experiment comes to, its pictures, and its numbers.
 pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
@@ -16,7 +16,10 @@ pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
     let declared = metrics::declared(known);
     let metrics = metrics::measured(declared, &measured);
     let headlines = metrics::headlines(declared, &metrics);
-    let grouping = Grouping::of(measured.clone());
+    let mut grouping = Grouping::of(measured.clone());
+    for group in &mut grouping.groups {
+        runs.put_side_by_side(&mut group.rows);
+    }
     html! {
         section id=(name) {
             h2 { (name) }
@@ -24,7 +27,10 @@ pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
             @for (letter, record) in runs.lettered() {
                 @for known in record.experiments.iter().filter(|of| described(of) && !of.answer.is_empty()) {
                     @if !letter.is_empty() { h3 { "Record " (letter) } }
-                    ul.answer { @for line in &known.answer { li { (line) } } }
+                    ul.answer {
+                        @for line in &known.answer { li { (line) } }
+                        @if let Some(line) = passes::told(known, record.goal) { li { (line) } }
+                    }
                 }
             }
             @for line in grouping.shared_params() { p.params { (line) } }

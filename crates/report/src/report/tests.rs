@@ -16,6 +16,7 @@ fn dummy() -> Description {
             metric("first_memslot", "the first memslot of a VM"),
         ],
         answer: Vec::new(),
+        passes: None,
     }
 }
 
@@ -110,7 +111,7 @@ fn the_heading_says_how_the_host_was_and_what_its_noise_makes_of_ratios() {
     assert_eq!(
         heading,
         [
-            "42 s, load 0.3 before, 2.1 after, 3.1% stolen",
+            "42 s, load 0.3 before, 2.1 after, 3.1% stolen, halves 1.05x apart",
             "noisy host: ratios below 1.40x mean nothing here",
         ]
     );
