@@ -113,6 +113,18 @@ impl<'a> Runs<'a> {
         self.0.iter().position(is_of).unwrap_or_default()
     }
 
+    /// Has the rows of a variant follow each other, whichever records they are of.
+    fn put_side_by_side(&self, rows: &mut [&'a ResultRow]) {
+        let mut labels: Vec<String> = Vec::new();
+        for row in rows.iter() {
+            if !labels.contains(&label(row)) {
+                labels.push(label(row));
+            }
+        }
+        let place = |row: &ResultRow| labels.iter().position(|other| *other == label(row));
+        rows.sort_by_key(|row| (place(row), self.number(row)));
+    }
+
     /// What a row is compared with: Mayfly's of the same record, group and backend.
     fn baseline(&self, group: &Group<'a>, row: &ResultRow) -> Option<&'a ResultRow> {
         let is_it = |other: &&&ResultRow| {

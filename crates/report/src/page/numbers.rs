@@ -26,7 +26,7 @@ fn measured(runs: &Runs<'_>, group: &Group<'_>, metrics: &[&str]) -> Markup {
         number.map_or_else(|| "-".to_owned(), |number| value(number, unit))
     };
     html! {
-        div.wide {
+        (scrolling("measured", &group.title, &html! {
             table.numbers {
                 thead {
                     tr {
@@ -50,7 +50,7 @@ fn measured(runs: &Runs<'_>, group: &Group<'_>, metrics: &[&str]) -> Markup {
                                     .filter(|of| !row.uncompared.contains(*metric) && of.p50 > 0 && of.unit == *unit);
                                 tr.baseline[row.variant == BASELINE] {
                                     th scope="row" { (runs.label(row)) }
-                                    td.number { (summary.count) }
+                                    td.number { (units::grouped(summary.count)) }
                                     td.number { (value(summary.min, unit)) }
                                     td.number { (value(summary.p50, unit)) }
                                     td.number { (interval) }
@@ -69,7 +69,7 @@ fn measured(runs: &Runs<'_>, group: &Group<'_>, metrics: &[&str]) -> Markup {
                     }
                 }
             }
-        }
+        }))
     }
 }
 
@@ -82,7 +82,7 @@ fn counted(runs: &Runs<'_>, group: &Group<'_>) -> Markup {
         return html! {};
     }
     html! {
-        div.wide {
+        (scrolling("counted", &group.title, &html! {
             table.numbers {
                 thead {
                     tr {
@@ -96,14 +96,23 @@ fn counted(runs: &Runs<'_>, group: &Group<'_>) -> Markup {
                             th scope="row" { code { (name) } }
                             @for row in &group.rows {
                                 td.number {
-                                    (row.counters.get(name).map_or_else(|| "-".to_owned(), u64::to_string))
+                                    (row.counters.get(name).map_or_else(|| "-".to_owned(), |count| units::grouped(*count)))
                                 }
                             }
                         }
                     }
                 }
             }
-        }
+        }))
+    }
+}
+
+/// A table that is wider than a narrow screen: it scrolls by itself, by keys as well, and says so.
+fn scrolling(what: &str, of: &str, table: &Markup) -> Markup {
+    let name = if of.is_empty() { what.to_owned() } else { format!("{what}: {of}") };
+    html! {
+        p.hint aria-hidden="true" { "This table is wider than the screen: scroll it sideways." }
+        div.wide role="region" aria-label=(name) tabindex="0" { (table) }
     }
 }
 

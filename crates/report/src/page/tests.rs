@@ -1,4 +1,4 @@
-use mayfly_record::{Backend, Description, Host, MetricDescription, Samples, Summary};
+use mayfly_record::{Backend, Description, Host, MetricDescription, Samples, Summary, units};
 
 use super::*;
 use crate::value::{value, whole};
@@ -35,6 +35,7 @@ fn record() -> Record {
         summary: "a memslot goes".to_owned(),
         metrics: vec![metric("delete", true), metric("create", false)],
         answer: vec!["Nobody waits.".to_owned()],
+        passes: None,
     };
     let results = vec![
         row("write-locked", 4, 2_000_000),
@@ -76,11 +77,11 @@ fn every_number_of_every_summary_is_on_the_page() {
                 let number = value(number, unit);
                 assert!(text.contains(&number), "{number} of {}", row.variant);
             }
-            assert!(text.contains(&format!("\n{count}\n")));
+            assert!(text.contains(&format!("\n{}\n", units::grouped(*count))));
         }
     }
     for said in [
-        "4711",
+        "4,711",
         "0 of 9 reads",
         "0x0 instead of 0x15",
         "there is no /dev/kvm",
@@ -145,4 +146,27 @@ fn a_record_of_nothing_is_a_page_of_its_host() {
     let page =
         text(&page(&[Record::new(Host { kernel: "7.1".into(), ..Host::default() }, Vec::new())]));
     assert!(page.contains("Mayfly on Linux 7.1"));
+}
+
+#[test]
+fn a_wide_table_scrolls_by_itself_by_keys_too_and_says_so() {
+    let page = page(&[record()]);
+    let tables = page.matches("<table class=\"numbers\">").count();
+    assert!(tables > 0);
+    assert_eq!(page.matches("role=\"region\"").count(), tables);
+    assert_eq!(page.matches("tabindex=\"0\"").count(), tables);
+    assert_eq!(page.matches("<p class=\"hint\"").count(), tables);
+    assert!(page.contains("aria-label=\"measured: vcpus 4\""), "{page}");
+}
+
+#[test]
+fn the_rows_of_a_variant_stand_one_below_the_other_whatever_record_they_are_of() {
+    let page = page(&[record(), record()]);
+    let rows = page.split("<th scope=\"row\">").skip(1);
+    let labels: Vec<&str> = rows.filter_map(|row| row.split('<').next()).collect();
+    let labels: Vec<&str> = labels.into_iter().filter(|label| !label.is_empty()).collect();
+    assert!(labels.len() > 8, "{labels:?}");
+    for pair in labels.chunks(2) {
+        assert_eq!((&pair[0][..2], &pair[1][..2], &pair[0][2..]), ("A ", "B ", &pair[1][2..]));
+    }
 }
