@@ -215,6 +215,11 @@ impl Threshold {
         }
     }
 
+    /// Whether it is what is too small that is on the wrong side.
+    pub fn is_about_too_little(&self) -> bool {
+        matches!(self.comparison, Comparison::Below | Comparison::AtMost)
+    }
+
     /// What it names of a row, each with its figure.
     fn figures(&self, record: &Record, row: &ResultRow) -> Vec<(String, Figure)> {
         let names = [row.experiment.as_str(), row.backend.name(), row.variant.as_str()];
