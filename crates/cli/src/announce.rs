@@ -4,15 +4,28 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use mayfly_lab::{Needs, Plan, Planned, Variant};
-use mayfly_record::{Backend, units};
+use mayfly_record::{Backend, Goal, units};
 
 /// A run that takes no longer, and changes nothing, needs no announcement.
 const SHORT: Duration = Duration::from_secs(10);
 
 /// The one line that comes before a run, if it is worth one.
-pub(crate) fn line(needs: &Needs) -> Option<String> {
-    let is_worth = needs.time > SHORT || !needs.changes.is_empty();
-    is_worth.then(|| format!("mayfly: {}\n", in_all(needs)))
+pub(crate) fn line(needs: &Needs, goal: Goal) -> Option<String> {
+    let is_worth = needs.time.max(goal.time()) > SHORT || !needs.changes.is_empty();
+    is_worth.then(|| format!("mayfly: {}{}\n", in_all(needs), again(goal)))
+}
+
+/// How often all of it is gone through, if not once.
+fn again(goal: Goal) -> String {
+    let at_most = units::about(goal.time());
+    match goal.precision {
+        _ if goal.is_once() => String::new(),
+        Some(share) => {
+            let share = units::percent(share);
+            format!("; then again, until medians are known to {share}, {at_most} in all at most")
+        }
+        None => format!("; then again, {at_most} in all"),
+    }
 }
 
 fn in_all(needs: &Needs) -> String {
@@ -57,7 +70,7 @@ impl Display for DryRun<'_> {
                 writeln!(f, "  skipped on {}: {}: {why}", first.backend, names.join(", "))?;
             }
         }
-        writeln!(f, "in all: {}", in_all(&self.0.needs()))
+        writeln!(f, "in all: {}{}", in_all(&self.0.needs()), again(self.0.goal()))
     }
 }
 
@@ -76,14 +89,26 @@ mod tests {
 
     #[test]
     fn a_long_run_is_announced_in_one_line_and_a_short_one_is_not() {
-        assert_eq!(line(&needs(10, &[])), None);
+        assert_eq!(line(&needs(10, &[]), Goal::default()), None);
         let told = "mayfly: about 4 min, 2 GiB of memory; changes nothing on this host\n";
-        assert_eq!(line(&needs(240, &[])).as_deref(), Some(told));
+        assert_eq!(line(&needs(240, &[]), Goal::default()).as_deref(), Some(told));
     }
 
     #[test]
     fn what_changes_something_is_announced_however_short_it_is() {
         let told = "mayfly: about 2 s, 2 GiB of memory; changes on this host: one thing; another\n";
-        assert_eq!(line(&needs(2, &["one thing", "another"])).as_deref(), Some(told));
+        assert_eq!(
+            line(&needs(2, &["one thing", "another"]), Goal::default()).as_deref(),
+            Some(told)
+        );
+    }
+
+    #[test]
+    fn what_is_repeated_is_announced_with_how_well_and_how_long() {
+        let told = |precision, seconds| line(&needs(2, &[]), Goal { precision, seconds }).unwrap();
+        assert!(told(Some(0.05), None).ends_with(
+            "this host; then again, until medians are known to 5.0%, about 10 min in all at most\n"
+        ));
+        assert!(told(None, Some(90.0)).ends_with("this host; then again, about 90 s in all\n"));
     }
 }

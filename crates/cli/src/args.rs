@@ -3,14 +3,16 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::builder::{PossibleValuesParser, ValueHint};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap, experiments};
-
+use mayfly_record::Goal;
 use mayfly_report::{Format, Threshold};
 
 use crate::failure::Failure;
+use crate::output::Stream;
 
 /// Measures the waits in a VM's life, Mayfly's beside KVM's.
 #[derive(Parser)]
@@ -90,6 +92,16 @@ pub(crate) struct Run {
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
 
+    /// Go through each experiment again, until the median of every metric that a short report has is known so well: its
+    /// interval at 95 % goes no further to either side. Ends after --time, 10 minutes if that is not said
+    #[arg(long, value_name = "SHARE", value_parser = precision, allow_negative_numbers = true)]
+    precision: Option<f64>,
+
+    /// Go through each experiment again as long as this lasts, in all: 90s, 10m, 1h. Without --precision, all of it is
+    /// used; everything is gone through once, even if that takes longer
+    #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
+    time: Option<f64>,
+
     /// Run nothing: say what would be run, what it takes, and what it changes on this host
     #[arg(long = "dry-run")]
     pub(crate) plan_only: bool,
@@ -103,6 +115,7 @@ Examples:
   mayfly run
   mayfly run --backend kvm --vms 50
   mayfly run --variant call-srcu,mayfly --order devices-first --hz 100
+  mayfly run --precision 5% --time 20m
   mayfly run --quiet --json - | jq '.results[].metrics'";
 
 /// The names are those of [`mayfly_lab::Params`]; an experiment's defaults are added to the help.
@@ -256,11 +269,42 @@ impl Args {
             args
         });
         parsed.map_err(|error| match error.kind() {
-            ErrorKind::DisplayHelp
-            | ErrorKind::DisplayVersion
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
-            _ => Failure::usage(folded(&error.render().to_string())),
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => shown(&error, Stream::Out, 0),
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => shown(&error, Stream::Err, 2),
+            _ => Failure::usage(folded(&error.render().to_string()) + &meant(&error)),
         })
+    }
+}
+
+/// Shows help or the version, and exits; fails where it cannot be shown.
+fn shown(error: &clap::Error, stream: Stream, code: i32) -> Failure {
+    let text = error.render();
+    let text = if stream.colour() { text.ansi().to_string() } else { text.to_string() };
+    match stream.write(&text) {
+        Ok(()) => std::process::exit(code),
+        Err(failure) => failure,
+    }
+}
+
+/// Letters that are missing, too many, wrong, or changed places with the next, in a name that is meant.
+const SLIPS: usize = 2;
+
+/// The subcommand that is meant by one there is not, where the error does not say so itself.
+fn meant(error: &clap::Error) -> String {
+    let given = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(given))
+            if error.get(ContextKind::SuggestedSubcommand).is_none() =>
+        {
+            given
+        }
+        _ => return String::new(),
+    };
+    let slips = |name: &str| strsim::osa_distance(given, name);
+    let all = names();
+    let nearest = all.iter().min_by_key(|name| slips(name));
+    match nearest.filter(|name| slips(name) <= SLIPS && slips(name) < name.len().min(given.len())) {
+        Some(name) => format!("; tip: a similar subcommand exists: '{name}'"),
+        None => format!("; there are {}", all.join(", ")),
     }
 }
 
@@ -309,8 +353,32 @@ impl Run {
                 pages_a_change,
                 ksm,
             },
+            goal: Goal { precision: self.precision, seconds: self.time },
         }
     }
+}
+
+/// A share of a median, as `5%` or `0.05`.
+fn precision(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = plain(number).map(|number| number / scale);
+    let accepted = share.filter(|share| (0.001..=1.0).contains(share));
+    accepted.ok_or_else(|| "accepted are 0.1% to 100%, or 0.001 to 1".to_owned())
+}
+
+/// A time in seconds, as `90s`, `10m` or `1h`.
+fn seconds(text: &str) -> Result<f64, String> {
+    let units = [("min", 60.0), ("m", 60.0), ("h", 3600.0), ("s", 1.0)];
+    let in_unit =
+        |(unit, scale): (&str, f64)| Some(plain(text.strip_suffix(unit)?.trim_end())? * scale);
+    let accepted = units.into_iter().find_map(in_unit).filter(|s| (1.0..=604_800.0).contains(s));
+    accepted.ok_or_else(|| "accepted are 1s to 168h, as in 90s, 10m or 1h".to_owned())
+}
+
+/// A number in digits; Rust's own parser knows `inf`, `nan` and exponents, too.
+fn plain(text: &str) -> Option<f64> {
+    let is_plain = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    text.parse().ok().filter(|_| is_plain)
 }
 
 /// Print what makes a shell complete mayfly's names and options
@@ -324,6 +392,34 @@ pub(crate) struct Completions {
 /// The command line as it is parsed, and as manual and completions are made of it.
 pub(crate) fn command() -> clap::Command {
     Args::command().mut_subcommand("run", with_defaults)
+}
+
+/// The same with every value that is known by name, for shells to complete. Parsing has errors of its own.
+pub(crate) fn with_values() -> clap::Command {
+    let named: Vec<&'static str> = experiments().iter().map(|e| e.name()).collect();
+    let mut variants: Vec<&'static str> =
+        experiments().iter().flat_map(|e| e.variants()).map(|variant| variant.name).collect();
+    variants.sort_unstable();
+    variants.dedup();
+    let values = move |arg: clap::Arg| -> clap::Arg {
+        let values: Vec<&'static str> = match arg.get_id().as_str() {
+            "experiments" => named.clone(),
+            "variants" => variants.clone(),
+            "backend" => vec!["auto", "machine", "kvm"],
+            "orders" => Order::ALL.map(Order::name).to_vec(),
+            "zaps" => Zap::ALL.map(Zap::name).to_vec(),
+            "ksm" => vec![Ksm::Alone.name(), Ksm::Shared.name()],
+            "format" => Format::ALL.map(Format::name).to_vec(),
+            "json" | "like" | "records" | "output" | "base" | "new" | "file" => {
+                return arg.value_hint(ValueHint::FilePath);
+            }
+            _ => return arg,
+        };
+        arg.value_parser(PossibleValuesParser::new(values))
+    };
+    names().into_iter().fold(command(), |command, name| {
+        command.mut_subcommand(name, |subcommand| subcommand.mut_args(values.clone()))
+    })
 }
 
 /// The names of the subcommands, in the order in which they are declared.
@@ -404,7 +500,7 @@ mod tests {
     fn options_arrive_in_the_selection() {
         let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
                     --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M \
-                    --zap range --rounds 3 --pages-a-change 8 --ksm=shared";
+                    --zap range --rounds 3 --pages-a-change 8 --ksm=shared --precision 5% --time 2m";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Run(run) = args.command else { panic!("not a run") };
         let selection = run.selection();
@@ -419,6 +515,27 @@ mod tests {
         assert_eq!((selection.params.zaps, selection.params.rounds), (vec![Zap::Range], Some(3)));
         assert_eq!(selection.params.pages_a_change, Some(8));
         assert_eq!(selection.params.ksm, Some(Ksm::Shared));
+        assert_eq!(selection.goal, Goal { precision: Some(0.05), seconds: Some(120.0) });
+    }
+
+    #[test]
+    fn a_precision_and_a_time_are_read_as_people_write_them_and_nothing_else_is() {
+        for (text, share) in
+            [("5%", 0.05), ("0.05", 0.05), ("100%", 1.0), ("0.1%", 0.001), ("2.5%", 0.025)]
+        {
+            assert!((precision(text).unwrap() - share).abs() < 1e-12, "{text}");
+        }
+        for text in ["", "%", "0", "0%", "101%", "5", "-5%", "nan", "inf%", "5 percent", "1e-2"] {
+            assert!(precision(text).is_err(), "{text}");
+        }
+        for (text, wanted) in
+            [("90s", 90.0), ("10m", 600.0), ("10min", 600.0), ("1.5h", 5400.0), ("1 s", 1.0)]
+        {
+            assert_eq!(seconds(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "s", "90", "0s", "-1s", "infs", "nanh", "200h", "10ms", "1e3s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
     }
 
     #[test]

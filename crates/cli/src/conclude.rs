@@ -1,7 +1,7 @@
 //! The end of a run, however it came: the record is kept, the report printed, and the exit code found.
 
 use mayfly_lab::{Outcome, answer};
-use mayfly_record::{Begun, Description, Host, Record, ResultRow, Sink};
+use mayfly_record::{Begun, Description, Goal, Host, Record, ResultRow, Sink};
 use mayfly_report::{Report, Threshold};
 
 use crate::failure::{Failure, and_more};
@@ -11,6 +11,7 @@ use crate::output::Stream;
 pub(crate) struct Conclusion {
     pub(crate) host: Host,
     pub(crate) begun: Begun,
+    pub(crate) goal: Goal,
     pub(crate) experiments: Vec<Description>,
     pub(crate) sink: Option<Sink>,
     pub(crate) quiet: bool,
@@ -42,10 +43,12 @@ impl Conclusion {
     fn record(&self, outcome: &Outcome) -> Record {
         let told = self.experiments.iter().map(|experiment| Description {
             answer: answer(&experiment.name, &outcome.rows, &self.host),
+            passes: outcome.passes.get(&*experiment.name).cloned(),
             ..experiment.clone()
         });
         let mut record = Record::new(self.host.clone(), outcome.rows.clone()).describing(told);
         record.conditions = Some(self.begun.until_now());
+        record.goal = (!self.goal.is_once()).then_some(self.goal);
         record.partial = outcome.partial();
         record
     }
@@ -56,7 +59,8 @@ impl Conclusion {
         let to_stdout = self.sink.as_ref().is_some_and(Sink::is_stdout);
         let stream = if to_stdout { Stream::Err } else { Stream::Out };
         if !(to_stdout && self.quiet) {
-            let report = Report::new(record).full(self.full).colour(stream.colour());
+            let report =
+                Report::new(record).full(self.full).colour(stream.colour()).width(stream.width());
             stream.write(&report.to_string())?;
         }
         kept.map_err(Failure::runtime)
@@ -122,6 +126,7 @@ mod tests {
         let conclusion = Conclusion {
             host,
             begun,
+            goal: Goal::default(),
             experiments,
             sink: None,
             quiet: true,

@@ -32,6 +32,6 @@ pub(crate) fn man() -> Result<(), Failure> {
 /// Prints completions for a shell.
 pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
     let mut text = Vec::new();
-    generate(options.shell, &mut args::command(), NAME, &mut text);
+    generate(options.shell, &mut args::with_values(), NAME, &mut text);
     Stream::Out.write(&String::from_utf8_lossy(&text))
 }

@@ -2,7 +2,12 @@
 
 use std::io::{self, ErrorKind, Write};
 
+use mayfly_report::WIDTH;
+
 use crate::failure::Failure;
+
+/// Below it nothing but single words would stand in a line.
+const NARROWEST: usize = 30;
 
 /// One of the two standard streams.
 #[derive(Clone, Copy)]
@@ -24,6 +29,19 @@ impl Stream {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How many columns a line may have here: those of the terminal, or of `COLUMNS`, which comes first; no more than are
+    /// legible.
+    pub(crate) fn width(self) -> usize {
+        let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let term = match self {
+            Self::Out => console::Term::stdout(),
+            Self::Err => console::Term::stderr(),
+        };
+        let found = || term.size_checked().map(|(_, columns)| usize::from(columns));
+        let columns = said.filter(|columns| *columns > 0).or_else(found);
+        columns.unwrap_or(WIDTH).clamp(NARROWEST, WIDTH)
     }
 
     /// Whether to colour what is written here: a terminal that can, and no `NO_COLOR`.

@@ -21,7 +21,8 @@ pub(crate) fn report(options: &args::Report) -> Result<(), Failure> {
     let shown: Vec<String> = records
         .iter()
         .map(|record| {
-            Report::new(record).full(options.full).colour(Stream::Out.colour()).to_string()
+            let report = Report::new(record).full(options.full).colour(Stream::Out.colour());
+            report.width(Stream::Out.width()).to_string()
         })
         .collect();
     Stream::Out.write(&shown.join("\n"))

@@ -53,6 +53,7 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
     let conclusion = Arc::new(Mutex::new(Conclusion {
         host: host.clone(),
         begun: Begun::now(),
+        goal: plan.goal(),
         experiments: plan.describe().collect(),
         sink,
         quiet: options.quiet,
@@ -62,7 +63,7 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
     }));
     let (course, bar) = (Course::default(), Bar::new());
     signals::listen(Arc::clone(&conclusion), course.clone(), bar.clone())?;
-    if let Some(line) = announce::line(&plan.needs()).filter(|_| !options.quiet) {
+    if let Some(line) = announce::line(&plan.needs(), plan.goal()).filter(|_| !options.quiet) {
         Stream::Err.write(&line)?;
     }
     plan.run(&course, &mut *progress(options.quiet, &bar));

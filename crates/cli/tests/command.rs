@@ -274,11 +274,20 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 #[test]
 fn a_full_disk_behind_standard_output_is_a_failure() {
-    let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let mut command = quick_run(&["--quiet"]);
-    let output = command.stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(text(&output.stderr).lines().count(), 1);
+    let commands = [quick_run(&["--quiet"]), mayfly(&["--help"]), mayfly(&["run", "--help"])];
+    for mut command in commands.into_iter().chain([mayfly(&["--version"]), mayfly(&["list"])]) {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command:?}");
+        assert_eq!(text(&output.stderr).lines().count(), 1);
+    }
+}
+
+#[test]
+fn help_that_nobody_asked_for_is_no_success() {
+    let output = mayfly(&[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty() && text(&output.stderr).contains("Usage: mayfly"));
 }
 
 #[test]
@@ -296,10 +305,101 @@ fn the_manual_has_every_command_and_its_options_and_shells_complete_them() {
 }
 
 #[test]
+fn shells_complete_values_that_have_names() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (script, _) = success(mayfly(&["completions", shell]));
+        let all = mayfly_lab::experiments();
+        let names = all.iter().map(|experiment| experiment.name());
+        let variants = all.iter().flat_map(|e| e.variants()).map(|variant| variant.name);
+        let fixed = ["auto", "machine", "kvm", "devices-first", "all-roots", "shared", "markdown"];
+        for name in names.chain(variants).chain(fixed) {
+            assert!(script.contains(name), "{name} in {shell}");
+        }
+    }
+    if Command::new("bash").arg("--version").output().is_err() {
+        return;
+    }
+    let (script, _) = success(mayfly(&["completions", "bash"]));
+    let file = scratch("completions.bash");
+    fs::write(&file, script).unwrap();
+    let completed = |words: &str| {
+        let count = words.split(' ').count();
+        let script = format!(
+            "source {}; COMP_WORDS=({words} ''); COMP_CWORD={count}; _mayfly mayfly '' {}; echo \"${{COMPREPLY[*]}}\"",
+            file.display(),
+            words.rsplit(' ').next().unwrap()
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        text(&output.stdout).trim().to_owned()
+    };
+    assert_eq!(completed("mayfly run --backend"), "auto machine kvm");
+    assert!(completed("mayfly run --variant").contains("change-pte"));
+    assert!(completed("mayfly run").contains("teardown"));
+    assert!(completed("mayfly list").contains("slot-delete"));
+}
+
+#[test]
 fn a_slip_of_a_name_is_told_what_was_meant() {
     let said = failure(mayfly(&["run", "slot-delte"]), 2);
     assert!(said.contains("'slot-delete' is: accepted are device-registration, "), "{said}");
     let said = failure(mayfly(&["run", "slot-delete,teardown", "--variant", "elidet"]), 2);
     assert!(said.contains("'elided' is: accepted are write-locked, "), "{said}");
     assert!(said.contains(" of slot-delete; per-page, "), "{said}");
+    for (slip, meant) in
+        [("rnu", "run"), ("lsit", "list"), ("comprae", "compare"), ("reprot", "report")]
+    {
+        let said = failure(mayfly(&[slip]), 2);
+        assert!(said.contains(&format!("'{meant}'")), "{said}");
+    }
+    let said = failure(mayfly(&["xyzzy"]), 2);
+    assert!(!said.contains("similar") && said.contains("there are run, report, "), "{said}");
+}
+
+#[test]
+fn a_report_fits_the_columns_that_there_are() {
+    for (columns, most) in [("60", 60), ("45", 45), ("200", 80), ("many", 80)] {
+        for full in [&[][..], &["--full"]] {
+            let mut command = quick_run(full);
+            let (stdout, _) = success({
+                command.env("COLUMNS", columns);
+                command
+            });
+            for line in stdout.lines() {
+                // The command is to be copied; and a name is not broken.
+                let is_whole = line.starts_with("mayfly ") || !line.trim().contains(' ');
+                assert!(line.chars().count() <= most || is_whole, "{columns}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_repeated_until_it_is_known_says_so_everywhere() {
+    let json = scratch("precision.json");
+    let goal = ["--precision", "100%", "--time", "1m", "--vms", "3", "--order", "devices-first"];
+    let run = |more: &[&str]| {
+        let mut command = mayfly(&["run", "device-registration", "--variant", "mayfly,call-srcu"]);
+        command.args(["--backend", "machine"]).args(goal).args(more);
+        command
+    };
+    let (plan, _) = success(run(&["--dry-run"]));
+    assert!(plan.contains("until medians are known to 100%, about 60 s in all at most"), "{plan}");
+    let (report, said) = success(run(&["--json", json.to_str().unwrap()]));
+    // Three rounds have no interval; six may have one that is as wide as it likes.
+    assert!(said.contains("then again, until") && said.contains(" more: "), "{said}");
+    assert!(report.contains("- Gone through "), "{report}");
+    let record: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(record["goal"], serde_json::json!({"precision": 1.0, "seconds": 60.0}));
+    let passes = record["experiments"][0]["passes"]["count"].as_u64().unwrap();
+    assert!(passes >= 2, "{passes}");
+    for row in record["results"].as_array().unwrap() {
+        assert_eq!(row["metrics"]["first_memslot"]["rounds"], 3 * passes);
+        assert_eq!(row["params"]["vms"], 3);
+    }
+    for (option, value) in
+        [("--precision", "0"), ("--precision", "5"), ("--time", "10"), ("--time", "0s")]
+    {
+        let said = failure(mayfly(&["run", option, value]), 2);
+        assert!(said.contains("accepted are") && said.contains(option), "{said}");
+    }
 }

@@ -109,6 +109,14 @@ fn what_is_slower_fails_with_one_line_and_what_cannot_be_told_does_not() {
         failure(&["compare", &base, &slow, "--fail-if", "kvn.ratio > 1"], 2)
             .contains("'kvn.ratio'")
     );
+    // What is too little is a failure where it is sure, too.
+    assert_eq!(
+        failure(&["compare", &slow, &base, "--fail-if", "ratio < 1"], 1),
+        "mayfly: faster: teardown, mayfly: destroy, and 1 more\n"
+    );
+    success(&["compare", &base, &slow, "--fail-if", "ratio < 1"]);
+    success(&["compare", &slow, &base, "--fail-if", "ratio < 0.5"]);
+    success(&["compare", &base, &base, "--fail-if", "ratio <= 1"]);
     let output = mayfly(&["compare", &base, &slow, "--format", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["metrics"][0]["verdict"], "slower");

@@ -34,6 +34,11 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
+/// What was said, with one space wherever a line was broken or set in.
+pub(crate) fn unbroken(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Standard output, standard error, and the exit code.
 pub(crate) fn ran(mut command: Command) -> (String, String, Option<i32>) {
     let Output { status, stdout, stderr } = command.output().unwrap();

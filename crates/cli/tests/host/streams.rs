@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
-use crate::common::{mayfly, ran, record, scratch, text};
+use crate::common::{mayfly, ran, record, scratch, text, unbroken};
 
 const QUICK: [&str; 6] = ["run", "device-registration", "--backend", "machine", "--vms", "1"];
 
@@ -63,7 +63,7 @@ fn what_there_is_no_address_space_for_is_said_with_both_numbers_and_nothing_is_k
     shell.args(["-c", &run, env!("CARGO_BIN_EXE_mayfly")]);
     let (stdout, stderr, code) = ran(shell);
     assert_eq!(code, Some(3), "{stderr}");
-    for said in [&stdout, &stderr] {
+    for said in [&stdout, &stderr].map(|said| unbroken(said)) {
         let why = "GiB of address space for a software machine of each design, ";
         assert!(said.contains(why) && said.contains(" allowed (RLIMIT_AS"), "{said}");
     }
