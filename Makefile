@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test mutants miri fuzz soak bench instructions kernels metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review
+.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -11,7 +11,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 ARGS ?=
 
 help: ## list these commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 run: setup ## build Mayfly and run its experiments; ARGS="..." goes to `mayfly run`
 	@cargo run --release --package mayfly-cli --bin mayfly -- run $(ARGS)
@@ -40,6 +40,19 @@ soak: setup ## change guests' memory for ten minutes in every way at once, and c
 
 bench: setup-bench ## measure Mayfly beside its peers
 	@cargo bench --package mayfly-bench
+
+# How many runs the figures are of: make figures RUNS=7. FRESH=yes runs all of it again.
+RUNS ?= 5
+FRESH ?=
+
+figures: setup ## run every experiment five times and write README's tables; goes on where it was interrupted
+	@RUNS=$(RUNS) FRESH=$(FRESH) scripts/figures
+
+crosscheck: setup ## time three calls of KVM with a C program that has nothing of Mayfly's, and with `mayfly run`
+	@scripts/crosscheck
+
+compare-check: setup ## see that `mayfly compare` keeps its promise here: ten pairs of runs of one build
+	@scripts/compare-check
 
 # A row of which every instruction is shown: make instructions ROW="MMIO exit, read"
 ROW ?=

@@ -1,0 +1,87 @@
+//! Tables in a document, between markers.
+
+use crate::table::Table;
+
+/// What a document lacks.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MarkerError {
+    /// A marker is not there, or not once.
+    #[error("'{0}' stands not once in the document")]
+    Marker(String),
+    /// What is between the markers is not what `make figures` writes.
+    #[error("the table '{name}' is not as `make figures` writes it: {what}")]
+    Form {
+        /// Which table.
+        name: String,
+        /// What is different.
+        what: String,
+    },
+}
+
+/// The document with `text` between the markers of `name`.
+///
+/// # Errors
+///
+/// A marker is not there.
+pub fn replace(document: &str, name: &str, text: &str) -> Result<String, MarkerError> {
+    let (before, _, after) = split(document, name)?;
+    Ok(format!("{before}{}\n{}", text.trim_end(), after))
+}
+
+/// Whether every table stands in the document in the form in which it is written.
+///
+/// # Errors
+///
+/// The first that does not.
+pub fn check(document: &str, tables: &[Table]) -> Result<(), MarkerError> {
+    for table in tables {
+        let (_, text, _) = split(document, table.name)?;
+        table
+            .is_form_of(text)
+            .map_err(|what| MarkerError::Form { name: table.name.to_owned(), what })?;
+    }
+    split(document, HOST).map(drop)
+}
+
+/// The name of the markers around what all tables were measured on.
+pub const HOST: &str = "host";
+
+/// What stands before, between and behind the markers of `name`, which belong to what is outside.
+fn split<'a>(document: &'a str, name: &str) -> Result<(&'a str, &'a str, &'a str), MarkerError> {
+    let once = |text: &'a str, marker: &str| {
+        let missing = || MarkerError::Marker(marker.trim().to_owned());
+        let at = text.find(marker).ok_or_else(missing)?;
+        let is_once = text[at + marker.len()..].find(marker).is_none();
+        if is_once { Ok(at) } else { Err(missing()) }
+    };
+    let (begin, end) = (format!("<!-- figures: {name} -->\n"), format!("<!-- end of {name} -->"));
+    let first = once(document, &begin)? + begin.len();
+    let last = once(document, &end)?;
+    if last < first {
+        return Err(MarkerError::Marker(end));
+    }
+    Ok((&document[..first], &document[first..last], &document[last..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &str = "# A\n\n<!-- figures: one -->\nold\n<!-- end of one -->\n\nB\n";
+
+    #[test]
+    fn what_is_between_the_markers_is_replaced_and_nothing_else() {
+        let new = replace(DOCUMENT, "one", "| new |\n").unwrap();
+        assert_eq!(new, "# A\n\n<!-- figures: one -->\n| new |\n<!-- end of one -->\n\nB\n");
+        assert_eq!(replace(&new, "one", "old").unwrap(), DOCUMENT);
+    }
+
+    #[test]
+    fn a_marker_that_is_missing_twice_there_or_behind_its_end_is_named() {
+        let missing = |document: &str| replace(document, "one", "").unwrap_err().to_string();
+        assert!(missing("no marker").contains("<!-- figures: one -->"));
+        assert!(missing(&DOCUMENT.repeat(2)).contains("not once"));
+        assert!(missing("<!-- figures: one -->\n").contains("<!-- end of one -->"));
+        assert!(missing("<!-- end of one --><!-- figures: one -->\n").contains("end of one"));
+    }
+}

@@ -1,0 +1,161 @@
+//! Which tables there are.
+
+use mayfly_record::Backend;
+use serde_json::Value;
+
+use crate::table::{Column, Line, Statistic, Table};
+
+/// Every table of README, in its order.
+pub fn tables() -> Vec<Table> {
+    vec![starting(), caches(), deleting(), merging(), ending()]
+}
+
+fn starting() -> Table {
+    Table {
+        name: "starting-a-vm",
+        experiment: "device-registration",
+        params: vec![("order", "devices-first".into())],
+        columns: vec![
+            machine("before v6.18", "synchronize"),
+            machine("v6.18", "call-srcu"),
+            machine("expedited", "call-srcu-expedited"),
+            machine("Mayfly", "mayfly"),
+            kvm("this host's KVM"),
+        ],
+        lines: vec![
+            median("registering a device", &["register"]),
+            median("then the first memslot", &["first_memslot"]),
+            median("a memslot after a registration, vCPUs running", &["busy_memslot"]),
+            median("unregistering after a registration, vCPUs running", &["busy_unregister"]),
+            median("from no VM to its first MMIO exit", &["total"]),
+        ],
+    }
+}
+
+fn caches() -> Table {
+    Table {
+        name: "turning-caches-on",
+        experiment: "cache-enable",
+        params: vec![
+            ("vcpus", 64.into()),
+            ("memory", (256_u64 << 20).into()),
+            ("mapping", "4KiB".into()),
+        ],
+        columns: vec![
+            machine("every vCPU", "every-vcpu"),
+            machine("vCPU 0 only", "vcpu0-only"),
+            machine("the first vCPU", "first-vcpu"),
+            machine("Mayfly", "mayfly"),
+        ],
+        lines: vec![
+            median("all vCPUs up", &["bring_up", "modelled_bring_up"]),
+            median("lines flushed, in all rounds", &["lines_flushed"]),
+            Line {
+                params: Some(vec![("lines", "oracle".into())]),
+                ..median("scenarios of what guests rely on", &["scenarios"])
+            },
+            Line {
+                params: Some(vec![("lines", "oracle".into())]),
+                ..median("of which stale data was read in", &["scenarios_stale"])
+            },
+        ],
+    }
+}
+
+fn deleting() -> Table {
+    Table {
+        name: "deleting-a-memslot",
+        experiment: "slot-delete",
+        params: vec![("vcpus", 128.into()), ("zap", "all-roots".into())],
+        columns: vec![
+            machine("Linux to v6.8", "write-locked"),
+            machine("since v6.9", "read-locked"),
+            machine("Mayfly", "mayfly"),
+        ],
+        lines: vec![
+            median(
+                "others that a vCPU finds before it when it loads its root, p50",
+                &["root_load_ahead"],
+            ),
+            Line { statistic: Statistic::P99, ..median("the same, p99", &["root_load_ahead"]) },
+            median("processor time of that load, p50", &["root_load_cpu"]),
+            median("the wait in it, p50", &["root_load_wait"]),
+            Line {
+                statistic: Statistic::Longest,
+                ..median("the same, longest", &["root_load_wait"])
+            },
+            median("processor time of the deleting call, p50", &["delete_cpu"]),
+        ],
+    }
+}
+
+fn merging() -> Table {
+    Table {
+        name: "merging-pages",
+        experiment: "page-merge",
+        params: vec![("format", "EPT".into())],
+        columns: vec![
+            machine("zapped (Linux)", "invalidate"),
+            machine("replaced where Linux's `change_pte` could", "change-pte"),
+            machine("Mayfly", "mayfly"),
+        ],
+        lines: vec![
+            median("faults of guests", &["guest_faults"]),
+            median("while a change was under way", &["window_faults"]),
+            median("entries written", &["entries_written"]),
+            median("TLB invalidations", &["tlb_invalidations"]),
+        ],
+    }
+}
+
+fn ending() -> Table {
+    Table {
+        name: "ending-a-vm",
+        experiment: "teardown",
+        params: vec![("memory", (64_u64 << 30).into()), ("mapping", "4KiB".into())],
+        columns: vec![
+            machine("page by page (arm64 to 2019)", "per-page"),
+            machine("without what nobody needs", "elided"),
+            machine("Mayfly", "mayfly"),
+        ],
+        lines: vec![
+            median("until the call returns, p50", &["modelled_destroy", "destroy"]),
+            median("until all tables are free, p50", &["reclaimed"]),
+            Line {
+                params: Some(in_blocks()),
+                ..median(
+                    "in blocks of 2 MiB: until the call returns, p50",
+                    &["modelled_destroy", "destroy"],
+                )
+            },
+            Line {
+                params: Some(in_blocks()),
+                ..median("in blocks of 2 MiB: until all tables are free, p50", &["reclaimed"])
+            },
+            median("invalidations by address, in all rounds", &["tlbi_ipa"]),
+            median("invalidations by VMID, in all rounds", &["tlbi_vmid"]),
+        ],
+    }
+}
+
+/// The 64 GiB in blocks.
+fn in_blocks() -> Vec<(&'static str, Value)> {
+    vec![("memory", (64_u64 << 30).into()), ("mapping", "2MiB".into())]
+}
+
+fn machine(title: &'static str, variant: &'static str) -> Column {
+    Column { title, backend: Backend::Machine, variant }
+}
+
+fn kvm(title: &'static str) -> Column {
+    Column { title, backend: Backend::Kvm, variant: "kernel" }
+}
+
+fn median(title: &'static str, names: &[&'static str]) -> Line {
+    Line {
+        title,
+        names: names.to_vec(),
+        statistic: Statistic::Median,
+        params: None::<Vec<(&str, Value)>>,
+    }
+}

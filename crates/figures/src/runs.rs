@@ -1,0 +1,124 @@
+//! The records that figures are made of.
+
+use mayfly_record::{Backend, Record, ResultRow, units};
+use serde_json::Value;
+
+/// Runs that make a figure, at least.
+pub(crate) const FEWEST: usize = 5;
+
+/// Records, each of one run, of experiments that every run has gone through.
+pub struct Runs(Vec<Vec<Record>>);
+
+/// Why records make no figures.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunsError {
+    /// They are too few.
+    #[error("{0} runs; a figure is made of {FEWEST} at least")]
+    TooFew(usize),
+    /// One came to an early end.
+    #[error("a run is not whole: {0}")]
+    Partial(String),
+    /// They are of different builds, or hosts.
+    #[error("runs are of different {what}: {one} and {other}")]
+    Different {
+        /// Of what.
+        what: &'static str,
+        /// As one record has it.
+        one: String,
+        /// As another has it.
+        other: String,
+    },
+}
+
+impl Runs {
+    /// Records of runs; each run may be of several, one for each experiment.
+    ///
+    /// # Errors
+    ///
+    /// They are too few, a part is missing, or they are not of one build and host.
+    pub fn new(runs: Vec<Vec<Record>>) -> Result<Self, RunsError> {
+        if runs.len() < FEWEST {
+            return Err(RunsError::TooFew(runs.len()));
+        }
+        let all = || runs.iter().flatten();
+        if let Some(why) = all().find_map(|record| record.partial.clone()) {
+            return Err(RunsError::Partial(why));
+        }
+        same("kernels", all().map(|record| record.host.kernel.clone()))?;
+        same("processors", all().map(|of| format!("{} x {:?}", of.host.cpus, of.host.cpu)))?;
+        same("builds", all().map(|record| format!("{:?}", record.host.build)))?;
+        Ok(Self(runs))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What they were measured on, and how that was meanwhile: a sentence or a few.
+    pub fn told(&self) -> String {
+        let Some(first) = self.0.iter().flatten().next() else { return String::new() };
+        let host = &first.host;
+        let hz = host.hz.map_or_else(String::new, |hz| format!(" at HZ={hz}"));
+        let kvm =
+            host.kvm_module.as_ref().map_or_else(String::new, |of| format!(", KVM from `{of}`"));
+        let machine = if host.guest == Some(true) { " of a virtual machine" } else { "" };
+        let conditions = || self.0.iter().flatten().filter_map(|record| record.conditions.as_ref());
+        let loads = conditions().filter_map(|of| of.load_before);
+        let [low, high] = range(loads).unwrap_or_default();
+        let stolen = range(conditions().filter_map(|of| of.stolen)).map_or(0.0, |[_, high]| high);
+        let cpus = f64::from(u32::try_from(host.cpus).unwrap_or(u32::MAX));
+        let loaded = if high > cpus / 2.0 {
+            "**The host was loaded by others: times are longer than on a quiet one, and ratios rougher.** "
+        } else {
+            ""
+        };
+        format!(
+            "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}; load average before each {low:.1} to {high:.1}, {} of \
+             the processors' time stolen at most. A figure is the median of the runs' medians; in brackets are the smallest and \
+             the largest of these, between which the true one lies with {:.0} %. n is runs by samples of each.",
+            self.count(),
+            host.cpus,
+            host.cpu.as_deref().unwrap_or(&host.arch),
+            host.kernel,
+            units::percent(stolen),
+            // Both the smallest and the largest are on one side with 2 to the power of 1 - n.
+            100.0 * (1.0 - 0.5_f64.powi(i32::try_from(self.count()).unwrap_or(i32::MAX) - 1)),
+        )
+    }
+
+    /// The row of a variant with these parameters, of each run that has it.
+    pub(crate) fn rows(
+        &self,
+        experiment: &str,
+        backend: Backend,
+        variant: &str,
+        params: &[(&str, Value)],
+    ) -> Vec<&ResultRow> {
+        let is_it = |row: &&ResultRow| {
+            (&*row.experiment, row.backend, &*row.variant) == (experiment, backend, variant)
+                && row.skipped.is_none()
+                && params.iter().all(|(name, value)| row.params.get(*name) == Some(value))
+        };
+        self.0
+            .iter()
+            .filter_map(|run| run.iter().flat_map(|record| &record.results).find(is_it))
+            .collect()
+    }
+}
+
+/// Whether all have the same of something.
+fn same(what: &'static str, mut facts: impl Iterator<Item = String>) -> Result<(), RunsError> {
+    let Some(one) = facts.next() else { return Ok(()) };
+    match facts.find(|other| *other != one) {
+        Some(other) => Err(RunsError::Different { what, one, other }),
+        None => Ok(()),
+    }
+}
+
+fn range(numbers: impl Iterator<Item = f64>) -> Option<[f64; 2]> {
+    numbers.fold(None, |range, number| {
+        let [low, high] = range.unwrap_or([number, number]);
+        Some([low.min(number), high.max(number)])
+    })
+}
