@@ -237,7 +237,7 @@ fn counters_and_failed_checks_are_shown_with_their_variant() {
     record.results[0] = record.results[0].clone().finding("stale_in_own-writes", "0x0");
     let found = shown(&record);
     assert!(found.contains("\nfound\n  synchronize stale_in_own-writes: 0x0\n"), "{found}");
-    assert!(text.lines().any(|line| line.split_whitespace().eq(["mayfly", "3"])), "{text}");
+    assert!(text.lines().any(|line| line.split_whitespace().eq(["grace_periods", "3"])), "{text}");
 }
 
 #[test]
