@@ -25,8 +25,14 @@ fn starting() -> Table {
         lines: vec![
             median("registering a device", &["register"]),
             median("then the first memslot", &["first_memslot"]),
-            median("a memslot after a registration, vCPUs running", &["busy_memslot"]),
-            median("unregistering after a registration, vCPUs running", &["busy_unregister"]),
+            median(
+                "a memslot right after a registration, vCPUs running",
+                &["back_to_back_memslot"],
+            ),
+            median(
+                "unregistering right after a registration, vCPUs running",
+                &["back_to_back_unregister"],
+            ),
             median("from no VM to its first MMIO exit", &["total"]),
         ],
     }
