@@ -2,7 +2,7 @@
 //! reset.
 
 use mayfly_devices::memory::GuestMemory;
-use mayfly_devices::virtio::{Block, Entropy, Mmio, Served};
+use mayfly_devices::virtio::{Block, Disk, DiskError, Entropy, MAX_SEGMENT_BYTES, Mmio, Served};
 use proptest::prelude::*;
 
 use crate::guest::*;
@@ -76,7 +76,28 @@ fn tables_that_are_not_there_empty_cut_short_nested_or_not_agreed_on() {
     breaks(ALL, of((TABLE, 17, INDIRECT, 0)));
     breaks(ALL, of((TABLE, 16, INDIRECT | NEXT, 1)));
     breaks(ALL, of((TABLE, 16, INDIRECT, 0)));
-    breaks(VERSION_1, of((TABLE, 16, INDIRECT, 0)));
+}
+
+/// A flush, which makes sense.
+const FLUSH: [(u64, u32, bool); 2] = [(DATA, 16, false), (DATA + 64, 1, true)];
+
+fn flush(memory: &Memory) {
+    memory.put(DATA, &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_table_of_descriptors_where_none_was_agreed_on_before_or_after_the_features() {
+    breaks(VERSION_1, |memory, driver| {
+        flush(memory);
+        driver.request(memory, &FLUSH, true);
+    });
+    let (memory, mut device, mut driver) = block(VERSION_1);
+    set(&mut device, 0x24, 0);
+    set(&mut device, 0x20, INDIRECT_FEATURE as u32);
+    flush(&memory);
+    driver.request(&memory, &FLUSH, true);
+    assert_eq!(device.serve(&memory), Served::Nothing);
+    assert!(device.is_broken(), "FEATURES_OK was the last word");
 }
 
 #[test]
@@ -92,6 +113,12 @@ fn segments_that_are_empty_wrap_around_or_are_in_no_order() {
         descriptor(memory, DESCRIPTORS, 0, (DATA, 16, NEXT | WRITE, 1));
         descriptor(memory, DESCRIPTORS, 1, (DATA, 16, 0, 0));
         driver.offer(memory, 0);
+    });
+    breaks(ALL, |memory, driver| {
+        flush(memory);
+        let again =
+            [(DATA, 16, false), (DATA + 64, 1, true), (DATA, 16, false), (DATA + 64, 1, true)];
+        driver.request(memory, &again, false);
     });
 }
 
@@ -110,7 +137,11 @@ fn a_request_without_a_header_or_a_status_or_with_either_nowhere() {
 
 #[test]
 fn more_chains_than_the_queue_has_descriptors() {
-    breaks(ALL, |memory, _| memory.store_release(AVAILABLE + 2, 9).unwrap());
+    breaks(ALL, |memory, driver| {
+        flush(memory);
+        driver.request(memory, &FLUSH, false);
+        memory.store_release(AVAILABLE + 2, 9).unwrap();
+    });
 }
 
 #[test]
@@ -137,6 +168,38 @@ fn requests_of_gigabytes_fail_without_being_done() {
         *memory.accesses.borrow_mut() = 0;
         assert_eq!(device.serve(&memory), Served::One);
         assert!(*memory.accesses.borrow() < 40, "{}", memory.accesses.borrow());
+        assert_eq!(memory.get(DATA + 64, 1), [1]);
+    }
+}
+
+/// A disk that has room for any request, and reads none.
+struct Endless;
+
+impl Disk for Endless {
+    fn sectors(&self) -> u64 {
+        1 << 40
+    }
+
+    fn read(&mut self, _: u64, _: &mut [u8]) -> Result<(), DiskError> {
+        panic!("more than a request may have");
+    }
+
+    fn write(&mut self, _: u64, _: &[u8]) -> Result<(), DiskError> {
+        panic!("more than a request may have");
+    }
+}
+
+#[test]
+fn a_request_for_more_than_a_driver_was_told_of_fails_on_the_largest_disk() {
+    let (memory, mut device) = (Memory::new(), Mmio::new(Block::new(Endless, "")));
+    start(&mut device, ALL, 8);
+    let mut driver = Driver { size: 8, available: 0 };
+    for kind in [0_u8, 1] {
+        memory.put(DATA, &[kind, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let huge = 127 * MAX_SEGMENT_BYTES;
+        let segments = [(DATA, 16, false), (BASE, huge, kind == 0), (DATA + 64, 1, true)];
+        driver.request(&memory, &segments, false);
+        assert_eq!(device.serve(&memory), Served::One);
         assert_eq!(memory.get(DATA + 64, 1), [1]);
     }
 }
