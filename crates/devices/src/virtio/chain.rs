@@ -78,25 +78,31 @@ impl Chain {
     }
 
     /// Reads the chain that begins at descriptor `head` of `table`. One that ends in a circle has more descriptors than a
-    /// chain may have.
+    /// chain may have. Where `indirect` tables were agreed on, the last descriptor may point to one, in which the chain
+    /// goes on (virtio 1.2, 2.7.5.3.2).
     pub(crate) fn collect(
         &mut self,
         mut table: Table,
         head: u16,
-        indirect: bool,
+        mut indirect: bool,
         memory: &impl GuestMemory,
     ) -> Result<(), Malformed> {
         (self.readable, self.len) = (0, 0);
         let mut descriptor = table.get(head, memory)?;
-        if descriptor.flags & INDIRECT != 0 {
-            let whole = descriptor.len > 0 && u64::from(descriptor.len).is_multiple_of(DESCRIPTOR);
-            if !indirect || descriptor.flags & NEXT != 0 || !whole {
-                return Err(Malformed);
-            }
-            table = Table { address: descriptor.address, len: descriptor.len / DESCRIPTOR as u32 };
-            descriptor = table.get(0, memory)?;
-        }
         loop {
+            if descriptor.flags & INDIRECT != 0 {
+                let whole =
+                    descriptor.len > 0 && u64::from(descriptor.len).is_multiple_of(DESCRIPTOR);
+                if !indirect || descriptor.flags & NEXT != 0 || !whole {
+                    return Err(Malformed);
+                }
+                // In such a table is no other.
+                indirect = false;
+                table =
+                    Table { address: descriptor.address, len: descriptor.len / DESCRIPTOR as u32 };
+                descriptor = table.get(0, memory)?;
+                continue;
+            }
             self.push(&descriptor)?;
             if descriptor.flags & NEXT == 0 {
                 return Ok(());
@@ -109,7 +115,7 @@ impl Chain {
         let Descriptor { address, len, flags, .. } = *descriptor;
         let ends = address.checked_add(u64::from(len)).is_some();
         let in_order = flags & WRITE != 0 || self.readable == self.len;
-        if len == 0 || !ends || !in_order || flags & INDIRECT != 0 {
+        if len == 0 || !ends || !in_order {
             return Err(Malformed);
         }
         *self.segments.get_mut(self.len).ok_or(Malformed)? = Segment { address, len };

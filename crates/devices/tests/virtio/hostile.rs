@@ -100,6 +100,29 @@ fn a_table_of_descriptors_where_none_was_agreed_on_before_or_after_the_features(
     assert!(device.is_broken(), "FEATURES_OK was the last word");
 }
 
+/// As at the head of a chain; and a circle by way of a table. But for what is wrong, each is a flush.
+#[test]
+fn tables_behind_a_descriptor_that_make_no_sense() {
+    let behind = |fields: (u64, u32, u16, u16), first: (u64, u32, u16, u16)| {
+        move |memory: &Memory, driver: &mut Driver| {
+            flush(memory);
+            descriptor(memory, DESCRIPTORS, 0, (DATA, 16, NEXT, 1));
+            descriptor(memory, DESCRIPTORS, 1, fields);
+            descriptor(memory, TABLE, 0, first);
+            descriptor(memory, TABLE, 1, (DATA + 64, 1, WRITE, 0));
+            driver.offer(memory, 0);
+        }
+    };
+    let status = (DATA + 64, 1, WRITE, 0);
+    breaks(ALL, behind((0x10, 16, INDIRECT, 0), status));
+    breaks(ALL, behind((TABLE, 0, INDIRECT, 0), status));
+    breaks(ALL, behind((TABLE, 17, INDIRECT, 0), status));
+    breaks(ALL, behind((TABLE, 16, INDIRECT | NEXT, 1), status));
+    breaks(VERSION_1, behind((TABLE, 16, INDIRECT, 0), status));
+    breaks(ALL, behind((TABLE, 16, INDIRECT, 0), (TABLE + 16, 16, INDIRECT, 0)));
+    breaks(ALL, behind((TABLE, 16, INDIRECT, 0), (DESCRIPTORS, 16, INDIRECT, 0)));
+}
+
 #[test]
 fn segments_that_are_empty_wrap_around_or_are_in_no_order() {
     for second in [(DATA, 0, 0, 0), (u64::MAX, 2, 0, 0), (u64::MAX - 10, u32::MAX, WRITE, 0)] {
