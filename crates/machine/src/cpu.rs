@@ -265,9 +265,10 @@ impl State {
     }
 }
 
-/// The lines of a page after the first, whose place is given. The page is the guest's until it looks for requests again.
+/// The lines after the first, whose place is given, up to the end of its page. The page is the guest's until it looks for
+/// requests again; the next one of the host's memory is anybody's.
 fn other_lines((reach, first): (Reach<'_>, Hpa)) -> impl Iterator<Item = (Reach<'_>, Hpa)> {
-    let lines = (LINE..PAGE_SIZE).step_by(LINE as usize);
+    let lines = (LINE..PAGE_SIZE - first.get() % PAGE_SIZE).step_by(LINE as usize);
     lines.map(move |offset| (reach, Hpa::new(first.get() + offset)))
 }
 

@@ -30,7 +30,7 @@ pub enum Instruction {
     },
     /// Writes `value` to the first eight bytes of every 64 of every page that the range has a part of.
     TouchLines {
-        /// The first byte; the beginning of a page.
+        /// The first byte. What lies before its offset in a page is left, in the other pages too.
         gpa: Gpa,
         /// Its length in bytes.
         len: u64,
@@ -39,7 +39,7 @@ pub enum Instruction {
     },
     /// Reads what [`Instruction::TouchLines`] writes, and counts the words that are not `value`.
     VerifyLines {
-        /// The first byte; the beginning of a page.
+        /// The first byte. What lies before its offset in a page is left, in the other pages too.
         gpa: Gpa,
         /// Its length in bytes.
         len: u64,

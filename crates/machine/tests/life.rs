@@ -158,6 +158,27 @@ fn whole_lines_are_written_and_read_of_every_page() {
     assert_eq!((cpu.mismatches(), first), (1, Some((Gpa::new(RAM + 0x1040), 9))));
 }
 
+/// What follows a page in the host's memory is another's, whoever's.
+#[test]
+fn lines_that_begin_within_a_page_end_with_it() {
+    let machine = Machine::new().unwrap();
+    let (vm, memory) = vm_with_memory(&machine);
+    let (start, len) = (Gpa::new(RAM), 1 << 20);
+    run(&machine, &vm, vec![Instruction::Touch { gpa: start, len, value: 5 }]);
+    let gpa = Gpa::new(RAM + 128);
+    let program = vec![
+        Instruction::TouchLines { gpa, len, value: 6 },
+        Instruction::VerifyLines { gpa, len, value: 6 },
+    ];
+    let mut cpu = machine.cpu(program);
+    assert_eq!(vm.create_vcpu(1).unwrap().run(&mut cpu), Exit::Halt);
+    assert_eq!((cpu.reads(), cpu.mismatches()), (256 * 62, 0));
+    for page in 0..256 {
+        let words = [0, 64, 128, 4032].map(|offset| memory.read_u64(page * 4096 + offset));
+        assert_eq!(words, [5, 0, 6, 6], "page {page}");
+    }
+}
+
 #[test]
 fn a_fetch_finds_memory_and_no_device() {
     let machine = Machine::new().unwrap();
