@@ -1,11 +1,11 @@
 //! What a vCPU has of the GIC's hardware while it runs, and what goes in and comes out.
 
-use mayfly_platform::sync::Ordering;
+use mayfly_platform::sync::{Ordering, fence};
 
 use crate::list_register::{decode, encode};
 use crate::select::{Candidate, First};
 use crate::state::State;
-use crate::vgic::{ALL_GROUPS, PRIVATE};
+use crate::vgic::{ALL_GROUPS, PRIVATE, Redistributor};
 use crate::{Kick, MAX_LIST_REGISTERS, Vgic};
 
 /// Bits of `ICH_HCR_EL2`.
@@ -92,12 +92,19 @@ impl<K: Kick> Vgic<K> {
         if cpu.inside {
             return;
         }
+        while !self.load_all(cpu, own) {
+            self.leave(cpu);
+        }
+    }
+
+    /// Does so, unless a group was turned off meanwhile: then what is loaded has to come out again before the guest runs.
+    fn load_all(&self, cpu: &mut CpuInterface, own: &Redistributor) -> bool {
         cpu.inside = true;
         own.inbox.take_notice();
         cpu.registers.hcr = hcr::ENABLE | hcr::TRAP_DIR;
         // As it is nearly always; and what comes now gives notice.
         if own.inbox.is_empty() {
-            return;
+            return true;
         }
 
         let asleep = own.asleep.load(Ordering::Acquire) != 0;
@@ -148,6 +155,13 @@ impl<K: Kick> Vgic<K> {
                 cpu.registers.hcr |= change << (2 * group);
             }
         }
+        // Of nothing loaded there is nothing to take back. Pairs with the fence in `set_groups`: who turns a group off sees
+        // what is loaded, and takes it back; or it is seen here that the group is off.
+        if cpu.count == 0 {
+            return true;
+        }
+        fence(Ordering::SeqCst);
+        groups & !self.groups.load(Ordering::Relaxed) == 0
     }
 
     /// What an interrupt is to this vCPU, whatever group is on.

@@ -67,8 +67,8 @@ pub struct Vgic<K> {
     pub(crate) spis: Box<[AtomicU64]>,
     /// The enables of groups 0 and 1 of `GICD_CTLR`.
     pub(crate) groups: AtomicU32,
-    /// How many words are recalled, so that who reads `RWP` need not look at all. A word that is folded before it was
-    /// counted is below zero for a moment, which is not zero.
+    /// How many words are recalled, so that who reads `RWP` need not look at all. Each is counted before its word says so,
+    /// and no more after that: counted later, one that is folded at once would take another's place.
     pub(crate) recalled: AtomicU32,
     pub(crate) list_registers: usize,
     /// The physical interrupt that each PPI is linked to, or 0.
@@ -209,7 +209,7 @@ impl<K: Kick> Vgic<K> {
         &self,
         vcpu: usize,
         intid: u32,
-        step: impl Fn(State) -> Option<State>,
+        mut step: impl FnMut(State) -> Option<State>,
     ) -> Option<(State, State)> {
         let word = self.word(vcpu, intid)?;
         let mut now = word.load(Ordering::Acquire);
@@ -233,11 +233,20 @@ impl<K: Kick> Vgic<K> {
         intid: u32,
         step: impl Fn(State) -> State,
     ) -> Option<State> {
-        let (from, to) = self.apply(vcpu, intid, |state| Some(step(state)))?;
-        if from != to {
-            if to.is_recalled() && !from.is_recalled() {
+        let is_recall = |from: State, to: State| to.is_recalled() && !from.is_recalled();
+        let mut counted = false;
+        let (from, to) = self.apply(vcpu, intid, |state| {
+            let to = step(state);
+            if is_recall(state, to) && !counted {
+                counted = true;
                 self.recalled.fetch_add(1, Ordering::AcqRel);
             }
+            Some(to)
+        })?;
+        if counted && !is_recall(from, to) {
+            self.recalled.fetch_sub(1, Ordering::AcqRel);
+        }
+        if from != to {
             self.tell(vcpu, intid, from, to);
         }
         Some(from)

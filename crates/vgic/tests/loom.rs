@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
-use mayfly_vgic::{Config, CpuInterface, Frame, SgiRegister, Vgic};
+use mayfly_vgic::{Config, CpuInterface, Frame, Read, SgiRegister, Vgic};
 
 const PENDING: u64 = 1 << 62;
 const ACTIVE: u64 = 1 << 63;
@@ -202,5 +202,67 @@ fn loom_a_group_that_is_turned_on_while_an_interrupt_comes_delivers_it() {
         gic.leave(&mut cpu);
         gic.enter(&mut cpu);
         assert_eq!(loaded(&cpu), [0]);
+    });
+}
+
+/// `RWP` of the distributor: something that was turned off may be taken still.
+fn is_under_way(gic: &Gic) -> bool {
+    let Read::Value(ctlr) = gic.read(0, Frame::Distributor, 0, 4) else {
+        panic!("GICD_CTLR has a value")
+    };
+    ctlr >> 31 != 0
+}
+
+#[test]
+fn loom_what_was_disabled_is_under_way_whoever_else_disables_something_and_comes_out() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(2, &world);
+        let (mut first, mut second) = (cpu(&gic, 0), cpu(&gic, 1));
+        gic.sgi(2, SgiRegister::Sgi1, 0b11);
+        gic.enter(&mut first);
+        gic.enter(&mut second);
+        let disable = |gic: &Gic, vcpu: u64| {
+            gic.write(Frame::Redistributors, vcpu * 0x2_0000 + 0x1_0180, 4, 1)
+        };
+        disable(&gic, 0);
+        let other = {
+            let gic = gic.clone();
+            thread::spawn(move || disable(&gic, 1))
+        };
+        let leaver = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.leave(&mut second))
+        };
+        assert!(is_under_way(&gic), "vCPU 0 has not come out");
+        other.join().unwrap();
+        leaver.join().unwrap();
+        assert!(is_under_way(&gic), "vCPU 0 has not come out");
+        gic.leave(&mut first);
+        assert!(!is_under_way(&gic));
+    });
+}
+
+#[test]
+fn loom_a_group_that_is_turned_off_is_under_way_while_a_vcpu_has_an_interrupt_of_it() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(1, &world);
+        let mut cpu = cpu(&gic, 0);
+        gic.sgi(1, SgiRegister::Sgi1, 1);
+        let other = {
+            let gic = gic.clone();
+            thread::spawn(move || {
+                gic.write(Frame::Distributor, 0, 4, 0);
+                is_under_way(&gic)
+            })
+        };
+        gic.enter(&mut cpu);
+        let under_way = other.join().unwrap();
+        // The kick's interrupt may be on its way still.
+        assert!(loaded(&cpu).is_empty() || under_way, "the guest is told that it is taken no more");
+        gic.leave(&mut cpu);
+        gic.enter(&mut cpu);
+        assert!(loaded(&cpu).is_empty());
     });
 }

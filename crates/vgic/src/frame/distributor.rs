@@ -1,6 +1,6 @@
 //! The distributor: 12.9 of the manual.
 
-use mayfly_platform::sync::Ordering;
+use mayfly_platform::sync::{Ordering, fence};
 
 use super::bank::Fields;
 use super::{Frame, IIDR, Read, Write, identification};
@@ -104,6 +104,8 @@ impl<K: Kick> Vgic<K> {
         if off == 0 {
             return;
         }
+        // Pairs with the fence of a vCPU that enters, between what it loads and its look at the groups.
+        fence(Ordering::SeqCst);
         for intid in 0..PRIVATE + self.spis() as u32 {
             let owners = if intid < PRIVATE { self.vcpus() } else { 1 };
             for vcpu in 0..owners {
