@@ -12,7 +12,7 @@ use mayfly_vm::{Access, AccessKind, CacheOp, CacheTraps, Event, Guest, Requests,
 
 use crate::processors::Seat;
 use crate::reach::Reach;
-use crate::tlb::{CpuCounts, InGuest};
+use crate::tlb::{CpuCounts, InGuest, Translated};
 use crate::walk::{Cause, WalkFault};
 use crate::{Arena, Hardware, Instruction, LINE, Mismatch, Program, Rigour};
 
@@ -272,15 +272,15 @@ fn other_lines((reach, first): (Reach<'_>, Hpa)) -> impl Iterator<Item = (Reach<
     lines.map(move |offset| (reach, Hpa::new(first.get() + offset)))
 }
 
-/// Makes `access`, if the translation allows it. Returns where its first byte is; or what comes out: the access as far as
-/// it lies in the page that faulted, or that the tables are wrong.
-fn perform<F: Format>(
+/// Makes `access`, if the translation allows it. Returns where its first byte is, and how the guest reaches it; or what
+/// comes out: the access as far as it lies in the page that faulted, or that the tables are wrong.
+fn perform<'a, F: Format>(
     access: Access,
     bytes: &mut [u8],
     guest: &mut InGuest<'_>,
     arena: &Arena,
-    reach: Reach<'_>,
-) -> Result<Hpa, Event> {
+    reach: Reach<'a>,
+) -> Result<(Reach<'a>, Hpa), Event> {
     let Access { gpa, len, write, .. } = access;
     let needed = access.wanted();
     let mut place = |access: Access| {
@@ -289,22 +289,24 @@ fn perform<F: Format>(
             Cause::AddressSize => Event::Custom(ADDRESS_SIZE_FAULT),
             cause => Event::Access(Access { denied: cause == Cause::Permission, ..access }),
         };
-        found.map(|found| (found.hpa(access.gpa), found.leaf.permissions)).map_err(event)
+        let met = |found: Translated<'_>| (found.hpa(access.gpa), found.leaf);
+        found.map(met).map_err(event)
     };
-    let (hpa, rights) = place(access)?;
+    let (hpa, leaf) = place(access)?;
+    let here = (reach.of(leaf.memory), hpa);
     let in_page = (PAGE_SIZE - gpa.page_offset()).min(len);
     let beyond = match gpa.checked_add(in_page).filter(|_| in_page < len) {
         // Nothing is done before both pages are there.
         Some(gpa) => {
-            place(Access { gpa, len: len - in_page, kind: AccessKind::Opaque, ..access })?.0
+            let (hpa, leaf) =
+                place(Access { gpa, len: len - in_page, kind: AccessKind::Opaque, ..access })?;
+            guest.record(gpa.gfn(), hpa.pfn(), write, || ());
+            (reach.of(leaf.memory), hpa)
         }
-        None => hpa,
+        None => here,
     };
-    if beyond != hpa {
-        guest.record(Gfn::new(gpa.gfn().get() + 1), beyond.pfn(), write, || ());
-    }
     if let Some(oracle) = arena.oracle()
-        && rights.contains(Permissions::EXECUTE)
+        && leaf.permissions.contains(Permissions::EXECUTE)
     {
         oracle.look_ahead(arena, guest.cpu(), gpa.gfn(), hpa.pfn());
     }
@@ -313,18 +315,17 @@ fn perform<F: Format>(
             let word = oracle.fetch(arena, guest.cpu(), gpa.gfn(), hpa);
             bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
         }
-        _ => transfer(bytes, write, reach, in_page, [hpa, beyond]),
+        _ => transfer(bytes, write, in_page, [here, beyond]),
     });
-    Ok(hpa)
+    Ok(here)
 }
 
-/// Reads or writes `bytes`: `in_page` of them at the first place, the others at the second.
+/// Reads or writes `bytes`: `in_page` of them at the first place, the others at the second, each as it is reached.
 fn transfer(
     bytes: &mut [u8],
     write: bool,
-    reach: Reach<'_>,
     in_page: u64,
-    [hpa, beyond]: [Hpa; 2],
+    [(reach, hpa), (reach_beyond, beyond)]: [(Reach<'_>, Hpa); 2],
 ) {
     if let (Ok(word), true) = (<[u8; 8]>::try_from(&*bytes), hpa.get().is_multiple_of(WORD)) {
         if write {
@@ -335,8 +336,11 @@ fn transfer(
         return;
     }
     for (offset, byte) in (0..).zip(bytes) {
-        let there =
-            if offset < in_page { hpa.get() + offset } else { beyond.get() + offset - in_page };
+        let (reach, there) = if offset < in_page {
+            (reach, hpa.get() + offset)
+        } else {
+            (reach_beyond, beyond.get() + offset - in_page)
+        };
         if write {
             reach.store_byte(Hpa::new(there), *byte);
         } else {
@@ -384,9 +388,9 @@ impl<F: Format> Cpu<F> {
                 Some(Event::Access(access)) => {
                     let bytes = &mut state.data[..state.len];
                     match perform::<F>(access, bytes, &mut guest, arena, reach) {
-                        Ok(hpa) => {
+                        Ok(place) => {
                             state.access = None;
-                            state.complete(access, Some((reach, hpa)));
+                            state.complete(access, Some(place));
                         }
                         Err(event) => return Some(event),
                     }

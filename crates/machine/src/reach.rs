@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use mayfly_platform::address::Hpa;
+use mayfly_stage2::MemoryType;
 
 use crate::Arena;
 use crate::cache::{Oracle, View};
@@ -19,6 +20,17 @@ impl<'a> Reach<'a> {
     pub(crate) fn new(arena: &'a Arena, has_caches_on: bool) -> Self {
         let modelled = arena.oracle().map(|oracle| (&**oracle, oracle.view(has_caches_on)));
         Self { arena, modelled }
+    }
+
+    /// The way to memory of that type: what is not cached is reached past the caches, whatever the guest does with its
+    /// own, and also where stage 2 forces write-back for memory that is (Arm: DDI 0487, "Combining memory type
+    /// attributes", where the one that is cached least wins; x86 and RISC-V have the like).
+    pub(crate) fn of(self, memory: MemoryType) -> Self {
+        let view = |(oracle, view)| match memory {
+            MemoryType::WriteBack => (oracle, view),
+            MemoryType::Uncached | MemoryType::Device => (oracle, View::Memory),
+        };
+        Self { modelled: self.modelled.map(view), ..self }
     }
 
     /// The word at `hpa`, a multiple of eight.
