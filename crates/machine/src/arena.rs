@@ -135,7 +135,8 @@ impl Arena {
         act: impl FnOnce() -> T,
         event: impl FnOnce(&T) -> Option<Event>,
     ) -> T {
-        let Some(recorder) = self.recorder.get() else { return act() };
+        let wanted = self.recorder.get().and_then(|recorder| recorder.wanted());
+        let Some(recorder) = wanted else { return act() };
         let begun = recorder.begin();
         let outcome = act();
         if let Some(event) = event(&outcome) {

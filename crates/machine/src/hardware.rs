@@ -195,7 +195,7 @@ unsafe impl Layer for Hardware {
 
 impl Observer for Hardware {
     fn begin(&self) -> Ticket {
-        Ticket(self.tlbs.recorder().map_or(0, |recorder| recorder.begin()))
+        Ticket(self.tlbs.recorder().map_or(0, Recorder::begin))
     }
 
     fn end(&self, begun: Ticket, step: Step) {

@@ -4,7 +4,8 @@
 //! come in the order of their second tickets.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mayfly_hwtrace::{Barrier, Checker, Event, Family, Options, Record, Violation};
@@ -15,13 +16,15 @@ use mayfly_stage2::{Ept, Format, Npt, Sv39x4, Sv48x4};
 use crate::Arena;
 use crate::lock::lock;
 
-/// Who gets the records, one after another. Called with locks held, and with entries frozen.
-pub type Sink = Box<dyn FnMut(&Record) + Send>;
+/// Who gets the records, one after another, until it breaks off. Called with locks held, and with entries frozen.
+pub type Sink = Box<dyn FnMut(&Record) -> ControlFlow<()> + Send>;
 
 /// Draws tickets, and hands records on.
 pub struct Recorder {
     tickets: AtomicU64,
     sink: Mutex<Sink>,
+    /// The sink has broken off. Set under its lock.
+    is_over: AtomicBool,
 }
 
 /// A thread's number, which stands for the CPU that the thread runs on; numbers of TLBs come from the same source.
@@ -38,7 +41,13 @@ pub(crate) fn cpu() -> u32 {
 
 impl Recorder {
     pub(crate) fn new(sink: Sink) -> Self {
-        Self { tickets: AtomicU64::new(1), sink: Mutex::new(sink) }
+        Self { tickets: AtomicU64::new(1), sink: Mutex::new(sink), is_over: AtomicBool::new(false) }
+    }
+
+    /// This, as long as somebody wants records. Whoever finds that nobody does may be early, or late: after the break
+    /// nothing is handed on, whoever found what.
+    pub(crate) fn wanted(&self) -> Option<&Self> {
+        (!self.is_over.load(Ordering::Relaxed)).then_some(self)
     }
 
     /// The first ticket of an event.
@@ -49,8 +58,13 @@ impl Recorder {
     /// It has happened.
     pub(crate) fn end(&self, begin: u64, event: Event) {
         let mut sink = lock(&self.sink);
+        if self.wanted().is_none() {
+            return;
+        }
         let end = self.tickets.fetch_add(1, Ordering::AcqRel);
-        sink(&Record { begin, end, cpu: cpu(), event });
+        if sink(&Record { begin, end, cpu: cpu(), event }).is_break() {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The core has made `step`.
@@ -122,6 +136,8 @@ pub struct Checked(Arc<Mutex<Checking>>);
 struct Checking {
     checker: Checker,
     line: u64,
+    /// The line to break off behind.
+    last: u64,
     file: Option<std::io::BufWriter<std::fs::File>>,
 }
 
@@ -132,36 +148,58 @@ impl Checked {
     ///
     /// If the file that `MAYFLY_HWTRACE` names cannot be written.
     pub fn new(options: Options) -> (Self, Sink) {
+        Self::up_to(u64::MAX, options)
+    }
+
+    /// As [`Checked::new`], of so many events, with which the trace breaks off: what happens from then on takes no time
+    /// for that.
+    ///
+    /// # Panics
+    ///
+    /// As [`Checked::new`].
+    pub fn up_to(events: u64, options: Options) -> (Self, Sink) {
         let file = std::env::var_os("MAYFLY_HWTRACE").map(|path| {
             let file = std::fs::File::create(path).expect("the file of MAYFLY_HWTRACE");
             let mut file = std::io::BufWriter::new(file);
             writeln!(file, "{options}").expect("the trace is written");
             file
         });
-        let checking = Checking { checker: Checker::new(options), line: 1, file };
+        let checking = Checking {
+            checker: Checker::new(options),
+            line: 1,
+            last: events.saturating_add(1),
+            file,
+        };
         let shared = Arc::new(Mutex::new(checking));
         let sink = Arc::clone(&shared);
         let sink: Sink = Box::new(move |record| {
             let mut checking = lock(&sink);
+            if checking.line == checking.last {
+                return ControlFlow::Break(());
+            }
             checking.line += 1;
             if let Some(file) = &mut checking.file {
                 writeln!(file, "{record}").expect("the trace is written");
             }
             let line = checking.line;
             checking.checker.take(line, record);
+            ControlFlow::Continue(())
         });
         (Self(shared), sink)
     }
 
-    /// How many events there were.
+    /// How many events there were, of those that are checked.
     pub fn events(&self) -> u64 {
         lock(&self.0).line - 1
     }
 
-    /// The rules that were broken; to be asked when what is recorded is over.
+    /// The rules that were broken; to be asked when what is recorded is over. Of a trace that has broken off those that
+    /// are certain by then: what seems wrong with the last events may be explained by one that comes late.
     pub fn finish(self) -> Vec<Violation> {
         let mut checking = lock(&self.0);
         checking.file = None;
-        std::mem::take(&mut checking.checker).finish()
+        let has_broken_off = checking.line == checking.last;
+        let checker = std::mem::take(&mut checking.checker);
+        if has_broken_off { checker.found().to_vec() } else { checker.finish() }
     }
 }

@@ -162,8 +162,8 @@ impl Tlbs {
         let _ = self.recorder.set(recorder);
     }
 
-    pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {
-        self.recorder.get()
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.get()?.wanted()
     }
 
     /// This thread has written an entry of a table, which was `old`, and walks may miss that.
@@ -233,7 +233,7 @@ impl Tlbs {
 
     fn post(&self, request: Option<&Request>) -> TlbToken {
         self.order_walks(LeftOut::IssueBarrier, Late::issue);
-        let begun = self.recorder().map(|recorder| recorder.begin());
+        let begun = self.recorder().map(Recorder::begin);
         // [issue]
         fence(Ordering::SeqCst);
         let mut posts = 0;

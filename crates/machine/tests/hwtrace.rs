@@ -2,6 +2,7 @@
 //! is broken. What is recorded is a life that breaks none; each fault is one edit of it, such as a mistake of the core's,
 //! or of an embedder's, would make.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use mayfly_hwtrace::{Checker, Event, Options, Record, Rule, Scope};
@@ -27,7 +28,10 @@ fn life<F: Format>() -> Life {
     let machine = machine.unwrap();
     let records: Arc<Mutex<Vec<Record>>> = Arc::default();
     let sink = Arc::clone(&records);
-    machine.hardware().record(Box::new(move |record| sink.lock().unwrap().push(record.clone())));
+    machine.hardware().record(Box::new(move |record| {
+        sink.lock().unwrap().push(record.clone());
+        ControlFlow::Continue(())
+    }));
     for _ in 0..2 {
         let options = VmOptions { caches: Caches::Tracked, ..VmOptions::default() };
         let vm = machine.create_vm_with(options).unwrap();

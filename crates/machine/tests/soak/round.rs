@@ -41,7 +41,7 @@ impl<F: Format> Round<F> {
     fn new(slot_zap: SlotZap, random: &mut Random) -> Self {
         let (coherent_swap, use_zero_pages) = (random.once_in(2), random.once_in(2));
         let machine = Machine::with_frames(FRAMES).unwrap();
-        let (checked, sink) = Checked::new(Options::default());
+        let (checked, sink) = Checked::up_to(checked_events(), Options::default());
         machine.hardware().record(sink);
         machine.hardware().arena().poison_freed();
         let options = VmOptions { slot_zap, coherent_swap, ..VmOptions::default() };
@@ -102,6 +102,13 @@ impl<F: Format> Round<F> {
         assert_eq!(checked.finish(), [], "what hardware sees breaks rules");
         events
     }
+}
+
+/// How many events of hardware are checked of a round, from its beginning on.
+fn checked_events() -> u64 {
+    std::env::var("MAYFLY_SOAK_EVENTS").map_or(u64::MAX, |events| {
+        events.parse().expect("MAYFLY_SOAK_EVENTS is a number of events")
+    })
 }
 
 /// Waits for something that is about to be so, but not for ever.
