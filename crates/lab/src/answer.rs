@@ -45,6 +45,12 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// Why those of the running kernel were skipped, the first of them.
+    pub(crate) fn kvm_skipped(&self) -> Option<&'a str> {
+        let of_kvm = |row: &&&ResultRow| row.backend == Backend::Kvm;
+        self.0.iter().filter(of_kvm).find_map(|row| row.skipped.as_deref())
+    }
+
     /// Those that ran with a parameter.
     pub(crate) fn with(&self, param: &str, value: impl Into<Value>) -> Self {
         let value = value.into();

@@ -109,8 +109,8 @@ On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
         ]
     }
 
-    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
-        answer::answer(rows)
+    fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {
+        answer::answer(rows, host)
     }
 
     fn params(&self) -> &'static [Param] {

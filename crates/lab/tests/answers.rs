@@ -69,6 +69,56 @@ fn slot_delete_tells_of_the_most_vcpus_that_each_backend_ran() {
     assert!(line(&told, "What to do").contains("KVM_X86_QUIRK_SLOT_ZAP_ALL"));
 }
 
+/// What is told of a memslot's deletion on such a host's KVM, where each way to zap was measured or not.
+fn deletion(arch: &str, kernel: &str, zaps: &[&str]) -> Vec<String> {
+    let metrics = ["sparse_delete_cpu", "longest_pass"];
+    let rows: Vec<_> = zaps
+        .iter()
+        .map(|zap| {
+            row("slot-delete", Backend::Kvm, "kernel", &metrics, 107_000)
+                .param("vcpus", 4)
+                .param("zap", *zap)
+        })
+        .collect();
+    let host = Host { arch: arch.to_owned(), kernel: kernel.to_owned(), ..x86() };
+    answer("slot-delete", &rows, &host)
+}
+
+#[test]
+fn slot_delete_advises_nobody_to_run_what_runs_already() {
+    let zaps = ["all-roots", "range"];
+    for (kernel, shares) in [
+        ("6.8.12-cloud", false),
+        ("6.9.0", true),
+        ("6.18.44-fc", true),
+        ("5.10", false),
+        ("", false),
+    ] {
+        let told = deletion("x86_64", kernel, &zaps);
+        let advice = line(&told, "What to do");
+        assert_eq!(advice.contains("this kernel shares the lock"), shares, "{kernel}: {advice}");
+        assert_eq!(advice.contains("run v6.9 or later"), !shares, "{kernel}: {advice}");
+        assert!(advice.contains("KVM_X86_QUIRK_SLOT_ZAP_ALL"), "{kernel}: {advice}");
+        assert!(line(&told, "alone").starts_with("Where KVM zaps"), "{told:?}");
+    }
+}
+
+#[test]
+fn slot_delete_says_of_a_range_by_itself_what_was_deleted() {
+    let told = deletion("x86_64", "6.18", &["range"]);
+    assert!(told[0].contains("deleting a memslot of 2 MiB under 4 running vCPUs takes 107 us"));
+    assert!(told[0].ends_with("It zaps the slot's range alone."), "{told:?}");
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[test]
+fn slot_delete_gives_arm64_no_advice_about_x86s_quirk() {
+    let told = deletion("aarch64", "6.18", &["range"]);
+    assert!(told[0].ends_with("It zaps the slot's range alone."), "{told:?}");
+    assert!(told[1].starts_with("This host is not affected"), "{told:?}");
+    assert!(!told.iter().any(|line| line.contains("QUIRK")), "{told:?}");
+}
+
 #[test]
 fn teardown_tells_of_the_largest_memory_that_each_backend_had() {
     let metrics = ["destroy", "reclaimed", "munmap"];
@@ -118,6 +168,40 @@ fn cache_enable_tells_a_host_that_is_not_affected_so_and_what_a_shortcut_would_b
     assert!(line(&told, "What waits").contains("2.83 s for 64 vCPUs and 2 GiB"));
     assert!(line(&told, "quick and wrong").contains("in 11 and 13 of 19 scenarios"));
     assert!(line(&told, "Mayfly flushes").contains("827 us"));
+}
+
+#[test]
+fn cache_enable_tells_an_arm64_host_by_its_processors_whether_it_is_affected() {
+    let kvm = row("cache-enable", Backend::Kvm, "kernel", &["bring_up"], 2_470_000)
+        .param("memory", 256_u64 << 20)
+        .param("mapping", "4KiB");
+    let told = |fwb| {
+        let host = Host { arch: "aarch64".to_owned(), kvm_fwb: fwb, ..Host::default() };
+        answer("cache-enable", std::slice::from_ref(&kvm), &host)
+    };
+    let (without, with, unknown) = (told(Some(false)), told(Some(true)), told(None));
+    assert!(without[0].starts_with("This host is affected"), "{without:?}");
+    assert!(line(&without, "What to do").contains("or take processors with FEAT_S2FWB"));
+    assert!(with[0].starts_with("This host is not affected"), "{with:?}");
+    assert!(line(&with, "What to do").contains("nothing"), "{with:?}");
+    assert!(unknown[0].starts_with("On this host's KVM"), "{unknown:?}");
+    for told in [without, with, unknown] {
+        assert!(told[0].contains("256 MiB have their caches on after 2.47 ms"), "{told:?}");
+    }
+}
+
+#[test]
+fn page_merge_says_why_a_kvm_that_was_asked_for_was_not_measured() {
+    let skipped = |why| {
+        let rows = [ResultRow::new("page-merge", Backend::Kvm, "kernel").skipped(why)];
+        answer("page-merge", &rows, &x86()).remove(0)
+    };
+    let strangers =
+        skipped("process 12 (cache) has mergeable memory; --ksm=shared has that merged as well");
+    assert!(strangers.contains("not measured: process 12 (cache)"), "{strangers}");
+    assert!(!strangers.contains("--ksm, as root"), "{strangers}");
+    let left_alone = skipped("the host's page merger is left alone; --ksm has it run");
+    assert!(left_alone.contains("--ksm, as root"), "{left_alone}");
 }
 
 #[test]

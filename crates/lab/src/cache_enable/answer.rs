@@ -26,8 +26,13 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     let here = || {
         let time = kvm.time(BRING_UP)?;
         let size = units::bytes(on_kvm);
+        let verdict = match host.kvm_fwb {
+            Some(true) => "This host is not affected: its processors have FEAT_S2FWB. ",
+            Some(false) => "This host is affected: its processors do not have FEAT_S2FWB. ",
+            None => "",
+        };
         Some(format!(
-            "On this host's KVM all vCPUs of a VM of {size} have their caches on after {time}."
+            "{verdict}On this host's KVM all vCPUs of a VM of {size} have their caches on after {time}."
         ))
     };
     let not_here = || {
@@ -64,11 +69,13 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     };
     let advice = || {
         kvm.p50(BRING_UP)?;
-        Some(
-            "What to do: start secondary vCPUs before memory is touched, or take processors with \
-        FEAT_S2FWB."
-                .to_owned(),
-        )
+        let advice = match host.kvm_fwb {
+            Some(true) => "nothing; this KVM flushes nothing when a vCPU turns its caches on.",
+            _ => {
+                "start secondary vCPUs before memory is touched, or take processors with FEAT_S2FWB."
+            }
+        };
+        Some(format!("What to do: {advice}"))
     };
     [here().or_else(not_here), waits(), wrong(), instead(), advice()]
         .into_iter()

@@ -9,51 +9,74 @@ use crate::params::Order;
 pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     let rows = Rows::of(rows);
     let (kvm, mayfly) = (rows.kvm(), rows.mayfly());
-    let (kvm_first, tick) =
-        (first_is(&kvm, Order::DevicesFirst), host.hz.map(|hz| 1_000_000_000 / u64::from(hz)));
-    let waits = kvm_first.p50("first_memslot").zip(tick).map(|(ns, tick)| (ns, ns > tick / 2));
+    let tick = host.hz.map(|hz| 1_000_000_000 / u64::from(hz));
+    let (kvm_first, kvm_busy) = (late(&kvm), any(&kvm));
+    let undisturbed = first_is(&kvm, Order::MemoryFirst).p50("first_memslot");
+    let first = tick.zip(kvm_first.p50("first_memslot"));
+    let first = first.map(|(tick, ns)| Wait::of(ns, undisturbed, tick));
+    let busy = tick.zip(kvm_busy.p50("back_to_back_memslot"));
+    let busy = busy.map(|(tick, ns)| Wait::of(ns, kvm_busy.p50("busy_register"), tick));
+    let is = |wait| [first, busy].contains(&Some(wait));
 
     let verdict = || {
-        let (ns, waits) = waits?;
         let tick = units::duration(tick?);
-        let time = units::duration(ns);
-        Some(if waits {
-            format!(
-                "This host is affected: the first memslot after a registered device takes {time} on its KVM (a tick \
-                 is {tick})."
-            )
+        let slot = || {
+            let time = kvm_first.time("first_memslot")?;
+            Some(format!("the first memslot after a registered device takes {time}"))
+        };
+        let running = || {
+            let time = kvm_busy.time("back_to_back_memslot")?;
+            Some(format!(
+                "a memslot right after a registration, beside running vCPUs, takes {time}"
+            ))
+        };
+        let unclear = "Whether this host is affected cannot be told";
+        let (affected, what): (&str, String) = if first == Some(Wait::ForTimer) {
+            ("This host is affected", slot()?)
+        } else if busy == Some(Wait::ForTimer) {
+            let start = slot().map(|slot| format!("; {slot}"));
+            ("This host is affected while vCPUs run", running()? + &start.unwrap_or_default())
+        } else if first == Some(Wait::Unclear) {
+            let before = units::duration(undisturbed?);
+            (unclear, format!("{}, and one before any {before}", slot()?))
+        } else if busy == Some(Wait::Unclear) {
+            let call = kvm_busy.time("busy_register")?;
+            (unclear, format!("{}, and the registration {call}", running()?))
         } else {
-            format!(
-                "This host is not affected: the first memslot after a registered device takes {time} on its KVM (a \
-                 tick is {tick})."
-            )
-        })
+            ("This host is not affected", slot().or_else(running)?)
+        };
+        Some(format!("{affected}: {what} on its KVM (a tick is {tick})."))
     };
     let no_kvm = || {
-        let time =
-            first_is(&rows.machine("call-srcu"), Order::DevicesFirst).time("first_memslot")?;
+        let time = late(&rows.machine("call-srcu")).time("first_memslot")?;
+        let asked = rows.kvm_skipped().map_or_else(
+            || "No KVM was asked here.".to_owned(),
+            |why| format!("This host's KVM was not measured: {why}."),
+        );
         Some(format!(
-            "No KVM was asked here. As Linux v6.18 does it, the first memslot after a registered device takes \
-             {time} on the software machine."
+            "{asked} As Linux v6.18 does it, the first memslot after a registered device takes {time} on the software \
+             machine."
         ))
     };
     let start = || {
-        let (late, early) =
-            (kvm_first.time("total")?, first_is(&kvm, Order::MemoryFirst).time("total")?);
+        let (late, early) = (
+            first_is(&kvm, Order::DevicesFirst).time("total")?,
+            first_is(&kvm, Order::MemoryFirst).time("total")?,
+        );
         Some(format!(
             "A VM's start to its first exit takes {late} with devices first, and {early} with memory first."
         ))
     };
-    let busy = || {
-        let slot = kvm_first.time("back_to_back_memslot")?;
-        let away = kvm_first.time("back_to_back_unregister")?;
+    let beside = || {
+        let slot = kvm_busy.time("back_to_back_memslot")?;
+        let away = kvm_busy.time("back_to_back_unregister")?;
         Some(format!(
             "Beside running vCPUs, right after a registration: a memslot takes {slot}, taking an ioeventfd away \
              {away}."
         ))
     };
     let instead = || {
-        let mayfly = first_is(&mayfly, Order::DevicesFirst);
+        let mayfly = late(&mayfly);
         let (first, busy) = (mayfly.time("first_memslot")?, mayfly.time("back_to_back_memslot")?);
         Some(format!(
             "Mayfly, same calls on the software machine: {first} for the first memslot, {busy} beside running \
@@ -61,22 +84,62 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
         ))
     };
     let advice = || {
-        let advice = if waits?.1 {
+        let advice = if first == Some(Wait::ForTimer) {
             "set memory before the irqchip and ioeventfds; or register early and do slow work in between; and \
              register all of them before the next memslot."
+        } else if is(Wait::ForTimer) {
+            "once vCPUs run, register all devices together, and change memory before that or two ticks after."
+        } else if is(Wait::Unclear) {
+            "run this again while the host does less: calls that no timer holds up take as long."
         } else {
+            first.or(busy)?;
             "nothing; the order of calls makes no such wait on this kernel."
         };
         Some(format!("What to do: {advice}"))
     };
-    [verdict().or_else(no_kvm), start(), busy(), instead(), advice()]
+    [verdict().or_else(no_kvm), start(), beside(), instead(), advice()]
         .into_iter()
         .flatten()
         .collect()
 }
 
+/// Whether a call waits for a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    ForTimer,
+    ForNothing,
+    /// It takes as long as if it did, and so does another call, which no timer can hold up.
+    Unclear,
+}
+
+impl Wait {
+    /// Of a call that takes `ns`, beside one that takes `other` on the same host and that no timer can hold up.
+    fn of(ns: u64, other: Option<u64>, tick: u64) -> Self {
+        if ns <= tick / 2 {
+            Self::ForNothing
+        } else if other.is_some_and(|other| other > ns / 2) {
+            Self::Unclear
+        } else {
+            Self::ForTimer
+        }
+    }
+}
+
 fn first_is<'a>(rows: &Rows<'a>, order: Order) -> Rows<'a> {
     rows.with(Order::PARAM, order.name())
+}
+
+/// Those of the first order that was run of those in which memory comes after devices.
+fn late<'a>(rows: &Rows<'a>) -> Rows<'a> {
+    let [devices, vcpus] =
+        [Order::DevicesFirst, Order::VcpusFirst].map(|order| first_is(rows, order));
+    if devices.p50("first_memslot").is_some() { devices } else { vcpus }
+}
+
+/// Those of the first order that was run.
+fn any<'a>(rows: &Rows<'a>) -> Rows<'a> {
+    let late = late(rows);
+    if late.p50("first_memslot").is_some() { late } else { first_is(rows, Order::MemoryFirst) }
 }
 
 #[cfg(test)]
@@ -123,10 +186,80 @@ mod tests {
         assert!(told[4].contains("nothing"), "{}", told[4]);
     }
 
+    /// What is told of a KVM whose calls take so long: the first memslot in each of two orders, and two calls beside
+    /// running vCPUs.
+    fn told_of(late: Option<u64>, early: u64, busy: u64, register: u64) -> Vec<String> {
+        let row = |order: Order, slot| {
+            let metric = |row: ResultRow, (name, ns)| {
+                let mut samples = Samples::default();
+                samples.record_ns(ns);
+                row.metric(name, &samples)
+            };
+            let busy = [
+                ("back_to_back_memslot", busy),
+                ("back_to_back_unregister", busy),
+                ("busy_register", register),
+            ];
+            let row = ResultRow::new("e", Backend::Kvm, "kernel").param(Order::PARAM, order.name());
+            [("first_memslot", slot)].into_iter().chain(busy).fold(row, metric)
+        };
+        let rows: Vec<_> = late
+            .map(|slot| row(Order::VcpusFirst, slot))
+            .into_iter()
+            .chain([row(Order::MemoryFirst, early)])
+            .collect();
+        answer(&rows, &Host { hz: Some(250), ..Host::default() })
+    }
+
+    #[test]
+    fn a_host_on_which_all_is_slow_is_not_called_affected() {
+        let told = told_of(Some(6_020_000), 3_100_000, 16_000_000, 5_000);
+        assert!(told[0].starts_with("This host is affected while vCPUs run: "), "{}", told[0]);
+        let told = told_of(Some(6_020_000), 3_100_000, 16_000_000, 9_000_000);
+        assert!(
+            told[0].starts_with("Whether this host is affected cannot be told: "),
+            "{}",
+            told[0]
+        );
+        assert!(told[0].contains("6.02 ms, and one before any 3.10 ms"), "{}", told[0]);
+        assert!(told[told.len() - 1].contains("run this again"), "{told:?}");
+        let told = told_of(Some(6_020_000), 29_000, 16_000_000, 9_000_000);
+        assert!(told[0].starts_with("This host is affected: "), "{}", told[0]);
+    }
+
+    #[test]
+    fn a_kernel_that_waits_only_beside_running_vcpus_is_not_called_free_of_it() {
+        let told = told_of(Some(8_000), 8_000, 7_900_000, 5_000);
+        assert!(told[0].starts_with("This host is affected while vCPUs run: "), "{}", told[0]);
+        assert!(told[0].contains("7.90 ms") && told[0].contains("8.00 us"), "{}", told[0]);
+        assert!(told[told.len() - 1].contains("once vCPUs run, register"), "{told:?}");
+    }
+
+    #[test]
+    fn memory_first_alone_answers_from_what_it_has() {
+        let told = told_of(None, 29_000, 7_900_000, 5_000);
+        assert!(told[0].starts_with("This host is affected while vCPUs run: "), "{}", told[0]);
+        let told = told_of(None, 29_000, 40_000, 5_000);
+        assert!(told[0].starts_with("This host is not affected: "), "{}", told[0]);
+        assert!(told[told.len() - 1].contains("nothing"), "{told:?}");
+    }
+
     #[test]
     fn without_kvm_linuxs_way_on_the_machine_is_told_and_no_advice_given() {
         let told = told(None);
+        assert!(told[0].starts_with("No KVM was asked here."), "{}", told[0]);
         assert!(told[0].contains("6.00 ms on the software machine"), "{}", told[0]);
         assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn one_whose_kvm_may_not_be_opened_is_told_why_at_once() {
+        let rows = [
+            row(Backend::Machine, "call-srcu", Order::DevicesFirst, 6_000_000),
+            ResultRow::new("e", Backend::Kvm, "kernel").skipped("/dev/kvm: permission denied"),
+        ];
+        let told = answer(&rows, &Host { hz: Some(250), ..Host::default() });
+        let why = "This host's KVM was not measured: /dev/kvm: permission denied. As Linux";
+        assert!(told[0].starts_with(why), "{}", told[0]);
     }
 }

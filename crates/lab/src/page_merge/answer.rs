@@ -5,8 +5,8 @@ use mayfly_record::ResultRow;
 use crate::answer::Rows;
 
 use super::names::{
-    BATCHED, CHANGE_PTE, GUEST_FAULTS, INVALIDATE, MERGED_WRITE, OWN_WRITE, TLB_INVALIDATIONS,
-    VM_CPU, WINDOW_FAULTS,
+    BATCHED, CHANGE_PTE, GUEST_FAULTS, INVALIDATE, LEFT_ALONE, MERGED_WRITE, OWN_WRITE,
+    TLB_INVALIDATIONS, VM_CPU, WINDOW_FAULTS,
 };
 
 /// What guests fault for, here and in Mayfly, and what to do.
@@ -24,6 +24,9 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
         ))
     };
     let not_here = || {
+        if let Some(why) = rows.kvm_skipped().filter(|why| *why != LEFT_ALONE) {
+            return Some(format!("This host's KVM was not measured: {why}."));
+        }
         Some("This host's KVM was not asked: --ksm, as root, lets its page merger run and measures what a write to \
         a merged page costs.".to_owned())
     };

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::undo::Changed;
 
 use self::merged::Merged;
-use super::names::{MERGED_WRITE, NAME, OWN_WRITE};
+use super::names::{LEFT_ALONE, MERGED_WRITE, NAME, OWN_WRITE};
 use super::scans::Scans;
 use super::shape::Shape;
 
@@ -80,7 +80,7 @@ pub(super) fn run(
         return Ok(row.skipped(format!("{memory} is beyond the guest's reach")));
     }
     let Some(asked) = request.params.ksm else {
-        return Ok(row.skipped("the host's page merger is left alone; --ksm has it run"));
+        return Ok(row.skipped(LEFT_ALONE));
     };
     let ksm = match Ksm::take(&SETTINGS, asked.company()) {
         Ok(ksm) => Arc::new(ksm),

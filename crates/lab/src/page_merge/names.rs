@@ -10,6 +10,9 @@ pub(super) const INVALIDATE: &str = "invalidate";
 pub(super) const CHANGE_PTE: &str = "change-pte";
 pub(super) const BATCHED: &str = "batched";
 
+/// Why KVM's row is skipped where nobody asked for the merger.
+pub(super) const LEFT_ALONE: &str = "the host's page merger is left alone; --ksm has it run";
+
 pub(super) const MERGE: &str = "merge";
 pub(super) const BREAK: &str = "break";
 pub(super) const WRITE_FAULT: &str = "write_fault";

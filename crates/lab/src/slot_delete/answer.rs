@@ -1,6 +1,6 @@
 //! What the rows come to.
 
-use mayfly_record::{BASELINE, ResultRow, units};
+use mayfly_record::{BASELINE, Host, ResultRow, units};
 
 use crate::answer::Rows;
 use crate::params::{Bound, Size, Zap};
@@ -12,7 +12,7 @@ use super::metrics::{
 use super::names::{READ_LOCKED, WRITE_LOCKED};
 
 /// What waits, here and in Mayfly, and what to do.
-pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
+pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     let rows = Rows::of(rows);
     let (kvm, on_kvm) = rows.kvm().most(Bound::VCPUS.name);
     let zapped = |zap: Zap| kvm.with(Zap::PARAM, zap.name());
@@ -29,8 +29,9 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
         };
         rows.time(SPARSE_DELETE).or_else(of_processor)
     };
-    let here = || {
-        let (delete, pass) = (takes(&all)?, all.time(LONGEST_PASS)?);
+    let has_quirk = host.arch == "x86_64";
+    let deletion = |rows: &Rows<'_>| {
+        let (delete, pass) = (takes(rows)?, rows.time(LONGEST_PASS)?);
         Some(format!(
             "On this host's KVM deleting a memslot of 2 MiB under {on_kvm} running vCPUs takes {delete}; a guest's \
              longest pass over 32 pages is {pass} then."
@@ -38,7 +39,19 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
     };
     let narrow = || {
         let (delete, pass) = (takes(&range)?, range.time(LONGEST_PASS)?);
+        all.p50(LONGEST_PASS)?;
         Some(format!("Where KVM zaps the slot's range alone, that is {delete} and {pass}."))
+    };
+    let alone = || {
+        let deletion = deletion(&range).filter(|_| all.p50(LONGEST_PASS).is_none())?;
+        Some(format!("{deletion} It zaps the slot's range alone."))
+    };
+    let elsewhere = || {
+        range.p50(LONGEST_PASS).filter(|_| !has_quirk)?;
+        Some(
+            "This host is not affected: its KVM loads no root anew. What follows is x86's."
+                .to_owned(),
+        )
     };
     let call = || {
         let [first, then, ours] = [&exclusive, &shared, &mayfly].map(|rows| rows.time(DELETE_CPU));
@@ -65,12 +78,27 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
         Some(format!("Since v6.9 they share it: {cpu}. Mayfly takes no lock: {mayfly}."))
     };
     let advice = || {
-        all.p50(SPARSE_DELETE_CPU)?;
-        Some(
-            "What to do: where slots come and go, run v6.9 or later, and from v6.12 on turn \
-        KVM_X86_QUIRK_SLOT_ZAP_ALL off, so that what other slots have mapped stays."
-                .to_owned(),
-        )
+        all.p50(SPARSE_DELETE_CPU).filter(|_| has_quirk)?;
+        let quirk = "so that what other slots have mapped stays";
+        let turn = "turn KVM_X86_QUIRK_SLOT_ZAP_ALL off";
+        Some(if release(&host.kernel).is_some_and(|release| release >= (6, 9)) {
+            format!(
+                "What to do: this kernel shares the lock; where slots come and go, {turn} (v6.12 and later), {quirk}."
+            )
+        } else {
+            format!(
+                "What to do: where slots come and go, run v6.9 or later, and from v6.12 on {turn}, {quirk}."
+            )
+        })
     };
-    [here(), narrow(), queue(), since(), call(), advice()].into_iter().flatten().collect()
+    [deletion(&all).or_else(alone), narrow(), elsewhere(), queue(), since(), call(), advice()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The first two numbers of a kernel's release, such as `6.18.44-fc`.
+fn release(kernel: &str) -> Option<(u32, u32)> {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
