@@ -1,5 +1,7 @@
 //! `mayfly report`.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mayfly_record::{Record, Sink};
@@ -11,6 +13,12 @@ use crate::output::Stream;
 
 /// Shows records.
 pub(crate) fn report(options: &args::Report) -> Result<(), Failure> {
+    if let Some(record) = replaced(options) {
+        let record = record.display();
+        return Err(Failure::usage(format!(
+            "{record} is a record to be read: the page would replace it"
+        )));
+    }
     // Before anything else is opened: the number of a stream is then that of a stream.
     let sink = options.output.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
     let records =
@@ -26,6 +34,14 @@ pub(crate) fn report(options: &args::Report) -> Result<(), Failure> {
         })
         .collect();
     Stream::Out.write(&shown.join("\n"))
+}
+
+/// The record whose file the page would be written to, by whatever name.
+fn replaced(options: &args::Report) -> Option<&Path> {
+    let file = |path: &Path| fs::metadata(path).ok().filter(fs::Metadata::is_file);
+    let number = |path: &Path| file(path).map(|file| (file.dev(), file.ino()));
+    let page = number(options.output.as_deref()?)?;
+    options.records.iter().map(AsRef::as_ref).find(|record| number(record) == Some(page))
 }
 
 /// A record; one that cannot be read is a mistake of whoever named it.

@@ -84,6 +84,19 @@ fn a_page_is_written_whole_or_to_a_stream() {
 }
 
 #[test]
+fn a_page_does_not_take_the_place_of_a_record_that_it_shows() {
+    let directory = scratch("replaced");
+    let record = written(&directory.join("record.json"), &record(1000, 2));
+    let link = directory.join("link.html");
+    std::os::unix::fs::symlink("record.json", &link).unwrap();
+    for page in [record.as_str(), link.to_str().unwrap()] {
+        let said = failure(&["report", &record, "-o", page], 2);
+        assert!(said.contains("record.json is a record to be read"), "{said}");
+        success(&["report", &record]);
+    }
+}
+
+#[test]
 fn what_is_slower_fails_with_one_line_and_what_cannot_be_told_does_not() {
     let scratch = scratch("compared");
     let (base, same, slow) = (
