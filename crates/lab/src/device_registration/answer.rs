@@ -84,7 +84,9 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
         ))
     };
     let advice = || {
-        let advice = if first == Some(Wait::ForTimer) {
+        // A kernel with such a wait beside running vCPUs may well have it at the start, too.
+        let may = is(Wait::ForTimer) && first == Some(Wait::Unclear);
+        let advice = if first == Some(Wait::ForTimer) || may {
             "set memory before the irqchip and ioeventfds; or register early and do slow work in between; and \
              register all of them before the next memslot."
         } else if is(Wait::ForTimer) {
