@@ -73,6 +73,30 @@ fn a_priority_that_is_written_to_an_active_interrupt_changes_no_order_of_ends() 
 }
 
 #[test]
+fn one_that_is_taken_runs_at_the_priority_it_was_loaded_with_whatever_is_written_before_it_comes_out()
+ {
+    let kicked = RefCell::default();
+    let gic = gic(1, 1, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    for (sgi, priority) in [(7, 0xa8), (1, 0x88), (0, 0x00)] {
+        gic.write(REDISTRIBUTORS, 0x1_0400 + sgi, 1, priority);
+    }
+    gic.enter(&mut cpu);
+    for sgi in [7, 1] {
+        gic.sgi(1, SgiRegister::Sgi1, u64::from(sgi) << 24 | 1);
+        resync(&gic, &mut cpu);
+        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(sgi));
+    }
+    gic.write(REDISTRIBUTORS, 0x1_0401, 1, 0xf0);
+    gic.sgi(1, SgiRegister::Sgi1, 1);
+    resync(&gic, &mut cpu);
+    assert_eq!(loaded(&cpu), [0], "no active one has a list register");
+    Cpu(&mut cpu.registers).end(1);
+    gic.leave(&mut cpu);
+    assert_eq!(gic.read(0, REDISTRIBUTORS, 0x1_0300, 4), Read::Value(1 << 7));
+}
+
+#[test]
 fn the_end_of_one_that_no_list_register_has_is_told_so_that_it_can_come_again() {
     let kicked = RefCell::default();
     let gic = gic(1, 1, &kicked);
