@@ -144,6 +144,7 @@ impl Checker {
                         format!("root {top:#x} is in another tree"),
                     );
                 }
+                self.apply_known();
             }
             Event::RootGone { top } => self.root_gone(line, top, begin),
             // Marks are in no order, and nobody is told of them.

@@ -122,3 +122,33 @@ fn writes_of_an_entry_wait_for_one_that_is_written_down_late() {
     trace.invalidate(1, VMID);
     assert_eq!(trace.finish(), []);
 }
+
+/// EPT's page table entry with the accessed bit set, and with the dirty bit as well; and a table's.
+const ACCESSED: u64 = 0x4_1137;
+const DIRTY: u64 = ACCESSED | 1 << 9;
+const TABLE: u64 = 0x200;
+const LEADS_THERE: u64 = TABLE << 12 | 7;
+
+/// A page is put into a table that nothing is known to lead to, hardware notes a write, and it becomes `then`; what leads
+/// there was written before, and is written down after, if it is `linked`.
+fn marked_before_it_is_known(linked: bool, then: u64) -> Vec<Rule> {
+    let mut trace = Trace { checker: Checker::new(Options::default()), ticket: 1, line: 1 };
+    let root = Event::Root { top: TOP, order: 0, levels: 2, family: Family::Ept };
+    trace.event(0, root);
+    let of = |table, old, new| Event::Entry { table, index: 0, old, new };
+    let begin = trace.ticket();
+    trace.event(2, of(TABLE, 0, ACCESSED));
+    trace.event(2, of(TABLE, DIRTY, 0));
+    trace.event(2, of(TABLE, 0, then));
+    if linked {
+        trace.late(begin, 1, of(TOP, 0, LEADS_THERE));
+    }
+    trace.finish()
+}
+
+#[test]
+fn what_hardware_notes_in_a_table_is_told_from_a_lost_write_when_it_is_known_whose_it_is() {
+    assert_eq!(marked_before_it_is_known(true, ACCESSED), []);
+    assert_eq!(marked_before_it_is_known(true, DIRTY), []);
+    assert_eq!(marked_before_it_is_known(false, ACCESSED), [Rule::LostWrite]);
+}

@@ -32,6 +32,14 @@ impl Checker {
         }
     }
 
+    /// Makes the writes that waited for their table to be known: which bits of an entry hardware writes by itself is seen
+    /// by what leads to it, and that may be written down late.
+    pub(super) fn apply_known(&mut self) {
+        for table in self.waiting.keys().copied().collect::<Vec<_>>() {
+            self.apply_waiting(table);
+        }
+    }
+
     pub(super) fn is_next(&self, record: &Record) -> bool {
         let Event::Entry { table, index, old, .. } = record.event else { return true };
         if self.freed.contains_key(&table) {
@@ -118,6 +126,9 @@ impl Checker {
             self.report(line, Rule::TableTwice, what);
         }
         self.explain(begin);
+        if let Kind::Table(_) = after {
+            self.apply_known();
+        }
         if let Kind::Leaf(leaf) = after {
             let frames = leaf.frame..leaf.frame + pages(level);
             if family.goes_past_caches()
