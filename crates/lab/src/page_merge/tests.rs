@@ -30,12 +30,11 @@ fn compare<F: Format>() {
     assert_eq!(mayfly.tally.slow, 0, "{}", F::NAME);
     assert!(mayfly.log.windows > 0, "{}", F::NAME);
     let charged = |name| [&mayfly, &change_pte, &invalidate].map(|measured| measured.charged(name));
-    for name in ["entries_written", "tables_freed"] {
+    // Which of the older two does more hangs on who is given the processor when.
+    for name in ["entries_written", "tables_freed", "tlb_invalidations"] {
         let [ours, theirs, most] = charged(name);
-        assert!(ours <= theirs && theirs <= most, "{name}: {ours}, {theirs}, {most}");
+        assert!(ours <= theirs.min(most), "{name}: {ours}, {theirs}, {most}");
     }
-    let [ours, theirs, most] = charged("tlb_invalidations");
-    assert!(ours <= theirs.min(most), "{ours}, {theirs}, {most}");
     let [ours, most] = [&mayfly, &invalidate].map(|measured| measured.tlbs.refills);
     assert!(0 < ours && ours <= most, "refills: {ours}, {most}");
     assert!(mayfly.charged("tables_kept") > 0 && invalidate.charged("tables_kept") == 0);
