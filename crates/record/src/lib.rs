@@ -8,6 +8,7 @@ mod backend;
 mod bootstrap;
 mod chance;
 mod conditions;
+mod controls;
 mod description;
 mod document;
 mod goal;

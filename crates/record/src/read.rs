@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::controls;
 use crate::document::{Record, SCHEMA, VERSION};
 
 /// Bytes beyond which a file is not read: far more than a record of every experiment has.
@@ -83,19 +84,21 @@ impl Record {
         Self::parse(&text, path)
     }
 
-    /// Reads a record from its text; `path` is what errors call it.
+    /// Reads a record from its text; `path` is what errors call it. Control characters in it are escaped, so that a
+    /// terminal may be shown whatever it says.
     ///
     /// # Errors
     ///
     /// As [`Record::read`].
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, ReadError> {
-        let document: Value = serde_json::from_slice(text)
+        let mut document: Value = serde_json::from_slice(text)
             .map_err(|source| ReadError::NotJson { path: path.into(), source })?;
         match version(document.get("schema")) {
             Ok(1..=VERSION) => {}
             Ok(version) => return Err(ReadError::Newer { path: path.into(), version }),
             Err(found) => return Err(ReadError::NotARecord { path: path.into(), found }),
         }
+        controls::escape(&mut document);
         serde_path_to_error::deserialize(document)
             .map_err(|source| ReadError::Shape { path: path.into(), source })
     }
