@@ -147,8 +147,8 @@ impl Checker {
                 self.apply_known();
             }
             Event::RootGone { top } => self.root_gone(line, top, begin),
-            // Marks are in no order, and nobody is told of them.
-            Event::Entry { table, old, new, .. } if (old ^ new) & !self.marks(table) == 0 => {}
+            // These are in no order, and nobody is told of them.
+            Event::Entry { table, old, new, .. } if self.is_same(table, old, new) => {}
             Event::Entry { table, index, .. } => {
                 let in_a_tree = self.tables.get(table).filter(|table| table.place.is_some());
                 if in_a_tree.and_then(|table| table.family).is_some_and(Family::sees_late) {

@@ -152,3 +152,21 @@ fn what_hardware_notes_in_a_table_is_told_from_a_lost_write_when_it_is_known_who
     assert_eq!(marked_before_it_is_known(true, DIRTY), []);
     assert_eq!(marked_before_it_is_known(false, ACCESSED), [Rule::LostWrite]);
 }
+
+/// An absent entry that somebody has frozen, and one that somebody else waits for besides.
+const FROZEN: u64 = 1 << 3;
+const AWAITED: u64 = 2 << 3;
+
+/// An entry is frozen and put back, frozen again, waited for, and put back; the three in the middle overlap, and who did
+/// the first of them is the last to write it down.
+#[test]
+fn what_absent_entries_note_may_have_come_in_another_order_than_is_written_down() {
+    let mut trace = Trace::new();
+    trace.event(1, entry(WRITABLE, FROZEN));
+    let [thaws, freezes, waits] = [trace.ticket(), trace.ticket(), trace.ticket()];
+    trace.late(waits, 3, entry(FROZEN, AWAITED));
+    trace.late(freezes, 2, entry(WRITABLE, FROZEN));
+    trace.late(thaws, 1, entry(FROZEN, WRITABLE));
+    trace.event(2, entry(AWAITED, WRITABLE));
+    assert_eq!(trace.finish(), []);
+}

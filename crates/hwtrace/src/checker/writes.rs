@@ -7,6 +7,9 @@ use crate::rules::Rule;
 use crate::tables::pages;
 use crate::vmids::Need;
 
+/// None of them is set in an absent entry, in any format.
+const PRESENT: u64 = 0b111;
+
 impl Checker {
     /// Makes the writes of a table that are next in line.
     pub(super) fn apply_waiting(&mut self, table: u64) {
@@ -46,14 +49,20 @@ impl Checker {
             return true;
         }
         let present = self.tables.get(table).map_or(0, |table| table.entries[index as usize]);
-        let marks = self.marks(table);
-        present | marks == old | marks
+        self.is_same(table, present, old)
     }
 
-    /// The bits of the entries of a table that say accessed and dirty.
-    pub(super) fn marks(&self, table: u64) -> u64 {
+    /// Whether hardware takes one for the other in an entry of the table, but for the bits that it sets itself.
+    ///
+    /// An absent entry is as good as another: what software notes there (that it is frozen, that somebody waits) comes and
+    /// goes, and of two that note the same, either may have been first.
+    pub(super) fn is_same(&self, table: u64, one: u64, other: u64) -> bool {
+        if one & PRESENT == 0 || other & PRESENT == 0 {
+            return (one | other) & PRESENT == 0;
+        }
         let family = self.tables.get(table).and_then(|table| table.family);
-        family.map_or(0, Family::marks)
+        let marks = family.map_or(0, Family::marks);
+        one | marks == other | marks
     }
 
     /// Says so of the first write of the table that found what nobody has written, and goes on from there.
