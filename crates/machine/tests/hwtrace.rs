@@ -333,7 +333,7 @@ const FAULTS: [Fault; 20] = [
     (
         "an entry is written, and nobody is told",
         |life| {
-            let at = life.find(0, |event| matches!(event, Event::Entry { new: 8, .. }));
+            let at = life.block_breaks();
             life.remove(at);
         },
         Rule::LostWrite,
