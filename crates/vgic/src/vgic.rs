@@ -268,6 +268,9 @@ impl<K: Kick> Vgic<K> {
             }
         } else if to.is_deliverable(ALL_GROUPS) {
             self.deliver(vcpu, intid, to);
+        } else if from.holds_physical() && !to.holds_physical() {
+            // The physical interrupt is to come again, and is made inactive when its vCPU next enters.
+            self.notify(vcpu);
         }
     }
 

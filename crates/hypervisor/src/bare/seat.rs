@@ -24,6 +24,9 @@ pub(super) struct Seat {
     is_inside: Cell<bool>,
     /// The physical timer's interrupt, in this processor, is this vCPU's.
     has_timer: Cell<bool>,
+    /// That interrupt may be active: it was taken, or made so. The guest's end of it by a list register is not seen here,
+    /// so it may be inactive all the same; it never is active where this is false.
+    holds_timer: Cell<bool>,
     /// Since when the processor is this vCPU's, in ticks.
     since: Cell<u64>,
     books: Arc<Books>,
@@ -42,6 +45,7 @@ impl Seat {
             interface: RefCell::new(interface),
             is_inside: Cell::new(false),
             has_timer: Cell::new(false),
+            holds_timer: Cell::new(false),
             since: Cell::new(0),
             books,
         }
@@ -63,17 +67,24 @@ impl Seat {
         self.vgic.enter(&mut interface);
         world::virtual_interface().load(&interface.registers);
         self.is_inside.set(true);
-        // While the guest's handler has not ended, the physical interrupt is not to come again: also on a processor that it
-        // did not come to.
-        if self.has_timer.replace(true) {
-            return;
+        if !self.has_timer.replace(true) {
+            self.since.set(timer::ticks());
         }
-        self.since.set(timer::ticks());
-        if self.vgic.holds_physical(interface.vcpu(), timer::VIRTUAL_TIMER)
+        // While the guest's handler has not ended, the physical interrupt is not to come again: also on a processor that it
+        // did not come to. And it is to come again once the guest has ended it by a register that only the virtual GIC
+        // has seen: `ICC_DIR_EL1`, or one of the redistributor's.
+        let holds = self.vgic.holds_physical(interface.vcpu(), timer::VIRTUAL_TIMER);
+        if self.holds_timer.replace(holds) != holds
             && let Some(redistributor) = cpus::redistributor()
         {
-            redistributor.set_active(timer::VIRTUAL_TIMER, true);
+            redistributor.set_active(timer::VIRTUAL_TIMER, holds);
         }
+    }
+
+    /// The physical timer's interrupt was taken, and is active until the guest has ended it.
+    pub(super) fn take_timer(&self) {
+        self.holds_timer.set(true);
+        let _ = self.vgic.take_linked(self.vcpu(), timer::VIRTUAL_TIMER);
     }
 
     /// Takes back what the guest has done to its interrupts.
@@ -96,6 +107,8 @@ impl Seat {
                 // Set anew before the guest saw that it was due.
                 let _ = self.vgic.withdraw_linked(self.vcpu(), timer::VIRTUAL_TIMER);
             }
+            // Also where another thread's look has taken it, of which nothing is known here.
+            self.holds_timer.set(false);
             if let Some(redistributor) = cpus::redistributor() {
                 redistributor.set_active(timer::VIRTUAL_TIMER, false);
             }

@@ -77,8 +77,7 @@ impl Machine for Board<'_> {
         cpus::obey();
         while let Some(number) = gic::acknowledge() {
             if number == timer::VIRTUAL_TIMER {
-                // It stays active until the guest has ended it.
-                let _ = self.life.vgic.take_linked(self.vcpu, number);
+                self.seat.take_timer();
                 continue;
             }
             if is_maintenance(number) {

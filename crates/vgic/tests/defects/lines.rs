@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::guest::{ACTIVE, DISTRIBUTOR, PENDING, cpu, gic, resync, take_all};
+use crate::guest::{ACTIVE, DISTRIBUTOR, PENDING, REDISTRIBUTORS, cpu, gic, resync, take_all};
 use crate::hardware::Cpu;
 
 #[test]
@@ -122,4 +122,27 @@ fn a_timer_that_was_set_anew_before_the_guest_saw_it_is_taken_back() {
     assert!(!gic.holds_physical(0, 27) && !gic.is_pending(&cpu));
     gic.enter(&mut cpu);
     assert_eq!(cpu.used(), 0);
+}
+
+#[test]
+fn a_linked_timer_that_is_taken_back_outside_of_list_registers_is_told_so_that_it_comes_again() {
+    const ICENABLER: u64 = 0x1_0180;
+    const ICPENDR: u64 = 0x1_0280;
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    gic.write(REDISTRIBUTORS, ICENABLER, 4, 1 << 27);
+    gic.take_linked(0, 27).unwrap();
+    gic.enter(&mut cpu);
+    assert_eq!(cpu.used(), 0, "it is not enabled");
+    assert!(gic.holds_physical(0, 27) && !gic.is_stale(0));
+    kicked.borrow_mut().clear();
+    gic.write(REDISTRIBUTORS, ICPENDR, 4, 1 << 27);
+    assert!(
+        gic.is_stale(0),
+        "the vCPU has to come out, for its physical interrupt is still active"
+    );
+    assert_eq!(*kicked.borrow(), [0]);
+    resync(&gic, &mut cpu);
+    assert!(!gic.holds_physical(0, 27));
 }
