@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::group::{Group, label};
-use crate::text::{Columns, Kind, Style};
+use crate::text::{Columns, Kind, NOTHING, Style};
 use crate::value::value;
 
 /// Whether the table sets anything side by side.
@@ -44,7 +44,7 @@ pub(crate) fn write(
             let cells = labels.iter().map(|wanted| {
                 let row = group.rows.iter().find(|row| label(row) == *wanted);
                 let summary = row.and_then(|row| row.metrics.get(*metric));
-                summary.map_or("-".to_owned(), |summary| value(summary.p50, &summary.unit))
+                summary.map_or(NOTHING.to_owned(), |summary| value(summary.p50, &summary.unit))
             });
             columns.line(Kind::Plain, line(&format!("  {metric}"), cells));
         }

@@ -113,6 +113,9 @@ enum Line {
     Title(String),
 }
 
+/// What stands in a cell that there is no value for.
+pub(crate) const NOTHING: &str = "-";
+
 /// Columns between two columns.
 const GAP: usize = 2;
 
@@ -178,6 +181,30 @@ impl Columns {
         tables
     }
 
+    /// The lines that say something in `columns`: nothing was measured where all cells are dashes, and a title has lines.
+    fn telling(&self, columns: &Range<usize>) -> Vec<&Line> {
+        let mut telling: Vec<&Line> = Vec::new();
+        for line in &self.lines {
+            match line {
+                Line::Title(_) => {
+                    telling.pop_if(|before| matches!(before, Line::Title(_)));
+                }
+                Line::Cells(Kind::Plain, cells)
+                    if cells
+                        .iter()
+                        .enumerate()
+                        .all(|(at, cell)| !columns.contains(&at) || cell == NOTHING) =>
+                {
+                    continue;
+                }
+                Line::Cells(..) => {}
+            }
+            telling.push(line);
+        }
+        telling.pop_if(|last| matches!(last, Line::Title(_)));
+        telling
+    }
+
     fn write_columns(
         &self,
         f: &mut impl fmt::Write,
@@ -186,7 +213,8 @@ impl Columns {
     ) -> fmt::Result {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        for line in &self.lines {
+        let lines = self.telling(&columns);
+        for line in &lines {
             table.add_row(match line {
                 Line::Title(_) => vec![String::new()],
                 Line::Cells(_, cells) => {
@@ -204,7 +232,7 @@ impl Columns {
                 CellAlignment::Right
             });
         }
-        for (laid_out, line) in table.lines().zip(&self.lines) {
+        for (laid_out, line) in table.lines().zip(lines) {
             match line {
                 Line::Cells(kind, _) => writeln!(f, "{}", style.line(*kind, laid_out.trim_end()))?,
                 Line::Title(text) => writeln!(f, "{}", style.strong(&style.wrapped(text)))?,
@@ -238,6 +266,23 @@ mod tests {
         assert_eq!(lines[0], format!("- {}", "x".repeat(72)));
         assert_eq!(lines[1], "  7.18 ms, and then some more.");
         assert_eq!(style.item("a  b 3 us"), "- a  b 3 us");
+    }
+
+    #[test]
+    fn of_a_table_in_parts_each_has_the_lines_that_say_something_in_it() {
+        let mut columns = Columns::new();
+        let mut line = |kind, cells: [&str; 3]| columns.line(kind, cells.map(str::to_owned));
+        line(Kind::Head, ["p50", "one", "two"]);
+        line(Kind::Plain, ["register", "1.00 us", "-"]);
+        columns.title("of 1 GiB");
+        columns.line(Kind::Plain, ["  destroy", "-", "2.00 us"].map(str::to_owned));
+        columns.title("of 64 GiB");
+        columns.line(Kind::Plain, ["  destroy", "3.00 us", "-"].map(str::to_owned));
+        let mut text = String::new();
+        columns.write(&mut text, Style { colour: false, width: 20 }).unwrap();
+        let one = "p50            one\nregister   1.00 us\nof 64 GiB\n  destroy  3.00 us\n";
+        let two = "p50            two\nof 1 GiB\n  destroy  2.00 us\n";
+        assert_eq!(text, format!("{one}\n{two}"));
     }
 
     #[test]
