@@ -114,7 +114,7 @@ fn list_names_every_experiment_of_the_lab() {
 #[test]
 fn check_trace_says_which_rule_is_broken_where_and_what_is_no_trace() {
     let good = "mayfly-hwtrace 1\n1 2 0 root top=0x40 order=0 levels=1 format=arm\n";
-    let bad = "3 4 0 entry table=0x40 index=5 old=0x0 new=0x9\n5 6 0 entry table=0x40 index=5 old=0x8 new=0x0\n";
+    let bad = "3 4 0 entry table=0x40 index=5 old=0x0 new=0x9\n5 6 0 entry table=0x40 index=5 old=0x1009 new=0x0\n";
     let check = |name: &str, text: &str| {
         let path = scratch(name);
         fs::write(&path, text).unwrap();
@@ -127,7 +127,7 @@ fn check_trace_says_which_rule_is_broken_where_and_what_is_no_trace() {
         check("broken.txt", &format!("{good}{bad}")).output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(
-        text(&stdout).contains("broken.txt: line 4: lost-write: entry 5 of table 0x40 was 0x8")
+        text(&stdout).contains("broken.txt: line 4: lost-write: entry 5 of table 0x40 was 0x1009")
     );
     assert!(text(&stderr).ends_with("broken.txt breaks lost-write at line 4, of 1 in all\n"));
     assert_eq!(text(&stderr).lines().count(), 1);
