@@ -4,9 +4,9 @@ use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
 use mayfly_vm::iobus::IoRange;
-use mayfly_vm::memslot::PAGE_SIZE;
+use mayfly_vm::memslot::{PAGE_SIZE, Region};
 use mayfly_vm::stage2::Vmids;
-use mayfly_vm::{Bus, CacheOp, Caches, Device, Event, Vm};
+use mayfly_vm::{Bus, CacheOp, Caches, Device, Event, Reason, Vm};
 
 use crate::console;
 use crate::guest::Script;
@@ -26,6 +26,7 @@ pub(crate) fn run() -> bool {
     exits(&mut table);
     slots(&mut table);
     ends(&mut table);
+    aliases(&mut table);
     reclaim(&mut table);
     tracked(&mut table);
     vmids(&mut table);
@@ -161,6 +162,28 @@ fn ends(table: &mut Table<'_>) {
     table.row("drop of a vCPU", UNBOUNDED, machine, || drop(vcpu));
     setup.reclaim();
     table.row("drop of a VM", UNBOUNDED, machine, || drop(other));
+}
+
+/// A page of host memory in very many slots: each of four times as many costs what it did, and the steps further down
+/// that a search among the slots takes.
+fn aliases(table: &mut Table<'_>) {
+    for (count, name, limit) in [
+        (64, "invalidate a page in 64 slots", 64 * 3_000),
+        (256, "invalidate a page in 256 slots", 256 * 3_200),
+    ] {
+        let setup = Setup::new(Caches::Coherent, false);
+        let (machine, vm) = (&*setup.machine, setup.vm());
+        let page = region(0, 0, 1).backing;
+        let mut vcpu = vm.create_vcpu(0).unwrap();
+        for index in 0..count {
+            let alias = region(index, u64::from(index) * 2, 1);
+            vm.set_memory_region(&Region { backing: page, ..alias }).unwrap();
+            touch(&mut vcpu, u64::from(index) * 2, true);
+        }
+        let limits = Limits { invalidations: Some(u64::from(count)), ..at_most(limit) };
+        let invalidate = || drop(vm.invalidate_start(page, PAGE_SIZE, Reason::Unmap));
+        table.row(name, limits, machine, invalidate);
+    }
 }
 
 fn reclaim(table: &mut Table<'_>) {
