@@ -1,11 +1,16 @@
 //! TLBs that forget at the addresses that they are told, and of the size that they are told, and no more.
 
+#[path = "common/bounded.rs"]
+mod bounded;
+
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm};
-use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_stage2::{Arm, Ept, Format, Level, Npt, Sv39x4};
-use mayfly_vm::{Event, Exit, Guest, Requests, Translation};
+use mayfly_vm::Exit;
+
+use bounded::Bounded;
 
 const BLOCK: u64 = Level::MIB2.pages();
 
@@ -14,37 +19,6 @@ const AT: u64 = Level::GIB1.pages();
 
 /// Faults that one access may take: what a TLB keeps may cost one more.
 const FAULTS: u32 = 3;
-
-/// A guest that gives up.
-struct Bounded<'a, F: Format> {
-    cpu: &'a mut Cpu<F>,
-    faults: u32,
-}
-
-impl<F: Format> Guest for Bounded<'_, F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        let event = self.cpu.enter(translation, requests);
-        self.faults += u32::from(matches!(event, Event::Access(_)));
-        assert!(self.faults <= FAULTS, "{}: the access is never made", F::NAME);
-        event
-    }
-
-    fn cpu(&self) -> u32 {
-        self.cpu.cpu()
-    }
-
-    fn forget(&mut self, gfn: Gfn) {
-        self.cpu.forget(gfn);
-    }
-
-    fn data(&mut self) -> &mut [u8] {
-        self.cpu.data()
-    }
-
-    fn answered(&mut self) {
-        self.cpu.answered();
-    }
-}
 
 struct Stage<F: Format> {
     machine: Machine<F>,
@@ -74,7 +48,10 @@ impl<F: Format> Stage<F> {
 
     fn run(&mut self, instruction: Instruction) -> Exit {
         self.cpu.load(vec![instruction]);
-        self.vcpu.run(&mut Bounded { cpu: &mut self.cpu, faults: 0 })
+        let mut guest = Bounded::new(&mut self.cpu, FAULTS + 1);
+        let exit = self.vcpu.run(&mut guest);
+        assert!(guest.faults() <= FAULTS, "{}: the access is never made", F::NAME);
+        exit
     }
 
     fn write(&mut self, page: u64) {

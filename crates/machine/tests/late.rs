@@ -1,53 +1,28 @@
 //! Entries that walks do not find before a barrier, and the barriers that the core's contract has an embedder make: what
 //! comes of it when one is left out.
 
+#[path = "common/bounded.rs"]
+mod bounded;
+
 use std::thread;
 
 use mayfly_hwtrace::{Options, Rule};
 use mayfly_machine::walk::WalkFault;
 use mayfly_machine::{
-    Checked, Cpu, HostMemory, Instruction, LeftOut, Machine, MachineVcpu, MachineVm, Rigour,
+    Checked, HostMemory, Instruction, LeftOut, Machine, MachineVcpu, MachineVm, Rigour,
 };
-use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE, SlotId};
+use mayfly_memslot::{Gpa, PAGE_SIZE, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Arm, Ept, Format, Npt, Permissions, Sv39x4, Sv48x4};
-use mayfly_vm::{Event, Exit, Guest, Requests, Translation};
+use mayfly_vm::Exit;
+
+use bounded::Bounded;
 
 const GPA: Gpa = Gpa::new(0x1000);
 
 /// Faults after which a guest gives up.
 const FAULTS: u32 = 100;
-
-/// A guest that gives up.
-struct Bounded<'a, F: Format> {
-    cpu: &'a mut Cpu<F>,
-    faults: u32,
-}
-
-impl<F: Format> Guest for Bounded<'_, F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        let event = self.cpu.enter(translation, requests);
-        self.faults += u32::from(matches!(event, Event::Access(_)));
-        if self.faults < FAULTS { event } else { Event::Halt }
-    }
-
-    fn cpu(&self) -> u32 {
-        self.cpu.cpu()
-    }
-
-    fn forget(&mut self, gfn: Gfn) {
-        self.cpu.forget(gfn);
-    }
-
-    fn data(&mut self) -> &mut [u8] {
-        self.cpu.data()
-    }
-
-    fn answered(&mut self) {
-        self.cpu.answered();
-    }
-}
 
 struct Stage<F: Format> {
     machine: Machine<F>,
@@ -74,9 +49,9 @@ impl<F: Format> Stage<F> {
     fn touch(&mut self) -> (u32, Pfn, Vmid) {
         let program = vec![Instruction::Touch { gpa: GPA, len: 1, value: 7 }];
         let mut cpu = self.machine.cpu(program);
-        let mut guest = Bounded { cpu: &mut cpu, faults: 0 };
+        let mut guest = Bounded::new(&mut cpu, FAULTS);
         assert_eq!(self.vcpu.run(&mut guest), Exit::Halt);
-        let (faults, (top, vmid)) = (guest.faults, cpu.named().unwrap());
+        let (faults, (top, vmid)) = (guest.faults(), cpu.named().unwrap());
         (faults, top, vmid)
     }
 

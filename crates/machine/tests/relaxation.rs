@@ -1,13 +1,16 @@
 //! Rights that an entry gains, and CPUs whose TLBs remember it without them.
 
+#[path = "common/bounded.rs"]
+mod bounded;
+
 use mayfly_machine::address_space::Protection as Host;
 use mayfly_machine::{Cpu, Instruction, Machine, MachineVcpu, MachineVm, Program};
-use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Arm, Ept, Format, Npt, Sv39x4, Sv48x4};
-use mayfly_vm::{
-    Change, Event, Exit, Guest, PageChange, Protection, Reason, Requests, Translation,
-};
+use mayfly_vm::{Change, Exit, PageChange, Protection, Reason};
+
+use bounded::Bounded;
 
 const GPA: Gpa = Gpa::new(0x1000);
 
@@ -20,41 +23,12 @@ struct Player<F: Format> {
     cpu: Cpu<F>,
 }
 
-/// A guest that gives up.
-struct Bounded<'a, F: Format> {
-    cpu: &'a mut Cpu<F>,
-    faults: u32,
-}
-
-impl<F: Format> Guest for Bounded<'_, F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        let event = self.cpu.enter(translation, requests);
-        self.faults += u32::from(matches!(event, Event::Access(_)));
-        assert!(self.faults <= FAULTS, "{}: the access is never made", F::NAME);
-        event
-    }
-
-    fn cpu(&self) -> u32 {
-        self.cpu.cpu()
-    }
-
-    fn forget(&mut self, gfn: Gfn) {
-        self.cpu.forget(gfn);
-    }
-
-    fn data(&mut self) -> &mut [u8] {
-        self.cpu.data()
-    }
-
-    fn answered(&mut self) {
-        self.cpu.answered();
-    }
-}
-
 impl<F: Format> Player<F> {
     fn run(&mut self, program: Program) {
         self.cpu.load(program);
-        let exit = self.vcpu.run(&mut Bounded { cpu: &mut self.cpu, faults: 0 });
+        let mut guest = Bounded::new(&mut self.cpu, FAULTS + 1);
+        let exit = self.vcpu.run(&mut guest);
+        assert!(guest.faults() <= FAULTS, "{}: the access is never made", F::NAME);
         assert_eq!((exit, self.cpu.mismatches()), (Exit::Halt, 0));
     }
 

@@ -1,44 +1,19 @@
 //! A format, or memory, that is too wide for the processors: what a VM's guest comes to, in which the core can see
 //! nothing wrong.
 
+#[path = "common/bounded.rs"]
+mod bounded;
+
 use mayfly_machine::address_space::Backing;
-use mayfly_machine::{ADDRESS_SIZE_FAULT, Cpu, Instruction, Machine, Processors};
-use mayfly_memslot::{Gfn, Gpa, SlotId};
+use mayfly_machine::{ADDRESS_SIZE_FAULT, Instruction, Machine, Processors};
+use mayfly_memslot::{Gpa, SlotId};
 use mayfly_stage2::{Arm, Ept, Format, Sv48x4};
-use mayfly_vm::{Event, Exit, Guest, Requests, Translation};
+use mayfly_vm::Exit;
+
+use bounded::Bounded;
 
 /// Faults after which a guest gives up.
 const FAULTS: u32 = 100;
-
-/// A guest that gives up.
-struct Bounded<F: Format> {
-    cpu: Cpu<F>,
-    faults: u32,
-}
-
-impl<F: Format> Guest for Bounded<F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        let event = self.cpu.enter(translation, requests);
-        self.faults += u32::from(matches!(event, Event::Access(_)));
-        if self.faults < FAULTS { event } else { Event::Halt }
-    }
-
-    fn cpu(&self) -> u32 {
-        self.cpu.cpu()
-    }
-
-    fn forget(&mut self, gfn: Gfn) {
-        self.cpu.forget(gfn);
-    }
-
-    fn data(&mut self) -> &mut [u8] {
-        self.cpu.data()
-    }
-
-    fn answered(&mut self) {
-        self.cpu.answered();
-    }
-}
 
 /// How often a guest of a processor with 40 bits of guest physical address faults, that writes one page of memory at the
 /// end of those, and how often where it goes on past them.
@@ -51,10 +26,10 @@ fn faults<F: Format>() -> [u32; 2] {
     vm.set_memory_region(&memory.region(SlotId::main(0), last)).unwrap();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     [last, Gpa::new(1 << 40)].map(|gpa| {
-        let cpu = machine.cpu(vec![Instruction::Touch { gpa, len: 1, value: 7 }]);
-        let mut guest = Bounded { cpu, faults: 0 };
+        let mut cpu = machine.cpu(vec![Instruction::Touch { gpa, len: 1, value: 7 }]);
+        let mut guest = Bounded::new(&mut cpu, FAULTS);
         assert_eq!(vcpu.run(&mut guest), Exit::Halt);
-        guest.faults
+        guest.faults()
     })
 }
 

@@ -207,24 +207,10 @@ mod tests {
     use alloc::sync::Arc;
 
     use mayfly_platform::Mmu;
-    use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 
-    use super::model::{Tiny, Vm};
+    use super::model::{NoTlb, Tiny, Vm};
     use super::*;
     use crate::Ept;
-
-    struct NoTlb;
-
-    // SAFETY: nobody walks tables.
-    unsafe impl Tlb for NoTlb {
-        fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
-            TlbToken(0)
-        }
-
-        fn complete(&self, _: TlbToken) {}
-
-        fn invalidate_all_vmids(&self) {}
-    }
 
     /// Of [bury] and [collect] alone: who buries is in no section, and has passed no fence.
     #[test]

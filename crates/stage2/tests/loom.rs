@@ -5,6 +5,7 @@
 
 #![cfg(mayfly_loom)]
 
+#[allow(dead_code)]
 mod model;
 
 use std::sync::Arc;
@@ -15,14 +16,13 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread::{self, JoinHandle};
 
 use mayfly_platform::address::Pfn;
-use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_srcu::Reader;
 use mayfly_stage2::{
     Announcement, Error, Format, Leaf, Level, Mapped, Permissions, Reclaimed, Role, RootRef, Seen,
     Tables,
 };
 
-use model::{WHOLE, gfn, gfns, readable, writable};
+use model::{NoTlb, WHOLE, gfn, gfns, readable, writable};
 
 /// Changes in place what it may.
 type InPlace = model::Tiny<false>;
@@ -30,20 +30,6 @@ type InPlace = model::Tiny<false>;
 type BreakFirst = model::Tiny<true>;
 
 type Vm<F> = model::Vm<F, NoTlb>;
-
-/// No CPU is in a guest, so none remembers anything.
-struct NoTlb;
-
-// SAFETY: nobody walks the tables but the core.
-unsafe impl Tlb for NoTlb {
-    fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
-        TlbToken(0)
-    }
-
-    fn complete(&self, _: TlbToken) {}
-
-    fn invalidate_all_vmids(&self) {}
-}
 
 /// With as many preemptions as `scripts/test` says.
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -123,63 +109,49 @@ impl<F: Format> Vcpu<F> {
 const OLD: u64 = 0x10;
 const NEW: u64 = 0x20;
 
+/// A fault of page 5 beside an invalidation of it, that takes `tables` out or not; `present` is whether the table above
+/// the page is there before.
+fn invalidate_beside(
+    present: bool,
+    tables: Tables,
+    fault: impl FnOnce(&Vcpu<InPlace>, &AtomicU64) -> Mapped + Send + 'static,
+) {
+    let (vm, root) = vm::<InPlace>(2);
+    let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
+    let host = Arc::new(AtomicU64::new(OLD));
+    if present {
+        assert_eq!(here.map_page(6, &readable(1)), Mapped::Installed);
+    }
+    let fault = {
+        let host = Arc::clone(&host);
+        there.in_thread(move |vcpu| fault(vcpu, &host))
+    };
+    {
+        let invalidation = vm.stage2.begin_invalidation(&gfns(4, 4));
+        host.store(NEW, Ordering::Relaxed);
+        vm.stage2.zap(&invalidation, gfns(4, 4), tables, WHOLE);
+        assert_eq!(here.translate(5), None, "mapped while it is being invalidated");
+    }
+    let fault = fault.join().unwrap();
+    match here.pfn(5) {
+        Some(pfn) => assert_eq!((pfn, fault), (NEW, Mapped::Installed)),
+        None => assert!(matches!(fault, Mapped::Installed | Mapped::Retry)),
+    }
+    drop((here, root));
+    vm.end();
+}
+
 #[test]
 fn a_fault_that_asked_before_an_invalidation_leaves_nothing_stale_behind() {
     for (present, tables) in [(false, Tables::Keep), (true, Tables::Keep), (true, Tables::Free)] {
-        check(move || {
-            let (vm, root) = vm::<InPlace>(2);
-            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
-            let host = Arc::new(AtomicU64::new(OLD));
-            if present {
-                assert_eq!(here.map_page(6, &readable(1)), Mapped::Installed);
-            }
-            let fault = {
-                let host = Arc::clone(&host);
-                there.in_thread(move |vcpu| vcpu.fault(5, &host))
-            };
-            {
-                let invalidation = vm.stage2.begin_invalidation(&gfns(4, 4));
-                host.store(NEW, Ordering::Relaxed);
-                vm.stage2.zap(&invalidation, gfns(4, 4), tables, WHOLE);
-                assert_eq!(here.translate(5), None, "mapped while it is being invalidated");
-            }
-            let fault = fault.join().unwrap();
-            match here.pfn(5) {
-                Some(pfn) => assert_eq!((pfn, fault), (NEW, Mapped::Installed)),
-                None => assert!(matches!(fault, Mapped::Installed | Mapped::Retry)),
-            }
-            drop((here, root));
-            vm.end();
-        });
+        check(move || invalidate_beside(present, tables, |vcpu, host| vcpu.fault(5, host)));
     }
 }
 
 #[test]
 fn a_fault_that_goes_the_short_way_leaves_nothing_stale_behind() {
     for tables in [Tables::Keep, Tables::Free] {
-        check(move || {
-            let (vm, root) = vm::<InPlace>(2);
-            let (here, there) = (Vcpu::new(&vm, &root), Vcpu::new(&vm, &root));
-            let host = Arc::new(AtomicU64::new(OLD));
-            here.map_page(6, &readable(1));
-            let fault = {
-                let host = Arc::clone(&host);
-                there.in_thread(move |vcpu| vcpu.fault_shortly(5, &host))
-            };
-            {
-                let invalidation = vm.stage2.begin_invalidation(&gfns(4, 4));
-                host.store(NEW, Ordering::Relaxed);
-                vm.stage2.zap(&invalidation, gfns(4, 4), tables, WHOLE);
-                assert_eq!(here.translate(5), None, "mapped while it is being invalidated");
-            }
-            let fault = fault.join().unwrap();
-            match here.pfn(5) {
-                Some(pfn) => assert_eq!((pfn, fault), (NEW, Mapped::Installed)),
-                None => assert!(matches!(fault, Mapped::Installed | Mapped::Retry)),
-            }
-            drop((here, root));
-            vm.end();
-        });
+        check(move || invalidate_beside(true, tables, |vcpu, host| vcpu.fault_shortly(5, host)));
     }
 }
 

@@ -17,26 +17,11 @@ use loom::thread::{self, JoinHandle};
 use mayfly_platform::Platform;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, Ordering};
-use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_stage2::{Reclaimed, Role};
 
-use model::{Resides, WHOLE};
+use model::{NoTlb, Resides, WHOLE};
 
 type Vm = model::Vm<model::Tiny<false>, NoTlb>;
-
-/// Remembers nothing.
-struct NoTlb;
-
-// SAFETY: nobody walks the tables but the core.
-unsafe impl Tlb for NoTlb {
-    fn issue(&self, _: Vmid, _: Scope) -> TlbToken {
-        TlbToken(0)
-    }
-
-    fn complete(&self, _: TlbToken) {}
-
-    fn invalidate_all_vmids(&self) {}
-}
 
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();

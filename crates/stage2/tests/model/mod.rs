@@ -2,6 +2,7 @@
 
 mod arena;
 mod line;
+mod no_tlb;
 mod tiny;
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use mayfly_stage2::{
 pub(crate) use arena::Arena;
 #[allow(unused_imports, reason = "not every model has vCPUs")]
 pub(crate) use line::Resides;
+#[allow(unused_imports, reason = "some models have TLBs that remember")]
+pub(crate) use no_tlb::NoTlb;
 pub(crate) use tiny::Tiny;
 
 /// A slice that is never over.

@@ -13,6 +13,7 @@ mod cpus;
 mod guest;
 mod host;
 #[path = "../model/mod.rs"]
+#[allow(dead_code)]
 mod model;
 mod sharing;
 
