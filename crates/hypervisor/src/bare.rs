@@ -1,7 +1,11 @@
 //! The program, on its machine.
 
+mod clock;
 mod console;
 mod cpus;
+mod devices;
+mod disk;
+mod entropy;
 mod entry;
 mod heap;
 mod kick;
@@ -11,8 +15,10 @@ mod map;
 mod memory;
 mod monitor;
 mod seat;
+mod shared;
 mod threads;
 mod uart;
 mod vcpu;
+mod virtio;
 mod vm;
 mod world;

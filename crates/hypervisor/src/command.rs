@@ -49,7 +49,7 @@ pub enum Command {
 pub const HELP: &str = "\
 vm list                          VMs, and what they are at
 vm stat [NAME]                   exits by reason, memory, processor time
-vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of another: vcpus=, memory=
+vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of another: vcpus=, memory=, disk=
 vm start NAME                    has it begin
 vm stop NAME                     ends it, and waits until all that it had is back
 vm kill NAME                     ends it, and does not wait

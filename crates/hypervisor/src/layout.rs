@@ -26,6 +26,22 @@ pub const UART: u64 = 0x0900_0000;
 pub const UART_BYTES: u64 = 0x1000;
 /// Its interrupt.
 pub const UART_INTERRUPT: u32 = 33;
+/// The clock, a PL031.
+pub const CLOCK: u64 = 0x0901_0000;
+/// Bytes of it.
+pub const CLOCK_BYTES: u64 = 0x1000;
+/// Its interrupt.
+pub const CLOCK_INTERRUPT: u32 = 34;
+/// The source of entropy, a virtio device.
+pub const ENTROPY: u64 = 0x0a00_0000;
+/// Its interrupt.
+pub const ENTROPY_INTERRUPT: u32 = 48;
+/// The disk, a virtio device.
+pub const DISK: u64 = 0x0a00_0200;
+/// Its interrupt.
+pub const DISK_INTERRUPT: u32 = 49;
+/// Bytes of a virtio device's registers.
+pub const VIRTIO_BYTES: u64 = 0x200;
 /// SPIs that there are. Few: a guest writes a register for each.
 pub const SHARED_INTERRUPTS: u32 = 32;
 /// Where memory begins.
@@ -73,6 +89,8 @@ pub struct Guest<'a> {
     pub affinities: Vec<u64>,
     /// Bytes of memory.
     pub memory: u64,
+    /// Whether it has a disk.
+    pub has_disk: bool,
     /// The kernel's parameters.
     pub arguments: &'a str,
     /// Where the ramdisks are, as one.
@@ -157,6 +175,20 @@ impl Guest<'_> {
                 has("clock-names", vec!["uartclk", "apb_pclk"]),
             ],
         )?);
+        root.add_child(node(
+            &format!("pl031@{CLOCK:x}"),
+            vec![
+                has("compatible", vec!["arm,pl031", "arm,primecell"]),
+                has("reg", cells(&[CLOCK, CLOCK_BYTES])),
+                has("interrupts", [0, CLOCK_INTERRUPT - 32, LEVEL_HIGH]),
+                has("clocks", CLOCK_HANDLE),
+                has("clock-names", "apb_pclk"),
+            ],
+        )?);
+        root.add_child(virtio(ENTROPY, ENTROPY_INTERRUPT)?);
+        if self.has_disk {
+            root.add_child(virtio(DISK, DISK_INTERRUPT)?);
+        }
         Ok(tree.to_dtb())
     }
 
@@ -207,6 +239,19 @@ impl Guest<'_> {
     }
 }
 
+fn virtio(at: u64, interrupt: u32) -> Result<DeviceTreeNode, ModelError> {
+    node(
+        &format!("virtio_mmio@{at:x}"),
+        vec![
+            has("compatible", "virtio,mmio"),
+            has("reg", cells(&[at, VIRTIO_BYTES])),
+            has("interrupts", [0, interrupt - 32, LEVEL_HIGH]),
+            // Devices reach memory through the caches, as processors do.
+            has("dma-coherent", empty()),
+        ],
+    )
+}
+
 fn uart_name() -> String {
     format!("pl011@{UART:x}")
 }
@@ -237,6 +282,7 @@ mod tests {
         Guest {
             affinities: vec![0, 1],
             memory: 1 << 30,
+            has_disk: true,
             arguments: "console=ttyAMA0",
             ramdisks: Some(0x4400_0000..0x4410_0000),
             seed: vec![7; 32],
@@ -256,6 +302,33 @@ mod tests {
         assert_eq!(value("/cpus/cpu@1", "reg"), 1_u32.to_be_bytes());
         assert_eq!(value("/psci", "method"), b"hvc\0");
         assert!(tree.find_node("/pl011@9000000").is_some());
+        assert_eq!(value("/pl031@9010000", "interrupts")[4..8], 2_u32.to_be_bytes());
+        assert_eq!(value("/virtio_mmio@a000000", "interrupts")[4..8], 16_u32.to_be_bytes());
+        assert_eq!(value("/virtio_mmio@a000200", "reg")[..8], DISK.to_be_bytes());
+        let bytes = Guest { has_disk: false, ..guest() }.tree().unwrap();
+        assert!(Fdt::new(&bytes).unwrap().find_node("/virtio_mmio@a000200").is_none());
+    }
+
+    #[test]
+    fn every_device_has_its_own_interrupt_and_its_own_addresses() {
+        let interrupts = [UART_INTERRUPT, CLOCK_INTERRUPT, ENTROPY_INTERRUPT, DISK_INTERRUPT];
+        for (number, interrupt) in interrupts.iter().enumerate() {
+            assert!((32..32 + SHARED_INTERRUPTS).contains(interrupt));
+            assert!(!interrupts[..number].contains(interrupt));
+        }
+        let mut at = 0;
+        for (start, bytes) in [
+            (DISTRIBUTOR, DISTRIBUTOR_BYTES),
+            (REDISTRIBUTORS, REDISTRIBUTOR_BYTES * u64::from(MAX_VCPUS)),
+            (UART, UART_BYTES),
+            (CLOCK, CLOCK_BYTES),
+            (ENTROPY, VIRTIO_BYTES),
+            (DISK, VIRTIO_BYTES),
+            (MEMORY, BLOCK),
+        ] {
+            assert!(start >= at, "{start:#x}");
+            at = start + bytes;
+        }
     }
 
     #[test]

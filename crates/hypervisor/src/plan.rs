@@ -20,6 +20,8 @@ pub struct Plan {
     pub vcpus: u32,
     /// Bytes of memory.
     pub memory: u64,
+    /// Bytes of its disk; 0 for none.
+    pub disk: u64,
     /// It begins by itself.
     pub starts: bool,
     /// Where its kernel is.
@@ -34,6 +36,8 @@ pub struct Plan {
 const LEAST_MEMORY: u64 = 16 << 20;
 /// The most: as much as its physical addresses reach to above where memory begins.
 const MOST_MEMORY: u64 = (1 << 40) - (1 << 30);
+/// The smallest disk.
+const LEAST_DISK: u64 = 1 << 20;
 /// What a VM has that is not told otherwise.
 const MEMORY: u64 = 512 << 20;
 
@@ -80,6 +84,7 @@ impl Plan {
             name: format!("vm{number}"),
             vcpus: 1,
             memory: MEMORY,
+            disk: 0,
             starts: true,
             kernel: kernel.region.clone(),
             ramdisks: Vec::new(),
@@ -112,12 +117,18 @@ impl Plan {
                 }
                 _ => return wrong("a VM has 16M of memory at least, and 1023G at most"),
             },
+            "disk" => match bytes(value) {
+                Some(disk) if disk == 0 || (LEAST_DISK..=MOST_MEMORY).contains(&disk) => {
+                    self.disk = disk.next_multiple_of(crate::layout::BLOCK);
+                }
+                _ => return wrong("a disk has 1M at least, and 1023G at most; 0 is none"),
+            },
             "start" => match value {
                 "yes" => self.starts = true,
                 "no" => self.starts = false,
                 _ => return wrong("start is yes or no"),
             },
-            _ => return wrong("there are name=, vcpus=, memory= and start="),
+            _ => return wrong("there are name=, vcpus=, memory=, disk= and start="),
         }
         Ok(())
     }
@@ -190,6 +201,24 @@ mod tests {
         assert_eq!(plans[0].memory, 64 << 20);
         assert!(plans[0].ramdisks.is_empty());
         assert_eq!(wrong.len(), 4, "{wrong:?}");
+    }
+
+    #[test]
+    fn a_disk_is_of_whole_blocks_and_bounded() {
+        let disk = |parameter: &str| {
+            let mut plan = Plan::new(&module(0, ModuleKind::Kernel, ""), 0).unwrap();
+            plan.set(parameter).map(|()| plan.disk)
+        };
+        assert_eq!(disk("name=a"), Ok(0));
+        assert_eq!(disk("disk=0"), Ok(0));
+        assert_eq!(disk("disk=64M"), Ok(64 << 20));
+        assert_eq!(disk("disk=1M"), Ok(2 << 20));
+        assert_eq!(disk("disk=1023G"), Ok(1023 << 30));
+        for parameter in
+            ["disk=", "disk=512", "disk=-1", "disk=1024G", "disk=99999999999999999999G"]
+        {
+            assert!(disk(parameter).is_err(), "{parameter}");
+        }
     }
 
     proptest! {

@@ -31,6 +31,8 @@ pub struct Board {
     pub uart: Region,
     /// The number of the console's interrupt.
     pub uart_interrupt: Option<u32>,
+    /// The clock, a PL031; empty where there is none.
+    pub clock: Region,
     /// `/chosen/bootargs`.
     pub arguments: String,
     /// What was loaded for guests, by address.
@@ -138,11 +140,12 @@ impl Board {
             self.distributor = regions.next().unwrap_or_default();
             self.redistributors = regions.next().unwrap_or_default();
         }
+        let is_disabled = matches!(text(node, "status"), Some("disabled"));
+        if self.clock.is_empty() && node.is_compatible("arm,pl031") && !is_disabled {
+            self.clock = regions(node).into_iter().next().unwrap_or_default();
+        }
         // The first that is the normal world's.
-        if self.uart.is_empty()
-            && node.is_compatible("arm,pl011")
-            && !matches!(text(node, "status"), Some("disabled"))
-        {
+        if self.uart.is_empty() && node.is_compatible("arm,pl011") && !is_disabled {
             self.uart = regions(node).into_iter().next().unwrap_or_default();
             self.uart_interrupt = interrupt(node);
         }
@@ -269,6 +272,8 @@ mod tests {
             property("interrupts", [0_u32, 1, 4]),
         ];
         root.add_child(node("pl011@9000000", uart));
+        let clock = [property("compatible", "arm,pl031"), reg(0x901_0000, 0x1000)];
+        root.add_child(node("pl031@9010000", clock));
         let mut chosen =
             node("chosen", [property("bootargs", "vm list"), property("rng-seed", [1_u32, 2])]);
         chosen.add_child(node(
@@ -298,6 +303,7 @@ mod tests {
         assert_eq!(board.distributor, 0x800_0000..0x801_0000);
         assert_eq!(board.redistributors, 0x80a_0000..0x900_0000);
         assert_eq!((board.uart, board.uart_interrupt), (0x900_0000..0x900_1000, Some(33)));
+        assert_eq!(board.clock, 0x901_0000..0x901_1000);
         assert_eq!(board.arguments, "vm list");
         assert_eq!(board.seed.len(), 8);
         let kinds: Vec<_> =

@@ -58,6 +58,20 @@ pub fn has_ssbs() -> bool {
     id_register(sysreg::ID_AA64PFR1_EL1) >> 4 & 0xf != 0
 }
 
+/// A number of the processor's own generator (`RNDR`), where it has one that has something to give.
+pub fn random() -> Option<u64> {
+    // ID_AA64ISAR0_EL1.RNDR.
+    if id_register(sysreg::ID_AA64ISAR0_EL1) >> 60 == 0 {
+        return None;
+    }
+    let (number, given): (u64, u64);
+    // SAFETY: reads a register that this processor has; the flags say whether it gave anything.
+    unsafe {
+        asm!("mrs {}, s3_3_c2_c4_0", "cset {}, ne", out(reg) number, out(reg) given, options(nomem, nostack));
+    }
+    (given == 1).then_some(number)
+}
+
 /// The number that [`set_number`] gave this processor.
 #[inline]
 pub fn number() -> usize {

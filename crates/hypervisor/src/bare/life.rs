@@ -14,6 +14,8 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
+use super::devices::Devices;
+use super::disk::Frames;
 use super::kick::{Places, Shared};
 use super::seat::Gic;
 use super::uart::Uart;
@@ -63,13 +65,14 @@ pub(super) struct Life {
     pub(super) power: Vec<Power>,
     pub(super) uart: Arc<Uart>,
     pub(super) books: Arc<Books>,
+    pub(super) devices: Devices,
     pub(super) memory: u64,
     /// Ticks that the guest's counter is behind.
     pub(super) timer_offset: u64,
     pub(super) confinement: Confinement,
     /// How it ends, once it does: an [`End`].
     ending: AtomicU32,
-    /// vCPUs whose threads are there.
+    /// Threads that are there: of its vCPUs, and of its devices.
     pub(super) alive: AtomicU32,
 }
 
@@ -120,6 +123,7 @@ impl Life {
         plan: &Plan,
         uart: &Arc<Uart>,
         books: &Arc<Books>,
+        disk: Option<Frames>,
         confinement: Confinement,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
@@ -130,6 +134,8 @@ impl Life {
             linked: &[(mayfly_arm64::timer::VIRTUAL_TIMER, mayfly_arm64::timer::VIRTUAL_TIMER)],
         };
         let vgic = Vgic::try_new(config, Shared(Arc::clone(&places))).map_err(|_| OutOfMemory)?;
+        let vgic = Arc::new(vgic);
+        let devices = Devices::new(&world, &vgic, disk);
         let cores = (0..plan.vcpus as usize).map(|vcpu| match vcpu {
             0 => Core::on(affinity(vcpu)),
             _ => Core::off(affinity(vcpu)),
@@ -138,12 +144,13 @@ impl Life {
             || Power { word: AtomicU32::new(OFF), entry: Word::new(0), context: Word::new(0) };
         Ok(Self {
             world,
-            vgic: Arc::new(vgic),
+            vgic,
             psci: Psci::new(cores.collect()),
             places,
             power: (0..plan.vcpus).map(|_| power()).collect(),
             uart: Arc::clone(uart),
             books: Arc::clone(books),
+            devices,
             memory: plan.memory,
             timer_offset: mayfly_arm64::timer::ticks(),
             confinement,
@@ -171,6 +178,7 @@ impl Life {
                 power.word.store(STARTS, Ordering::Release);
                 self.world.wake(&power.word);
             }
+            self.devices.ring();
         }
     }
 
@@ -179,7 +187,7 @@ impl Life {
         End::of(self.ending.load(Ordering::Acquire))
     }
 
-    /// A vCPU's thread is over.
+    /// A thread of it is over.
     pub(super) fn gone(&self) {
         self.alive.fetch_sub(1, Ordering::AcqRel);
         self.world.wake(&self.alive);

@@ -14,7 +14,7 @@ use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE};
 use smccc::Smc;
 
 use super::console::{last_words, say};
-use super::{console, cpus, heap, map, monitor, threads, vm, world};
+use super::{clock, console, cpus, entropy, heap, map, monitor, threads, vm, world};
 
 /// What the frames of the heap are to those of the machine: 1 in 64, and 4 MiB at least.
 const HEAP_SHARE: u64 = 64;
@@ -93,6 +93,9 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
         )
     };
     gic.prepare();
+    // SAFETY: the device tree says so, or that there is none, and it is mapped as a device.
+    unsafe { clock::read(board.clock.start) };
+    entropy::prepare(&board.seed);
     world::set_facts(gic, format.vtcr(), EmptyRoot::new(empty), board.uart_interrupt);
     cpus::prepare(0)?;
     if let Some(number) = board.uart_interrupt {

@@ -38,7 +38,8 @@ pub(super) fn activate(board: &Board) -> Result<u64, aarch64_paging::MapError> {
     for memory in &board.memory {
         map.map_range(&region(memory.clone()), MEMORY)?;
     }
-    for device in [&board.distributor, &board.redistributors, &board.uart] {
+    let devices = [&board.distributor, &board.redistributors, &board.uart, &board.clock];
+    for device in devices.into_iter().filter(|device| !device.is_empty()) {
         map.map_range(&region(device.clone()), DEVICE)?;
     }
     let image = image();

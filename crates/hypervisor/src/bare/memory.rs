@@ -1,4 +1,5 @@
-//! The memory of one VM: an address space of the hypervisor's own, whose pages get frames when they are first touched.
+//! The memory of one VM: an address space of the hypervisor's own, whose pages get frames when they are first touched. A
+//! disk is one, too.
 //!
 //! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of it there is a word: nothing
 //! yet; a block of 2 MiB; or a table of pages, where there was no block to be had. What was given stays until the memory
@@ -10,7 +11,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
@@ -19,6 +20,7 @@ use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::stage2::{Level, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Resolved};
 
+use super::shared;
 use super::world::{self, World};
 
 const BLOCK_SHIFT: u32 = 21;
@@ -55,7 +57,13 @@ impl GuestMemory {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Writes bytes to it, before it has a guest.
+    /// Whether it has all of `bytes` from `address` on.
+    pub(super) fn contains(&self, address: u64, bytes: u64) -> bool {
+        let size = self.words.len() as u64 * BLOCK_BYTES;
+        address.checked_add(bytes).is_some_and(|end| end <= size)
+    }
+
+    /// Writes bytes to it, which the guest may be using.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
         let mut at = address;
         let mut rest = bytes;
@@ -63,9 +71,8 @@ impl GuestMemory {
             let page = self.page(at)?;
             let into = at % PAGE_SIZE;
             let (now, later) = rest.split_at(rest.len().min((PAGE_SIZE - into) as usize));
-            let to = with_exposed_provenance_mut::<u8>((page.get() * PAGE_SIZE + into) as usize);
-            // SAFETY: the frame is this memory's, mapped, and nobody else's; no guest runs yet.
-            unsafe { to.copy_from_nonoverlapping(now.as_ptr(), now.len()) };
+            // SAFETY: the frame is this memory's, and lasts as long as it.
+            unsafe { shared::write(page.get() * PAGE_SIZE + into, now) };
             at += now.len() as u64;
             rest = later;
             super::threads::preemption_point();
@@ -73,10 +80,49 @@ impl GuestMemory {
         Ok(())
     }
 
-    fn page(&self, address: u64) -> Result<Pfn, HostFault> {
-        let (first, level) = self.find(address)?;
+    /// Reads bytes from it. A page that was never touched is zeroes, and stays without a frame.
+    pub(super) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), HostFault> {
+        let mut at = address;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let into = at % PAGE_SIZE;
+            let length = rest.len().min((PAGE_SIZE - into) as usize);
+            let (now, later) = rest.split_at_mut(length);
+            match self.page_if_given(at)? {
+                // SAFETY: as above.
+                Some(page) => unsafe { shared::read(page.get() * PAGE_SIZE + into, now) },
+                None => now.fill(0),
+            }
+            at += length as u64;
+            rest = later;
+            super::threads::preemption_point();
+        }
+        Ok(())
+    }
+
+    /// The number at an even address, by which whoever shares it says that what stands elsewhere is there. Gives it a frame.
+    pub(super) fn shared_number(&self, address: u64) -> Result<&AtomicU16, HostFault> {
+        if !address.is_multiple_of(2) {
+            return Err(HostFault::NotMapped);
+        }
+        let at = self.page(address)?.get() * PAGE_SIZE + address % PAGE_SIZE;
+        // SAFETY: the frame is this memory's, and lasts as long as it; the address is even.
+        Ok(unsafe { &*with_exposed_provenance_mut::<AtomicU16>(at as usize) })
+    }
+
+    fn page_if_given(&self, address: u64) -> Result<Option<Pfn>, HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let found = Self::look(word, (address >> PAGE_SHIFT) % PAGES);
+        Ok(found.map(|found| Self::page_in(found, address)))
+    }
+
+    fn page_in((first, level): (Pfn, Level), address: u64) -> Pfn {
         let into = if level == Level::MIB2 { (address % BLOCK_BYTES) >> PAGE_SHIFT } else { 0 };
-        Ok(Pfn::new(first.get() + into))
+        Pfn::new(first.get() + into)
+    }
+
+    fn page(&self, address: u64) -> Result<Pfn, HostFault> {
+        Ok(Self::page_in(self.find(address)?, address))
     }
 
     /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.

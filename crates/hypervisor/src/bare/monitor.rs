@@ -73,7 +73,7 @@ impl Monitor {
         }
         for plan in plans {
             let starts = plan.starts;
-            let machine = Arc::new(Machine::new(plan, board.seed.clone()));
+            let machine = Arc::new(Machine::new(plan));
             self.machines.push(Arc::clone(&machine));
             if self.front.is_none() {
                 self.show(Some(Arc::clone(&machine)));
@@ -254,7 +254,7 @@ impl Monitor {
                 return say!("mayfly: {why}");
             }
         }
-        self.machines.push(Arc::new(Machine::new(plan, model.seed.clone())));
+        self.machines.push(Arc::new(Machine::new(plan)));
     }
 
     fn start(&self, machine: &Arc<Machine>) {
@@ -318,6 +318,14 @@ fn stat(machine: &Machine) {
         machine.plan.name,
         machine.frames() * 4
     );
+    if machine.plan.disk != 0 {
+        say!(
+            "{}: {} KiB of a disk of {} KiB written",
+            machine.plan.name,
+            machine.disk_frames() * 4,
+            machine.plan.disk >> 10
+        );
+    }
     for (reason, count) in machine.books.all().filter(|(_, count)| *count > 0) {
         say!("{}: {count} {reason}", machine.plan.name);
     }

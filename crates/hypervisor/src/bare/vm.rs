@@ -23,11 +23,12 @@ use mayfly_vm::stage2::{Arm, Reclaimer, Slice, Vmids};
 use mayfly_vm::{Bus, Caches, Config, Device, SlotZap, Vm, stage2};
 
 use super::console::say;
+use super::disk::Frames;
 use super::life::{Books, End, Life};
 use super::memory::GuestMemory;
 use super::uart::Uart;
 use super::world::{self, World};
-use super::{threads, vcpu};
+use super::{entropy, threads, vcpu};
 
 /// Bits of a guest's physical addresses.
 pub(super) const IPA_BITS: u32 = 40;
@@ -49,7 +50,8 @@ pub(super) struct Machine {
     pub(super) plan: Plan,
     pub(super) uart: Arc<Uart>,
     pub(super) books: Arc<Books>,
-    pub(super) seed: Vec<u8>,
+    /// What its disk keeps from one life to the next, once it has lived.
+    disk: SpinLock<Option<Arc<GuestMemory>>>,
     present: SpinLock<Present>,
 }
 
@@ -63,9 +65,31 @@ enum Present {
 }
 
 impl Machine {
-    pub(super) fn new(plan: Plan, seed: Vec<u8>) -> Self {
+    pub(super) fn new(plan: Plan) -> Self {
         let uart = Arc::new(Uart::new(&plan.name));
-        Self { plan, uart, books: Arc::default(), seed, present: SpinLock::new(Present::Rests) }
+        let (disk, present) = (SpinLock::new(None), SpinLock::new(Present::Rests));
+        Self { plan, uart, books: Arc::default(), disk, present }
+    }
+
+    /// Its disk, if it is to have one.
+    fn disk(&self, world: &Arc<World>) -> Result<Option<Frames>, OutOfMemory> {
+        let Plan { name, disk: bytes, .. } = &self.plan;
+        if *bytes == 0 {
+            return Ok(None);
+        }
+        let kept = self.disk.lock().clone();
+        let memory = match kept {
+            Some(memory) => memory,
+            // Nobody else makes one: a VM has one life at a time.
+            None => Arc::new(GuestMemory::try_new(Arc::clone(world), *bytes)?),
+        };
+        *self.disk.lock() = Some(Arc::clone(&memory));
+        Ok(Some(Frames::new(name, *bytes, memory)))
+    }
+
+    /// Frames that its disk has.
+    pub(super) fn disk_frames(&self) -> u64 {
+        self.disk.lock().as_ref().map_or(0, |disk| disk.frames())
     }
 
     /// Says that it is about to live; not if it does.
@@ -193,6 +217,7 @@ impl<const FWB: bool> HostOf<FWB> {
     fn make(
         &self,
         machine: &Machine,
+        life: &Life,
         memory: &Arc<GuestMemory>,
     ) -> Result<Vm<Kinds<FWB>>, &'static str> {
         let vm = Vm::create(self.config(memory)).map_err(|_| "there is no memory for a VM")?;
@@ -208,6 +233,10 @@ impl<const FWB: bool> HostOf<FWB> {
         let uart: Arc<dyn Device> = machine.uart.clone();
         vm.register_device(Bus::Mmio, range, uart)
             .map_err(|_| "its console cannot be registered")?;
+        for (range, device) in life.devices.all() {
+            vm.register_device(Bus::Mmio, range, device)
+                .map_err(|_| "its devices cannot be registered")?;
+        }
         Ok(vm)
     }
 }
@@ -245,7 +274,8 @@ fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static 
         memory: plan.memory,
         arguments: &plan.arguments,
         ramdisks: ramdisks.map(|(first, last)| first.start..last.end),
-        seed: machine.seed.clone(),
+        has_disk: plan.disk != 0,
+        seed: entropy::seed().to_vec(),
     };
     write(placement.tree, &tree.tree().map_err(|_| "it has no device tree")?)?;
     Ok((placement.kernel, placement.tree))
@@ -268,12 +298,25 @@ impl<const FWB: bool> Host for HostOf<FWB> {
             &machine.plan,
             &machine.uart,
             &machine.books,
+            machine.disk(&self.world).map_err(no_memory)?,
             confinement,
         );
         let life = Arc::new(life.map_err(no_memory)?);
-        let vm = self.make(machine, &memory)?;
+        let vm = self.make(machine, &life, &memory)?;
         machine.uart.reset(Some(Arc::clone(&life.vgic)));
         machine.born(&life, &memory);
+        life.alive.fetch_add(1, Ordering::Relaxed);
+        let (its, its_memory) = (Arc::clone(&life), Arc::clone(&memory));
+        let work = move || {
+            its.devices.serve(&its, &its_memory);
+            // Before the life is over, when all that it had is to be back.
+            drop(its_memory);
+            its.gone();
+        };
+        if threads::spawn(work).is_err() {
+            life.gone();
+            life.end(End::Failed);
+        }
         for number in 0..machine.plan.vcpus {
             life.alive.fetch_add(1, Ordering::Relaxed);
             let begun = vm.create_vcpu(number).ok().and_then(|vcpu| {
