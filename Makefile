@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review
+.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -16,7 +16,7 @@ help: ## list these commands
 run: setup ## build Mayfly and run its experiments; ARGS="..." goes to `mayfly run`
 	@cargo run --release --package mayfly-cli --bin mayfly -- run $(ARGS)
 
-test: setup ## check everything: formatting, lints, tests, docs, no_std, model checking
+test: setup-test ## check everything: formatting, lints, tests, docs, no_std, model checking
 	@scripts/test
 
 mutants: setup ## leave out each step of the protocols in turn, and see that a test misses it
@@ -106,6 +106,9 @@ setup-metal: setup
 
 setup-kernels: setup
 	@scripts/setup kernels
+
+setup-test:
+	@scripts/setup test
 
 setup-review:
 	@scripts/setup review
