@@ -8,6 +8,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod command;
+pub mod contents;
 pub mod frames;
 pub mod image;
 pub mod layout;

@@ -9,7 +9,8 @@ use core::sync::atomic::Ordering;
 use mayfly_arm64::cpu;
 use mayfly_arm64::guest::Confinement;
 use mayfly_arm64::spin::SpinLock;
-use mayfly_hypervisor::image::Kernel;
+use mayfly_hypervisor::contents::Contents;
+use mayfly_hypervisor::image::NoKernel;
 use mayfly_hypervisor::layout::{self, Guest, Placement};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_hypervisor::tree::Region as Span;
@@ -251,11 +252,11 @@ fn module(region: &Span) -> &'static [u8] {
 /// Loads what the guest begins with; says where, and what it finds in x0.
 fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static str> {
     let plan = &machine.plan;
-    let image = module(&plan.kernel);
-    let kernel = Kernel::read(image).map_err(|error| {
+    let no_kernel = |error: NoKernel| {
         say!("mayfly: {}: {error}", plan.name);
         "it has no kernel"
-    })?;
+    };
+    let (kernel, mut contents) = Contents::open(module(&plan.kernel)).map_err(no_kernel)?;
     let sizes: Vec<u64> = plan.ramdisks.iter().map(|ramdisk| ramdisk.end - ramdisk.start).collect();
     let placement = Placement::new(kernel, &sizes, plan.memory)
         .ok_or("it has too little memory for what is loaded")?;
@@ -264,7 +265,12 @@ fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static 
             .write(at - layout::MEMORY, bytes)
             .map_err(|_| "there is too little memory for what is loaded")
     };
-    write(placement.kernel, image)?;
+    let mut at = placement.kernel;
+    while let Some(piece) = contents.next().map_err(no_kernel)? {
+        write(at, piece)?;
+        at += piece.len() as u64;
+        threads::preemption_point();
+    }
     for (place, ramdisk) in placement.ramdisks.iter().zip(&plan.ramdisks) {
         write(place.start, module(ramdisk))?;
     }
