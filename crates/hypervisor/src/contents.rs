@@ -53,7 +53,7 @@ impl<'a> Contents<'a> {
     /// # Errors
     ///
     /// [`NoKernel::Damaged`], when what is packed is not whole, or more than the kernel's header says.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, NoKernel> {
+    pub fn next_piece(&mut self) -> Result<Option<&[u8]>, NoKernel> {
         match self {
             Self::Plain(bytes) => Ok(bytes.take()),
             Self::Packed(packed) => packed.next(),
@@ -237,11 +237,11 @@ mod tests {
     fn unpack(module: &[u8]) -> Result<(Kernel, Vec<u8>), NoKernel> {
         let (kernel, mut contents) = Contents::open(module)?;
         let mut bytes = Vec::new();
-        while let Some(piece) = contents.next()? {
+        while let Some(piece) = contents.next_piece()? {
             assert!(!piece.is_empty());
             bytes.extend_from_slice(piece);
         }
-        assert_eq!(contents.next().map(|piece| piece.map(<[u8]>::len)), Ok(None));
+        assert_eq!(contents.next_piece().map(|piece| piece.map(<[u8]>::len)), Ok(None));
         Ok((kernel, bytes))
     }
 
@@ -275,7 +275,7 @@ mod tests {
         let (_, mut contents) = Contents::open(&packed).unwrap();
         let mut unpacked = 0;
         let end = loop {
-            match contents.next() {
+            match contents.next_piece() {
                 Ok(Some(piece)) => unpacked += piece.len(),
                 end => break end.map(|_| ()),
             }

@@ -266,7 +266,7 @@ fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static 
             .map_err(|_| "there is too little memory for what is loaded")
     };
     let mut at = placement.kernel;
-    while let Some(piece) = contents.next().map_err(no_kernel)? {
+    while let Some(piece) = contents.next_piece().map_err(no_kernel)? {
         write(at, piece)?;
         at += piece.len() as u64;
         threads::preemption_point();
