@@ -69,6 +69,15 @@ pub enum Error {
         /// The first address that it cannot reach.
         reach: u64,
     },
+    /// Memory that is to be a guest's is not mapped in this process.
+    #[error("guest memory at {gpa:#x} has no address in this process")]
+    NoHostAddress {
+        /// Where the guest would have had it.
+        gpa: u64,
+    },
+    /// Ranges of guest memory overlap, are empty, or are not in order of their addresses.
+    #[error("ranges of guest memory overlap, are empty, or are not in order")]
+    Ranges,
     /// A vCPU came back with an exit that the payload never makes.
     #[error("the vCPU stopped with an unexpected exit: {0}")]
     Exit(String),

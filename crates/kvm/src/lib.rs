@@ -9,6 +9,8 @@
 //! | [`Vm::create`] | `KVM_CREATE_VM` |
 //! | [`Vm::create_irqchip`] | `KVM_CREATE_IRQCHIP`: the PIC and the IOAPIC join the buses; on arm64 `KVM_CREATE_DEVICE` |
 //! | [`Vm::finish_irqchip`] | on arm64 `KVM_SET_DEVICE_ATTR`: the vGIC is told that all vCPUs are there |
+//! | [`Vm::split_irqchip`], [`Vm::create_pit`] | `KVM_ENABLE_CAP` of `KVM_CAP_SPLIT_IRQCHIP`, `KVM_CREATE_PIT2` |
+//! | [`Vm::register_irqfd`], [`Vm::unregister_irqfd`] | `KVM_IRQFD` |
 //! | [`Vm::register_ioeventfd`], [`Vm::unregister_ioeventfd`] | `KVM_IOEVENTFD` |
 //! | [`Vm::set_memory_region`], [`Vm::delete_memory_region`] | `KVM_SET_USER_MEMORY_REGION` |
 //! | [`Vm::zap_deleted_slots_alone`] | `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` |
@@ -18,6 +20,8 @@
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
 //! | [`Vm::statistics`], [`Vcpu::statistics`] | `KVM_GET_STATS_FD` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
+//!
+//! [`VmBuilder`] makes a VM of them in the order that waits least on this kernel, which [`Waits`] knows.
 //!
 //! [`Ksm`] is the kernel's own page merger, in the hands of this process for a while.
 //!
@@ -46,12 +50,14 @@
 //! # Ok::<(), mayfly_kvm::Error>(())
 //! ```
 
+mod builder;
 mod cache_switch;
 mod el1;
 mod error;
 mod facts;
 mod host;
 mod ioevent;
+mod irqfd;
 mod ksm;
 #[cfg(not(target_arch = "aarch64"))]
 mod long_mode;
@@ -61,19 +67,28 @@ mod payload;
 mod permission;
 mod processor;
 mod statistics;
+mod tick;
 mod vcpu;
 #[cfg(target_arch = "aarch64")]
 mod vgic;
 mod vm;
+mod waits;
 
+pub use kvm_ioctls;
+pub use vm_memory;
+
+pub use builder::{Backing, Built, Ending, Irqchip, Plan, Reclaimer, Step, Timeline, VmBuilder};
 pub use cache_switch::CacheSwitch;
 pub use error::Error;
 pub use facts::Facts;
 pub use host::Kvm;
 pub use ioevent::IoEvent;
+pub use irqfd::IrqFd;
 pub use ksm::{Company, Ksm, Refused, Stranger};
 pub use memory::{GuestMemory, HugePages};
 pub use payload::Payload;
 pub use statistics::Statistics;
+pub use tick::hz;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{MemoryFlags, Vm};
+pub use waits::{Call, Effort, Pair, Verdict, Waits, measure};

@@ -75,9 +75,14 @@ impl Vcpu {
         Statistics::of(unsafe { BorrowedFd::borrow_raw(self.fd.as_raw_fd()) })
     }
 
-    #[cfg(all(test, target_arch = "x86_64"))]
-    pub(crate) fn fd(&self) -> &VcpuFd {
+    /// The vCPU, for calls that this crate does not make.
+    pub fn fd(&self) -> &VcpuFd {
         &self.fd
+    }
+
+    /// The same, to run it.
+    pub fn fd_mut(&mut self) -> &mut VcpuFd {
+        &mut self.fd
     }
 
     /// Runs the guest until it leaves for this process: `KVM_RUN`, again after each signal.

@@ -1,5 +1,7 @@
 //! A VM, from its creation to its end.
 
+use std::any::Any;
+use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +10,7 @@ use kvm_ioctls::VmFd;
 use rustix::io::Errno;
 
 use crate::processor::Processor;
-use crate::{Error, GuestMemory, IoEvent, Kvm, Statistics, Vcpu};
+use crate::{Error, GuestMemory, IoEvent, IrqFd, Kvm, Statistics, Vcpu};
 
 const SET_REGION: &str = "KVM_SET_USER_MEMORY_REGION";
 
@@ -22,7 +24,6 @@ pub struct Vm {
 
 /// What a VM's vCPUs keep alive. Fields are dropped in order: the fd goes before the memory that
 /// the guest can reach.
-#[derive(Debug)]
 pub(crate) struct Shared {
     /// Before the VM's: its fd is one more by which the VM lives.
     #[cfg(target_arch = "aarch64")]
@@ -31,6 +32,17 @@ pub(crate) struct Shared {
     processor: Processor,
     /// Each slot in use, with what backs it.
     slots: Mutex<Vec<(u32, GuestMemory)>>,
+    /// What is behind the slots that were lent.
+    lent: Mutex<Vec<Lent>>,
+}
+
+/// Memory that a guest has, and that somebody else than this crate has mapped.
+pub(crate) type Lent = Box<dyn Any + Send + Sync>;
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("fd", &self.fd).finish_non_exhaustive()
+    }
 }
 
 /// How a guest may use a memslot, and whether KVM logs its writes. By default: read and write, not
@@ -67,6 +79,7 @@ impl Vm {
                 fd,
                 processor,
                 slots: Mutex::default(),
+                lent: Mutex::default(),
             }),
         })
     }
@@ -108,6 +121,83 @@ impl Vm {
             return vgic.finish();
         }
         Ok(())
+    }
+
+    /// Has the local APICs alone in the kernel, and PIC and IOAPIC left to the VMM: `KVM_ENABLE_CAP` of
+    /// `KVM_CAP_SPLIT_IRQCHIP`, with 24 routes kept for an IOAPIC. In place of [`Vm::create_irqchip`], and as that before
+    /// the first vCPU. No device joins a bus.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_ENABLE_CAP`: EEXIST, EINVAL once there is a vCPU. [`Error::UnsupportedArch`].
+    pub fn split_irqchip(&self) -> Result<(), Error> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut split = kvm_bindings::kvm_enable_cap {
+                cap: kvm_bindings::KVM_CAP_SPLIT_IRQCHIP,
+                ..Default::default()
+            };
+            split.args[0] = 24;
+            self.shared.fd.enable_cap(&split).map_err(Error::ioctl("KVM_ENABLE_CAP"))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Err(Error::UnsupportedArch("x86-64"))
+    }
+
+    /// Creates the timer of a PC: `KVM_CREATE_PIT2`. It is a device on the PIO bus, and needs [`Vm::create_irqchip`].
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_CREATE_PIT2`: EEXIST, ENOENT without an interrupt controller. [`Error::UnsupportedArch`].
+    pub fn create_pit(&self) -> Result<(), Error> {
+        #[cfg(target_arch = "x86_64")]
+        return self
+            .shared
+            .fd
+            .create_pit2(kvm_bindings::kvm_pit_config::default())
+            .map_err(Error::ioctl("KVM_CREATE_PIT2"));
+        #[cfg(not(target_arch = "x86_64"))]
+        Err(Error::UnsupportedArch("x86-64"))
+    }
+
+    /// Has `irqfd`'s signals raise its interrupt: `KVM_IRQFD`. Needs an interrupt controller.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_IRQFD`: EBUSY if the eventfd is one already, EINVAL for a line that there is not, EAGAIN
+    /// without an interrupt controller.
+    pub fn register_irqfd(&self, irqfd: &IrqFd) -> Result<(), Error> {
+        irqfd.apply(self.shared.borrow_fd(), true)
+    }
+
+    /// Takes `irqfd` back: `KVM_IRQFD` with the deassign flag. That it was not registered is no error.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with `KVM_IRQFD`.
+    pub fn unregister_irqfd(&self, irqfd: &IrqFd) -> Result<(), Error> {
+        irqfd.apply(self.shared.borrow_fd(), false)
+    }
+
+    /// The VM, for calls that this crate does not make.
+    pub fn fd(&self) -> &VmFd {
+        self.shared.fd()
+    }
+
+    /// Makes `region` a new memslot, and keeps `lent`, which has its memory, until the VM is gone.
+    ///
+    /// # Errors
+    /// As [`Vm::set_memory_region`].
+    ///
+    /// # Safety
+    /// As long as `lent` exists, all of these bytes are mapped, nobody has a Rust reference into them, and nothing is lost
+    /// where a guest writes there.
+    pub(crate) unsafe fn lend(
+        &self,
+        region: kvm_userspace_memory_region,
+        lent: Lent,
+    ) -> Result<(), Error> {
+        let mut all = self.shared.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(lent);
+        // SAFETY: the caller's promise holds as long as `lent` exists, and that is kept from before the call to when no
+        // fd of the VM is left: `Shared` drops its fd first.
+        unsafe { self.shared.fd.set_user_memory_region(region) }.map_err(Error::ioctl(SET_REGION))
     }
 
     /// Whether a VM with an interrupt controller gets vCPUs while others run. On arm64 KVM refuses that: EBUSY.
@@ -233,8 +323,9 @@ impl Vm {
         };
         #[cfg(target_arch = "aarch64")]
         drop(shared.vgic);
-        let Shared { fd, slots, .. } = shared;
+        let Shared { fd, slots, lent, .. } = shared;
         drop(fd);
+        drop(lent);
         let slots = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
         slots.into_iter().map(|(_, memory)| memory).collect()
     }

@@ -140,7 +140,7 @@ impl Host {
             kernel: uname.release().to_string_lossy().into_owned(),
             arch: uname.machine().to_string_lossy().into_owned(),
             cpus: std::thread::available_parallelism().map_or(1, Into::into),
-            hz: kernel::hz(),
+            hz: mayfly_kvm::hz(),
             kvm: kvm.is_ok(),
             kvm_fwb: kvm.as_ref().ok().and_then(Kvm::forces_write_back),
             kvm_missing: kvm.err().map(|error| error.to_string()),

@@ -4,26 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
 use std::path::Path;
 
-use rustix::time::{ClockId, Timespec, clock_getres};
-
 use super::file::line;
-
-/// `CONFIG_HZ` of the running kernel.
-///
-/// The resolution of `CLOCK_MONOTONIC_COARSE` is the tick's length: `posix_get_coarse_res` in
-/// `kernel/time/posix-timers.c` returns `KTIME_LOW_RES`, which is `TICK_NSEC`. That needs no configuration
-/// file, which many systems do not have, and cannot belong to another kernel than the one that runs.
-pub(super) fn hz() -> Option<u32> {
-    hz_of_tick(clock_getres(ClockId::MonotonicCoarse))
-}
-
-/// Ticks a second from the length of one, which the kernel rounds to a nanosecond. A system that only
-/// imitates Linux may give the clock any resolution; one that is no plausible tick says nothing.
-fn hz_of_tick(tick: Timespec) -> Option<u32> {
-    let nanoseconds = u32::try_from(tick.tv_nsec).ok().filter(|_| tick.tv_sec == 0)?;
-    let hz = (1_000_000_000 + nanoseconds / 2).checked_div(nanoseconds)?;
-    (20..=1200).contains(&hz).then_some(hz)
-}
 
 /// The preemption model in the version line of `uname -v`, with the mode in force for a kernel that
 /// chooses at boot and whose debugfs may be read.
@@ -115,25 +96,6 @@ pub(super) fn boot_options(command_line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tick(seconds: i64, nanoseconds: i64) -> Timespec {
-        Timespec { tv_sec: seconds, tv_nsec: nanoseconds }
-    }
-
-    #[test]
-    fn the_tick_of_every_usual_kernel_gives_its_hz() {
-        for hz in [24, 48, 64, 100, 128, 250, 256, 300, 1000, 1024, 1200] {
-            let tick_nsec = (1_000_000_000 + hz / 2) / hz;
-            assert_eq!(hz_of_tick(tick(0, tick_nsec)), u32::try_from(hz).ok());
-        }
-    }
-
-    #[test]
-    fn a_resolution_that_is_no_tick_says_nothing() {
-        for resolution in [tick(0, 0), tick(0, 1), tick(1, 4_000_000), tick(0, 999_999_999)] {
-            assert_eq!(hz_of_tick(resolution), None);
-        }
-    }
 
     #[test]
     fn the_preemption_model_is_found_in_the_version_line() {
