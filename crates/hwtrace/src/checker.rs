@@ -75,6 +75,8 @@ pub struct Checker {
     /// Frames that were given out, and not cleaned since.
     dirty: Ranges,
     recent: VecDeque<Recent>,
+    /// The greatest first ticket of a completion.
+    synced: u64,
     /// What ended before this was invalidated so long ago that it is not known any more.
     horizon: u64,
     unexplained: VecDeque<Unexplained>,
@@ -112,7 +114,8 @@ struct Logged {
 struct Recent {
     vmid: u16,
     stale: Stale,
-    /// Second ticket of the completion.
+    /// Tickets of the completion.
+    sync: u64,
     end: u64,
 }
 

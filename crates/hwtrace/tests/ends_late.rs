@@ -103,6 +103,15 @@ fn where_there_is_none_that_is_found_as_late_as_the_invalidations_are_remembered
 }
 
 #[test]
+fn one_that_came_too_late_is_none_even_where_it_is_complete_before_what_it_is_for_is_written_down()
+{
+    for others in [0, 300] {
+        let found = protected_late(others, false, true);
+        assert_eq!(found, [Rule::BreakBeforeMake], "after {others}");
+    }
+}
+
+#[test]
 fn what_an_entry_had_is_not_held_against_it_twice_where_its_frame_is_free_before_that_is_written_down()
  {
     assert_eq!(protected_late(0, true, true), []);

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::{Checker, Issued, LOGGED, Logged, RECENT, Recent, UNEXPLAINED, note_use};
-use crate::entries::Kind;
 use crate::event::{Record, Scope};
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
@@ -65,9 +64,8 @@ impl Checker {
         let complete = reaching.iter().filter_map(|logged| logged.complete).min();
         stale.by = reaching.iter().map(|logged| (logged.cpu, logged.id)).collect();
         if let Some((sync, end)) = complete {
-            if let Some(stale) = self.judge(vmid, stale, sync) {
-                self.recent.push_back(Recent { vmid, stale, end });
-            }
+            let stale = self.judge(vmid, stale, sync);
+            self.recent.push_back(Recent { vmid, stale, sync, end });
             return;
         }
         *self.stale_words.entry(word).or_default() += 1;
@@ -156,6 +154,7 @@ impl Checker {
     pub(super) fn sync(&mut self, cpu: u32, id: u64, begin: u64, end: u64) {
         let Some(issued) = self.issued.get_mut(&cpu) else { return };
         let done: Vec<Issued> = issued.extract_if(.., |issued| issued.id <= id).collect();
+        self.synced = self.synced.max(begin);
         for Issued { number, whole, vmid, .. } in done {
             let place = number.checked_sub(self.forgotten.0);
             if let Some(logged) = place.and_then(|place| self.log.get_mut(place as usize)) {
@@ -187,10 +186,8 @@ impl Checker {
                         }
                     }
                     self.forget_word(stale.word);
-                    let recent = self.judge(vmid, stale, begin);
-                    if let Some(stale) = recent {
-                        self.recent.push_back(Recent { vmid, stale, end });
-                    }
+                    let stale = self.judge(vmid, stale, begin);
+                    self.recent.push_back(Recent { vmid, stale, sync: begin, end });
                 }
             }
             for (vmid, enters) in whole {
@@ -213,8 +210,8 @@ impl Checker {
         }
     }
 
-    /// Says what was broken of what is invalidated at `sync`, and not before. Gives it back, where it is a leaf.
-    pub(super) fn judge(&mut self, vmid: u16, mut stale: Stale, sync: u64) -> Option<Stale> {
+    /// Says what was broken of what is invalidated at `sync`, and not before. Gives it back.
+    pub(super) fn judge(&mut self, vmid: u16, mut stale: Stale, sync: u64) -> Stale {
         if sync == u64::MAX {
             let exposure = self.exposures.get(&vmid).into_iter();
             let inside: Vec<u64> = exposure.flat_map(|one| one.inside.values().copied()).collect();
@@ -230,6 +227,6 @@ impl Checker {
                 self.report(line, rule, format!("{what} (VMID {vmid})"));
             }
         }
-        matches!(stale.kind, Kind::Leaf(_)).then_some(stale)
+        stale
     }
 }

@@ -4,8 +4,8 @@ use super::{Checker, WAITING, describe, word_of};
 use crate::entries::Kind;
 use crate::event::{Event, Family, Record};
 use crate::rules::Rule;
-use crate::tables::pages;
-use crate::vmids::Need;
+use crate::tables::{Word, pages};
+use crate::vmids::{Need, Stale};
 
 /// None of them is set in an absent entry, in any format.
 const PRESENT: u64 = 0b111;
@@ -109,18 +109,8 @@ impl Checker {
             self.report(line, Rule::BreakBeforeMake, what);
         }
         let after = family.kind(level, new);
-        if after != Kind::Absent && self.stale_words.contains_key(&word) {
-            for stale in self.stale.values_mut().flatten() {
-                if stale.word == word && family.requires_break(level, stale.bits, new) {
-                    let what = format!(
-                        "entry {index} of table {table:#x} was {:#x}, and becomes {new:#x} before all TLBs have \
-                         forgotten that",
-                        stale.bits
-                    );
-                    let rule = Rule::BreakBeforeMake;
-                    stale.needs.push(Need { rule, line, end, what, used: None });
-                }
-            }
+        if after != Kind::Absent {
+            self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
         }
         let mut gone = Vec::new();
         self.tables.delist(word, &mut gone);
@@ -146,6 +136,41 @@ impl Checker {
             {
                 let what = format!("frame {frame:#x} is mapped at guest frame {:#x}", before.gfn);
                 self.report(line, Rule::NotCleaned, what);
+            }
+        }
+    }
+
+    /// TLBs must have forgotten what the entry had and that `needs` it, before the write on `line` that ended at `end`
+    /// gives it a value.
+    fn check_forgotten(
+        &mut self,
+        line: u64,
+        end: u64,
+        (table, index): Word,
+        needs: impl Fn(u64) -> bool,
+    ) {
+        let need = |bits: u64| {
+            let what = format!(
+                "entry {index} of table {table:#x} was {bits:#x}, and has another value before all TLBs have forgotten that"
+            );
+            Need { rule: Rule::BreakBeforeMake, line, end, what, used: None }
+        };
+        let is_it = |stale: &Stale| stale.word == (table, index) && needs(stale.bits);
+        if self.stale_words.contains_key(&(table, index)) {
+            for stale in self.stale.values_mut().flatten().filter(|stale| is_it(stale)) {
+                stale.needs.push(need(stale.bits));
+            }
+        }
+        // A write that waited for the one before may come after the invalidation that it did not wait for.
+        if end < self.synced {
+            let late =
+                self.recent.iter().filter(|recent| recent.stale.certain && is_it(&recent.stale));
+            let broken: Vec<_> = late
+                .map(|recent| (need(recent.stale.bits), recent.sync, recent.vmid))
+                .filter(|(need, sync, _)| need.is_broken(*sync))
+                .collect();
+            for (Need { rule, line, what, .. }, _, vmid) in broken {
+                self.report(line, rule, format!("{what} (VMID {vmid})"));
             }
         }
     }
