@@ -1,6 +1,6 @@
 //! The end of a run, however it came: the record is kept, the report printed, and the exit code found.
 
-use mayfly_lab::{Outcome, answer};
+use mayfly_lab::{Answer, Outcome, answer};
 use mayfly_record::{Begun, Description, Goal, Host, Record, ResultRow, Sink};
 use mayfly_report::{Report, Threshold};
 
@@ -41,10 +41,15 @@ impl Conclusion {
     }
 
     fn record(&self, outcome: &Outcome) -> Record {
-        let told = self.experiments.iter().map(|experiment| Description {
-            answer: answer(&experiment.name, &outcome.rows, &self.host),
-            passes: outcome.passes.get(&*experiment.name).cloned(),
-            ..experiment.clone()
+        let told = self.experiments.iter().map(|experiment| {
+            let Answer { lines, verdict, by } = answer(&experiment.name, &outcome.rows, &self.host);
+            Description {
+                answer: lines,
+                verdict,
+                answered_by: by,
+                passes: outcome.passes.get(&*experiment.name).cloned(),
+                ..experiment.clone()
+            }
         });
         let mut record = Record::new(self.host.clone(), outcome.rows.clone()).describing(told);
         record.conditions = Some(self.begun.until_now());

@@ -3,6 +3,8 @@
 //! Each experiment has its own: what waits, how long on this host's KVM, what Mayfly does instead, and what to do about
 //! it. A line is left out where what it says was not measured.
 
+use std::collections::BTreeMap;
+
 use mayfly_record::{BASELINE, Backend, Host, ResultRow, Summary, units};
 use serde_json::Value;
 
@@ -10,11 +12,41 @@ use crate::experiment::Variant;
 use crate::experiments::experiments;
 
 /// What the rows of the experiment of that name, among `rows`, come to: nothing, where none ran or it is not known.
-pub fn answer(experiment: &str, rows: &[ResultRow], host: &Host) -> Vec<String> {
+pub fn answer(experiment: &str, rows: &[ResultRow], host: &Host) -> Answer {
     let own: Vec<ResultRow> =
         rows.iter().filter(|row| row.experiment == experiment).cloned().collect();
     let known = experiments().iter().find(|known| known.name() == experiment);
-    known.filter(|_| !own.is_empty()).map_or(Vec::new(), |known| known.answer(&own, host))
+    known.filter(|_| !own.is_empty()).map_or(Answer::default(), |known| known.answer(&own, host))
+}
+
+/// What an experiment's rows come to: three to ten sentences or so that a person can repeat.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// All of it: what waits, how long, on this host's KVM first; what Mayfly does instead; and what to do about it.
+    pub lines: Vec<String>,
+    /// Those of the lines that say whether this host is affected, and what to do.
+    pub verdict: Vec<String>,
+    /// The parameters of the rows that it is of.
+    pub by: BTreeMap<String, Value>,
+}
+
+impl Answer {
+    /// Of what is said of this host, what is said of designs, and what to do. What was not measured is not said.
+    pub(crate) fn of<const LINES: usize>(
+        here: Option<String>,
+        designs: [Option<String>; LINES],
+        advice: Option<String>,
+    ) -> Self {
+        let verdict = here.iter().chain(&advice).cloned().collect();
+        let lines = [here].into_iter().chain(designs).chain([advice]).flatten().collect();
+        Self { lines, verdict, by: BTreeMap::new() }
+    }
+
+    /// Of rows that ran with this.
+    pub(crate) fn by(mut self, param: &str, value: impl Into<Value>) -> Self {
+        self.by.insert(param.to_owned(), value.into());
+        self
+    }
 }
 
 /// Rows, to be asked for figures.
@@ -51,10 +83,20 @@ impl<'a> Rows<'a> {
         self.0.iter().filter(of_kvm).find_map(|row| row.skipped.as_deref())
     }
 
+    /// Says so where those of the running kernel were skipped.
+    pub(crate) fn kvm_not_measured(&self) -> Option<String> {
+        self.kvm_skipped().map(|why| format!("This host's KVM was not measured: {why}."))
+    }
+
     /// Those that ran with a parameter.
     pub(crate) fn with(&self, param: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         self.those(|row| row.params.get(param) == Some(&value))
+    }
+
+    /// What the first of them ran with.
+    pub(crate) fn param(&self, name: &str) -> Option<&'a Value> {
+        self.0.first()?.params.get(name)
     }
 
     /// The largest number that a parameter has.

@@ -15,6 +15,7 @@ use anyhow::Context;
 use mayfly_machine::cache::Lines;
 use mayfly_record::{Backend, Host, ResultRow};
 
+use crate::answer::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Size};
@@ -37,7 +38,7 @@ impl Experiment for CacheEnable {
     }
 
     fn summary(&self) -> &'static str {
-        "vCPUs turn their caches on: what is flushed, and who reads stale data"
+        "what is flushed as vCPUs turn caches on, and who reads stale data"
     }
 
     fn about(&self) -> &'static str {
@@ -131,7 +132,7 @@ whose guests cannot get past the caches."
         &["scenarios", "scenarios_stale", "modelled_ps_a_line"]
     }
 
-    fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {
+    fn answer(&self, rows: &[ResultRow], host: &Host) -> Answer {
         answer::answer(rows, host)
     }
 
@@ -158,9 +159,7 @@ whose guests cannot get past the caches."
     fn why_not_on_kvm_of(&self, arch: &str) -> Option<String> {
         match arch {
             "aarch64" => None,
-            "x86_64" => Some(
-                "x86's guests cannot get past the caches, and KVM flushes nothing when they turn them on".to_owned(),
-            ),
+            "x86_64" => Some("x86's guests cannot get past the caches".to_owned()),
             _ => Some(format!("the guest that runs on KVM is arm64's, and this host is {arch}")),
         }
     }

@@ -18,10 +18,12 @@ use std::time::Duration;
 use anyhow::Context;
 use mayfly_record::{Backend, Host, ResultRow};
 
+use crate::answer::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Order};
 use crate::progress::Progress;
+use crate::work;
 
 use backend::Subject;
 use chance::Chance;
@@ -45,7 +47,7 @@ impl Experiment for DeviceRegistration {
     }
 
     fn summary(&self) -> &'static str {
-        "a VM's start, call by call: who waits for the grace period of a registered device"
+        "who waits for the grace period of a registered device"
     }
 
     fn about(&self) -> &'static str {
@@ -113,10 +115,10 @@ has a work queue on each; vCPUs and KVM are not pinned."
     }
 
     fn headlines(&self) -> &'static [&'static str] {
-        &["register", "first_memslot", "total", "back_to_back_memslot", "back_to_back_unregister"]
+        &["register", "first_memslot", "total", "back_to_back_memslot", work::TOTAL]
     }
 
-    fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {
+    fn answer(&self, rows: &[ResultRow], host: &Host) -> Answer {
         answer::answer(rows, host)
     }
 

@@ -2,6 +2,7 @@
 
 use mayfly_record::{Backend, Description, Host, MetricDescription, ResultRow};
 
+use crate::answer::Answer;
 use crate::needs::Needs;
 use crate::params::Params;
 use crate::progress::Progress;
@@ -30,8 +31,8 @@ pub trait Experiment: Sync {
         self.metrics().iter().chain(&work::METRICS).collect()
     }
 
-    /// Those of its metrics, by name, that a short report shows, beside the CPU time of all threads; if it names none, all
-    /// of them.
+    /// Those of its metrics, by name, that a short report shows; if it names none, all of them. CPU time is among them
+    /// where it answers whether there is less work, or the work has moved.
     fn headlines(&self) -> &'static [&'static str] {
         &[]
     }
@@ -42,10 +43,9 @@ pub trait Experiment: Sync {
         &[]
     }
 
-    /// What `rows`, which are its own, come to: three to ten lines that a person can repeat. What waits, how long, on
-    /// this host's KVM first; what Mayfly does instead; and what to do about it. What was not measured is not said.
-    fn answer(&self, _rows: &[ResultRow], _host: &Host) -> Vec<String> {
-        Vec::new()
+    /// What `rows`, which are its own, come to.
+    fn answer(&self, _rows: &[ResultRow], _host: &Host) -> Answer {
+        Answer::default()
     }
 
     /// What a record says of it, for whoever shows its rows without knowing it.
@@ -54,15 +54,13 @@ pub trait Experiment: Sync {
         let metric = |metric: &Metric| MetricDescription {
             name: metric.name.to_owned(),
             summary: metric.summary.to_owned(),
-            headline: headlines.contains(&metric.name)
-                || !headlines.is_empty() && metric.name == work::TOTAL,
+            headline: headlines.contains(&metric.name),
         };
         Description {
             name: self.name().to_owned(),
             summary: self.summary().to_owned(),
             metrics: self.all_metrics().into_iter().map(metric).collect(),
-            answer: Vec::new(),
-            passes: None,
+            ..Description::default()
         }
     }
 

@@ -36,7 +36,7 @@ mod turns;
 mod undo;
 mod work;
 
-pub use answer::answer;
+pub use answer::{Answer, answer};
 pub use bar::Bar;
 pub use choice::BackendChoice;
 pub use course::{Course, Failure, Outcome};

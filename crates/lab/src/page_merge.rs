@@ -19,6 +19,7 @@ mod window;
 use anyhow::Context;
 use mayfly_record::{Backend, Host, ResultRow};
 
+use crate::answer::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Ksm, Size};
@@ -41,7 +42,7 @@ impl Experiment for PageMerge {
     }
 
     fn summary(&self) -> &'static str {
-        "equal pages are merged under guests and taken apart: what guests fault for"
+        "what guests fault for as equal pages are merged and taken apart"
     }
 
     fn about(&self) -> &'static str {
@@ -173,7 +174,7 @@ next run. What was merged of this run is taken apart, and nothing else."
         ]
     }
 
-    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
+    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Answer {
         answer::answer(rows)
     }
 

@@ -19,6 +19,7 @@ mod rounds;
 use anyhow::Context;
 use mayfly_record::{Backend, Host, ResultRow};
 
+use crate::answer::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Size, Zap};
@@ -39,7 +40,7 @@ impl Experiment for SlotDelete {
     }
 
     fn summary(&self) -> &'static str {
-        "a memslot is deleted while vCPUs run: what keeps them from their new root"
+        "what keeps vCPUs from their new root while a memslot is deleted"
     }
 
     fn about(&self) -> &'static str {
@@ -102,6 +103,7 @@ On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
         &[
             metrics::ROOT_LOAD_AHEAD,
             metrics::DELETE_CPU,
+            metrics::DELETION_CPU,
             metrics::DELETE,
             metrics::UNTIL_FREED,
             metrics::SPARSE_DELETE_CPU,
@@ -109,7 +111,7 @@ On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
         ]
     }
 
-    fn answer(&self, rows: &[ResultRow], host: &Host) -> Vec<String> {
+    fn answer(&self, rows: &[ResultRow], host: &Host) -> Answer {
         answer::answer(rows, host)
     }
 

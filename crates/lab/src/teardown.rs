@@ -10,12 +10,14 @@ mod rows;
 
 use mayfly_record::{Backend, Host, ResultRow};
 
+use crate::answer::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::mapping::Mapping;
 use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
 use crate::turns::turns;
+use crate::work;
 
 use machine::{Design, Ground};
 use names::{GIB, NAME, SIZES, rounds};
@@ -132,10 +134,10 @@ left out."
     }
 
     fn headlines(&self) -> &'static [&'static str] {
-        &["destroy", "modelled_destroy", "reclaimed"]
+        &["destroy", "modelled_destroy", "reclaimed", work::TOTAL]
     }
 
-    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Vec<String> {
+    fn answer(&self, rows: &[ResultRow], _host: &Host) -> Answer {
         answer::answer(rows)
     }
 
@@ -143,7 +145,7 @@ left out."
         &[
             Param {
                 name: Size::PARAM,
-                default: "1GiB,16GiB,64GiB; 1GiB on KVM",
+                default: "1GiB,16GiB; 1GiB on KVM",
                 summary: "sizes of a VM's memory, one after another",
             },
             Param {

@@ -15,6 +15,11 @@ fn x86() -> Host {
     Host { arch: "x86_64".to_owned(), hz: Some(250), ..Host::default() }
 }
 
+/// What is said of the rows of an experiment.
+fn lines(experiment: &str, rows: &[ResultRow], host: &Host) -> Vec<String> {
+    answer(experiment, rows, host).lines
+}
+
 /// The one line that contains `what`.
 fn line<'a>(told: &'a [String], what: &str) -> &'a str {
     let mut lines = told.iter().filter(|line| line.contains(what));
@@ -28,13 +33,13 @@ fn of_an_experiment_that_did_not_run_nothing_is_said() {
     for experiment in
         ["device-registration", "cache-enable", "slot-delete", "page-merge", "teardown"]
     {
-        assert!(answer(experiment, &[], &x86()).is_empty(), "{experiment}");
+        assert!(lines(experiment, &[], &x86()).is_empty(), "{experiment}");
         let skipped = [ResultRow::new(experiment, Backend::Kvm, "kernel").skipped("no /dev/kvm")];
-        let told = answer(experiment, &skipped, &x86());
+        let told = lines(experiment, &skipped, &x86());
         assert!(told.iter().all(|line| !line.contains(" takes ")), "{told:#?}");
     }
     assert!(
-        answer("unheard-of", &[row("unheard-of", Backend::Kvm, "kernel", &[], 1)], &x86())
+        lines("unheard-of", &[row("unheard-of", Backend::Kvm, "kernel", &[], 1)], &x86())
             .is_empty()
     );
 }
@@ -60,7 +65,7 @@ fn slot_delete_tells_of_the_most_vcpus_that_each_backend_ran() {
         at(Backend::Kvm, "kernel", 16, 309_000),
         row("slot-delete", Backend::Kvm, "kernel", &[], 0).param("vcpus", 128).skipped("too many"),
     ];
-    let told = answer("slot-delete", &rows, &x86());
+    let told = lines("slot-delete", &rows, &x86());
     let here = "under 16 running vCPUs takes 309 us of the caller's processor";
     assert!(line(&told, "this host's KVM").contains(here), "{told:?}");
     assert!(line(&told, "Deleting").contains("256 MiB beside 1 GiB takes the caller 30.0 us of"));
@@ -81,7 +86,7 @@ fn deletion(arch: &str, kernel: &str, zaps: &[&str]) -> Vec<String> {
         })
         .collect();
     let host = Host { arch: arch.to_owned(), kernel: kernel.to_owned(), ..x86() };
-    answer("slot-delete", &rows, &host)
+    lines("slot-delete", &rows, &host)
 }
 
 #[test]
@@ -136,7 +141,7 @@ fn teardown_tells_of_the_largest_memory_that_each_backend_had() {
         at(Backend::Kvm, "kernel", 1, "4KiB", 70_000_000),
         at(Backend::Kvm, "kernel", 1, "2MiB", 7_000_000),
     ];
-    let told = answer("teardown", &rows, &x86());
+    let told = lines("teardown", &rows, &x86());
     assert!(line(&told, "this host's KVM").contains("1 GiB in pages of 4 KiB takes 70.0 ms"));
     assert!(line(&told, "huge pages: ").contains("10.0x less"));
     assert!(line(&told, "What waits").contains("for 64 GiB 6.64 s (modelled from a part)"));
@@ -163,7 +168,7 @@ fn cache_enable_tells_a_host_that_is_not_affected_so_and_what_a_shortcut_would_b
         oracle("first-vcpu", 13),
         oracle("mayfly", 0),
     ];
-    let told = answer("cache-enable", &rows, &x86());
+    let told = lines("cache-enable", &rows, &x86());
     assert!(told[0].starts_with("This host is not affected"), "{}", told[0]);
     assert!(line(&told, "What waits").contains("2.83 s for 64 vCPUs and 2 GiB"));
     assert!(line(&told, "quick and wrong").contains("in 11 and 13 of 19 scenarios"));
@@ -177,7 +182,7 @@ fn cache_enable_tells_an_arm64_host_by_its_processors_whether_it_is_affected() {
         .param("mapping", "4KiB");
     let told = |fwb| {
         let host = Host { arch: "aarch64".to_owned(), kvm_fwb: fwb, ..Host::default() };
-        answer("cache-enable", std::slice::from_ref(&kvm), &host)
+        lines("cache-enable", std::slice::from_ref(&kvm), &host)
     };
     let (without, with, unknown) = (told(Some(false)), told(Some(true)), told(None));
     assert!(without[0].starts_with("This host is affected"), "{without:?}");
@@ -194,7 +199,7 @@ fn cache_enable_tells_an_arm64_host_by_its_processors_whether_it_is_affected() {
 fn page_merge_says_why_a_kvm_that_was_asked_for_was_not_measured() {
     let skipped = |why| {
         let rows = [ResultRow::new("page-merge", Backend::Kvm, "kernel").skipped(why)];
-        answer("page-merge", &rows, &x86()).remove(0)
+        lines("page-merge", &rows, &x86()).remove(0)
     };
     let strangers =
         skipped("process 12 (cache) has mergeable memory; --ksm=shared has that merged as well");
@@ -216,7 +221,7 @@ fn page_merge_tells_what_its_kvm_row_takes_where_it_was_not_asked_for() {
     };
     let rows =
         [counted("invalidate", 122_400), counted("change-pte", 97_000), counted("mayfly", 48)];
-    let told = answer("page-merge", &rows, &x86());
+    let told = lines("page-merge", &rows, &x86());
     assert!(told[0].contains("--ksm"), "{}", told[0]);
     assert!(line(&told, "What waits").contains("122400 faults of guests a round, 1224 while"));
     let cpu = line(&told, "CPU time");

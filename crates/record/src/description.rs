@@ -1,9 +1,12 @@
 //! What an experiment is, told to whoever shows its rows without knowing it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// An experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// The name that its rows have.
     pub name: String,
@@ -15,6 +18,12 @@ pub struct Description {
     /// What its rows come to, in lines that a person can repeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<String>,
+    /// Those of the answer that say whether this host is affected, and what to do about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verdict: Vec<String>,
+    /// The parameters of those rows that the answer is of, and whose medians a short report shows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub answered_by: BTreeMap<String, Value>,
     /// How often it was gone through, and what that came to; where more than once was wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passes: Option<Passes>,

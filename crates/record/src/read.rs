@@ -151,6 +151,8 @@ mod tests {
                 summary: "a VM's start".into(),
                 metrics: vec![metric],
                 answer: vec!["Nothing waits.".into()],
+                verdict: vec!["Nothing waits.".into()],
+                answered_by: [("order".to_owned(), "devices-first".into())].into(),
                 passes: Some(Passes { count: 2, reached: true, widest: None }),
             },
         ])

@@ -45,6 +45,20 @@ impl<'a> Grouping<'a> {
         Self { groups, shared }
     }
 
+    /// The combination that an answer is of whose rows ran with `answered_by`; the first, where none did or nothing is
+    /// said.
+    pub(crate) fn that_answers(
+        &self,
+        answered_by: Option<&BTreeMap<String, Value>>,
+    ) -> &[Group<'a>] {
+        let is_it = |row: &&ResultRow| {
+            let mut params = answered_by.into_iter().flatten();
+            params.all(|(name, value)| row.params.get(name) == Some(value))
+        };
+        let at = self.groups.iter().position(|group| group.rows.iter().any(is_it)).unwrap_or(0);
+        self.groups.get(at..=at).unwrap_or_default()
+    }
+
     /// The names of those that do not vary.
     pub(crate) fn shared_names(&self) -> Vec<&'a str> {
         self.shared.values().flat_map(|params| params.keys().copied()).collect()

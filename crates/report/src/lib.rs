@@ -17,6 +17,7 @@ mod tallies;
 mod text;
 mod threshold;
 mod value;
+mod verdicts;
 
 pub use compare::{Comparison, Format, Line, Mismatch, Verdict};
 pub use page::Page;

@@ -21,7 +21,7 @@ fn labels(groups: &[Group<'_>]) -> Vec<String> {
     labels
 }
 
-/// Writes the table, if there is anything to show.
+/// Writes the table, if there is anything to show, where the line before ends.
 pub(crate) fn write(
     f: &mut fmt::Formatter<'_>,
     groups: &[Group<'_>],
@@ -29,27 +29,38 @@ pub(crate) fn write(
     style: Style,
 ) -> fmt::Result {
     let labels = labels(groups);
-    if metrics.is_empty() || labels.is_empty() {
+    let rows = || groups.iter().flat_map(|group| &group.rows);
+    if !rows().any(|row| metrics.iter().any(|metric| row.metrics.contains_key(*metric))) {
         return Ok(());
     }
     let mut columns = Columns::new();
-    columns.headed("p50", labels.iter().map(String::as_str));
-    for group in groups {
-        let is_measured =
-            |metric: &&&str| group.rows.iter().any(|row| row.metrics.contains_key(**metric));
-        if !group.title.is_empty() && metrics.iter().any(|metric| is_measured(&metric)) {
+    // One by itself has its title above the table, and its lines begin where others are set in.
+    let (above, indent) = match groups {
+        [one] => (Some(one), ""),
+        _ => (None, "  "),
+    };
+    let title = |columns: &mut Columns, group: &Group<'_>| {
+        if !group.title.is_empty() {
             columns.title(&group.title);
         }
-        for metric in metrics.iter().filter(is_measured) {
+    };
+    if let Some(group) = above {
+        title(&mut columns, group);
+    }
+    columns.headed("p50", labels.iter().map(String::as_str));
+    for group in groups {
+        if above.is_none() {
+            title(&mut columns, group);
+        }
+        for metric in metrics {
             let cells = labels.iter().map(|wanted| {
                 let row = group.rows.iter().find(|row| label(row) == *wanted);
                 let summary = row.and_then(|row| row.metrics.get(*metric));
                 summary.map_or(NOTHING.to_owned(), |summary| value(summary.p50, &summary.unit))
             });
-            columns.line(Kind::Plain, line(&format!("  {metric}"), cells));
+            columns.line(Kind::Plain, line(&format!("{indent}{metric}"), cells));
         }
     }
-    writeln!(f)?;
     columns.write(f, style)
 }
 

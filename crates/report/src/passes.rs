@@ -41,10 +41,8 @@ mod tests {
             let widest = Some(Widest { what: "destroy of kernel on kvm".into(), half_width });
             let known = Description {
                 name: "teardown".into(),
-                summary: String::new(),
-                metrics: Vec::new(),
-                answer: Vec::new(),
                 passes: Some(Passes { count, reached, widest }),
+                ..Description::default()
             };
             super::told(&known, Some(Goal { precision, seconds: None })).unwrap()
         };

@@ -1,10 +1,11 @@
 //! A record as a person reads it.
 //!
-//! For each experiment: what it comes to, in a few lines; the parameters that all rows share; the medians of what matters
-//! most, a line for each metric; what was skipped and why, and every check that failed. In full there are, before the
-//! medians, for each combination of parameters (each order, say) one table of every metric and variant with its
-//! percentiles and its ratio to [`BASELINE`] on the same backend, counters, checks and findings; and the medians are
-//! those of all metrics. Plain ASCII, at most 80 columns where the names allow it.
+//! In short: of all experiments, where there are several, whether this host is affected and what to do; then, for each,
+//! what else it comes to, in a few lines; the medians of what matters most, a line for each metric, of the combination of
+//! parameters that the answer is of; what was skipped and why, and every check that failed. In full there are the whole
+//! answer, the parameters that all rows share, for each combination of parameters (each order, say) one table of every
+//! metric and variant with its percentiles and its ratio to [`BASELINE`] on the same backend, counters, checks and
+//! findings; and the medians of all metrics. Plain ASCII, at most 80 columns where the names allow it.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ use mayfly_record::{Backend, Description, Goal, MetricDescription, Record, Resul
 
 use crate::group::Grouping;
 use crate::text::{self, Style};
-use crate::{heading, medians, metrics, passes, percentiles, tallies};
+use crate::{heading, medians, metrics, passes, percentiles, tallies, verdicts};
 
 /// A record laid out for a terminal or a file, by its [`Display`](fmt::Display).
 pub struct Report<'a> {
@@ -61,15 +62,21 @@ impl fmt::Display for Report<'_> {
                 names.push(&row.experiment);
             }
         }
+        let known = |name: &str| self.record.experiments.iter().find(|e| e.name == name);
+        // One by itself says so first.
+        let verdicts = !self.full && names.len() > 1;
+        if verdicts {
+            verdicts::write(f, names.iter().filter_map(|name| known(name)), self.style)?;
+        }
         for name in names {
-            let known = self.record.experiments.iter().find(|e| e.name == name);
             let rows = self.record.results.iter().filter(|row| row.experiment == name);
-            let (rows, style, full) = (rows.collect(), self.style, self.full);
-            let goal = self.record.goal;
-            Section { name, known, goal, rows, style, full }.fmt(f)?;
+            let (known, rows, style) = (known(name), rows.collect(), self.style);
+            let (goal, full) = (self.record.goal, self.full);
+            Section { name, known, goal, rows, style, full, verdicts }.fmt(f)?;
         }
         if !self.full && !self.record.results.is_empty() {
-            let more = "--full shows percentiles, counters and checks, too.";
+            let more =
+                "--full shows every combination of parameters, percentiles, counters and checks.";
             writeln!(f, "\n{}", self.style.faint(&self.style.wrapped(more)))?;
         }
         Ok(())
@@ -84,6 +91,8 @@ struct Section<'a> {
     rows: Vec<&'a ResultRow>,
     style: Style,
     full: bool,
+    /// Whether the verdicts stand above all sections.
+    verdicts: bool,
 }
 
 impl fmt::Display for Section<'_> {
@@ -98,36 +107,49 @@ impl fmt::Display for Section<'_> {
         let summary = self.known.map(|e| format!(": {}", e.summary)).unwrap_or_default();
         let title = self.style.wrapped(&format!("{}{summary}", self.name));
         writeln!(f, "{}", title.replacen(self.name, &self.style.strong(self.name), 1))?;
-        for line in self.known.map_or(&[][..], |known| &known.answer) {
+        for line in self.answer() {
             writeln!(f, "{}", self.style.item(line))?;
         }
         if let Some(line) = self.known.and_then(|known| passes::told(known, self.goal)) {
             writeln!(f, "{}", self.style.item(&line))?;
         }
-        for line in grouping.shared_params() {
-            writeln!(f, "{}", self.style.faint(&self.style.wrapped(&line)))?;
-        }
         if self.full {
+            for line in grouping.shared_params() {
+                writeln!(f, "{}", self.style.faint(&self.style.wrapped(&line)))?;
+            }
             for group in &grouping.groups {
                 percentiles::write(f, group, &metrics, self.style)?;
                 tallies::write(f, group, self.style)?;
             }
             if medians::are_several(&grouping.groups) {
+                writeln!(f)?;
                 medians::write(f, &grouping.groups, &metrics, self.style)?;
             }
             self.write_legend(f, declared, &metrics)?;
         } else {
             let headlines = metrics::headlines(declared, &metrics);
-            medians::write(f, &grouping.groups, &headlines, self.style)?;
+            let answered_by = self.known.map(|known| &known.answered_by);
+            medians::write(f, grouping.that_answers(answered_by), &headlines, self.style)?;
             for group in &grouping.groups {
                 tallies::write_failed(f, group, self.style)?;
             }
+        }
+        if self.full && !skipped.is_empty() {
+            writeln!(f)?;
         }
         write_skipped(f, &skipped, self.style)
     }
 }
 
 impl Section<'_> {
+    /// What it comes to, but for what stands above all sections.
+    fn answer(&self) -> impl Iterator<Item = &String> {
+        let known = self.known.into_iter();
+        known.flat_map(|known| {
+            known.answer.iter().filter(|line| !self.verdicts || !known.verdict.contains(line))
+        })
+    }
+
     /// What each metric means.
     fn write_legend(
         &self,
@@ -160,9 +182,6 @@ fn write_skipped(f: &mut fmt::Formatter<'_>, rows: &[&ResultRow], style: Style) 
             Some((_, _, variants)) => variants.push(&row.variant),
             None => reasons.push((row.backend, why, vec![&row.variant])),
         }
-    }
-    if !reasons.is_empty() {
-        writeln!(f)?;
     }
     for (backend, why, variants) in reasons {
         let line = format!("skipped on {backend}: {}: {why}", variants.join(", "));

@@ -129,16 +129,19 @@ impl Columns {
         self.lines.push(Line::Cells(kind, cells.into_iter().collect()));
     }
 
-    /// Adds headings, in two lines where one of them is wide.
+    /// Adds headings, in several lines where one of them is wide.
     pub(crate) fn headed<'a>(&mut self, first: &str, others: impl Iterator<Item = &'a str>) {
-        let (upper, lower): (Vec<_>, Vec<_>) = others.map(halves).unzip();
-        let line = |first: &str, others: Vec<&str>| {
-            [first].into_iter().chain(others).map(str::to_owned).collect::<Vec<_>>()
-        };
-        if upper.iter().any(|half| !half.is_empty()) {
-            self.line(Kind::Head, line("", upper));
+        let others: Vec<Vec<&str>> = others.map(pieces).collect();
+        let height = others.iter().map(Vec::len).max().unwrap_or(1);
+        for below in (0..height).rev() {
+            let cell = |pieces: &Vec<&str>| {
+                let at = pieces.len().checked_sub(below + 1);
+                at.map_or_else(String::new, |at| pieces[at].to_owned())
+            };
+            let first = if below == 0 { first } else { "" };
+            let line = [first.to_owned()].into_iter().chain(others.iter().map(cell));
+            self.line(Kind::Head, line.collect::<Vec<_>>());
         }
-        self.line(Kind::Head, line(first, lower));
     }
 
     /// Adds the heading of the lines below, alone on its line.
@@ -245,12 +248,16 @@ impl Columns {
 /// Column headings are broken where they are longer than the numbers below them.
 const WIDE: usize = 8;
 
-/// A heading in two lines, broken at the last dash or space if it is wide; otherwise all in the lower
-/// one.
-fn halves(label: &str) -> (&str, &str) {
-    match label.rfind(['-', ' ']) {
-        Some(at) if label.len() > WIDE => (label[..=at].trim_end(), &label[at + 1..]),
-        _ => ("", label),
+/// The lines of a heading: broken at dashes and spaces, from the last on, as long as what stands above is wide.
+fn pieces(label: &str) -> Vec<&str> {
+    let inner = &label[..label.len().saturating_sub(1)];
+    match inner.rfind(['-', ' ']) {
+        Some(at) if label.len() > WIDE => {
+            let mut above = pieces(label[..=at].trim_end());
+            above.push(&label[at + 1..]);
+            above
+        }
+        _ => vec![label],
     }
 }
 
@@ -266,6 +273,27 @@ mod tests {
         assert_eq!(lines[0], format!("- {}", "x".repeat(72)));
         assert_eq!(lines[1], "  7.18 ms, and then some more.");
         assert_eq!(style.item("a  b 3 us"), "- a  b 3 us");
+    }
+
+    #[test]
+    fn a_wide_heading_is_broken_until_it_is_not() {
+        for (label, lines) in [
+            ("mayfly", &["mayfly"][..]),
+            ("call-srcu", &["call-", "srcu"]),
+            ("kvm kernel", &["kvm", "kernel"]),
+            ("call-srcu-expedited", &["call-", "srcu-", "expedited"]),
+            ("tdp-mmu-v6.18", &["tdp-mmu-", "v6.18"]),
+            ("unbreakable", &["unbreakable"]),
+            ("ends-in-a-dash-", &["ends-in-", "a-", "dash-"]),
+            ("", &[""]),
+        ] {
+            assert_eq!(pieces(label), lines, "{label}");
+        }
+        let mut columns = Columns::new();
+        columns.headed("p50", ["one", "keyed-on-vcpus"].into_iter());
+        let mut text = String::new();
+        columns.write(&mut text, Style { colour: false, width: 80 }).unwrap();
+        assert_eq!(text, "          keyed-\n             on-\np50  one   vcpus\n");
     }
 
     #[test]

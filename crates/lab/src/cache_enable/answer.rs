@@ -2,14 +2,14 @@
 
 use mayfly_record::{Host, ResultRow, units};
 
-use crate::answer::Rows;
+use crate::answer::{Answer, Rows};
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 
 use super::rows::{BRING_UP, MODELLED_BRING_UP};
 
 /// What vCPUs wait for that turn their caches on, here and in Mayfly, and what to do.
-pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
+pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let rows = Rows::of(rows);
     let in_pages = rows.with(Mapping::PARAM, Mapping::Pages.name());
     let (kvm, on_kvm) = in_pages.kvm().most(Size::PARAM);
@@ -37,8 +37,8 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     };
     let not_here = || {
         (host.arch == "x86_64").then(|| {
-            "This host is not affected: x86's guests cannot get past the caches. What follows is arm64's without \
-             FEAT_S2FWB.".to_owned()
+            "This host is not affected: x86's guests cannot get past the caches. What is measured is arm64's \
+             without FEAT_S2FWB.".to_owned()
         })
     };
     let waits = || {
@@ -77,8 +77,9 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
         };
         Some(format!("What to do: {advice}"))
     };
-    [here().or_else(not_here), waits(), wrong(), instead(), advice()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let designs = [waits(), wrong(), instead()];
+    let size = if bytes > 0 { bytes } else { on_kvm };
+    Answer::of(here().or_else(not_here), designs, advice())
+        .by(Size::PARAM, size)
+        .by(Mapping::PARAM, Mapping::Pages.name())
 }

@@ -19,9 +19,11 @@ const JUDGEMENT: Duration = Duration::from_secs(3);
 /// What it takes to clean and invalidate a GiB, line by line.
 const FLUSH: Duration = Duration::from_millis(30);
 
-/// What it takes to have a GiB there, and to fault it in or have its entries made.
+/// What it takes to have a GiB there and to fault it in.
 const SET_UP: Duration = Duration::from_millis(500);
-const ENTRIES: Duration = Duration::from_millis(40);
+
+/// What it takes to have a GiB's entries made, and walked for each flush: in pages, and in blocks.
+const ENTRIES: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(1)];
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -41,11 +43,15 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
         for vcpus in request.params.vcpus_or(&VCPUS) {
             // What is flushed by each vCPU, and by one.
             let flushes = if designs.contains(&Design::EveryVcpu) { vcpus } else { 1 };
-            let of_a_gib = match lines {
-                Lines::Real => SET_UP * designs.len() as u32 + FLUSH * flushes,
-                Lines::Counted | Lines::Modelled => ENTRIES * designs.len() as u32,
-            };
-            needs.time += of_a_gib.mul_f64(gib(size)) * rounds * mappings.len() as u32;
+            for mapping in mappings {
+                let of_a_gib = match lines {
+                    Lines::Real => SET_UP * designs.len() as u32 + FLUSH * flushes,
+                    Lines::Counted | Lines::Modelled => {
+                        ENTRIES[*mapping as usize] * designs.len() as u32
+                    }
+                };
+                needs.time += of_a_gib.mul_f64(gib(size)) * rounds;
+            }
         }
         // Where lines are but counted, there is nothing behind the entries.
         let touched = if lines == Lines::Real { size.bytes() } else { size.bytes() >> 9 };

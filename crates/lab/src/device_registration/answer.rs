@@ -2,11 +2,11 @@
 
 use mayfly_record::{Host, ResultRow, units};
 
-use crate::answer::Rows;
+use crate::answer::{Answer, Rows};
 use crate::params::Order;
 
 /// What waits, here and in Mayfly, and what to do.
-pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
+pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let rows = Rows::of(rows);
     let (kvm, mayfly) = (rows.kvm(), rows.mayfly());
     let tick = host.hz.map(|hz| 1_000_000_000 / u64::from(hz));
@@ -99,10 +99,16 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
         };
         Some(format!("What to do: {advice}"))
     };
-    [verdict().or_else(no_kvm), start(), beside(), instead(), advice()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let designs = [start(), beside(), instead()];
+    let answer = Answer::of(verdict().or_else(no_kvm), designs, advice());
+    let order = Order::ALL.into_iter().find(|order| {
+        let measured = |rows: &Rows<'_>| first_is(rows, *order).p50("first_memslot").is_some();
+        measured(&kvm) || measured(&mayfly)
+    });
+    match order {
+        Some(order) => answer.by(Order::PARAM, order.name()),
+        None => answer,
+    }
 }
 
 /// Whether a call waits for a timer.
@@ -170,7 +176,7 @@ mod tests {
             rows.push(row(Backend::Kvm, "kernel", Order::DevicesFirst, slot));
             rows.push(row(Backend::Kvm, "kernel", Order::MemoryFirst, 58_000));
         }
-        answer(&rows, &Host { hz: Some(250), ..Host::default() })
+        answer(&rows, &Host { hz: Some(250), ..Host::default() }).lines
     }
 
     #[test]
@@ -210,7 +216,7 @@ mod tests {
             .into_iter()
             .chain([row(Order::MemoryFirst, early)])
             .collect();
-        answer(&rows, &Host { hz: Some(250), ..Host::default() })
+        answer(&rows, &Host { hz: Some(250), ..Host::default() }).lines
     }
 
     #[test]
@@ -260,7 +266,7 @@ mod tests {
             row(Backend::Machine, "call-srcu", Order::DevicesFirst, 6_000_000),
             ResultRow::new("e", Backend::Kvm, "kernel").skipped("/dev/kvm: permission denied"),
         ];
-        let told = answer(&rows, &Host { hz: Some(250), ..Host::default() });
+        let told = answer(&rows, &Host { hz: Some(250), ..Host::default() }).lines;
         let why = "This host's KVM was not measured: /dev/kvm: permission denied. As Linux";
         assert!(told[0].starts_with(why), "{}", told[0]);
     }

@@ -2,15 +2,15 @@
 
 use mayfly_record::ResultRow;
 
-use crate::answer::Rows;
+use crate::answer::{Answer, Rows};
 
 use super::names::{
-    BATCHED, CHANGE_PTE, GUEST_FAULTS, INVALIDATE, LEFT_ALONE, MERGED_WRITE, OWN_WRITE,
+    BATCHED, CHANGE_PTE, FORMAT, GUEST_FAULTS, INVALIDATE, LEFT_ALONE, MERGED_WRITE, OWN_WRITE,
     TLB_INVALIDATIONS, VM_CPU, WINDOW_FAULTS,
 };
 
 /// What guests fault for, here and in Mayfly, and what to do.
-pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
+pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     let rows = Rows::of(rows);
     let (invalidate, proposed) = (rows.machine(INVALIDATE), rows.machine(CHANGE_PTE));
     let mayfly = rows.mayfly();
@@ -63,8 +63,10 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
         Some("What to do: leave latency-bound guests out of the merger (no MADV_MERGEABLE), and let it scan when \
         they are idle.".to_owned())
     };
-    [here().or_else(not_here), waits(), instead(), price(), cpu(), advice()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let designs = [waits(), instead(), price(), cpu()];
+    let answer = Answer::of(here().or_else(not_here), designs, advice());
+    match mayfly.param(FORMAT) {
+        Some(format) => answer.by(FORMAT, format.clone()),
+        None => answer,
+    }
 }

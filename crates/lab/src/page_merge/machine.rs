@@ -5,9 +5,9 @@ use mayfly_record::{Backend, ResultRow, Samples, Unit};
 use mayfly_stage2::{Arm, Ept, Format};
 
 use super::names::{
-    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FAULT_CPU, FULL_SCAN, GUEST_FAULTS, INVALIDATE,
-    MERGE, NAME, NOTIFIER_CPU, TABLES_FREED, TLB_ADDRESSES, TLB_INVALIDATIONS, TLB_REFILLS, VM_CPU,
-    WINDOW_FAULTS, WRITE_FAULT, row,
+    BATCHED, BREAK, CHANGE_PTE, ENTRIES_WRITTEN, FAULT_CPU, FORMAT, FULL_SCAN, GUEST_FAULTS,
+    INVALIDATE, MERGE, NAME, NOTIFIER_CPU, TABLES_FREED, TLB_ADDRESSES, TLB_INVALIDATIONS,
+    TLB_REFILLS, VM_CPU, WINDOW_FAULTS, WRITE_FAULT, row,
 };
 use super::rounds::{CHARGED, Measured, measure};
 use super::scans::Scans;
@@ -51,7 +51,7 @@ fn in_format<F: Format>(
     let oversubscribed = (shape.vms * shape.vcpus) as usize >= request.host.cpus;
     let rows = measured.iter().map(|(variant, rounds)| {
         let shape = batched(variant, shape);
-        let row = row(Backend::Machine, variant, shape).param("format", F::NAME);
+        let row = row(Backend::Machine, variant, shape).param(FORMAT, F::NAME);
         let mut row = report(row, rounds);
         if *variant == Variant::BASELINE {
             row = checked(row, rounds, &measured);

@@ -10,6 +10,9 @@ pub(super) const INVALIDATE: &str = "invalidate";
 pub(super) const CHANGE_PTE: &str = "change-pte";
 pub(super) const BATCHED: &str = "batched";
 
+/// The parameter that says in whose format the tables are, in records.
+pub(super) const FORMAT: &str = "format";
+
 /// Why KVM's row is skipped where nobody asked for the merger.
 pub(super) const LEFT_ALONE: &str = "the host's page merger is left alone; --ksm has it run";
 

@@ -2,7 +2,7 @@
 
 use mayfly_record::{BASELINE, Host, ResultRow, units};
 
-use crate::answer::Rows;
+use crate::answer::{Answer, Rows};
 use crate::params::{Bound, Size, Zap};
 
 use super::metrics::{
@@ -12,7 +12,7 @@ use super::metrics::{
 use super::names::{READ_LOCKED, WRITE_LOCKED};
 
 /// What waits, here and in Mayfly, and what to do.
-pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
+pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let rows = Rows::of(rows);
     let (kvm, on_kvm) = rows.kvm().most(Bound::VCPUS.name);
     let zapped = |zap: Zap| kvm.with(Zap::PARAM, zap.name());
@@ -40,7 +40,9 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     let narrow = || {
         let (delete, pass) = (takes(&range)?, range.time(LONGEST_PASS)?);
         all.p50(LONGEST_PASS)?;
-        Some(format!("Where KVM zaps the slot's range alone, that is {delete} and {pass}."))
+        Some(format!(
+            "Where KVM zaps the slot's range alone, it takes {delete}, and the longest pass {pass}."
+        ))
     };
     let alone = || {
         let deletion = deletion(&range).filter(|_| all.p50(LONGEST_PASS).is_none())?;
@@ -48,10 +50,7 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
     };
     let elsewhere = || {
         range.p50(LONGEST_PASS).filter(|_| !has_quirk)?;
-        Some(
-            "This host is not affected: its KVM loads no root anew. What follows is x86's."
-                .to_owned(),
-        )
+        Some("This host is not affected: its KVM loads no root anew. The rest is x86's.".to_owned())
     };
     let call = || {
         let [first, then, ours] = [&exclusive, &shared, &mayfly].map(|rows| rows.time(DELETE_CPU));
@@ -91,10 +90,16 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Vec<String> {
             )
         })
     };
-    [deletion(&all).or_else(alone), narrow(), elsewhere(), queue(), since(), call(), advice()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let here = deletion(&all).or_else(alone).or_else(|| rows.kvm_not_measured());
+    let designs = [narrow(), queue(), since(), call()];
+    let (vcpus, zap) = if machine.p50(DELETE_CPU).is_some() {
+        (vcpus, Zap::AllRoots)
+    } else {
+        (on_kvm, if all.p50(LONGEST_PASS).is_some() { Zap::AllRoots } else { Zap::Range })
+    };
+    Answer::of(here, designs, advice().or_else(elsewhere))
+        .by(Bound::VCPUS.name, vcpus)
+        .by(Zap::PARAM, zap.name())
 }
 
 /// The first two numbers of a kernel's release, such as `6.18.44-fc`.

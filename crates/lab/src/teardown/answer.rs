@@ -2,20 +2,20 @@
 
 use mayfly_record::{BASELINE, ResultRow, units};
 
-use crate::answer::{Rows, times};
+use crate::answer::{Answer, Rows, times};
 use crate::mapping::Mapping;
 use crate::params::Size;
 
 /// What a VM's end costs, here and in Mayfly, and what to do.
-pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
+pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     let rows = Rows::of(rows);
-    let (kvm, on_kvm) = rows.kvm().most(Size::PARAM);
+    let (kvm, kvm_bytes) = rows.kvm().most(Size::PARAM);
     let mapped = |mapping: Mapping| kvm.with(Mapping::PARAM, mapping.name());
     let (pages, blocks) = (mapped(Mapping::Pages), mapped(Mapping::Blocks));
     let in_pages = rows.with(Mapping::PARAM, Mapping::Pages.name());
     let [(mayfly, _), (before, bytes), (elided, _)] =
         [BASELINE, "per-page", "elided"].map(|variant| in_pages.machine(variant).most(Size::PARAM));
-    let (size, on_kvm) = (units::bytes(bytes), units::bytes(on_kvm));
+    let (size, on_kvm) = (units::bytes(bytes), units::bytes(kvm_bytes));
 
     let here = || {
         let (destroy, munmap) = (pages.time("destroy")?, pages.time("munmap")?);
@@ -27,7 +27,9 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
     let in_blocks = || {
         let (destroy, munmap) = (blocks.time("destroy")?, blocks.time("munmap")?);
         let gain = times(pages.p50("munmap"), blocks.p50("munmap"))?;
-        Some(format!("In huge pages: {destroy} and {munmap}, {gain} less for the memory."))
+        Some(format!(
+            "Here, in huge pages: {destroy} and {munmap}, {gain} less for the memory."
+        ))
     };
     let waits = || {
         let (name, time) = ["destroy", "modelled_destroy"]
@@ -51,5 +53,12 @@ pub(super) fn answer(rows: &[ResultRow]) -> Vec<String> {
         Some("What to do: back guests with huge pages; let another thread or process unmap the memory; close the \
         VM's fds off the path that somebody waits for.".to_owned())
     };
-    [here(), in_blocks(), waits(), instead(), advice()].into_iter().flatten().collect()
+    let bytes = if bytes > 0 { bytes } else { kvm_bytes };
+    Answer::of(
+        here().or_else(|| rows.kvm_not_measured()),
+        [in_blocks(), waits(), instead()],
+        advice(),
+    )
+    .by(Size::PARAM, bytes)
+    .by(Mapping::PARAM, Mapping::Pages.name())
 }

@@ -8,8 +8,7 @@ pub(super) const NAME: &str = "teardown";
 const ROUNDS: u32 = 10;
 
 pub(super) const GIB: u64 = 512;
-pub(super) const SIZES: [Size; 3] =
-    [Size::blocks(GIB), Size::blocks(16 * GIB), Size::blocks(64 * GIB)];
+pub(super) const SIZES: [Size; 2] = [Size::blocks(GIB), Size::blocks(16 * GIB)];
 
 /// VMs of each variant and size.
 pub(super) fn rounds(request: &Request<'_>) -> u32 {

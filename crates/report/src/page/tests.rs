@@ -35,7 +35,7 @@ fn record() -> Record {
         summary: "a memslot goes".to_owned(),
         metrics: vec![metric("delete", true), metric("create", false)],
         answer: vec!["Nobody waits.".to_owned()],
-        passes: None,
+        ..Description::default()
     };
     let results = vec![
         row("write-locked", 4, 2_000_000),

@@ -15,8 +15,7 @@ fn dummy() -> Description {
             metric("register", "one registration"),
             metric("first_memslot", "the first memslot of a VM"),
         ],
-        answer: Vec::new(),
-        passes: None,
+        ..Description::default()
     }
 }
 
@@ -286,7 +285,7 @@ fn in_short_there_are_the_answer_the_headlines_and_what_failed() {
         "{text}"
     );
     assert!(!text.contains("reclaimed") && !text.contains("p90"), "{text}");
-    assert!(text.ends_with("\n--full shows percentiles, counters and checks, too.\n"), "{text}");
+    assert!(text.ends_with("percentiles, counters and checks.\n"), "{text}");
 }
 
 #[test]
@@ -303,4 +302,40 @@ fn a_single_variant_has_its_medians_in_short_and_its_percentiles_in_full() {
     record.results.truncate(1);
     assert!(Report::new(&record).to_string().contains("3.15 us"));
     assert!(!shown(&record).lines().any(|line| line.starts_with("p50")));
+}
+
+#[test]
+fn of_several_combinations_the_one_is_shown_that_the_answer_is_of() {
+    let mut record = record();
+    let of = |record: &Record| {
+        let text = Report::new(record).to_string();
+        text.lines()
+            .filter(|line| line.starts_with("order "))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(&record), ["order devices-first"], "the first, where nothing is said");
+    let by = |order: &str| [("order".to_owned(), order.into())].into();
+    record.experiments[0].answered_by = by("vcpus-first");
+    assert_eq!(of(&record), ["order vcpus-first"]);
+    record.experiments[0].answered_by = by("none-such");
+    assert_eq!(of(&record), ["order devices-first"]);
+}
+
+#[test]
+fn of_several_experiments_the_verdicts_stand_first_and_once() {
+    let mut record = record();
+    let (here, advice) =
+        ("This host is not affected.".to_owned(), "What to do: nothing.".to_owned());
+    record.experiments[0].answer = vec![here.clone(), "Others are.".to_owned(), advice.clone()];
+    record.experiments[0].verdict = vec![here, advice];
+    let alone = Report::new(&record).to_string();
+    let own = "dummy: what nothing costs\n- This host is not affected.\n- Others are.\n- What to do: nothing.\n";
+    assert!(alone.contains(own), "{alone}");
+    record.results.push(ResultRow::new("other", Backend::Machine, "mayfly"));
+    let text = Report::new(&record).to_string();
+    let first = "\n\n- dummy: This host is not affected.\n  What to do: nothing.\n\ndummy: what nothing costs\n- Others are.\n";
+    assert!(text.contains(first), "{text}");
+    assert_eq!(text.matches("What to do").count(), 1);
+    assert!(Report::new(&record).full(true).to_string().contains(own), "all of it stands together");
 }
