@@ -27,9 +27,7 @@ pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     let in_blocks = || {
         let (destroy, munmap) = (blocks.time("destroy")?, blocks.time("munmap")?);
         let gain = times(pages.p50("munmap"), blocks.p50("munmap"))?;
-        Some(format!(
-            "Here, in huge pages: {destroy} and {munmap}, {gain} less for the memory."
-        ))
+        Some(format!("Here, in huge pages: {destroy} and {munmap}, {gain} less for the memory."))
     };
     let waits = || {
         let (name, time) = ["destroy", "modelled_destroy"]
