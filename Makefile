@@ -45,7 +45,7 @@ bench: setup-bench ## measure Mayfly beside its peers
 RUNS ?= 5
 FRESH ?=
 
-figures: setup ## run every experiment five times and write README's tables; goes on where it was interrupted
+figures: setup ## run every experiment five times and write the tables of README and docs; goes on where it was interrupted
 	@RUNS=$(RUNS) FRESH=$(FRESH) scripts/figures
 
 crosscheck: setup ## time three calls of KVM with a C program that has nothing of Mayfly's, and with `mayfly run`

@@ -28,19 +28,31 @@ pub fn replace(document: &str, name: &str, text: &str) -> Result<String, MarkerE
     Ok(format!("{before}{}\n{}", text.trim_end(), after))
 }
 
-/// Whether every table stands in the document in the form in which it is written.
+/// Whether each of a document's tables stands in it in the form in which it is written, behind the command that measures
+/// it; and what all were measured on.
 ///
 /// # Errors
 ///
 /// The first that does not.
-pub fn check(document: &str, tables: &[Table]) -> Result<(), MarkerError> {
+pub fn check<'a>(
+    document: &str,
+    tables: impl IntoIterator<Item = &'a Table>,
+) -> Result<(), MarkerError> {
     for table in tables {
-        let (_, text, _) = split(document, table.name)?;
-        table
-            .is_form_of(text)
-            .map_err(|what| MarkerError::Form { name: table.name.to_owned(), what })?;
+        let (before, text, _) = split(document, table.name)?;
+        let wrong = |what| MarkerError::Form { name: table.name.to_owned(), what };
+        table.is_form_of(text).map_err(wrong)?;
+        let command = table.command();
+        if !unbroken(before).contains(&command) {
+            return Err(wrong(format!("{command} does not stand before it")));
+        }
     }
     split(document, HOST).map(drop)
+}
+
+/// A text without the ends of its lines.
+fn unbroken(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The name of the markers around what all tables were measured on.

@@ -1,19 +1,43 @@
 //! Which tables there are.
 
+mod deletion;
+mod registration;
+
 use mayfly_record::Backend;
 use serde_json::Value;
 
 use crate::table::{Column, Line, Statistic, Table};
 
-/// Every table of README, in its order.
+/// Every table, document by document, in its order.
 pub fn tables() -> Vec<Table> {
-    vec![starting(), caches(), deleting(), merging(), ending()]
+    let readme = vec![starting(), caches(), deleting(), merging(), ending()];
+    readme.into_iter().chain(registration::tables()).chain(deletion::tables()).collect()
 }
+
+/// The arguments of `mayfly run` that measure all of them: one of each experiment.
+pub fn commands() -> Vec<&'static str> {
+    let mut commands: Vec<&str> = Vec::new();
+    for table in tables() {
+        if !commands.contains(&table.arguments) {
+            commands.push(table.arguments);
+        }
+    }
+    commands
+}
+
+const README: &str = "README.md";
+
+/// Of a VM's start, in every order.
+const REGISTRATION: &str = "device-registration";
+
+/// Of a memslot's deletion.
+const DELETION: &str = "slot-delete";
 
 fn starting() -> Table {
     Table {
+        document: README,
         name: "starting-a-vm",
-        experiment: "device-registration",
+        arguments: REGISTRATION,
         params: vec![("order", "devices-first".into())],
         columns: vec![
             machine("before v6.18", "synchronize"),
@@ -40,8 +64,9 @@ fn starting() -> Table {
 
 fn caches() -> Table {
     Table {
+        document: README,
         name: "turning-caches-on",
-        experiment: "cache-enable",
+        arguments: "cache-enable --memory 256MiB --backend machine",
         params: vec![
             ("vcpus", 64.into()),
             ("memory", (256_u64 << 20).into()),
@@ -55,7 +80,7 @@ fn caches() -> Table {
         ],
         lines: vec![
             median("all vCPUs up", &["bring_up", "modelled_bring_up"]),
-            median("lines flushed, in all rounds", &["lines_flushed"]),
+            median("lines flushed for a VM", &["lines_flushed"]),
             Line {
                 params: Some(vec![("lines", "oracle".into())]),
                 ..median("scenarios of what guests rely on", &["scenarios"])
@@ -70,8 +95,9 @@ fn caches() -> Table {
 
 fn deleting() -> Table {
     Table {
+        document: README,
         name: "deleting-a-memslot",
-        experiment: "slot-delete",
+        arguments: DELETION,
         params: vec![("vcpus", 128.into()), ("zap", "all-roots".into())],
         columns: vec![
             machine("Linux to v6.8", "write-locked"),
@@ -97,8 +123,9 @@ fn deleting() -> Table {
 
 fn merging() -> Table {
     Table {
+        document: README,
         name: "merging-pages",
-        experiment: "page-merge",
+        arguments: "page-merge --backend machine",
         params: vec![("format", "EPT".into())],
         columns: vec![
             machine("zapped (Linux)", "invalidate"),
@@ -106,7 +133,7 @@ fn merging() -> Table {
             machine("Mayfly", "mayfly"),
         ],
         lines: vec![
-            median("faults of guests", &["guest_faults"]),
+            median("faults of guests, in a round", &["guest_faults"]),
             median("while a change was under way", &["window_faults"]),
             median("entries written", &["entries_written"]),
             median("TLB invalidations", &["tlb_invalidations"]),
@@ -116,8 +143,9 @@ fn merging() -> Table {
 
 fn ending() -> Table {
     Table {
+        document: README,
         name: "ending-a-vm",
-        experiment: "teardown",
+        arguments: "teardown --memory 64GiB --backend machine",
         params: vec![("memory", (64_u64 << 30).into()), ("mapping", "4KiB".into())],
         columns: vec![
             machine("page by page (arm64 to 2019)", "per-page"),
@@ -126,7 +154,7 @@ fn ending() -> Table {
         ],
         lines: vec![
             median("until the call returns, p50", &["modelled_destroy", "destroy"]),
-            median("until all tables are free, p50", &["reclaimed"]),
+            median("until all tables are free, p50", FREED),
             Line {
                 params: Some(in_blocks()),
                 ..median(
@@ -136,13 +164,16 @@ fn ending() -> Table {
             },
             Line {
                 params: Some(in_blocks()),
-                ..median("in blocks of 2 MiB: until all tables are free, p50", &["reclaimed"])
+                ..median("in blocks of 2 MiB: until all tables are free, p50", FREED)
             },
             median("invalidations by address, in all rounds", &["tlbi_ipa"]),
             median("invalidations by VMID, in all rounds", &["tlbi_vmid"]),
         ],
     }
 }
+
+/// Where the end is but modelled, the caller frees every table itself before the call returns.
+const FREED: &[&str] = &["reclaimed", "modelled_destroy"];
 
 /// The 64 GiB in blocks.
 fn in_blocks() -> Vec<(&'static str, Value)> {
@@ -157,9 +188,9 @@ fn kvm(title: &'static str) -> Column {
     Column { title, backend: Backend::Kvm, variant: "kernel" }
 }
 
-fn median(title: &'static str, names: &[&'static str]) -> Line {
+fn median(title: impl Into<String>, names: &[&'static str]) -> Line {
     Line {
-        title,
+        title: title.into(),
         names: names.to_vec(),
         statistic: Statistic::Median,
         params: None::<Vec<(&str, Value)>>,

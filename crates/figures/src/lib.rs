@@ -1,4 +1,4 @@
-//! README's tables, written from the records of several runs.
+//! The tables of README and of other documents, written from the records of several runs.
 //!
 //! A [`Table`] says which figures stand where. A cell has the median of the runs' medians, and in brackets the smallest and
 //! the largest of these: runs are independent of each other as rounds of one run are not, and of five the true median lies
@@ -12,6 +12,6 @@ mod runs;
 mod table;
 
 pub use document::{HOST, MarkerError, check, replace};
-pub use layout::tables;
+pub use layout::{commands, tables};
 pub use runs::{Runs, RunsError};
 pub use table::{Column, Line, Statistic, Table};

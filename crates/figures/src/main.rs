@@ -1,20 +1,28 @@
-//! Writes README's tables: `figures README.md DIRECTORY`, where the directory has one of records for each run.
+//! Writes the tables of README and of other documents: `figures ROOT DIRECTORY`, where the directory has one of records for
+//! each run. `figures commands` prints the arguments of `mayfly run` that measure them, a line each.
 
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use mayfly_figures::{Runs, replace, tables};
+use mayfly_figures::{HOST, Runs, Table, commands, replace, tables};
 use mayfly_record::{Record, Sink};
 
 fn main() -> ExitCode {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [document, records] = &arguments[..] else {
-        eprintln!("usage: figures README.md DIRECTORY");
-        return ExitCode::from(2);
+    let done = match &arguments[..] {
+        [one] if one == Path::new("commands") => {
+            println!("{}", commands().join("\n"));
+            Ok(())
+        }
+        [root, records] => write(root, records),
+        _ => {
+            eprintln!("usage: figures ROOT DIRECTORY, or figures commands");
+            return ExitCode::from(2);
+        }
     };
-    match write(document, records) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("figures: {error}");
@@ -23,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn write(document: &Path, records: &Path) -> Result<(), Box<dyn Error>> {
+fn write(root: &Path, records: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Vec<Record>>, _> = entries(records)?
         .into_iter()
         .filter(|path| path.is_dir())
@@ -37,11 +45,14 @@ fn write(document: &Path, records: &Path) -> Result<(), Box<dyn Error>> {
         })
         .collect();
     let runs = Runs::new(runs?)?;
-    let mut text = replace(&fs::read_to_string(document)?, mayfly_figures::HOST, &runs.told())?;
-    for table in tables() {
-        text = replace(&text, table.name, &table.markdown(&runs))?;
+    let tables = tables();
+    for of_one in tables.chunk_by(|one, other| one.document == other.document) {
+        let document = root.join(of_one[0].document);
+        let text = replace(&fs::read_to_string(&document)?, HOST, &runs.told())?;
+        let put = |text: String, table: &Table| replace(&text, table.name, &table.markdown(&runs));
+        let text = of_one.iter().try_fold(text, put)?;
+        Sink::open(&document)?.write(&text)?;
     }
-    Sink::open(document)?.write(&text)?;
     Ok(())
 }
 

@@ -11,10 +11,12 @@ use crate::runs::Runs;
 /// A table of one experiment's figures.
 #[derive(Clone, Debug)]
 pub struct Table {
+    /// The document that it stands in, below the repository's root.
+    pub document: &'static str,
     /// What its markers call it.
     pub name: &'static str,
-    /// Whose figures it has.
-    pub experiment: &'static str,
+    /// The arguments of `mayfly run` that measure it, of which the first names the experiment.
+    pub arguments: &'static str,
     /// Parameters that its rows ran with, beside those that a line says.
     pub params: Vec<(&'static str, Value)>,
     /// Its columns beside the first.
@@ -38,7 +40,7 @@ pub struct Column {
 #[derive(Clone, Debug)]
 pub struct Line {
     /// What stands before it.
-    pub title: &'static str,
+    pub title: String,
     /// Names, of which the first is shown that a row has.
     pub names: Vec<&'static str>,
     /// What of it.
@@ -59,13 +61,24 @@ pub enum Statistic {
 }
 
 impl Table {
+    /// Whose figures it has.
+    pub fn experiment(&self) -> &'static str {
+        self.arguments.split(' ').next().unwrap_or_default()
+    }
+
+    /// How its document says what measures it.
+    pub fn command(&self) -> String {
+        let quote = if self.arguments.contains(' ') { "\"" } else { "" };
+        format!("`make run ARGS={quote}{}{quote}`", self.arguments)
+    }
+
     /// The table in Markdown.
     pub fn markdown(&self, runs: &Runs) -> String {
         let mut text = self.head();
         for line in &self.lines {
             let params = line.params.as_ref().unwrap_or(&self.params);
             let rows = |column: &Column| {
-                runs.rows(self.experiment, column.backend, column.variant, params)
+                runs.rows(self.experiment(), column.backend, column.variant, params)
             };
             let cells = self.columns.iter().map(|column| {
                 let rows = rows(column);

@@ -1,28 +1,65 @@
-//! README's tables are those that `make figures` writes, and it can.
+//! The tables of README and of docs are those that `make figures` writes, and it can.
 
-use mayfly_figures::{HOST, Runs, RunsError, check, replace, tables};
+use std::fs;
+use std::path::Path;
+
+use mayfly_figures::{HOST, Runs, RunsError, Table, check, commands, replace, tables};
 use mayfly_lab::{Course, Order, Params, Plan, Selection, Silent, Size, experiments};
 use mayfly_record::{Backend, Host, Record};
 
 const README: &str = include_str!("../../../README.md");
 
+/// README's.
+fn readme() -> Vec<Table> {
+    tables().into_iter().filter(|table| table.document == "README.md").collect()
+}
+
 #[test]
-fn every_table_of_the_readme_has_the_form_in_which_it_is_written() {
-    check(README, &tables()).unwrap();
+fn every_table_of_every_document_has_the_form_in_which_it_is_written() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tables = tables();
+    let documents: Vec<&[Table]> =
+        tables.chunk_by(|one, other| one.document == other.document).collect();
+    assert_eq!(documents.len(), 3);
+    for of_one in documents {
+        let name = of_one[0].document;
+        let document = fs::read_to_string(root.join(name)).unwrap();
+        check(&document, of_one).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn each_experiment_is_measured_by_one_command() {
+    let names: Vec<&str> =
+        commands().into_iter().map(|arguments| arguments.split(' ').next().unwrap()).collect();
+    let known: Vec<&str> = experiments().iter().map(|experiment| experiment.name()).collect();
+    assert_eq!(names, known);
+}
+
+#[test]
+fn readme_has_no_other_tables() {
     // What is below "What it shows" is marked, all of it.
     let shown = README.split("\n## What it shows\n").nth(1).unwrap().split("\n## ").next().unwrap();
-    assert_eq!(shown.matches("\n| | ").count(), tables().len(), "a table without markers");
+    assert_eq!(shown.matches("\n| | ").count(), readme().len(), "a table without markers");
 }
+
+/// What tables have that is no metric.
+const COUNTERS: [&str; 4] = ["scenarios", "scenarios_stale", "tlbi_ipa", "tlbi_vmid"];
 
 #[test]
 fn whatever_a_table_names_is_a_variant_and_a_metric_or_a_counter() {
     for table in tables() {
-        let experiment = experiments().iter().find(|e| e.name() == table.experiment).unwrap();
+        let experiment = experiments().iter().find(|e| e.name() == table.experiment()).unwrap();
         for column in &table.columns {
             let known = |backend, name| {
                 experiment.variants().iter().any(|v| (v.backend, v.name) == (backend, name))
             };
             assert!(known(column.backend, column.variant), "{} of {}", column.variant, table.name);
+        }
+        let metrics = experiment.describe().metrics;
+        for name in table.lines.iter().flat_map(|line| &line.names) {
+            let is_known = COUNTERS.contains(name) || metrics.iter().any(|of| of.name == *name);
+            assert!(is_known, "{name} of {}", table.name);
         }
     }
 }
@@ -54,10 +91,10 @@ fn a_few_short_runs_are_written_as_tables_that_pass_the_check() {
     let runs = Runs::new(records.clone()).unwrap();
     let mut document = README.to_owned();
     document = replace(&document, HOST, &runs.told()).unwrap();
-    for table in tables() {
+    for table in readme() {
         document = replace(&document, table.name, &table.markdown(&runs)).unwrap();
     }
-    check(&document, &tables()).unwrap();
+    check(&document, &readme()).unwrap();
     let starting = document.split("<!-- figures: starting-a-vm -->").nth(1).unwrap();
     let line =
         starting.lines().find(|line| line.starts_with("| then the first memslot |")).unwrap();
@@ -84,10 +121,15 @@ fn what_was_typed_by_hand_is_refused_by_its_line() {
     let edited = |from: &str, to: &str| {
         let document = README.replacen(from, to, 1);
         assert_ne!(document, README, "{from}");
-        check(&document, &tables()).unwrap_err().to_string()
+        check(&document, &readme()).unwrap_err().to_string()
     };
     let said = edited("| registering a device |", "| registering |");
     assert!(said.contains("starting-a-vm") && said.contains("registering a device"), "{said}");
     assert!(edited("<!-- end of ending-a-vm -->", "").contains("end of ending-a-vm"));
     assert!(edited("| n |\n", "| samples |\n").contains("headings"));
+    let said = edited("ARGS=\"teardown --memory 64GiB", "ARGS=\"teardown --memory 32GiB");
+    assert!(
+        said.contains("teardown --memory 64GiB --backend machine\"` does not stand before"),
+        "{said}"
+    );
 }
