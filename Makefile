@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -59,6 +59,9 @@ ROW ?=
 
 instructions: setup-instructions ## count what the core costs at EL2, in instructions; ROW="..." shows where one row's are
 	@scripts/instructions $(if $(ROW),"$(ROW)")
+
+switches: setup-metal ## count what a hypercall and a switch to another vCPU take at EL2, in instructions
+	@scripts/switches
 
 # What Mayfly at EL2 runs: KERNEL=... INITRD=... are an arm64 Image and a ramdisk in place of Debian's and a busybox.
 KERNEL ?=

@@ -19,6 +19,15 @@ macro_rules! write_register {
     };
 }
 
+/// Writes a system register that this program's own memory has nothing to do with: such writes do not order loads and
+/// stores, so that several may be taken from memory together.
+macro_rules! write_register_alone {
+    ($name:literal, $value:expr) => {
+        core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) $value, options(nomem, nostack))
+    };
+}
+pub(crate) use write_register_alone;
+
 pub mod cache;
 pub mod context;
 pub mod cpu;

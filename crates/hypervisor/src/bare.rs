@@ -14,6 +14,7 @@ mod machine;
 mod map;
 mod memory;
 mod monitor;
+mod once;
 mod seat;
 mod shared;
 mod threads;

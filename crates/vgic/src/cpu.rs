@@ -106,7 +106,12 @@ impl<K: Kick> Vgic<K> {
         if own.inbox.is_empty() {
             return true;
         }
+        self.load_deliverable(cpu, own)
+    }
 
+    /// Loads what is in the inbox. Out of line, with the registers that it needs.
+    #[inline(never)]
+    fn load_deliverable(&self, cpu: &mut CpuInterface, own: &Redistributor) -> bool {
         let asleep = own.asleep.load(Ordering::Acquire) != 0;
         let groups = if asleep { 0 } else { self.groups.load(Ordering::Acquire) };
         let (mut pending, mut active) = (First::new(), First::new());
@@ -196,12 +201,24 @@ impl<K: Kick> Vgic<K> {
 
     /// Takes back what the guest has left in the list registers of `cpu`, which were read into
     /// [`CpuInterface::registers`] before. Nothing if it is not inside.
+    #[inline]
     pub fn leave(&self, cpu: &mut CpuInterface) {
         let Some(own) = self.redistributors.get(cpu.vcpu) else { return };
         if !cpu.inside {
             return;
         }
         cpu.inside = false;
+        // As it is nearly always: nothing was loaded, nor left out.
+        if cpu.count == 0 && cpu.registers.hcr & hcr::NO_ENTRY == 0 {
+            cpu.registers.hcr = 0;
+            return;
+        }
+        self.take_back(cpu, own);
+    }
+
+    /// Takes back what was loaded, or has ended unloaded. Out of line, with the registers that it needs.
+    #[inline(never)]
+    fn take_back(&self, cpu: &mut CpuInterface, own: &Redistributor) {
         // Those that a list register has are not among these. Where every active one had one, the guest has ended what
         // was active no more.
         if cpu.registers.hcr & hcr::NO_ENTRY != 0 {
@@ -209,8 +226,9 @@ impl<K: Kick> Vgic<K> {
                 self.end_unloaded(cpu.vcpu);
             }
         }
-        for (intid, register) in cpu.loaded[..cpu.count].iter().zip(cpu.registers.lr) {
-            let (pending, active, priority) = decode(register);
+        // By reference: an array is copied whole, and here most of it is of no use.
+        for (intid, register) in cpu.loaded[..cpu.count].iter().zip(&cpu.registers.lr) {
+            let (pending, active, priority) = decode(*register);
             let fold = |state: State| Some(state.fold(pending, active, priority));
             let Some((from, to)) = self.apply(cpu.vcpu, *intid, fold) else { continue };
             if from.is_recalled() {

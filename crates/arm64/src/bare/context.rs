@@ -3,7 +3,7 @@
 //! They stay in the processor between two stays of one vCPU, and are saved when its thread gives the processor up.
 
 use core::arch::{asm, global_asm};
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, UnsafeCell};
 
 use super::timer::VirtualTimer;
 
@@ -23,7 +23,7 @@ macro_rules! banked {
             /// No guest runs, and the next one that does is whose registers these are.
             unsafe fn restore(&self) {
                 // SAFETY: EL2 uses none of them.
-                unsafe { $(crate::write_register!($name, self.$field);)* }
+                unsafe { $(super::write_register_alone!($name, self.$field);)* }
             }
         }
     };
@@ -69,7 +69,7 @@ macro_rules! keys {
         /// As [`Banked::restore`]; the processor has the registers.
         unsafe fn restore_keys(keys: &[u64; 10]) {
             // SAFETY: EL2 is built without pointer authentication.
-            unsafe { $(crate::write_register!($name, keys[$index]);)* }
+            unsafe { $(super::write_register_alone!($name, keys[$index]);)* }
         }
     };
 }
@@ -90,9 +90,11 @@ struct FloatingPoint {
 }
 
 /// The registers of a vCPU, in memory or in the processor that its thread runs on.
+///
+/// A `RefCell` would be looked at twice in each switch, and nothing here calls anything that could come back.
 #[derive(Debug)]
 pub struct Resident {
-    context: RefCell<Context>,
+    context: UnsafeCell<Context>,
     is_loaded: Cell<bool>,
 }
 
@@ -102,32 +104,44 @@ impl Resident {
         // RES1, and no more than its affinity.
         let vmpidr = 1 << 31 | affinity;
         let context = Context::new(vmpidr, timer_offset, super::cpu::has_pointer_authentication());
-        Self { context: RefCell::new(context), is_loaded: Cell::new(false) }
+        Self { context: UnsafeCell::new(context), is_loaded: Cell::new(false) }
+    }
+
+    fn context(&self) -> &Context {
+        // SAFETY: one thread has this, for it is not `Sync`; and the only other references are those of `context_mut`, each
+        // of which is gone when the call is over that it was made for.
+        unsafe { &*self.context.get() }
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "one thread has this, and holds one at a time")]
+    fn context_mut(&self) -> &mut Context {
+        // SAFETY: as above; it is private, and nobody holds one across a call that makes another.
+        unsafe { &mut *self.context.get() }
     }
 
     /// Takes them out of the processor: before this thread gives the processor up.
     pub fn put(&self) {
         if self.is_loaded.take() {
-            self.context.borrow_mut().save();
+            self.context_mut().save();
         }
     }
 
     /// When the virtual timer is due, in ticks of the physical counter, if it is on. After [`Resident::put`].
     pub fn timer_due(&self) -> Option<u64> {
-        let context = self.context.borrow();
+        let context = self.context();
         context.timer.due(context.timer_offset)
     }
 
     pub(super) fn reset(&self) {
         self.put();
-        self.context.borrow_mut().reset();
+        self.context_mut().reset();
     }
 
+    /// Puts them into the processor, where they are not.
     pub(super) fn load(&self) {
-        if !self.is_loaded.replace(true) {
-            // SAFETY: whoever was here before was put when its thread gave the processor up.
-            unsafe { self.context.borrow().restore() };
-        }
+        self.is_loaded.set(true);
+        // SAFETY: whoever was here before was put when its thread gave the processor up.
+        unsafe { self.context().restore() };
     }
 
     pub(super) fn is_loaded(&self) -> bool {
@@ -135,7 +149,7 @@ impl Resident {
     }
 
     pub(super) fn has_keys(&self) -> bool {
-        self.context.borrow().has_keys
+        self.context().has_keys
     }
 }
 

@@ -75,7 +75,8 @@ pub struct GuestCpu<'a, M> {
     pending: Option<Pending>,
     forget: Option<Gfn>,
     exception: Option<(Exception, u64)>,
-    has_keys: bool,
+    /// `HCR_EL2`, but for what differs from one entry to the next.
+    hcr: u64,
     virtual_error: bool,
     pub(super) confinement: Confinement,
     /// Its machine.
@@ -94,7 +95,7 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
             pending: None,
             forget: None,
             exception: None,
-            has_keys: resident.has_keys(),
+            hcr: HCR | confinement.hcr | if resident.has_keys() { HCR_AUTHENTICATION } else { 0 },
             virtual_error: false,
             confinement,
             machine,
@@ -131,8 +132,8 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
         self.inject(exception, self.address);
     }
 
-    fn load(&mut self) {
-        self.resident.load();
+    #[cold]
+    fn take_injected(&mut self) {
         if let Some((exception, address)) = self.exception.take() {
             self.take_exception(exception, Some(address));
         }
@@ -290,12 +291,14 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
         if !self.resident.is_loaded() {
             // So that no walk mixes this vCPU's stage 1 with another's stage 2.
             self.confinement.empty.load();
+            self.resident.load();
         }
-        self.load();
-        let mut hcr = HCR | self.confinement.hcr;
+        if self.exception.is_some() {
+            self.take_injected();
+        }
+        let mut hcr = self.hcr;
         hcr |= if translation.traps.set_way() { HCR_TSW } else { 0 };
         hcr |= if translation.traps.toggles() { HCR_TVM } else { 0 };
-        hcr |= if self.has_keys { HCR_AUTHENTICATION } else { 0 };
         hcr |= if self.virtual_error { HCR_VSE } else { 0 };
         // VTTBR_EL2 is the same for all formats of Arm's.
         let vttbr = ArmFwb::<40>::vttbr(base.top, base.vmid);
@@ -311,12 +314,15 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
         if base.flush {
             tlb::flush_here();
         }
-        if let Some(gfn) = self.forget.take() {
+        if let Some(gfn) = self.forget {
+            self.forget = None;
             tlb::forget_here(gfn);
         }
         let event = self.run(requests);
         // Taken by the guest, the virtual error is gone from the register.
-        self.virtual_error &= crate::read_register!("hcr_el2") & HCR_VSE != 0;
+        if self.virtual_error {
+            self.virtual_error = crate::read_register!("hcr_el2") & HCR_VSE != 0;
+        }
         event
     }
 

@@ -27,10 +27,21 @@ impl Shape {
         Self { list_registers: (vtr & 0x1f) as usize + 1, priority_registers }
     }
 
-    /// Puts a vCPU's registers into the processor.
-    pub fn load(self, registers: &Registers) {
-        let lists = registers.lr.iter().enumerate().take(self.list_registers);
-        lists.for_each(|(number, value)| write_list_register(number, *value));
+    /// Empties the list registers, and turns the interface off: once, since what they hold at first is not said.
+    pub fn clear(self) {
+        (0..self.list_registers).for_each(|number| write_list_register(number, 0));
+        // SAFETY: no guest runs.
+        unsafe {
+            crate::write_register!("ich_hcr_el2", 0_u64);
+            asm!("isb", options(nostack));
+        }
+    }
+
+    /// Puts a vCPU's registers into the processor, of the list registers the first `used`: the others are empty.
+    pub fn load(self, registers: &Registers, used: usize) {
+        for (number, value) in registers.lr.iter().enumerate().take(used) {
+            write_list_register(number, *value);
+        }
         // SAFETY: registers of the guest's, which EL2 itself is not interrupted by but for the maintenance interrupt.
         unsafe {
             crate::write_register!("ich_vmcr_el2", registers.vmcr);
@@ -51,11 +62,12 @@ impl Shape {
         }
     }
 
-    /// Takes a vCPU's registers out of the processor, of the list registers the first `used`, and turns the interface
-    /// off.
+    /// Takes a vCPU's registers out of the processor, of the list registers the first `used`, which are empty then, and
+    /// turns the interface off.
     pub fn save(self, registers: &mut Registers, used: usize) {
         for (number, value) in registers.lr.iter_mut().enumerate().take(used) {
             *value = read_list_register(number);
+            write_list_register(number, 0);
         }
         registers.hcr = crate::read_register!("ich_hcr_el2");
         registers.vmcr = crate::read_register!("ich_vmcr_el2");

@@ -4,7 +4,6 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mayfly_arm64::gic::Redistributor;
-use mayfly_arm64::spin::SpinLock;
 use mayfly_arm64::{cache, cpu, gic, switch, tlb};
 use mayfly_hypervisor::tree::Board;
 use mayfly_vm::platform::address::PAGE_SIZE;
@@ -13,6 +12,7 @@ use smccc::Smc;
 
 use super::console::say;
 use super::entry::{Start, secondary_start};
+use super::once::Once;
 use super::{threads, world};
 
 /// Processors that are used at most.
@@ -20,8 +20,7 @@ pub(super) const MAX: usize = 64;
 
 /// The affinity of each.
 static AFFINITIES: [AtomicU64; MAX] = [const { AtomicU64::new(0) }; MAX];
-static REDISTRIBUTORS: [SpinLock<Option<Redistributor>>; MAX] =
-    [const { SpinLock::new(None) }; MAX];
+static REDISTRIBUTORS: [Once<Redistributor>; MAX] = [const { Once::new() }; MAX];
 /// How many are up.
 static UP: AtomicU32 = AtomicU32::new(0);
 
@@ -42,7 +41,7 @@ pub(super) fn affinity(number: usize) -> u64 {
 
 /// This processor's redistributor.
 pub(super) fn redistributor() -> Option<Redistributor> {
-    *REDISTRIBUTORS[cpu::number()].lock()
+    REDISTRIBUTORS[cpu::number()].get().copied()
 }
 
 /// A VMID that a processor is to name no more, plus 1; 0 for none. Set by who wants it, cleared by the processor.
@@ -93,11 +92,12 @@ pub(super) fn prepare(number: usize) -> Result<(), &'static str> {
     let affinity = cpu::affinity();
     AFFINITIES[number].store(affinity, Ordering::Relaxed);
     let redistributor = world::gic().redistributor(affinity).ok_or("it has no redistributor")?;
-    *REDISTRIBUTORS[number].lock() = Some(redistributor);
+    REDISTRIBUTORS[number].set(redistributor);
     redistributor.prepare().map_err(|_| "it has no system registers for interrupts")?;
     // SAFETY: at EL2, whose E2H the first instructions cleared; the format is the same on all.
     unsafe { cpu::prepare(world::vtcr()) };
     world::empty_root().load();
+    world::virtual_interface().clear();
     threads::adopt();
     UP.fetch_add(1, Ordering::Release);
     Ok(())

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::cell::{Cell, RefCell};
 
 use mayfly_arm64::context::Resident;
+use mayfly_arm64::virtual_gic::Shape;
 use mayfly_arm64::{gic, timer};
 use mayfly_vgic::{CpuInterface, Vgic};
 
@@ -19,6 +20,8 @@ pub(super) type Gic = Vgic<Shared>;
 pub(super) struct Seat {
     pub(super) resident: Resident,
     vgic: Arc<Gic>,
+    /// What processors have of the interface.
+    shape: Shape,
     interface: RefCell<CpuInterface>,
     /// The interface's registers are in the processor.
     is_inside: Cell<bool>,
@@ -42,6 +45,7 @@ impl Seat {
         Self {
             resident,
             vgic,
+            shape: world::virtual_interface(),
             interface: RefCell::new(interface),
             is_inside: Cell::new(false),
             has_timer: Cell::new(false),
@@ -65,7 +69,7 @@ impl Seat {
         }
         let mut interface = self.interface.borrow_mut();
         self.vgic.enter(&mut interface);
-        world::virtual_interface().load(&interface.registers);
+        self.shape.load(&interface.registers, interface.used());
         self.is_inside.set(true);
         if !self.has_timer.replace(true) {
             self.since.set(timer::ticks());
@@ -94,7 +98,7 @@ impl Seat {
         }
         let mut interface = self.interface.borrow_mut();
         let used = interface.used();
-        world::virtual_interface().save(&mut interface.registers, used);
+        self.shape.save(&mut interface.registers, used);
         self.vgic.leave(&mut interface);
     }
 
@@ -103,14 +107,14 @@ impl Seat {
         self.take_interrupts();
         if self.has_timer.take() {
             self.books.spend(timer::ticks().saturating_sub(self.since.get()));
-            if !timer::virtual_is_due() {
-                // Set anew before the guest saw that it was due.
-                let _ = self.vgic.withdraw_linked(self.vcpu(), timer::VIRTUAL_TIMER);
-            }
-            // Also where another thread's look has taken it, of which nothing is known here.
-            self.holds_timer.set(false);
-            if let Some(redistributor) = cpus::redistributor() {
-                redistributor.set_active(timer::VIRTUAL_TIMER, false);
+            if self.holds_timer.take() {
+                if !timer::virtual_is_due() {
+                    // Set anew before the guest saw that it was due.
+                    let _ = self.vgic.withdraw_linked(self.vcpu(), timer::VIRTUAL_TIMER);
+                }
+                if let Some(redistributor) = cpus::redistributor() {
+                    redistributor.set_active(timer::VIRTUAL_TIMER, false);
+                }
             }
         }
         self.resident.put();

@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use mayfly_arm64::spin::{SpinLock, wait_for_interrupt};
+use mayfly_arm64::spin::{SpinGuard, SpinLock, wait_for_interrupt};
 use mayfly_arm64::{cpu, timer};
 use mayfly_vm::Kicker;
 use mayfly_vm::platform::memory::OutOfMemory;
@@ -59,7 +59,6 @@ pub(super) struct Thread {
     work: Option<Box<dyn FnOnce() + Send>>,
     /// What is done when it gives its processor up.
     leave: Option<Leave>,
-    is_over: bool,
     number: u64,
     /// When it is asked for, and of whom.
     alarm: Option<(u64, Kicker)>,
@@ -68,6 +67,8 @@ pub(super) struct Thread {
 struct Scheduler {
     ready: Queue,
     asleep: Queue,
+    /// No sleeper wakes by itself before that, in ticks.
+    next_wake: u64,
     /// A bit for each processor that waits for a thread.
     idle: u64,
     /// The last number.
@@ -77,13 +78,22 @@ struct Scheduler {
 // SAFETY: threads are reached through the scheduler alone, under its lock, or by themselves.
 unsafe impl Send for Scheduler {}
 
-static SCHEDULER: SpinLock<Scheduler> =
-    SpinLock::new(Scheduler { ready: Queue::new(), asleep: Queue::new(), idle: 0, numbers: 0 });
+static SCHEDULER: SpinLock<Scheduler> = SpinLock::new(Scheduler {
+    ready: Queue::new(),
+    asleep: Queue::new(),
+    next_wake: u64::MAX,
+    idle: 0,
+    numbers: 0,
+});
+
+/// A slice, in ticks.
+static SLICE_TICKS: AtomicU64 = AtomicU64::new(0);
 
 /// Threads that sleep, or are about to.
 static SLEEPERS: AtomicU32 = AtomicU32::new(0);
 
-/// What runs on each processor, and when its slice is over.
+/// What runs on each processor, and when its slice is over. In cache lines of its own.
+#[repr(align(64))]
 struct Local {
     current: AtomicPtr<Thread>,
     idle: AtomicPtr<Thread>,
@@ -108,14 +118,30 @@ static LOCAL: [Local; cpus::MAX] = [const {
 }; cpus::MAX];
 
 impl Local {
+    /// Has the thread that runs here, which asks, do what it does when it gives its processor up.
+    fn leave(&self) {
+        // SAFETY: the thread's own; what it asked for may be called.
+        unsafe {
+            if let Some((leave, argument)) = (*self.current.load(Ordering::Relaxed)).leave {
+                leave(argument);
+            }
+        }
+    }
+
+    /// Whether the slice of the thread that runs here is over, and others want the processor.
+    fn is_over_time(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
     fn begin_slice(&self, now: u64) {
-        self.slice_end.store(now + timer::frequency() / SLICE, Ordering::Relaxed);
+        self.slice_end.store(now + SLICE_TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
         self.is_over.store(false, Ordering::Relaxed);
     }
 }
 
 fn local() -> &'static Local {
-    &LOCAL[cpu::number()]
+    // SAFETY: processors are numbered below `cpus::MAX`, each before it comes here (`cpus::prepare`).
+    unsafe { LOCAL.get_unchecked(cpu::number()) }
 }
 
 fn current() -> *mut Thread {
@@ -135,7 +161,6 @@ impl Thread {
             deadline: u64::MAX,
             work,
             leave: None,
-            is_over: false,
             number: 0,
             alarm: None,
         }
@@ -144,6 +169,7 @@ impl Thread {
 
 /// Makes this processor's flow of control the thread that runs when no other can. Once on each.
 pub(super) fn adopt() {
+    SLICE_TICKS.store(timer::frequency() / SLICE, Ordering::Relaxed);
     let thread = Box::into_raw(Box::new(Thread::new(None, None)));
     let mut scheduler = SCHEDULER.lock();
     scheduler.numbers += 1;
@@ -192,16 +218,9 @@ pub(super) unsafe fn on_leave(leave: Option<Leave>) {
     unsafe { (*current()).leave = leave };
 }
 
-/// Has this thread do what it does when it gives its processor up. Returns whether there is something.
-pub(super) fn leave() -> bool {
-    // SAFETY: this thread's own; what it asked for may be called.
-    unsafe {
-        let asked = (*current()).leave;
-        if let Some((leave, argument)) = asked {
-            leave(argument);
-        }
-        asked.is_some()
-    }
+/// Has this thread do what it does when it gives its processor up.
+pub(super) fn leave() {
+    local().leave();
 }
 
 impl Scheduler {
@@ -221,36 +240,40 @@ impl Scheduler {
         }
     }
 
-    /// Wakes those whose time has come; returns when the next one's is.
-    fn wake_due(&mut self, now: u64) -> u64 {
+    /// Takes the thread that a processor that has none is to go on with.
+    fn next(&mut self, here: &Local) -> *mut Thread {
+        self.ready.pop().unwrap_or(here.idle.load(Ordering::Relaxed))
+    }
+
+    /// Puts a thread that has said what it sleeps for, and until when, to sleep.
+    fn put_to_sleep(&mut self, thread: *mut Thread) {
+        // SAFETY: the thread is the one that asks.
+        self.next_wake = self.next_wake.min(unsafe { (*thread).deadline });
+        self.asleep.push(thread);
+    }
+
+    /// Wakes those whose time has come.
+    fn wake_due(&mut self, now: u64) {
+        if now < self.next_wake {
+            return;
+        }
         while let Some(thread) = self.asleep.take(|thread| thread.deadline <= now) {
             SLEEPERS.fetch_sub(1, Ordering::Relaxed);
             self.make_ready(thread);
         }
-        self.asleep.iter().map(|thread| thread.deadline).min().unwrap_or(u64::MAX)
+        let next = self.asleep.iter().map(|thread| thread.deadline).min();
+        self.next_wake = next.unwrap_or(u64::MAX);
     }
 }
 
-/// Has this processor go on with another thread, if there is one that can run, or with its own idling. The present one is
+/// Has this processor, which is `here`, go on with `to`, another thread that can run, or its own idling. The present one is
 /// on the queue, asleep, or over, and has done what it does when it gives its processor up ([`leave`]).
-fn switch(scheduler: mayfly_arm64::spin::SpinGuard<'static, Scheduler>) {
-    let mut scheduler = scheduler;
-    let here = local();
-    let from = current();
-    let to = scheduler.ready.pop().unwrap_or(here.idle.load(Ordering::Relaxed));
-    if to == from {
-        arm(&scheduler);
-        return;
-    }
-    // SAFETY: `from` is this thread.
-    unsafe {
-        if (*from).is_over {
-            here.over.store(from, Ordering::Relaxed);
-        }
-    }
+#[inline]
+fn switch(here: &Local, scheduler: SpinGuard<'static, Scheduler>, to: *mut Thread) {
+    let from = here.current.load(Ordering::Relaxed);
     here.current.store(to, Ordering::Relaxed);
     here.begin_slice(timer::ticks());
-    arm(&scheduler);
+    arm(&scheduler, here);
     // The thread that goes on gives the lock up.
     core::mem::forget(scheduler);
     // SAFETY: `to` has its registers saved where its stack says, and nobody else runs it: it was on the queue, or it is
@@ -272,18 +295,25 @@ extern "C" fn begin() -> ! {
     if let Some(work) = work {
         work();
     }
-    // SAFETY: as above.
-    unsafe { (*current()).is_over = true };
-    switch(SCHEDULER.lock());
+    let here = local();
+    let mut scheduler = SCHEDULER.lock();
+    here.over.store(here.current.load(Ordering::Relaxed), Ordering::Relaxed);
+    let to = scheduler.next(here);
+    switch(here, scheduler, to);
     unreachable!("nobody goes on with a thread that is over");
 }
 
 /// Frees the thread that this processor was on last, if it is over.
+#[inline]
 fn free_over() {
-    let over = local().over.swap(null_mut(), Ordering::Relaxed);
-    if over.is_null() {
-        return;
+    let over = &local().over;
+    if !over.load(Ordering::Relaxed).is_null() {
+        free(over.swap(null_mut(), Ordering::Relaxed));
     }
+}
+
+#[cold]
+fn free(over: *mut Thread) {
     // SAFETY: it was made of a box, is on no queue, and this processor has left its stack.
     let thread = unsafe { Box::from_raw(over) };
     if let Some(frames) = thread.frames {
@@ -293,13 +323,12 @@ fn free_over() {
 }
 
 /// Sets the processor's timer to the end of the slice, or to when a sleeper wakes.
-fn arm(scheduler: &Scheduler) {
-    let here = local();
-    let idles = current() == here.idle.load(Ordering::Relaxed);
+fn arm(scheduler: &Scheduler, here: &Local) {
+    let idles = here.current.load(Ordering::Relaxed) == here.idle.load(Ordering::Relaxed);
     let slice = if idles { u64::MAX } else { here.slice_end.load(Ordering::Relaxed) };
-    let sleeper = scheduler.asleep.iter().map(|thread| thread.deadline).min().unwrap_or(u64::MAX);
-    let alarm = slice.min(sleeper);
-    if here.alarm.swap(alarm, Ordering::Relaxed) != alarm {
+    let alarm = slice.min(scheduler.next_wake);
+    if here.alarm.load(Ordering::Relaxed) != alarm {
+        here.alarm.store(alarm, Ordering::Relaxed);
         timer::set_alarm((alarm != u64::MAX).then_some(alarm));
     }
 }
@@ -316,36 +345,41 @@ pub(super) fn tick() {
         here.begin_slice(now);
         here.is_over.store(!scheduler.ready.is_empty(), Ordering::Relaxed);
     }
-    arm(&scheduler);
+    arm(&scheduler, here);
 }
 
 /// Whether this thread's slice is over, and others want the processor.
 pub(super) fn is_over_time() -> bool {
-    local().is_over.load(Ordering::Relaxed)
+    local().is_over_time()
 }
 
-/// Lets others that can run have the processor before this thread has it again.
-pub(super) fn give_way() {
+/// Lets others that can run have the processor, which is this one, before this thread has it again.
+fn give_way(here: &Local) {
     // What that wakes takes the lock.
-    leave();
+    here.leave();
     let mut scheduler = SCHEDULER.lock();
-    if scheduler.ready.is_empty() {
-        local().begin_slice(timer::ticks());
-        return arm(&scheduler);
-    }
-    let thread = current();
-    if thread != local().idle.load(Ordering::Relaxed) {
+    let Some(to) = scheduler.ready.pop() else {
+        here.begin_slice(timer::ticks());
+        return arm(&scheduler, here);
+    };
+    let thread = here.current.load(Ordering::Relaxed);
+    if thread != here.idle.load(Ordering::Relaxed) {
         // Not `make_ready`: no idle processor is to take it from here.
         scheduler.ready.push(thread);
     }
-    switch(scheduler);
+    switch(here, scheduler, to);
 }
 
 /// A point of long work: what has interrupted meanwhile is seen to, and others have the processor if the slice is over.
 pub(super) fn preemption_point() {
+    let here = local();
+    // The thread that has the processor next sees to what has interrupted, or is interrupted by it.
+    if here.is_over_time() {
+        return give_way(here);
+    }
     world::take_interrupts();
-    if is_over_time() {
-        give_way();
+    if here.is_over_time() {
+        give_way(here);
     }
 }
 
@@ -355,14 +389,14 @@ pub(super) fn idle() -> ! {
         world::take_interrupts();
         let mut scheduler = SCHEDULER.lock();
         scheduler.wake_due(timer::ticks());
-        if scheduler.ready.is_empty() {
+        if let Some(to) = scheduler.ready.pop() {
+            switch(local(), scheduler, to);
+        } else {
             scheduler.idle |= 1 << cpu::number();
-            arm(&scheduler);
+            arm(&scheduler, local());
             drop(scheduler);
             wait_for_interrupt();
             SCHEDULER.lock().idle &= !(1 << cpu::number());
-        } else {
-            switch(scheduler);
         }
     }
 }

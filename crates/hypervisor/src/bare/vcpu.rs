@@ -73,6 +73,8 @@ impl Machine for Board<'_> {
         self.seat.show_interrupts();
     }
 
+    // Out of line, so that `scripts/switches` tells by its name what the interrupt takes, and what the switch.
+    #[inline(never)]
     fn interrupt(&mut self) -> Next {
         cpus::obey();
         while let Some(number) = gic::acknowledge() {

@@ -20,6 +20,7 @@ use mayfly_vm::platform::time::Instant;
 use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
 
+use super::once::Once;
 use super::{console, cpus, threads};
 
 /// What is known of the machine once it is prepared.
@@ -32,7 +33,7 @@ struct Facts {
     interface: Shape,
 }
 
-static FACTS: SpinLock<Option<Facts>> = SpinLock::new(None);
+static FACTS: Once<Facts> = Once::new();
 static FRAMES: SpinLock<Option<FramePool<'static>>> = SpinLock::new(None);
 /// Invalidations that guests' TLBs were told.
 static INVALIDATIONS: Word = Word::new(0);
@@ -44,11 +45,11 @@ pub(super) fn set_frames(pool: FramePool<'static>) {
 
 /// Says what else is known of the machine. Once, before another processor starts.
 pub(super) fn set_facts(gic: Gic, vtcr: u64, empty: EmptyRoot, uart_interrupt: Option<u32>) {
-    *FACTS.lock() = Some(Facts { gic, vtcr, empty, uart_interrupt, interface: Shape::read() });
+    FACTS.set(Facts { gic, vtcr, empty, uart_interrupt, interface: Shape::read() });
 }
 
-fn facts() -> Facts {
-    FACTS.lock().expect("the machine is prepared")
+fn facts() -> &'static Facts {
+    FACTS.get().expect("the machine is prepared")
 }
 
 pub(super) fn gic() -> Gic {
@@ -112,9 +113,11 @@ pub(super) fn handle(number: u32) {
         timer::EL2_TIMER => threads::tick(),
         // It has done what it was sent for: the processor has come out.
         gic::KICK | gic::MAINTENANCE => {}
-        // Of the guest that this thread is out of now: it comes again when the guest's registers are back. Taking them out
-        // makes it inactive.
-        timer::VIRTUAL_TIMER if threads::leave() => return,
+        // Of the guest that this thread is out of, or of one that was here before: it comes again when the registers of the
+        // guest that it is due for are back.
+        timer::VIRTUAL_TIMER => {
+            threads::leave();
+        }
         number if facts().uart_interrupt == Some(number) => {
             console::take_typed();
         }

@@ -40,8 +40,10 @@ fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
     }
     // SAFETY: this thread's own, under the lock.
     unsafe { ((*thread).word, (*thread).deadline) = (core::ptr::from_ref(word).addr(), deadline) };
-    scheduler.asleep.push(thread);
-    switch(scheduler);
+    scheduler.put_to_sleep(thread);
+    let here = local();
+    let to = scheduler.next(here);
+    switch(here, scheduler, to);
 }
 
 /// Does `work`, in which this thread sleeps at most until `at`: then `kicker` is asked to look, and goes on.

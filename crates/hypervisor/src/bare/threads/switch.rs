@@ -41,8 +41,7 @@ global_asm!(
     .section .text.thread_switch, "ax"
     .global thread_switch
 thread_switch:
-    sub sp, sp, #96
-    stp x19, x20, [sp]
+    stp x19, x20, [sp, #-96]!
     stp x21, x22, [sp, #16]
     stp x23, x24, [sp, #32]
     stp x25, x26, [sp, #48]
@@ -51,13 +50,12 @@ thread_switch:
     mov x2, sp
     str x2, [x0]
     mov sp, x1
-    ldp x19, x20, [sp]
     ldp x21, x22, [sp, #16]
     ldp x23, x24, [sp, #32]
     ldp x25, x26, [sp, #48]
     ldp x27, x28, [sp, #64]
     ldp x29, x30, [sp, #80]
-    add sp, sp, #96
+    ldp x19, x20, [sp], #96
     ret
     .global thread_begin
 thread_begin:

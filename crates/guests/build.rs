@@ -1,0 +1,9 @@
+//! Has each image lie where a guest's memory begins.
+
+fn main() {
+    println!("cargo::rerun-if-changed=link.ld");
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "none") {
+        let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        println!("cargo::rustc-link-arg-bins=-T{here}/link.ld");
+    }
+}
