@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -76,6 +76,9 @@ QUICK ?=
 
 metal-test: setup-metal ## boot Linux VMs at EL2, end them, and see that nothing was lost; QUICK=1 boots one
 	@scripts/metal $(if $(QUICK),quick,test)
+
+metal-load: setup-metal ## ten minutes of load on 8 vCPUs of 2 CPUs, at EL2
+	@scripts/metal load
 
 # What `make kernels` passes on: make kernels KERNELS="--arch arm64 6.12 6.18", make kernels KERNELS=--help
 KERNELS ?=

@@ -14,7 +14,7 @@ pub enum Command {
     List,
     /// `vm stat [NAME]`
     Stat(Option<String>),
-    /// `vm create NAME LIKE [PARAMETER]...`
+    /// `vm create NAME LIKE [PARAMETER]... [-- ARGUMENT...]`
     Create {
         /// What it is to be named.
         name: String,
@@ -22,6 +22,8 @@ pub enum Command {
         like: String,
         /// Its own parameters.
         parameters: Vec<String>,
+        /// Those of its kernel, if they are other than that VM's.
+        arguments: Option<String>,
     },
     /// `vm start NAME`
     Start(String),
@@ -39,17 +41,37 @@ pub enum Command {
     Log(String),
     /// `wait [NAME]`
     Wait(Option<String>),
+    /// `await NAME TEXT...`
+    Await {
+        /// Which VM.
+        name: String,
+        /// What it is to say.
+        text: String,
+    },
+    /// `lives COUNT LIKE [MILLISECONDS]`
+    Lives {
+        /// How many.
+        count: u32,
+        /// Whose kernel, ramdisks and parameters they have.
+        like: String,
+        /// The longest of them.
+        most: u64,
+    },
     /// `sleep MILLISECONDS`
     Sleep(u64),
     /// `poweroff`
     PowerOff,
 }
 
+/// Milliseconds that a life of `lives` has at most, if nothing else is said.
+const LIFE: u64 = 50;
+
 /// What there is, for `help`.
 pub const HELP: &str = "\
 vm list                          VMs, and what they are at
 vm stat [NAME]                   exits by reason, memory, processor time
-vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of another: vcpus=, memory=, disk=
+vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of another: vcpus=, memory=, disk=; -- and its
+                                 kernel's arguments, if they are others
 vm start NAME                    has it begin
 vm stop NAME                     ends it, and waits until all that it had is back
 vm kill NAME                     ends it, and does not wait
@@ -58,6 +80,8 @@ vm destroy NAME                  stops it, and forgets it
 console NAME                     its console; Ctrl-] comes back here
 log NAME                         the last that it has said
 wait [NAME]                      until it, or all, have ended
+await NAME TEXT                  until it has said that
+lives COUNT NAME [MILLISECONDS]  so many VMs like it, one after the other, each killed at a random moment and destroyed
 sleep MILLISECONDS               waits
 poweroff                         ends all VMs, says whether anything was lost, and ends the machine
 Commands are separated by ';' in the boot arguments.";
@@ -81,8 +105,17 @@ impl Command {
             ("vm", Some("stat")) => Self::Stat(third.map(ToString::to_string)),
             ("vm", Some("create")) => Self::Create {
                 name: name(third)?,
-                like: words.next().ok_or("a VM is created like another: try 'help'")?.to_string(),
-                parameters: words.map(ToString::to_string).collect(),
+                like: words
+                    .next()
+                    .filter(|word| *word != "--")
+                    .ok_or("a VM is created like another: try 'help'")?
+                    .to_string(),
+                parameters: words
+                    .by_ref()
+                    .take_while(|word| *word != "--")
+                    .map(ToString::to_string)
+                    .collect(),
+                arguments: line.split_once(" -- ").map(|(_, words)| words.trim().to_string()),
             },
             ("vm", Some("start")) => Self::Start(name(third)?),
             ("vm", Some("stop")) => Self::Stop(name(third)?),
@@ -92,6 +125,21 @@ impl Command {
             ("console", _) => Self::Console(name(second)?),
             ("log", _) => Self::Log(name(second)?),
             ("wait", _) => Self::Wait(second.map(ToString::to_string)),
+            ("await", _) => {
+                let name = name(second)?;
+                let behind = line.trim_start().strip_prefix("await").unwrap_or_default();
+                let text = behind.trim_start().strip_prefix(&*name).unwrap_or_default().trim();
+                if text.is_empty() {
+                    return Err("a VM is to say something: await NAME TEXT");
+                }
+                Self::Await { name, text: text.to_string() }
+            }
+            ("lives", Some(number)) => {
+                let count = number.parse().map_err(|_| "lives takes a number of them")?;
+                let most = words.next().map_or(Ok(LIFE), str::parse);
+                let most = most.map_err(|_| "a life takes a number of milliseconds")?;
+                Self::Lives { count, like: name(third)?, most }
+            }
             ("sleep", Some(number)) => {
                 Self::Sleep(number.parse().map_err(|_| "sleep takes a number of milliseconds")?)
             }
@@ -133,9 +181,40 @@ mod tests {
     fn a_vm_is_created_like_another() {
         let (name, like) = ("b".to_string(), "a".to_string());
         let parameters = vec!["vcpus=2".to_string()];
-        let expected = Command::Create { name, like, parameters };
-        assert_eq!(Command::read("vm create b a vcpus=2"), Ok(expected));
+        let created = |arguments| {
+            let (name, like, parameters) = (name.clone(), like.clone(), parameters.clone());
+            Ok(Command::Create { name, like, parameters, arguments })
+        };
+        assert_eq!(Command::read("vm create b a vcpus=2"), created(None));
+        let arguments = Some("console=ttyAMA0  quiet".to_string());
+        let typed = "vm create b a vcpus=2 -- console=ttyAMA0  quiet ";
+        assert_eq!(Command::read(typed), created(arguments));
+        assert_eq!(Command::read("vm create b a vcpus=2 -- "), created(Some(String::new())));
         assert!(Command::read("vm create b").is_err());
+        assert!(Command::read("vm create b -- quiet").is_err());
+    }
+
+    #[test]
+    fn what_is_awaited_is_taken_as_it_stands() {
+        let expected = |name: &str, text: &str| {
+            Ok(Command::Await { name: name.to_string(), text: text.to_string() })
+        };
+        assert_eq!(Command::read("await a in user  space"), expected("a", "in user  space"));
+        assert_eq!(Command::read(" await await await "), expected("await", "await"));
+        assert!(Command::read("await a").is_err());
+        assert!(Command::read("await").is_err());
+    }
+
+    #[test]
+    fn lives_are_counted_and_bounded() {
+        let expected = |count, most| Ok(Command::Lives { count, like: "a".to_string(), most });
+        assert_eq!(Command::read("lives 1000 a"), expected(1000, LIFE));
+        assert_eq!(Command::read("lives 50 a 400"), expected(50, 400));
+        for line in
+            ["lives", "lives a", "lives 5", "lives -1 a", "lives 5 a b", "lives 5000000000 a"]
+        {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
     }
 
     #[test]
@@ -147,10 +226,13 @@ mod tests {
 
     #[test]
     fn every_command_is_helped_with() {
-        for line in HELP.lines().filter(|line| !line.starts_with("Commands")) {
+        let is_command =
+            |line: &&str| !line.starts_with(char::is_uppercase) && !line.starts_with(' ');
+        for line in HELP.lines().filter(is_command) {
+            let is_number = |word: &str| word.contains("MILLISECONDS") || word == "COUNT";
             let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
             let plain: Vec<&str> =
-                words.iter().map(|word| if *word == "MILLISECONDS" { "1" } else { word }).collect();
+                words.iter().map(|word| if is_number(word) { "1" } else { word }).collect();
             assert!(Command::read(&plain.join(" ")).is_ok(), "{line}");
         }
     }

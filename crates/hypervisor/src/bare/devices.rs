@@ -51,7 +51,7 @@ impl Devices {
             let block = Block::new(disk, "mayfly");
             Arc::new(Virtio::new(world, block, gic, DISK_INTERRUPT, &bell))
         });
-        let mut generator = Generator::new(&entropy::seed());
+        let mut generator = Generator::new(&entropy::seed::<32>());
         let fill: Fill = Box::new(move |bytes| generator.fill(bytes));
         let entropy = Virtio::new(world, Entropy::new(fill), gic, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::new(gic, &bell));

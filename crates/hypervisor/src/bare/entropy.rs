@@ -8,9 +8,6 @@ use super::console::say;
 
 static POOL: SpinLock<Option<Generator>> = SpinLock::new(None);
 
-/// Bytes of a seed.
-pub(super) const SEED: usize = 64;
-
 /// Takes what the firmware left in the device tree, and what the processor gives.
 pub(super) fn prepare(seed: &[u8]) {
     let mut generator = Generator::new(seed);
@@ -37,8 +34,8 @@ fn stir(generator: &mut Generator) -> bool {
 }
 
 /// A seed that nobody else gets.
-pub(super) fn seed() -> [u8; SEED] {
-    let mut seed = [0; SEED];
+pub(super) fn seed<const BYTES: usize>() -> [u8; BYTES] {
+    let mut seed = [0; BYTES];
     let mut pool = POOL.lock();
     let generator = pool.get_or_insert_with(|| Generator::new(&[]));
     stir(generator);

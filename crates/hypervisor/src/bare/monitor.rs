@@ -1,5 +1,6 @@
 //! The monitor: it has VMs begin, end, and says how they are; by what is typed, and by the boot arguments.
 
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use mayfly_hypervisor::tree::Board;
 use super::console::{self, say};
 use super::life::End;
 use super::vm::{self, Host, Machine};
-use super::{heap, machine, threads, world};
+use super::{entropy, heap, machine, threads, world};
 
 /// Ctrl-], by which a guest's console is left for the monitor.
 const LEAVES: u8 = 0x1d;
@@ -34,7 +35,7 @@ pub(super) fn main(board: &Board) {
         say!("mayfly: there is no memory to begin with");
         machine::power_off()
     };
-    let (frames, bytes) = (world::free_frames(), heap::allocated());
+    let before = Possession::now();
     let is_whole = {
         let host = Arc::clone(&host);
         let mut monitor = Monitor { host, machines: Vec::new(), front: None };
@@ -42,26 +43,45 @@ pub(super) fn main(board: &Board) {
         monitor.serve(&board.arguments);
         monitor.end()
     };
-    // What a thread has is freed by the next one on its processor.
-    let deadline = timer::ticks() + timer::frequency();
-    let is_back = || (world::free_frames(), heap::allocated()) == (frames, bytes);
-    while !is_back() && timer::ticks() < deadline {
-        threads::wait(
-            &ENDS,
-            ENDS.load(Ordering::Relaxed),
-            timer::ticks() + timer::frequency() / 100,
-        );
-    }
-    if is_whole && is_back() {
-        say!(
-            "mayfly: nothing was lost: all VMs have ended, {frames} frames are free and {bytes} bytes of heap in use, as before"
-        );
-    } else {
-        let lost_frames = frames.cast_signed() - world::free_frames().cast_signed();
-        let lost_bytes = heap::allocated().cast_signed() - bytes.cast_signed();
-        say!("mayfly: LOST {lost_frames} frames, {lost_bytes} bytes of heap");
+    match Possession::lost_since(before) {
+        (0, 0) if is_whole => {
+            let Possession { frames, bytes } = before;
+            say!(
+                "mayfly: nothing was lost: all VMs have ended, {frames} frames are free and {bytes} bytes of heap in use, as before"
+            );
+        }
+        (frames, bytes) => say!("mayfly: LOST {frames} frames, {bytes} bytes of heap"),
     }
     machine::power_off()
+}
+
+/// What the program has, for an account of what was lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Possession {
+    /// Frames that are free.
+    frames: u64,
+    /// Bytes of the heap that are in use.
+    bytes: usize,
+}
+
+impl Possession {
+    fn now() -> Self {
+        Self { frames: world::free_frames(), bytes: heap::allocated() }
+    }
+
+    /// How many frames, and bytes of heap, are not back, after a while for what is on its way: what a thread has is freed
+    /// by the next one on its processor.
+    fn lost_since(before: Self) -> (i64, isize) {
+        let deadline = timer::ticks() + timer::frequency();
+        let mut now = Self::now();
+        while now != before && timer::ticks() < deadline {
+            let soon = timer::ticks() + timer::frequency() / 100;
+            threads::wait(&ENDS, ENDS.load(Ordering::Relaxed), soon);
+            now = Self::now();
+        }
+        let frames = before.frames.cast_signed() - now.frames.cast_signed();
+        (frames, now.bytes.cast_signed() - before.bytes.cast_signed())
+    }
 }
 
 impl Monitor {
@@ -177,8 +197,8 @@ impl Monitor {
                 };
                 self.machines.iter().filter(is_meant).for_each(|machine| stat(machine));
             }
-            Ok(Command::Create { name, like, parameters }) => {
-                self.create(&name, &like, &parameters);
+            Ok(Command::Create { name, like, parameters, arguments }) => {
+                self.create(&name, &like, &parameters, arguments);
             }
             Ok(Command::Start(name)) => {
                 if let Some(machine) = self.find(&name) {
@@ -231,6 +251,20 @@ impl Monitor {
                     self.wait(machine);
                 }
             }
+            Ok(Command::Await { name, text }) => {
+                if let Some(machine) = self.find(&name) {
+                    let is_said = || machine.uart.has_said(text.as_bytes());
+                    self.pass_on_until(u64::MAX, |_| !machine.is_living() || is_said());
+                    if !is_said() {
+                        say!("mayfly: {name} has ended, and has not said: {text}");
+                    }
+                }
+            }
+            Ok(Command::Lives { count, like, most }) => {
+                if let Some(model) = self.find(&like) {
+                    self.lives(count, &model.plan, most);
+                }
+            }
             Ok(Command::Sleep(milliseconds)) => {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
                 self.pass_on_until(timer::ticks().saturating_add(ticks), |_| false);
@@ -240,7 +274,7 @@ impl Monitor {
         false
     }
 
-    fn create(&mut self, name: &str, like: &str, parameters: &[String]) {
+    fn create(&mut self, name: &str, like: &str, parameters: &[String], arguments: Option<String>) {
         let Some(model) = self.find(like) else { return };
         if !plan::is_name(name) {
             return say!("mayfly: a name has 1 to 32 letters, digits, '-' and '_'");
@@ -249,6 +283,9 @@ impl Monitor {
             return say!("mayfly: there is a VM {name}");
         }
         let mut plan = Plan { name: name.to_string(), ..model.plan.clone() };
+        if let Some(arguments) = arguments {
+            plan.arguments = arguments;
+        }
         for parameter in parameters {
             if let Err(why) = plan.set(parameter) {
                 return say!("mayfly: {why}");
@@ -266,6 +303,25 @@ impl Monitor {
             machine.over();
             say!("mayfly: there is no memory for a thread");
         }
+    }
+
+    /// Has VMs like one live, one after the other, each killed at a random moment and forgotten; says what they have lost.
+    fn lives(&mut self, count: u32, like: &Plan, most: u64) {
+        let before = Possession::now();
+        let longest = timer::frequency().saturating_mul(most) / 1000;
+        for number in 0..count {
+            let name = format!("{}-{number}", like.name);
+            let machine = Arc::new(Machine::new(Plan { name, ..like.clone() }));
+            self.start(&machine);
+            let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
+            self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
+            self.stop(&machine);
+        }
+        let (frames, bytes) = Possession::lost_since(before);
+        say!(
+            "mayfly: {count} lives like {}: {frames} frames and {bytes} bytes of heap lost",
+            like.name
+        );
     }
 
     fn stop(&mut self, machine: &Machine) {

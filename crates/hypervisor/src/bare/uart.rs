@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_arm64::spin::SpinLock;
@@ -10,8 +11,8 @@ use mayfly_devices::pl011::Pl011;
 use mayfly_hypervisor::layout::UART_INTERRUPT;
 use mayfly_vm::Device;
 
-use super::console;
 use super::seat::Gic;
+use super::{console, threads};
 
 /// A VM's console. It outlives the lives of its VM.
 pub(super) struct Uart {
@@ -23,11 +24,17 @@ pub(super) struct Uart {
     log: SpinLock<Log>,
 }
 
+/// How many bytes of what a guest says are kept.
+const LOG: usize = 4096;
+
 /// The last bytes that a guest has said.
+#[derive(Clone)]
 struct Log {
-    bytes: [u8; 4096],
+    bytes: [u8; LOG],
     /// How many were said; the next one's place follows from it.
     count: usize,
+    /// How many of them before the present life.
+    before: usize,
 }
 
 impl Log {
@@ -35,6 +42,12 @@ impl Log {
         let at = self.count % self.bytes.len();
         self.bytes[at] = byte;
         self.count += 1;
+    }
+
+    /// What was said in the present life, as far as it is still there.
+    fn present(&self) -> impl Iterator<Item = u8> + '_ {
+        (self.count.saturating_sub(LOG).max(self.before)..self.count)
+            .map(|number| self.bytes[number % LOG])
     }
 
     fn print(&self) {
@@ -53,7 +66,7 @@ impl Uart {
             device: SpinLock::new(Pl011::new()),
             line: SpinLock::new(None),
             is_in_front: AtomicBool::new(false),
-            log: SpinLock::new(Log { bytes: [0; 4096], count: 0 }),
+            log: SpinLock::new(Log { bytes: [0; LOG], count: 0, before: 0 }),
         }
     }
 
@@ -64,6 +77,10 @@ impl Uart {
 
     /// As after power-on, with its line to the GIC of a life; or, at its end, to none.
     pub(super) fn reset(&self, line: Option<Arc<Gic>>) {
+        if line.is_some() {
+            let mut log = self.log.lock();
+            log.before = log.count;
+        }
         *self.device.lock() = Pl011::new();
         let old = core::mem::replace(&mut *self.line.lock(), line);
         drop(old);
@@ -84,6 +101,18 @@ impl Uart {
     /// Prints the last that the guest has said.
     pub(super) fn print_log(&self) {
         self.log.lock().print();
+    }
+
+    /// Whether the guest has said `text`, in its present or last life, and not too long ago.
+    pub(super) fn has_said(&self, text: &[u8]) -> bool {
+        let log = self.log.lock().clone();
+        let said: Vec<u8> = log.present().collect();
+        said.windows(text.len().max(1)).enumerate().any(|(number, window)| {
+            if number % 64 == 0 {
+                threads::preemption_point();
+            }
+            window == text
+        })
     }
 
     fn drive(&self) {

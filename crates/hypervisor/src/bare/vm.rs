@@ -36,6 +36,9 @@ pub(super) const IPA_BITS: u32 = 40;
 /// `ID_AA64MMFR0_EL1.PARange` of as many.
 const PA_RANGE: u64 = 2;
 
+/// Bytes of the seed that a guest's kernel finds.
+const SEED: usize = 64;
+
 /// What VMs are made of: Arm's stage 2, with forced write-back where the processors have it.
 pub(super) struct Kinds<const FWB: bool>;
 
@@ -281,7 +284,7 @@ fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static 
         arguments: &plan.arguments,
         ramdisks: ramdisks.map(|(first, last)| first.start..last.end),
         has_disk: plan.disk != 0,
-        seed: entropy::seed().to_vec(),
+        seed: entropy::seed::<SEED>().to_vec(),
     };
     write(placement.tree, &tree.tree().map_err(|_| "it has no device tree")?)?;
     Ok((placement.kernel, placement.tree))
