@@ -11,6 +11,7 @@ use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap,
 use mayfly_record::Goal;
 use mayfly_report::{Format, Threshold};
 
+use crate::doctor::Doctor;
 use crate::failure::Failure;
 use crate::output::Stream;
 
@@ -24,6 +25,7 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
+  mayfly doctor                     what this host makes a VM wait for, in seconds
   mayfly list                       what there is to run
   mayfly run                        run all of it, on the software machine and on KVM
   mayfly run --backend machine      leave /dev/kvm alone
@@ -35,6 +37,7 @@ Examples:
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
+    Doctor(Doctor),
     Report(Report),
     Compare(Compare),
     List(List),
@@ -410,7 +413,7 @@ pub(crate) fn with_values() -> clap::Command {
             "zaps" => Zap::ALL.map(Zap::name).to_vec(),
             "ksm" => vec![Ksm::Alone.name(), Ksm::Shared.name()],
             "format" => Format::ALL.map(Format::name).to_vec(),
-            "json" | "like" | "records" | "output" | "base" | "new" | "file" => {
+            "json" | "openmetrics" | "like" | "records" | "output" | "base" | "new" | "file" => {
                 return arg.value_hint(ValueHint::FilePath);
             }
             _ => return arg,

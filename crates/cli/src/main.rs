@@ -6,6 +6,7 @@ mod built;
 mod check_trace;
 mod compare;
 mod conclude;
+mod doctor;
 mod failure;
 mod list;
 mod manual;
@@ -21,6 +22,7 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let outcome = Args::from_command_line().and_then(|args| match args.command {
         Command::Run(options) => run::run(&options),
+        Command::Doctor(options) => doctor::doctor(&options),
         Command::Report(options) => report::report(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::List(options) => list::list(&options),

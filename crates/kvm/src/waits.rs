@@ -111,8 +111,8 @@ impl Waits {
         kept::path()
     }
 
-    /// The pairs that may come in a VM's start.
-    fn pairs() -> Vec<(Call, Call)> {
+    /// The pairs that may come in a VM's start: those that [`Waits::measured`] measures.
+    pub fn pairs() -> Vec<(Call, Call)> {
         const STARTING: [Call; 7] = [
             Call::IrqchipFull,
             Call::IrqchipSplit,

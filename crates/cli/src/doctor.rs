@@ -1,0 +1,127 @@
+//! `mayfly doctor`.
+
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+use clap::Args;
+use mayfly_doctor::{Document, Examination, Text, examine, openmetrics};
+use mayfly_kvm::Kvm;
+use mayfly_record::{Backend, Host, Sink};
+use mayfly_report::Threshold;
+
+use crate::built::built;
+use crate::failure::{Failure, and_more};
+use crate::output::Stream;
+
+/// Say what this host makes a VM wait for, and what to do about it
+///
+/// Makes VMs of its own, for less than ten seconds, and changes nothing else. Tells which calls wait for which others, what
+/// creation, first entry and end of a VM take, and first touches of its memory; and what another order of calls or
+/// another setting gains, as measured here.
+#[derive(Args)]
+#[expect(clippy::doc_markdown, reason = "this is the help, which is no Markdown")]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Doctor {
+    /// Write what was found and measured to FILE as JSON. With - or /dev/stdout it goes to standard output, and the text
+    /// to standard error
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write it to FILE as metrics, in the OpenMetrics text format, for the textfile collector of a node exporter. The
+    /// file is replaced whole; - is standard output
+    #[arg(long, value_name = "FILE")]
+    openmetrics: Option<PathBuf>,
+
+    /// Fail if a figure is on this side of a bound, as in 'memslot_add > 1ms', 'life.close.p50 > 20ms' or 'findings > 0';
+    /// may be repeated. Names are those of --full: PROBE.METRIC.STATISTIC, or a counter
+    #[arg(long = "fail-if", value_name = "THRESHOLD")]
+    fail_if: Vec<Threshold>,
+
+    /// Show every figure
+    #[arg(long, conflicts_with = "quiet")]
+    full: bool,
+
+    /// Print no text
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mayfly doctor
+  mayfly doctor --fail-if 'waits > 0'
+  mayfly doctor --quiet --json - | jq '.findings[].code'
+  mayfly doctor --quiet --openmetrics /var/lib/prometheus/node-exporter/mayfly.prom
+
+Exit codes:
+  0  it was examined, whatever was found
+  1  a figure was on the wrong side of a --fail-if, or something could not be written
+  2  a name or value that is not accepted
+  3  nothing could be examined: one line says why";
+
+/// Examines this host, tells of it, and holds it against bounds.
+pub(crate) fn doctor(options: &Doctor) -> Result<(), Failure> {
+    // Before anything else is opened: the number of a stream is then that of a stream.
+    let open = |path: &Option<PathBuf>| path.as_deref().map(Sink::open).transpose();
+    let json = open(&options.json).map_err(Failure::runtime)?;
+    let metrics = open(&options.openmetrics).map_err(Failure::runtime)?;
+    let to_stdout = |sink: &Option<Sink>| sink.as_ref().is_some_and(Sink::is_stdout);
+    if to_stdout(&json) && to_stdout(&metrics) {
+        return Err(Failure::usage("--json and --openmetrics cannot both go to standard output"));
+    }
+    options.fail_if.iter().try_for_each(names_something)?;
+    let kvm = Kvm::open().map_err(Failure::nothing_ran)?;
+    let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
+    let seen = examine(kvm, host);
+    tell(options, &seen, json.as_ref(), metrics.as_ref())?;
+    verdict(options, &seen)
+}
+
+/// Refuses a bound that nothing can be meant by, before seconds are spent.
+fn names_something(threshold: &Threshold) -> Result<(), Failure> {
+    let may = |(probe, metric): &(&str, String)| {
+        threshold.may_name(mayfly_doctor::NAME, Backend::Kvm, probe, metric)
+    };
+    if threshold.may_name_a_counter() || mayfly_doctor::metrics().iter().any(may) {
+        return Ok(());
+    }
+    Err(Failure::usage(threshold.names_nothing().to_string()))
+}
+
+/// The text is printed even if the others cannot be written.
+fn tell(
+    options: &Doctor,
+    seen: &Examination,
+    json: Option<&Sink>,
+    metrics: Option<&Sink>,
+) -> Result<(), Failure> {
+    let now = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let kept = json.map_or(Ok(()), |sink| sink.write(&Document::of(seen).to_json()));
+    let told = metrics.map_or(Ok(()), |sink| sink.write(&openmetrics(seen, now)));
+    if !options.quiet {
+        let taken = [json, metrics].into_iter().flatten().any(Sink::is_stdout);
+        let stream = if taken { Stream::Err } else { Stream::Out };
+        stream.write(&Text::new(seen, stream.width()).full(options.full).to_string())?;
+    }
+    kept.and(told).map_err(Failure::runtime)
+}
+
+/// Whether anything was measured, and every figure is on the right side of every bound.
+fn verdict(options: &Doctor, seen: &Examination) -> Result<(), Failure> {
+    let record = seen.record();
+    let failed = seen.failed();
+    if let Some(first) = failed.first().filter(|_| !seen.has_measured()) {
+        return Err(Failure::nothing_ran(first));
+    }
+    for threshold in &options.fail_if {
+        let violations = threshold.violations(&record).map_err(|error| match failed.first() {
+            Some(why) => Failure::nothing_ran(format_args!("{threshold}: {why}")),
+            None => Failure::usage(error.to_string()),
+        })?;
+        if let Some(first) = violations.first() {
+            let more = and_more(violations.len() - 1);
+            return Err(Failure::runtime(format_args!("{threshold}: {}{more}", first.what)));
+        }
+    }
+    Ok(())
+}

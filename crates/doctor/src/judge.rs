@@ -1,0 +1,342 @@
+//! What was measured comes to findings.
+
+use std::time::Duration;
+
+use mayfly_kvm::{Call, Irqchip};
+use mayfly_record::{ResultRow, units};
+
+use crate::examination::Examination;
+use crate::finding::{Code, Finding};
+
+/// How many times as long it has to take for small pages to be worth a word.
+const WORTH: u64 = 2;
+
+/// The findings, the most important first.
+pub(crate) fn findings(seen: &Examination) -> Vec<Finding> {
+    let judges =
+        [grace_period, no_good_order, slow_create, slow_first_run, slow_close, small_pages];
+    judges.into_iter().filter_map(|judge| judge(seen)).collect()
+}
+
+/// The median of a metric, in nanoseconds.
+fn p50(seen: &Examination, row: &str, metric: &str) -> Option<u64> {
+    Some(self::row(seen, row)?.metrics.get(metric)?.p50)
+}
+
+fn row<'a>(seen: &'a Examination, name: &str) -> Option<&'a ResultRow> {
+    seen.rows.iter().find(|row| row.variant == name)
+}
+
+fn a_tick(seen: &Examination) -> u64 {
+    mayfly_record::nanoseconds(seen.tick())
+}
+
+/// A duration, and how many ticks that is.
+fn in_ticks(seen: &Examination, nanoseconds: u64) -> String {
+    let ticks = nanoseconds as f64 / seen.tick().as_nanos() as f64;
+    format!("{} ({ticks:.1} ticks)", units::duration(nanoseconds))
+}
+
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    for name in names {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    match &all[..] {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [some @ .., last] => format!("{} and {last}", some.join(", ")),
+    }
+}
+
+fn grace_period(seen: &Examination) -> Option<Finding> {
+    let mut waits: Vec<Duration> = seen.waiting().map(|(_, time)| time).collect();
+    waits.sort_unstable();
+    let wait = mayfly_record::nanoseconds(*waits.get(waits.len() / 2)?);
+    let of = |which: fn(&mayfly_kvm::Pair) -> Call| {
+        let mut calls: Vec<Call> = seen.waiting().map(|(pair, _)| which(pair)).collect();
+        calls.sort_unstable();
+        listed(calls.into_iter().map(Call::name))
+    };
+    let (after, call) = (of(|pair| pair.after), of(|pair| pair.call));
+    Some(Finding {
+        code: Code::GracePeriod,
+        what: format!("right after {after}: {call} can wait, {} is usual", in_ticks(seen, wait)),
+        why: "what is replaced in the VM (an I/O bus when a device joins it, say) is freed after a grace period, whose \
+              steps are delayed by ticks; a call that needs a grace period of the same VM soon after sleeps that delay \
+              out. The same calls a few ticks later do not wait."
+            .to_owned(),
+        change: match row(seen, "builder-full").and_then(|row| row.params.get("order")?.as_str()) {
+            Some(order) => format!(
+                "start a VM in this order: {order}. Later, register together and change memory before that or two \
+                 ticks after. mayfly_kvm::VmBuilder does so."
+            ),
+            None => "make these calls before those, or two ticks after.".to_owned(),
+        },
+        gain: start_gain(seen, "full"),
+        wait_ns: wait,
+    })
+}
+
+/// A start with devices first, and as the builder does it, and what the end has to do with it.
+fn start_gain(seen: &Examination, irqchip: &str) -> Option<String> {
+    let of = |order: &str, metric| p50(seen, &format!("{order}-{irqchip}"), metric);
+    let of = |metric| Some([of("devices-first", metric)?, of("builder", metric)?]);
+    let told = |metric| {
+        let [before, after] = of(metric)?.map(units::duration);
+        Some(format!("{before} -> {after}"))
+    };
+    let ratio = of("start").map(|[before, after]| before as f64 / after.max(1) as f64)?;
+    Some(format!(
+        "a start, devices first -> in that order: {} ({}), with its end {}; medians of VMs made here",
+        told("start")?,
+        units::ratio(ratio),
+        told("start_and_close")?
+    ))
+}
+
+fn no_good_order(seen: &Examination) -> Option<Finding> {
+    let planned = |irqchip| {
+        let name = match irqchip {
+            Irqchip::Split => "builder-split",
+            _ => "builder-full",
+        };
+        row(seen, name)?.counters.get("planned_wait_ns").copied()
+    };
+    let wait = planned(Irqchip::Full).filter(|wait| *wait > 0)?;
+    let split = planned(Irqchip::Split);
+    Some(Finding {
+        code: Code::NoGoodOrder,
+        what: format!(
+            "with a full irqchip no order of a VM's start is without a wait: {} in the best",
+            in_ticks(seen, wait)
+        ),
+        why: "the irqchip has to come before the vCPUs, and here the first vCPU waits for what the irqchip has armed: \
+              KVM adds a memslot of its own with it (VMX and AVIC, for the APIC access page)."
+            .to_owned(),
+        change: if split == Some(0) {
+            "use KVM_CAP_SPLIT_IRQCHIP, with which there is an order without a wait; or do slow work, such as loading \
+             the guest, between irqchip and vCPUs."
+        } else {
+            "do slow work, such as loading the guest, between irqchip and vCPUs: two ticks after, nothing waits."
+        }
+        .to_owned(),
+        gain: split.filter(|wait| *wait == 0).and_then(|_| start_gain(seen, "split")),
+        wait_ns: wait,
+    })
+}
+
+fn slow_create(seen: &Examination) -> Option<Finding> {
+    let wait = p50(seen, "life", "create").filter(|ns| *ns > a_tick(seen))?;
+    Some(Finding {
+        code: Code::SlowCreate,
+        what: format!("KVM_CREATE_VM takes {}", in_ticks(seen, wait)),
+        why: "up to Linux 6.12, KVM starts a thread for huge pages with each VM and moves it into the control groups of \
+              its creator; the lock of that move waits for a grace period of the whole host. What else slows \
+              this call is not told apart."
+            .to_owned(),
+        change: "mount control groups with favordynmods, or load kvm with nx_huge_pages=never where the processor needs \
+                 no such protection; or create VMs before they are needed."
+            .to_owned(),
+        gain: None,
+        wait_ns: wait,
+    })
+}
+
+fn slow_first_run(seen: &Examination) -> Option<Finding> {
+    let [first, second] = ["first_run", "second_run"].map(|metric| p50(seen, "life", metric));
+    let wait = first?.saturating_sub(second?);
+    (wait > a_tick(seen)).then(|| Finding {
+        code: Code::SlowFirstRun,
+        what: format!("a VM's first KVM_RUN takes {} more than its second", in_ticks(seen, wait)),
+        why: "since about Linux 6.14, KVM starts a VM's thread for huge pages with its first KVM_RUN; before that the call \
+              makes the VM's first tables alone."
+            .to_owned(),
+        change: "load kvm with nx_huge_pages=never where the processor needs no such protection.".to_owned(),
+        gain: None,
+        wait_ns: wait,
+    })
+}
+
+fn slow_close(seen: &Examination) -> Option<Finding> {
+    let wait = p50(seen, "life", "close").filter(|ns| *ns > a_tick(seen))?;
+    let bare = p50(seen, "life", "close_bare");
+    let bare = bare
+        .map_or(String::new(), |ns| format!(", one with nothing in it {}", units::duration(ns)));
+    let teardown = p50(seen, "builder-full", "teardown");
+    Some(Finding {
+        code: Code::SlowClose,
+        what: format!("closing a VM's last fd takes {}{bare}", in_ticks(seen, wait)),
+        why: "KVM ends a VM in the call that closes its last fd: it waits there for grace periods of the VM's own and of \
+              the process's memory (mmu_notifier_unregister)."
+            .to_owned(),
+        change: "close VMs on a thread that nobody waits for. mayfly_kvm::Built::teardown does so.".to_owned(),
+        gain: teardown.map(|ns| {
+            format!("control is back after {}, and the end goes on beside", units::duration(ns))
+        }),
+        wait_ns: wait,
+    })
+}
+
+fn small_pages(seen: &Examination) -> Option<Finding> {
+    // Where the kernel gives huge pages to everybody, there is nothing to change.
+    if seen.host.huge_pages.as_deref() == Some("always") {
+        return None;
+    }
+    let of = |metric| Some([p50(seen, "pages-4k", metric)?, p50(seen, "pages-thp", metric)?]);
+    let [small, huge] = of("guest_fault")?;
+    let per_gib = |ns: u64, seen: &Examination| {
+        let bytes = row(seen, "pages-4k").and_then(|row| row.params.get("bytes")?.as_u64());
+        bytes.filter(|bytes| *bytes > 0).map(|bytes| ns.saturating_mul(1 << 30) / bytes)
+    };
+    let wait = per_gib(small, seen)?;
+    let told = |[small, huge]: [u64; 2]| {
+        let [small, huge] = [small, huge].map(|ns| per_gib(ns, seen).map(units::duration));
+        Some(format!("{} -> {}", small?, huge?))
+    };
+    let munmap = of("munmap").and_then(told).map(|told| format!(", giving it back {told}"));
+    (small >= huge.saturating_mul(WORTH)).then(|| Finding {
+        code: Code::SmallPages,
+        what: format!(
+            "a guest's first touch of its memory takes {} for each GiB in pages of 4 KiB",
+            units::duration(wait)
+        ),
+        why: format!(
+            "each page is a fault of its own, and this host gives huge pages {}.",
+            match seen.host.huge_pages.as_deref() {
+                Some("never") => "to nobody",
+                Some(_) => "only to who asks for them",
+                None => "nobody knows to whom",
+            }
+        ),
+        change: "ask for them with madvise(MADV_HUGEPAGE) on the guest's memory, which begins at a multiple of 2 MiB; or \
+                 set pages aside and use hugetlb."
+            .to_owned(),
+        gain: told([small, huge])
+            .map(|told| format!("a GiB, 4 KiB -> huge: {told}{}", munmap.unwrap_or_default())),
+        wait_ns: wait,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_kvm::{Error, Pair};
+    use mayfly_record::Host;
+
+    use super::*;
+    use crate::probe::samples;
+
+    fn host() -> Host {
+        Host { hz: Some(250), huge_pages: Some("madvise".to_owned()), ..Host::default() }
+    }
+
+    fn seen(pairs: Vec<Pair>, rows: Vec<ResultRow>) -> Examination {
+        Examination { host: host(), pairs, rows, took: Duration::from_secs(1) }
+    }
+
+    fn pair(after: Call, call: Call, at_once: u64) -> Pair {
+        let us = |time| vec![time * 1000; 5];
+        Pair { at_once: us(at_once), later: us(40), ..Pair::new(after, call) }
+    }
+
+    fn row(name: &str, metrics: &[(&str, u64)]) -> ResultRow {
+        let with =
+            |row: ResultRow, (name, us): &(&str, u64)| row.metric(name, &samples(&[us * 1000]));
+        metrics.iter().fold(crate::examination::row(name), with)
+    }
+
+    fn codes(seen: &Examination) -> Vec<Code> {
+        findings(seen).into_iter().map(|finding| finding.code).collect()
+    }
+
+    #[test]
+    fn a_kernel_that_waits_is_told_which_calls_and_what_that_gains() {
+        let pairs = vec![
+            pair(Call::IrqchipFull, Call::MemslotAdd, 6100),
+            pair(Call::IrqchipFull, Call::Vcpu, 90),
+            pair(Call::IoeventfdAdd, Call::MemslotDelete, 7900),
+        ];
+        let rows = vec![
+            row("devices-first-full", &[("start", 6800), ("start_and_close", 20_000)]),
+            row("builder-full", &[("start", 400), ("start_and_close", 14_000)])
+                .param("order", "memory, irqchip"),
+        ];
+        let found = &findings(&seen(pairs, rows))[0];
+        assert_eq!(found.code, Code::GracePeriod);
+        assert!(
+            found.what.contains("right after irqchip-full and ioeventfd-add"),
+            "{}",
+            found.what
+        );
+        assert!(found.what.contains("memslot-add and memslot-delete can wait"), "{}", found.what);
+        assert!(!found.what.contains("vcpu"), "{}", found.what);
+        assert!(found.change.contains("memory, irqchip"), "{}", found.change);
+        let gain = found.gain.as_deref().unwrap();
+        assert!(gain.contains("6.80 ms -> 400 us (17.0x)"), "{gain}");
+        assert!(gain.contains("with its end 20.0 ms -> 14.0 ms"), "{gain}");
+    }
+
+    #[test]
+    fn a_kernel_without_the_wait_is_told_nothing_of_it() {
+        // Up to v6.17 the registration itself pays, in microseconds, and nobody else.
+        let pairs: Vec<_> = Call::ALL
+            .into_iter()
+            .flat_map(|after| Call::ALL.map(|call| pair(after, call, 70)))
+            .collect();
+        let quiet = seen(pairs, vec![row("life", &[("create", 200), ("close", 600)])]);
+        assert_eq!(codes(&quiet), []);
+        assert_eq!(quiet.waiting().count(), 0);
+    }
+
+    #[test]
+    fn a_processor_that_leaves_no_good_order_is_told_so_and_of_the_split_irqchip() {
+        let planned = |name, ns| row(name, &[("start", 6800)]).counter("planned_wait_ns", ns);
+        let full = planned("builder-full", 6_000_000);
+        let found = findings(&seen(vec![], vec![full.clone(), planned("builder-split", 0)]));
+        assert_eq!(found[0].code, Code::NoGoodOrder);
+        assert!(found[0].change.contains("KVM_CAP_SPLIT_IRQCHIP"));
+        let found = findings(&seen(vec![], vec![full, planned("builder-split", 5_000_000)]));
+        assert!(!found[0].change.contains("KVM_CAP_SPLIT_IRQCHIP"));
+        assert_eq!(codes(&seen(vec![], vec![planned("builder-full", 0)])), []);
+    }
+
+    #[test]
+    fn creation_first_entry_and_end_are_told_from_a_tick_on() {
+        let told = |create, first, close| {
+            let metrics =
+                [("create", create), ("first_run", first), ("second_run", 10), ("close", close)];
+            codes(&seen(vec![], vec![row("life", &metrics)]))
+        };
+        assert_eq!(told(3900, 3900, 3900), []);
+        assert_eq!(told(27_000, 20, 600), [Code::SlowCreate]);
+        assert_eq!(told(200, 9000, 600), [Code::SlowFirstRun]);
+        assert_eq!(told(200, 20, 16_300), [Code::SlowClose]);
+    }
+
+    #[test]
+    fn small_pages_are_told_where_huge_ones_are_to_be_had_by_asking() {
+        let of = |name, us| row(name, &[("guest_fault", us)]).param("bytes", 32 << 20);
+        let rows = |huge| vec![of("pages-4k", 30_000), of("pages-thp", huge)];
+        let found = findings(&seen(vec![], rows(3000)));
+        assert_eq!(found[0].code, Code::SmallPages);
+        assert!(found[0].gain.as_deref().unwrap().contains("960 ms -> 96.0 ms"), "{found:?}");
+        assert_eq!(codes(&seen(vec![], rows(20_000))), []);
+        let mut always = seen(vec![], rows(3000));
+        always.host.huge_pages = Some("always".to_owned());
+        assert_eq!(codes(&always), []);
+    }
+
+    #[test]
+    fn what_failed_is_listed_and_finds_nothing() {
+        let refused = Error::Call { call: "KVM_CREATE_IRQCHIP", errno: 1 };
+        let failed =
+            Pair { error: Some(refused), ..pair(Call::IrqchipFull, Call::MemslotAdd, 6100) };
+        let seen = seen(vec![failed], vec![row("life", &[]).skipped("KVM_CREATE_VM: no")]);
+        assert_eq!(codes(&seen), []);
+        let said = seen.failed();
+        assert!(said[0].starts_with("memslot-add right after irqchip-full: KVM_CREATE_IRQCHIP: "));
+        assert_eq!(said[1], "life: KVM_CREATE_VM: no");
+    }
+}
