@@ -352,7 +352,7 @@ fn a_slip_of_a_name_is_told_what_was_meant() {
         assert!(said.contains(&format!("'{meant}'")), "{said}");
     }
     let said = failure(mayfly(&["xyzzy"]), 2);
-    assert!(!said.contains("similar") && said.contains("there are run, report, "), "{said}");
+    assert!(!said.contains("similar") && said.contains("there are run, doctor, "), "{said}");
 }
 
 #[test]
