@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test figures crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test figures trace-score crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -37,6 +37,12 @@ MAYFLY_SOAK ?= 600
 
 soak: setup ## change guests' memory for ten minutes in every way at once, and check what they read
 	@MAYFLY_SOAK=$(MAYFLY_SOAK) cargo test --release --package mayfly-machine --test soak -- --nocapture
+
+# How many runs the score is of; MAYFLY_SEED=... repeats the choices of one.
+MAYFLY_SCORE ?= 200
+
+trace-score: setup ## plant causes at random in a VMM, and see how many `mayfly trace` names rightly
+	@MAYFLY_SCORE=$(MAYFLY_SCORE) cargo test --package mayfly-trace --examples --test planted -- causes_that_are_planted
 
 bench: setup-bench ## measure Mayfly beside its peers
 	@cargo bench --package mayfly-bench

@@ -32,7 +32,9 @@ Examples:
   mayfly run --json r.json          keep the record, too
   mayfly report r.json -o r.html    look at it in a browser
   mayfly compare old.json new.json  what is slower, beyond doubt
-  mayfly check-trace trace.txt      check what hardware saw of stage-2 tables";
+  mayfly check-trace trace.txt      check what hardware saw of stage-2 tables
+  mayfly trace -- qemu-system-x86_64 -accel kvm ...
+                                    where the start and the end of a VM go";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -42,6 +44,7 @@ pub(crate) enum Command {
     Compare(Compare),
     List(List),
     CheckTrace(CheckTrace),
+    Trace(Trace),
     Completions(Completions),
     /// Print the manual page, as man(1) reads it: mayfly man | man -l -
     Man,
@@ -242,6 +245,47 @@ pub(crate) struct CheckTrace {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }
+
+/// Run a program, and say where the life of its VM goes
+///
+/// Follows the program, its threads and its children from outside, without a change to it: its calls to KVM, the phases
+/// from its execution to its end, and the longest waits. Its output, its signals and its exit code stay its own; what
+/// there is to say comes on standard error when all of it has ended.
+#[derive(ClapArgs)]
+#[command(after_help = TRACE_EXIT)]
+pub(crate) struct Trace {
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true,
+        value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+
+    /// Write the trace to FILE as JSON (mayfly.trace/1). With - or /dev/stdout it goes to standard output, after the
+    /// program's own
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Print no report
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    /// Fail if a figure is on this side of a bound, as in 'start > 50ms' or 'calls > 500'; may be repeated. There are
+    /// start (exec to first entry), stop (last exit to the end), total, longest (wait), each phase, calls and stops
+    #[arg(long = "fail-if", value_name = "THRESHOLD")]
+    pub(crate) fail_if: Vec<Threshold>,
+}
+
+const TRACE_EXIT: &str = "\
+Examples:
+  mayfly trace -- qemu-system-x86_64 -accel kvm -M microvm -kernel vmlinuz -display none
+  mayfly trace --json t.json --fail-if 'start > 50ms' -- ./vmm
+
+Exit codes:
+  the program's own, and the signal that ended it; where that is 0:
+  1    a figure is on the wrong side of a bound, or the trace cannot be made or kept
+  2    the command line is wrong
+  3    a bound is about what the program did not do
+  126  the program cannot be executed
+  127  there is no such program";
 
 const CHECK_TRACE_EXIT: &str = "\
 Exit codes:

@@ -24,6 +24,11 @@ impl Failure {
         Self { code: 1, message: message.to_string() }
     }
 
+    /// With an exit code that says more than these.
+    pub(crate) fn with_code(code: u8, message: impl Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
     /// Nothing of what was asked for by name could run: exit code 3.
     pub(crate) fn nothing_ran(why: impl Display) -> Self {
         Self { code: 3, message: format!("nothing of what was asked for could run: {why}") }

@@ -14,6 +14,7 @@ mod output;
 mod report;
 mod run;
 mod signals;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Compare(options) => compare::compare(&options),
         Command::List(options) => list::list(&options),
         Command::CheckTrace(options) => check_trace::check_trace(&options),
+        Command::Trace(options) => trace::trace(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man => manual::man(),
     });

@@ -1,0 +1,99 @@
+//! `mayfly trace`.
+
+use mayfly_record::{Backend, Host, Record, Sink};
+use mayfly_report::Threshold;
+use mayfly_trace::{End, Error, Launch, Text, Trace, figure_names};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::args;
+use crate::built::built;
+use crate::failure::{Failure, and_more};
+use crate::output::Stream;
+
+/// What shells give for a program that is not there, and for one that cannot be executed.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Runs a program, and says where its VM's life went. Ends as the program does.
+pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
+    options.fail_if.iter().try_for_each(names_something)?;
+    let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
+    let launch = Launch { command: options.command.clone(), ..Launch::default() };
+    let mut warn = |line: &str| {
+        // Nobody may be listening; the program runs all the same.
+        let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
+    };
+    let recorded = mayfly_trace::record(&launch, &mut warn).map_err(failure)?;
+    let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
+    let trace = recorded.trace.concluded(host);
+    let kept = sink.as_ref().map_or(Ok(()), |sink| sink.write(&trace.to_json()));
+    if !options.quiet {
+        Stream::Err.write(&Text(&trace).to_string())?;
+    }
+    let verdict = kept.map_err(Failure::runtime).and_then(|()| within(options, &trace));
+    end_as(trace.end, verdict)
+}
+
+/// Ends this process as the program has ended: only where that was well, what went wrong here is the exit code.
+fn end_as(end: Option<End>, verdict: Result<(), Failure>) -> Result<(), Failure> {
+    let code = match end {
+        None | Some(End::Code(0)) => return verdict,
+        Some(End::Code(code)) => code,
+        Some(End::Signal(signal)) => {
+            if let Err(failure) = &verdict {
+                failure.report();
+            }
+            // The program's core is there, if one is wanted; this process's would replace it.
+            let none = Rlimit { current: Some(0), maximum: Some(0) };
+            let _ = setrlimit(Resource::Core, none);
+            mayfly_trace::unblock();
+            let _ = emulate_default_handler(signal);
+            128 + signal
+        }
+    };
+    if let Err(failure) = verdict {
+        failure.report();
+    }
+    std::process::exit(code)
+}
+
+fn failure(error: Error) -> Failure {
+    let code = match &error {
+        Error::NotExecuted { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+            NOT_FOUND
+        }
+        Error::NotExecuted { .. } => NOT_EXECUTABLE,
+        _ => return Failure::runtime(error),
+    };
+    Failure::with_code(code, error)
+}
+
+/// Refuses a bound that nothing can be meant by, before the program runs.
+fn names_something(threshold: &Threshold) -> Result<(), Failure> {
+    let mut names = figure_names().into_iter();
+    let may = names.any(|name| threshold.may_name("trace", Backend::Kvm, "program", &name));
+    if may || threshold.may_name_a_counter() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "'{threshold}' names nothing of a trace; there are {}, calls and stops",
+        figure_names().join(", ")
+    )))
+}
+
+/// Whether every figure is on the right side of every bound.
+fn within(options: &args::Trace, trace: &Trace) -> Result<(), Failure> {
+    let host = trace.host.clone().unwrap_or_default();
+    let record = Record::new(host, vec![trace.figures()]);
+    for threshold in &options.fail_if {
+        let violations = threshold.violations(&record).map_err(|_| {
+            Failure::nothing_ran(format_args!("{threshold}: the program has no such figure"))
+        })?;
+        if let Some(first) = violations.first() {
+            let more = and_more(violations.len() - 1);
+            return Err(Failure::runtime(format_args!("{threshold}: {}{more}", first.what)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! What a person sees of `mayfly trace`, whatever the program does.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn mayfly(options: &[&str], program: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+    command.arg("trace").args(options).arg("--").args(program).stdin(Stdio::null());
+    command
+}
+
+fn shell(options: &[&str], script: &str) -> Command {
+    mayfly(options, &["sh", "-c", script])
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A path for a test's file, in a directory that goes with the build.
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_file(&path);
+    path
+}
+
+fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process is there, and has not ended.
+fn lives(pid: &str) -> bool {
+    let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn output_and_exit_code_are_the_program_s() {
+    for code in [0, 1, 3, 127, 255] {
+        let script = format!("echo out; echo err >&2; exit {code}");
+        let Output { status, stdout, stderr } = shell(&["--quiet"], &script).output().unwrap();
+        assert_eq!(status.code(), Some(code));
+        assert_eq!((text(&stdout), text(&stderr)), ("out\n", "err\n"));
+    }
+    let Output { status, stdout, stderr } = shell(&[], "echo out").output().unwrap();
+    assert!(status.success());
+    assert_eq!(text(&stdout), "out\n");
+    assert!(text(&stderr).contains("it never opened /dev/kvm"), "{}", text(&stderr));
+}
+
+#[test]
+fn who_waits_for_the_command_sees_the_signal_that_ended_the_program() {
+    for signal in [9, 15, 6] {
+        let Output { status, .. } =
+            shell(&["--quiet"], &format!("kill -{signal} $$")).output().unwrap();
+        assert_eq!(status.signal(), Some(signal));
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_or_cannot_be_executed_is_one_line() {
+    for (program, code) in
+        [("/no/such/program", 127), ("no-such-program-anywhere", 127), ("/etc/passwd", 126)]
+    {
+        let Output { status, stdout, stderr } = mayfly(&[], &[program]).output().unwrap();
+        let stderr = text(&stderr);
+        assert_eq!(status.code(), Some(code), "{stderr}");
+        assert!(stdout.is_empty());
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert!(
+            stderr.starts_with("mayfly: cannot execute ") && stderr.contains(program),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_bound_that_names_nothing_is_refused_before_the_program_runs() {
+    let file = scratch("never");
+    let touch = format!("touch {}", file.display());
+    for bound in ["begin > 5ms", "start > many", "start"] {
+        let Output { status, .. } = shell(&["--fail-if", bound], &touch).output().unwrap();
+        assert_eq!(status.code(), Some(2), "{bound}");
+    }
+    assert!(!file.exists());
+    // Such a figure the program does not have; and this one is on the wrong side.
+    let Output { status, .. } = shell(&["--fail-if", "start > 5ms"], "true").output().unwrap();
+    assert_eq!(status.code(), Some(3));
+    let Output { status, stderr, .. } =
+        shell(&["--fail-if", "total > 1ns"], "true").output().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(text(&stderr).contains("total > 1ns: trace.kvm.program.total.p50 is "));
+    let Output { status, .. } = shell(&["--fail-if", "total > 1ns"], "exit 9").output().unwrap();
+    assert_eq!(status.code(), Some(9), "the program's own comes first");
+}
+
+#[test]
+fn a_record_that_cannot_be_kept_fails_the_command_and_not_the_program() {
+    let run = |script| shell(&["--json", "/dev/full", "--quiet"], script).output().unwrap();
+    let Output { status, stdout, stderr } = run("echo all of it");
+    assert_eq!((status.code(), text(&stdout)), (Some(1), "all of it\n"));
+    assert_eq!(text(&stderr).lines().count(), 1, "{}", text(&stderr));
+    assert_eq!(run("exit 4").status.code(), Some(4));
+}
+
+#[test]
+fn children_and_what_they_execute_are_followed() {
+    let file = scratch("children.json");
+    let json = file.to_str().unwrap();
+    let script = "(exit 3); sh -c 'true & wait'; exec sh -c 'exit 5'";
+    let Output { status, .. } = shell(&["--json", json, "--quiet"], script).output().unwrap();
+    assert_eq!(status.code(), Some(5));
+    let trace: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let processes = trace["processes"].as_array().unwrap();
+    assert!(processes.len() >= 3, "{processes:?}");
+    assert!(processes.iter().all(|one| one["gone"].is_u64()), "{processes:?}");
+    assert_eq!(processes[0]["executed"].as_array().unwrap().len(), 2);
+    assert!(processes[1..].iter().all(|one| one["parent"].is_i64()), "{processes:?}");
+    assert_eq!(trace["schema"], "mayfly.trace/1");
+    assert_eq!(trace["end"]["code"], 5);
+}
+
+#[test]
+fn a_killed_front_end_leaves_the_program_running_to_its_end() {
+    let (begun, go, done) = (scratch("begun"), scratch("go"), scratch("done"));
+    let script = format!(
+        "echo $$ > {0}.part; mv {0}.part {0}; while ! [ -e {1} ]; do sleep 0.01; done; ls /usr >/dev/null && echo well > {2}",
+        begun.display(),
+        go.display(),
+        done.display()
+    );
+    let mut front = shell(&["--quiet"], &script).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("the program runs", || begun.exists());
+    let pid = fs::read_to_string(&begun).unwrap();
+    front.kill().unwrap();
+    assert_eq!(front.wait().unwrap().signal(), Some(9));
+    fs::write(&go, "").unwrap();
+    wait_for("the program ends as it would have", || {
+        fs::read_to_string(&done).is_ok_and(|text| text == "well\n")
+    });
+    wait_for("nothing is left of it", || !lives(&pid));
+}
+
+#[test]
+fn a_signal_for_the_command_is_one_for_the_program() {
+    let begun = scratch("listens");
+    let script = format!(
+        "trap 'echo heard; exit 7' TERM; echo > {}; while :; do sleep 0.01; done",
+        begun.display()
+    );
+    let front = shell(&["--quiet"], &script).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for("the program listens", || begun.exists());
+    let pid = rustix::process::Pid::from_raw(front.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let Output { status, stdout, .. } = front.wait_with_output().unwrap();
+    assert_eq!((status.code(), text(&stdout)), (Some(7), "heard\n"));
+}
+
+#[test]
+fn what_the_program_was_started_to_ignore_it_ignores() {
+    let script = "kill -HUP $$; kill -INT $$; echo still there";
+    let mayfly = env!("CARGO_BIN_EXE_mayfly");
+    let line = format!("trap '' HUP INT; exec {mayfly} trace --quiet -- sh -c '{script}'");
+    let Output { status, stdout, .. } = Command::new("sh").args(["-c", &line]).output().unwrap();
+    assert_eq!((status.code(), text(&stdout)), (Some(0), "still there\n"));
+}
+
+/// Opens /dev/kvm, makes a VM, closes both, and ends with 7: by the calls of 32-bit programs.
+const PROGRAM_32: &str = "\
+.global _start
+_start:
+    mov $5, %eax; mov $path, %ebx; mov $2, %ecx; xor %edx, %edx; int $0x80
+    mov %eax, %esi
+    mov $54, %eax; mov %esi, %ebx; mov $0xAE01, %ecx; xor %edx, %edx; int $0x80
+    mov %eax, %ebx; mov $6, %eax; int $0x80
+    mov %esi, %ebx; mov $6, %eax; int $0x80
+    mov $1, %eax; mov $7, %ebx; int $0x80
+.data
+path: .asciz \"/dev/kvm\"
+";
+
+#[test]
+fn a_32_bit_program_is_followed_like_any_other() {
+    let (source, program, json) = (scratch("small.s"), scratch("small"), scratch("small.json"));
+    fs::write(&source, PROGRAM_32).unwrap();
+    let flags = ["-m32", "-nostdlib", "-static", "-no-pie", "-o"];
+    let built = Command::new("cc").args(flags).args([&program, &source]).output();
+    let runs =
+        |program: &PathBuf| Command::new(program).status().is_ok_and(|s| s.code() == Some(7));
+    if !built.is_ok_and(|built| built.status.success()) || !runs(&program) {
+        println!("not run: 32-bit programs cannot be built, or executed, here");
+        return;
+    }
+    let options = ["--quiet", "--json", json.to_str().unwrap()];
+    let Output { status, .. } = mayfly(&options, &[program.to_str().unwrap()]).output().unwrap();
+    assert_eq!(status.code(), Some(7));
+    let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let names: Vec<&str> = trace["calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["name"].as_str().unwrap())
+        .collect();
+    if fs::File::options().write(true).open("/dev/kvm").is_ok() {
+        assert_eq!(names, ["open", "KVM_CREATE_VM", "close", "close"]);
+    } else {
+        assert_eq!(names[0], "open");
+    }
+}

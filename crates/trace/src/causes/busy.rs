@@ -1,0 +1,31 @@
+//! The thread could have run, and there was no processor: whatever it called has nothing to do with it.
+
+use mayfly_record::units::{duration, percent};
+
+use super::likely;
+use crate::record::{Call, Cause, Trace};
+
+/// The share of a call that was waited for a processor, from which on that is its cause.
+const MOST_OF_IT: f64 = 0.5;
+
+pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
+    if call.name == "KVM_RUN" || call.name == "sleep" {
+        return None;
+    }
+    let used = call.used?;
+    let queued = used.queued as f64 / call.took.filter(|took| *took > 0)? as f64;
+    // Where less is left than is worth a line, a third of it is enough.
+    let left = call.took?.saturating_sub(used.queued);
+    let enough = if left < trace.least() { MOST_OF_IT / 1.5 } else { MOST_OF_IT };
+    if queued < enough {
+        return None;
+    }
+    let evidence = format!(
+        "it could run, and had to wait for {}, {} of the call",
+        duration(used.queued),
+        percent(queued)
+    );
+    let remedy =
+        "end what else runs on this host, or give the VMM processors of its own, and trace again";
+    Some(likely("busy-processor", "others had the processor", remedy, vec![evidence]))
+}

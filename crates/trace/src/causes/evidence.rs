@@ -1,0 +1,79 @@
+//! What is asked of a trace to find a cause: where a thread was seen, what it had of the processors, what came before.
+
+use crate::record::{Call, Sample, Thread, Trace};
+
+/// A stretch of a thread's time.
+#[derive(Clone, Copy)]
+pub(super) struct Stretch<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) tid: i32,
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+impl<'a> Stretch<'a> {
+    pub(super) fn of(trace: &'a Trace, call: &Call) -> Self {
+        Self { trace, tid: call.tid, from: call.at, to: call.end() }
+    }
+
+    pub(super) fn took(&self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+
+    /// The looks at the thread meanwhile.
+    pub(super) fn samples(&self) -> impl Iterator<Item = &'a Sample> + use<'a> {
+        let Self { trace, tid, from, to } = *self;
+        let meanwhile =
+            move |one: &&Sample| one.tid == tid && one.at < to && one.at + one.took >= from;
+        trace.samples.iter().filter(meanwhile)
+    }
+
+    /// The first of `functions` that the thread was seen in, by its stack or by what it waited in; a name that ends in
+    /// an asterisk stands for all that begin like it.
+    pub(super) fn seen_in(&self, functions: &[&str]) -> Option<String> {
+        let is_meant = |name: &str| {
+            functions.iter().any(|meant| match meant.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == *meant,
+            })
+        };
+        let mut names = self.samples().flat_map(|one| one.stack.iter().chain(&one.channel));
+        names.find(|name| is_meant(name)).cloned()
+    }
+
+    /// Whether any stack was seen: else this user may not see them.
+    pub(super) fn stacks_are_told(&self) -> bool {
+        self.trace.samples.iter().any(|one| !one.stack.is_empty())
+    }
+
+    /// Processor time of the looks, in nanoseconds.
+    pub(super) fn ran(&self) -> u64 {
+        self.samples().map(|one| one.ran).sum()
+    }
+}
+
+/// Which share of a call its thread ran, of the time in which it did not wait for a processor; `None` where that was not
+/// seen.
+pub(super) fn ran(call: &Call) -> Option<f64> {
+    let used = call.used?;
+    let left = call.took?.saturating_sub(used.queued).max(1);
+    Some((used.ran as f64 / left as f64).min(1.0))
+}
+
+/// What a call took, but for what it waited for a processor, in nanoseconds.
+pub(super) fn own(call: &Call) -> u64 {
+    let queued = call.used.map_or(0, |used| used.queued);
+    call.took.unwrap_or(0).saturating_sub(queued)
+}
+
+/// The kernel's version as two numbers.
+pub(super) fn kernel(trace: &Trace) -> Option<(u32, u32)> {
+    let release = &trace.host.as_ref()?.kernel;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// The threads of a process that ran a vCPU.
+pub(super) fn runners(trace: &Trace, pid: i32) -> impl Iterator<Item = &Thread> {
+    trace.threads.iter().filter(move |thread| thread.pid == pid && trace.ran_vcpu(thread))
+}

@@ -1,0 +1,88 @@
+//! A grace period that a registration has begun, and whoever next needs one has to wait for.
+//!
+//! Since Linux 6.18 `kvm_io_bus_register_dev` and `_unregister_dev` free the old bus by `call_srcu` (`virt/kvm/kvm_main.c`).
+//! That grace period is a normal one: it takes one to two ticks. `synchronize_srcu_expedited`, which a change of memslots
+//! waits by, cannot make it faster once it has begun.
+
+use mayfly_record::units::duration;
+
+use super::evidence::{Stretch, kernel, own, ran};
+use super::likely;
+use crate::life::MEMORY;
+use crate::record::{Call, Cause, Object, Trace};
+
+/// What begins a grace period.
+const REGISTERS: [&str; 6] = [
+    "KVM_CREATE_IRQCHIP",
+    "KVM_CREATE_PIT2",
+    "KVM_IOEVENTFD",
+    "KVM_REGISTER_COALESCED_MMIO",
+    "KVM_UNREGISTER_COALESCED_MMIO",
+    "KVM_CREATE_DEVICE",
+];
+/// What waits for one, beside memslots.
+const PAYS: [&str; 5] = [
+    "KVM_CREATE_VCPU",
+    "KVM_IOEVENTFD",
+    "KVM_UNREGISTER_COALESCED_MMIO",
+    "KVM_IRQFD",
+    "KVM_SET_GSI_ROUTING",
+];
+const WAITS_IN: [&str; 4] =
+    ["__synchronize_srcu", "synchronize_srcu*", "srcu_*", "kvm_swap_active_memslots"];
+/// A grace period has ended so many ticks after it has begun, with room for a host that is late.
+const LASTS: u64 = 3;
+/// The first kernel that defers.
+const DEFERS: (u32, u32) = (6, 18);
+
+pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
+    if !MEMORY.contains(&call.name.as_str()) && !PAYS.contains(&call.name.as_str()) {
+        return None;
+    }
+    let tick = trace.tick().unwrap_or(4_000_000);
+    let armed = armed(trace, call, tick)?;
+    let stretch = Stretch::of(trace, call);
+    let seen = stretch.seen_in(&WAITS_IN);
+    let ran = ran(call).unwrap_or(0.0);
+    let since = call.at.saturating_sub(armed.end());
+    let mut evidence = vec![
+        format!("{} came {} before", armed.name, duration(since)),
+        format!("it ran {:.0}% of the time, and slept the rest", ran * 100.0),
+    ];
+    // Whoever may see stacks has seen it there, if it was looked at.
+    let would_be_seen = stretch.stacks_are_told() && stretch.samples().next().is_some();
+    match (seen, would_be_seen, kernel(trace)) {
+        (Some(function), ..) => evidence.push(format!("it was seen in {function}")),
+        (None, false, Some(kernel)) if kernel >= DEFERS && ran < 0.5 && fits(call, tick) => {
+            evidence.push(format!("Linux {}.{} defers what is freed", kernel.0, kernel.1));
+        }
+        _ => return None,
+    }
+    let what = format!("a grace period that {} has begun", armed.name);
+    let remedy = "set memory before devices are registered, or do slow work in between: the grace period runs from the registration";
+    Some(likely("grace-period", what, remedy, evidence))
+}
+
+/// The registration whose grace period is not over when the call begins.
+fn armed<'a>(trace: &'a Trace, call: &Call, tick: u64) -> Option<&'a Call> {
+    let vm = vm_of(call)?;
+    trace.calls.iter().rev().find(|other| {
+        other.at < call.at
+            && call.at.saturating_sub(other.end()) < LASTS * tick
+            && other.succeeded()
+            && vm_of(other) == Some(vm)
+            && REGISTERS.contains(&other.name.as_str())
+    })
+}
+
+fn vm_of(call: &Call) -> Option<usize> {
+    match call.on {
+        Some(Object::Vm { vm } | Object::Vcpu { vm, .. } | Object::Device { vm }) => Some(vm),
+        _ => None,
+    }
+}
+
+/// Whether it is as long as such a wait is.
+fn fits(call: &Call, tick: u64) -> bool {
+    (tick / 4..=LASTS * tick).contains(&own(call))
+}

@@ -1,0 +1,67 @@
+//! A vCPU is kicked, does not leave its guest, and is kicked again when a time is over: the first kick came before the
+//! vCPU was entered, and was lost.
+
+use mayfly_record::units::duration;
+
+use super::likely;
+use crate::life::runs_vcpu;
+use crate::record::{Stall, Thread, Trace};
+
+/// The vCPU leaves so soon after the kick that it heard, in nanoseconds.
+const SOON: u64 = 20_000_000;
+
+pub(super) fn find(trace: &Trace) -> Vec<Stall> {
+    trace.threads.iter().filter_map(|thread| lost(trace, thread)).collect()
+}
+
+fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
+    let left = trace.left(thread)?;
+    let heard = thread.signals.iter().rev().find(|(at, _)| *at <= left)?;
+    if left - heard.0 > SOON {
+        return None;
+    }
+    let earlier =
+        thread.signals.iter().rev().find(|(at, signal)| *at < heard.0 && *signal == heard.1)?;
+    let took = heard.0 - earlier.0;
+    if took < trace.least() {
+        return None;
+    }
+    // In between it was in its guest.
+    let entered = trace.calls.iter().any(|call| {
+        call.tid == thread.tid
+            && call.name == "KVM_RUN"
+            && call.at >= earlier.0
+            && call.at < heard.0
+    });
+    let seen: u64 = trace
+        .samples
+        .iter()
+        .filter(|one| one.tid == thread.tid && runs_vcpu(one) && one.at < heard.0)
+        .map(|one| one.took)
+        .sum();
+    if !entered && seen < took / 2 {
+        return None;
+    }
+    let evidence = vec![
+        format!(
+            "its thread got signal {} {} before the one that it left its guest by",
+            heard.1,
+            duration(took)
+        ),
+        "and went on into the guest after the first".to_owned(),
+    ];
+    let cause = likely(
+        "lost-kick",
+        "a kick came before the vCPU was entered, and the next had to end a wait",
+        "set kvm_run's immediate_exit in the signal's handler, or block the signal but in KVM_RUN (KVM_SET_SIGNAL_MASK)",
+        evidence,
+    );
+    Some(Stall {
+        what: "a vCPU that does not leave its guest".to_owned(),
+        tid: thread.tid,
+        at: earlier.0,
+        took,
+        cause: Some(cause),
+        ..Stall::default()
+    })
+}

@@ -1,0 +1,73 @@
+//! What waits are made of: a catalogue, one file a cause.
+//!
+//! A cause is named where there is evidence of it, and of nothing else: which call waited, what was called before, where
+//! in the kernel the thread was seen, what it had of the processors, how long it took in ticks, what is known of the host.
+//! A wait that fits none stays unexplained.
+
+mod between;
+mod busy;
+mod destroy;
+mod evidence;
+mod exit;
+mod grace_period;
+mod kick;
+mod poll;
+mod populate;
+mod sleep;
+mod slot_delete;
+mod unmap;
+mod userfault;
+mod vcpus;
+mod worker;
+
+use crate::record::{Call, Cause, Stall, Trace, Verdict};
+
+/// Finds the cause of one long call, if it is the one that this is about.
+type OfCall = fn(&Trace, &Call) -> Option<Cause>;
+
+/// Finds waits that are no single call, and their cause.
+type OfLife = fn(&Trace) -> Vec<Stall>;
+
+/// In the order in which they are asked: that others had the processor comes last, for it makes all else longer.
+const OF_CALLS: [OfCall; 8] = [
+    worker::find,
+    grace_period::find,
+    slot_delete::find,
+    destroy::find,
+    populate::find,
+    unmap::find,
+    vcpus::find_one,
+    busy::find,
+];
+
+/// Which of them is about others alone.
+const ALONE: usize = OF_CALLS.len() - 1;
+
+const OF_LIVES: [OfLife; 7] =
+    [poll::find, sleep::find, kick::find, exit::find, userfault::find, vcpus::find, between::find];
+
+/// All waits of a trace that a cause is found for.
+pub(crate) fn find(trace: &Trace) -> Vec<Stall> {
+    let long = trace.calls.iter().filter(|call| call.took >= Some(trace.least()));
+    let of_call = |call: &Call| {
+        // What is short but for others is theirs alone.
+        let causes =
+            if evidence::own(call) < trace.least() { &OF_CALLS[ALONE..] } else { &OF_CALLS };
+        let cause = causes.iter().find_map(|find| find(trace, call))?;
+        Some(Stall { cause: Some(cause), ..trace.stall_of(call) })
+    };
+    let mut stalls: Vec<Stall> = long.filter_map(of_call).collect();
+    stalls.extend(OF_LIVES.iter().flat_map(|find| find(trace)));
+    stalls
+}
+
+/// A cause that its evidence speaks for.
+fn likely(code: &str, what: impl Into<String>, remedy: &str, evidence: Vec<String>) -> Cause {
+    Cause {
+        code: code.to_owned(),
+        what: what.into(),
+        remedy: remedy.to_owned(),
+        evidence,
+        verdict: Verdict::Likely,
+    }
+}

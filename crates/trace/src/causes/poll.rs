@@ -1,0 +1,43 @@
+//! A vCPU's thread has ended, and the program sleeps on before it looks again.
+
+use mayfly_record::units::duration;
+
+use super::evidence::runners;
+use super::likely;
+use crate::record::{Call, Stall, Trace};
+
+/// The end of a thread may be told before the sleep that began before it, in nanoseconds.
+const SLACK: u64 = 2_000_000;
+
+pub(super) fn find(trace: &Trace) -> Vec<Stall> {
+    let sleeps = trace.calls.iter().filter(|call| call.name == "sleep");
+    sleeps.filter_map(|sleep| missed(trace, sleep)).collect()
+}
+
+/// When, during a sleep, the last vCPU's thread of its process ended; `None` where the sleep has nothing to do with it.
+pub(super) fn ended_in(trace: &Trace, sleep: &Call) -> Option<u64> {
+    let others = runners(trace, sleep.pid).filter(|thread| thread.tid != sleep.tid);
+    let ended = others.filter_map(|thread| thread.ending).max()?;
+    (sleep.at < ended + SLACK && ended < sleep.end()).then(|| ended.max(sleep.at))
+}
+
+fn missed(trace: &Trace, sleep: &Call) -> Option<Stall> {
+    let ended = ended_in(trace, sleep)?;
+    let took = sleep.end() - ended;
+    if took < trace.least() {
+        return None;
+    }
+    let evidence = vec![
+        format!("the last vCPU's thread ended {} before the sleep did", duration(took)),
+        format!("it sleeps for {} at a time", duration(sleep.argument("time"))),
+    ];
+    let cause = likely(
+        "polled-join",
+        "the program looks for the end of its vCPU threads from time to time",
+        "join the threads, or have each signal an eventfd when it ends",
+        evidence,
+    );
+    let what = "a sleep after the last vCPU's thread had ended".to_owned();
+    let (tid, at) = (sleep.tid, ended);
+    Some(Stall { what, tid, at, took, cause: Some(cause), ..Stall::default() })
+}

@@ -1,0 +1,41 @@
+//! Memory is given back page by page in the caller.
+
+use mayfly_record::units::bytes;
+
+use super::evidence::{Stretch, ran};
+use super::likely;
+use crate::life::overlap;
+use crate::record::{Call, Cause, Trace};
+
+const FREES: [&str; 6] = [
+    "unmap_*",
+    "zap_*",
+    "tlb_*",
+    "free_pages_and_swap_cache",
+    "release_pages",
+    "__mmu_notifier_invalidate_range_*",
+];
+
+pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
+    let range = (call.argument("address"), call.argument("length"));
+    if call.name != "munmap" || range.1 == 0 || call.on.is_some() {
+        return None;
+    }
+    let ran = ran(call)?;
+    let seen = Stretch::of(trace, call).seen_in(&FREES);
+    if ran < 0.5 && seen.is_none() {
+        return None;
+    }
+    let whose = if trace.backing().iter().any(|slot| overlap(*slot, range)) {
+        "of the guest's memory"
+    } else {
+        "of its own memory"
+    };
+    let mut evidence = vec![
+        format!("{} {whose} are unmapped", bytes(range.1)),
+        format!("it ran {:.0}% of the time", ran * 100.0),
+    ];
+    evidence.extend(seen.map(|function| format!("it was seen in {function}")));
+    let remedy = "use huge pages, or unmap on a thread that nobody waits for";
+    Some(likely("unmapped-memory", "memory is freed page by page in the caller", remedy, evidence))
+}

@@ -1,0 +1,79 @@
+//! A program that runs VMs is followed from outside: its calls to KVM, the phases of its life, its waits and their causes.
+//!
+//! [`record`] runs a program and gives a [`Trace`]; [`Trace::concluded`] finds in it what can be told, [`Text`] tells it.
+
+// The kernel's words are signed here and unsigned there.
+#![allow(clippy::cast_sign_loss, clippy::cast_possible_wrap)]
+
+mod calls;
+mod causes;
+mod filter;
+mod ioctl;
+mod life;
+mod phases;
+mod record;
+mod recorder;
+mod stalls;
+mod sys;
+mod text;
+
+pub use phases::{PHASES, metric};
+pub use record::{
+    Call, Cause, End, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall, Stops, Thread,
+    Trace, Used, Verdict,
+};
+pub use recorder::{Delay, Error, Launch, Output, Recorded, record, unblock};
+pub use text::Text;
+
+use mayfly_record::{Backend, Host, ResultRow, Samples};
+
+impl Trace {
+    /// The same with the host that it was made on, its phases, and its waits.
+    #[must_use]
+    pub fn concluded(mut self, host: Host) -> Self {
+        self.host = Some(host);
+        self.phases = self.find_phases();
+        self.stalls = self.find_stalls();
+        self
+    }
+
+    /// The figures that bounds are held against, as a row of a record: `start`, `stop`, `total`, `longest` (wait) and each
+    /// phase, as times; how many `calls` and `stops` there were.
+    pub fn figures(&self) -> ResultRow {
+        let single = |time: u64| {
+            let mut samples = Samples::default();
+            samples.record_ns(time);
+            samples
+        };
+        let whole = [
+            ("start", self.start()),
+            ("stop", self.stop()),
+            ("total", Some(self.span)),
+            ("longest", Some(self.stalls.first().map_or(0, |stall| stall.took))),
+        ];
+        let row = ResultRow::new("trace", Backend::Kvm, "program")
+            .counter("calls", self.calls.len() as u64)
+            .counter("stops", self.stops.count);
+        let row = whole.into_iter().fold(row, |row, (name, time)| match time {
+            Some(time) => row.metric(name, &single(time)),
+            None => row,
+        });
+        let phases = self.phases.iter();
+        phases.fold(row, |row, phase| row.metric(&metric(&phase.name), &single(phase.took)))
+    }
+}
+
+impl Trace {
+    /// The document, as it is kept in a file.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+/// What of [`Trace::figures`] is a time.
+pub fn figure_names() -> Vec<String> {
+    let whole = ["start", "stop", "total", "longest"].map(str::to_owned);
+    whole.into_iter().chain(PHASES.map(metric)).collect()
+}

@@ -1,0 +1,92 @@
+//! The life of a program's VM, found in its calls: when it was first entered, when it was last left, who ran it.
+
+use crate::calls::KVM_RUN;
+use crate::record::{Call, Object, Sample, Thread, Trace};
+
+/// What registers devices on an I/O bus of KVM's, or makes an interrupt controller.
+pub(crate) const DEVICES: [&str; 10] = [
+    "KVM_CREATE_IRQCHIP",
+    "KVM_CREATE_PIT",
+    "KVM_CREATE_PIT2",
+    "KVM_CREATE_DEVICE",
+    "KVM_SET_DEVICE_ATTR",
+    "KVM_IOEVENTFD",
+    "KVM_IRQFD",
+    "KVM_SET_GSI_ROUTING",
+    "KVM_REGISTER_COALESCED_MMIO",
+    "KVM_ENABLE_CAP",
+];
+
+/// What sets memslots.
+pub(crate) const MEMORY: [&str; 2] = ["KVM_SET_USER_MEMORY_REGION", "KVM_SET_USER_MEMORY_REGION2"];
+
+/// Whether a sample was taken while its thread ran a vCPU.
+pub(crate) fn runs_vcpu(sample: &Sample) -> bool {
+    sample.call.is_some_and(|(_, arguments)| arguments[1] & 0xFFFF_FFFF == KVM_RUN)
+}
+
+impl Trace {
+    /// When a vCPU was first entered; where the call itself was not seen, when a thread was first seen in it.
+    pub fn first_entry(&self) -> Option<u64> {
+        let call = self.calls.iter().find(|call| call.name == "KVM_RUN").map(|call| call.at);
+        let sample = self.samples.iter().find(|sample| runs_vcpu(sample)).map(|sample| sample.at);
+        call.or(sample)
+    }
+
+    /// When the last vCPU was left for the last time: the next call of its thread that was seen, or that one's end.
+    pub fn last_exit(&self) -> Option<u64> {
+        self.threads.iter().filter_map(|thread| self.left(thread)).max()
+    }
+
+    /// When a thread left its vCPU for the last time.
+    pub(crate) fn left(&self, thread: &Thread) -> Option<u64> {
+        let mine = |tid: i32, at: u64| {
+            tid == thread.tid && at >= thread.at && thread.gone.is_none_or(|gone| at <= gone)
+        };
+        let calls = || self.calls.iter().filter(|call| mine(call.tid, call.at));
+        let ran = calls().filter(|call| call.name == "KVM_RUN").map(Call::end).max();
+        let seen = self.samples.iter().filter(|one| mine(one.tid, one.at) && runs_vcpu(one));
+        let inside = ran.max(seen.map(|one| one.at + one.took).max())?;
+        // A run whose end was not seen ended with its thread.
+        let unended = calls().any(|call| call.name == "KVM_RUN" && call.took.is_none());
+        let next = calls().filter(|call| !unended && call.name != "KVM_RUN" && call.at >= inside);
+        next.map(|call| call.at).min().or(thread.ending).or(thread.gone).or(Some(inside))
+    }
+
+    /// Whether a thread ran a vCPU, as far as that was seen.
+    pub(crate) fn ran_vcpu(&self, thread: &Thread) -> bool {
+        thread.vcpu || self.samples.iter().any(|one| one.tid == thread.tid && runs_vcpu(one))
+    }
+
+    /// The VM that was entered first; else the one that was created last.
+    pub(crate) fn vm(&self) -> Option<usize> {
+        let entered = self.calls.iter().find_map(|call| match (&call.name[..], &call.on) {
+            ("KVM_RUN", Some(Object::Vcpu { vm, .. })) => Some(*vm),
+            _ => None,
+        });
+        let created = || {
+            let mut calls = self.calls.iter().rev();
+            let made = calls.find(|call| call.name == "KVM_CREATE_VM" && call.succeeded())?;
+            Some(made.argument("vm") as usize)
+        };
+        entered.or_else(created)
+    }
+
+    /// The process that has created VMs, or used one first.
+    pub(crate) fn vmm(&self) -> Option<i32> {
+        let created = self.calls.iter().find(|call| call.name == "KVM_CREATE_VM");
+        created.or_else(|| self.calls.iter().find(|call| call.is_kvm())).map(|call| call.pid)
+    }
+
+    /// What backs a guest's memory: address and length of each memslot that was set.
+    pub(crate) fn backing(&self) -> Vec<(u64, u64)> {
+        let set = self.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()));
+        let set = set.map(|call| (call.argument("memory"), call.argument("size")));
+        set.filter(|(_, size)| *size > 0).collect()
+    }
+}
+
+/// Whether two ranges of addresses overlap, each an address and a length.
+pub(crate) fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
+    one.0 < other.0.saturating_add(other.1) && other.0 < one.0.saturating_add(one.1)
+}

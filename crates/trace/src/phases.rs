@@ -1,0 +1,253 @@
+//! The phases of a VM's life: what had happened when, and how long that took since what had happened before.
+//!
+//! Programs do things in different orders, so phases stand in the order in which they ended. Together they are the whole
+//! trace, without a gap and without an overlap.
+
+use crate::life::{DEVICES, MEMORY, overlap};
+use crate::record::{Call, Object, Phase, Trace};
+
+/// The names of phases, in the order in which most programs go through them.
+pub const PHASES: [&str; 11] = [
+    "exec",
+    "VM created",
+    "memory",
+    "irqchip and devices",
+    "vCPUs",
+    "first entry",
+    "last exit",
+    "threads joined",
+    "memory unmapped",
+    "fds closed",
+    "process gone",
+];
+
+/// A phase's name as `--fail-if` has it.
+pub fn metric(phase: &str) -> String {
+    phase.to_lowercase().replace(' ', "_")
+}
+
+/// What is known of a phase's end, before it is known what came before it.
+struct Ended {
+    name: &'static str,
+    at: u64,
+    calls: u64,
+    in_calls: u64,
+}
+
+impl Ended {
+    /// With the last of `calls`, if there is one.
+    fn with<'a>(name: &'static str, calls: impl Iterator<Item = &'a Call>) -> Option<Self> {
+        let mut ended = Self { name, at: 0, calls: 0, in_calls: 0 };
+        for call in calls {
+            ended.at = ended.at.max(call.end());
+            ended.calls += 1;
+            ended.in_calls += call.took.unwrap_or(0);
+        }
+        (ended.calls > 0).then_some(ended)
+    }
+
+    fn at(name: &'static str, at: Option<u64>) -> Option<Self> {
+        Some(Self { name, at: at?, calls: 0, in_calls: 0 })
+    }
+}
+
+impl Trace {
+    /// Finds the phases. What was not seen to happen is left out: a program that is killed closes nothing.
+    pub fn find_phases(&self) -> Vec<Phase> {
+        let entry = self.first_entry();
+        let exit = self.last_exit();
+        let vm = self.vm();
+        let of_vm = |call: &&Call| match call.on {
+            Some(
+                Object::Vm { vm: of } | Object::Vcpu { vm: of, .. } | Object::Device { vm: of },
+            ) => Some(of) == vm,
+            _ => false,
+        };
+        let begin = self.calls.iter().filter(|call| entry.is_none_or(|entry| call.at < entry));
+        let setup = |names: &'static [&'static str]| {
+            begin.clone().filter(of_vm).filter(move |call| names.contains(&call.name.as_str()))
+        };
+        let created = self.calls.iter().filter(|call| {
+            call.name == "KVM_CREATE_VM"
+                && call.succeeded()
+                && Some(call.argument("vm") as usize) == vm
+        });
+        let after = self.calls.iter().filter(|call| exit.is_some_and(|exit| call.end() >= exit));
+        let backing = self.backing();
+        let unmapped = after.clone().filter(|call| {
+            let range = (call.argument("address"), call.argument("length"));
+            call.name == "munmap" && backing.iter().any(|slot| overlap(*slot, range))
+        });
+        let is_close = |call: &&Call| call.name.starts_with("close");
+        let closed = after.clone().filter(of_vm).filter(is_close);
+        let program = self.vmm().or(self.processes.first().map(|one| one.pid));
+        let executed = self.processes.iter().find(|one| Some(one.pid) == program);
+        let executed = executed.or(self.processes.first());
+        let gone = self.processes.iter().filter(|one| Some(one.pid) == program);
+        let joined = self
+            .threads
+            .iter()
+            .filter(|thread| thread.tid != thread.pid && self.ran_vcpu(thread) && exit.is_some());
+        let ended = [
+            Ended::at("exec", executed.and_then(|one| Some(one.executed.last()?.0))),
+            Ended::with("VM created", created),
+            Ended::with("memory", setup(&MEMORY)),
+            Ended::with("irqchip and devices", setup(&DEVICES)),
+            Ended::with("vCPUs", setup(&["KVM_CREATE_VCPU"])),
+            Ended::at("first entry", entry),
+            Ended::at("last exit", exit),
+            Ended::at("threads joined", joined.filter_map(|thread| thread.gone).max()),
+            Ended::with("memory unmapped", unmapped),
+            Ended::with("fds closed", closed),
+            Ended::at("process gone", gone.filter_map(|one| one.gone).max()),
+        ];
+        let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
+        ended.sort_by_key(|one| one.at);
+        let mut before = 0;
+        let phase = |Ended { name, at, calls, in_calls }| {
+            let took = at - before;
+            before = at;
+            Phase { name: name.to_owned(), at, took, calls, in_calls }
+        };
+        ended.into_iter().map(phase).collect()
+    }
+
+    /// From the program's execution to the first entry of a vCPU.
+    pub fn start(&self) -> Option<u64> {
+        Some(self.first_entry()?.saturating_sub(self.ended("exec").unwrap_or(0)))
+    }
+
+    /// From the last exit of a vCPU to the end of its program.
+    pub fn stop(&self) -> Option<u64> {
+        Some(self.ended("process gone")?.saturating_sub(self.last_exit()?))
+    }
+
+    /// When a phase ended.
+    fn ended(&self, name: &str) -> Option<u64> {
+        self.phases.iter().find(|phase| phase.name == name).map(|phase| phase.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Process, Thread};
+
+    fn call(name: &str, at: u64, took: u64, on: Object) -> Call {
+        let (took, on) = (Some(took), Some(on));
+        Call {
+            tid: 1,
+            pid: 1,
+            at,
+            took,
+            name: name.to_owned(),
+            on,
+            result: Some(0),
+            ..Call::default()
+        }
+    }
+
+    /// A life in which memory comes last, and a vCPU is on a thread of its own.
+    fn life() -> Trace {
+        let vm = || Object::Vm { vm: 0 };
+        let mut calls = vec![
+            call("KVM_CREATE_VM", 10, 5, Object::Kvm),
+            call("KVM_CREATE_IRQCHIP", 20, 2, vm()),
+            call("KVM_CREATE_VCPU", 30, 1, vm()),
+            call("KVM_SET_USER_MEMORY_REGION", 40, 6, vm()),
+            call("KVM_SET_USER_MEMORY_REGION", 50, 4, vm()),
+            call("KVM_RUN", 100, 10, Object::Vcpu { vm: 0, id: 0 }),
+            call("close", 200, 9, vm()),
+        ];
+        calls[0].arguments.insert("vm".to_owned(), 0);
+        calls[5].tid = 2;
+        let thread = |tid, at, gone| Thread {
+            tid,
+            pid: 1,
+            at,
+            ending: Some(gone - 1),
+            gone: Some(gone),
+            vcpu: tid == 2,
+            ..Thread::default()
+        };
+        let process = Process {
+            pid: 1,
+            gone: Some(230),
+            executed: vec![(3, "/vmm".to_owned())],
+            ..Process::default()
+        };
+        Trace {
+            span: 230,
+            processes: vec![process],
+            threads: vec![thread(1, 0, 230), thread(2, 60, 180)],
+            calls,
+            ..Trace::default()
+        }
+    }
+
+    #[test]
+    fn phases_stand_in_the_order_of_their_ends_and_leave_nothing_out() {
+        let trace = life();
+        let phases = trace.find_phases();
+        let ends: Vec<_> = phases.iter().map(|one| (&one.name[..], one.at, one.took)).collect();
+        let expected = [
+            ("exec", 3, 3),
+            ("VM created", 15, 12),
+            ("irqchip and devices", 22, 7),
+            ("vCPUs", 31, 9),
+            ("memory", 54, 23),
+            ("first entry", 100, 46),
+            ("last exit", 179, 79),
+            ("threads joined", 180, 1),
+            ("fds closed", 209, 29),
+            ("process gone", 230, 21),
+        ];
+        assert_eq!(ends, expected);
+        assert_eq!(phases.iter().map(|phase| phase.took).sum::<u64>(), trace.span);
+        let memory = &phases[4];
+        assert_eq!((memory.calls, memory.in_calls), (2, 10));
+    }
+
+    #[test]
+    fn start_and_stop_are_from_the_execution_and_to_the_end() {
+        let mut trace = life();
+        trace.phases = trace.find_phases();
+        assert_eq!((trace.start(), trace.stop()), (Some(97), Some(51)));
+        trace.calls.retain(|call| call.name != "KVM_RUN");
+        trace.threads[1].vcpu = false;
+        trace.phases = trace.find_phases();
+        assert_eq!((trace.start(), trace.stop()), (None, None));
+    }
+
+    #[test]
+    fn another_vm_of_the_same_program_is_not_in_the_phases() {
+        let mut trace = life();
+        trace.calls.insert(4, call("KVM_CREATE_IRQCHIP", 47, 2, Object::Vm { vm: 1 }));
+        let phases = trace.find_phases();
+        let devices = phases.iter().find(|phase| phase.name == "irqchip and devices").unwrap();
+        assert_eq!((devices.calls, devices.at), (1, 22));
+    }
+
+    #[test]
+    fn a_run_whose_end_was_not_seen_ends_with_its_thread() {
+        let mut trace = life();
+        trace.calls[5].took = None;
+        assert_eq!(trace.last_exit(), Some(179));
+        trace
+            .calls
+            .insert(6, Call { tid: 2, ..call("KVM_IRQ_LINE", 150, 1, Object::Vm { vm: 0 }) });
+        assert_eq!(trace.last_exit(), Some(179));
+        trace.calls[5].took = Some(10);
+        assert_eq!(trace.last_exit(), Some(150));
+    }
+
+    #[test]
+    fn a_program_without_vms_has_its_execution_and_its_end() {
+        let mut trace = life();
+        trace.calls.clear();
+        trace.threads[1].vcpu = false;
+        let names: Vec<_> = trace.find_phases().into_iter().map(|phase| phase.name).collect();
+        assert_eq!(names, ["exec", "process gone"]);
+        assert!(Trace::default().find_phases().is_empty());
+    }
+}

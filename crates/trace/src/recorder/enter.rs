@@ -1,0 +1,290 @@
+//! What is done where a thread begins a call that is looked at, and where it ends it.
+
+use super::follow::Follower;
+use super::threads::{Inside, Then};
+use crate::calls::{LONG, SystemCall, runs_vcpu, wanted};
+use crate::ioctl;
+use crate::record::{Call, Object};
+use crate::sys::ptrace::read_memory;
+
+/// Where in the structure of `KVM_CREATE_DEVICE` the kernel puts the descriptor.
+const DEVICE_FD: u64 = 4;
+/// A private mapping of a file that is shorter is a library's.
+const LONG_FILE: u64 = 16 << 20;
+
+impl Follower {
+    /// Says whether the thread goes on now; else it is held back.
+    pub(super) fn enters(
+        &mut self,
+        tid: i32,
+        arch: u32,
+        number: u64,
+        arguments: &[u64; 6],
+    ) -> bool {
+        let Some(call) = wanted(arch, number, arguments) else { return true };
+        let Some((pid, table)) = self.followers.threads.get(&tid).map(|one| (one.pid, one.table))
+        else {
+            return true;
+        };
+        let fd = arguments[0] as i32;
+        let base = Call { tid, pid, ..Call::default() };
+        let known = |follower: &Self, fd: i32| follower.descriptors.known(table, fd).cloned();
+        let (call, then) = match call {
+            SystemCall::Ioctl => self.kvm(&base, fd, arguments[1] & 0xFFFF_FFFF, arguments[2]),
+            SystemCall::Open => {
+                if !opens_kvm(tid, arguments[0]) {
+                    return true;
+                }
+                (Call { name: "open".to_owned(), ..base }, Then::Opened)
+            }
+            SystemCall::OpenAt | SystemCall::OpenAt2 => {
+                if !opens_kvm(tid, arguments[1]) {
+                    return true;
+                }
+                (Call { name: "open".to_owned(), ..base }, Then::Opened)
+            }
+            SystemCall::Close => {
+                let Some(object) = known(self, fd) else { return true };
+                let call =
+                    Call { name: "close".to_owned(), fd: Some(fd), on: Some(object), ..base };
+                (call, Then::Closed(fd, fd))
+            }
+            SystemCall::CloseRange => {
+                let last = i32::try_from(arguments[1] & 0xFFFF_FFFF).unwrap_or(i32::MAX);
+                let closed = self.descriptors.within(table, fd, last);
+                // Flags that only mark descriptors, or give the thread a table of its own first, are told by /proc.
+                let Some(first) = closed.first().filter(|_| arguments[2] == 0) else { return true };
+                let on = known(self, *first);
+                let call = Call { name: "close_range".to_owned(), fd: Some(*first), on, ..base };
+                (call, Then::Closed(fd, last))
+            }
+            SystemCall::Dup | SystemCall::Fcntl => {
+                let Some(object) = known(self, fd) else { return true };
+                let call = Call { name: "dup".to_owned(), fd: Some(fd), on: Some(object), ..base };
+                (call, Then::Duplicated(fd))
+            }
+            SystemCall::DupTo => {
+                let (source, target) = (known(self, fd), known(self, arguments[1] as i32));
+                let then = match (&source, &target) {
+                    (Some(_), _) => Then::Duplicated(fd),
+                    (None, Some(_)) => Then::Closed(arguments[1] as i32, arguments[1] as i32),
+                    (None, None) => return true,
+                };
+                let on = source.or(target);
+                (Call { name: "dup".to_owned(), fd: Some(fd), on, ..base }, then)
+            }
+            SystemCall::Map => {
+                let file = arguments[4] as i32;
+                let on = if file >= 0 { known(self, file) } else { None };
+                let least = if file >= 0 && arguments[3] as i32 & libc::MAP_SHARED == 0 {
+                    LONG_FILE
+                } else {
+                    LONG
+                };
+                if on.is_none() && arguments[1] < least {
+                    return true;
+                }
+                let fd = (file >= 0).then_some(file);
+                let call = Call { name: "mmap".to_owned(), fd, on, ..base };
+                (with(call, &[("length", arguments[1]), ("flags", arguments[3])]), Then::Nothing)
+            }
+            SystemCall::Unmap => {
+                let on = self.runs.remove(&(pid, arguments[0]));
+                if on.is_none() && arguments[1] < LONG {
+                    return true;
+                }
+                let call = Call { name: "munmap".to_owned(), on, ..base };
+                (with(call, &[("address", arguments[0]), ("length", arguments[1])]), Then::Nothing)
+            }
+            SystemCall::Advise => {
+                let call = Call { name: "madvise".to_owned(), ..base };
+                let said =
+                    [("address", arguments[0]), ("length", arguments[1]), ("advice", arguments[2])];
+                (with(call, &said), Then::Nothing)
+            }
+            SystemCall::Remap => {
+                let call = Call { name: "mremap".to_owned(), ..base };
+                let said = [("address", arguments[0]), ("length", arguments[1])];
+                (with(call, &said), Then::Nothing)
+            }
+            SystemCall::Sleep => (sleep(base, arguments[0]), Then::Nothing),
+            SystemCall::ClockSleep => (sleep(base, arguments[2]), Then::Nothing),
+        };
+        let held = self.holds_back(&call.name);
+        let call = self.book.begin(call);
+        if let Some(thread) = self.followers.threads.get_mut(&tid) {
+            thread.inside = Some(Inside { call, then });
+        }
+        if let Some(time) = held {
+            self.held.push((self.book.clock.now() + time, tid));
+        }
+        held.is_none()
+    }
+
+    /// A thread that is looked for may be about to run a vCPU.
+    pub(super) fn may_run(&mut self, tid: i32, arch: u32, number: u64, arguments: &[u64; 6]) {
+        if !runs_vcpu(arch, number, arguments) {
+            return;
+        }
+        let Some(thread) = self.followers.threads.get(&tid).filter(|one| !one.has_run) else {
+            return;
+        };
+        let (pid, table) = (thread.pid, thread.table);
+        let fd = arguments[0] as i32;
+        let tables = self.followers.tables();
+        let on = self.descriptors.used(tid, table, fd, &tables);
+        let call = Call {
+            tid,
+            pid,
+            name: "KVM_RUN".to_owned(),
+            fd: Some(fd),
+            on: Some(on.clone()),
+            ..Call::default()
+        };
+        let call = self.book.begin(call);
+        if let Object::Vcpu { vm, id } = on {
+            self.not_run.remove(&(vm, id));
+        }
+        if let Some(thread) = self.followers.threads.get_mut(&tid) {
+            thread.inside = Some(Inside { call, then: Then::Ran });
+            self.book.trace.threads[thread.number].vcpu = true;
+        }
+    }
+
+    /// A call that is waited for has ended.
+    pub(super) fn leaves(&mut self, tid: i32, result: i64) {
+        let Some(thread) = self.followers.threads.get_mut(&tid) else { return };
+        let Some(Inside { call, then }) = thread.inside.take() else { return };
+        let (pid, table) = (thread.pid, thread.table);
+        if let Some(call) = call {
+            self.book.end(call, result);
+        }
+        let made = i32::try_from(result).ok().filter(|fd| *fd >= 0);
+        match then {
+            Then::Ran => thread.has_run = true,
+            Then::Closed(first, last) => {
+                for fd in self.descriptors.within(table, first, last) {
+                    self.descriptors.forget(table, fd);
+                }
+            }
+            Then::Opened => {
+                if let Some(fd) = made {
+                    self.descriptors.set(table, fd, Object::Kvm);
+                }
+            }
+            Then::Duplicated(from) => {
+                let object = self.descriptors.known(table, from).cloned();
+                if let (Some(fd), Some(object)) = (made, object) {
+                    self.descriptors.set(table, fd, object);
+                }
+            }
+            Then::Kvm => {
+                if let Some(call) = call.filter(|_| result >= 0) {
+                    self.made(tid, call, result);
+                }
+            }
+            Then::Nothing => {
+                let Some(call) = call.map(|call| &self.book.trace.calls[call]) else { return };
+                if let (true, Some(on), Ok(address)) =
+                    (call.name == "mmap", call.on.clone(), u64::try_from(result))
+                {
+                    self.runs.insert((pid, address), on);
+                }
+            }
+        }
+    }
+
+    /// An ioctl of KVM's.
+    fn kvm(&mut self, base: &Call, fd: i32, request: u64, argument: u64) -> (Call, Then) {
+        let tid = base.tid;
+        let table = self.followers.threads[&tid].table;
+        let tables = self.followers.tables();
+        let on = self.descriptors.used(tid, table, fd, &tables);
+        let name = ioctl::name(request, &on);
+        let mut structure = vec![0; ioctl::looked_at(&name)];
+        if !structure.is_empty() {
+            let read = read_memory(tid, argument, &mut structure);
+            structure.truncate(read);
+        }
+        let mut arguments = ioctl::arguments(&name, argument, &structure);
+        if name == "KVM_CREATE_DEVICE" {
+            arguments.insert("structure".to_owned(), argument);
+        }
+        if let Object::Vcpu { vm, id } = on
+            && self.not_run.contains(&(vm, id))
+            && let Some(thread) = self.followers.threads.get_mut(&tid)
+        {
+            thread.looked_for = !thread.has_run;
+        }
+        (Call { name, fd: Some(fd), on: Some(on), arguments, ..base.clone() }, Then::Kvm)
+    }
+
+    /// What an ioctl has made, if it makes something.
+    fn made(&mut self, tid: i32, number: usize, result: i64) {
+        let table = self.followers.threads[&tid].table;
+        let call = &mut self.book.trace.calls[number];
+        let vm = match call.on {
+            Some(Object::Vm { vm } | Object::Vcpu { vm, .. } | Object::Device { vm }) => vm,
+            _ => 0,
+        };
+        let (fd, object) = match call.name.as_str() {
+            "KVM_CREATE_VM" => {
+                let vm = self.descriptors.new_vm();
+                call.arguments.insert("vm".to_owned(), vm as u64);
+                (result as i32, Object::Vm { vm })
+            }
+            "KVM_CREATE_VCPU" => {
+                let id = call.argument("id");
+                self.not_run.insert((vm, id));
+                self.had_vcpus = true;
+                (result as i32, Object::Vcpu { vm, id })
+            }
+            "KVM_GET_STATS_FD" => (result as i32, Object::Device { vm }),
+            "KVM_CREATE_DEVICE" => {
+                let structure = call.arguments.remove("structure").unwrap_or(0);
+                let mut fd = [0; 4];
+                // KVM_CREATE_DEVICE_TEST makes none.
+                if call.argument("flags") != 0
+                    || read_memory(tid, structure + DEVICE_FD, &mut fd) != fd.len()
+                {
+                    return;
+                }
+                (i32::from_le_bytes(fd), Object::Device { vm })
+            }
+            _ => return,
+        };
+        self.descriptors.set(table, fd, object);
+    }
+
+    /// How long the call that begins is held back, if it is the one.
+    fn holds_back(&mut self, name: &str) -> Option<u64> {
+        let delay = self.delay.as_ref().filter(|delay| delay.name == name)?;
+        let nth = self.met;
+        self.met += 1;
+        (nth == delay.nth && delay.time > 0).then_some(delay.time)
+    }
+}
+
+fn opens_kvm(tid: i32, path: u64) -> bool {
+    const DEVICE: &[u8] = b"/dev/kvm\0";
+    let mut read = [0; DEVICE.len()];
+    read_memory(tid, path, &mut read) == DEVICE.len() && read == DEVICE
+}
+
+/// A sleep, with its time as 64-bit programs say it.
+fn sleep(base: Call, time: u64) -> Call {
+    let mut read = [0; 16];
+    let call = Call { name: "sleep".to_owned(), ..base };
+    if read_memory(call.tid, time, &mut read) != read.len() {
+        return call;
+    }
+    let (seconds, rest) = read.split_at(8);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+    let time = number(seconds).saturating_mul(1_000_000_000).saturating_add(number(rest));
+    with(call, &[("time", time)])
+}
+
+fn with(mut call: Call, arguments: &[(&str, u64)]) -> Call {
+    call.arguments.extend(arguments.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+    call
+}

@@ -1,0 +1,303 @@
+//! Follows a program, its threads and its children, from stop to stop.
+//!
+//! With a filter, a thread stops at the calls that are looked at, twice each: when it comes and when it leaves. A run of a
+//! vCPU is none of them. But the first is wanted: so a thread that may be about to run a vCPU (it is new and there is a VM,
+//! or it sets a vCPU up that has not run) stops at all its calls, until it has run one or none is left that has not.
+//! Without a filter all threads stop at all calls, and the same calls are looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::book::Book;
+use super::descriptors::Descriptors;
+use super::sampler::Watched;
+use super::threads::{Followed, Followers, process_of};
+use super::usage;
+use crate::record::{End, Object};
+use crate::sys::ptrace::{self, At, Change, Resume, Shared};
+use crate::sys::signals;
+
+/// A call to be held back before it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// Its name.
+    pub name: String,
+    /// Which of its name, from 0 on, in the order of beginning.
+    pub nth: usize,
+    /// How long, in nanoseconds.
+    pub time: u64,
+}
+
+/// Whoever follows.
+pub(super) struct Follower {
+    pub(super) book: Book,
+    pub(super) followers: Followers,
+    pub(super) descriptors: Descriptors,
+    pub(super) watched: Arc<Watched>,
+    /// Whether there is a filter.
+    pub(super) filtered: bool,
+    /// The program.
+    pub(super) root: i32,
+    /// vCPUs that there are, and have not run.
+    pub(super) not_run: BTreeSet<(usize, u64)>,
+    pub(super) had_vcpus: bool,
+    /// Where `kvm_run` of which vCPU is mapped, by process and address.
+    pub(super) runs: BTreeMap<(i32, u64), Object>,
+    pub(super) delay: Option<Delay>,
+    /// How many of the delayed call's name have begun.
+    pub(super) met: usize,
+    /// Threads that are held back, until when.
+    pub(super) held: Vec<(u64, i32)>,
+    /// Called when a program has been executed for the first time; says whether there is a filter.
+    pub(super) executed: Option<Box<dyn FnOnce() -> bool>>,
+}
+
+impl Follower {
+    pub(super) fn new(book: Book, watched: Arc<Watched>, root: i32, delay: Option<Delay>) -> Self {
+        Self {
+            book,
+            watched,
+            root,
+            delay,
+            followers: Followers::default(),
+            descriptors: Descriptors::default(),
+            filtered: true,
+            not_run: BTreeSet::new(),
+            had_vcpus: false,
+            runs: BTreeMap::new(),
+            met: 0,
+            held: Vec::new(),
+            executed: None,
+        }
+    }
+
+    /// Follows until nothing is left to be followed.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        loop {
+            let changed = match ptrace::wait(self.held.is_empty()) {
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                changed => changed?,
+            };
+            let began = self.book.clock.now();
+            match changed {
+                Some((tid, Change::Ended(status))) => self.ended(tid, status),
+                Some((tid, Change::Stopped { signal, event })) => {
+                    self.stopped(tid, signal, event);
+                    self.book.trace.stops.count += 1;
+                    self.book.trace.stops.handling += self.book.clock.now().saturating_sub(began);
+                }
+                None => self.wait_for_held(),
+            }
+            self.watched.last.store(began, Ordering::Release);
+            if !self.book.closed && self.watched.abandoned.load(Ordering::Acquire) {
+                self.book.close();
+            }
+        }
+    }
+
+    fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
+        self.ensure(tid, None);
+        match event {
+            0 if signal == libc::SIGTRAP | 0x80 => return self.go_on_from_call(tid),
+            0 => {
+                if let Some(number) = self.followers.threads.get(&tid).map(|one| one.number) {
+                    self.book.signal(number, signal);
+                }
+                return self.resume_with(tid, signal);
+            }
+            libc::PTRACE_EVENT_SECCOMP => return self.go_on_from_call(tid),
+            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                if let Ok(new) = ptrace::event_message(tid) {
+                    self.ensure(new as i32, Some(tid));
+                }
+            }
+            libc::PTRACE_EVENT_EXEC => self.execed(tid),
+            libc::PTRACE_EVENT_EXIT => self.ending(tid),
+            libc::PTRACE_EVENT_STOP => {
+                let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+                if stops.contains(&signal) {
+                    let _ = ptrace::resume(tid, Resume::Listen, 0);
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.resume_with(tid, 0);
+    }
+
+    fn go_on_from_call(&mut self, tid: i32) {
+        if self.at_system_call(tid) {
+            self.resume_with(tid, 0);
+        }
+    }
+
+    /// A thread that is gone meanwhile cannot go on, and that is all right.
+    pub(super) fn resume_with(&mut self, tid: i32, signal: i32) {
+        let _ = ptrace::resume(tid, self.way_on(tid), signal);
+    }
+
+    fn way_on(&mut self, tid: i32) -> Resume {
+        let settled = self.had_vcpus && self.not_run.is_empty();
+        let Some(thread) = self.followers.threads.get_mut(&tid) else { return Resume::Continue };
+        thread.looked_for &= !settled && !thread.has_run;
+        let closely = thread.looked_for || thread.inside.is_some();
+        if !self.filtered || (closely && !self.book.closed) {
+            Resume::ToSystemCall
+        } else {
+            Resume::Continue
+        }
+    }
+
+    /// Says whether the thread goes on now; else it is held back.
+    fn at_system_call(&mut self, tid: i32) -> bool {
+        if self.book.closed {
+            return true;
+        }
+        match ptrace::system_call(tid) {
+            Ok(At::Filtered { arch, number, arguments }) => {
+                self.enters(tid, arch, number, &arguments)
+            }
+            Ok(At::Entry { arch, number, arguments }) => {
+                if self.filtered {
+                    self.may_run(tid, arch, number, &arguments);
+                    return true;
+                }
+                self.may_run(tid, arch, number, &arguments);
+                self.enters(tid, arch, number, &arguments)
+            }
+            Ok(At::Exit(result)) => {
+                self.leaves(tid, result);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    fn wait_for_held(&mut self) {
+        let now = self.book.clock.now();
+        let (due, held) = self.held.iter().partition::<Vec<_>, _>(|(until, _)| *until <= now);
+        self.held = held;
+        for (_, tid) in &due {
+            self.restart_clock(*tid);
+            self.resume_with(*tid, 0);
+        }
+        if let (true, Some((next, _))) = (due.is_empty(), self.held.iter().min()) {
+            signals::wait(&[libc::SIGCHLD], Duration::from_nanos(next - now));
+        }
+    }
+
+    /// The call that a thread was held back from begins now.
+    fn restart_clock(&mut self, tid: i32) {
+        let now = self.book.clock.now();
+        let inside = self.followers.threads.get(&tid).and_then(|thread| thread.inside.as_ref());
+        if let Some(call) = inside.and_then(|inside| inside.call) {
+            let call = &mut self.book.trace.calls[call];
+            (call.at, call.used) = (now, usage::used(tid));
+        }
+    }
+
+    /// Sees to it that a thread is known. `maker` is the one that made it, where that was told.
+    pub(super) fn ensure(&mut self, tid: i32, maker: Option<i32>) {
+        if self.followers.threads.contains_key(&tid) {
+            return;
+        }
+        let Some((pid, parent)) = process_of(tid) else { return };
+        let maker = maker.unwrap_or(parent);
+        let sibling = self.followers.threads.values().find(|one| one.pid == pid);
+        let table = match (sibling, self.followers.threads.get(&maker)) {
+            (Some(sibling), _) => sibling.table,
+            (None, Some(of)) if ptrace::share(tid, maker, Shared::Table) == Some(true) => of.table,
+            (None, Some(of)) => self.descriptors.copied(of.table),
+            (None, None) => self.descriptors.empty(),
+        };
+        let number = self.book.thread(tid, pid, (pid != self.root).then_some(parent));
+        let last = i32::MAX;
+        let looked_for = self.descriptors.within(table, 0, last).iter().any(|fd| {
+            matches!(
+                self.descriptors.known(table, *fd),
+                Some(Object::Vm { .. } | Object::Vcpu { .. })
+            )
+        });
+        let thread = Followed { pid, table, inside: None, number, looked_for, has_run: false };
+        self.followers.insert(tid, thread);
+        self.watched.add(tid);
+    }
+
+    fn execed(&mut self, tid: i32) {
+        let now = self.book.clock.now();
+        // Another thread than the first may have called it, and is the first now.
+        if let Ok(former) = ptrace::event_message(tid)
+            && former as i32 != tid
+        {
+            self.gone(former as i32, now);
+        }
+        if let Some(executed) = self.executed.take() {
+            self.filtered = executed();
+        }
+        let Some(thread) = self.followers.threads.get_mut(&tid) else { return };
+        thread.inside = None;
+        thread.has_run = false;
+        let (pid, old) = (thread.pid, thread.table);
+        let new = self.descriptors.copied(old);
+        thread.table = new;
+        if !self.followers.threads.values().any(|one| one.table == old) {
+            self.descriptors.clear(old);
+        }
+        self.descriptors.look_again(tid, new);
+        self.runs.retain(|(owner, _), _| *owner != pid);
+        let program = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
+        if let Some(note) = super::rights::lost_by(&program) {
+            self.book.note(note);
+        }
+        if let Some(process) = self.book.process(pid) {
+            process.executed.push((now, program.to_string_lossy().into_owned()));
+        }
+    }
+
+    fn ending(&mut self, tid: i32) {
+        let now = self.book.clock.now();
+        let Some(thread) = self.followers.threads.get_mut(&tid) else { return };
+        thread.inside = None;
+        thread.looked_for = false;
+        let (pid, number) = (thread.pid, thread.number);
+        self.book.trace.threads[number].ending = Some(now);
+        if tid == pid {
+            let resident = usage::resident(pid);
+            if let Some(process) = self.book.process(pid) {
+                process.resident = resident;
+            }
+        }
+    }
+
+    fn ended(&mut self, tid: i32, status: i32) {
+        let now = self.book.clock.now();
+        if tid == self.root {
+            self.book.trace.end = Some(if libc::WIFSIGNALED(status) {
+                End::Signal(libc::WTERMSIG(status))
+            } else {
+                End::Code(libc::WEXITSTATUS(status))
+            });
+        }
+        self.gone(tid, now);
+    }
+
+    fn gone(&mut self, tid: i32, now: u64) {
+        self.watched.remove(tid);
+        self.held.retain(|(_, held)| *held != tid);
+        let Some((thread, last)) = self.followers.remove(tid) else { return };
+        self.book.trace.threads[thread.number].gone = Some(now);
+        if last {
+            if let Some(process) = self.book.process(thread.pid) {
+                process.gone = Some(now);
+            }
+            self.runs.retain(|(owner, _), _| *owner != thread.pid);
+            if !self.followers.threads.values().any(|one| one.table == thread.table) {
+                self.descriptors.clear(thread.table);
+            }
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The three processes of a trace: who asks for it, the guardian, and the program.
+//!
+//! A filter of system calls cannot be taken away from a program, and once nobody follows it, each call that the filter
+//! looks at fails. So it is not the front end that follows, which a user may kill: it is a guardian, out of reach of the
+//! terminal's signals, which keeps what it sees in memory, and hands it over when the program has ended. When the front
+//! end is gone it keeps nothing any more, and lets everything through until then. Should the guardian itself die, the
+//! kernel ends the program with it.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::{Deserialize, Serialize};
+
+use super::book::Book;
+use super::clock::Clock;
+use super::follow::{Delay, Follower};
+use super::rights;
+use super::sampler::{self, Watched};
+use crate::filter;
+use crate::record::{Recorder, Trace};
+use crate::sys::process::{self, Forked};
+use crate::sys::{ptrace, signals};
+
+/// What to record.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Where its output goes.
+    pub output: Output,
+    /// A call that is held back.
+    pub delay: Option<Delay>,
+}
+
+/// Where a program's output goes, and its input comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// Where that of this process does.
+    #[default]
+    Untouched,
+    /// Nowhere.
+    Null,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The record, without host, phases and stalls.
+    pub trace: Trace,
+}
+
+/// Why nothing was recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no program to run.
+    #[error("there is no command to trace")]
+    NoCommand,
+    /// An argument has a byte in it that the kernel takes for its end.
+    #[error("an argument of the command has a NUL byte in it")]
+    Nul,
+    /// The program cannot be executed.
+    #[error("cannot execute {program}: {error}")]
+    NotExecuted {
+        /// Its name.
+        program: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Nobody may follow processes here.
+    #[error("{0}")]
+    Denied(String),
+    /// What is needed for it cannot be had.
+    #[error("cannot trace: {0}")]
+    System(#[from] io::Error),
+    /// The guardian is gone, and with it the program.
+    #[error(
+        "the recorder ended before the program did, and the kernel has ended that: nothing was recorded"
+    )]
+    GuardianDied,
+}
+
+/// What the guardian says, a line of JSON each.
+#[derive(Serialize, Deserialize)]
+enum Message {
+    /// The program's number.
+    Started(i32),
+    NotExecuted(i32),
+    Denied(String),
+    Done(Box<Trace>),
+}
+
+/// The signals that are passed on to the program when another process sends them.
+const PASSED_ON: [i32; 7] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+];
+
+/// Runs a program to its end, and records it.
+///
+/// Signals of the terminal reach the program by themselves; those that others send to this process are passed on to it.
+/// `warn` is given what is to be said before the program runs, a line each. Returns when the program and all that it has
+/// started have ended.
+///
+/// # Errors
+/// See [`Error`]. Also where this process has more than one thread, for it forks.
+pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, Error> {
+    let program = launch.command.first().ok_or(Error::NoCommand)?;
+    let arguments: Vec<CString> = launch
+        .command
+        .iter()
+        .map(|one| CString::new(one.as_bytes()).map_err(|_| Error::Nul))
+        .collect::<Result<_, _>>()?;
+    let program = program.to_string_lossy().into_owned();
+    if let Some(warning) = rights::found(&program).as_deref().and_then(rights::lost_by) {
+        warn(&warning);
+    }
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+    let guardian = match process::fork()? {
+        Forked::Parent(pid) => pid,
+        Forked::Child => {
+            drop(ours);
+            process::exit(guard(launch, &arguments, &theirs));
+        }
+    };
+    drop(theirs);
+    signals::block(&PASSED_ON);
+    let heard = signals::descriptor(&PASSED_ON);
+    let said = listen(&ours, heard.as_ref().ok());
+    process::reap(guardian);
+    match said? {
+        Some(Message::Done(trace)) => Ok(Recorded { trace: *trace }),
+        Some(Message::NotExecuted(error)) => {
+            Err(Error::NotExecuted { program, error: io::Error::from_raw_os_error(error) })
+        }
+        Some(Message::Denied(why)) => Err(Error::Denied(why)),
+        Some(Message::Started(_)) | None => Err(Error::GuardianDied),
+    }
+}
+
+/// Lets this process be signalled again, which [`record`] holds off to pass signals on.
+pub fn unblock() {
+    signals::unblock(&PASSED_ON);
+}
+
+/// Hears what the guardian says, to its end, and passes signals on meanwhile; gives what was said last.
+fn listen(guardian: &OwnedFd, heard: Option<&OwnedFd>) -> Result<Option<Message>, Error> {
+    let mut file = File::from(guardian.try_clone()?);
+    let (mut text, mut program, mut last) = (Vec::new(), None, None);
+    loop {
+        let mut polled = vec![PollFd::new(guardian, PollFlags::IN)];
+        polled.extend(heard.map(|heard| PollFd::new(heard, PollFlags::IN)));
+        match poll(&mut polled, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other.map_err(io::Error::from)?,
+        };
+        let has_said = !polled[0].revents().is_empty();
+        while let (Some(heard), Some(program)) = (heard, program) {
+            match signals::read(heard) {
+                Some((signal, true)) => signals::send(program, signal),
+                Some((_, false)) => {}
+                None => break,
+            }
+        }
+        if !has_said {
+            if program.is_none() {
+                // A signal that nobody is there for yet; it stays pending.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            continue;
+        }
+        let mut part = vec![0; 1 << 16];
+        let read = match file.read(&mut part) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        if read == 0 {
+            return Ok(last);
+        }
+        text.extend_from_slice(&part[..read]);
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            let message = serde_json::from_slice(&line).map_err(io::Error::from)?;
+            if let Message::Started(pid) = message {
+                program = Some(pid);
+            }
+            last = Some(message);
+        }
+    }
+}
+
+/// The guardian's life; gives its exit code, which nobody looks at.
+fn guard(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> i32 {
+    let say = |message: &Message| {
+        let mut line = serde_json::to_vec(message).unwrap_or_default();
+        line.push(b'\n');
+        // Nobody may be listening any more.
+        to_front.try_clone().map(File::from).and_then(|mut file| file.write_all(&line))
+    };
+    let message = match follow(launch, arguments, to_front, &say) {
+        Ok(message) => message,
+        Err(error) => Message::Denied(format!("cannot trace: {error}")),
+    };
+    i32::from(say(&message).is_err())
+}
+
+/// Starts the program, and follows it to its end.
+fn follow(
+    launch: &Launch,
+    arguments: &[CString],
+    to_front: &OwnedFd,
+    say: &dyn Fn(&Message) -> io::Result<()>,
+) -> io::Result<Message> {
+    let (go_reader, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (status, status_writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&status, true)?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let pid = match process::fork()? {
+        Forked::Parent(pid) => pid,
+        Forked::Child => {
+            drop(go);
+            become_program(launch, arguments, &go_reader, &status_writer, &null);
+        }
+    };
+    drop((go_reader, status_writer));
+    // Only now: the program has what this process was given. The front end may be gone when it is written to; and the
+    // terminal has no say in when this process ends.
+    signals::ignore(&[
+        libc::SIGPIPE,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGTSTP,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+    ]);
+    let options = libc::PTRACE_O_TRACESYSGOOD
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEEXEC
+        | libc::PTRACE_O_TRACEEXIT
+        | libc::PTRACE_O_TRACESECCOMP
+        | libc::PTRACE_O_EXITKILL;
+    if let Err(error) = ptrace::seize(pid, options) {
+        // Without its turn it ends.
+        drop(go);
+        process::reap(pid);
+        return Ok(Message::Denied(denied(&error)));
+    }
+    process::leave_terminal();
+    for to in [0, 1, 2] {
+        redirect(&null, to)?;
+    }
+    process::close_all_but(&[to_front, &go, &status, &null].map(AsRawFd::as_raw_fd));
+    signals::block(&[libc::SIGCHLD]);
+    let clock = Clock::start();
+    let mut command = Vec::new();
+    command.extend(launch.command.iter().map(|one| one.to_string_lossy().into_owned()));
+    let watched = Arc::new(Watched::default());
+    let front = to_front.try_clone()?;
+    let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
+    let _ = say(&Message::Started(pid));
+    let mut book = Book::new(clock, command);
+    book.trace.recorder = Recorder::Ptrace;
+    let (told, tell) = (std::rc::Rc::new(std::cell::RefCell::new(Vec::new())), status);
+    let heard = std::rc::Rc::clone(&told);
+    let mut follower = Follower::new(book, Arc::clone(&watched), pid, launch.delay.clone());
+    follower.executed = Some(Box::new(move || {
+        let _ = File::from(tell).read_to_end(&mut heard.borrow_mut());
+        !heard.borrow().contains(&NO_FILTER)
+    }));
+    follower.ensure(pid, None);
+    let mut go = File::from(go);
+    go.write_all(&[0])?;
+    drop(go);
+    follower.run()?;
+    if let Some(executed) = follower.executed.take() {
+        // It has not executed anything, and has said why.
+        executed();
+        return Ok(not_executed(&told.borrow()));
+    }
+    watched.over.store(true, Ordering::Release);
+    let (samples, lost) = looking.join().unwrap_or_default();
+    let mut trace = follower.book.trace;
+    trace.samples = samples;
+    trace.lost += lost;
+    trace.span = clock.now();
+    // Those that were held back have begun after others that came later.
+    trace.calls.sort_by_key(|call| call.at);
+    if !follower.filtered {
+        trace.recorder = Recorder::PtraceEveryCall;
+    }
+    if told.borrow().contains(&GAVE_UP_RIGHTS) {
+        trace.notes.push(
+            "programs that it executed had no rights beyond its own: without root, a filter takes them away (no_new_privs)"
+                .to_owned(),
+        );
+    }
+    Ok(Message::Done(Box::new(trace)))
+}
+
+/// What the program's process has said of why it is none.
+fn not_executed(told: &[u8]) -> Message {
+    let error = told.iter().position(|byte| *byte == NOT_EXECUTED).and_then(|at| {
+        let bytes = told.get(at + 1..at + 5)?;
+        Some(i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    });
+    let ended = || Message::Denied("the program was ended before it was executed".to_owned());
+    error.map_or_else(ended, Message::NotExecuted)
+}
+
+/// What the program's process says before it is the program.
+const NO_FILTER: u8 = b'f';
+const GAVE_UP_RIGHTS: u8 = b'n';
+const NOT_EXECUTED: u8 = b'x';
+
+/// Waits to be followed, takes the filter, and executes the program.
+fn become_program(
+    launch: &Launch,
+    arguments: &[CString],
+    go: &OwnedFd,
+    status: &OwnedFd,
+    null: &OwnedFd,
+) -> ! {
+    let mut turn = [0];
+    if rustix::io::read(go, &mut turn) != Ok(1) {
+        process::exit(127);
+    }
+    // Rust's runtime ignores it.
+    process::default_signal(libc::SIGPIPE);
+    if launch.output == Output::Null {
+        for to in [0, 1, 2] {
+            let _ = redirect(null, to);
+        }
+    }
+    let said = match process::install_filter(&filter::program()) {
+        Ok(false) => None,
+        Ok(true) => Some(GAVE_UP_RIGHTS),
+        Err(_) => Some(NO_FILTER),
+    };
+    if let Some(said) = said {
+        let _ = rustix::io::write(status, &[said]);
+    }
+    let error = process::execute(arguments).raw_os_error().unwrap_or(0);
+    let mut said = vec![NOT_EXECUTED];
+    said.extend(error.to_le_bytes());
+    let _ = rustix::io::write(status, &said);
+    process::exit(127)
+}
+
+fn redirect(to: &OwnedFd, stream: i32) -> io::Result<()> {
+    Ok(match stream {
+        0 => rustix::stdio::dup2_stdin(to),
+        1 => rustix::stdio::dup2_stdout(to),
+        _ => rustix::stdio::dup2_stderr(to),
+    }?)
+}
+
+/// Whether nobody reads a pipe any more.
+fn is_closed(pipe: &OwnedFd) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
+        && polled[0].revents().contains(PollFlags::ERR)
+}
+
+/// Why following is not permitted, as far as it can be told.
+fn denied(error: &io::Error) -> String {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let why = match scope.trim() {
+        "3" => "kernel.yama.ptrace_scope is 3, which forbids it to everybody until the next boot",
+        "2" => "kernel.yama.ptrace_scope is 2: it takes CAP_SYS_PTRACE, which root has",
+        _ => "a filter of system calls, as containers have, or a security module forbids it",
+    };
+    format!("cannot trace: ptrace: {error}: {why}")
+}

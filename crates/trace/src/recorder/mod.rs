@@ -1,0 +1,15 @@
+//! Records by `ptrace`.
+
+mod book;
+mod clock;
+mod descriptors;
+mod enter;
+mod follow;
+mod guardian;
+mod rights;
+mod sampler;
+mod threads;
+mod usage;
+
+pub use follow::Delay;
+pub use guardian::{Error, Launch, Output, Recorded, record, unblock};

@@ -1,0 +1,37 @@
+//! What a program loses by being followed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// Where a command is found, as a shell finds it.
+pub(super) fn found(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(program.into());
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(program)).find(|file| {
+        fs::metadata(file)
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// What there is to say of a program that would get rights when it is executed, and gets none from whoever is not root.
+pub(super) fn lost_by(program: &Path) -> Option<String> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let mode = fs::metadata(program).ok()?.permissions().mode();
+    let mut value = [0; 32];
+    let capable = rustix::fs::getxattr(program, "security.capability", &mut value[..]).is_ok();
+    let what = match mode {
+        _ if mode & 0o4000 != 0 => "is set-user-ID",
+        _ if mode & 0o2000 != 0 => "is set-group-ID",
+        _ if capable => "has capabilities",
+        _ => return None,
+    };
+    Some(format!(
+        "{} {what}, and runs without these rights where it is traced by somebody who is not root",
+        program.display()
+    ))
+}

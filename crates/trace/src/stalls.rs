@@ -1,0 +1,58 @@
+//! The waits that are worth a line: which there were, and which cause each has.
+
+use crate::causes;
+use crate::record::{Call, Stall, Trace};
+
+/// Waits that are shown.
+const MOST: usize = 10;
+/// A wait that is shorter is none, in nanoseconds: on a kernel whose tick is not known, or is very short.
+pub(crate) const SHORTEST: u64 = 1_000_000;
+
+impl Trace {
+    /// Nanoseconds of a tick of the host's, where that is known.
+    pub(crate) fn tick(&self) -> Option<u64> {
+        let hz = self.host.as_ref()?.hz.filter(|hz| *hz > 0)?;
+        Some(1_000_000_000 / u64::from(hz))
+    }
+
+    /// How long a wait is at least.
+    pub(crate) fn least(&self) -> u64 {
+        self.tick().map_or(SHORTEST, |tick| (tick / 2).clamp(SHORTEST, 2 * SHORTEST))
+    }
+
+    /// Finds the longest waits, and the causes of those for which there is evidence.
+    pub fn find_stalls(&self) -> Vec<Stall> {
+        let mut stalls: Vec<Stall> = causes::find(self);
+        let taken: Vec<(i32, u64)> = stalls.iter().map(|stall| (stall.tid, stall.at)).collect();
+        let calls =
+            self.calls.iter().filter(|call| may_stall(call) && call.took >= Some(self.least()));
+        let unexplained = calls.filter(|call| !taken.contains(&(call.tid, call.at)));
+        let unexplained: Vec<Stall> = unexplained.map(|call| self.stall_of(call)).collect();
+        stalls.extend(unexplained);
+        for stall in &mut stalls {
+            stall.ticks = self.tick().map(|tick| stall.took as f64 / tick as f64);
+        }
+        stalls.sort_by_key(|stall| std::cmp::Reverse(stall.took));
+        stalls.truncate(MOST);
+        stalls
+    }
+
+    /// A call as a wait.
+    pub(crate) fn stall_of(&self, call: &Call) -> Stall {
+        let same = self.calls.iter().filter(|other| other.name == call.name);
+        let nth = same.take_while(|other| !std::ptr::eq(*other, call)).count();
+        Stall {
+            what: call.name.clone(),
+            tid: call.tid,
+            nth: Some(nth),
+            at: call.at,
+            took: call.took.unwrap_or(0),
+            ..Stall::default()
+        }
+    }
+}
+
+/// Whether a long call is a wait by itself: a vCPU that runs is none, and what sleeps is asked for.
+fn may_stall(call: &Call) -> bool {
+    !["KVM_RUN", "sleep"].contains(&call.name.as_str())
+}

@@ -1,0 +1,109 @@
+//! Processes of our own: forked, given a filter, made to execute.
+
+use std::ffi::CString;
+use std::{io, ptr};
+
+use libc::{c_char, c_int, c_ulong, pid_t};
+
+use super::checked;
+
+/// The two sides of a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forked {
+    Parent(pid_t),
+    Child,
+}
+
+/// Splits this process in two.
+///
+/// # Errors
+/// This process has more than one thread (`EDEADLK`): the child would wait for locks that nobody there will release. Or
+/// there is no room for one process more.
+pub(crate) fn fork() -> io::Result<Forked> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EDEADLK));
+    }
+    // SAFETY: this process has one thread, as was just seen, so nobody but it could have started another or hold a lock:
+    // the child may do all that the parent may.
+    let pid = checked(unsafe { libc::fork() })?;
+    Ok(if pid == 0 { Forked::Child } else { Forked::Parent(pid) })
+}
+
+/// Ends this process at once: no destructors, nothing that was buffered before the fork is written twice.
+pub(crate) fn exit(code: c_int) -> ! {
+    // SAFETY: _exit does not return, and touches no memory of ours.
+    unsafe { libc::_exit(code) }
+}
+
+/// Leaves the terminal and the group that its signals go to. One that leads its group already stays.
+pub(crate) fn leave_terminal() {
+    // SAFETY: setsid takes nothing.
+    unsafe { libc::setsid() };
+}
+
+/// Waits until a child has ended.
+pub(crate) fn reap(pid: pid_t) {
+    // SAFETY: the status is not asked for.
+    while unsafe { libc::waitpid(pid, ptr::null_mut(), 0) } == -1
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// Has the kernel do with a signal what it does by itself.
+pub(crate) fn default_signal(signal: c_int) {
+    // SAFETY: SIG_DFL is no handler of ours that could run.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Puts a filter on this thread and all that it will start, for ever. Where the kernel wants it, gives up first what
+/// set-user-ID programs would give; says whether it was.
+pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<bool> {
+    let length = program.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    let install = || {
+        // SAFETY: `program` describes a slice that outlives the call; the kernel copies it, and does not write.
+        checked(unsafe {
+            libc::prctl(
+                libc::PR_SET_SECCOMP,
+                c_ulong::from(libc::SECCOMP_MODE_FILTER),
+                &raw const program,
+            )
+        })
+    };
+    match install() {
+        Ok(_) => return Ok(false),
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
+        Err(error) => return Err(error),
+    }
+    // SAFETY: takes numbers alone.
+    checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1 as c_ulong, 0, 0, 0) })?;
+    install().map(|_| true)
+}
+
+/// Executes a program, found as a shell finds it; returns only where that fails.
+pub(crate) fn execute(command: &[CString]) -> io::Error {
+    let Some(program) = command.first() else { return io::ErrorKind::InvalidInput.into() };
+    let mut arguments: Vec<*const c_char> = command.iter().map(|one| one.as_ptr()).collect();
+    arguments.push(ptr::null());
+    // SAFETY: the program's name and each argument end with a NUL, their list with a null pointer, and all of them
+    // outlive the call.
+    unsafe { libc::execvp(program.as_ptr(), arguments.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Closes all descriptors from 3 on, but these.
+pub(crate) fn close_all_but(kept: &[i32]) {
+    let mut kept: Vec<c_int> = kept.iter().copied().filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    let mut from = 3;
+    for fd in kept.into_iter().chain([c_int::MAX]) {
+        if fd > from {
+            // SAFETY: a forked process calls this that ends by `exit`: what owns one of these descriptors was made before
+            // the fork, and is neither used nor dropped in it.
+            unsafe {
+                libc::syscall(libc::SYS_close_range, from, fd - 1, 0);
+            }
+        }
+        from = fd.saturating_add(1);
+    }
+}

@@ -1,0 +1,153 @@
+//! `ptrace(2)` and `wait(2)`, with all signals.
+
+use std::{io, mem, ptr};
+
+use libc::{c_int, c_long, c_uint, c_void, pid_t};
+
+use super::checked;
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// To its next filtered call, event or signal.
+    Continue,
+    /// To the beginning or end of its next system call, at the latest.
+    ToSystemCall,
+    /// It stays stopped, as job control has it, and events are told.
+    Listen,
+}
+
+/// What a wait told of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It ended, with this status as `wait(2)` gives it.
+    Ended(c_int),
+    /// It stopped, with this signal and `PTRACE_EVENT_...`, or 0.
+    Stopped { signal: c_int, event: c_int },
+}
+
+/// Where in a system call a thread has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// At the beginning of call `number`.
+    Entry { arch: u32, number: u64, arguments: [u64; 6] },
+    /// The same, told by the filter.
+    Filtered { arch: u32, number: u64, arguments: [u64; 6] },
+    /// At the end; what it returns, or the negative error number.
+    Exit(i64),
+    /// In none.
+    Elsewhere,
+}
+
+/// Begins to follow a process, which goes on.
+pub(crate) fn seize(pid: pid_t, options: c_int) -> io::Result<()> {
+    // SAFETY: PTRACE_SEIZE takes no address and a word of options, and writes no memory of ours.
+    let done = unsafe {
+        libc::ptrace(libc::PTRACE_SEIZE, pid, ptr::null_mut::<c_void>(), c_long::from(options))
+    };
+    checked(done).map(drop)
+}
+
+/// Has a stopped thread go on, with `signal` if it is not 0.
+pub(crate) fn resume(tid: pid_t, how: Resume, signal: c_int) -> io::Result<()> {
+    let request = match how {
+        Resume::Continue => libc::PTRACE_CONT,
+        Resume::ToSystemCall => libc::PTRACE_SYSCALL,
+        Resume::Listen => libc::PTRACE_LISTEN,
+    };
+    // SAFETY: each of the three takes a signal's number (or ignores it), and no address.
+    let done =
+        unsafe { libc::ptrace(request, tid, ptr::null_mut::<c_void>(), c_long::from(signal)) };
+    checked(done).map(drop)
+}
+
+/// The number that an event brings: of a new thread, of the one that called `execve`.
+pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one unsigned long to `message`, which outlives the call.
+    let done = unsafe {
+        libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, ptr::null_mut::<c_void>(), &raw mut message)
+    };
+    checked(done).map(|_| message)
+}
+
+/// In which system call a stopped thread is. Linux has told since 5.3.
+pub(crate) fn system_call(tid: pid_t) -> io::Result<At> {
+    // SAFETY: all bits zero are a value of this plain structure.
+    let mut info: libc::ptrace_syscall_info = unsafe { mem::zeroed() };
+    // SAFETY: the kernel writes at most as many bytes as it is told that `info` has.
+    let done = unsafe {
+        libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, mem::size_of_val(&info), &raw mut info)
+    };
+    checked(done)?;
+    let arch = info.arch;
+    Ok(match info.op {
+        libc::PTRACE_SYSCALL_INFO_ENTRY => {
+            // SAFETY: `op` says that the kernel has filled in `entry`.
+            let entry = unsafe { info.u.entry };
+            At::Entry { arch, number: entry.nr, arguments: entry.args }
+        }
+        libc::PTRACE_SYSCALL_INFO_SECCOMP => {
+            // SAFETY: `op` says that the kernel has filled in `seccomp`.
+            let entry = unsafe { info.u.seccomp };
+            At::Filtered { arch, number: entry.nr, arguments: entry.args }
+        }
+        libc::PTRACE_SYSCALL_INFO_EXIT => {
+            // SAFETY: `op` says that the kernel has filled in `exit`.
+            At::Exit(unsafe { info.u.exit }.sval)
+        }
+        _ => At::Elsewhere,
+    })
+}
+
+/// Waits for any thread that is followed, and any child. `None` where nothing has happened and `block` is not set.
+///
+/// # Errors
+/// `ECHILD` where there is none left.
+pub(crate) fn wait(block: bool) -> io::Result<Option<(pid_t, Change)>> {
+    let mut status: c_int = 0;
+    let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    // SAFETY: the kernel writes one int to `status`, which outlives the call.
+    let tid = checked(unsafe { libc::waitpid(-1, &raw mut status, flags) })?;
+    if tid == 0 {
+        return Ok(None);
+    }
+    let change = if libc::WIFSTOPPED(status) {
+        Change::Stopped { signal: libc::WSTOPSIG(status), event: status >> 16 }
+    } else {
+        Change::Ended(status)
+    };
+    Ok(Some((tid, change)))
+}
+
+/// Reads memory of another process, as much as there is of `into`; says how much was read.
+pub(crate) fn read_memory(pid: pid_t, address: u64, into: &mut [u8]) -> usize {
+    let here = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let there = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
+    // SAFETY: `here` describes `into`, which is ours alone and outlives the call; what `there` describes is in another
+    // process, and the kernel checks it.
+    let read = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
+    usize::try_from(read).unwrap_or(0)
+}
+
+/// What two threads may share.
+#[derive(Clone, Copy)]
+pub(crate) enum Shared {
+    /// One open file: a descriptor of the first, and one of the second.
+    File(i32, i32),
+    /// The table of descriptors.
+    Table,
+}
+
+/// Whether two threads share it; `None` where the kernel does not say (`kcmp(2)` may be filtered, or not built).
+pub(crate) fn share(one: pid_t, other: pid_t, what: Shared) -> Option<bool> {
+    const FILE: c_uint = 0;
+    const FILES: c_uint = 2;
+    let (kind, first, second) = match what {
+        Shared::File(first, second) => (FILE, first, second),
+        Shared::Table => (FILES, 0, 0),
+    };
+    // SAFETY: kcmp takes numbers alone.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, kind, first, second) };
+    (order >= 0).then_some(order == 0)
+}

@@ -1,0 +1,82 @@
+//! Signals that are waited for instead of handled.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+use std::{io, mem, ptr};
+
+use libc::{c_int, pid_t, sigset_t};
+
+use super::checked;
+
+fn set(signals: &[c_int]) -> sigset_t {
+    // SAFETY: all bits zero are a value of this plain structure, and sigemptyset makes it an empty set.
+    let mut set: sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: `set` is a local of ours.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    for signal in signals {
+        // SAFETY: the same; a number that is no signal is refused by sigaddset, and left out.
+        unsafe { libc::sigaddset(&raw mut set, *signal) };
+    }
+    set
+}
+
+/// Holds signals back from this thread, and from those that it starts.
+pub(crate) fn block(signals: &[c_int]) {
+    let set = set(signals);
+    // SAFETY: the set is initialised, and the old one is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+}
+
+/// Lets signals through to this thread again.
+pub(crate) fn unblock(signals: &[c_int]) {
+    let set = set(signals);
+    // SAFETY: the set is initialised, and the old one is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
+}
+
+/// Has this process ignore signals.
+pub(crate) fn ignore(signals: &[c_int]) {
+    for signal in signals {
+        // SAFETY: SIG_IGN is no handler of ours that could run.
+        unsafe { libc::signal(*signal, libc::SIG_IGN) };
+    }
+}
+
+/// Waits for one of `signals`, which are blocked, and no longer than `at_most`.
+pub(crate) fn wait(signals: &[c_int], at_most: Duration) {
+    let set = set(signals);
+    let time = libc::timespec {
+        tv_sec: at_most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: at_most.subsec_nanos().into(),
+    };
+    // SAFETY: both are initialised, and what was signalled is not asked for.
+    unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const time) };
+}
+
+/// A descriptor that blocked signals are read from.
+pub(crate) fn descriptor(signals: &[c_int]) -> io::Result<OwnedFd> {
+    let set = set(signals);
+    // SAFETY: the set is initialised.
+    let fd = checked(unsafe {
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    })?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The next signal that came, and whether another process sent it, and not the kernel for a terminal.
+pub(crate) fn read(from: &OwnedFd) -> Option<(c_int, bool)> {
+    // SAFETY: all bits zero are a value of this plain structure.
+    let mut info: libc::signalfd_siginfo = unsafe { mem::zeroed() };
+    let size = mem::size_of_val(&info);
+    // SAFETY: the kernel writes at most `size` bytes to `info`.
+    let read = unsafe { libc::read(from.as_raw_fd(), (&raw mut info).cast(), size) };
+    let sent = info.ssi_code == libc::SI_USER || info.ssi_code == libc::SI_QUEUE;
+    (read == size.cast_signed()).then_some((info.ssi_signo.cast_signed(), sent))
+}
+
+/// Sends a signal.
+pub(crate) fn send(pid: pid_t, signal: c_int) {
+    // SAFETY: kill takes numbers alone; a process that is gone is an error that changes nothing.
+    unsafe { libc::kill(pid, signal) };
+}

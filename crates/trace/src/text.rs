@@ -1,0 +1,170 @@
+//! A trace as text: one line a phase with its share, and the longest waits with what is known of them.
+
+use std::fmt;
+
+use mayfly_record::units::{duration, percent};
+
+use crate::record::{Call, Cause, End, Stall, Stops, Trace, Verdict};
+
+/// Shows a trace.
+pub struct Text<'a>(pub &'a Trace);
+
+/// What is quoted of a command is no longer, in characters.
+const COMMAND: usize = 72;
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let trace = self.0;
+        let ended = match trace.end {
+            Some(End::Code(code)) => format!("ended with {code}"),
+            Some(End::Signal(signal)) => format!("was ended by signal {signal}"),
+            None => "goes on".to_owned(),
+        };
+        writeln!(f, "{}: {ended} after {}", command(&trace.command), duration(trace.span))?;
+        writeln!(f, "recorded by {}{}", trace.recorder, cost(trace.stops))?;
+        for note in &trace.notes {
+            writeln!(f, "note: {}", plain(note))?;
+        }
+        if trace.lost > 0 {
+            writeln!(f, "note: {} calls and samples were too many to be kept", trace.lost)?;
+        }
+        if !trace.calls.iter().any(Call::is_kvm) {
+            return writeln!(f, "{}", no_kvm(trace));
+        }
+        writeln!(f)?;
+        self.phases(f)?;
+        self.stalls(f)
+    }
+}
+
+impl Text<'_> {
+    fn phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let trace = self.0;
+        writeln!(f, "{:<20} {:>9}  {:>5}  {:>9}", "until", "took", "share", "at")?;
+        for phase in &trace.phases {
+            let share = phase.took as f64 / trace.span.max(1) as f64;
+            let took = duration(phase.took);
+            let at = duration(phase.at);
+            write!(f, "{:<20} {took:>9}  {:>5}  {at:>9}", phase.name, percent(share))?;
+            match phase.calls {
+                0 => writeln!(f)?,
+                1 => writeln!(f, "  1 call, {}", duration(phase.in_calls))?,
+                calls => writeln!(f, "  {calls} calls, {}", duration(phase.in_calls))?,
+            }
+        }
+        let total = |name, time: Option<u64>| time.map(|time| format!("{name} {}", duration(time)));
+        let start = total("start (exec to first entry)", trace.start());
+        let stop = total("stop (last exit to process gone)", trace.stop());
+        let totals: Vec<String> = start.into_iter().chain(stop).collect();
+        if totals.is_empty() { Ok(()) } else { writeln!(f, "{}", totals.join(", ")) }
+    }
+
+    fn stalls(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.stalls.is_empty() {
+            return writeln!(f, "\nno wait of half a tick or more");
+        }
+        writeln!(f, "\nthe longest waits:")?;
+        for stall in &self.0.stalls {
+            writeln!(f, "  {}", line(stall))?;
+            match &stall.cause {
+                None => writeln!(f, "    unexplained, {}", duration(stall.took))?,
+                Some(Cause { code, what, remedy, evidence, verdict }) => {
+                    let verdict = match verdict {
+                        Verdict::Likely => "likely",
+                        Verdict::Proved => "proved",
+                    };
+                    writeln!(f, "    {verdict}: {what} ({code})")?;
+                    writeln!(f, "    because {}", evidence.join("; "))?;
+                    writeln!(f, "    remedy: {remedy}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn line(stall: &Stall) -> String {
+    let ticks = stall.ticks.map_or_else(String::new, |ticks| format!(" ({ticks:.1} ticks)"));
+    let (took, at) = (duration(stall.took), duration(stall.at));
+    format!("{took}{ticks}  {}, thread {}, at {at}", stall.what, stall.tid)
+}
+
+/// What a program that made no call to KVM is told.
+fn no_kvm(trace: &Trace) -> String {
+    let opened = trace.calls.iter().find(|call| call.name == "open");
+    match opened.map(|call| call.result) {
+        None => "it never opened /dev/kvm: there is nothing to tell".to_owned(),
+        Some(Some(error @ ..0)) => {
+            let error = std::io::Error::from_raw_os_error(i32::try_from(-error).unwrap_or(0));
+            format!("it could not open /dev/kvm: {error}")
+        }
+        Some(_) => "it opened /dev/kvm, and made no call on it".to_owned(),
+    }
+}
+
+fn cost(Stops { count, handling }: Stops) -> String {
+    match handling.checked_div(count) {
+        None => ": nothing was stopped".to_owned(),
+        Some(each) => format!(": {count} stops, {} each in the recorder", duration(each)),
+    }
+}
+
+fn command(arguments: &[String]) -> String {
+    let whole = plain(&arguments.join(" "));
+    if whole.chars().count() <= COMMAND {
+        return whole;
+    }
+    whole.chars().take(COMMAND - 3).chain("...".chars()).collect()
+}
+
+/// What comes from a program's name or arguments does not drive the terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Phase;
+
+    #[test]
+    fn a_program_that_has_nothing_to_do_with_kvm_is_told_so() {
+        let mut trace =
+            Trace { command: vec!["true".into()], end: Some(End::Code(0)), ..Trace::default() };
+        assert!(Text(&trace).to_string().contains("it never opened /dev/kvm"));
+        let open = |result| Call { name: "open".into(), result: Some(result), ..Call::default() };
+        trace.calls = vec![open(-i64::from(libc::EACCES))];
+        assert!(Text(&trace).to_string().contains("could not open /dev/kvm: Permission denied"));
+        trace.calls = vec![open(3)];
+        assert!(Text(&trace).to_string().contains("made no call on it"));
+    }
+
+    #[test]
+    fn a_wait_without_evidence_is_called_unexplained() {
+        let phase = Phase { name: "memory".into(), at: 50, took: 50, calls: 2, in_calls: 40 };
+        let stall = Stall {
+            what: "KVM_SET_USER_MEMORY_REGION".into(),
+            took: 3_100_000,
+            ..Stall::default()
+        };
+        let kvm = Call { name: "KVM_CREATE_VM".into(), ..Call::default() };
+        let trace = Trace {
+            span: 100,
+            phases: vec![phase],
+            stalls: vec![stall],
+            calls: vec![kvm],
+            ..Trace::default()
+        };
+        let text = Text(&trace).to_string();
+        assert!(text.contains("unexplained, 3.10 ms"), "{text}");
+        assert!(text.contains("50%") && text.contains("2 calls, 40 ns"), "{text}");
+    }
+
+    #[test]
+    fn a_command_does_not_drive_the_terminal_and_is_no_longer_than_a_line() {
+        let trace = Trace { command: vec!["a\u{1b}[2J".repeat(40)], ..Trace::default() };
+        let text = Text(&trace).to_string();
+        assert!(!text.contains('\u{1b}'));
+        assert!(text.lines().next().unwrap().chars().count() < 130, "{text}");
+    }
+}

@@ -1,0 +1,139 @@
+//! The recorder, held against a VMM that writes down what it calls.
+
+mod score;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mayfly_record::Host;
+use mayfly_trace::{Call, End, Launch, Output, Trace, record};
+
+type Test = (&'static str, fn());
+
+const TESTS: &[Test] = &[
+    ("every_call_is_recorded_as_the_program_has_written_it_down", every_call),
+    ("a_vcpu_s_first_run_is_seen_and_later_ones_stop_nobody", first_run_alone),
+    ("phases_follow_the_order_of_the_program_and_leave_nothing_out", phases),
+    ("a_call_that_is_held_back_begins_later_and_takes_no_longer", held_back),
+    ("causes_that_are_planted_are_found_and_no_others", score::score),
+];
+
+fn main() {
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
+    if let Err(error) = fs::File::options().read(true).write(true).open("/dev/kvm") {
+        println!("not run: /dev/kvm: {error}");
+        return;
+    }
+    let tests = TESTS.iter().filter(|(name, _)| {
+        wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()))
+    });
+    for (name, test) in tests {
+        println!("test {name}");
+        test();
+    }
+}
+
+/// The VMM, which is built beside the tests.
+fn planted() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.parent().and_then(Path::parent).unwrap();
+    let vmm = built.join("examples/planted");
+    assert!(vmm.exists(), "{} is missing: cargo test builds it with all targets", vmm.display());
+    vmm
+}
+
+fn launch(arguments: &[&str]) -> Launch {
+    let mut command: Vec<OsString> = vec![planted().into()];
+    command.extend(arguments.iter().map(OsString::from));
+    Launch { command, output: Output::Null, delay: None }
+}
+
+fn traced(launch: &Launch) -> Trace {
+    let recorded = record(launch, &mut |line| panic!("{line}")).unwrap();
+    assert_eq!(recorded.trace.end, Some(End::Code(0)));
+    recorded.trace.concluded(Host::gather(["test".to_owned()]))
+}
+
+/// KVM's calls but runs, and what opens and closes descriptors of its.
+fn told(call: &Call) -> Option<String> {
+    let fd = call.fd.unwrap_or(-1);
+    let result = call.result?;
+    match call.name.as_str() {
+        "open" => Some(format!("open /dev/kvm {result}")),
+        "KVM_RUN" => None,
+        name if call.is_kvm() || name == "close" => Some(format!("{name} {fd} {result}")),
+        _ => None,
+    }
+}
+
+fn every_call() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    for (name, arguments) in [
+        ("plain", &[][..]),
+        ("devices", &["irqchip=1", "unregister=1"]),
+        ("many", &["vcpus=12", "unregister=1", "unmap=2"]),
+    ] {
+        let log = directory.join(format!("planted-{name}.log"));
+        let said = format!("log={}", log.display());
+        let mut arguments = arguments.to_vec();
+        arguments.push(&said);
+        let trace = traced(&launch(&arguments));
+        let seen: Vec<String> = trace.calls.iter().filter_map(told).collect();
+        let truth = fs::read_to_string(&log).unwrap();
+        assert_eq!(seen, truth.lines().collect::<Vec<_>>(), "{name}");
+        assert_eq!(trace.lost, 0);
+    }
+}
+
+fn first_run_alone() {
+    let trace = traced(&launch(&["kick=20"]));
+    let runs: Vec<&Call> = trace.calls.iter().filter(|call| call.name == "KVM_RUN").collect();
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    let runner = trace.threads.iter().find(|thread| thread.vcpu).unwrap();
+    assert_eq!((runner.tid, runner.pid), (runs[0].tid, runs[0].pid));
+    assert_ne!(runner.tid, runner.pid);
+    // It was kicked twice, once before it ran.
+    let signals: Vec<u64> = runner.signals.iter().map(|(at, _)| *at).collect();
+    assert_eq!(signals.len(), 2);
+    assert!(signals[0] <= runs[0].at && runs[0].at < signals[1], "{signals:?} {runs:?}");
+    assert!(trace.last_exit().unwrap() >= signals[1]);
+}
+
+fn phases() {
+    let trace = traced(&launch(&["irqchip=1"]));
+    let names: Vec<&str> = trace.phases.iter().map(|phase| phase.name.as_str()).collect();
+    let expected = [
+        "exec",
+        "VM created",
+        "irqchip and devices",
+        "memory",
+        "vCPUs",
+        "first entry",
+        "last exit",
+        "threads joined",
+        "fds closed",
+        "process gone",
+    ];
+    assert_eq!(names, expected);
+    let whole: u64 = trace.phases.iter().map(|phase| phase.took).sum();
+    assert_eq!(whole, trace.phases.last().unwrap().at);
+    assert!(trace.start().unwrap() + trace.stop().unwrap() <= trace.span);
+    let json = serde_json::to_value(&trace).unwrap();
+    assert_eq!(json["schema"], "mayfly.trace/1");
+    assert_eq!(serde_json::from_value::<Trace>(json).unwrap(), trace);
+}
+
+fn held_back() {
+    let time = 50_000_000;
+    let name = "KVM_CREATE_VCPU";
+    let delay = mayfly_trace::Delay { name: name.to_owned(), nth: 1, time };
+    let launch = Launch { delay: Some(delay), ..launch(&["vcpus=3"]) };
+    let trace = traced(&launch);
+    let calls: Vec<&Call> = trace.calls.iter().filter(|call| call.name == name).collect();
+    assert_eq!(calls.len(), 3);
+    assert!(calls[1].at - calls[0].end() >= time, "held back");
+    // It was not let go before, so what it takes is its own.
+    assert!(calls.iter().all(|call| call.result.is_some_and(|fd| fd >= 0)));
+}
