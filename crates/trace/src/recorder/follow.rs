@@ -5,7 +5,7 @@
 //! or it sets a vCPU up that has not run) stops at all its calls, until it has run one or none is left that has not.
 //! Without a filter all threads stop at all calls, and the same calls are looked at.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,6 +46,8 @@ pub(super) struct Follower {
     pub(super) had_vcpus: bool,
     /// Where `kvm_run` of which vCPU is mapped, by process and address.
     pub(super) runs: BTreeMap<(i32, u64), Object>,
+    /// Threads that have stopped before it was told that they were made.
+    pub(super) unannounced: HashSet<i32>,
     pub(super) delay: Option<Delay>,
     /// How many of the delayed call's name have begun.
     pub(super) met: usize,
@@ -68,6 +70,7 @@ impl Follower {
             not_run: BTreeSet::new(),
             had_vcpus: false,
             runs: BTreeMap::new(),
+            unannounced: HashSet::new(),
             met: 0,
             held: Vec::new(),
             executed: None,
@@ -100,7 +103,10 @@ impl Follower {
     }
 
     fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
-        self.ensure(tid, None);
+        if !self.followers.threads.contains_key(&tid) {
+            self.ensure(tid, None);
+            self.unannounced.insert(tid);
+        }
         match event {
             0 if signal == libc::SIGTRAP | 0x80 => return self.go_on_from_call(tid),
             0 => {
@@ -111,7 +117,10 @@ impl Follower {
             }
             libc::PTRACE_EVENT_SECCOMP => return self.go_on_from_call(tid),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
-                if let Ok(new) = ptrace::event_message(tid) {
+                // It may have been seen before this was told, and may even be gone by now.
+                if let Ok(new) = ptrace::event_message(tid)
+                    && !self.unannounced.remove(&(new as i32))
+                {
                     self.ensure(new as i32, Some(tid));
                 }
             }

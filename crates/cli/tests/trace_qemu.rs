@@ -1,0 +1,117 @@
+//! What `mayfly trace` records of QEMU, held against what strace sees of another run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// KVM's calls but runs, of each descriptor in order.
+type Calls = BTreeMap<i64, Vec<String>>;
+
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_file(&path);
+    path
+}
+
+fn is_there(program: &str) -> bool {
+    let asked = Command::new(program).arg("--version").stdout(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+/// Whether a thread of the process is inside of `KVM_RUN`.
+fn is_in_guest(pid: &str) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+        call.split(' ').nth(2) == Some("0xae80")
+    })
+}
+
+/// Runs QEMU under something that follows it, and has it quit when it has been in its guest for a while.
+fn followed(mut by: Command, vcpus: u32) {
+    let pid_file = scratch(&format!("qemu-{vcpus}.pid"));
+    let pid_path = pid_file.to_str().unwrap();
+    let vcpus = vcpus.to_string();
+    by.args(["qemu-system-x86_64", "-accel", "kvm", "-M", "microvm", "-nodefaults", "-display"]);
+    by.args(["none", "-monitor", "stdio", "-smp", &vcpus, "-pidfile", pid_path]);
+    by.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut follower = by.spawn().unwrap();
+    let begun = Instant::now();
+    let pid = || fs::read_to_string(&pid_file).unwrap_or_default();
+    while !is_in_guest(pid().trim()) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "QEMU does not enter its guest");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    follower.stdin.take().unwrap().write_all(b"quit\n").unwrap();
+    assert!(follower.wait().unwrap().success());
+}
+
+fn by_mayfly(vcpus: u32) -> Calls {
+    let json = scratch(&format!("qemu-{vcpus}.json"));
+    let mut mayfly = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+    mayfly.args(["trace", "--quiet", "--json"]).arg(&json).arg("--");
+    followed(mayfly, vcpus);
+    let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert!(trace["phases"].as_array().unwrap().iter().any(|one| one["name"] == "first entry"));
+    let mut calls = Calls::new();
+    for call in trace["calls"].as_array().unwrap() {
+        let name = call["name"].as_str().unwrap();
+        if name.starts_with("KVM_") && name != "KVM_RUN" {
+            calls.entry(call["fd"].as_i64().unwrap()).or_default().push(name.to_owned());
+        }
+    }
+    calls
+}
+
+fn by_strace(vcpus: u32) -> Calls {
+    let log = scratch(&format!("qemu-{vcpus}.strace"));
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-e", "trace=ioctl", "-o"]).arg(&log).arg("--");
+    followed(strace, vcpus);
+    let mut calls = Calls::new();
+    for line in fs::read_to_string(&log).unwrap().lines() {
+        let Some((_, call)) = line.split_once("ioctl(") else { continue };
+        let Some((fd, rest)) = call.split_once(", ") else { continue };
+        // One number may have two names: "KVM_SET_PIT2 or KVM_SET_VCPU_EVENTS".
+        let names = rest.split([',', ')', '<']).next().unwrap_or_default().trim();
+        if names.contains("KVM_") && names != "KVM_RUN" {
+            calls.entry(fd.parse().unwrap()).or_default().push(names.to_owned());
+        }
+    }
+    calls
+}
+
+/// Whether the calls are the same, name by name; all of them, or as many as both have.
+fn agree(ours: &Calls, theirs: &Calls) {
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+    let count: usize = ours.values().map(Vec::len).sum();
+    assert!(count > 100, "{count}");
+    for (fd, names) in ours {
+        for (number, (ours, theirs)) in names.iter().zip(&theirs[fd]).enumerate() {
+            let one_of = theirs.split(" or ").any(|name| name == ours);
+            assert!(one_of, "call {number} on {fd} is {ours}, and strace says {theirs}");
+        }
+    }
+}
+
+#[test]
+fn the_calls_of_qemu_are_those_that_strace_sees() {
+    let kvm = fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    if !kvm || !is_there("qemu-system-x86_64") || !is_there("strace") {
+        println!("not run: it takes /dev/kvm, QEMU and strace");
+        return;
+    }
+    let (ours, theirs) = (by_mayfly(1), by_strace(1));
+    agree(&ours, &theirs);
+    for (fd, names) in &ours {
+        assert_eq!(names.len(), theirs[fd].len(), "on {fd}");
+    }
+    // What several vCPUs do at the same time may be cut off elsewhere.
+    agree(&by_mayfly(2), &by_strace(2));
+}
