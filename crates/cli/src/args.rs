@@ -264,6 +264,11 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
+    /// Prove causes that pass with time: run the program again, twelve times for each, without input or output, and hold
+    /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less
+    #[arg(long)]
+    pub(crate) prove: bool,
+
     /// Print no report
     #[arg(long, short)]
     pub(crate) quiet: bool,

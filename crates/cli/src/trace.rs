@@ -2,7 +2,7 @@
 
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::Threshold;
-use mayfly_trace::{End, Error, Launch, Text, Trace, figure_names};
+use mayfly_trace::{End, Error, Launch, Text, Trace, figure_names, prove, runs_to_prove};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -26,7 +26,14 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     };
     let recorded = mayfly_trace::record(&launch, &mut warn).map_err(failure)?;
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
-    let trace = recorded.trace.concluded(host);
+    let mut trace = recorded.trace.concluded(host);
+    if options.prove {
+        let runs = runs_to_prove(&trace);
+        if runs > 0 && !options.quiet {
+            Stream::Err.write(&format!("mayfly: running the program {runs} times more\n"))?;
+        }
+        prove(&launch, &mut trace).map_err(failure)?;
+    }
     let kept = sink.as_ref().map_or(Ok(()), |sink| sink.write(&trace.to_json()));
     if !options.quiet {
         Stream::Err.write(&Text(&trace).to_string())?;
@@ -47,7 +54,6 @@ fn end_as(end: Option<End>, verdict: Result<(), Failure>) -> Result<(), Failure>
             // The program's core is there, if one is wanted; this process's would replace it.
             let none = Rlimit { current: Some(0), maximum: Some(0) };
             let _ = setrlimit(Resource::Core, none);
-            mayfly_trace::unblock();
             let _ = emulate_default_handler(signal);
             128 + signal
         }

@@ -11,6 +11,7 @@ mod filter;
 mod ioctl;
 mod life;
 mod phases;
+mod prove;
 mod record;
 mod recorder;
 mod stalls;
@@ -18,11 +19,12 @@ mod sys;
 mod text;
 
 pub use phases::{PHASES, metric};
+pub use prove::{prove, runs_to_prove};
 pub use record::{
     Call, Cause, End, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall, Stops, Thread,
     Trace, Used, Verdict,
 };
-pub use recorder::{Delay, Error, Launch, Output, Recorded, record, unblock};
+pub use recorder::{Delay, Error, Launch, Output, Recorded, record};
 pub use text::Text;
 
 use mayfly_record::{Backend, Host, ResultRow, Samples};

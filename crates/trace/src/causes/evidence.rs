@@ -61,7 +61,7 @@ pub(super) fn ran(call: &Call) -> Option<f64> {
 }
 
 /// What a call took, but for what it waited for a processor, in nanoseconds.
-pub(super) fn own(call: &Call) -> u64 {
+pub(crate) fn own(call: &Call) -> u64 {
     let queued = call.used.map_or(0, |used| used.queued);
     call.took.unwrap_or(0).saturating_sub(queued)
 }

@@ -20,6 +20,8 @@ mod userfault;
 mod vcpus;
 mod worker;
 
+pub(crate) use evidence::own;
+
 use crate::record::{Call, Cause, Stall, Trace, Verdict};
 
 /// Finds the cause of one long call, if it is the one that this is about.

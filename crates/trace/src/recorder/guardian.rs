@@ -141,6 +141,9 @@ pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, E
     let heard = signals::descriptor(&PASSED_ON);
     let said = listen(&ours, heard.as_ref().ok());
     process::reap(guardian);
+    // What came in the last moment was the program's, too.
+    while heard.as_ref().is_ok_and(|heard| signals::read(heard).is_some()) {}
+    signals::unblock(&PASSED_ON);
     match said? {
         Some(Message::Done(trace)) => Ok(Recorded { trace: *trace }),
         Some(Message::NotExecuted(error)) => {
@@ -149,11 +152,6 @@ pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, E
         Some(Message::Denied(why)) => Err(Error::Denied(why)),
         Some(Message::Started(_)) | None => Err(Error::GuardianDied),
     }
-}
-
-/// Lets this process be signalled again, which [`record`] holds off to pass signals on.
-pub fn unblock() {
-    signals::unblock(&PASSED_ON);
 }
 
 /// Hears what the guardian says, to its end, and passes signals on meanwhile; gives what was said last.

@@ -12,4 +12,4 @@ mod threads;
 mod usage;
 
 pub use follow::Delay;
-pub use guardian::{Error, Launch, Output, Recorded, record, unblock};
+pub use guardian::{Error, Launch, Output, Recorded, record};
