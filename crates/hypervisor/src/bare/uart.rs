@@ -75,11 +75,16 @@ impl Uart {
         &self.name
     }
 
+    /// A life is about to begin: what was said is another's.
+    pub(super) fn begin(&self) {
+        let mut log = self.log.lock();
+        log.before = log.count;
+    }
+
     /// As after power-on, with its line to the GIC of a life; or, at its end, to none.
     pub(super) fn reset(&self, line: Option<Arc<Gic>>) {
         if line.is_some() {
-            let mut log = self.log.lock();
-            log.before = log.count;
+            self.begin();
         }
         *self.device.lock() = Pl011::new();
         let old = core::mem::replace(&mut *self.line.lock(), line);

@@ -102,6 +102,8 @@ impl Machine {
         let rests = matches!(*present, Present::Rests);
         if rests {
             *present = Present::Begins(None);
+            // Now, for who waits for what it says waits from now on.
+            self.uart.begin();
         }
         rests
     }
