@@ -1,6 +1,6 @@
 //! One figure: what several runs say of one thing.
 
-use mayfly_record::{ResultRow, Unit, units};
+use mayfly_record::{ResultRow, Unit};
 
 use crate::table::Statistic;
 
@@ -27,11 +27,7 @@ pub(crate) fn told(rows: &[&ResultRow], names: &[&str], statistic: Statistic) ->
 }
 
 fn ranged(sorted: &[u64], unit: &Unit) -> String {
-    let show = |number: u64| match unit {
-        Unit::Nanoseconds => units::duration(number).replace("us", "µs"),
-        Unit::Count => units::grouped(number),
-        Unit::Other(unit) => format!("{} {unit}", units::grouped(number)),
-    };
+    let show = |number: u64| unit.shown(number).replace(" us", " µs");
     let [middle, low, high] =
         [sorted[(sorted.len() - 1) / 2], sorted[0], sorted[sorted.len() - 1]].map(show);
     if low == high { middle } else { format!("{middle} ({low} to {high})") }

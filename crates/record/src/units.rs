@@ -63,6 +63,11 @@ pub fn ratio(times: f64) -> String {
     format!("{}x", three_digits(times))
 }
 
+/// So many of what can be counted: `1 vCPU`, `16 vCPUs`.
+pub fn things(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A number of things, its digits in threes: `2,110,320,640`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -115,6 +120,12 @@ mod tests {
         ] {
             assert_eq!(duration(ns), text, "{ns}");
         }
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        let told = [0, 1, 2].map(|number| things(number, "vCPU"));
+        assert_eq!(told, ["0 vCPUs", "1 vCPU", "2 vCPUs"]);
     }
 
     #[test]

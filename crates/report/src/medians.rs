@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::group::{Group, label};
 use crate::text::{Columns, Kind, NOTHING, Style};
-use crate::value::value;
 
 /// Whether the table sets anything side by side.
 pub(crate) fn are_several(groups: &[Group<'_>]) -> bool {
@@ -56,7 +55,7 @@ pub(crate) fn write(
             let cells = labels.iter().map(|wanted| {
                 let row = group.rows.iter().find(|row| label(row) == *wanted);
                 let summary = row.and_then(|row| row.metrics.get(*metric));
-                summary.map_or(NOTHING.to_owned(), |summary| value(summary.p50, &summary.unit))
+                summary.map_or(NOTHING.to_owned(), |summary| summary.unit.shown(summary.p50))
             });
             columns.line(Kind::Plain, line(&format!("{indent}{metric}"), cells));
         }

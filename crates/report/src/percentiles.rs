@@ -9,7 +9,6 @@ use mayfly_record::{BASELINE, Summary, units};
 
 use crate::group::{Group, label};
 use crate::text::{Columns, Kind, Style};
-use crate::value::value;
 
 /// Writes the table of one group, unless nothing was measured in it.
 pub(crate) fn write(
@@ -39,11 +38,11 @@ pub(crate) fn write(
             let cells = [
                 format!("  {}", label(row)),
                 summary.count.to_string(),
-                value(summary.min, &summary.unit),
-                value(summary.p50, &summary.unit),
+                summary.unit.shown(summary.min),
+                summary.unit.shown(summary.p50),
                 either_side(summary),
                 tail(summary),
-                value(summary.max, &summary.unit),
+                summary.unit.shown(summary.max),
                 times.unwrap_or_default(),
             ];
             columns.line(if is_baseline { Kind::Baseline } else { Kind::Plain }, cells);
@@ -70,7 +69,7 @@ fn either_side(summary: &Summary) -> String {
 /// The highest percentile there is.
 fn tail(summary: &Summary) -> String {
     let named = |name: &str, number: Option<u64>| {
-        number.map(|number| format!("{name} {}", value(number, &summary.unit)))
+        number.map(|number| format!("{name} {}", summary.unit.shown(number)))
     };
     named("p99", summary.p99).or_else(|| named("p90", summary.p90)).unwrap_or("-".to_owned())
 }

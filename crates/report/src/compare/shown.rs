@@ -3,13 +3,13 @@
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use mayfly_record::{Unit, units};
+use mayfly_record::{Record, ResultRow, Unit, units};
 use serde_json::{Value, json};
 
+use super::statistics::FEWEST;
 use super::{Comparison, Line, Verdict};
 use crate::group::{label, listed};
 use crate::text::{Columns, Kind, Style};
-use crate::value::value;
 
 /// How a comparison is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl FromStr for Format {
 
 const HEAD: [&str; 6] = ["metric", "base", "new", "ratio", "95 %", "verdict"];
 
-impl Comparison<'_> {
+impl<'a> Comparison<'a> {
     /// The comparison as `format` says; as text and as Markdown, what is different alone, unless `full`.
     /// The text has lines of `width` columns.
     pub fn shown(&self, format: Format, full: bool, colour: bool, width: usize) -> String {
@@ -89,10 +89,32 @@ impl Comparison<'_> {
     fn warnings(&self) -> impl Iterator<Item = String> {
         let hosts = self.differences_of_hosts();
         let hosts = (!hosts.is_empty()).then(|| format!("different hosts: {}", hosts.join("; ")));
-        hosts.into_iter().chain(self.alone.iter().cloned())
+        let partial = |name: &str, record: &Record| {
+            Some(format!("{name} is not all of it: {}", record.partial.as_ref()?))
+        };
+        let partial = [partial("BASE", self.base), partial("NEW", self.new)];
+        let few = [self.of_few("BASE", |line| line.base), self.of_few("NEW", |line| line.new)];
+        let these = partial.into_iter().chain(few).flatten();
+        hosts.into_iter().chain(these).chain(self.alone.iter().cloned())
     }
 
-    fn chosen(&self, full: bool) -> impl Iterator<Item = &Line<'_>> {
+    /// Says so, where nothing can be told of some metrics of a record, however different they are.
+    fn of_few(&self, name: &str, row: impl Fn(&Line<'a>) -> &'a ResultRow) -> Option<String> {
+        let rounds = |line: &Line<'a>| row(line).rounds(line.metric).len();
+        let few: Vec<usize> =
+            self.lines.iter().map(rounds).filter(|count| *count < FEWEST).collect();
+        let most = match few.iter().max()? {
+            1 => "one round".to_owned(),
+            most => format!("{most} rounds at most"),
+        };
+        Some(format!(
+            "{name} has {most} of {} of {} metrics: below {FEWEST}, nothing can be told",
+            few.len(),
+            self.lines.len()
+        ))
+    }
+
+    fn chosen(&self, full: bool) -> impl Iterator<Item = &Line<'a>> {
         self.lines.iter().filter(move |line| full || line.verdict != Verdict::CannotTell)
     }
 
@@ -200,7 +222,7 @@ fn medians(line: &Line<'_>) -> [u64; 2] {
 
 /// What stands in the columns after the metric's name.
 fn cells(line: &Line<'_>) -> Vec<String> {
-    let [base, new] = medians(line).map(|median| value(median, line.unit));
+    let [base, new] = medians(line).map(|median| line.unit.shown(median));
     let none = || "-".to_owned();
     let interval = line.interval.map_or_else(none, |[low, high]| {
         format!("{} to {}", units::ratio(low), units::ratio(high))

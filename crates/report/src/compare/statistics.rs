@@ -3,7 +3,7 @@
 use mayfly_record::Chance;
 
 /// Rounds below which nothing can be said.
-const FEWEST: usize = 6;
+pub(super) const FEWEST: usize = 6;
 
 /// How often rounds are drawn, on either side.
 const DRAWS: usize = 200;

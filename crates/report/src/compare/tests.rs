@@ -114,3 +114,36 @@ fn the_same_record_is_not_different_from_itself() {
     let record = record(3, 1, 5);
     assert_eq!(verdicts(&record, &record), [Verdict::CannotTell; 3]);
 }
+
+#[test]
+fn a_part_of_a_run_and_few_rounds_are_said_before_anything_is_compared() {
+    let (mut base, new) = (record(2, 1, 100_000), record(2, 2, 100_000));
+    base.partial = Some("teardown was interrupted".to_owned());
+    let shown = |base: &Record, new: &Record| {
+        let comparison = Comparison::of(base, new).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&comparison.shown(Format::Json, false, false, 80)).unwrap();
+        (comparison.shown(Format::Text, false, false, 80), json["warnings"].clone())
+    };
+    let (text, json) = shown(&base, &new);
+    assert!(text.starts_with("BASE is not all of it: teardown was interrupted\n"), "{text}");
+    assert_eq!(json, serde_json::json!(["BASE is not all of it: teardown was interrupted"]));
+    assert!(shown(&new, &base).0.starts_with("NEW is not all of it"));
+    assert_eq!(shown(&new, &new).1, serde_json::json!([]));
+
+    let of_rounds = |rounds: u64| {
+        let mut samples = Samples::default();
+        for _ in 0..rounds {
+            samples.record_ns(100_000);
+            samples.end_round();
+        }
+        let mut record = new.clone();
+        record.results[0] = record.results[0].clone().metric("metric0", &samples);
+        record
+    };
+    let said = |rounds| shown(&new, &of_rounds(rounds)).0;
+    let one = "NEW has one round of 1 of 2 metrics: below 6, nothing can be told\n";
+    assert!(said(1).starts_with(one), "{}", said(1));
+    assert!(said(5).starts_with("NEW has 5 rounds at most of 1 of 2 metrics"), "{}", said(5));
+    assert!(!said(6).contains("NEW has"), "{}", said(6));
+}

@@ -2,8 +2,6 @@
 
 use mayfly_record::Unit;
 
-use crate::value::value;
-
 /// From a number below all others to one above them, by powers of ten. What is below one stands at its beginning.
 pub(super) struct Axis {
     low: i32,
@@ -45,7 +43,7 @@ fn log(number: u64) -> f64 {
 
 /// A power of ten, without the digits that say nothing.
 fn round(number: u64, unit: &Unit) -> String {
-    let text = value(number, unit);
+    let text = unit.shown(number);
     match text.split_once(' ') {
         Some((digits, unit)) if digits.contains('.') => {
             format!("{} {unit}", digits.trim_end_matches('0').trim_end_matches('.'))

@@ -9,7 +9,6 @@ use mayfly_record::{BASELINE, ResultRow, Summary};
 use super::Runs;
 use super::axis::Axis;
 use crate::group::Group;
-use crate::value::value;
 
 /// Dots in a strip; of more samples than that, so many are shown, evenly.
 const DOTS: usize = 200;
@@ -47,7 +46,7 @@ pub(super) fn figure(runs: &Runs<'_>, groups: &[Group<'_>], metric: &str, summar
                                 tr.baseline[row.variant == BASELINE] {
                                     th scope="row" { (runs.label(row)) }
                                     td.strip { (strip(row, metric, summary, &axis)) }
-                                    td.number { (value(summary.p50, unit)) }
+                                    td.number { (unit.shown(summary.p50)) }
                                 }
                             }
                         }

@@ -5,7 +5,7 @@ use mayfly_record::{BASELINE, Unit, units};
 
 use super::Runs;
 use crate::group::Group;
-use crate::value::{value, whole};
+use crate::value::whole;
 
 /// What was measured, counted, checked and found in one group.
 pub(super) fn tables(runs: &Runs<'_>, group: &Group<'_>, metrics: &[&str]) -> Markup {
@@ -23,7 +23,7 @@ fn measured(runs: &Runs<'_>, group: &Group<'_>, metrics: &[&str]) -> Markup {
         return html! {};
     }
     let optional = |number: Option<u64>, unit: &Unit| {
-        number.map_or_else(|| "-".to_owned(), |number| value(number, unit))
+        number.map_or_else(|| "-".to_owned(), |number| unit.shown(number))
     };
     html! {
         (scrolling("measured", &group.title, &html! {
@@ -44,20 +44,20 @@ fn measured(runs: &Runs<'_>, group: &Group<'_>, metrics: &[&str]) -> Markup {
                                 @let unit = &summary.unit;
                                 @let interval = summary.p50_interval.map_or_else(
                                     || "-".to_owned(),
-                                    |[low, high]| format!("{} to {}", value(low, unit), value(high, unit)),
+                                    |[low, high]| format!("{} to {}", unit.shown(low), unit.shown(high)),
                                 );
                                 @let baseline = runs.baseline(group, row).and_then(|of| of.metrics.get(*metric))
                                     .filter(|of| !row.uncompared.contains(*metric) && of.p50 > 0 && of.unit == *unit);
                                 tr.baseline[row.variant == BASELINE] {
                                     th scope="row" { (runs.label(row)) }
                                     td.number { (units::grouped(summary.count)) }
-                                    td.number { (value(summary.min, unit)) }
-                                    td.number { (value(summary.p50, unit)) }
+                                    td.number { (unit.shown(summary.min)) }
+                                    td.number { (unit.shown(summary.p50)) }
                                     td.number { (interval) }
                                     td.number { (optional(summary.p90, unit)) }
                                     td.number { (optional(summary.p99, unit)) }
-                                    td.number { (value(summary.max, unit)) }
-                                    td.number { (value(whole(summary.mean), unit)) }
+                                    td.number { (unit.shown(summary.max)) }
+                                    td.number { (unit.shown(whole(summary.mean))) }
                                     td.number {
                                         (baseline.map_or_else(String::new, |of| {
                                             units::ratio(summary.p50 as f64 / of.p50 as f64)

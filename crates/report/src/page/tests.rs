@@ -1,7 +1,7 @@
 use mayfly_record::{Backend, Description, Host, MetricDescription, Samples, Summary, units};
 
 use super::*;
-use crate::value::{value, whole};
+use crate::value::whole;
 
 fn samples(ns: u64) -> Samples {
     let mut samples = Samples::default();
@@ -74,7 +74,7 @@ fn every_number_of_every_summary_is_on_the_page() {
         {
             let numbers = [*min, *p50, p90.unwrap(), p99.unwrap(), *max, whole(*mean)];
             for number in numbers.into_iter().chain(p50_interval.unwrap()) {
-                let number = value(number, unit);
+                let number = unit.shown(number);
                 assert!(text.contains(&number), "{number} of {}", row.variant);
             }
             assert!(text.contains(&format!("\n{}\n", units::grouped(*count))));
