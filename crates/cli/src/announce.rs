@@ -48,7 +48,7 @@ pub(crate) struct DryRun<'a>(pub(crate) &'a Plan<'a>);
 
 impl Display for DryRun<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Planned { experiment, variants, skipped, needs } in self.0.parts() {
+        for Planned { experiment, variants, skipped, left_out, needs } in self.0.parts() {
             if variants.is_empty() {
                 writeln!(f, "{experiment}: nothing")?;
             } else {
@@ -68,6 +68,9 @@ impl Display for DryRun<'_> {
                 let names: Vec<_> = same.iter().map(|(one, _)| one.name).collect();
                 let (first, why) = &same[0];
                 writeln!(f, "  skipped on {}: {}: {why}", first.backend, names.join(", "))?;
+            }
+            for why in left_out {
+                writeln!(f, "  left out on {}: {why}", Backend::Kvm)?;
             }
         }
         writeln!(f, "in all: {}{}", in_all(&self.0.needs()), again(self.0.goal()))

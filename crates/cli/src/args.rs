@@ -563,7 +563,7 @@ mod tests {
         assert_eq!(selection.params.orders, [Order::MemoryFirst, Order::VcpusFirst]);
         assert_eq!(selection.params.vcpus, [4, 16, 2]);
         let sizes: Vec<_> = selection.params.memory.iter().map(ToString::to_string).collect();
-        assert_eq!(sizes, ["1GiB", "512MiB"]);
+        assert_eq!(sizes, ["1 GiB", "512 MiB"]);
         assert_eq!((selection.params.zaps, selection.params.rounds), (vec![Zap::Range], Some(3)));
         assert_eq!(selection.params.pages_a_change, Some(8));
         assert_eq!(selection.params.ksm, Some(Ksm::Shared));

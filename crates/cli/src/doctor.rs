@@ -79,13 +79,14 @@ pub(crate) fn doctor(options: &Doctor) -> Result<(), Failure> {
 
 /// Refuses a bound that nothing can be meant by, before seconds are spent.
 fn names_something(threshold: &Threshold) -> Result<(), Failure> {
-    let may = |(probe, metric): &(&str, String)| {
-        threshold.may_name(mayfly_doctor::NAME, Backend::Kvm, probe, metric)
-    };
-    if threshold.may_name_a_counter() || mayfly_doctor::metrics().iter().any(may) {
-        return Ok(());
+    let mut may = threshold.may_name_a_counter();
+    for (probe, metric) in mayfly_doctor::metrics() {
+        // All of them are times.
+        may |= threshold
+            .may_name(mayfly_doctor::NAME, Backend::Kvm, probe, (&metric, true))
+            .map_err(|error| Failure::usage(error.to_string()))?;
     }
-    Err(Failure::usage(threshold.names_nothing().to_string()))
+    if may { Ok(()) } else { Err(Failure::usage(threshold.names_nothing().to_string())) }
 }
 
 /// The text is printed even if the others cannot be written.

@@ -75,23 +75,24 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
     concluded
 }
 
-/// Refuses a bound that no metric can be meant by, before minutes are spent.
+/// Refuses a bound that no metric can be meant by, or that is in another unit, before minutes are spent.
 fn names_something(plan: &Plan<'_>, threshold: &Threshold) -> Result<(), Failure> {
-    let metrics = |name| {
-        let known = experiments().iter().find(|experiment| experiment.name() == name);
-        known.map_or(Vec::new(), |experiment| experiment.all_metrics())
-    };
-    let may = plan.parts().any(|part| {
+    let mut may = threshold.may_name_a_counter();
+    for part in plan.parts() {
+        let known = experiments().iter().find(|known| known.name() == part.experiment);
+        let metrics = known.map_or(Vec::new(), |known| known.all_metrics());
+        let counts = known.map_or(&[][..], |known| known.counts());
         let skipped = part.skipped.iter().map(|(variant, _)| *variant);
-        part.variants.iter().copied().chain(skipped).any(|Variant { backend, name, .. }| {
-            let mut metrics = metrics(part.experiment).into_iter();
-            metrics.any(|metric| threshold.may_name(part.experiment, *backend, name, metric.name))
-        })
-    });
-    if may || threshold.may_name_a_counter() {
-        return Ok(());
+        for Variant { backend, name, .. } in part.variants.iter().copied().chain(skipped) {
+            for metric in &metrics {
+                let of = (metric.name, !counts.contains(&metric.name));
+                may |= threshold
+                    .may_name(part.experiment, *backend, name, of)
+                    .map_err(|error| Failure::usage(error.to_string()))?;
+            }
+        }
     }
-    Err(Failure::usage(threshold.names_nothing().to_string()))
+    if may { Ok(()) } else { Err(Failure::usage(threshold.names_nothing().to_string())) }
 }
 
 fn progress(quiet: bool, bar: &Bar) -> Box<dyn Progress> {

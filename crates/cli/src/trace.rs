@@ -77,9 +77,14 @@ fn failure(error: Error) -> Failure {
 
 /// Refuses a bound that nothing can be meant by, before the program runs.
 fn names_something(threshold: &Threshold) -> Result<(), Failure> {
-    let mut names = figure_names().into_iter();
-    let may = names.any(|name| threshold.may_name("trace", Backend::Kvm, "program", &name));
-    if may || threshold.may_name_a_counter() {
+    let mut may = threshold.may_name_a_counter();
+    for name in figure_names() {
+        // All of them are times.
+        may |= threshold
+            .may_name("trace", Backend::Kvm, "program", (&name, true))
+            .map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    if may {
         return Ok(());
     }
     Err(Failure::usage(format!(

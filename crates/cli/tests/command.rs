@@ -62,8 +62,8 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
         (&["--vcpus", "4,x"], "'x'", "1 to 256"),
         (&["--rounds", "0"], "'0'", "1 to 10000"),
         (&["--zap", "everything"], "'everything'", "all-roots, range"),
-        (&["--memory", "1"], "'1'", "multiples of 2MiB up to 1024GiB"),
-        (&["--memory", "1GiB,-1G"], "'-1G'", "multiples of 2MiB up to 1024GiB"),
+        (&["--memory", "1"], "'1'", "multiples of 2 MiB up to 1024 GiB"),
+        (&["--memory", "1GiB,-1G"], "'-1G'", "multiples of 2 MiB up to 1024 GiB"),
         (&["--hz", "0"], "'0'", "1 to 10000"),
         (&["--hz", "10001"], "'10001'", "1 to 10000"),
         (&["--order", "sideways"], "'sideways'", "devices-first, vcpus-first, memory-first"),
@@ -73,6 +73,18 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
         let message = failure(mayfly(&[&["run"], arguments].concat()), 2);
         assert!(message.contains(bad) && message.contains(accepted), "{arguments:?}: {message}");
         assert!(message.contains(arguments[0].trim_end_matches('=')), "{message}");
+    }
+}
+
+#[test]
+fn a_bound_in_another_unit_than_its_metric_is_refused_before_anything_runs() {
+    for (bound, said) in [
+        ("kvm.first_memslot.p50 > 1", "is a time: say ns, us, ms or s"),
+        ("slot-delete.root_load_ahead > 1ms", "is no time: say a number alone"),
+        ("teardown.p99 > 3", "names nothing here"),
+    ] {
+        let message = failure(mayfly(&["run", "--fail-if", bound]), 2);
+        assert!(message.contains(said) && message.contains(bound.split(' ').next().unwrap()));
     }
 }
 

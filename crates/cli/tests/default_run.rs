@@ -84,3 +84,15 @@ fn every_experiment_shows_one_combination_of_parameters_and_all_of_them_in_full(
     }
     assert!(shown.contains("memory 16 GiB") && !shown.contains("vcpus 64, zap"), "{shown}");
 }
+
+#[test]
+fn what_counts_and_what_is_a_time_is_known_before_it_is_measured() {
+    for row in &record(|_| ()).results {
+        let known = experiments().iter().find(|known| known.name() == row.experiment).unwrap();
+        for (name, summary) in &row.metrics {
+            let counts = known.counts().contains(&name.as_str());
+            let is_time = summary.unit == mayfly_record::Unit::Nanoseconds;
+            assert_ne!(counts, is_time, "{name} of {}", row.experiment);
+        }
+    }
+}

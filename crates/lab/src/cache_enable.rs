@@ -13,14 +13,14 @@ mod verdict;
 
 use anyhow::Context;
 use mayfly_machine::cache::Lines;
-use mayfly_record::{Backend, Host, ResultRow};
+use mayfly_record::{Backend, Host, ResultRow, units};
 
 use crate::answer::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
-use crate::turns::turns;
+use crate::turns::{SEED, seed, turns};
 
 use bring_up::{Ground, Shape};
 use cost::LineCost;
@@ -168,6 +168,14 @@ whose guests cannot get past the caches."
         needs::of(request)
     }
 
+    fn counts(&self) -> &'static [&'static str] {
+        &[rows::LINES_FLUSHED]
+    }
+
+    fn left_out(&self, request: &Request<'_>) -> Vec<String> {
+        kvm::left_out(request)
+    }
+
     fn run(
         &self,
         request: &Request<'_>,
@@ -186,7 +194,14 @@ whose guests cannot get past the caches."
                     for vcpus in request.params.vcpus_or(&VCPUS) {
                         let shape = Shape { vcpus, memory, mapping, lines };
                         let rounds = request.params.rounds.unwrap_or(ROUNDS);
-                        rows.extend(measured(&designs, shape, rounds, line, progress)?);
+                        rows.extend(measured(
+                            &designs,
+                            shape,
+                            rounds,
+                            line,
+                            seed(request),
+                            progress,
+                        )?);
                     }
                 }
             }
@@ -204,14 +219,16 @@ fn measured(
     shape: Shape,
     rounds: u32,
     line: Option<LineCost>,
+    seed: u64,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<Vec<ResultRow>> {
     let Shape { vcpus, memory, mapping, lines } = shape;
-    let title = format!("{NAME}, {vcpus} vCPUs, {memory} in {}", mapping.name());
+    let all = units::things(vcpus.into(), "vCPU");
+    let title = format!("{NAME}, {all}, {memory} in {}", mapping.name());
     progress.begin(&title, u64::from(rounds) * designs.len() as u64);
     let ground = Ground::new(shape)?;
     let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
-    for index in turns(rounds, designs.len()) {
+    for index in turns(rounds, designs.len(), seed) {
         let up = ground.bring_up(designs[index]).with_context(|| designs[index].name())?;
         rows[index].note(up);
         progress.step();
@@ -220,7 +237,8 @@ fn measured(
     let line = line.filter(|_| lines == Lines::Counted);
     let rows = designs.iter().zip(rows).map(|(design, measured)| {
         let row = row(Backend::Machine, design.name(), shape, rounds)
-            .param(LINES, if line.is_some() { "counted" } else { "real" });
+            .param(LINES, if line.is_some() { "counted" } else { "real" })
+            .param(SEED, seed);
         measured.report(row, *design, shape, line)
     });
     Ok(rows.collect())

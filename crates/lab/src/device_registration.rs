@@ -23,6 +23,7 @@ use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Order};
 use crate::progress::Progress;
+use crate::turns::{SEED, seed};
 use crate::work;
 
 use backend::Subject;
@@ -34,9 +35,6 @@ use shape::Shape;
 use timed::{TIMED, Timings};
 
 const NAME: &str = "device-registration";
-
-/// Where chance begins, so that two runs pause alike and take the same turns.
-const SEED: u64 = 0x6d61_7966_6c79;
 
 /// The experiment `device-registration`.
 pub(crate) struct DeviceRegistration;
@@ -75,8 +73,9 @@ start at random moments within two ticks: in a tight loop each would start where
 the last one's wait ended, and the median would tell the length of the loop. Each
 life begins with a VM that is created, run (on the machine alone) and destroyed
 untimed, so that these calls do not pay for cold code. On the machine, the thread
-that measures and the one that runs grace periods stay on one processor, as Linux
-has a work queue on each; vCPUs and KVM are not pinned."
+that measures, the one that runs grace periods and, under the designs that are
+paced as Linux, another for callbacks stay on one processor, as Linux has a work
+queue on each; vCPUs and KVM are not pinned."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -183,7 +182,7 @@ fn lives(
     let vms = request.params.vms.unwrap_or(VMS);
     let mut runs = runs(request, shape)?;
     progress.begin(&format!("{NAME}, {order}"), u64::from(vms) * runs.len() as u64);
-    let seed = SEED.wrapping_add(request.pass.into());
+    let seed = seed(request);
     let mut chance = Chance::new(seed);
     for _ in 0..vms {
         // So that none of them always follows the same other, whose traces it would find in the caches.
@@ -257,7 +256,7 @@ impl Run {
             .param(Bound::DEVICES.name, shape.devices)
             .param(Bound::VCPUS.name, shape.vcpus)
             .param(Bound::HZ.name, self.hz)
-            .param("seed", seed);
+            .param(SEED, seed);
         let row = self.subject.report(self.timings.report(row));
         // What the source measured is Linux v6.18's, and the running kernel's if that is as it.
         if matches!((self.backend, self.variant), (Backend::Kvm, _) | (_, "call-srcu")) {

@@ -77,6 +77,17 @@ pub trait Experiment: Sync {
     /// What running the requested variants takes of the host.
     fn needs(&self, request: &Request<'_>) -> Needs;
 
+    /// Those of its metrics, by name, that count things; all others are times, in nanoseconds.
+    fn counts(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What of the requested variants on KVM there is no room for, as a cgroup and the process's limits have it now: a
+    /// reason each.
+    fn left_out(&self, _request: &Request<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Runs the requested variants. Every row says which parameters it ran with; those that differ between
     /// the rows of one backend are what reports group by.
     ///

@@ -10,7 +10,7 @@ pub struct Needs {
     pub memory: u64,
     /// Bytes of address space that are mapped at one time.
     pub space: u64,
-    /// What most of that is for, as in "... for a VM of 64GiB".
+    /// What most of that is for, as in "... for a VM of 64 GiB".
     pub what_for: String,
     /// How long it takes.
     pub time: Duration,

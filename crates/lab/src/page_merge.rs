@@ -201,6 +201,22 @@ next run. What was merged of this run is taken apart, and nothing else."
         ]
     }
 
+    fn counts(&self) -> &'static [&'static str] {
+        &[
+            GUEST_FAULTS,
+            WINDOW_FAULTS,
+            FAULTS_REFUSED,
+            FROZEN_WAITS,
+            ENTRIES_WRITTEN,
+            TABLES_FREED,
+            TABLES_KEPT,
+            TLB_INVALIDATIONS,
+            TLB_ADDRESSES,
+            TLB_REFILLS,
+            FULL_SCANS,
+        ]
+    }
+
     fn needs(&self, request: &Request<'_>) -> Needs {
         needs::of(request)
     }

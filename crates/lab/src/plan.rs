@@ -79,6 +79,8 @@ struct Part<'a> {
     variants: Vec<&'static Variant>,
     /// What does not, and why.
     skipped: Vec<(&'static Variant, String)>,
+    /// What of those that run on KVM does not, and why.
+    left_out: Vec<String>,
     needs: Needs,
 }
 
@@ -91,6 +93,8 @@ pub struct Planned<'a> {
     pub variants: &'a [&'static Variant],
     /// What does not, and why.
     pub skipped: &'a [(&'static Variant, String)],
+    /// What of those that run on KVM does not, and why.
+    pub left_out: &'a [String],
     /// What it takes of the host.
     pub needs: &'a Needs,
 }
@@ -135,10 +139,11 @@ impl<'a> Plan<'a> {
 
     /// Each experiment, in the order in which they run.
     pub fn parts(&self) -> impl Iterator<Item = Planned<'_>> {
-        self.parts.iter().map(|Part { experiment, variants, skipped, needs }| Planned {
+        self.parts.iter().map(|Part { experiment, variants, skipped, left_out, needs }| Planned {
             experiment: experiment.name(),
             variants,
             skipped,
+            left_out,
             needs,
         })
     }
@@ -250,15 +255,19 @@ impl<'a> Part<'a> {
         limits: Limits,
     ) -> Self {
         let undo = Undo::default();
+        let params = &selection.params;
         let needs = |variants: &[&'static Variant]| match variants {
             [] => Needs::default(),
-            _ => experiment.needs(&Request {
-                variants,
-                params: &selection.params,
-                host,
-                undo: &undo,
-                pass: 0,
-            }),
+            _ => experiment.needs(&Request { variants, params, host, undo: &undo, pass: 0 }),
+        };
+        let left_out = |variants: &[&'static Variant]| {
+            let request = Request { variants, params, host, undo: &undo, pass: 0 };
+            let mut left_out = match request.count_on(Backend::Kvm) {
+                0 => Vec::new(),
+                _ => experiment.left_out(&request),
+            };
+            left_out.dedup();
+            left_out
         };
         let candidates: Vec<_> = candidates(experiment, selection.backend)
             .filter(|variant| selected(variant, &selection.variants))
@@ -278,7 +287,8 @@ impl<'a> Part<'a> {
                 Some(why) => skipped.extend(of_backend.into_iter().map(|one| (one, why.clone()))),
             }
         }
-        Self { experiment, needs: needs(&variants), variants, skipped }
+        let (needs, left_out) = (needs(&variants), left_out(&variants));
+        Self { experiment, variants, skipped, left_out, needs }
     }
 }
 

@@ -17,14 +17,14 @@ mod needs;
 mod rounds;
 
 use anyhow::Context;
-use mayfly_record::{Backend, Host, ResultRow};
+use mayfly_record::{Backend, Host, ResultRow, units};
 
 use crate::answer::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Size, Zap};
 use crate::progress::Progress;
-use crate::turns::turns;
+use crate::turns::{SEED, seed, turns};
 
 use metrics::METRICS;
 use names::{NAME, READ_LOCKED, WRITE_LOCKED};
@@ -136,6 +136,15 @@ On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
         ]
     }
 
+    fn counts(&self) -> &'static [&'static str] {
+        &[
+            metrics::ROOT_LOAD_AHEAD,
+            metrics::PEAK_TABLES,
+            metrics::PEAK_TABLES_PARKED,
+            metrics::HELD_PARKED,
+        ]
+    }
+
     fn needs(&self, request: &Request<'_>) -> Needs {
         needs::of(request)
     }
@@ -197,15 +206,13 @@ fn variants(
     progress: &mut dyn Progress,
 ) -> anyhow::Result<Vec<ResultRow>> {
     let (variants, vcpus) = (request.variants, shape.vcpus);
-    let title = format!("{NAME}, {vcpus} vCPUs, {zap}");
+    let title = format!("{NAME}, {}, {zap}", units::things(vcpus.into(), "vCPU"));
     progress.begin(&title, u64::from(rounds) * variants.len() as u64);
     let mut vms =
         variants.iter().map(|one| Vms::of(one, zap, shape)).collect::<anyhow::Result<Vec<_>>>()?;
-    for index in turns(rounds, variants.len()) {
+    for index in turns(rounds, variants.len(), seed(request)) {
         let name = variants[index].name;
-        vms[index]
-            .run(name, zap, shape)
-            .with_context(|| format!("{name}, {vcpus} vCPUs, {zap}"))?;
+        vms[index].run(name, zap, shape).with_context(|| format!("{name}: {title}"))?;
         progress.step();
     }
     progress.finish();
@@ -213,7 +220,8 @@ fn variants(
         let row = ResultRow::new(NAME, *backend, name)
             .param(Bound::VCPUS.name, vcpus)
             .param(Zap::PARAM, zap.name())
-            .param(Bound::ROUNDS.name, rounds);
+            .param(Bound::ROUNDS.name, rounds)
+            .param(SEED, seed(request));
         let row = match vms {
             // KVM's guests are the same whatever the machine's have.
             Vms::Kvm(vms) => kvm::report(row, &vms),

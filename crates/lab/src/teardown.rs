@@ -16,9 +16,10 @@ use crate::mapping::Mapping;
 use crate::needs::Needs;
 use crate::params::{Bound, Size};
 use crate::progress::Progress;
-use crate::turns::turns;
+use crate::turns::{SEED, seed, turns};
 use crate::work;
 
+use kvm::Lives;
 use machine::{Design, Ground};
 use names::{GIB, NAME, SIZES, rounds};
 use rows::Row;
@@ -172,16 +173,16 @@ left out."
         let mut rows = Vec::new();
         for size in sizes {
             for mapping in Mapping::ALL {
-                if let Some(ground) = &mut ground {
-                    rows.extend(on_machine(ground, &designs, size, mapping, request, progress)?);
-                }
-                for variant in request.variants_on(Backend::Kvm) {
-                    let row = row(Backend::Kvm, variant, size, mapping, rounds(request));
-                    rows.push(kvm::run(row, size, mapping, request, progress)?);
-                }
+                rows.extend(in_turn(&mut ground, &designs, size, mapping, request, progress)?);
             }
         }
         Ok(rows)
+    }
+
+    fn left_out(&self, request: &Request<'_>) -> Vec<String> {
+        let sizes = request.params.memory_or(&SIZES);
+        let all = sizes.into_iter().flat_map(|size| Mapping::ALL.map(|mapping| (size, mapping)));
+        all.filter_map(|(size, mapping)| kvm::why_not(size, mapping, request)).collect()
     }
 }
 
@@ -204,48 +205,66 @@ fn row(backend: Backend, variant: &str, size: Size, mapping: Mapping, rounds: u3
         .param(Bound::ROUNDS.name, rounds)
 }
 
-/// The machine's rows of one size and mapping: all designs, in turn.
-fn on_machine(
-    ground: &mut Ground,
+/// The rows of one size and mapping: all designs and KVM, in turn.
+fn in_turn(
+    ground: &mut Option<Ground>,
     designs: &[(&'static str, Design)],
     size: Size,
     mapping: Mapping,
     request: &Request<'_>,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<Vec<ResultRow>> {
-    let rounds = rounds(request);
+    let (rounds, seed) = (rounds(request), seed(request));
+    let variants: Vec<_> = request.variants_on(Backend::Kvm).collect();
+    let why_not = kvm::why_not(size, mapping, request).filter(|_| !variants.is_empty());
+    let mut on_kvm = match why_not {
+        None => variants.iter().map(|_| Lives::new(size, mapping)).collect::<Result<_, _>>()?,
+        Some(_) => Vec::new(),
+    };
     let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
-    progress.begin(
-        &format!("{NAME}, {size} in {}", mapping.name()),
-        u64::from(rounds) * designs.len() as u64,
-    );
-    for (_, design) in designs {
-        // So that no design pays for code that has not been run for a while.
-        let built = ground.build(Size::UNIT, mapping)?;
-        ground.tear_down(built, *design)?;
+    let count = rows.len() + on_kvm.len();
+    progress
+        .begin(&format!("{NAME}, {size} in {}", mapping.name()), u64::from(rounds) * count as u64);
+    if let Some(ground) = ground {
+        for (_, design) in designs {
+            // So that no design pays for code that has not been run for a while.
+            let built = ground.build(Size::UNIT, mapping)?;
+            ground.tear_down(built, *design)?;
+        }
     }
-    for index in turns(rounds, designs.len()) {
-        let built = ground.build(size, mapping)?;
-        let counts = built.counts;
-        let torn = ground.tear_down(built, designs[index].1)?;
-        let times = size.bytes() as f64 / SAMPLE.bytes().min(size.bytes()) as f64;
-        rows[index].note(counts, torn, times);
+    for index in turns(rounds, count, seed) {
+        match (designs.get(index), &mut *ground) {
+            (Some((_, design)), Some(ground)) => {
+                let built = ground.build(size, mapping)?;
+                let counts = built.counts;
+                let torn = ground.tear_down(built, *design)?;
+                let times = size.bytes() as f64 / SAMPLE.bytes().min(size.bytes()) as f64;
+                rows[index].note(counts, torn, times);
+            }
+            _ => on_kvm[index - rows.len()].live()?,
+        }
         progress.step();
     }
     progress.finish();
-    designs
-        .iter()
-        .zip(rows)
-        .map(|((variant, design), measured)| {
-            let row = row(Backend::Machine, variant, size, mapping, rounds);
-            let row = measured.report(row, *design, mapping, SAMPLE);
-            if *design == Design::Mayfly {
-                Ok(rows::report_maintenance(row, maintenance::observe(&ground.machine, mapping)?))
-            } else {
-                Ok(row)
-            }
-        })
-        .collect()
+    let row =
+        |backend, variant: &str| row(backend, variant, size, mapping, rounds).param(SEED, seed);
+    let mut done = Vec::new();
+    for ((variant, design), measured) in designs.iter().zip(rows) {
+        let mut row = measured.report(row(Backend::Machine, variant), *design, mapping, SAMPLE);
+        if let (Design::Mayfly, Some(ground)) = (*design, &mut *ground) {
+            row = rows::report_maintenance(row, maintenance::observe(&ground.machine, mapping)?);
+        }
+        done.push(row);
+    }
+    let mut lives = on_kvm.into_iter();
+    done.extend(variants.into_iter().map(|variant| {
+        let row = row(Backend::Kvm, variant);
+        match (lives.next(), &why_not) {
+            (Some(lives), _) => lives.report(row),
+            (None, why) => row.skipped(why.clone().unwrap_or_default()),
+        }
+    }));
+    Ok(done)
 }
 
 #[cfg(test)]

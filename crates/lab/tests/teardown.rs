@@ -99,7 +99,7 @@ fn large_vms_are_skipped_on_kvm_and_say_so() {
     let rows = run(BackendChoice::Only(Backend::Kvm), &["1024GiB"], &host);
     assert_eq!(rows.len(), 2);
     for row in rows {
-        assert!(row.skipped.unwrap().contains("1024GiB"));
+        assert!(row.skipped.unwrap().contains("1024 GiB"));
         assert!(row.metrics.is_empty());
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn told() -> (impl Fn() + Clone + Send + 'static, Arc<OnceLock<Pid>>)
     let thread = Arc::new(OnceLock::new());
     let teller = Arc::clone(&thread);
     let tell = move || {
-        // Of several threads the first.
+        // It is called once.
         let _ = teller.set(gettid());
     };
     (tell, thread)

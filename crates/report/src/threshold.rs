@@ -152,16 +152,35 @@ fn number(text: &str) -> Option<f64> {
 }
 
 impl Threshold {
-    /// Whether a metric of an experiment's variant can be meant, by its names alone. What is no metric of any experiment
-    /// may still be a counter, which nothing declares before it has run.
+    /// Whether a metric of an experiment's variant can be meant, which is a time or a count. What is no metric of any
+    /// experiment may still be a counter, which nothing declares before it has run.
+    ///
+    /// # Errors
+    ///
+    /// It is named, and held against what it is not measured in.
     pub fn may_name(
         &self,
         experiment: &str,
         backend: Backend,
         variant: &str,
-        metric: &str,
-    ) -> bool {
-        self.named(&[experiment, backend.name(), variant], metric, "p50").is_some()
+        (metric, is_time): (&str, bool),
+    ) -> Result<bool, ThresholdError> {
+        let names = [experiment, backend.name(), variant];
+        let Some(Named { statistic, is_metric }) = self.named(&names, metric, "p50") else {
+            return Ok(false);
+        };
+        let figure = match statistic {
+            "ratio" => Figure::Ratio(1.0),
+            "n" => Figure::Number(1.0),
+            _ if is_time => Figure::Time(1.0),
+            _ => Figure::Number(1.0),
+        };
+        if is_metric {
+            let what = format!("{}.{metric}.{statistic}", names.join("."));
+            self.is_wrong(&what, figure).map(|_| true)
+        } else {
+            Ok(self.is_of_kind(figure))
+        }
     }
 
     /// Whether a counter can be meant, which is a number and has no statistic.
@@ -441,11 +460,24 @@ mod tests {
     fn what_may_be_meant_is_known_before_it_is_measured() {
         let may = |text: &str| {
             let threshold: Threshold = text.parse().unwrap();
-            threshold.may_name("teardown", Backend::Machine, "mayfly", "destroy")
+            let destroy = ("destroy", true);
+            threshold.may_name("teardown", Backend::Machine, "mayfly", destroy).unwrap()
         };
         assert!(may("teardown.destroy.p99 > 1ms") && may("ratio > 2") && may("destroy > 1s"));
         assert!(may("teardown > 1ms") && may("machine.mayfly.max > 1ms"));
         assert!(!may("slot-delete.destroy > 1ms") && !may("destroyed.p50 > 1ms"));
+        assert!(!may("teardown > 1") && !may("machine.p50 > 1") && may("teardown.n > 1"));
+        let wrong = |text: &str, is_time| {
+            let threshold: Threshold = text.parse().unwrap();
+            let of = ("destroy", is_time);
+            let may = threshold.may_name("teardown", Backend::Machine, "mayfly", of);
+            may.unwrap_err().to_string()
+        };
+        assert!(
+            wrong("destroy > 1", true).contains("teardown.machine.mayfly.destroy.p50 is a time")
+        );
+        assert!(wrong("destroy.n > 1ms", true).contains("is no time"));
+        assert!(wrong("destroy > 1ms", false).contains("is no time"));
         let counter = |text: &str| text.parse::<Threshold>().unwrap().may_name_a_counter();
         assert!(counter("teardown.tlbi_vmid > 3"));
         assert!(!counter("tlbi_vmid > 3s") && !counter("tlbi_vmid.p50 > 3"));

@@ -91,6 +91,26 @@ fn a_dry_run_says_what_would_be_run_and_runs_nothing() {
 }
 
 #[test]
+fn a_dry_run_says_what_there_is_no_room_for_on_kvm() {
+    let run = |limit: &str| {
+        let run =
+            format!("{limit}; exec \"$0\" run teardown --backend kvm --memory 1GiB --dry-run");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &run, env!("CARGO_BIN_EXE_mayfly")]);
+        ran(shell).0
+    };
+    let free = run("true");
+    if !free.contains("  on kvm: kernel") || free.contains("left out") {
+        return;
+    }
+    assert!(free.contains(", 1.06 GiB of memory; "), "{free}");
+    let narrow = run("ulimit -v 1000000");
+    let why = "  left out on kvm: 1 GiB of address space for guest memory, ";
+    assert!(narrow.contains(why), "{narrow}");
+    assert!(narrow.contains(", 64 MiB of memory; "), "{narrow}");
+}
+
+#[test]
 fn a_run_of_nothing_that_was_named_ends_with_3_and_a_run_of_some_of_it_with_0() {
     let (.., stderr, code) = ran(mayfly(&["run", "page-merge", "--vms", "300"]));
     assert_eq!(code, Some(3));

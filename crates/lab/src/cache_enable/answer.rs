@@ -43,10 +43,11 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     };
     let waits = || {
         let (time, how) = bring_up(&every)?;
-        let (size, vcpus) = (units::bytes(bytes), every.largest(Bound::VCPUS.name)?);
+        let size = units::bytes(bytes);
+        let vcpus = units::things(every.largest(Bound::VCPUS.name)?, "vCPU");
         Some(format!(
             "What waits: KVM flushes all that is mapped for every vCPU that turns its caches on: {time} for {vcpus} \
-             vCPUs and {size}{how}."
+             and {size}{how}."
         ))
     };
     let wrong = || {

@@ -8,7 +8,7 @@ use anyhow::bail;
 use mayfly_kvm::{CacheSwitch, Exit, Kvm, MemoryFlags, Vcpu, Vm};
 use mayfly_machine::cache::Lines;
 use mayfly_platform::address::PAGE_SIZE;
-use mayfly_record::{Backend, ResultRow, Samples};
+use mayfly_record::{Backend, ResultRow, Samples, units};
 
 use crate::experiment::Request;
 use crate::limits::Limits;
@@ -47,6 +47,19 @@ pub(super) fn rows(
     Ok(rows)
 }
 
+/// What of that there is no room for.
+pub(super) fn left_out(request: &Request<'_>) -> Vec<String> {
+    let mut left_out = Vec::new();
+    for memory in request.params.memory_or(&[default_size(Limits::gather().available())]) {
+        for mapping in Mapping::ALL {
+            for vcpus in request.params.vcpus_or(&VCPUS) {
+                left_out.extend(why_not(Shape { vcpus, memory, mapping, lines: Lines::Real }));
+            }
+        }
+    }
+    left_out
+}
+
 /// What runs where nothing was asked for: as with the machine, but no more than half of what the host has.
 pub(super) fn default_size(available: Option<u64>) -> Size {
     let block = Size::UNIT.bytes();
@@ -76,7 +89,8 @@ fn measured(
     progress: &mut dyn Progress,
 ) -> anyhow::Result<ResultRow> {
     let Shape { vcpus, memory, mapping, .. } = shape;
-    let title = format!("{NAME} on KVM, {vcpus} vCPUs, {memory} in {}", mapping.name());
+    let all = units::things(vcpus.into(), "vCPU");
+    let title = format!("{NAME} on KVM, {all}, {memory} in {}", mapping.name());
     progress.begin(&title, rounds.into());
     let mut times = Times::default();
     for _ in 0..rounds {

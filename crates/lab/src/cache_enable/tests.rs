@@ -106,7 +106,7 @@ fn each_line_that_a_vcpu_has_flushed_or_cleaned_on_its_way_up_is_in_the_modelled
 fn vcpus_that_write_more_than_there_is_are_refused() {
     let shape = Shape { vcpus: 256, memory: Size::UNIT, ..shape(Mapping::Pages, Lines::Counted) };
     let error = Ground::new(shape).err().unwrap().to_string();
-    assert!(error.contains("256 vCPUs") && error.contains("2MiB"), "{error}");
+    assert!(error.contains("256 vCPUs") && error.contains("2 MiB"), "{error}");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn memory_on_kvm_is_as_the_machines_but_never_above_half_of_what_is_available() 
     let gib = |gibs: u64| Some(gibs << 30);
     assert_eq!(kvm::default_size(None), REAL);
     assert_eq!(kvm::default_size(gib(64)), REAL);
-    assert_eq!(kvm::default_size(Some(256 << 20)).to_string(), "128MiB");
+    assert_eq!(kvm::default_size(Some(256 << 20)).to_string(), "128 MiB");
     assert_eq!(kvm::default_size(Some(0)), Size::UNIT);
 }
 

@@ -1,5 +1,6 @@
 //! The software machine, under each of the designs that are compared.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -37,6 +38,10 @@ const IRQCHIP: [(Bus, IoRange); 4] = [
 
 /// Loops of a guest's own work between two writes to a device.
 const WORK: u32 = 100;
+
+/// Threads that do what Linux's SRCU has its work queue do: `process_srcu()`, and `srcu_invoke_callbacks()`
+/// (kernel/rcu/srcutree.c).
+const OF_LINUX: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 
 /// How long the tables of a small VM take to be reclaimed, but for waiting.
 const RECLAIM: Duration = Duration::from_micros(100);
@@ -98,15 +103,17 @@ impl MachineSubject {
             .map(|_| CpuThread::spawn())
             .collect::<Result<_, _>>()
             .context("starting a vCPU's thread")?;
-        // Linux runs grace periods on a work queue of the caller's own processor, so the worker stays on that of the
-        // thread that measures.
+        // Linux runs grace periods on a work queue of the caller's own processor, and callbacks in another work item, so
+        // that no callback holds a grace period up. So the worker stays on the processor of the thread that measures, and
+        // Linux's has a second thread there.
         let processor = affinity::here();
         let pinned = Pinned::to(processor);
         // Linux's SRCU has its readers execute a fence; a heavy barrier is none of its costs.
         let fenced = disposal != Disposal::Mayfly;
         let host = if fenced { Host::fenced() } else { Host::new() };
-        let worker =
-            MachineWorker::spawn(Arc::new(host)).context("starting the machine's worker")?;
+        let threads_of_worker = if fenced { OF_LINUX } else { NonZeroUsize::MIN };
+        let worker = MachineWorker::spawn_several(Arc::new(host), threads_of_worker)
+            .context("starting the machine's worker")?;
         drop(pinned);
         let processors = Processors { fenced, ..Processors::default() };
         let machine =

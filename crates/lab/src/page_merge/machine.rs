@@ -14,7 +14,7 @@ use super::scans::Scans;
 use super::shape::Shape;
 use crate::experiment::{Request, Variant};
 use crate::progress::Progress;
-use crate::turns::turns;
+use crate::turns::{SEED, seed, turns};
 use crate::work;
 
 /// Pages that are merged together where the variant is to merge many.
@@ -41,7 +41,7 @@ fn in_format<F: Format>(
     let title = format!("{NAME}, {} VMs, {}", shape.vms, F::NAME);
     progress.begin(&title, u64::from(shape.rounds) * designs.len() as u64);
     let mut measured: Vec<_> = designs.iter().map(|variant| (*variant, Vec::new())).collect();
-    for index in turns(shape.rounds, designs.len()) {
+    for index in turns(shape.rounds, designs.len(), seed(request)) {
         let (variant, rounds) = &mut measured[index];
         let done = measure::<F>(variant, batched(variant, shape), 1);
         rounds.push(done.with_context(|| format!("{variant}, {}", F::NAME))?);
@@ -51,7 +51,8 @@ fn in_format<F: Format>(
     let oversubscribed = (shape.vms * shape.vcpus) as usize >= request.host.cpus;
     let rows = measured.iter().map(|(variant, rounds)| {
         let shape = batched(variant, shape);
-        let row = row(Backend::Machine, variant, shape).param(FORMAT, F::NAME);
+        let row =
+            row(Backend::Machine, variant, shape).param(FORMAT, F::NAME).param(SEED, seed(request));
         let mut row = report(row, rounds);
         if *variant == Variant::BASELINE {
             row = checked(row, rounds, &measured);

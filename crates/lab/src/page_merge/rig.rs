@@ -127,7 +127,7 @@ impl<F: Format> Rig<F> {
     /// Its threads that are no vCPU's.
     pub(super) fn threads(&self) -> Threads {
         Threads::default()
-            .and(ThreadRole::Worker, self.worker.thread())
+            .and_worker(&self.worker)
             .and(ThreadRole::Reclaimer, self.machine.reclaimer_thread())
     }
 

@@ -56,10 +56,10 @@ impl Size {
 }
 
 impl fmt::Display for Size {
-    /// In the largest unit of which it is a multiple: `1GiB`, `1538MiB`. Reads back as the same size.
+    /// In the largest unit of which it is a multiple: `1 GiB`, `1538 MiB`. Reads back as the same size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, bytes) = if self.0.is_multiple_of(GIB) { ("GiB", GIB) } else { ("MiB", MIB) };
-        f.pad(&format!("{}{unit}", self.0 / bytes))
+        f.pad(&format!("{} {unit}", self.0 / bytes))
     }
 }
 
@@ -106,19 +106,19 @@ mod tests {
     #[test]
     fn a_size_is_a_number_with_a_unit_of_any_spelling() {
         for (text, bytes, shown) in [
-            ("2M", 2 * MIB, "2MiB"),
-            ("2MiB", 2 * MIB, "2MiB"),
-            ("2048K", 2 * MIB, "2MiB"),
-            ("2048KiB", 2 * MIB, "2MiB"),
-            ("1G", GIB, "1GiB"),
-            ("1024MiB", GIB, "1GiB"),
-            ("0064GiB", 64 * GIB, "64GiB"),
-            ("1024GiB", 1024 * GIB, "1024GiB"),
-            ("1t", 1024 * GIB, "1024GiB"),
-            ("1g", GIB, "1GiB"),
-            ("1.5GiB", 3 * GIB / 2, "1536MiB"),
-            ("1 gib", GIB, "1GiB"),
-            ("0.001953125G", 2 * MIB, "2MiB"),
+            ("2M", 2 * MIB, "2 MiB"),
+            ("2MiB", 2 * MIB, "2 MiB"),
+            ("2048K", 2 * MIB, "2 MiB"),
+            ("2048KiB", 2 * MIB, "2 MiB"),
+            ("1G", GIB, "1 GiB"),
+            ("1024MiB", GIB, "1 GiB"),
+            ("0064GiB", 64 * GIB, "64 GiB"),
+            ("1024GiB", 1024 * GIB, "1024 GiB"),
+            ("1t", 1024 * GIB, "1024 GiB"),
+            ("1g", GIB, "1 GiB"),
+            ("1.5GiB", 3 * GIB / 2, "1536 MiB"),
+            ("1 gib", GIB, "1 GiB"),
+            ("0.001953125G", 2 * MIB, "2 MiB"),
         ] {
             let size: Size = text.parse().unwrap();
             assert_eq!((size.bytes(), size.to_string().as_str()), (bytes, shown), "{text}");
@@ -156,7 +156,7 @@ mod tests {
             "１G",
         ] {
             let message = text.parse::<Size>().unwrap_err();
-            assert!(message.contains("2MiB up to 1024GiB"), "{text}: {message}");
+            assert!(message.contains("2 MiB up to 1024 GiB"), "{text}: {message}");
         }
     }
 

@@ -29,11 +29,12 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         };
         rows.time(SPARSE_DELETE).or_else(of_processor)
     };
+    let running = units::things(on_kvm, "running vCPU");
     let has_quirk = host.arch == "x86_64";
     let deletion = |rows: &Rows<'_>| {
         let (delete, pass) = (takes(rows)?, rows.time(LONGEST_PASS)?);
         Some(format!(
-            "On this host's KVM deleting a memslot of 2 MiB under {on_kvm} running vCPUs takes {delete}; a guest's \
+            "On this host's KVM deleting a memslot of 2 MiB under {running} takes {delete}; a guest's \
              longest pass over 32 pages is {pass} then."
         ))
     };
@@ -66,8 +67,9 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let queue = || {
         let ahead = exclusive.p50(ROOT_LOAD_AHEAD)?;
         let cpu = exclusive.time(ROOT_LOAD_CPU)?;
+        let all = units::things(vcpus, "vCPU");
         Some(format!(
-            "What waits: up to v6.8 every vCPU takes a lock to load its new root. With {vcpus} vCPUs it finds \
+            "What waits: up to v6.8 every vCPU takes a lock to load its new root. With {all} it finds \
              {ahead} before it, in two queues together, and a load takes {cpu} of its processor."
         ))
     };

@@ -128,9 +128,7 @@ impl Design for Mayfly {
     }
 
     fn threads(&self) -> Threads {
-        Threads::default()
-            .and(ThreadRole::Worker, self.worker.thread())
-            .and(ThreadRole::Reclaimer, self.reclaim_thread)
+        Threads::default().and_worker(&self.worker).and(ThreadRole::Reclaimer, self.reclaim_thread)
     }
 
     fn left(&self) -> Left {

@@ -9,11 +9,10 @@ use mayfly_record::{ResultRow, Samples};
 use crate::experiment::Request;
 use crate::mapping::Mapping;
 use crate::params::Size;
-use crate::progress::Progress;
 use crate::room::Room;
 use crate::work::{self, Spent, ThreadRole, Used};
 
-use super::names::{NAME, SIZES, rounds};
+use super::names::SIZES;
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;
@@ -21,40 +20,54 @@ const PORT: u16 = 0x10;
 /// What runs where nothing was asked for.
 const DEFAULT: Size = SIZES[0];
 
-/// The row of one size and mapping.
-pub(super) fn run(
-    row: ResultRow,
-    size: Size,
+/// VMs of one size and mapping, one after the other, and what came of them.
+pub(super) struct Lives {
+    kvm: Kvm,
+    size: usize,
     mapping: Mapping,
-    request: &Request<'_>,
-    progress: &mut dyn Progress,
-) -> anyhow::Result<ResultRow> {
-    if let Some(why) = why_not(size, !request.params.memory.is_empty(), mapping, Room::gather()) {
-        return Ok(row.skipped(why));
+    fault: Samples,
+    destroy: Samples,
+    munmap: Samples,
+    spent: Vec<Spent>,
+    /// Pages that no guest has written.
+    wrong: usize,
+}
+
+impl Lives {
+    pub(super) fn new(size: Size, mapping: Mapping) -> anyhow::Result<Self> {
+        let [fault, destroy, munmap] = <[Samples; 3]>::default();
+        let (kvm, size) = (Kvm::open()?, usize::try_from(size.bytes())?);
+        Ok(Self { kvm, size, mapping, fault, destroy, munmap, spent: Vec::new(), wrong: 0 })
     }
-    let kvm = Kvm::open()?;
-    let rounds = rounds(request);
-    progress.begin(&format!("{NAME} on KVM, {size} in {}", mapping.name()), rounds.into());
-    let [mut fault, mut destroy, mut munmap] = <[Samples; 3]>::default();
-    let (mut wrong, mut spent) = (0, Vec::new());
-    for _ in 0..rounds {
-        let life = live(&kvm, usize::try_from(size.bytes())?, mapping)?;
+
+    /// One more.
+    pub(super) fn live(&mut self) -> anyhow::Result<()> {
+        let life = live(&self.kvm, self.size, self.mapping)?;
         let times = [life.fault, life.destroy, life.munmap];
-        for (samples, time) in [&mut fault, &mut destroy, &mut munmap].into_iter().zip(times) {
+        for (samples, time) in
+            [&mut self.fault, &mut self.destroy, &mut self.munmap].into_iter().zip(times)
+        {
             samples.record(time);
             samples.end_round();
         }
-        wrong += life.untouched;
-        spent.push(life.spent);
-        progress.step();
+        self.wrong += life.untouched;
+        self.spent.push(life.spent);
+        Ok(())
     }
-    progress.finish();
-    let row = work::report(row, &spent).metric("fault", &fault);
-    Ok(row.metric("destroy", &destroy).metric("munmap", &munmap).check(
-        "guest_writes",
-        wrong == 0,
-        format!("{wrong} pages were not written by the guest"),
-    ))
+
+    /// Fills the row with what came of them.
+    pub(super) fn report(&self, row: ResultRow) -> ResultRow {
+        let wrong = self.wrong;
+        work::report(row, &self.spent)
+            .metric("fault", &self.fault)
+            .metric("destroy", &self.destroy)
+            .metric("munmap", &self.munmap)
+            .check(
+                "guest_writes",
+                wrong == 0,
+                format!("{wrong} pages were not written by the guest"),
+            )
+    }
 }
 
 /// A VM's end, and what was wrong before.
@@ -101,8 +114,12 @@ fn live(kvm: &Kvm, size: usize, mapping: Mapping) -> anyhow::Result<Life> {
     Ok(Life { fault, destroy, munmap, spent, untouched })
 }
 
-/// Why this size is not run, if it is not.
-fn why_not(size: Size, asked: bool, mapping: Mapping, room: Room) -> Option<String> {
+/// Why a VM of this size and mapping is not run, if it is not.
+pub(super) fn why_not(size: Size, mapping: Mapping, request: &Request<'_>) -> Option<String> {
+    why_not_in(Room::gather(), size, mapping, !request.params.memory.is_empty())
+}
+
+fn why_not_in(room: Room, size: Size, mapping: Mapping, asked: bool) -> Option<String> {
     if size > DEFAULT && !asked {
         return Some(format!("{size} is run where --{} asks for it", Size::PARAM));
     }
@@ -116,7 +133,7 @@ mod tests {
     #[test]
     fn a_large_vm_runs_only_where_it_was_asked_for() {
         let why = |size: &str, asked| {
-            why_not(size.parse().unwrap(), asked, Mapping::Blocks, Room::unlimited())
+            why_not_in(Room::unlimited(), size.parse().unwrap(), Mapping::Blocks, asked)
         };
         assert_eq!(why("1GiB", false), None);
         assert!(why("16GiB", false).unwrap().contains("--memory"));

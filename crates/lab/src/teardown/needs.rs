@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use mayfly_record::Backend;
 
+use super::kvm;
 use super::names::{SIZES, rounds};
 use crate::experiment::Request;
 use crate::mapping::Mapping;
@@ -22,7 +23,10 @@ const BESIDE: u64 = 64 << 20;
 pub(super) fn of(request: &Request<'_>, sample: Size) -> Needs {
     let sizes = request.params.memory_or(&SIZES);
     let largest = sizes.iter().copied().max().unwrap_or(SIZES[0]);
-    let on_kvm = if request.params.memory.is_empty() { &SIZES[..1] } else { &sizes[..] };
+    // What there is no room for does not run.
+    let runs =
+        |size: &Size| Mapping::ALL.iter().any(|of| kvm::why_not(*size, *of, request).is_none());
+    let on_kvm: Vec<Size> = sizes.iter().copied().filter(runs).collect();
     let [machine, kvm] = [Backend::Machine, Backend::Kvm].map(|backend| request.count_on(backend));
     let gib = |sizes: &[Size]| {
         sizes.iter().map(|size| size.bytes()).sum::<u64>() as f64 / (1_u64 << 30) as f64
@@ -37,7 +41,7 @@ pub(super) fn of(request: &Request<'_>, sample: Size) -> Needs {
         space: runs_on(machine) * frames_for(largest).map_or(u64::MAX, space_of),
         what_for: format!("a VM of {largest}"),
         time: GIB[0].mul_f64(gib(&sizes)) * machine * times
-            + GIB[1].mul_f64(gib(on_kvm)) * kvm * times,
+            + GIB[1].mul_f64(gib(&on_kvm)) * kvm * times,
         changes: Vec::new(),
     }
 }

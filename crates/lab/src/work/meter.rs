@@ -35,13 +35,8 @@ mod tests {
 
     use rustix::thread::gettid;
 
-    use super::super::used::cpu_here;
+    use super::super::used::burn;
     use super::*;
-
-    fn burn(nanoseconds: u64) {
-        let end = cpu_here() + nanoseconds;
-        while cpu_here() < end {}
-    }
 
     #[test]
     fn each_threads_work_is_its_roles_and_of_the_measured_part_alone() {

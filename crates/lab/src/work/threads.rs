@@ -1,6 +1,6 @@
 //! The threads of what is measured.
 
-use mayfly_machine::Machine;
+use mayfly_machine::{Machine, MachineWorker};
 use mayfly_stage2::Format;
 use rustix::thread::Pid;
 
@@ -26,8 +26,13 @@ impl Threads {
     /// And those that do a machine's deferred work.
     #[must_use]
     pub(crate) fn and_of<F: Format>(self, machine: &Machine<F>) -> Self {
-        self.and(ThreadRole::Worker, machine.worker().thread())
-            .and(ThreadRole::Reclaimer, machine.reclaimer_thread())
+        self.and_worker(machine.worker()).and(ThreadRole::Reclaimer, machine.reclaimer_thread())
+    }
+
+    /// And those that run what is deferred.
+    #[must_use]
+    pub(crate) fn and_worker(self, worker: &MachineWorker) -> Self {
+        worker.threads().fold(self, |threads, thread| threads.and(ThreadRole::Worker, thread))
     }
 
     /// Reads them, where what is measured begins: their CPU clocks last.

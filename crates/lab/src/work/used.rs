@@ -112,17 +112,19 @@ fn of_status(status: &str) -> Option<Switches> {
     })
 }
 
+/// Keeps the processor until this thread has had so much of it.
+#[cfg(test)]
+pub(super) fn burn(nanoseconds: u64) {
+    let end = cpu_here() + nanoseconds;
+    while cpu_here() < end {}
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use rustix::thread::gettid;
 
     use super::*;
-
-    fn burn(nanoseconds: u64) {
-        let end = cpu_here() + nanoseconds;
-        while cpu_here() < end {}
-    }
 
     #[test]
     fn a_thread_is_read_by_others_as_it_reads_itself_while_it_runs() {
