@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test figures trace-score crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test figures trace-score crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load metal-fuzz switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -29,8 +29,8 @@ miri: setup ## have Miri interpret tests, looking for undefined behaviour; some 
 # a file beside its test, and tried first from then on.
 CASES ?= 20000
 
-fuzz: setup ## try random guests and drivers on the virtual GIC and the devices; some minutes
-	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vgic --package mayfly-devices
+fuzz: setup ## try random guests, drivers and syndromes on the virtual GIC, the devices and the decoding of traps; some minutes
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vgic --package mayfly-devices --package mayfly-arm64
 
 # How many seconds `make soak` lasts: make soak MAYFLY_SOAK=60. MAYFLY_SEED=... repeats the choices of a run.
 MAYFLY_SOAK ?= 600
@@ -82,6 +82,12 @@ QUICK ?=
 
 metal-test: setup-metal ## boot Linux VMs at EL2, end them, and see that nothing was lost; QUICK=1 boots one
 	@scripts/metal $(if $(QUICK),quick,test)
+
+# FUZZ_SECONDS=60 for less; SEED=... begins the random numbers where those of a run began.
+FUZZ_SECONDS ?= 600
+
+metal-fuzz: setup-metal ## ten minutes of a guest at EL1 that does anything at all, beside a Linux VM that looks after its memory
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/metal fuzz
 
 metal-load: setup-metal ## ten minutes of load on 8 vCPUs of 2 CPUs, at EL2
 	@scripts/metal load

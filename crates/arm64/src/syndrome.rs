@@ -271,6 +271,21 @@ mod tests {
 
     proptest! {
         #[test]
+        fn every_class_has_an_answer_whatever_else_its_syndrome_says(class in 0_u8..64, iss in 0_u64..1 << 26, iss2: u16) {
+            let trap = decode(u64::from(iss2) << 32 | u64::from(class) << 26 | iss);
+            let is_answered = match class {
+                0x01 => matches!(trap, Trap::WaitForInterrupt | Trap::WaitForEvent),
+                0x16 => trap == Trap::Hypercall,
+                0x17 => trap == Trap::SecureCall,
+                0x18 => matches!(trap, Trap::System(_)),
+                0x20 => matches!(trap, Trap::Abort(Abort { fetch: true, transfer: None, write: false, .. })),
+                0x24 => matches!(trap, Trap::Abort(Abort { fetch: false, .. })),
+                _ => trap == Trap::Undefined { class },
+            };
+            prop_assert!(is_answered, "{:?}", trap);
+        }
+
+        #[test]
         fn no_syndrome_has_decoding_panic_and_no_access_leaves_its_page(esr: u64, gpa: u64) {
             if let Trap::Abort(abort) = decode(esr) {
                 let access = abort.access(Gpa::new(gpa));
