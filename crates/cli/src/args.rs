@@ -255,7 +255,7 @@ pub(crate) struct CheckTrace {
 #[command(after_help = TRACE_EXIT)]
 pub(crate) struct Trace {
     /// The program and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true,
+    #[arg(value_name = "COMMAND", required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true,
         value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 
@@ -263,6 +263,12 @@ pub(crate) struct Trace {
     /// program's own
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    /// Follow process PID, which runs already, until it ends or this command is told to by ^C: by ptrace, at every system
+    /// call, so that it runs slower meanwhile
+    #[arg(long, value_name = "PID", conflicts_with_all = ["command", "prove"],
+        value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pid: Option<i32>,
 
     /// Prove causes that pass with time: run the program again, twelve times for each, without input or output, and hold
     /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less

@@ -20,26 +20,55 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     options.fail_if.iter().try_for_each(names_something)?;
     let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
     let launch = Launch { command: options.command.clone(), ..Launch::default() };
+    if let Some(pid) = options.pid {
+        if !options.quiet {
+            Stream::Err.write(&format!(
+                "mayfly: following process {pid} by ptrace, which stops it at every call; ^C ends that, and not the process\n"
+            ))?;
+        }
+        let recorded = mayfly_trace::attach(pid).map_err(failure)?;
+        return conclude(options, &launch, recorded.trace, sink.as_ref()).1;
+    }
     let mut warn = |line: &str| {
         // Nobody may be listening; the program runs all the same.
         let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
     };
     let recorded = mayfly_trace::record(&launch, &mut warn).map_err(failure)?;
+    let (end, verdict) = conclude(options, &launch, recorded.trace, sink.as_ref());
+    end_as(end, verdict)
+}
+
+/// Keeps and prints what there is to say; how the program ended, and what went wrong here.
+fn conclude(
+    options: &args::Trace,
+    launch: &Launch,
+    trace: Trace,
+    sink: Option<&Sink>,
+) -> (Option<End>, Result<(), Failure>) {
+    let end = trace.end;
+    (end, told(options, launch, trace, sink))
+}
+
+fn told(
+    options: &args::Trace,
+    launch: &Launch,
+    trace: Trace,
+    sink: Option<&Sink>,
+) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
-    let mut trace = recorded.trace.concluded(host);
+    let mut trace = trace.concluded(host);
     if options.prove {
         let runs = runs_to_prove(&trace);
         if runs > 0 && !options.quiet {
             Stream::Err.write(&format!("mayfly: running the program {runs} times more\n"))?;
         }
-        prove(&launch, &mut trace).map_err(failure)?;
+        prove(launch, &mut trace).map_err(failure)?;
     }
-    let kept = sink.as_ref().map_or(Ok(()), |sink| sink.write(&trace.to_json()));
+    let kept = sink.map_or(Ok(()), |sink| sink.write(&trace.to_json()));
     if !options.quiet {
         Stream::Err.write(&Text(&trace).to_string())?;
     }
-    let verdict = kept.map_err(Failure::runtime).and_then(|()| within(options, &trace));
-    end_as(trace.end, verdict)
+    kept.map_err(Failure::runtime).and_then(|()| within(options, &trace))
 }
 
 /// Ends this process as the program has ended: only where that was well, what went wrong here is the exit code.

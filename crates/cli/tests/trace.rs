@@ -174,6 +174,65 @@ fn what_the_program_was_started_to_ignore_it_ignores() {
     assert_eq!((status.code(), text(&stdout)), (Some(0), "still there\n"));
 }
 
+#[test]
+fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
+    let json = scratch("attached.json");
+    let loops = "trap 'exit 7' TERM; while :; do sleep 0.01; done";
+    let mut program = Command::new("sh").args(["-c", loops]).spawn().unwrap();
+    let pid = program.id().to_string();
+    let follow = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+        command.args(["trace", "--quiet", "--pid", &pid, "--json"]).arg(&json);
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let traced = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+    };
+    let send = |to: u32, signal| {
+        let pid = rustix::process::Pid::from_raw(to.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    let front = follow();
+    wait_for("it is followed", traced);
+    std::thread::sleep(Duration::from_millis(100));
+    send(front.id(), rustix::process::Signal::INT);
+    let Output { status, stderr, .. } = front.wait_with_output().unwrap();
+    assert!(status.success(), "{}", text(&stderr));
+    assert!(!traced() && lives(&pid));
+    let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert!(trace["end"].is_null());
+    assert!(trace["processes"].as_array().unwrap().len() > 1, "the sleeps that it has executed");
+    // Whoever kills the front end lets it go, too.
+    let mut front = follow();
+    wait_for("it is followed again", traced);
+    front.kill().unwrap();
+    front.wait().unwrap();
+    wait_for("it is let go", || !traced());
+    assert!(lives(&pid));
+    // And its end is seen, and is its own.
+    let front = follow();
+    wait_for("it is followed once more", traced);
+    send(program.id(), rustix::process::Signal::TERM);
+    assert_eq!(program.wait().unwrap().code(), Some(7));
+    assert!(front.wait_with_output().unwrap().status.success());
+    let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(trace["end"]["code"], 7);
+}
+
+#[test]
+fn a_process_that_is_not_there_is_one_line() {
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    for (pid, code) in [(ended.id().to_string(), 1), ("0".into(), 2), ("x".into(), 2)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+        let Output { status, stderr, .. } =
+            command.args(["trace", "--quiet", "--pid", &pid]).output().unwrap();
+        assert_eq!(status.code(), Some(code), "{}", text(&stderr));
+        assert_eq!(text(&stderr).lines().count(), 1, "{}", text(&stderr));
+    }
+}
+
 /// Opens /dev/kvm, makes a VM, closes both, and ends with 7: by the calls of 32-bit programs.
 const PROGRAM_32: &str = "\
 .global _start

@@ -24,7 +24,7 @@ pub use record::{
     Call, Cause, End, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall, Stops, Thread,
     Trace, Used, Verdict,
 };
-pub use recorder::{Delay, Error, Launch, Output, Recorded, record};
+pub use recorder::{Delay, Error, Launch, Output, Recorded, attach, record};
 pub use text::Text;
 
 use mayfly_record::{Backend, Host, ResultRow, Samples};

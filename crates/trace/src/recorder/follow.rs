@@ -31,6 +31,9 @@ pub struct Delay {
     pub time: u64,
 }
 
+/// It is looked so often whether somebody still wants to know.
+const IDLE: Duration = Duration::from_millis(20);
+
 /// Whoever follows.
 pub(super) struct Follower {
     pub(super) book: Book,
@@ -53,6 +56,10 @@ pub(super) struct Follower {
     pub(super) met: usize,
     /// Threads that are held back, until when.
     pub(super) held: Vec<(u64, i32)>,
+    /// Says whether nobody wants to know more; of a program that is not let go before its end there is none.
+    pub(super) leaves: Option<Box<dyn Fn() -> bool>>,
+    /// Whether the threads are let go, each at its next stop.
+    leaving: bool,
     /// Called when a program has been executed for the first time; says whether there is a filter.
     pub(super) executed: Option<Box<dyn FnOnce() -> bool>>,
 }
@@ -73,6 +80,8 @@ impl Follower {
             unannounced: HashSet::new(),
             met: 0,
             held: Vec::new(),
+            leaves: None,
+            leaving: false,
             executed: None,
         }
     }
@@ -80,7 +89,8 @@ impl Follower {
     /// Follows until nothing is left to be followed.
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
-            let changed = match ptrace::wait(self.held.is_empty()) {
+            self.leave_if_wanted();
+            let changed = match ptrace::wait(self.held.is_empty() && self.leaves.is_none()) {
                 Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 changed => changed?,
@@ -103,6 +113,12 @@ impl Follower {
     }
 
     fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
+        if self.leaving {
+            let is_signal = event == 0 && signal != libc::SIGTRAP | 0x80;
+            let _ = ptrace::detach(tid, if is_signal { signal } else { 0 });
+            self.followers.remove(tid);
+            return;
+        }
         if !self.followers.threads.contains_key(&tid) {
             self.ensure(tid, None);
             self.unannounced.insert(tid);
@@ -186,6 +202,17 @@ impl Follower {
         }
     }
 
+    /// Has every thread stop, to be let go, when nobody wants to know more.
+    fn leave_if_wanted(&mut self) {
+        if self.leaving || !self.leaves.as_ref().is_some_and(|leaves| leaves()) {
+            return;
+        }
+        self.leaving = true;
+        for tid in self.followers.threads.keys() {
+            let _ = ptrace::interrupt(*tid);
+        }
+    }
+
     fn wait_for_held(&mut self) {
         let now = self.book.clock.now();
         let (due, held) = self.held.iter().partition::<Vec<_>, _>(|(until, _)| *until <= now);
@@ -194,8 +221,9 @@ impl Follower {
             self.restart_clock(*tid);
             self.resume_with(*tid, 0);
         }
-        if let (true, Some((next, _))) = (due.is_empty(), self.held.iter().min()) {
-            signals::wait(&[libc::SIGCHLD], Duration::from_nanos(next - now));
+        if due.is_empty() {
+            let next = self.held.iter().map(|(until, _)| Duration::from_nanos(*until - now)).min();
+            signals::wait(&[libc::SIGCHLD], next.unwrap_or(IDLE).min(IDLE));
         }
     }
 

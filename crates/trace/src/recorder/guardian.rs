@@ -90,7 +90,7 @@ pub enum Error {
 
 /// What the guardian says, a line of JSON each.
 #[derive(Serialize, Deserialize)]
-enum Message {
+pub(super) enum Message {
     /// The program's number.
     Started(i32),
     NotExecuted(i32),
@@ -99,7 +99,7 @@ enum Message {
 }
 
 /// The signals that are passed on to the program when another process sends them.
-const PASSED_ON: [i32; 7] = [
+pub(super) const PASSED_ON: [i32; 7] = [
     libc::SIGINT,
     libc::SIGQUIT,
     libc::SIGTERM,
@@ -107,6 +107,18 @@ const PASSED_ON: [i32; 7] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGWINCH,
+];
+
+/// Signals that are not to end, or stop, a guardian.
+pub(super) const NOT_FOR_GUARDIANS: [i32; 8] = [
+    libc::SIGPIPE,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGTSTP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
 ];
 
 /// Runs a program to its end, and records it.
@@ -139,7 +151,12 @@ pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, E
     drop(theirs);
     signals::block(&PASSED_ON);
     let heard = signals::descriptor(&PASSED_ON);
-    let said = listen(&ours, heard.as_ref().ok());
+    let said = listen(&ours, heard.as_ref().ok(), &mut |program, signal, sent| {
+        // The terminal has sent it to the program, too.
+        if sent {
+            signals::send(program, signal);
+        }
+    });
     process::reap(guardian);
     // What came in the last moment was the program's, too.
     while heard.as_ref().is_ok_and(|heard| signals::read(heard).is_some()) {}
@@ -154,8 +171,13 @@ pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, E
     }
 }
 
-/// Hears what the guardian says, to its end, and passes signals on meanwhile; gives what was said last.
-fn listen(guardian: &OwnedFd, heard: Option<&OwnedFd>) -> Result<Option<Message>, Error> {
+/// Hears what the guardian says, to its end; gives what was said last. Meanwhile `signalled` is given each signal that
+/// comes, with the program's number, and whether it was a process that sent it.
+pub(super) fn listen(
+    guardian: &OwnedFd,
+    heard: Option<&OwnedFd>,
+    signalled: &mut dyn FnMut(i32, i32, bool),
+) -> Result<Option<Message>, Error> {
     let mut file = File::from(guardian.try_clone()?);
     let (mut text, mut program, mut last) = (Vec::new(), None, None);
     loop {
@@ -167,11 +189,8 @@ fn listen(guardian: &OwnedFd, heard: Option<&OwnedFd>) -> Result<Option<Message>
         };
         let has_said = !polled[0].revents().is_empty();
         while let (Some(heard), Some(program)) = (heard, program) {
-            match signals::read(heard) {
-                Some((signal, true)) => signals::send(program, signal),
-                Some((_, false)) => {}
-                None => break,
-            }
+            let Some((signal, sent)) = signals::read(heard) else { break };
+            signalled(program, signal, sent);
         }
         if !has_said {
             if program.is_none() {
@@ -200,28 +219,24 @@ fn listen(guardian: &OwnedFd, heard: Option<&OwnedFd>) -> Result<Option<Message>
     }
 }
 
+/// Says something to the front end, which may be gone.
+pub(super) fn say(to_front: &OwnedFd, message: &Message) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    File::from(to_front.try_clone()?).write_all(&line)
+}
+
 /// The guardian's life; gives its exit code, which nobody looks at.
 fn guard(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> i32 {
-    let say = |message: &Message| {
-        let mut line = serde_json::to_vec(message).unwrap_or_default();
-        line.push(b'\n');
-        // Nobody may be listening any more.
-        to_front.try_clone().map(File::from).and_then(|mut file| file.write_all(&line))
-    };
-    let message = match follow(launch, arguments, to_front, &say) {
+    let message = match follow(launch, arguments, to_front) {
         Ok(message) => message,
         Err(error) => Message::Denied(format!("cannot trace: {error}")),
     };
-    i32::from(say(&message).is_err())
+    i32::from(say(to_front, &message).is_err())
 }
 
 /// Starts the program, and follows it to its end.
-fn follow(
-    launch: &Launch,
-    arguments: &[CString],
-    to_front: &OwnedFd,
-    say: &dyn Fn(&Message) -> io::Result<()>,
-) -> io::Result<Message> {
+fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Result<Message> {
     let (go_reader, go) = pipe_with(PipeFlags::CLOEXEC)?;
     let (status, status_writer) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&status, true)?;
@@ -236,16 +251,7 @@ fn follow(
     drop((go_reader, status_writer));
     // Only now: the program has what this process was given. The front end may be gone when it is written to; and the
     // terminal has no say in when this process ends.
-    signals::ignore(&[
-        libc::SIGPIPE,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGTSTP,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-    ]);
+    signals::ignore(&NOT_FOR_GUARDIANS);
     let options = libc::PTRACE_O_TRACESYSGOOD
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
@@ -272,7 +278,7 @@ fn follow(
     let watched = Arc::new(Watched::default());
     let front = to_front.try_clone()?;
     let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
-    let _ = say(&Message::Started(pid));
+    let _ = say(to_front, &Message::Started(pid));
     let mut book = Book::new(clock, command);
     book.trace.recorder = Recorder::Ptrace;
     let (told, tell) = (std::rc::Rc::new(std::cell::RefCell::new(Vec::new())), status);
@@ -361,7 +367,7 @@ fn become_program(
     process::exit(127)
 }
 
-fn redirect(to: &OwnedFd, stream: i32) -> io::Result<()> {
+pub(super) fn redirect(to: &OwnedFd, stream: i32) -> io::Result<()> {
     Ok(match stream {
         0 => rustix::stdio::dup2_stdin(to),
         1 => rustix::stdio::dup2_stdout(to),
@@ -369,16 +375,16 @@ fn redirect(to: &OwnedFd, stream: i32) -> io::Result<()> {
     }?)
 }
 
-/// Whether nobody reads a pipe any more.
-fn is_closed(pipe: &OwnedFd) -> bool {
+/// Whether nobody is at the other end of a pipe any more.
+pub(super) fn is_closed(pipe: &OwnedFd) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
-        && polled[0].revents().contains(PollFlags::ERR)
+        && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 /// Why following is not permitted, as far as it can be told.
-fn denied(error: &io::Error) -> String {
+pub(super) fn denied(error: &io::Error) -> String {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let why = match scope.trim() {
         "3" => "kernel.yama.ptrace_scope is 3, which forbids it to everybody until the next boot",

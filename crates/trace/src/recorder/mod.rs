@@ -1,5 +1,6 @@
 //! Records by `ptrace`.
 
+mod attach;
 mod book;
 mod clock;
 mod descriptors;
@@ -11,5 +12,6 @@ mod sampler;
 mod threads;
 mod usage;
 
+pub use attach::attach;
 pub use follow::Delay;
 pub use guardian::{Error, Launch, Output, Recorded, record};

@@ -151,3 +151,21 @@ pub(crate) fn share(one: pid_t, other: pid_t, what: Shared) -> Option<bool> {
     let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, kind, first, second) };
     (order >= 0).then_some(order == 0)
 }
+
+/// Has a thread stop, wherever it is.
+pub(crate) fn interrupt(tid: pid_t) -> io::Result<()> {
+    // SAFETY: PTRACE_INTERRUPT takes neither address nor data.
+    let done = unsafe {
+        libc::ptrace(libc::PTRACE_INTERRUPT, tid, ptr::null_mut::<c_void>(), 0 as c_long)
+    };
+    checked(done).map(drop)
+}
+
+/// Lets a stopped thread go, for good, with `signal` if it is not 0.
+pub(crate) fn detach(tid: pid_t, signal: c_int) -> io::Result<()> {
+    // SAFETY: PTRACE_DETACH takes a signal's number, and no address.
+    let done = unsafe {
+        libc::ptrace(libc::PTRACE_DETACH, tid, ptr::null_mut::<c_void>(), c_long::from(signal))
+    };
+    checked(done).map(drop)
+}

@@ -1,0 +1,143 @@
+//! Follows a program that runs already, until it ends or nobody wants to know more.
+//!
+//! No filter can be put on it, so every system call of it stops, twice. The guardian is a process of its own here, too: it
+//! lets the program go when the front end is gone. The kernel lets it go if the guardian is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::book::Book;
+use super::clock::Clock;
+use super::follow::Follower;
+use super::guardian::{
+    Error, Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, denied, is_closed, listen, redirect,
+    say,
+};
+use super::sampler::{self, Watched};
+use crate::record::Recorder;
+use crate::sys::process::{self, Forked};
+use crate::sys::{ptrace, signals};
+
+/// Records process `pid` until it ends, or until this process gets a signal that asks it to end; that is not passed on.
+///
+/// # Errors
+/// There is no such process, or it may not be followed; and as [`record`](crate::record()) has them.
+pub fn attach(pid: i32) -> Result<Recorded, Error> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+    let (wanted, want) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+    let guardian = match process::fork()? {
+        Forked::Parent(guardian) => guardian,
+        Forked::Child => {
+            drop((ours, want));
+            let message = follow(pid, &theirs, wanted)
+                .unwrap_or_else(|error| Message::Denied(format!("cannot trace: {error}")));
+            process::exit(i32::from(say(&theirs, &message).is_err()));
+        }
+    };
+    drop((theirs, wanted));
+    signals::block(&PASSED_ON);
+    let heard = signals::descriptor(&PASSED_ON);
+    let mut want = Some(want);
+    let said = listen(&ours, heard.as_ref().ok(), &mut |_, signal, _| {
+        if [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal) {
+            want.take();
+        }
+    });
+    process::reap(guardian);
+    signals::unblock(&PASSED_ON);
+    match said? {
+        Some(Message::Done(trace)) => Ok(Recorded { trace: *trace }),
+        Some(Message::Denied(why)) => Err(Error::Denied(why)),
+        _ => Err(Error::GuardianDied),
+    }
+}
+
+/// The guardian's life.
+fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> {
+    signals::ignore(&NOT_FOR_GUARDIANS);
+    process::leave_terminal();
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    for to in [0, 1, 2] {
+        redirect(&null, to)?;
+    }
+    process::close_all_but(&[to_front, &wanted, &null].map(AsRawFd::as_raw_fd));
+    signals::block(&[libc::SIGCHLD]);
+    let threads = match seize_all(pid) {
+        Ok(threads) => threads,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+            return Ok(Message::Denied(format!("there is no process {pid}")));
+        }
+        Err(error) => return Ok(Message::Denied(denied(&error))),
+    };
+    let clock = Clock::start();
+    let watched = Arc::new(Watched::default());
+    let front = to_front.try_clone()?;
+    let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = command.split(|byte| *byte == 0).filter(|one| !one.is_empty());
+    let command = command.map(|one| String::from_utf8_lossy(one).into_owned()).collect();
+    let mut follower = Follower::new(Book::new(clock, command), Arc::clone(&watched), pid, None);
+    follower.filtered = false;
+    let abandoned = Arc::clone(&watched);
+    follower.leaves =
+        Some(Box::new(move || is_closed(&wanted) || abandoned.abandoned.load(Ordering::Acquire)));
+    let _ = say(to_front, &Message::Started(pid));
+    for tid in &threads {
+        follower.ensure(*tid, None);
+        // From its next call on it stops at each.
+        let _ = ptrace::interrupt(*tid);
+    }
+    follower.run()?;
+    watched.over.store(true, Ordering::Release);
+    let (samples, lost) = looking.join().unwrap_or_default();
+    let mut trace = follower.book.trace;
+    trace.recorder = Recorder::PtraceEveryCall;
+    trace.samples = samples;
+    trace.lost += lost;
+    trace.span = clock.now();
+    let note = "it ran before it was followed: what came before is not here, and each of its calls stopped twice";
+    trace.notes.push(note.to_owned());
+    Ok(Message::Done(Box::new(trace)))
+}
+
+/// Begins to follow every thread, those too that are made meanwhile.
+fn seize_all(pid: i32) -> io::Result<BTreeSet<i32>> {
+    let options = libc::PTRACE_O_TRACESYSGOOD
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEEXEC
+        | libc::PTRACE_O_TRACEEXIT;
+    let mut seized = BTreeSet::new();
+    loop {
+        let gone = |_| io::Error::from_raw_os_error(libc::ESRCH);
+        let mut threads = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)? {
+            threads
+                .extend(entry.ok().and_then(|one| one.file_name().to_str()?.parse::<i32>().ok()));
+        }
+        let before = seized.len();
+        for tid in threads {
+            if seized.contains(&tid) {
+                continue;
+            }
+            match ptrace::seize(tid, options) {
+                Ok(()) => {}
+                // One that is made by a thread that is followed is followed by itself.
+                Err(_) if tid != pid && !seized.is_empty() => continue,
+                Err(error) => return Err(error),
+            }
+            seized.insert(tid);
+        }
+        if seized.len() == before {
+            return Ok(seized);
+        }
+    }
+}
