@@ -12,7 +12,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ fn live(plan: &Plan) {
 /// Has a thread run the guest until it is told to end, and sees to it that it does.
 fn run_guest(plan: &Plan, vcpu: c_int) {
     static STOP: AtomicBool = AtomicBool::new(false);
-    static DONE: AtomicBool = AtomicBool::new(false);
+    static DONE: AtomicU32 = AtomicU32::new(0);
     static RUNNER: AtomicI32 = AtomicI32::new(0);
     static KICKS: AtomicI32 = AtomicI32::new(0);
     extern "C" fn kicked(_: c_int) {
@@ -232,16 +232,18 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
             std::hint::spin_loop();
         }
         run(vcpu, &STOP);
-        DONE.store(true, Ordering::Release);
+        DONE.store(1, Ordering::Release);
+        let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: wakes who waits on a word that lives as long as the program.
+        unsafe { libc::syscall(libc::SYS_futex, DONE.as_ptr(), wake, 1) };
     });
     if plan.kick > 0 {
         while RUNNER.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }
-        let mut never = 0u32;
         let time = libc::timespec { tv_sec: 0, tv_nsec: (plan.kick * 1_000_000) as i64 };
-        // SAFETY: signals a thread that is there until it is joined; waits on a word of ours that nobody changes, no
-        // longer than `time`.
+        // SAFETY: signals a thread that is there until it is joined; waits on a word that lives as long as the
+        // program, no longer than `time`.
         unsafe {
             let kick = || {
                 let (group, tid) = (libc::getpid(), RUNNER.load(Ordering::Acquire));
@@ -249,13 +251,18 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
             };
             kick();
             let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-            libc::syscall(libc::SYS_futex, &raw mut never, wait, 0, &raw const time);
-            STOP.store(true, Ordering::Release);
-            kick();
+            // On a host that is busy the next may be lost, too.
+            while DONE.load(Ordering::Acquire) == 0 {
+                libc::syscall(libc::SYS_futex, DONE.as_ptr(), wait, 0, &raw const time);
+                if DONE.load(Ordering::Acquire) == 0 {
+                    STOP.store(true, Ordering::Release);
+                    kick();
+                }
+            }
         }
     }
     if plan.poll > 0 {
-        while !DONE.load(Ordering::Acquire) {
+        while DONE.load(Ordering::Acquire) == 0 {
             thread::sleep(Duration::from_millis(plan.poll));
         }
     }

@@ -1,13 +1,24 @@
 //! A guest touches memory that is not there, and whoever gives it takes its time.
 
 use super::likely;
-use crate::record::{Sample, Stall, Trace};
+use crate::record::{Call, Sample, Stall, Trace};
+
+/// How long a thread did what it was seen at: until it was seen at something else, or its call ended.
+fn lasted(trace: &Trace, seen: &Sample) -> u64 {
+    let last = seen.at + seen.took;
+    let next = trace.samples.iter().find(|one| one.tid == seen.tid && one.at > last);
+    let next = next.map(|one| one.at);
+    let ended = trace.calls.iter().filter(|call| call.tid == seen.tid && call.took.is_some());
+    let ended = ended.map(Call::end).find(|end| *end >= last);
+    let until = next.into_iter().chain(ended).min().unwrap_or(last);
+    until.saturating_sub(seen.at)
+}
 
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     let waits = |one: &&Sample| {
         one.stack.iter().chain(&one.channel).any(|name| name == "handle_userfault")
             && trace.threads.iter().any(|thread| thread.tid == one.tid && trace.ran_vcpu(thread))
-            && one.took >= trace.least()
+            && lasted(trace, one) >= trace.least()
     };
     let stall = |one: &Sample| {
         let evidence = vec![format!("its thread was seen in handle_userfault {} times", one.seen)];
@@ -21,7 +32,7 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
             what: "a vCPU's fault".to_owned(),
             tid: one.tid,
             at: one.at,
-            took: one.took,
+            took: lasted(trace, one),
             cause: Some(cause),
             ..Stall::default()
         }
