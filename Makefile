@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test figures trace-score crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load metal-fuzz switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test dist figures trace-score crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load metal-fuzz switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -100,6 +100,9 @@ kernels: setup-kernels ## run KVM's rows inside other kernels, emulated, oldest 
 
 api: setup-review ## write down the public API of the crates that others take, after a change to it
 	@scripts/api write
+
+dist: setup ## make a static binary and a Debian package of the command, in target/dist, and try that
+	@scripts/dist
 
 doc: setup ## build the API documentation
 	@cargo doc --no-deps
