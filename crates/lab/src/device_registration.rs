@@ -10,6 +10,7 @@ mod life;
 mod machine;
 mod needs;
 mod shape;
+mod short;
 mod source;
 mod timed;
 
@@ -32,9 +33,16 @@ use kvm::KvmSubject;
 use machine::{Disposal, MachineSubject};
 use needs::{DEVICES, VCPUS, VMS};
 use shape::Shape;
+use short::Short;
 use timed::{TIMED, Timings};
 
 const NAME: &str = "device-registration";
+
+/// Ticks after which nothing is left of what a VM's start has armed.
+const AGE: u32 = 4;
+
+/// VMs of the builder's, on KVM.
+const BUILDER: &str = "builder";
 
 /// The experiment `device-registration`.
 pub(crate) struct DeviceRegistration;
@@ -66,7 +74,8 @@ synchronise waits for a timer that the deferred callback armed; proposed on the
 KVM list were to defer only once there are vCPUs (keyed-on-vcpus), and to
 expedite the deferred callback (call-srcu-expedited). All four run on a domain
 paced as Linux v6.18, whose readers execute a fence, as Linux's do. On KVM, it is
-what the running kernel does.
+what the running kernel does; and, of a start and an end alone, what the builder
+makes of that (builder), whose order is its own whatever comes first elsewhere.
 
 Variants take turns, one VM each, in an order that is shuffled every round. VMs
 start at random moments within two ticks: in a tight loop each would start where
@@ -106,6 +115,11 @@ queue on each; vCPUs and KVM are not pinned."
                 summary: "deferring rides along; whoever waits drives a grace period of its own",
             },
             Variant::KERNEL,
+            Variant {
+                backend: Backend::Kvm,
+                name: BUILDER,
+                summary: "the running kernel's, by the builder: in the order that waits least here, start and end alone",
+            },
         ]
     }
 
@@ -206,16 +220,19 @@ struct Run {
     backend: Backend,
     variant: &'static str,
     hz: u32,
-    subject: Box<dyn Subject>,
+    /// What whole lives are lived on, if any are.
+    subject: Option<Box<dyn Subject>>,
+    /// What starts and ends alone are made by, if any are.
+    short: Option<Short>,
     timings: Timings,
 }
 
 /// The requested variants, in the order in which they take turns.
 fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
-    let mut add = |backend, variant, hz, subject| {
+    let mut add = |backend, variant, hz, subject, short| {
         let (place, timings) = (runs.len(), Timings::default());
-        runs.push(Run { place, backend, variant, hz, subject, timings });
+        runs.push(Run { place, backend, variant, hz, subject, short, timings });
     };
     for variant in request.variants_on(Backend::Machine) {
         let disposal = match variant {
@@ -226,11 +243,17 @@ fn runs(request: &Request<'_>, shape: Shape) -> anyhow::Result<Vec<Run>> {
             _ => Disposal::Mayfly,
         };
         let subject = MachineSubject::new(disposal, request.hz(), shape)?;
-        add(Backend::Machine, variant, request.hz(), Box::new(subject) as Box<dyn Subject>);
+        let subject: Box<dyn Subject> = Box::new(subject);
+        add(Backend::Machine, variant, request.hz(), Some(subject), None);
     }
     for variant in request.variants_on(Backend::Kvm) {
         let hz = request.host.hz.unwrap_or_else(|| request.hz());
-        add(Backend::Kvm, variant, hz, Box::new(KvmSubject::new(shape)?));
+        if variant == BUILDER {
+            add(Backend::Kvm, variant, hz, None, Some(Short::built()?));
+        } else {
+            let subject: Box<dyn Subject> = Box::new(KvmSubject::new(shape)?);
+            add(Backend::Kvm, variant, hz, Some(subject), Some(Short::ordered()?));
+        }
     }
     Ok(runs)
 }
@@ -244,7 +267,12 @@ impl Run {
     fn live(&mut self, order: Order, shape: Shape, chance: &mut Chance) -> anyhow::Result<()> {
         let tick = Duration::from_secs(1) / self.hz;
         let phase = &mut || chance.pause(tick);
-        life::live(&mut *self.subject, order, shape, &mut self.timings, phase)?;
+        if let Some(subject) = &mut self.subject {
+            life::live(&mut **subject, order, shape, &mut self.timings, phase)?;
+        }
+        if let Some(short) = &self.short {
+            short.live(order, shape, &mut self.timings, tick * AGE, phase)?;
+        }
         self.timings.end_round();
         Ok(())
     }
@@ -257,9 +285,15 @@ impl Run {
             .param(Bound::VCPUS.name, shape.vcpus)
             .param(Bound::HZ.name, self.hz)
             .param(SEED, seed);
-        let row = self.subject.report(self.timings.report(row));
+        let row = self.timings.report(row);
+        let row = self.subject.iter().fold(row, |row, subject| subject.report(row));
+        let plan = self.short.as_ref().and_then(|short| short.plan(shape).ok().flatten());
+        let row = match plan {
+            Some(plan) => row.finding("plan", plan),
+            None => row,
+        };
         // What the source measured is Linux v6.18's, and the running kernel's if that is as it.
-        if matches!((self.backend, self.variant), (Backend::Kvm, _) | (_, "call-srcu")) {
+        if self.variant == Variant::KERNEL.name || self.variant == "call-srcu" {
             source::compared(row, order, self.hz)
         } else {
             row

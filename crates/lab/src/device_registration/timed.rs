@@ -1,7 +1,7 @@
 //! What is timed.
 
 use std::mem::take;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mayfly_record::{ResultRow, Samples};
 
@@ -28,10 +28,16 @@ pub(super) enum Timed {
     BackToBackMemslot,
     BackToBackUnregister,
     Destroy,
+    Ready,
+    ReadyAfterCreate,
+    Close,
+    ReadyAndClose,
+    CloseAtOnce,
+    ReadyAndCloseAtOnce,
 }
 
 /// Names and meanings, in the order of [`Timed`].
-pub(super) static TIMED: [Metric; 17] = [
+pub(super) static TIMED: [Metric; 23] = [
     Metric { name: "create", summary: "creating the VM" },
     Metric {
         name: "irqchip",
@@ -70,6 +76,18 @@ pub(super) static TIMED: [Metric; 17] = [
         summary: "unregistering one meanwhile, right after a registration",
     },
     Metric { name: "destroy", summary: "destroying the VM and its vCPUs" },
+    Metric {
+        name: "ready",
+        summary: "of a VM that only starts and ends: from before its creation until all vCPUs are there",
+    },
+    Metric { name: "ready_after_create", summary: "the same from when it is created" },
+    Metric { name: "close", summary: "closing that VM some ticks later, until it is gone" },
+    Metric { name: "ready_and_close", summary: "both: what a start saves, its end may pay" },
+    Metric {
+        name: "close_at_once",
+        summary: "closing one as soon as it is ready: what its registrations have armed is not over",
+    },
+    Metric { name: "ready_and_close_at_once", summary: "the start and the end of that one" },
 ];
 
 /// Samples of one call that are recorded without an allocation.
@@ -105,7 +123,12 @@ impl Timings {
 
     /// Takes the time from `start` to now.
     pub(super) fn since(&mut self, what: Timed, start: Instant) {
-        self.samples[what as usize].record(start.elapsed());
+        self.took(what, start.elapsed());
+    }
+
+    /// Takes a time that was measured elsewhere.
+    pub(super) fn took(&mut self, what: Timed, time: Duration) {
+        self.samples[what as usize].record(time);
     }
 
     /// Adds what threads did in a part of the VM's life.
