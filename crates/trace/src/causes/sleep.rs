@@ -15,18 +15,20 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
         trace.calls.iter().find(|call| call.is_kvm() && call.pid == vmm).map(|one| one.tid);
     // One in which a vCPU is entered has held up nothing.
     let before_entry = |call: &Call| entry.is_none_or(|entry| call.end() <= entry);
-    // Where the thread of a vCPU has not ended, it is that which is waited for.
-    let after_exit = |call: &Call| {
-        exit.is_some_and(|exit| call.at >= exit)
-            && runners(trace, call.pid)
-                .filter(|thread| thread.tid != call.tid)
-                .all(|thread| thread.ending.is_some_and(|ending| ending <= call.at))
+    let after_exit = |call: &Call| exit.is_some_and(|exit| call.at >= exit);
+    // Beside a vCPU's thread that is there and has not ended, it may be that which is waited for.
+    let is_alone = |call: &Call| {
+        let mut others = runners(trace, call.pid).filter(|thread| thread.tid != call.tid);
+        others.all(|thread| {
+            thread.at >= call.end() || thread.ending.is_some_and(|ending| ending <= call.at)
+        })
     };
     let is_meant = |call: &&Call| {
         call.name == "sleep"
             && Some(call.tid) == setter
             && call.took >= Some(trace.least())
             && (before_entry(call) || after_exit(call))
+            && is_alone(call)
             && ended_in(trace, call).is_none()
     };
     let stall = |call: &Call| {

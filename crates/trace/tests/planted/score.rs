@@ -77,9 +77,10 @@ fn run(turn: u64, dice: &mut Dice) -> Run {
     let mut chosen: BTreeMap<&str, (String, &'static str)> = BTreeMap::new();
     while chosen.len() < many as usize {
         let (name, least, most, code) = CAUSES[dice.below(CAUSES.len() as u64) as usize];
-        // The page that comes late has code that leaves by itself.
-        let excluded = [("kick", "fault"), ("fault", "kick")];
-        if excluded.iter().any(|(one, other)| *one == name && chosen.contains_key(other)) {
+        // The page that comes late has code that leaves by itself; and who kicks until it is heard has nothing to poll for.
+        let excluded = [("kick", "fault"), ("kick", "poll")];
+        let is_other = |one: &str, other: &str| one == name && chosen.contains_key(other);
+        if excluded.iter().any(|(one, other)| is_other(one, other) || is_other(other, one)) {
             continue;
         }
         let size = least + dice.below(most - least + 1);
