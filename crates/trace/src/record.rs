@@ -61,8 +61,6 @@ pub enum Recorder {
     Ptrace,
     /// `ptrace`, stopped at every system call.
     PtraceEveryCall,
-    /// The kernel's own tracepoints; nothing stops.
-    Tracefs,
 }
 
 impl fmt::Display for Recorder {
@@ -70,7 +68,6 @@ impl fmt::Display for Recorder {
         f.write_str(match self {
             Self::Ptrace => "ptrace, with a filter",
             Self::PtraceEveryCall => "ptrace, at every system call",
-            Self::Tracefs => "tracefs",
         })
     }
 }
