@@ -15,6 +15,8 @@ mod poll;
 mod populate;
 mod sleep;
 mod slot_delete;
+#[cfg(test)]
+mod tests;
 mod unmap;
 mod userfault;
 mod vcpus;

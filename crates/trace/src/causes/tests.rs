@@ -1,0 +1,81 @@
+//! Causes that this host may not have, in traces as other kernels would give them; and what is no evidence.
+
+use mayfly_record::Host;
+
+use super::find;
+use crate::record::{Call, Object, Sample, Trace, Used};
+
+const MS: u64 = 1_000_000;
+
+fn call(name: &str, at: u64, took: u64, ran: u64) -> Call {
+    Call {
+        tid: 1,
+        pid: 1,
+        at,
+        took: Some(took),
+        name: name.to_owned(),
+        on: Some(Object::Vm { vm: 0 }),
+        result: Some(0),
+        used: Some(Used { ran, queued: 0 }),
+        ..Call::default()
+    }
+}
+
+fn seen(at: u64, took: u64, stack: &[&str]) -> Sample {
+    let stack = stack.iter().map(|name| (*name).to_owned()).collect();
+    Sample { tid: 1, at, took, seen: 2, stack, ..Sample::default() }
+}
+
+fn codes(kernel: &str, calls: Vec<Call>, samples: Vec<Sample>) -> Vec<String> {
+    let host = Host { kernel: kernel.to_owned(), hz: Some(250), ..Host::default() };
+    let trace = Trace { host: Some(host), calls, samples, ..Trace::default() };
+    find(&trace).into_iter().filter_map(|stall| Some(stall.cause?.code)).collect()
+}
+
+#[test]
+fn the_worker_for_huge_pages_is_named_where_it_is_started() {
+    let stack = ["percpu_down_write", "cgroup_attach_task_all", "kvm_vm_worker_thread"];
+    let create = || vec![call("KVM_CREATE_VM", 0, 27 * MS, MS)];
+    assert_eq!(codes("6.12.0", create(), vec![seen(MS, 20 * MS, &stack)]), ["huge-page-worker"]);
+    let stack = ["wait_for_completion", "vhost_task_create", "kvm_mmu_start_lpage_recovery"];
+    let run = || vec![call("KVM_RUN", 0, 27 * MS, MS)];
+    assert_eq!(codes("6.14.0", run(), vec![seen(MS, 20 * MS, &stack)]), ["huge-page-worker"]);
+    // Long is no evidence, and neither is what was seen at another time.
+    assert!(codes("6.12.0", create(), vec![]).is_empty());
+    assert!(codes("6.14.0", run(), vec![seen(40 * MS, MS, &stack)]).is_empty());
+}
+
+#[test]
+fn a_deleted_slot_is_named_where_it_took_work_and_a_new_one_is_not() {
+    let mut add = call("KVM_SET_USER_MEMORY_REGION", 0, 9 * MS, 8 * MS);
+    add.arguments.insert("size".to_owned(), 1 << 34);
+    let delete = call("KVM_SET_USER_MEMORY_REGION", 50 * MS, 9 * MS, 8 * MS);
+    assert_eq!(codes("6.12.0", vec![add, delete], vec![]), ["slot-delete"]);
+    let slept = call("KVM_SET_USER_MEMORY_REGION", 50 * MS, 9 * MS, 0);
+    assert!(codes("6.12.0", vec![slept], vec![]).is_empty());
+}
+
+#[test]
+fn a_grace_period_takes_a_registration_before_it_and_the_right_kernel_or_stack() {
+    let arm = |at| call("KVM_CREATE_IRQCHIP", at, MS / 10, 0);
+    let mut pay = call("KVM_SET_USER_MEMORY_REGION", 20 * MS, 6 * MS, MS / 10);
+    pay.arguments.insert("size".to_owned(), 1 << 30);
+    let both = |at| vec![arm(at), pay.clone()];
+    assert_eq!(codes("6.18.4", both(19 * MS), vec![]), ["grace-period"]);
+    assert!(codes("6.12.4", both(19 * MS), vec![]).is_empty(), "it frees before it returns");
+    assert!(codes("6.18.4", both(MS), vec![]).is_empty(), "it is over by then");
+    assert!(codes("6.18.4", vec![pay.clone()], vec![]).is_empty(), "nothing has begun one");
+    let elsewhere = vec![seen(21 * MS, 4 * MS, &["mutex_lock", "kvm_vm_ioctl"])];
+    assert!(codes("6.18.4", both(19 * MS), elsewhere).is_empty(), "it was seen elsewhere");
+    let mut other = both(19 * MS);
+    other[0].on = Some(Object::Vm { vm: 1 });
+    assert!(codes("6.18.4", other, vec![]).is_empty(), "another VM's is another domain");
+}
+
+#[test]
+fn what_others_had_of_the_processor_is_no_cause_of_the_call_s() {
+    let mut pay = call("KVM_SET_USER_MEMORY_REGION", 20 * MS, 6 * MS, MS / 10);
+    pay.used = Some(Used { ran: MS / 10, queued: 5 * MS });
+    let calls = vec![call("KVM_CREATE_IRQCHIP", 19 * MS, MS / 10, 0), pay];
+    assert_eq!(codes("6.18.4", calls, vec![]), ["busy-processor"]);
+}
