@@ -139,7 +139,7 @@ queue on each; vCPUs and KVM are not pinned."
         &[
             Param {
                 name: Bound::VMS.name,
-                default: "120",
+                default: "100",
                 summary: "VMs of each variant, in each order",
             },
             Param {

@@ -8,7 +8,7 @@ use mayfly_record::Backend;
 use crate::experiment::Request;
 use crate::needs::{Needs, space_of};
 
-pub(super) const VMS: u32 = 120;
+pub(super) const VMS: u32 = 100;
 pub(super) const DEVICES: u32 = 8;
 pub(super) const VCPUS: u32 = 2;
 
