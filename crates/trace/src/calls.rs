@@ -27,6 +27,8 @@ pub(crate) enum SystemCall {
     Sleep,
     /// A time in the third.
     ClockSleep,
+    /// The program follows others itself, or is to be followed.
+    Ptrace,
 }
 
 /// Which calls of a number are looked at.
@@ -77,7 +79,7 @@ pub(crate) const ARCHITECTURES: [Architecture; 1] =
     [Architecture { audit: 0xC000_00B7, calls: &NATIVE }];
 
 #[cfg(target_arch = "x86_64")]
-const NATIVE: [(u32, SystemCall, Test); 18] = [
+const NATIVE: [(u32, SystemCall, Test); 19] = [
     (native(libc::SYS_ioctl), SystemCall::Ioctl, Test::Kvm),
     (native(libc::SYS_open), SystemCall::Open, Test::Writes(1)),
     (native(libc::SYS_openat), SystemCall::OpenAt, Test::Writes(2)),
@@ -96,9 +98,10 @@ const NATIVE: [(u32, SystemCall, Test); 18] = [
     (native(libc::SYS_clock_nanosleep), SystemCall::ClockSleep, Test::Always),
     (native(libc::SYS_mlock), SystemCall::Advise, Test::Long(1)),
     (native(libc::SYS_mlock2), SystemCall::Advise, Test::Long(1)),
+    (native(libc::SYS_ptrace), SystemCall::Ptrace, Test::Always),
 ];
 #[cfg(target_arch = "aarch64")]
-const NATIVE: [(u32, SystemCall, Test); 16] = [
+const NATIVE: [(u32, SystemCall, Test); 17] = [
     (native(libc::SYS_ioctl), SystemCall::Ioctl, Test::Kvm),
     (native(libc::SYS_openat), SystemCall::OpenAt, Test::Writes(2)),
     (native(libc::SYS_openat2), SystemCall::OpenAt2, Test::Always),
@@ -115,10 +118,11 @@ const NATIVE: [(u32, SystemCall, Test); 16] = [
     (native(libc::SYS_clock_nanosleep), SystemCall::ClockSleep, Test::Always),
     (native(libc::SYS_mlock), SystemCall::Advise, Test::Long(1)),
     (native(libc::SYS_mlock2), SystemCall::Advise, Test::Long(1)),
+    (native(libc::SYS_ptrace), SystemCall::Ptrace, Test::Always),
 ];
 /// Of 32-bit programs (`arch/x86/entry/syscalls/syscall_32.tbl`).
 #[cfg(target_arch = "x86_64")]
-const I386: [(u32, SystemCall, Test); 18] = [
+const I386: [(u32, SystemCall, Test); 19] = [
     (54, SystemCall::Ioctl, Test::Kvm),
     (5, SystemCall::Open, Test::Writes(1)),
     (295, SystemCall::OpenAt, Test::Writes(2)),
@@ -137,6 +141,7 @@ const I386: [(u32, SystemCall, Test); 18] = [
     (162, SystemCall::Sleep, Test::Always),
     (267, SystemCall::ClockSleep, Test::Always),
     (407, SystemCall::ClockSleep, Test::Always),
+    (26, SystemCall::Ptrace, Test::Always),
 ];
 
 /// The call that is looked at, if it is one: what the filter lets stop, for when there is none.

@@ -10,22 +10,22 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::book::Book;
 use super::clock::Clock;
+use super::denied::denied;
 use super::follow::Follower;
 use super::guardian::{
-    Error, Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, denied, is_closed, listen, redirect,
-    say,
+    Error, Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, is_closed, listen, redirect, say,
 };
 use super::sampler::{self, Watched};
+use super::threads::process_of;
 use crate::record::Recorder;
 use crate::sys::process::{self, Forked};
 use crate::sys::{ptrace, signals};
 
-/// Records process `pid` until it ends, or until this process gets a signal that asks it to end; that is not passed on.
+/// Records process `pid`, or the one that has a thread `pid`, until it ends, or until this process gets a signal that asks it to end; that is not passed on.
 ///
 /// # Errors
 /// There is no such process, or it may not be followed; and as [`record`](crate::record()) has them.
@@ -63,18 +63,20 @@ pub fn attach(pid: i32) -> Result<Recorded, Error> {
 fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> {
     signals::ignore(&NOT_FOR_GUARDIANS);
     process::leave_terminal();
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let null = process::null()?;
     for to in [0, 1, 2] {
         redirect(&null, to)?;
     }
     process::close_all_but(&[to_front, &wanted, &null].map(AsRawFd::as_raw_fd));
     signals::block(&[libc::SIGCHLD]);
+    // A thread's number stands for its process: what ends with it is that.
+    let pid = process_of(pid).map_or(pid, |(process, _)| process);
     let threads = match seize_all(pid) {
         Ok(threads) => threads,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
             return Ok(Message::Denied(format!("there is no process {pid}")));
         }
-        Err(error) => return Ok(Message::Denied(denied(&error))),
+        Err(error) => return Ok(Message::Denied(denied(pid, &error))),
     };
     let clock = Clock::start();
     let watched = Arc::new(Watched::default());

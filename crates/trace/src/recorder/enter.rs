@@ -9,6 +9,8 @@ use crate::sys::ptrace::read_memory;
 
 /// Where in the structure of `KVM_CREATE_DEVICE` the kernel puts the descriptor.
 const DEVICE_FD: u64 = 4;
+/// Debuggers, and tracers of calls, do not work in what is traced.
+const PTRACE_REFUSED: &str = "a process of it was refused ptrace: what is traced here cannot be traced by another, as by a debugger";
 /// A private mapping of a file that is shorter is a library's.
 const LONG_FILE: u64 = 16 << 20;
 
@@ -109,6 +111,7 @@ impl Follower {
             }
             SystemCall::Sleep => (sleep(base, arguments[0]), Then::Nothing),
             SystemCall::ClockSleep => (sleep(base, arguments[2]), Then::Nothing),
+            SystemCall::Ptrace => return self.traces(tid),
         };
         let held = self.holds_back(&call.name);
         let call = self.book.begin(call);
@@ -119,6 +122,14 @@ impl Follower {
             self.held.push((self.book.clock.now() + time, tid));
         }
         held.is_none()
+    }
+
+    /// A thread calls `ptrace`. That is no call of a VM's life, so it is not kept; but how it ends is looked at.
+    fn traces(&mut self, tid: i32) -> bool {
+        if let Some(thread) = self.followers.threads.get_mut(&tid) {
+            thread.inside = Some(Inside { call: None, then: Then::Traced });
+        }
+        true
     }
 
     /// A thread that is looked for may be about to run a vCPU.
@@ -162,6 +173,11 @@ impl Follower {
         let made = i32::try_from(result).ok().filter(|fd| *fd >= 0);
         match then {
             Then::Ran => thread.has_run = true,
+            Then::Traced => {
+                if result == -i64::from(libc::EPERM) {
+                    self.book.note(PTRACE_REFUSED);
+                }
+            }
             Then::Closed(first, last) => {
                 for fd in self.descriptors.within(table, first, last) {
                     self.descriptors.forget(table, fd);

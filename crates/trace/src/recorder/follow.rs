@@ -34,6 +34,10 @@ pub struct Delay {
 /// It is looked so often whether somebody still wants to know.
 const IDLE: Duration = Duration::from_millis(20);
 
+/// So long are threads waited for that are to be let go, in nanoseconds. One that waits for its `vfork`ed child, or in an
+/// uninterruptible sleep, may never stop.
+const PATIENCE: u64 = 1_000_000_000;
+
 /// Whoever follows.
 pub(super) struct Follower {
     pub(super) book: Book,
@@ -58,8 +62,8 @@ pub(super) struct Follower {
     pub(super) held: Vec<(u64, i32)>,
     /// Says whether nobody wants to know more; of a program that is not let go before its end there is none.
     pub(super) leaves: Option<Box<dyn Fn() -> bool>>,
-    /// Whether the threads are let go, each at its next stop.
-    leaving: bool,
+    /// Since when the threads are let go, each at its next stop.
+    leaving: Option<u64>,
     /// Called when a program has been executed for the first time; says whether there is a filter.
     pub(super) executed: Option<Box<dyn FnOnce() -> bool>>,
 }
@@ -81,15 +85,19 @@ impl Follower {
             met: 0,
             held: Vec::new(),
             leaves: None,
-            leaving: false,
+            leaving: None,
             executed: None,
         }
     }
 
-    /// Follows until nothing is left to be followed.
+    /// Follows until nothing is left to be followed, or nothing but threads that do not stop to be let go: the kernel lets
+    /// these go when this process ends.
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
             self.leave_if_wanted();
+            if self.leaving.is_some_and(|since| self.book.clock.now() - since > PATIENCE) {
+                return Ok(());
+            }
             let changed = match ptrace::wait(self.held.is_empty() && self.leaves.is_none()) {
                 Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -113,7 +121,7 @@ impl Follower {
     }
 
     fn stopped(&mut self, tid: i32, signal: i32, event: i32) {
-        if self.leaving {
+        if self.leaving.is_some() {
             let is_signal = event == 0 && signal != libc::SIGTRAP | 0x80;
             let _ = ptrace::detach(tid, if is_signal { signal } else { 0 });
             self.followers.remove(tid);
@@ -204,10 +212,10 @@ impl Follower {
 
     /// Has every thread stop, to be let go, when nobody wants to know more.
     fn leave_if_wanted(&mut self) {
-        if self.leaving || !self.leaves.as_ref().is_some_and(|leaves| leaves()) {
+        if self.leaving.is_some() || !self.leaves.as_ref().is_some_and(|leaves| leaves()) {
             return;
         }
-        self.leaving = true;
+        self.leaving = Some(self.book.clock.now());
         for tid in self.followers.threads.keys() {
             let _ = ptrace::interrupt(*tid);
         }
@@ -312,7 +320,8 @@ impl Follower {
 
     fn ended(&mut self, tid: i32, status: i32) {
         let now = self.book.clock.now();
-        if tid == self.root {
+        // Another process may get its number when it has ended.
+        if tid == self.root && self.book.trace.end.is_none() {
             self.book.trace.end = Some(if libc::WIFSIGNALED(status) {
                 End::Signal(libc::WTERMSIG(status))
             } else {

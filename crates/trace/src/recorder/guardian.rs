@@ -7,7 +7,7 @@
 //! kernel ends the program with it.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 
 use super::book::Book;
 use super::clock::Clock;
+use super::denied::denied;
 use super::follow::{Delay, Follower};
 use super::rights;
 use super::sampler::{self, Watched};
@@ -240,7 +240,7 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     let (go_reader, go) = pipe_with(PipeFlags::CLOEXEC)?;
     let (status, status_writer) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&status, true)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let null = process::null()?;
     let pid = match process::fork()? {
         Forked::Parent(pid) => pid,
         Forked::Child => {
@@ -261,10 +261,11 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
         | libc::PTRACE_O_TRACESECCOMP
         | libc::PTRACE_O_EXITKILL;
     if let Err(error) = ptrace::seize(pid, options) {
+        let why = denied(pid, &error);
         // Without its turn it ends.
         drop(go);
         process::reap(pid);
-        return Ok(Message::Denied(denied(&error)));
+        return Ok(Message::Denied(why));
     }
     process::leave_terminal();
     for to in [0, 1, 2] {
@@ -381,15 +382,4 @@ pub(super) fn is_closed(pipe: &OwnedFd) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
         && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
-}
-
-/// Why following is not permitted, as far as it can be told.
-pub(super) fn denied(error: &io::Error) -> String {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let why = match scope.trim() {
-        "3" => "kernel.yama.ptrace_scope is 3, which forbids it to everybody until the next boot",
-        "2" => "kernel.yama.ptrace_scope is 2: it takes CAP_SYS_PTRACE, which root has",
-        _ => "a filter of system calls, as containers have, or a security module forbids it",
-    };
-    format!("cannot trace: ptrace: {error}: {why}")
 }

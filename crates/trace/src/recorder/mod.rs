@@ -3,6 +3,7 @@
 mod attach;
 mod book;
 mod clock;
+mod denied;
 mod descriptors;
 mod enter;
 mod follow;

@@ -43,6 +43,8 @@ pub(super) enum Then {
     Closed(i32, i32),
     /// A vCPU's first run.
     Ran,
+    /// It is refused where a process is followed already.
+    Traced,
 }
 
 /// All that are followed.

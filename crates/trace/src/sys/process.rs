@@ -1,9 +1,11 @@
 //! Processes of our own: forked, given a filter, made to execute.
 
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 use std::{io, ptr};
 
 use libc::{c_char, c_int, c_ulong, pid_t};
+use rustix::fs::{Mode, OFlags};
 
 use super::checked;
 
@@ -20,13 +22,27 @@ pub(crate) enum Forked {
 /// This process has more than one thread (`EDEADLK`): the child would wait for locks that nobody there will release. Or
 /// there is no room for one process more.
 pub(crate) fn fork() -> io::Result<Forked> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+    const THREADS: &str = "/proc/self/task";
+    let threads = std::fs::read_dir(THREADS).map_err(|error| of_file(THREADS, &error))?;
+    if threads.count() != 1 {
         return Err(io::Error::from_raw_os_error(libc::EDEADLK));
     }
     // SAFETY: this process has one thread, as was just seen, so nobody but it could have started another or hold a lock:
     // the child may do all that the parent may.
     let pid = checked(unsafe { libc::fork() })?;
     Ok(if pid == 0 { Forked::Child } else { Forked::Parent(pid) })
+}
+
+/// An error that says which file it is about.
+fn of_file(path: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{path}: {error}"))
+}
+
+/// The device that swallows all, for streams that nobody is to see.
+pub(crate) fn null() -> io::Result<OwnedFd> {
+    const NULL: &str = "/dev/null";
+    rustix::fs::open(NULL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| of_file(NULL, &error.into()))
 }
 
 /// Ends this process at once: no destructors, nothing that was buffered before the fork is written twice.

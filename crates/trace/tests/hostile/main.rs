@@ -1,0 +1,151 @@
+//! The recorder, held against programs that are hard to follow: this one, with an argument that says which.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mayfly_trace::{End, Error, Launch, Output, attach, record};
+
+type Named = (&'static str, fn());
+
+const TESTS: &[Named] = &[
+    ("a_thread_that_waits_for_its_vforked_child_holds_nobody_up", let_go_in_vfork),
+    ("a_thread_s_number_stands_for_its_process", number_of_a_thread),
+    ("a_program_that_is_refused_ptrace_is_told_of", refused_ptrace),
+    ("a_process_that_has_ended_is_said_to_have", has_ended),
+];
+
+const PROGRAMS: &[Named] =
+    &[("--as=vfork", vforks), ("--as=thread", has_a_thread), ("--as=traced", asks_to_be_traced)];
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((_, program)) =
+        PROGRAMS.iter().find(|(name, _)| wanted.iter().any(|one| one == name))
+    {
+        return program();
+    }
+    let wanted: Vec<String> = wanted.into_iter().filter(|one| !one.starts_with('-')).collect();
+    let tests = TESTS.iter().filter(|(name, _)| {
+        wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()))
+    });
+    for (name, test) in tests {
+        println!("test {name}");
+        test();
+    }
+}
+
+/// Forks, and waits in the kernel until the child executes or ends, which it does not.
+fn vforks() {
+    let flags = libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: this process has one thread. The child has memory of its own, as after fork, and calls nothing that locks.
+    let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if child == 0 {
+        // SAFETY: takes numbers alone.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        println!("{}", std::process::id());
+        thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+/// Its second thread ends well as soon as it is followed; the process ends otherwise.
+fn has_a_thread() {
+    let second = thread::spawn(|| {
+        println!("{}", rustix::thread::gettid().as_raw_nonzero());
+        wait_for("somebody follows", || is_traced(std::process::id()));
+    });
+    second.join().unwrap();
+    std::process::exit(13);
+}
+
+fn asks_to_be_traced() {
+    // SAFETY: PTRACE_TRACEME takes nothing else.
+    let done = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
+    std::process::exit(if done == -1 { 5 } else { 0 });
+}
+
+/// This program as another, and the number that it says.
+fn start(name: &str) -> (Child, i32) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut program = command.arg(name).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (program, line.trim().parse().unwrap())
+}
+
+fn status(pid: u32, key: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix(key));
+    value.unwrap_or_default().trim().to_owned()
+}
+
+fn is_traced(pid: u32) -> bool {
+    !["", "0"].contains(&status(pid, "TracerPid:").as_str())
+}
+
+fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_there() {
+        assert!(Instant::now() < end, "{what}: not within a minute");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn let_go_in_vfork() {
+    let (mut program, child) = start("--as=vfork");
+    let pid = program.id();
+    // Held back until it is asked for, however early it comes.
+    // SAFETY: both sets are locals, and sigemptyset makes the first one of none.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+    let script =
+        "until grep -q 'TracerPid:.[1-9]' /proc/$1/status; do sleep 0.01; done; kill -INT $2";
+    let mut asks = Command::new("sh");
+    asks.args(["-c", script, "sh", &pid.to_string(), &std::process::id().to_string()]);
+    let mut asks = asks.spawn().unwrap();
+    let trace = attach(pid.cast_signed()).unwrap().trace;
+    asks.wait().unwrap();
+    assert_eq!(trace.end, None);
+    assert!(!is_traced(pid));
+    assert_eq!(status(child.cast_unsigned(), "PPid:"), pid.to_string(), "it waits for it still");
+    program.kill().unwrap();
+    program.wait().unwrap();
+}
+
+fn number_of_a_thread() {
+    let (mut program, tid) = start("--as=thread");
+    assert_ne!(tid, program.id().cast_signed());
+    let trace = attach(tid).unwrap().trace;
+    assert_eq!(trace.end, Some(End::Code(13)));
+    assert_eq!(program.wait().unwrap().code(), Some(13));
+}
+
+fn refused_ptrace() {
+    let notes = |argument: &str, code| {
+        let program = std::env::current_exe().unwrap();
+        let command: Vec<OsString> = vec![program.into(), argument.into()];
+        let launch = Launch { command, output: Output::Null, delay: None };
+        let trace = record(&launch, &mut |line| panic!("{line}")).unwrap().trace;
+        assert_eq!(trace.end, Some(End::Code(code)));
+        trace.notes.into_iter().filter(|note| note.contains("refused ptrace")).count()
+    };
+    assert_eq!(notes("--as=traced", 5), 1);
+    assert_eq!(notes("no_such_test", 0), 0);
+}
+
+fn has_ended() {
+    let mut ended = Command::new("true").spawn().unwrap();
+    wait_for("it ends", || status(ended.id(), "State:").starts_with('Z'));
+    let Err(Error::Denied(why)) = attach(ended.id().cast_signed()) else {
+        panic!("a process that has ended was followed")
+    };
+    assert!(why.contains("has ended") && !why.contains('\n'), "{why}");
+    ended.wait().unwrap();
+}
