@@ -83,13 +83,18 @@ impl Trace {
         let program = self.vmm().or(self.processes.first().map(|one| one.pid));
         let executed = self.processes.iter().find(|one| Some(one.pid) == program);
         let executed = executed.or(self.processes.first());
+        // What runs a VM may execute another program when it is done with it.
+        let executed = executed.and_then(|one| {
+            let mut times = one.executed.iter().map(|(at, _)| *at);
+            times.rfind(|at| entry.is_none_or(|entry| *at <= entry))
+        });
         let gone = self.processes.iter().filter(|one| Some(one.pid) == program);
         let joined = self
             .threads
             .iter()
             .filter(|thread| thread.tid != thread.pid && self.ran_vcpu(thread) && exit.is_some());
         let ended = [
-            Ended::at("exec", executed.and_then(|one| Some(one.executed.last()?.0))),
+            Ended::at("exec", executed),
             Ended::with("VM created", created),
             Ended::with("memory", setup(&MEMORY)),
             Ended::with("irqchip and devices", setup(&DEVICES)),
@@ -217,6 +222,19 @@ mod tests {
         trace.threads[1].vcpu = false;
         trace.phases = trace.find_phases();
         assert_eq!((trace.start(), trace.stop()), (None, None));
+    }
+
+    #[test]
+    fn a_program_that_is_executed_after_the_vm_has_run_is_not_its_start() {
+        let mut trace = life();
+        let of = |trace: &mut Trace, times: &[u64]| {
+            trace.processes[0].executed = times.iter().map(|at| (*at, String::new())).collect();
+            trace.phases = trace.find_phases();
+            trace.start()
+        };
+        assert_eq!(of(&mut trace, &[1, 3, 215]), Some(97));
+        assert_eq!(of(&mut trace, &[215]), Some(100));
+        assert!(trace.phases.iter().all(|phase| phase.name != "exec"));
     }
 
     #[test]
