@@ -346,8 +346,10 @@ fn become_program(
     if rustix::io::read(go, &mut turn) != Ok(1) {
         process::exit(127);
     }
-    // Rust's runtime ignores it.
-    process::default_signal(libc::SIGPIPE);
+    // Rust's runtime ignores it, and so may whoever has started this one, as systemd does.
+    if !signals::pipe_was_ignored() {
+        process::default_signal(libc::SIGPIPE);
+    }
     if launch.output == Output::Null {
         for to in [0, 1, 2] {
             let _ = redirect(null, to);

@@ -1,12 +1,36 @@
 //! Signals that are waited for instead of handled.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{io, mem, ptr};
 
 use libc::{c_int, pid_t, sigset_t};
 
 use super::checked;
+
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+// Rust's runtime ignores SIGPIPE before `main`, and does not say what was before.
+// SAFETY: the C library calls what this section points to, before `main` and on the one thread there is. It gives three
+// arguments, which a C function need not take.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ASK_OF_PIPE: extern "C" fn() = ask_of_pipe;
+
+extern "C" fn ask_of_pipe() {
+    // SAFETY: all bits zero are a value of this plain structure.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: no action is set, and the present one is written to a local of ours.
+    let asked = unsafe { libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut action) };
+    let ignored = asked == 0 && action.sa_sigaction == libc::SIG_IGN;
+    PIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// Whether this program was started to ignore SIGPIPE.
+pub(crate) fn pipe_was_ignored() -> bool {
+    PIPE_WAS_IGNORED.load(Ordering::Relaxed)
+}
 
 fn set(signals: &[c_int]) -> sigset_t {
     // SAFETY: all bits zero are a value of this plain structure, and sigemptyset makes it an empty set.

@@ -16,10 +16,15 @@ const TESTS: &[Named] = &[
     ("a_thread_s_number_stands_for_its_process", number_of_a_thread),
     ("a_program_that_is_refused_ptrace_is_told_of", refused_ptrace),
     ("a_process_that_has_ended_is_said_to_have", has_ended),
+    ("a_broken_pipe_is_ignored_by_whom_it_would_be_else", broken_pipe),
 ];
 
-const PROGRAMS: &[Named] =
-    &[("--as=vfork", vforks), ("--as=thread", has_a_thread), ("--as=traced", asks_to_be_traced)];
+const PROGRAMS: &[Named] = &[
+    ("--as=vfork", vforks),
+    ("--as=thread", has_a_thread),
+    ("--as=traced", asks_to_be_traced),
+    ("--as=recorder", records),
+];
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -65,6 +70,18 @@ fn asks_to_be_traced() {
     // SAFETY: PTRACE_TRACEME takes nothing else.
     let done = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
     std::process::exit(if done == -1 { 5 } else { 0 });
+}
+
+/// Records a program that sends itself SIGPIPE.
+fn records() {
+    let command = ["sh", "-c", "kill -PIPE $$; exit 3"].map(OsString::from).to_vec();
+    let launch = Launch { command, output: Output::Null, delay: None };
+    let code = match record(&launch, &mut |line| panic!("{line}")).unwrap().trace.end {
+        Some(End::Code(code)) => code,
+        Some(End::Signal(signal)) => 128 + signal,
+        None => 1,
+    };
+    std::process::exit(code);
 }
 
 /// This program as another, and the number that it says.
@@ -148,4 +165,13 @@ fn has_ended() {
     };
     assert!(why.contains("has ended") && !why.contains('\n'), "{why}");
     ended.wait().unwrap();
+}
+
+fn broken_pipe() {
+    for (before, code) in [("trap '' PIPE", 3), ("true", 128 + libc::SIGPIPE)] {
+        let script = format!("{before}; exec \"$0\" --as=recorder");
+        let program = std::env::current_exe().unwrap();
+        let status = Command::new("sh").arg("-c").arg(script).arg(program).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{before}");
+    }
 }
