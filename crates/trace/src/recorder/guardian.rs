@@ -252,6 +252,8 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     // Only now: the program has what this process was given. The front end may be gone when it is written to; and the
     // terminal has no say in when this process ends.
     signals::ignore(&NOT_FOR_GUARDIANS);
+    // They were set for the program, which ends with this process.
+    process::lift_limits();
     let options = libc::PTRACE_O_TRACESYSGOOD
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK

@@ -6,6 +6,7 @@ use std::{io, ptr};
 
 use libc::{c_char, c_int, c_ulong, pid_t};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::checked;
 
@@ -49,6 +50,18 @@ pub(crate) fn null() -> io::Result<OwnedFd> {
 pub(crate) fn exit(code: c_int) -> ! {
     // SAFETY: _exit does not return, and touches no memory of ours.
     unsafe { libc::_exit(code) }
+}
+
+/// Lifts the limits of this process's processor time and memory, as far as it may: where it has the right, altogether,
+/// else to the hard ones.
+pub(crate) fn lift_limits() {
+    for limited in [Resource::Cpu, Resource::As, Resource::Data] {
+        let none = Rlimit { current: None, maximum: None };
+        if setrlimit(limited, none).is_err() {
+            let Rlimit { maximum, .. } = getrlimit(limited);
+            let _ = setrlimit(limited, Rlimit { current: maximum, maximum });
+        }
+    }
 }
 
 /// Leaves the terminal and the group that its signals go to. One that leads its group already stays.

@@ -16,6 +16,7 @@ const TESTS: &[Named] = &[
     ("a_thread_s_number_stands_for_its_process", number_of_a_thread),
     ("a_program_that_is_refused_ptrace_is_told_of", refused_ptrace),
     ("a_process_that_has_ended_is_said_to_have", has_ended),
+    ("limits_of_the_program_are_none_of_who_follows", limits),
     ("a_broken_pipe_is_ignored_by_whom_it_would_be_else", broken_pipe),
 ];
 
@@ -24,6 +25,7 @@ const PROGRAMS: &[Named] = &[
     ("--as=thread", has_a_thread),
     ("--as=traced", asks_to_be_traced),
     ("--as=recorder", records),
+    ("--as=limited", is_limited),
 ];
 
 fn main() {
@@ -82,6 +84,16 @@ fn records() {
         None => 1,
     };
     std::process::exit(code);
+}
+
+/// Records a program that ends well if it is limited and who follows it is not, or less.
+fn is_limited() {
+    let limit = "awk '/Max cpu time/ { print $4 }' /proc";
+    let script = format!("[ $({limit}/$$/limits) = 1000 ] && [ $({limit}/$PPID/limits) != 1000 ]");
+    let command = ["sh", "-c", &script].map(OsString::from).to_vec();
+    let launch = Launch { command, output: Output::Null, delay: None };
+    let trace = record(&launch, &mut |line| panic!("{line}")).unwrap().trace;
+    assert_eq!(trace.end, Some(End::Code(0)));
 }
 
 /// This program as another, and the number that it says.
@@ -174,4 +186,10 @@ fn broken_pipe() {
         let status = Command::new("sh").arg("-c").arg(script).arg(program).status().unwrap();
         assert_eq!(status.code(), Some(code), "{before}");
     }
+}
+
+fn limits() {
+    let script = "ulimit -H -t 2000; ulimit -S -t 1000; exec \"$0\" --as=limited";
+    let program = std::env::current_exe().unwrap();
+    assert!(Command::new("sh").arg("-c").arg(script).arg(program).status().unwrap().success());
 }
