@@ -297,9 +297,12 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     drop(go);
     follower.run()?;
     if let Some(executed) = follower.executed.take() {
-        // It has not executed anything, and has said why.
+        // It has not executed anything. It has said why, or a signal came first and ended it as it would the program.
         executed();
-        return Ok(not_executed(&told.borrow()));
+        if let Some(error) = not_executed(&told.borrow()) {
+            return Ok(Message::NotExecuted(error));
+        }
+        follower.book.note("it was ended before it was executed");
     }
     watched.over.store(true, Ordering::Release);
     let (samples, lost) = looking.join().unwrap_or_default();
@@ -322,13 +325,10 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
 }
 
 /// What the program's process has said of why it is none.
-fn not_executed(told: &[u8]) -> Message {
-    let error = told.iter().position(|byte| *byte == NOT_EXECUTED).and_then(|at| {
-        let bytes = told.get(at + 1..at + 5)?;
-        Some(i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-    });
-    let ended = || Message::Denied("the program was ended before it was executed".to_owned());
-    error.map_or_else(ended, Message::NotExecuted)
+fn not_executed(told: &[u8]) -> Option<i32> {
+    let at = told.iter().position(|byte| *byte == NOT_EXECUTED)?;
+    let bytes = told.get(at + 1..at + 5)?;
+    Some(i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
 /// What the program's process says before it is the program.

@@ -17,6 +17,7 @@ const TESTS: &[Named] = &[
     ("a_program_that_is_refused_ptrace_is_told_of", refused_ptrace),
     ("a_process_that_has_ended_is_said_to_have", has_ended),
     ("limits_of_the_program_are_none_of_who_follows", limits),
+    ("a_signal_before_the_execution_is_the_program_s_end", ended_early),
     ("a_broken_pipe_is_ignored_by_whom_it_would_be_else", broken_pipe),
 ];
 
@@ -26,6 +27,7 @@ const PROGRAMS: &[Named] = &[
     ("--as=traced", asks_to_be_traced),
     ("--as=recorder", records),
     ("--as=limited", is_limited),
+    ("--as=early", is_ended_early),
 ];
 
 fn main() {
@@ -94,6 +96,28 @@ fn is_limited() {
     let launch = Launch { command, output: Output::Null, delay: None };
     let trace = record(&launch, &mut |line| panic!("{line}")).unwrap().trace;
     assert_eq!(trace.end, Some(End::Code(0)));
+}
+
+/// Records a program that the kernel ends where it is to be executed.
+fn is_ended_early() {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_execve as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the first takes numbers alone; the other one reads the four instructions, which outlive it.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program), 0);
+    }
+    let command = vec![OsString::from("true")];
+    let launch = Launch { command, output: Output::Null, delay: None };
+    let trace = record(&launch, &mut |line| panic!("{line}")).unwrap().trace;
+    assert_eq!(trace.end, Some(End::Signal(libc::SIGSYS)));
+    assert!(trace.notes.iter().any(|note| note.contains("before it was executed")));
 }
 
 /// This program as another, and the number that it says.
@@ -192,4 +216,9 @@ fn limits() {
     let script = "ulimit -H -t 2000; ulimit -S -t 1000; exec \"$0\" --as=limited";
     let program = std::env::current_exe().unwrap();
     assert!(Command::new("sh").arg("-c").arg(script).arg(program).status().unwrap().success());
+}
+
+fn ended_early() {
+    let program = std::env::current_exe().unwrap();
+    assert!(Command::new(program).arg("--as=early").status().unwrap().success());
 }
