@@ -27,9 +27,14 @@ pub(crate) fn write(
     metrics: &[&str],
     style: Style,
 ) -> fmt::Result {
-    let labels = labels(groups);
-    let rows = || groups.iter().flat_map(|group| &group.rows);
-    if !rows().any(|row| metrics.iter().any(|metric| row.metrics.contains_key(*metric))) {
+    // A variant that has none of them would be a column of nothing.
+    let has_any = |wanted: &String| {
+        let rows = groups.iter().flat_map(|group| &group.rows);
+        rows.filter(|row| label(row) == *wanted)
+            .any(|row| metrics.iter().any(|metric| row.metrics.contains_key(*metric)))
+    };
+    let labels: Vec<String> = labels(groups).into_iter().filter(has_any).collect();
+    if labels.is_empty() {
         return Ok(());
     }
     let mut columns = Columns::new();

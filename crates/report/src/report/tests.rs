@@ -289,6 +289,19 @@ fn in_short_there_are_the_answer_the_headlines_and_what_failed() {
 }
 
 #[test]
+fn a_variant_that_has_none_of_the_headlines_has_no_column_of_nothing() {
+    let mut record = record();
+    let of_its_own = ResultRow::new("dummy", Backend::Kvm, "builder")
+        .param("order", "devices-first")
+        .param("vms", 100)
+        .metric("register", &samples(900));
+    record.results.push(of_its_own);
+    let text = Report::new(&record).to_string();
+    assert!(text.contains("kernel") && !text.contains("builder"), "{text}");
+    assert!(shown(&record).contains("builder"));
+}
+
+#[test]
 fn where_no_metric_is_a_headline_all_are() {
     let mut record = record();
     record.experiments.clear();
