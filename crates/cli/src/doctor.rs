@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 use clap::Args;
-use mayfly_doctor::{Document, Examination, Text, examine, openmetrics};
+use mayfly_doctor::{COUNTED, COUNTERS, Document, Examination, Text, examine, openmetrics};
 use mayfly_kvm::Kvm;
 use mayfly_record::{Backend, Host, Sink};
-use mayfly_report::Threshold;
+use mayfly_report::{Threshold, ThresholdError};
 
 use crate::built::built;
 use crate::failure::{Failure, and_more};
@@ -33,7 +33,8 @@ pub(crate) struct Doctor {
     openmetrics: Option<PathBuf>,
 
     /// Fail if a figure is on this side of a bound, as in 'memslot_add > 1ms', 'life.close.p50 > 20ms' or 'findings > 0';
-    /// may be repeated. Names are those of --full: PROBE.METRIC.STATISTIC, or a counter
+    /// may be repeated. Names are those of --full: PROBE.METRIC.STATISTIC, or a counter: findings, waits, unclear,
+    /// unmeasured, failed
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     fail_if: Vec<Threshold>,
 
@@ -51,11 +52,13 @@ Examples:
   mayfly doctor
   mayfly doctor --fail-if 'waits > 0'
   mayfly doctor --quiet --json - | jq '.findings[].code'
-  mayfly doctor --quiet --openmetrics /var/lib/prometheus/node-exporter/mayfly.prom
+  mayfly doctor --quiet \\
+    --openmetrics /var/lib/prometheus/node-exporter/mayfly.prom
 
 Exit codes:
   0  it was examined, whatever was found
-  1  a figure was on the wrong side of a --fail-if, or something could not be written
+  1  a figure was on the wrong side of a --fail-if, or something could not be
+     written
   2  a name or value that is not accepted
   3  nothing could be examined: one line says why";
 
@@ -79,14 +82,26 @@ pub(crate) fn doctor(options: &Doctor) -> Result<(), Failure> {
 
 /// Refuses a bound that nothing can be meant by, before seconds are spent.
 fn names_something(threshold: &Threshold) -> Result<(), Failure> {
-    let mut may = threshold.may_name_a_counter();
+    let wrong = |error: ThresholdError| Failure::usage(error.to_string());
+    let mut may = false;
+    for counter in COUNTERS {
+        may |= threshold
+            .may_name_the_counter(mayfly_doctor::NAME, Backend::Kvm, COUNTED, counter)
+            .map_err(wrong)?;
+    }
     for (probe, metric) in mayfly_doctor::metrics() {
         // All of them are times.
         may |= threshold
             .may_name(mayfly_doctor::NAME, Backend::Kvm, probe, (&metric, true))
-            .map_err(|error| Failure::usage(error.to_string()))?;
+            .map_err(wrong)?;
     }
-    if may { Ok(()) } else { Err(Failure::usage(threshold.names_nothing().to_string())) }
+    if may {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "'{threshold}' names nothing of an examination; there are the counters {}, and what --full shows, as in memslot_add > 1ms or life.close.p50 > 20ms",
+        COUNTERS.join(", ")
+    )))
 }
 
 /// The text is printed even if the others cannot be written.

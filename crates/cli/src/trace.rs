@@ -1,8 +1,8 @@
 //! `mayfly trace`.
 
 use mayfly_record::{Backend, Host, Record, Sink};
-use mayfly_report::Threshold;
-use mayfly_trace::{End, Error, Launch, Text, Trace, figure_names, prove, runs_to_prove};
+use mayfly_report::{Threshold, ThresholdError};
+use mayfly_trace::{COUNTERS, End, Error, Launch, Text, Trace, figure_names, prove, runs_to_prove};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use signal_hook::low_level::emulate_default_handler;
 
@@ -106,19 +106,25 @@ fn failure(error: Error) -> Failure {
 
 /// Refuses a bound that nothing can be meant by, before the program runs.
 fn names_something(threshold: &Threshold) -> Result<(), Failure> {
-    let mut may = threshold.may_name_a_counter();
+    let wrong = |error: ThresholdError| Failure::usage(error.to_string());
+    let mut may = false;
+    for counter in COUNTERS {
+        may |= threshold
+            .may_name_the_counter("trace", Backend::Kvm, "program", counter)
+            .map_err(wrong)?;
+    }
     for name in figure_names() {
         // All of them are times.
-        may |= threshold
-            .may_name("trace", Backend::Kvm, "program", (&name, true))
-            .map_err(|error| Failure::usage(error.to_string()))?;
+        may |=
+            threshold.may_name("trace", Backend::Kvm, "program", (&name, true)).map_err(wrong)?;
     }
     if may {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "'{threshold}' names nothing of a trace; there are {}, calls and stops",
-        figure_names().join(", ")
+        "'{threshold}' names nothing of a trace; there are {}, {}",
+        figure_names().join(", "),
+        COUNTERS.join(" and ")
     )))
 }
 

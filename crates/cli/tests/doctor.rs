@@ -34,7 +34,12 @@ fn scratch(name: &str) -> PathBuf {
 #[test]
 fn what_it_is_told_wrong_is_one_line_before_anything_is_measured() {
     let said = failure(doctor(&["--fail-if", "memslot_ad.p50 > 1ms"]), 2);
-    assert!(said.contains("'memslot_ad.p50' names nothing"), "{said}");
+    assert!(said.contains("'memslot_ad.p50 > 1ms' names nothing"), "{said}");
+    let said = failure(doctor(&["--fail-if", "wait > 0"]), 2);
+    assert!(said.contains("'wait > 0' names nothing of an examination"), "{said}");
+    assert!(said.contains("findings, waits, unclear, unmeasured, failed"), "{said}");
+    let said = failure(doctor(&["--fail-if", "waits > 1ms"]), 2);
+    assert!(said.contains("doctor.kvm.found.waits is no time"), "{said}");
     let said = failure(doctor(&["--fail-if", "memslot_add"]), 2);
     assert!(said.contains("is no threshold"), "{said}");
     let said = failure(doctor(&["--json", "-", "--openmetrics", "/dev/stdout"]), 2);

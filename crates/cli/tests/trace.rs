@@ -87,7 +87,7 @@ fn a_program_that_is_not_there_or_cannot_be_executed_is_one_line() {
 fn a_bound_that_names_nothing_is_refused_before_the_program_runs() {
     let file = scratch("never");
     let touch = format!("touch {}", file.display());
-    for bound in ["begin > 5ms", "start > many", "start", "start > 5"] {
+    for bound in ["begin > 5ms", "start > many", "start", "start > 5", "call > 5", "calls > 5ms"] {
         let Output { status, .. } = shell(&["--fail-if", bound], &touch).output().unwrap();
         assert_eq!(status.code(), Some(2), "{bound}");
     }

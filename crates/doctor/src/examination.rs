@@ -93,6 +93,13 @@ pub(crate) fn row(variant: &str) -> ResultRow {
     ResultRow::new(NAME, Backend::Kvm, variant)
 }
 
+/// The row of [`Examination::record`] that has [`COUNTERS`].
+pub const COUNTED: &str = "found";
+
+/// What is counted of every examination: findings, calls that wait for another, pairs that cannot be told, pairs for which
+/// there was no time, and what failed.
+pub const COUNTERS: [&str; 5] = ["findings", "waits", "unclear", "unmeasured", "failed"];
+
 /// The length of a tick; where the host does not tell, the longest that is usual.
 pub(crate) fn tick_of(host: &Host) -> Duration {
     Duration::from_secs(1) / host.hz.filter(|hz| *hz > 0).unwrap_or(100)
@@ -142,12 +149,15 @@ impl Examination {
     }
 
     fn counts(&self) -> ResultRow {
-        row("found")
-            .counter("findings", self.findings().len() as u64)
-            .counter("waits", self.waiting().count() as u64)
-            .counter("unclear", self.unclear() as u64)
-            .counter("unmeasured", self.too_few() as u64)
-            .counter("failed", self.failed().len() as u64)
+        let counts = [
+            self.findings().len(),
+            self.waiting().count(),
+            self.unclear(),
+            self.too_few(),
+            self.failed().len(),
+        ];
+        let named = COUNTERS.into_iter().zip(counts);
+        named.fold(row(COUNTED), |row, (name, count)| row.counter(name, count as u64))
     }
 
     /// Pairs that were measured and cannot be told.

@@ -16,7 +16,7 @@ mod probe;
 mod text;
 
 pub use document::{Document, PairSaid, SCHEMA};
-pub use examination::{Examination, Probe, Yield, examine, examine_with};
+pub use examination::{COUNTED, COUNTERS, Examination, Probe, Yield, examine, examine_with};
 pub use finding::{Code, Finding};
 pub use metrics::openmetrics;
 pub use probe::metrics;

@@ -183,7 +183,27 @@ impl Threshold {
         }
     }
 
-    /// Whether a counter can be meant, which is a number and has no statistic.
+    /// Whether a counter is named that is known before it is counted.
+    ///
+    /// # Errors
+    ///
+    /// It is named, and held against a time.
+    pub fn may_name_the_counter(
+        &self,
+        experiment: &str,
+        backend: Backend,
+        variant: &str,
+        counter: &str,
+    ) -> Result<bool, ThresholdError> {
+        let names = [experiment, backend.name(), variant];
+        if !self.is_named(&names, counter) {
+            return Ok(false);
+        }
+        let what = format!("{}.{counter}", names.join("."));
+        self.is_wrong(&what, Figure::Number(0.0)).map(|_| true)
+    }
+
+    /// Whether a counter can be meant that nobody knows beforehand: it is a number and has no statistic.
     pub fn may_name_a_counter(&self) -> bool {
         let last = self.names.rsplit('.').next().unwrap_or_default();
         !STATISTICS.contains(&last) && matches!(self.bound, Bound::Number(_))
@@ -481,6 +501,22 @@ mod tests {
         let counter = |text: &str| text.parse::<Threshold>().unwrap().may_name_a_counter();
         assert!(counter("teardown.tlbi_vmid > 3"));
         assert!(!counter("tlbi_vmid > 3s") && !counter("tlbi_vmid.p50 > 3"));
+    }
+
+    #[test]
+    fn a_counter_that_is_known_beforehand_is_named_whole_and_as_a_number() {
+        let may = |text: &str| {
+            let threshold: Threshold = text.parse().unwrap();
+            threshold.may_name_the_counter("doctor", Backend::Kvm, "found", "waits")
+        };
+        for named in ["waits > 0", "found.waits >= 3", "doctor.kvm.found.waits < 1"] {
+            assert_eq!(may(named), Ok(true), "{named}");
+        }
+        for other in ["wait > 0", "waits.p50 > 0", "machine.waits > 0", "found > 0", "n > 0"] {
+            assert_eq!(may(other), Ok(false), "{other}");
+        }
+        let said = may("waits > 1ms").unwrap_err().to_string();
+        assert!(said.contains("doctor.kvm.found.waits is no time"), "{said}");
     }
 
     proptest! {

@@ -53,9 +53,13 @@ impl Trace {
             ("total", Some(self.span)),
             ("longest", Some(self.stalls.first().map_or(0, |stall| stall.took))),
         ];
-        let row = ResultRow::new("trace", Backend::Kvm, "program")
-            .counter("calls", self.calls.len() as u64)
-            .counter("stops", self.stops.count);
+        let counts = [self.calls.len() as u64, self.stops.count];
+        let row = COUNTERS
+            .into_iter()
+            .zip(counts)
+            .fold(ResultRow::new("trace", Backend::Kvm, "program"), |row, (name, count)| {
+                row.counter(name, count)
+            });
         let row = whole.into_iter().fold(row, |row, (name, time)| match time {
             Some(time) => row.metric(name, &single(time)),
             None => row,
@@ -73,6 +77,9 @@ impl Trace {
         text
     }
 }
+
+/// What of [`Trace::figures`] is counted.
+pub const COUNTERS: [&str; 2] = ["calls", "stops"];
 
 /// What of [`Trace::figures`] is a time.
 pub fn figure_names() -> Vec<String> {
