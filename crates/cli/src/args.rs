@@ -25,14 +25,14 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  mayfly doctor                     what this host makes a VM wait for, in seconds
+  mayfly doctor                     what this host makes a VM wait for
   mayfly list                       what there is to run
-  mayfly run                        run all of it, on the software machine and on KVM
+  mayfly run                        run it all, on software machine and KVM
   mayfly run --backend machine      leave /dev/kvm alone
   mayfly run --json r.json          keep the record, too
   mayfly report r.json -o r.html    look at it in a browser
   mayfly compare old.json new.json  what is slower, beyond doubt
-  mayfly check-trace trace.txt      check what hardware saw of stage-2 tables
+  mayfly check-trace trace.txt      check what hardware saw of page tables
   mayfly trace -- qemu-system-x86_64 -accel kvm ...
                                     where the start and the end of a VM go";
 
@@ -287,12 +287,14 @@ pub(crate) struct Trace {
 
 const TRACE_EXIT: &str = "\
 Examples:
-  mayfly trace -- qemu-system-x86_64 -accel kvm -M microvm -kernel vmlinuz -display none
+  mayfly trace -- qemu-system-x86_64 -accel kvm -M microvm \\
+    -kernel vmlinuz -display none
   mayfly trace --json t.json --fail-if 'start > 50ms' -- ./vmm
 
 Exit codes:
   the program's own, and the signal that ended it; where that is 0:
-  1    a figure is on the wrong side of a bound, or the trace cannot be made or kept
+  1    a figure is on the wrong side of a bound, or the trace cannot be made or
+       kept
   2    the command line is wrong
   3    a bound is about what the program did not do
   126  the program cannot be executed
@@ -541,6 +543,21 @@ mod tests {
                 param.name
             );
         }
+    }
+
+    /// What is broken over two lines can be copied by nobody.
+    #[test]
+    fn examples_and_exit_codes_fit_eighty_columns() {
+        let command = command();
+        let mut seen = 0;
+        for one in command.get_subcommands().chain([&command]) {
+            let after = one.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in after.lines() {
+                assert!(line.len() <= 80, "{}: {line}", one.get_name());
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen}");
     }
 
     #[test]

@@ -317,11 +317,37 @@ fn the_manual_has_every_command_and_its_options_and_shells_complete_them() {
     {
         assert!(page.contains(said), "{said}");
     }
+    // It is one page, which refers to no other.
+    assert!(page.contains("\nmayfly check\\-trace\n") && !page.contains("trace(1)"), "{page}");
     for shell in ["bash", "zsh", "fish"] {
         let (script, _) = success(mayfly(&["completions", shell]));
         assert!(script.contains("fail-if") && script.contains("compare"), "{shell}");
     }
     assert!(failure(mayfly(&["completions", "dos"]), 2).contains("zsh"));
+}
+
+#[test]
+fn the_manual_has_examples_and_exit_codes_line_by_line_as_the_help_has_them() {
+    let (page, _) = success(mayfly(&["man"]));
+    let plain = page.replace(r"\-", "-").replace(r"\*(Aq", "'").replace(r"\(aq", "'");
+    let parts: Vec<&str> = plain.split("\n.SH ").collect();
+    for command in ["run", "doctor", "check-trace", "trace"] {
+        let mut help = mayfly(&[command, "--help"]);
+        let (help, _) = success({
+            help.env("COLUMNS", "80");
+            help
+        });
+        let title = format!("MAYFLY {}\n", command.to_uppercase());
+        let part = parts.iter().find(|part| part.starts_with(&title)).unwrap();
+        for heading in ["Examples:", "Exit codes:"] {
+            let Some((_, said)) = help.split_once(&format!("\n{heading}\n")) else { continue };
+            let said = said.split("\n\n").next().unwrap().trim_end().replace('\\', r"\\");
+            let heading = heading.trim_end_matches(':').to_uppercase();
+            let section = part.split(".SS ").find(|section| section.starts_with(&heading));
+            let section = section.unwrap_or_else(|| panic!("{heading} of {command}"));
+            assert!(section.contains(&format!("\n.nf\n{said}\n")), "{section}\n{said}");
+        }
+    }
 }
 
 #[test]
