@@ -9,8 +9,14 @@ fn main() {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    vmm::run(std::env::args().skip(1))
+fn main() -> std::process::ExitCode {
+    match vmm::run(std::env::args().skip(1)) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vmm: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -51,7 +57,8 @@ mod vmm {
 
     pub(super) fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
         let mut number = |default: u32| -> Result<u32, Box<dyn Error>> {
-            Ok(arguments.next().map_or(Ok(default), |text| text.parse())?)
+            let Some(text) = arguments.next() else { return Ok(default) };
+            Ok(text.parse().map_err(|_| format!("'{text}' is no number: vmm [MIB [VCPUS]]"))?)
         };
         let (mib, vcpus) = (number(128)?.max(1), number(2)?.max(1));
         let kvm = Kvm::open()?;
