@@ -45,8 +45,8 @@ impl<'a> Grouping<'a> {
         Self { groups, shared }
     }
 
-    /// The combination that an answer is of whose rows ran with `answered_by`; the first, where none did or nothing is
-    /// said.
+    /// The combination that an answer is of whose rows ran with `answered_by`; where none did or nothing is said, the first
+    /// that has a metric: of some rows there are checks alone.
     pub(crate) fn that_answers(
         &self,
         answered_by: Option<&BTreeMap<String, Value>>,
@@ -55,7 +55,11 @@ impl<'a> Grouping<'a> {
             let mut params = answered_by.into_iter().flatten();
             params.all(|(name, value)| row.params.get(name) == Some(value))
         };
-        let at = self.groups.iter().position(|group| group.rows.iter().any(is_it)).unwrap_or(0);
+        let has_any = |row: &&ResultRow| !row.metrics.is_empty();
+        let first = |is: &dyn Fn(&&ResultRow) -> bool| {
+            self.groups.iter().position(|group| group.rows.iter().any(is))
+        };
+        let at = first(&is_it).or_else(|| first(&has_any)).unwrap_or(0);
         self.groups.get(at..=at).unwrap_or_default()
     }
 
