@@ -138,6 +138,15 @@ fn run<F: Format>(mut vcpu: MachineVcpu<F>, mut guest: On<'_, F>) {
     }
 }
 
+/// Tells the guest to stop when it is dropped.
+struct Stopped<'a>(&'a AtomicBool);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A guest of two vCPUs while `migrate` is at work. It ends when `migrate` says so, or with its memory.
 fn beside<F: Format>(
     migration: &mut Migration<F>,
@@ -155,6 +164,8 @@ fn beside<F: Format>(
                 scope.spawn(move || run(vcpu, On(guest, std::marker::PhantomData)))
             })
             .into();
+        // Also where `migrate` panics, which would wait for the vCPUs otherwise.
+        let _stopped = Stopped(&stops);
         until(&writes, PAGES);
         migrate(migration, &writes, &stops);
         for vcpu in vcpus {
@@ -205,12 +216,18 @@ fn a_guest_that_is_copied_as_it_runs_has_the_same_memory_in_the_end<F: Format>()
 fn a_guest_whose_migration_is_called_off_has_its_blocks_back<F: Format>() {
     let mut migration = Migration::<F>::new();
     beside(&mut migration, |migration, writes, stops| {
+        // By what each page is mapped. All of them are mapped, but a vCPU's fault freezes an entry while it changes it.
         let count = |migration: &Migration<F>, wanted: Level| {
             let vm = &migration.vm;
-            let section = vm.srcu().read_lock();
-            let root = vm.stage2().roots(&section).next().unwrap();
-            let level = |page| root.translate(Gfn::new(page), &section).map(|(level, _)| level);
-            (0..PAGES).filter(|page| level(*page) == Some(wanted)).count() as u64
+            let level = |page| loop {
+                let section = vm.srcu().read_lock();
+                let root = vm.stage2().roots(&section).next().unwrap();
+                match root.translate(Gfn::new(page), &section) {
+                    Some((level, _)) => return level,
+                    None => yield_now(),
+                }
+            };
+            (0..PAGES).filter(|page| level(*page) == wanted).count() as u64
         };
         migration.vm.set_memory_region(&migration.region(Flags::LOG_DIRTY_PAGES)).unwrap();
         migration.vm.split_blocks(SLOT).unwrap();
