@@ -129,6 +129,7 @@ impl Instruction {
         Self::CleanInvalidate
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "other architectures have none")]
     fn to_invalidate_instructions() -> Option<Self> {
         Some(Self::Fetched)
     }
@@ -146,7 +147,7 @@ impl Instruction {
                     asm!("dc civac, {}", in(reg) line, options(nostack, preserves_flags));
                 }
                 Self::Fetched => {
-                    asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags))
+                    asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags));
                 }
             }
         }

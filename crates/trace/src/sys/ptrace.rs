@@ -3,6 +3,11 @@
 use std::{io, mem, ptr};
 
 use libc::{c_int, c_long, c_uint, c_void, pid_t};
+// libc has these for glibc alone.
+use linux_raw_sys::ptrace::{
+    PTRACE_GET_SYSCALL_INFO, PTRACE_SYSCALL_INFO_ENTRY, PTRACE_SYSCALL_INFO_EXIT,
+    PTRACE_SYSCALL_INFO_SECCOMP, ptrace_syscall_info,
+};
 
 use super::checked;
 
@@ -74,27 +79,28 @@ pub(crate) fn event_message(tid: pid_t) -> io::Result<u64> {
 /// In which system call a stopped thread is. Linux has told since 5.3.
 pub(crate) fn system_call(tid: pid_t) -> io::Result<At> {
     // SAFETY: all bits zero are a value of this plain structure.
-    let mut info: libc::ptrace_syscall_info = unsafe { mem::zeroed() };
+    let mut info: ptrace_syscall_info = unsafe { mem::zeroed() };
+    // Its type is the C library's own choice.
+    let request = PTRACE_GET_SYSCALL_INFO as _;
     // SAFETY: the kernel writes at most as many bytes as it is told that `info` has.
-    let done = unsafe {
-        libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, mem::size_of_val(&info), &raw mut info)
-    };
+    let done = unsafe { libc::ptrace(request, tid, mem::size_of_val(&info), &raw mut info) };
     checked(done)?;
     let arch = info.arch;
-    Ok(match info.op {
-        libc::PTRACE_SYSCALL_INFO_ENTRY => {
-            // SAFETY: `op` says that the kernel has filled in `entry`.
-            let entry = unsafe { info.u.entry };
+    let of_call = &info.__bindgen_anon_1;
+    Ok(match u32::from(info.op) {
+        PTRACE_SYSCALL_INFO_ENTRY => {
+            // SAFETY: `op` says that the kernel has filled in what is for an entry.
+            let entry = unsafe { of_call.entry };
             At::Entry { arch, number: entry.nr, arguments: entry.args }
         }
-        libc::PTRACE_SYSCALL_INFO_SECCOMP => {
-            // SAFETY: `op` says that the kernel has filled in `seccomp`.
-            let entry = unsafe { info.u.seccomp };
+        PTRACE_SYSCALL_INFO_SECCOMP => {
+            // SAFETY: `op` says that the kernel has filled in what is for a filter's stop.
+            let entry = unsafe { of_call.seccomp };
             At::Filtered { arch, number: entry.nr, arguments: entry.args }
         }
-        libc::PTRACE_SYSCALL_INFO_EXIT => {
-            // SAFETY: `op` says that the kernel has filled in `exit`.
-            At::Exit(unsafe { info.u.exit }.sval)
+        PTRACE_SYSCALL_INFO_EXIT => {
+            // SAFETY: `op` says that the kernel has filled in what is for an exit.
+            At::Exit(unsafe { of_call.exit }.rval)
         }
         _ => At::Elsewhere,
     })

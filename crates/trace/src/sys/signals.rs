@@ -70,7 +70,7 @@ pub(crate) fn ignore(signals: &[c_int]) {
 pub(crate) fn wait(signals: &[c_int], at_most: Duration) {
     let set = set(signals);
     let time = libc::timespec {
-        tv_sec: at_most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_sec: at_most.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: at_most.subsec_nanos().into(),
     };
     // SAFETY: both are initialised, and what was signalled is not asked for.
