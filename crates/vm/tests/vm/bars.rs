@@ -9,7 +9,8 @@ use mayfly_srcu::{Callback, Limits};
 use mayfly_vm::{Bus, Config, Device, Error, SlotZap, Vm};
 
 use crate::common::{
-    AnyDevice, Kinds, Outcome, Setup, TestVcpu, TestVm, eventfd, mmio_exit, range, read, vm, write,
+    AnyDevice, Kinds, Outcome, Over, Setup, TestVcpu, TestVm, eventfd, mmio_exit, range, read, vm,
+    write,
 };
 
 const LEN: u64 = 0x1000;
@@ -125,15 +126,6 @@ fn at_the_hard_bound_a_device_moves_once_and_is_refused_then_and_never_waits() {
     assert_eq!(*device.moved.lock().unwrap(), Ok(()));
     assert_eq!(read(&mut other, 0x30_0000, 1), Outcome::Device(vec![7]));
     device.unplug();
-}
-
-/// Tells the other threads to stop, also where this one fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ use mayfly_vm::{
 };
 
 use crate::common::{
-    Kept, Order, Outcome, Setup, TestFormat, TestVcpu, TestVm, deleted, frames, hva, read, region,
-    top, translation, write,
+    Kept, Order, Outcome, Setup, TestFormat, TestVcpu, TestVm, deleted, frames, hva, joined, read,
+    region, top, translation, write,
 };
 
 /// A guest that does something to its caches, if it is to, and halts.
@@ -351,7 +351,7 @@ fn what_is_written_while_a_slot_moves_by_less_than_its_length_is_flushed() {
             done.send(writing).unwrap();
         });
         vm.set_memory_region(&region(0, 0x11, 8)).unwrap();
-        let outcome = meanwhile.recv().unwrap().join().unwrap();
+        let outcome = joined(meanwhile.recv().unwrap());
         assert_eq!(outcome, Outcome::Memory(hva(0, PAGE_SIZE)), "its page 1 is there now");
         setup.caches.take();
         turn(&mut one, CacheOp::On);
@@ -511,7 +511,7 @@ fn who_finds_that_another_flushes_waits_for_it() {
     let flushing = flush_slowly(&setup, &order, one);
     turn(&mut two, CacheOp::On);
     order.note("on");
-    flushing.join().unwrap();
+    joined(flushing);
     assert_eq!(order.take(), ["flushed", "on"]);
     assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(3), 1)]);
 }
@@ -524,7 +524,7 @@ fn so_does_the_host() {
     let flushing = flush_slowly(&setup, &order, one);
     drop(vm.invalidate_start(hva(0, 0), 8 * PAGE_SIZE, Reason::Migrate));
     order.note("the host reads it");
-    flushing.join().unwrap();
+    joined(flushing);
     assert_eq!(order.take(), ["flushed", "the host reads it"]);
 }
 

@@ -10,7 +10,7 @@ use mayfly_vm::{Bus, Error, Event, Exit, Guest, Reason, Requests, SlotZap, Trans
 
 use crate::common::{
     AnyDevice, Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, deleted, frames, hva,
-    platform, range, read, region, top, write,
+    joined, platform, range, read, region, top, write,
 };
 
 /// A guest that never leaves by itself.
@@ -116,11 +116,11 @@ fn destroying_waits_for_no_vcpu_in_the_guest_nor_in_a_device() {
     order.note("destroyed");
     assert!(!setup.reclaim());
     in_device.go_on();
-    let (outcome, _one) = one.join().unwrap();
+    let (outcome, _one) = joined(one);
     assert_eq!(outcome, Outcome::Exit(Exit::Kicked));
     assert!(!setup.reclaim(), "the other one is still in the guest");
     in_guest.go_on();
-    let (exit, mut two) = two.join().unwrap();
+    let (exit, mut two) = joined(two);
     assert_eq!(exit, Exit::Halt);
     never_entered(&mut two);
     assert_eq!(order.take(), ["destroyed", "the vCPU went on", "the vCPU went on"]);
@@ -147,7 +147,7 @@ fn memory_is_taken_away_from_a_vcpu_that_has_not_come_out_of_a_destroyed_vm() {
     assert!(!mapped());
     assert_eq!(setup.hardware.take_invalidations().len(), 1);
     stopped.go_on();
-    running.join().unwrap();
+    joined(running);
     assert!(setup.reclaim());
     assert_eq!((whole_invalidations(&setup), setup.hardware.live()), (1, 0));
 }
@@ -175,14 +175,14 @@ fn a_reclaimer_that_is_served_frees_everything_when_the_vcpus_have_come_out() {
         }
         let other = vm.clone();
         vm.destroy();
-        let vcpus: Vec<_> = running.into_iter().map(|vcpu| vcpu.join().unwrap()).collect();
+        let vcpus: Vec<_> = running.into_iter().map(joined).collect();
         assert!(vcpus.iter().all(|(exit, _)| *exit == Exit::Kicked));
         other.wait_reclaimed();
         assert_eq!(setup.hardware.live(), 0);
         assert_eq!(whole_invalidations(&setup), 1);
     }
     setup.reclaimer.stop();
-    serving.join().unwrap();
+    joined(serving);
 }
 
 #[test]

@@ -11,8 +11,8 @@ use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{Access, Error, Event, Exit, Guest, Requests, SlotZap, Translation};
 
 use crate::common::{
-    Outcome, Setup, TestFormat, TestVcpu, TestVm, hva, perform, read, region, translation, vm,
-    write,
+    Outcome, Over, Setup, TestFormat, TestVcpu, TestVm, hva, perform, read, region, translation,
+    vm, write,
 };
 
 fn logged(gfn: u64, pages: u64) -> Region<Hva> {
@@ -174,6 +174,22 @@ impl Guest for Counting<'_> {
     fn answered(&mut self) {}
 }
 
+/// Has vCPUs 0 and 1 of a VM end when dropped. What is asked of one that is on its way into its guest keeps it out, so that
+/// each is asked once.
+struct Out<'a> {
+    vm: &'a TestVm,
+    done: &'a AtomicBool,
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::SeqCst);
+        for id in 0..2 {
+            self.vm.kick(id);
+        }
+    }
+}
+
 #[test]
 fn no_write_is_lost_by_harvests_that_race_with_faults() {
     const PAGES: usize = 128;
@@ -198,25 +214,22 @@ fn no_write_is_lost_by_harvests_that_race_with_faults() {
     let done = AtomicBool::new(false);
     let mut harvested = 0;
     scope(|scope| {
-        let vcpus = [0, 1].map(|id| {
+        // Also where a harvest panics, which would wait for the vCPUs otherwise.
+        let _out = Out { vm: &vm, done: &done };
+        for id in [0, 1] {
             let mut vcpu = vm.create_vcpu(id).unwrap();
             let (pages, step, done) = (&pages, &steps[id as usize], &done);
             scope.spawn(move || {
+                let _over = Over(done);
                 let mut guest = Counting { pages, next: 64 * id as usize, step };
                 while !done.load(Ordering::Relaxed) {
                     assert_eq!(vcpu.run(&mut guest), Exit::Kicked);
                 }
-            })
-        });
-        while harvested < 4_000 {
-            harvested += copy_dirty();
-            yield_now();
+            });
         }
-        done.store(true, Ordering::Relaxed);
-        while vcpus.iter().any(|vcpu| !vcpu.is_finished()) {
-            for id in [0, 1] {
-                vm.kick(id);
-            }
+        while harvested < 4_000 {
+            assert!(!done.load(Ordering::Relaxed), "a vCPU has ended");
+            harvested += copy_dirty();
             yield_now();
         }
     });

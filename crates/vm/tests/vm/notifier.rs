@@ -11,8 +11,8 @@ use mayfly_stage2::Level;
 use mayfly_vm::{Reason, SlotZap};
 
 use crate::common::{
-    Order, Outcome, Setup, Stop, TestVcpu, TestVm, deleted, hva, read, region, translation, vm,
-    write,
+    Order, Outcome, Setup, Stop, TestVcpu, TestVm, deleted, hva, joined, read, region, translation,
+    vm, write,
 };
 
 const REASONS: [Reason; 8] = [
@@ -110,7 +110,7 @@ fn a_fault_waits_for_the_end_of_the_invalidation_and_finds_what_the_host_says_th
     setup.memory.move_page(hva(0, 0), 0x7777);
     order.note("the page has moved");
     drop(invalidation);
-    let (outcome, mut vcpu) = running.join().unwrap();
+    let (outcome, mut vcpu) = joined(running);
     assert_eq!(outcome, Outcome::Memory(Hva::new(0x777_7000)));
     assert_eq!(order.take(), ["the page has moved", "the access was made"]);
     assert_eq!(write(&mut vcpu, 0x800_0000, &[1]), Outcome::Memory(Hva::new(0x777_7000)));
@@ -137,7 +137,7 @@ fn an_answer_from_before_an_invalidation_is_not_used_after_it() {
             stopped.go_on();
             drop(invalidation);
         }
-        let (outcome, vcpu) = running.join().unwrap();
+        let (outcome, vcpu) = joined(running);
         assert_eq!(outcome, Outcome::Memory(Hva::new(0x555_5000)));
         let asked = setup.memory.take_asked();
         assert!(asked.len() >= 2 && asked.iter().all(|&ask| ask == (hva(0, 0), true)), "{asked:?}");
@@ -281,7 +281,7 @@ fn slots_change_only_between_invalidations() {
             order.note(what);
             drop(invalidation);
         }
-        changing.join().unwrap();
+        joined(changing);
         assert_eq!(order.take(), ["one is over", "both are over", "the slots have changed"]);
         assert_eq!(translation(&mut vcpu, 0x8003), None);
     }
@@ -339,5 +339,5 @@ fn who_changes_slots_inside_his_own_invalidation_is_told() {
     let (ending, changing) = (vm.clone(), alias(4, 0xa000, 8));
     let ends = spawn(move || ending.invalidate_end(left));
     vm.set_memory_region(&changing).unwrap();
-    ends.join().unwrap();
+    joined(ends);
 }

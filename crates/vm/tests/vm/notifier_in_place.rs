@@ -1,7 +1,7 @@
 //! What the host changes under the guest, and the guest goes on with.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::spawn;
 
@@ -13,8 +13,8 @@ use mayfly_stage2::Permissions;
 use mayfly_vm::{Change, Exit, PageChange, Protection, Reason, SlotZap};
 
 use crate::common::{
-    Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, TestVm, frames, hva, read, region,
-    top, translation, write,
+    Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, TestVm, frames, hva, joined, read,
+    region, top, translation, write,
 };
 
 /// The frame of the first page of slot 0, at first, and the ones that it comes to be in.
@@ -279,7 +279,7 @@ fn what_is_not_reduced_is_not_looked_for_and_answers_from_before_are_refused_all
     vm.change_pte(&bracket, hva(0, 0), &page(OLD, OWN, Protection::ReadWrite));
     drop(bracket);
     stopped.go_on();
-    let (outcome, mut vcpu) = running.join().unwrap();
+    let (outcome, mut vcpu) = joined(running);
     assert_eq!(outcome, at(OWN));
     assert_eq!(found(&mut vcpu, 0x10), Some((OWN, true)));
     assert_eq!(setup.hardware.charged(Op::FaultRefused), 1);
@@ -388,14 +388,14 @@ fn a_vcpu_that_meets_a_frozen_entry_waits_for_it_and_asks_nobody() {
             (outcome, vcpu)
         }));
         while hardware.charged(Op::FrozenWait) == 0 {
-            assert!(is_done.try_recv().is_err(), "it did not wait");
+            assert_eq!(is_done.try_recv(), Err(TryRecvError::Empty), "it did not wait");
             std::thread::yield_now();
         }
         // Kept until the vCPU is through.
         std::mem::forget(is_done);
     });
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
-    let (outcome, _vcpu) = running.lock().unwrap().take().unwrap().join().unwrap();
+    let (outcome, _vcpu) = joined(running.lock().unwrap().take().unwrap());
     assert_eq!(outcome, at(OLD), "before the end");
     assert_eq!(setup.memory.take_asked(), []);
     assert_eq!(setup.hardware.charged(Op::FaultRefused), 0);
@@ -435,8 +435,8 @@ fn when_the_address_space_goes_guests_are_out_for_good_and_no_tlb_is_asked() {
         noting.note("the address space is gone");
     });
     stopped.go_on();
-    let mut vcpu = running.join().unwrap();
-    releasing.join().unwrap();
+    let mut vcpu = joined(running);
+    joined(releasing);
     assert_eq!(
         read(&mut vcpu, 0x1_0000, 1),
         Outcome::Exit(Exit::Kicked),

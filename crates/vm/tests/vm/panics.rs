@@ -8,7 +8,7 @@ use std::time::Duration;
 use mayfly_memslot::Gfn;
 use mayfly_vm::{Event, Guest, Requests, SlotZap, Translation};
 
-use crate::common::{Setup, TestVcpu, deleted, region, write};
+use crate::common::{Setup, TestVcpu, deleted, joined, region, write};
 
 /// A guest that panics where it is entered.
 struct Panics;
@@ -51,7 +51,7 @@ fn a_vcpu_whose_guest_has_panicked_is_outside_for_who_replaces_roots() {
     is_done
         .recv_timeout(Duration::from_secs(60))
         .expect("nobody waits for a guest that is no more");
-    deleter.join().unwrap();
+    joined(deleter);
     // And its vCPU can be run again.
     vm.set_memory_region(&region(1, 0x20, 1)).unwrap();
     write(&mut vcpu, 0x2_0000, &[1]);

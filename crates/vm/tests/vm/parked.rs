@@ -7,7 +7,7 @@ use mayfly_stage2::{Reclaimer, Slice};
 use mayfly_vm::{Exit, SlotZap};
 
 use crate::common::{
-    Order, Setup, Stop, Stopping, TestVm, deleted, mmio_exit, read, region, write,
+    Order, Setup, Stop, Stopping, TestVm, deleted, joined, mmio_exit, read, region, soon, write,
 };
 
 /// Tables that may await reclaim before who deletes a slot helps: those of not quite four sets of roots.
@@ -102,7 +102,7 @@ fn a_vcpu_that_stays_in_its_guest_on_the_present_root_keeps_no_older_one() {
     vm.clone().destroy();
     assert!(!setup.reclaim(), "it is in its guest on this one");
     stopped.go_on();
-    running.join().unwrap();
+    joined(running);
     assert!(setup.reclaim());
     assert_eq!(setup.hardware.live(), 0);
 }
@@ -132,7 +132,7 @@ fn a_vm_destroyed_with_parked_vcpus_gives_its_tables_back_though_none_is_run() {
         }
     }
     setup.reclaimer.stop();
-    serving.join().unwrap();
+    joined(serving);
 }
 
 #[test]
@@ -153,10 +153,8 @@ fn a_reclaimer_that_waits_for_a_vcpu_in_its_guest_sleeps_until_it_comes_out() {
     assert!(setup.reclaimer.turns() < 20, "{}", setup.reclaimer.turns());
     assert!(setup.hardware.live() > 0);
     stopped.go_on();
-    while setup.hardware.live() > 0 {
-        std::thread::yield_now();
-    }
-    running.join().unwrap();
+    soon(|| setup.hardware.live() == 0);
+    joined(running);
     setup.reclaimer.stop();
-    serving.join().unwrap();
+    joined(serving);
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{scope, yield_now};
+use std::thread::scope;
 
 use mayfly_memslot::PAGE_SIZE;
 use mayfly_platform::Op;
 use mayfly_stage2::Level;
 use mayfly_vm::{CacheCapabilities, Caches, Config, InstructionCaches, Reason, SlotZap, Vm};
 
-use crate::common::{Outcome, Setup, TestVcpu, TestVm, hva, read, region, translation, write};
+use crate::common::{
+    Outcome, Over, Setup, TestVcpu, TestVm, hva, read, region, translation, until, write,
+};
 
 const MIB2: u64 = 0x200;
 const GIB1: u64 = 0x4_0000;
@@ -73,7 +75,9 @@ fn no_fault_is_refused_by_what_the_host_changes_in_other_words() {
     let (setup, vm, mut vcpu) = create(Caches::Coherent, Level::PAGE);
     let (over, changes) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
     scope(|scope| {
+        let _over = Over(&over);
         scope.spawn(|| {
+            let _over = Over(&over);
             while !over.load(Ordering::Relaxed) {
                 for region in [1, 7, 63, 65, 127] {
                     change(&vm, region * MIB2);
@@ -83,9 +87,7 @@ fn no_fault_is_refused_by_what_the_host_changes_in_other_words() {
         });
         for round in 0..20 {
             changes.store(false, Ordering::Relaxed);
-            while !changes.load(Ordering::Relaxed) {
-                yield_now();
-            }
+            until(&over, || changes.load(Ordering::Relaxed));
             for page in (0..MIB2).chain(ALIKE..ALIKE + MIB2) {
                 let outcome = write(&mut vcpu, (GIB1 + page) * PAGE_SIZE, &[1]);
                 assert!(matches!(outcome, Outcome::Memory(_)), "{round}");
@@ -95,7 +97,6 @@ fn no_fault_is_refused_by_what_the_host_changes_in_other_words() {
                 drop(vm.invalidate_start(hva(0, page * PAGE_SIZE), bytes, Reason::Migrate));
             }
         }
-        over.store(true, Ordering::Relaxed);
     });
     assert_eq!(refused(&setup), 0);
 }

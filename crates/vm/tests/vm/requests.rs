@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use mayfly_memslot::Gfn;
 use mayfly_vm::{Error, Event, Exit, Guest, Requests, Translation};
 
-use crate::common::{TestVm, platform, region, vm};
+use crate::common::{TestVm, joined, platform, region, vm};
 
 /// A guest that never leaves by itself: it sleeps until something is asked. Says when it is entered.
 struct Sleeper {
@@ -94,12 +94,10 @@ fn a_kick_wakes_a_vcpu_that_sleeps() {
     let vm = vm();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     let (entered, entries) = channel();
-    std::thread::scope(|scope| {
-        let running = scope.spawn(move || vcpu.run(&mut Sleeper { entered }));
-        entries.recv().unwrap();
-        assert!(vm.kick(0));
-        assert_eq!(running.join().unwrap(), Exit::Kicked);
-    });
+    let running = std::thread::spawn(move || vcpu.run(&mut Sleeper { entered }));
+    entries.recv().unwrap();
+    assert!(vm.kick(0));
+    assert_eq!(joined(running), Exit::Kicked);
     assert!(entries.recv().is_err(), "it was entered once");
 }
 
@@ -131,7 +129,7 @@ fn destroying_a_vm_brings_every_vcpu_out_wherever_it_is() {
     }
     vm.destroy();
     for vcpu in running {
-        let (mut vcpu, exit) = vcpu.join().unwrap();
+        let (mut vcpu, exit) = joined(vcpu);
         assert_eq!(exit, Exit::Kicked);
         never_entered(&mut vcpu);
     }

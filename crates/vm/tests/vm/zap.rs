@@ -10,8 +10,8 @@ use mayfly_stage2::{Leaf, Level, Slice};
 use mayfly_vm::{Config, Event, Exit, Guest, Reason, Requests, SlotZap, Translation};
 
 use crate::common::{
-    Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVm, deleted, frames, hva, mmio_exit,
-    platform, read, region, top, translation, write,
+    Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVm, deleted, frames, hva, joined,
+    mmio_exit, platform, read, region, top, translation, write,
 };
 
 const BOTH: [SlotZap; 2] = [SlotZap::Range, SlotZap::AllRoots];
@@ -131,7 +131,7 @@ fn a_vcpu_in_the_guest_comes_out_for_a_fresh_root_and_goes_back_in() {
         assert_ne!(tops[tops.len() - 2], tops[tops.len() - 1]);
     }
     vm.kick(0);
-    assert_eq!(running.join().unwrap(), Exit::Kicked);
+    assert_eq!(joined(running), Exit::Kicked);
     assert!(setup.reclaim());
     assert!(entries.recv().is_err(), "it was entered once for each root");
 }
@@ -159,12 +159,12 @@ fn a_vcpu_with_a_fresh_root_is_not_waited_for_though_it_is_in_the_guest() {
     });
     assert_ne!(next(&entries), old);
     stopped.go_on();
-    deleting.join().unwrap();
+    joined(deleting);
     assert_eq!(order.take(), ["the vCPU went on", "the slot is gone"]);
-    assert_eq!(deaf.join().unwrap(), Exit::Halt);
+    assert_eq!(joined(deaf), Exit::Halt);
     assert!(!quick.is_finished());
     vm.kick(1);
-    assert_eq!(quick.join().unwrap(), Exit::Kicked);
+    assert_eq!(joined(quick), Exit::Kicked);
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn who_waits_for_a_vcpu_to_come_out_keeps_nobody_from_kicking_and_creating_other
     assert_ne!(next(&entries), old, "all have been asked to come out");
 
     vm.kick(1);
-    assert_eq!(quick.join().unwrap(), Exit::Kicked);
+    assert_eq!(joined(quick), Exit::Kicked);
     drop(vm.create_vcpu(1).unwrap());
     assert_eq!(vm.vcpu_count(), 1);
     order.note("others came and went");
     stopped.go_on();
-    deleting.join().unwrap();
-    assert_eq!(deaf.join().unwrap(), Exit::Halt);
+    joined(deleting);
+    assert_eq!(joined(deaf), Exit::Halt);
     assert_eq!(order.take(), ["others came and went", "the vCPU went on"]);
 }
 
@@ -241,6 +241,7 @@ fn memory_is_taken_away_from_a_vcpu_that_has_not_left_a_replaced_root() {
     // Until there is a fresh root.
     let frames = setup.hardware.live();
     while setup.hardware.live() == frames {
+        assert!(!deleting.is_finished(), "it did not wait");
         yield_now();
     }
     for slot in [0, 1] {
@@ -250,9 +251,9 @@ fn memory_is_taken_away_from_a_vcpu_that_has_not_left_a_replaced_root() {
     }
     assert_eq!(setup.hardware.take_invalidations().len(), 2);
     stopped.go_on();
-    let (exit, vcpu) = running.join().unwrap();
+    let (exit, vcpu) = joined(running);
     assert_eq!(exit, Exit::Halt);
-    assert_eq!(deleting.join().unwrap(), Ok(()));
+    assert_eq!(joined(deleting), Ok(()));
     drop(vcpu);
 }
 
@@ -278,7 +279,7 @@ fn what_a_slot_moves_onto_is_mapped_anew_when_no_tlb_remembers_what_was_there() 
     vm.set_memory_region(&region(0, 0x11, 4)).unwrap();
     let (mapped, writing) = meanwhile.recv().unwrap();
     assert_eq!(mapped, None);
-    assert_eq!(writing.join().unwrap(), Outcome::Memory(hva(0, PAGE_SIZE)));
+    assert_eq!(joined(writing), Outcome::Memory(hva(0, PAGE_SIZE)));
 }
 
 #[test]
@@ -297,7 +298,7 @@ fn a_vcpu_that_handles_an_exit_is_not_waited_for_by_its_root() {
     retiring.finish();
     assert!(!setup.reclaim(), "it has the old root still");
     stopped.go_on();
-    drop(running.join().unwrap());
+    drop(joined(running));
     assert_eq!(order.take(), ["fresh roots", "the vCPU went on"]);
     assert!(setup.reclaim());
 }
@@ -329,8 +330,8 @@ fn who_changes_a_slot_returns_when_nobody_has_the_slot_of_before_any_more() {
             yield_now();
         }
         stopped.go_on();
-        running.join().unwrap();
-        changing.join().unwrap();
+        joined(running);
+        joined(changing);
         assert_eq!(order.take(), ["the vCPU went on", "the slot is changed"], "{change:?}");
     }
 }
