@@ -6,6 +6,7 @@ use std::thread;
 use mayfly_stage2::{Ept, Level, Mapped, Reclaimed};
 
 use crate::common::{World, role};
+use crate::over::{joined, soon};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 /// Tables that may be buried at a time.
@@ -74,10 +75,8 @@ fn a_reclaimer_that_is_served_hears_of_what_faults_bury() {
     for table in 0..100 {
         assert_eq!(collapse(&world, table), Mapped::Installed);
     }
-    while world.live() > 3 {
-        thread::yield_now();
-    }
+    soon(|| world.live() <= 3);
     world.reclaimer.stop();
-    server.join().unwrap();
+    joined(server);
     world.destroy();
 }

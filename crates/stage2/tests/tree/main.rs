@@ -43,6 +43,7 @@ mod in_place;
 mod model;
 mod observed;
 mod out_of_memory;
+mod over;
 mod overlap;
 mod owed;
 mod prune;

@@ -9,6 +9,7 @@ use mayfly_platform::observe::{Observer, Step, Ticket};
 use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Reclaimer, Sv39x4, Tables};
 
 use crate::common::{Platformed, World};
+use crate::over::soon;
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
@@ -108,18 +109,16 @@ fn the_rest_of_a_zapped_block_is_mapped_only_when_tlbs_have_forgotten_it<F: Form
                     mapped.store(true, Ordering::SeqCst);
                 }
             };
-            std::thread::spawn(fault);
+            let faulting = std::thread::spawn(fault);
             while platform.frozen_waits() == waits {
-                assert!(!mapped.load(Ordering::SeqCst), "a page beside a block in the TLBs");
+                assert!(!faulting.is_finished(), "a page beside a block in the TLBs");
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
     };
     world.platform.tlbs.on_next_issue(hook);
     zap(&world, 7..8);
-    while !mapped.load(Ordering::SeqCst) || Arc::strong_count(&world) > 1 {
-        std::thread::yield_now();
-    }
+    soon(|| mapped.load(Ordering::SeqCst) && Arc::strong_count(&world) == 1);
     let section = world.srcu.read_lock();
     assert_eq!(vcpu.root.translate(Gfn::new(7), &section), None);
     assert_eq!(
@@ -290,9 +289,9 @@ fn a_zap_waits_for_an_entry_that_a_fault_is_changing() {
                     zapped.store(true, Ordering::SeqCst);
                 }
             };
-            std::thread::spawn(zap);
+            let zapping = std::thread::spawn(zap);
             while platform.frozen_waits() == waits {
-                assert!(!zapped.load(Ordering::SeqCst), "it did not wait");
+                assert!(!zapping.is_finished(), "it did not wait");
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
@@ -304,9 +303,7 @@ fn a_zap_waits_for_an_entry_that_a_fault_is_changing() {
     let mapped = vcpu.root.map(Gfn::new(7), Level::PAGE, &leaf(99, READ_WRITE), seen, &section);
     assert_eq!(mapped, Ok(Mapped::Installed));
     drop(section);
-    while !zapped.load(Ordering::SeqCst) || Arc::strong_count(&world) > 1 {
-        std::thread::yield_now();
-    }
+    soon(|| zapped.load(Ordering::SeqCst) && Arc::strong_count(&world) == 1);
     assert_eq!(vcpu.root.translate(Gfn::new(7), &world.srcu.read_lock()), None);
     drop(vcpu);
     end(world);

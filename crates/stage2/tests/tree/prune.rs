@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use mayfly_stage2::{Ept, Level, Mapped, Reclaimed, Slice, Tables};
 
 use crate::common::{World, role};
+use crate::over::Over;
 use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
 
 /// Tables that may be buried at a time; and those that there are.
@@ -136,14 +137,14 @@ fn hanging_tables_go_with_the_reclaimer() {
 fn faults_go_on_while_tables_are_taken_out() {
     let world = World::<Ept>::new(30_000);
     let root = world.root(0);
-    let going = AtomicBool::new(true);
-    let load = || going.load(Ordering::Relaxed);
+    let over = AtomicBool::new(false);
+    let goes_on = || !over.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         for first in 0..2 {
             let world = &world;
             scope.spawn(move || {
                 let mut table = first;
-                while load() {
+                while goes_on() {
                     while map(world, table % TABLES * PER_TABLE + first) == Mapped::Retry {
                         std::thread::yield_now();
                     }
@@ -152,10 +153,11 @@ fn faults_go_on_while_tables_are_taken_out() {
             });
         }
         scope.spawn(|| {
-            while load() {
+            while goes_on() {
                 world.reclaimer.run_slice(entries(5000));
             }
         });
+        let _over = Over(&over);
         for _ in 0..2 {
             let reader = world.srcu.reader().unwrap();
             let held = reader.lock();
@@ -166,7 +168,6 @@ fn faults_go_on_while_tables_are_taken_out() {
             drop(invalidation);
             drop(held);
         }
-        going.store(false, Ordering::Relaxed);
     });
     drop(root);
     world.destroy();

@@ -12,6 +12,7 @@ use mayfly_stage2::{
 };
 
 use crate::common::{World, role};
+use crate::over::{joined, soon};
 use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
@@ -233,11 +234,9 @@ fn a_thread_that_serves_frees_what_is_retired_and_stops_when_told() {
     world.stage2.retire();
     assert!(world.live() > 0);
     drop(vcpu);
-    while world.live() > 0 {
-        thread::yield_now();
-    }
+    soon(|| world.live() == 0);
     world.reclaimer.stop();
-    server.join().unwrap();
+    joined(server);
     world.destroy();
 }
 
@@ -267,7 +266,7 @@ fn the_wait_for_reclaim_lasts_until_the_last_vcpu_drops_its_root() {
     thread::sleep(Duration::from_millis(5));
     dropped.store(true, Ordering::SeqCst);
     drop(vcpu);
-    waiter.join().unwrap();
+    joined(waiter);
     assert_eq!(world.live(), 0);
 }
 
@@ -403,21 +402,17 @@ fn a_reclaimer_that_waits_for_a_reader_sleeps_until_he_leaves() {
         // Others' come and go meanwhile.
         world.stage2.replace_roots().unwrap().finish();
         other.replace_roots().unwrap().finish();
-        while other.frames() > 1 {
-            thread::yield_now();
-        }
+        soon(|| other.frames() <= 1);
         while_nothing_comes(&world.reclaimer);
         assert!(world.live() > 2, "the reader may be in them");
         drop(section);
-        while world.live() > 2 {
-            thread::yield_now();
-        }
+        soon(|| world.live() <= 2);
         grow(&world, 0);
     }
     while_nothing_comes(&world.reclaimer);
     assert!(world.reclaimer.turns() < 6 * FEW, "{}", world.reclaimer.turns());
     world.reclaimer.stop();
-    server.join().unwrap();
+    joined(server);
     drop((reader, other));
     world.destroy();
 }

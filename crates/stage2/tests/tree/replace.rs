@@ -1,7 +1,7 @@
 //! Another frame, or more rights, in the place of a page's.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{Arm, Format, Leaf, Level, Mapped, Permissions, Replacement, Role, Tables};
 
 use crate::common::{Vcpu, World};
+use crate::over::soon;
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
@@ -369,28 +370,23 @@ fn who_meets_a_frozen_entry_waits_for_it_and_finds_what_became_of_it() {
     let world = Arc::new(World::<Arm<40>>::new(64));
     let vcpu = world.vcpu(0);
     map(&world, 0, Level::MIB2, leaf(0x1000, READ));
-    let (settled, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let asked = Arc::new(AtomicUsize::new(0));
     let hook = {
-        let (world, settled, asked) =
-            (Arc::clone(&world), Arc::clone(&settled), Arc::clone(&asked));
+        let (world, asked) = (Arc::clone(&world), Arc::clone(&asked));
         move || {
             let (waits, platform) = (world.platform.frozen_waits(), Arc::clone(&world.platform));
-            let vcpu = {
-                let settled = Arc::clone(&settled);
-                move || {
-                    let section = world.srcu.read_lock();
-                    let gfn = Gfn::new(PAGE);
-                    assert!(world.stage2.is_invalidating(&page()));
-                    assert!(world.root(0).settles(gfn, READ, &section));
-                    assert!(!world.root(0).settles(gfn, READ_WRITE, &section));
-                    settled.store(true, Ordering::SeqCst);
-                    drop(section);
-                    asked.fetch_add(1, Ordering::SeqCst);
-                }
+            let vcpu = move || {
+                let section = world.srcu.read_lock();
+                let gfn = Gfn::new(PAGE);
+                assert!(world.stage2.is_invalidating(&page()));
+                assert!(world.root(0).settles(gfn, READ, &section));
+                assert!(!world.root(0).settles(gfn, READ_WRITE, &section));
+                drop(section);
+                asked.fetch_add(1, Ordering::SeqCst);
             };
-            std::thread::spawn(vcpu);
+            let faulting = std::thread::spawn(vcpu);
             while platform.frozen_waits() == waits {
-                assert!(!settled.load(Ordering::SeqCst), "it did not wait");
+                assert!(!faulting.is_finished(), "it did not wait");
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
@@ -399,9 +395,7 @@ fn who_meets_a_frozen_entry_waits_for_it_and_finds_what_became_of_it() {
     let announced = world.stage2.begin_invalidation(&page());
     let with = Replacement { old: Pfn::new(0x1000 + PAGE), ..merge() };
     world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(with), |_| ());
-    while asked.load(Ordering::SeqCst) == 0 || Arc::strong_count(&world) > 1 {
-        std::thread::yield_now();
-    }
+    soon(|| asked.load(Ordering::SeqCst) > 0 && Arc::strong_count(&world) == 1);
     drop(announced);
     drop(vcpu);
     end(world);

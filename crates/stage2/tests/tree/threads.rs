@@ -10,18 +10,10 @@ use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, RootRef, Slice, Tables};
 
 use crate::common::{self, Vcpu, World};
+use crate::over::{Over, joined};
 use crate::{READ, READ_WRITE, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();
-
-/// Ends the others' work when dropped: a test that fails on one thread ends on all.
-struct Until<'a>(&'a AtomicBool);
-
-impl Drop for Until<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// Numbers that are random enough, and the same each time.
 struct Random(u64);
@@ -107,7 +99,7 @@ fn while_faulting<F: Format, T>(
         for number in 1..=vcpus {
             let over = &over;
             scope.spawn(move || {
-                let _over = Until(over);
+                let _over = Over(over);
                 let vcpu = world.vcpu(0);
                 let mut random = Random(number);
                 while !over.load(Ordering::Relaxed) {
@@ -116,7 +108,7 @@ fn while_faulting<F: Format, T>(
                 }
             });
         }
-        let _over = Until(&over);
+        let _over = Over(&over);
         work()
     })
 }
@@ -211,7 +203,7 @@ fn nothing_of_a_slot_is_mapped_after_it_was_deleted<F: Format>() {
         for number in 1..=3 {
             let (world, slot, over, faults) = (&world, &slot, &over, &faults);
             scope.spawn(move || {
-                let _over = Until(over);
+                let _over = Over(over);
                 let vcpu = world.vcpu(0);
                 let mut random = Random(number);
                 while !over.load(Ordering::Relaxed) {
@@ -232,7 +224,7 @@ fn nothing_of_a_slot_is_mapped_after_it_was_deleted<F: Format>() {
                 }
             });
         }
-        let _over = Until(&over);
+        let _over = Over(&over);
         let root = world.root(0);
         let mut random = Random(99);
         for turn in 2..120 {
@@ -298,7 +290,7 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
         for (number, loaded) in loaded.iter().enumerate() {
             let (world, turn, over) = (&world, &turn, &over);
             scope.spawn(move || {
-                let _over = Until(over);
+                let _over = Over(over);
                 let mut vcpu: Vcpu<_> = world.vcpu(0);
                 let mut random = Random(number as u64 + 1);
                 while !over.load(Ordering::Relaxed) {
@@ -314,7 +306,7 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
                 }
             });
         }
-        let _over = Until(&over);
+        let _over = Over(&over);
         drop(world.root(0));
         for wanted in 1..=200 {
             let retiring = world.stage2.replace_roots().unwrap();
@@ -335,7 +327,7 @@ fn vcpus_that_load_replaced_roots_share_the_present_one_and_leave_none_behind() 
         }
     });
     world.reclaimer.stop();
-    server.join().unwrap();
+    joined(server);
     world.destroy();
 }
 
@@ -379,7 +371,7 @@ fn a_zapper_meets_each_vcpu_that_does_not_wait_once_an_invalidation_at_most() {
         for _ in 0..VCPUS {
             let (world, over) = (&world, &over);
             scope.spawn(move || {
-                let _over = Until(over);
+                let _over = Over(over);
                 let vcpu = world.vcpu(0);
                 while !over.load(Ordering::Relaxed) {
                     let section = world.srcu.read_lock();
@@ -388,7 +380,7 @@ fn a_zapper_meets_each_vcpu_that_does_not_wait_once_an_invalidation_at_most() {
                 }
             });
         }
-        let _over = Until(&over);
+        let _over = Over(&over);
         for _ in 0..400 {
             let announced = world.stage2.begin_invalidation(&gfns(0..PAGES));
             let before = common::own_frozen_waits();
