@@ -5,6 +5,7 @@ mod common;
 mod dirty;
 mod lookup;
 mod model;
+mod over;
 mod rules;
 mod threads;
 mod waiting;

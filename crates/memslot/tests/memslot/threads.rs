@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mayfly_memslot::{Gfn, Hva, LastHit, Region};
 
 use crate::common::{LOG, MAIN, hva, region, slots};
+use crate::over::Over;
 
 const CHANGES: u64 = if cfg!(miri) {
     20
@@ -35,8 +36,8 @@ fn race(
                 }
             });
         }
+        let _over = Over(&done);
         write(&slots);
-        done.store(true, Ordering::Relaxed);
     });
 }
 
