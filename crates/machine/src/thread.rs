@@ -1,7 +1,7 @@
 //! A thread that runs vCPUs.
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use mayfly_stage2::{Ept, Format};
 use mayfly_vm::Exit;
@@ -67,6 +67,8 @@ impl<F: Format> CpuThread<F> {
     }
 }
 
+const PANICKED: &str = "the vCPU's thread has panicked";
+
 /// A vCPU on its way on a [`CpuThread`].
 #[derive(Debug)]
 pub struct Running<F: Format = Ept> {
@@ -76,8 +78,18 @@ pub struct Running<F: Format = Ept> {
 
 impl<F: Format> Running<F> {
     /// Whether the vCPU has come out. Waits for nothing.
+    ///
+    /// # Panics
+    ///
+    /// If its thread has panicked: whoever looks again and again would do so for ever.
     pub fn has_come_out(&mut self) -> bool {
-        self.came_out = self.came_out.take().or_else(|| self.stopped.try_recv().ok());
+        if self.came_out.is_none() {
+            self.came_out = match self.stopped.try_recv() {
+                Ok(stopped) => Some(stopped),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => panic!("{PANICKED}"),
+            };
+        }
         self.came_out.is_some()
     }
 
@@ -88,6 +100,6 @@ impl<F: Format> Running<F> {
     /// If its thread has panicked.
     pub fn wait(self) -> Stopped<F> {
         let Self { stopped, came_out } = self;
-        came_out.unwrap_or_else(|| stopped.recv().expect("the vCPU's thread has panicked"))
+        came_out.unwrap_or_else(|| stopped.recv().expect(PANICKED))
     }
 }

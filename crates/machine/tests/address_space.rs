@@ -1,5 +1,8 @@
 //! The host's address space.
 
+#[path = "common/over.rs"]
+mod over;
+
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +14,8 @@ use mayfly_machine::address_space::{
 use mayfly_machine::{Arena, arena::MAX_ORDER};
 use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
 use mayfly_stage2::Level;
+
+use over::Over;
 
 const MIB2: u64 = 2 << 20;
 
@@ -365,10 +370,10 @@ fn threads_that_touch_and_reclaim_the_same_pages_find_what_they_wrote() {
                 space.migrate(at(start, (page + 7) % 32)).unwrap();
             }
         });
+        let _over = Over(&stop);
         for writer in writers {
             writer.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let frames: HashSet<_> =
         (0..32).map(|page| space.resolve(at(start, page), true).unwrap().pfn).collect();

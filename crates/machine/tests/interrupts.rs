@@ -1,9 +1,14 @@
 //! A guest that only an interrupt brings out: no slice of its time ends, and nothing that it does is an exit.
 
+#[path = "common/over.rs"]
+mod over;
+
 use mayfly_machine::{CpuThread, HostMemory, Instruction, LeftOut, Machine, Processors, Rigour};
 use mayfly_memslot::{Gpa, PAGE_SIZE, SlotId};
 use mayfly_stage2::Arm;
 use mayfly_vm::Exit;
+
+use over::Out;
 
 /// Where the guest says that it is there, and, in the same page, waits to be let go.
 const HERE: Gpa = Gpa::new(0);
@@ -18,6 +23,7 @@ fn kicked(left_out: LeftOut, rigour: Rigour) -> Exit {
     let memory: HostMemory = machine.map(PAGE_SIZE).unwrap();
     vm.set_memory_region(&memory.region(SlotId::main(0), HERE)).unwrap();
     let thread = CpuThread::spawn().unwrap();
+    let _out = Out::of(&vm);
     let program = vec![
         Instruction::Touch { gpa: HERE, len: 1, value: 1 },
         Instruction::WaitFor { gpa: GO, value: 1 },

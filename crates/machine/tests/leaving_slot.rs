@@ -1,5 +1,8 @@
 //! Host memory that goes while the slot that it was behind is going.
 
+#[path = "common/over.rs"]
+mod over;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, yield_now};
 
@@ -7,6 +10,8 @@ use mayfly_machine::{CpuTlb, Machine, VmOptions};
 use mayfly_memslot::{Gfn, Gpa, Region, SlotId};
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, SlotZap, Translation};
+
+use over::{Over, until};
 
 const GPA: Gpa = Gpa::new(0x1000);
 
@@ -75,24 +80,23 @@ fn memory_that_is_unmapped_while_its_slot_is_being_deleted_is_used_no_more() {
     };
     let mut vcpu = vm.create_vcpu(0).unwrap();
     let exit = scope(|scope| {
-        let running = scope.spawn(|| vcpu.run(&mut guest));
-        while !has_read.load(Ordering::Acquire) {
-            yield_now();
-        }
+        let running = scope.spawn(|| {
+            let _over = Over(&may_go);
+            vcpu.run(&mut guest)
+        });
+        // Also where something fails here, and the guest would be waited for.
+        let _over = Over(&may_go);
+        until(&may_go, || has_read.load(Ordering::Acquire));
         // The slot is gone as soon as nobody finds it; this returns when the vCPU has left the guest.
         let deleting = scope.spawn(|| vm.set_memory_region(&Region { size: 0, ..region }));
         let slots = vm.slots();
-        while !slots.load(region.slot.space, &vm.srcu().read_lock()).is_empty() {
-            yield_now();
-        }
+        until(&may_go, || slots.load(region.slot.space, &vm.srcu().read_lock()).is_empty());
         assert!(!deleting.is_finished());
         drop(memory);
         assert!(!deleting.is_finished());
         // The guest looks once more, from beginning to end.
         let seen = looks.load(Ordering::Acquire);
-        while looks.load(Ordering::Acquire) < seen + 2 {
-            yield_now();
-        }
+        until(&may_go, || looks.load(Ordering::Acquire) >= seen + 2);
         may_go.store(true, Ordering::Release);
         deleting.join().unwrap().unwrap();
         running.join().unwrap()

@@ -1,5 +1,8 @@
 //! A VM's life on the software machine: real threads, real memory.
 
+#[path = "common/over.rs"]
+mod over;
+
 use std::sync::Arc;
 
 use mayfly_iobus::{IoRange, Ioeventfd};
@@ -8,6 +11,8 @@ use mayfly_machine::{
 };
 use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, Hva, Region, SlotId};
 use mayfly_vm::{Access, AccessKind, Bus, Exit};
+
+use over::Out;
 
 const RAM: u64 = 0;
 const DEVICE: u64 = 0xd000_0000;
@@ -248,6 +253,7 @@ fn vcpus_meet_at_a_barrier_and_see_each_others_writes() {
     let (vm, _memory) = vm_with_memory(&machine);
     let barrier = Arc::new(GuestBarrier::new(3));
     let threads: Vec<_> = (0..3).map(|_| CpuThread::spawn().unwrap()).collect();
+    let _out = Out::of(&vm);
     let running: Vec<_> = (0..3_u64)
         .map(|id| {
             let mine = Gpa::new(id * 0x1_0000);
@@ -274,6 +280,7 @@ fn a_kick_brings_a_vcpu_out_of_a_guest_that_never_leaves() {
     let machine = Machine::new().unwrap();
     let (vm, _memory) = vm_with_memory(&machine);
     let thread = CpuThread::spawn().unwrap();
+    let _out = Out::of(&vm);
     let forever = vec![Instruction::Spin { loops: 1000 }, Instruction::Jump(0)];
     let running = thread.run(vm.create_vcpu(5).unwrap(), machine.cpu(forever.clone()));
     assert!(vm.kick(5));
@@ -293,6 +300,7 @@ fn a_guest_that_was_told_of_a_device_through_its_memory_finds_it() {
     let machine = Machine::new().unwrap();
     let (vm, memory) = vm_with_memory(&machine);
     let thread = CpuThread::spawn().unwrap();
+    let _out = Out::of(&vm);
     let rounds = 500;
     let program = (1..=rounds)
         .flat_map(|round| {
@@ -302,13 +310,14 @@ fn a_guest_that_was_told_of_a_device_through_its_memory_finds_it() {
             ]
         })
         .collect();
-    let running = thread.run(vm.create_vcpu(0).unwrap(), machine.cpu(program));
+    let mut running = thread.run(vm.create_vcpu(0).unwrap(), machine.cpu(program));
     for round in 1..=rounds {
         let register = Arc::new(Register::default());
         let range = IoRange { start: DEVICE + round * 8, len: 8 };
         vm.register_device(Bus::Mmio, range, register.clone()).unwrap();
         memory.write_u64(RAM, round);
         while register.accesses() == 0 {
+            assert!(!running.has_come_out() || register.accesses() > 0, "{round}");
             std::thread::yield_now();
         }
         vm.unregister_device(Bus::Mmio, range).unwrap();
@@ -323,6 +332,7 @@ fn memory_can_be_unmapped_as_soon_as_its_slot_is_deleted_though_a_vcpu_keeps_usi
     let machine = Machine::new().unwrap();
     let vm = machine.create_vm().unwrap();
     let thread = CpuThread::spawn().unwrap();
+    let _out = Out::of(&vm);
     let mut vcpu = vm.create_vcpu(0).unwrap();
     for round in 0..200 {
         let memory = machine.map(16 * 4096).unwrap();

@@ -1,5 +1,8 @@
 //! The page merger: what it merges, what it leaves alone, and what it says of it.
 
+#[path = "common/over.rs"]
+mod over;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +15,8 @@ use mayfly_machine::address_space::{
 };
 use mayfly_machine::merger::{Merger, MergerThread, Run, Statistics, Tunables};
 use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
+
+use over::{Over, until};
 
 fn space(frames: usize) -> (Arc<Arena>, Arc<HostSpace>) {
     let arena = Arc::new(Arena::new(frames).unwrap());
@@ -315,7 +320,7 @@ impl Notifier for Unmerging {
             let merger = merger.clone();
             move || merger.set(unmerge).unwrap()
         }));
-        while merger.tunables() != unmerge {
+        while merger.tunables() != unmerge && !thread.is_finished() {
             yield_now();
         }
         // It takes the page as it is now, or waits.
@@ -352,6 +357,7 @@ struct LookedAt {
     page: Hva,
     frame: Pfn,
     is_leaving: AtomicBool,
+    over: AtomicBool,
 }
 
 impl Notifier for LookedAt {
@@ -359,9 +365,7 @@ impl Notifier for LookedAt {
         if change.range.start == self.page && change.reason == Reason::Unmap {
             self.is_leaving.store(true, Ordering::Release);
             // The merger has a reference to what it found, and waits for the change to be over.
-            while self.arena.references(self.frame) == 1 {
-                std::thread::yield_now();
-            }
+            until(&self.over, || self.arena.references(self.frame) > 1);
         }
     }
 
@@ -381,13 +385,16 @@ fn a_page_that_is_moved_as_it_is_found_equal_shares_its_frame_with_nobody() {
         merger.scan_batch();
         let frame = space.resolve(start, false).unwrap().pfn;
         let is_leaving = AtomicBool::new(false);
-        let looked_at = Arc::new(LookedAt { arena: arena.clone(), page: start, frame, is_leaving });
+        let (arena, over) = (arena.clone(), AtomicBool::new(false));
+        let looked_at = Arc::new(LookedAt { arena, page: start, frame, is_leaving, over });
         let id = space.register(looked_at.clone());
         let moved = scope(|scope| {
+            // Either waits for the other.
+            let LookedAt { is_leaving, over, .. } = &*looked_at;
+            let _over = Over(over);
             scope.spawn(|| {
-                while !looked_at.is_leaving.load(Ordering::Acquire) {
-                    std::thread::yield_now();
-                }
+                let _over = Over(over);
+                until(over, || is_leaving.load(Ordering::Acquire));
                 merger.scan_batch();
             });
             let moved = space.mremap(pages(start, 1), None).unwrap();
@@ -438,6 +445,7 @@ fn writers_find_what_they_wrote_while_their_pages_are_merged_and_forked_and_move
         for start in starts {
             let (space, ends, rounds) = (&space, &ends, &rounds);
             scope.spawn(move || {
+                let _over = Over(ends);
                 // Equal to others for most of the time, so that there is always something to merge.
                 for round in 0_u64.. {
                     let value =
@@ -460,13 +468,13 @@ fn writers_find_what_they_wrote_while_their_pages_are_merged_and_forked_and_move
             let count = merger.statistics().pages_merged;
             count > 2000 && rounds.load(Ordering::Relaxed) > 500
         };
-        while !enough() {
+        let _over = Over(&ends);
+        while !enough() && !ends.load(Ordering::Relaxed) {
             let copy = space.fork(pages(starts[0], PAGES)).unwrap();
             space.migrate(at(starts[1], 3)).unwrap();
             space.reclaim(at(starts[2], 4));
             space.munmap(pages(copy, PAGES)).unwrap();
         }
-        ends.store(true, Ordering::Relaxed);
     });
     drop(thread);
     let statistics = merger.statistics();

@@ -1,5 +1,8 @@
 //! Memory that is copied while its guest writes it.
 
+#[path = "common/over.rs"]
+mod over;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, yield_now};
@@ -9,6 +12,8 @@ use mayfly_machine::{Arena, CpuTlb, HostMemory, Machine, MachineVcpu, MachineVm}
 use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Arm, Ept, Format, Level, Permissions};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, Translation};
+
+use over::{Over, until};
 
 const BLOCKS: u64 = 2;
 const PAGES: u64 = BLOCKS * Level::MIB2.pages();
@@ -138,15 +143,6 @@ fn run<F: Format>(mut vcpu: MachineVcpu<F>, mut guest: On<'_, F>) {
     }
 }
 
-/// Tells the guest to stop when it is dropped.
-struct Stopped<'a>(&'a AtomicBool);
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// A guest of two vCPUs while `migrate` is at work. It ends when `migrate` says so, or with its memory.
 fn beside<F: Format>(
     migration: &mut Migration<F>,
@@ -161,12 +157,16 @@ fn beside<F: Format>(
                 let (tlb, arena) = (hardware.tlbs().cpu(), Arc::clone(hardware.arena()));
                 let (writes, stops) = (&writes, &stops);
                 let guest = Counting { tlb, arena, number, at: 0, writes, stops };
-                scope.spawn(move || run(vcpu, On(guest, std::marker::PhantomData)))
+                scope.spawn(move || {
+                    // One that ends while `migrate` waits for its writes.
+                    let _over = Over(stops);
+                    run(vcpu, On(guest, std::marker::PhantomData));
+                })
             })
             .into();
         // Also where `migrate` panics, which would wait for the vCPUs otherwise.
-        let _stopped = Stopped(&stops);
-        until(&writes, PAGES);
+        let _over = Over(&stops);
+        until_written(&writes, PAGES, &stops);
         migrate(migration, &writes, &stops);
         for vcpu in vcpus {
             vcpu.join().unwrap();
@@ -175,11 +175,9 @@ fn beside<F: Format>(
 }
 
 /// Waits until the guest has written `more` times.
-fn until(writes: &AtomicU64, more: u64) {
+fn until_written(writes: &AtomicU64, more: u64, stops: &AtomicBool) {
     let target = writes.load(Ordering::Relaxed) + more;
-    while writes.load(Ordering::Relaxed) < target {
-        yield_now();
-    }
+    until(stops, || writes.load(Ordering::Relaxed) >= target);
 }
 
 fn a_guest_that_is_copied_as_it_runs_has_the_same_memory_in_the_end<F: Format>() {
@@ -191,10 +189,10 @@ fn a_guest_that_is_copied_as_it_runs_has_the_same_memory_in_the_end<F: Format>()
             migration.copy_all();
             let mut copied = 0;
             while copied < PAGES {
-                until(writes, PAGES / 4);
+                until_written(writes, PAGES / 4, stops);
                 copied += migration.copy_log();
             }
-            until(writes, 100);
+            until_written(writes, 100, stops);
             if deletes {
                 // Under the guest, which runs until it has no memory.
                 let gone = Region { size: 0, ..migration.region(Flags::empty()) };
@@ -232,13 +230,13 @@ fn a_guest_whose_migration_is_called_off_has_its_blocks_back<F: Format>() {
         migration.vm.set_memory_region(&migration.region(Flags::LOG_DIRTY_PAGES)).unwrap();
         migration.vm.split_blocks(SLOT).unwrap();
         assert_eq!((count(migration, Level::PAGE), count(migration, Level::MIB2)), (PAGES, 0));
-        until(writes, PAGES / 2);
+        until_written(writes, PAGES / 2, stops);
         migration.copy_log();
         migration.vm.set_memory_region(&migration.region(Flags::empty())).unwrap();
         migration.vm.collapse_pages(SLOT).unwrap();
         // Some the guest may have made itself, by a write.
         assert_eq!(count(migration, Level::MIB2), PAGES);
-        until(writes, PAGES);
+        until_written(writes, PAGES, stops);
         stops.store(true, Ordering::Release);
     });
 }

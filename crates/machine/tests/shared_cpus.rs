@@ -1,5 +1,8 @@
 //! More vCPUs than CPUs: what one vCPU leaves in a TLB, another meets there.
 
+#[path = "common/over.rs"]
+mod over;
+
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,6 +13,8 @@ use mayfly_machine::{
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, SlotId};
 use mayfly_stage2::{Arm, Ept, Format, Sv39x4};
 use mayfly_vm::Exit;
+
+use over::Out;
 
 const FRAMES: usize = 1 << 13;
 const VMS: u64 = 2;
@@ -36,6 +41,7 @@ fn eight_vcpus_on_two_cpus<F: Format>() -> u64 {
     let machine = Machine::<F>::with_processors(FRAMES, Processors::shared(2)).unwrap();
     let vms: Vec<_> = (0..VMS).map(|_| vm_with_memory(&machine)).collect();
     let mut running = Vec::new();
+    let out: Vec<_> = vms.iter().map(|(vm, _)| Out::of(vm)).collect();
     for (value, (vm, _)) in (1..).zip(&vms) {
         for id in 0..VCPUS {
             let (gpa, len) = range(id);
@@ -72,6 +78,7 @@ fn eight_vcpus_on_two_cpus<F: Format>() -> u64 {
         assert!(stopped.cpu.reads() > 0, "one that never had its turn");
         drop((stopped, thread));
     }
+    drop(out);
     for (vm, _) in vms {
         vm.destroy();
     }

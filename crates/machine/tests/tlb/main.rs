@@ -1,5 +1,7 @@
 //! Software TLBs, and the walks that fill them.
 
+#[path = "../common/over.rs"]
+mod over;
 mod rigour;
 mod sizes;
 mod tables;
@@ -16,6 +18,7 @@ use mayfly_platform::tlb::{Scope, Span, Tlb, Vmid};
 use mayfly_platform::{Host, Mmu, Op};
 use mayfly_stage2::{Arm, Ept, Format, Leaf, Level, Npt, Permissions, Sv39x4, Sv48x4};
 
+use over::Over;
 use tables::Table;
 
 const ALL: Permissions = Permissions::all();
@@ -231,6 +234,7 @@ fn what_a_cpu_did_is_counted_while_it_goes() {
     let table = Table::<Ept>::new(&arena);
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&ends);
         let reader = scope.spawn(|| {
             let mut last = 0;
             while !ends.load(Ordering::Relaxed) {
@@ -245,7 +249,6 @@ fn what_a_cpu_did_is_counted_while_it_goes() {
                 break;
             }
         }
-        ends.store(true, Ordering::Relaxed);
     });
 }
 
@@ -269,15 +272,6 @@ fn the_hardware_is_what_stage_2_asks_for_and_counts_what_is_charged() {
 
 /// What a frame holds that the guest must not see, nor change.
 const POISON: u64 = 0xdead_dead_dead_dead;
-
-/// Tells everybody to stop when dropped.
-struct Ended<'a>(&'a AtomicBool);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// A guest that reads its pages' numbers and writes to them, until told to stop. Returns how often it read.
 fn run(
@@ -331,11 +325,11 @@ fn no_cpu_reads_or_writes_a_frame_after_its_invalidation_is_complete() {
             let (arena, table, stop, reads) = (&arena, &table, &stop, &reads);
             scope.spawn(move || {
                 // A guest that fails ends the others.
-                let _ended = Ended(stop);
+                let _over = Over(stop);
                 reads.fetch_add(run(cpu, arena, table, PAGES, stop), Ordering::Relaxed);
             });
         }
-        let _ended = Ended(&stop);
+        let _over = Over(&stop);
         let mut quarantine = VecDeque::new();
         for round in 0..2000_u64 {
             if stop.load(Ordering::Relaxed) {
