@@ -29,7 +29,7 @@ pub use description::{Description, MetricDescription, Passes, Widest};
 pub use document::Record;
 pub use goal::Goal;
 pub use host::{Build, Host};
-pub use read::ReadError;
+pub use read::{Document, ReadError};
 pub use row::{BASELINE, Check, Finding, ResultRow};
 pub use samples::{Samples, nanoseconds};
 pub use sink::{Sink, WriteError};

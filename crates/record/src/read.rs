@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::controls;
@@ -11,6 +12,8 @@ use crate::document::{Record, SCHEMA, VERSION};
 
 /// Bytes beyond which a file is not read: far more than a record of every experiment has.
 const MOST: u64 = 64 << 20;
+/// Bytes by which it is told what a file is.
+const HEAD: u64 = 4 << 10;
 
 /// Why a file could not be read as a record.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +27,14 @@ pub enum ReadError {
         source: io::Error,
     },
     /// It is larger than a record can be.
-    #[error("{} has {size} bytes, and no record has more than {MOST}", path.display())]
+    #[error("{} has {size} bytes, and no record has more than {most}", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its size; or more than is read of a stream.
         size: u64,
+        /// The most that is read.
+        most: u64,
     },
     /// It is not JSON, or it ends too early.
     #[error("{} is not JSON: {source}", path.display())]
@@ -40,20 +45,30 @@ pub enum ReadError {
         source: serde_json::Error,
     },
     /// It is JSON, but not a Mayfly record.
-    #[error("{} is not a Mayfly record: its \"schema\" is {found}, not \"{SCHEMA}/{VERSION}\"", path.display())]
+    #[error("{} is not a Mayfly record: its \"schema\" is {found}, not \"{wanted}\"", path.display())]
     NotARecord {
         /// The file.
         path: PathBuf,
         /// What stands there instead, as JSON; `missing` if nothing.
         found: String,
+        /// What would have been right.
+        wanted: String,
     },
     /// It was written by a later version of Mayfly.
-    #[error("{} is a record of version {version}; this Mayfly reads up to {VERSION}", path.display())]
+    #[error("{} is a record of version {version}; this Mayfly reads up to {known}", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
         /// Its version.
         version: u32,
+        /// The latest that this one reads.
+        known: u32,
+    },
+    /// A time in it cannot be one.
+    #[error("{} is a damaged record: a time in it is longer than a hundred years", path.display())]
+    Time {
+        /// The file.
+        path: PathBuf,
     },
     /// It says that it is a record, but has not a record's shape.
     #[error("{} is a damaged record: {source}", path.display())]
@@ -65,6 +80,80 @@ pub enum ReadError {
     },
 }
 
+/// A document that is JSON and was read from a file; what it says is to be found out.
+#[derive(Debug)]
+pub struct Document {
+    path: PathBuf,
+    content: Value,
+}
+
+impl Document {
+    /// Reads a file of 64 MiB at most, or of `most` bytes where `is_large` says so of its first kilobytes.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is too large, or is not JSON; the message names the file.
+    pub fn read(
+        path: &Path,
+        is_large: impl FnOnce(&[u8]) -> bool,
+        most: u64,
+    ) -> Result<Self, ReadError> {
+        let failed = |source| ReadError::File { path: path.into(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let mut text = Vec::new();
+        file.by_ref().take(HEAD).read_to_end(&mut text).map_err(failed)?;
+        let most = if is_large(&text) { most } else { MOST };
+        file.take(most + 1 - text.len() as u64).read_to_end(&mut text).map_err(failed)?;
+        if text.len() as u64 > most {
+            return Err(ReadError::TooLarge { path: path.into(), size: size.max(most + 1), most });
+        }
+        Self::parse(&text, path)
+    }
+
+    /// The same of its text; `path` is what errors call it. Control characters in it are escaped, so that a terminal may be
+    /// shown whatever it says.
+    ///
+    /// # Errors
+    ///
+    /// It is not JSON.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self, ReadError> {
+        let mut content: Value = serde_json::from_slice(text)
+            .map_err(|source| ReadError::NotJson { path: path.into(), source })?;
+        controls::escape(&mut content);
+        Ok(Self { path: path.into(), content })
+    }
+
+    /// Whether it says that it has a schema of this name, of any version.
+    pub fn is_of(&self, schema: &str) -> bool {
+        let said = self.content.get("schema").and_then(Value::as_str);
+        said.is_some_and(|said| said.split('/').next() == Some(schema))
+    }
+
+    /// What it says, in the shape of a schema that is known up to version `known`. Fields that this version does not know
+    /// are ignored.
+    ///
+    /// # Errors
+    ///
+    /// It has another schema, a later version, or not the schema's shape; the message names the file, and the field.
+    pub fn shaped<T: DeserializeOwned>(self, schema: &str, known: u32) -> Result<T, ReadError> {
+        let Self { path, content } = self;
+        match version(content.get("schema"), schema) {
+            Ok(version) if version <= known => {}
+            Ok(version) => return Err(ReadError::Newer { path, version, known }),
+            Err(found) => {
+                return Err(ReadError::NotARecord {
+                    path,
+                    found,
+                    wanted: format!("{schema}/{known}"),
+                });
+            }
+        }
+        serde_path_to_error::deserialize(content)
+            .map_err(|source| ReadError::Shape { path, source })
+    }
+}
+
 impl Record {
     /// Reads a record from a file. Fields that this version does not know are ignored.
     ///
@@ -73,43 +162,36 @@ impl Record {
     /// The file cannot be read, is not JSON, or is not a record of a version known here; the message names
     /// the file and, in a damaged record, the field.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let failed = |source| ReadError::File { path: path.into(), source };
-        let file = File::open(path).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        let mut text = Vec::new();
-        let read = file.take(MOST + 1).read_to_end(&mut text).map_err(failed)?;
-        if read as u64 > MOST {
-            return Err(ReadError::TooLarge { path: path.into(), size: size.max(MOST + 1) });
-        }
-        Self::parse(&text, path)
+        Document::read(path, |_| false, MOST)?.record()
     }
 
-    /// Reads a record from its text; `path` is what errors call it. Control characters in it are escaped, so that a
-    /// terminal may be shown whatever it says.
+    /// Reads a record from its text; `path` is what errors call it.
     ///
     /// # Errors
     ///
     /// As [`Record::read`].
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, ReadError> {
-        let mut document: Value = serde_json::from_slice(text)
-            .map_err(|source| ReadError::NotJson { path: path.into(), source })?;
-        match version(document.get("schema")) {
-            Ok(1..=VERSION) => {}
-            Ok(version) => return Err(ReadError::Newer { path: path.into(), version }),
-            Err(found) => return Err(ReadError::NotARecord { path: path.into(), found }),
-        }
-        controls::escape(&mut document);
-        serde_path_to_error::deserialize(document)
-            .map_err(|source| ReadError::Shape { path: path.into(), source })
+        Document::parse(text, path)?.record()
+    }
+}
+
+impl Document {
+    /// The record of experiments that it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Document::shaped`].
+    pub fn record(self) -> Result<Record, ReadError> {
+        self.shaped(SCHEMA, VERSION)
     }
 }
 
 /// The version in a schema name, or what stands there instead.
-fn version(schema: Option<&Value>) -> Result<u32, String> {
+fn version(schema: Option<&Value>, name: &str) -> Result<u32, String> {
     let Some(schema) = schema else { return Err("missing".to_owned()) };
     schema
         .as_str()
-        .and_then(|name| name.strip_prefix(SCHEMA)?.strip_prefix('/')?.parse().ok())
+        .and_then(|said| said.strip_prefix(name)?.strip_prefix('/')?.parse().ok())
         .filter(|&version| version > 0)
         .ok_or_else(|| schema.to_string())
 }
