@@ -264,6 +264,11 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
+    /// Write a timeline to FILE that <https://ui.perfetto.dev> opens: a track a thread with its calls, the phases, and the
+    /// longest waits with their causes. - is standard output, as above
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+
     /// Follow process PID, which runs already, until it ends or this command is told to by ^C: by ptrace, at every system
     /// call, so that it runs slower meanwhile
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "prove"],
@@ -290,6 +295,7 @@ Examples:
   mayfly trace -- qemu-system-x86_64 -accel kvm -M microvm \\
     -kernel vmlinuz -display none
   mayfly trace --json t.json --fail-if 'start > 50ms' -- ./vmm
+  mayfly trace --timeline t.perfetto.json -- ./vmm
 
 Exit codes:
   the program's own, and the signal that ended it; where that is 0:

@@ -1,5 +1,7 @@
 //! `mayfly trace`.
 
+use std::path::PathBuf;
+
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 use mayfly_trace::{COUNTERS, End, Error, Launch, Text, Trace, figure_names, prove, runs_to_prove};
@@ -18,7 +20,7 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Runs a program, and says where its VM's life went. Ends as the program does.
 pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     options.fail_if.iter().try_for_each(names_something)?;
-    let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
+    let files = Files::open(options)?;
     let launch = Launch { command: options.command.clone(), ..Launch::default() };
     if let Some(pid) = options.pid {
         if !options.quiet {
@@ -27,15 +29,45 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
             ))?;
         }
         let recorded = mayfly_trace::attach(pid).map_err(failure)?;
-        return conclude(options, &launch, recorded.trace, sink.as_ref()).1;
+        return conclude(options, &launch, recorded.trace, &files).1;
     }
     let mut warn = |line: &str| {
         // Nobody may be listening; the program runs all the same.
         let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
     };
     let recorded = mayfly_trace::record(&launch, &mut warn).map_err(failure)?;
-    let (end, verdict) = conclude(options, &launch, recorded.trace, sink.as_ref());
+    let (end, verdict) = conclude(options, &launch, recorded.trace, &files);
     end_as(end, verdict)
+}
+
+/// Where a trace goes, opened before the program runs.
+struct Files {
+    json: Option<Sink>,
+    timeline: Option<Sink>,
+}
+
+impl Files {
+    fn open(options: &args::Trace) -> Result<Self, Failure> {
+        let open = |path: &Option<PathBuf>| {
+            path.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)
+        };
+        let files = Self { json: open(&options.json)?, timeline: open(&options.timeline)? };
+        let is_stdout = |sink: &Option<Sink>| sink.as_ref().is_some_and(Sink::is_stdout);
+        let is_same = options.json.is_some() && options.json == options.timeline;
+        if is_same || is_stdout(&files.json) && is_stdout(&files.timeline) {
+            return Err(Failure::usage("the trace and its timeline cannot go to the same place"));
+        }
+        Ok(files)
+    }
+
+    /// Writes what is wanted. That one cannot be written does not cost the other.
+    fn keep(&self, trace: &Trace) -> Result<(), Failure> {
+        let write = |sink: &Option<Sink>, text: &dyn Fn(&Trace) -> String| {
+            sink.as_ref().map_or(Ok(()), |sink| sink.write(&text(trace)).map_err(Failure::runtime))
+        };
+        let json = write(&self.json, &Trace::to_json);
+        write(&self.timeline, &Trace::to_timeline).and(json)
+    }
 }
 
 /// Keeps and prints what there is to say; how the program ended, and what went wrong here.
@@ -43,17 +75,17 @@ fn conclude(
     options: &args::Trace,
     launch: &Launch,
     trace: Trace,
-    sink: Option<&Sink>,
+    files: &Files,
 ) -> (Option<End>, Result<(), Failure>) {
     let end = trace.end;
-    (end, told(options, launch, trace, sink))
+    (end, told(options, launch, trace, files))
 }
 
 fn told(
     options: &args::Trace,
     launch: &Launch,
     trace: Trace,
-    sink: Option<&Sink>,
+    files: &Files,
 ) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
     let mut trace = trace.concluded(host);
@@ -64,11 +96,11 @@ fn told(
         }
         prove(launch, &mut trace).map_err(failure)?;
     }
-    let kept = sink.map_or(Ok(()), |sink| sink.write(&trace.to_json()));
+    let kept = files.keep(&trace);
     if !options.quiet {
         Stream::Err.write(&Text(&trace).to_string())?;
     }
-    kept.map_err(Failure::runtime).and_then(|()| within(options, &trace))
+    kept.and_then(|()| within(options, &trace))
 }
 
 /// Ends this process as the program has ended: only where that was well, what went wrong here is the exit code.

@@ -17,6 +17,8 @@ mod recorder;
 mod stalls;
 mod sys;
 mod text;
+mod timeline;
+mod words;
 
 pub use phases::{PHASES, metric};
 pub use prove::{prove, runs_to_prove};
