@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use common::{Device, bus, eventfd, range};
 use mayfly_iobus::{Error, LastHit, MAX_DEVICES, WriteHit};
@@ -19,7 +19,15 @@ struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Waits until `is_so`. Panics where it is not when `thread`, which is to see to it, has ended.
+fn until<T>(thread: &ScopedJoinHandle<'_, T>, mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        assert!(!thread.is_finished() || is_so(), "who was waited for has ended");
+        thread::yield_now();
     }
 }
 
@@ -119,12 +127,16 @@ fn a_section_that_begins_after_the_registration_returned_finds_the_device() {
     let (domain, bus) = bus();
     // How many devices have been registered: the message that makes it "after".
     let registered = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
     thread::scope(|threads| {
         threads.spawn(|| {
             let reader = domain.reader().unwrap();
             let mut last = LastHit::default();
             let mut count = 0;
             while count < DEVICES {
+                if over.load(Ordering::Acquire) && registered.load(Ordering::Relaxed) < DEVICES {
+                    return;
+                }
                 count = registered.load(Ordering::Acquire);
                 if let Some(newest) = count.checked_sub(1) {
                     let section = reader.lock();
@@ -133,6 +145,8 @@ fn a_section_that_begins_after_the_registration_returned_finds_the_device() {
                 }
             }
         });
+        // Where it fails before the last one, for which the reader waits.
+        let _over = Over(&over);
         for n in 0..DEVICES {
             bus.register(range(n, 1), n).unwrap();
             registered.store(n + 1, Ordering::Release);
@@ -147,7 +161,7 @@ fn settling_waits_for_sections_that_may_have_missed_the_device() {
         let inside = AtomicBool::new(false);
         let leaving = AtomicBool::new(false);
         thread::scope(|threads| {
-            threads.spawn(|| {
+            let reader = threads.spawn(|| {
                 let reader = domain.reader().unwrap();
                 let section = reader.lock();
                 inside.store(true, Ordering::Release);
@@ -155,9 +169,7 @@ fn settling_waits_for_sections_that_may_have_missed_the_device() {
                 leaving.store(true, Ordering::Relaxed);
                 drop(section);
             });
-            while !inside.load(Ordering::Acquire) {
-                std::hint::spin_loop();
-            }
+            until(&reader, || inside.load(Ordering::Acquire));
             bus.register(range(0, 1), ()).unwrap();
             bus.settle();
             assert!(leaving.load(Ordering::Relaxed));
@@ -175,7 +187,7 @@ fn a_device_comes_back_only_when_the_sections_that_found_it_are_over() {
         let found = AtomicBool::new(false);
         let leaving = AtomicBool::new(false);
         thread::scope(|threads| {
-            threads.spawn(|| {
+            let reader = threads.spawn(|| {
                 let reader = domain.reader().unwrap();
                 let section = reader.lock();
                 let hit = bus.find(&section, &mut LastHit::default(), 0, 1).unwrap();
@@ -185,9 +197,7 @@ fn a_device_comes_back_only_when_the_sections_that_found_it_are_over() {
                 leaving.store(true, Ordering::Relaxed);
                 drop(section);
             });
-            while !found.load(Ordering::Acquire) {
-                std::hint::spin_loop();
-            }
+            until(&reader, || found.load(Ordering::Acquire));
             let device = bus.unregister(range(0, 1)).unwrap();
             assert!(leaving.load(Ordering::Relaxed));
             assert_eq!(device.id, n);

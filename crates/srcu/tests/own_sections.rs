@@ -3,6 +3,7 @@
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -134,26 +135,39 @@ mod found {
     }
 }
 
-/// Does `work` while another thread is inside what `enter` enters, which leaves when somebody sleeps for it.
+/// Says that the work is done when dropped, also by a panic.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Does `work` while another thread is inside what `enter` enters, which leaves when somebody sleeps for it; and where
+/// nobody does, so that this fails.
 fn while_another_is_inside<G>(
     domain: &Srcu,
     enter: impl FnOnce() -> G + Send,
     work: impl FnOnce(),
 ) {
+    let (is_done, sleeps) = (AtomicBool::new(false), domain.stats().sleeps);
     thread::scope(|scope| {
         let (inside, is_inside) = mpsc::channel();
-        let sleeps = domain.stats().sleeps;
+        let is_done = &is_done;
         scope.spawn(move || {
             let guard = enter();
             inside.send(()).unwrap();
-            while domain.stats().sleeps == sleeps {
+            while domain.stats().sleeps == sleeps && !is_done.load(Ordering::Acquire) {
                 thread::yield_now();
             }
             drop(guard);
         });
         is_inside.recv().unwrap();
+        let _done = Done(is_done);
         work();
     });
+    assert!(domain.stats().sleeps > sleeps, "nobody waited");
 }
 
 #[test]

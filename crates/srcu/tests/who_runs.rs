@@ -179,6 +179,7 @@ fn a_callback_that_panics_in_a_waiter_leaves_the_rest_to_the_worker() {
         thread::spawn(move || domain.synchronize())
     };
     while domain.stats().sleeps == 0 {
+        assert!(!waiter.is_finished(), "it did not wait");
         thread::yield_now();
     }
     drop(section);

@@ -50,6 +50,15 @@ impl World {
     }
 }
 
+/// Says that all is over when it is dropped, also by a panic: then no vCPU goes on, and nobody waits for one.
+struct Over<'a>(&'a World);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::Release);
+    }
+}
+
 fn boot(gic: &Vgic<impl mayfly_vgic::Kick>) {
     gic.write(Frame::Distributor, 0, 4, 3);
     for word in [0, 4, 8] {
@@ -66,6 +75,7 @@ fn boot(gic: &Vgic<impl mayfly_vgic::Kick>) {
 }
 
 fn run_vcpu(gic: &Vgic<impl mayfly_vgic::Kick>, world: &World, vcpu: usize) {
+    let _over = Over(world);
     let (mut cpu, mut draw) = (gic.cpu_interface(vcpu).unwrap(), Draw(vcpu as u64 + 1));
     cpu.registers.vmcr = 0xff << 24 | 3;
     let mut running = Vec::new();
@@ -111,6 +121,7 @@ fn nothing_is_lost_and_nothing_comes_twice_while_everybody_does_everything() {
     boot(&gic);
 
     thread::scope(|scope| {
+        let over = Over(&world);
         let vcpus: Vec<_> = (0..VCPUS)
             .map(|vcpu| {
                 let (gic, world) = (&gic, &world);
@@ -159,10 +170,11 @@ fn nothing_is_lost_and_nothing_comes_twice_while_everybody_does_everything() {
         let seen = world.rounds.each_ref().map(|rounds| rounds.load(Ordering::Acquire));
         for (rounds, seen) in world.rounds.iter().zip(seen) {
             while rounds.load(Ordering::Acquire) < seen + 2 {
+                assert!(!world.done.load(Ordering::Acquire), "a vCPU has ended");
                 thread::yield_now();
             }
         }
-        world.done.store(true, Ordering::Release);
+        drop(over);
         for vcpu in vcpus {
             vcpu.join().unwrap();
         }

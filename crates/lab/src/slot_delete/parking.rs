@@ -70,6 +70,7 @@ mod tests {
         scope(|scope| {
             let parked = scope.spawn(|| parking.park());
             while !parking.is_parked() {
+                assert!(!parked.is_finished(), "it did not wait");
                 yield_now();
             }
             parking.let_go();
