@@ -89,10 +89,19 @@ impl Trace {
             times.rfind(|at| entry.is_none_or(|entry| *at <= entry))
         });
         let gone = self.processes.iter().filter(|one| Some(one.pid) == program);
+        // Who joins a thread goes on as soon as it has ended, and tears the VM down, before that has been seen.
+        let torn_down = |since| {
+            let calls = unmapped.clone().chain(closed.clone());
+            calls.map(|call| call.at).filter(|at| *at >= since).min()
+        };
         let joined = self
             .threads
             .iter()
-            .filter(|thread| thread.tid != thread.pid && self.ran_vcpu(thread) && exit.is_some());
+            .filter(|thread| thread.tid != thread.pid && self.ran_vcpu(thread) && exit.is_some())
+            .filter_map(|thread| {
+                let gone = thread.gone?;
+                Some(torn_down(thread.ending.unwrap_or(gone)).map_or(gone, |at| gone.min(at)))
+            });
         let ended = [
             Ended::at("exec", executed),
             Ended::with("VM created", created),
@@ -101,7 +110,7 @@ impl Trace {
             Ended::with("vCPUs", setup(&["KVM_CREATE_VCPU"])),
             Ended::at("first entry", entry),
             Ended::at("last exit", exit),
-            Ended::at("threads joined", joined.filter_map(|thread| thread.gone).max()),
+            Ended::at("threads joined", joined.max()),
             Ended::with("memory unmapped", unmapped),
             Ended::with("fds closed", closed),
             Ended::at("process gone", gone.filter_map(|one| one.gone).max()),
@@ -211,6 +220,21 @@ mod tests {
         assert_eq!(phases.iter().map(|phase| phase.took).sum::<u64>(), trace.span);
         let memory = &phases[4];
         assert_eq!((memory.calls, memory.in_calls), (2, 10));
+    }
+
+    #[test]
+    fn a_thread_whose_end_is_seen_late_was_joined_before_its_vm_was_torn_down() {
+        let mut trace = life();
+        trace.threads[1].gone = Some(215);
+        let phases = trace.find_phases();
+        let ends: Vec<_> = phases.iter().map(|one| (&one.name[..], one.at)).collect();
+        let expected = [
+            ("last exit", 179),
+            ("threads joined", 200),
+            ("fds closed", 209),
+            ("process gone", 230),
+        ];
+        assert_eq!(ends[6..], expected);
     }
 
     #[test]
