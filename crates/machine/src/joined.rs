@@ -16,9 +16,11 @@ pub(crate) struct Joined {
 impl Joined {
     /// Starts a thread of this name.
     pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        let (told, thread) = told();
+        let thread = Arc::new(OnceLock::new());
+        let told = Arc::clone(&thread);
         let run = move || {
-            told();
+            // Nobody else sets it.
+            let _ = told.set(gettid());
             work();
         };
         let handle = Some(Builder::new().name(name.into()).spawn(run)?);
@@ -29,17 +31,6 @@ impl Joined {
     pub(crate) fn thread(&self) -> Pid {
         self.thread
     }
-}
-
-/// What a thread calls first, and what the kernel calls it from then on.
-pub(crate) fn told() -> (impl Fn() + Clone + Send + 'static, Arc<OnceLock<Pid>>) {
-    let thread = Arc::new(OnceLock::new());
-    let teller = Arc::clone(&thread);
-    let tell = move || {
-        // It is called once.
-        let _ = teller.set(gettid());
-    };
-    (tell, thread)
 }
 
 impl Drop for Joined {
