@@ -2,12 +2,15 @@
 
 #[path = "common/bounded.rs"]
 mod bounded;
+#[path = "common/formats.rs"]
+#[macro_use]
+mod formats;
 
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::{Cpu, HostMemory, Instruction, Machine, MachineVcpu, MachineVm};
 use mayfly_memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
-use mayfly_stage2::{Arm, Ept, Format, Level, Npt, Sv39x4};
+use mayfly_stage2::{Format, Level};
 use mayfly_vm::Exit;
 
 use bounded::Bounded;
@@ -78,16 +81,6 @@ impl<F: Format> Stage<F> {
         }
         after.addresses - before.addresses
     }
-}
-
-macro_rules! in_formats {
-    ($check:ident) => {
-        $check::<Arm<40>>();
-        $check::<Arm<48>>();
-        $check::<Ept>();
-        $check::<Npt>();
-        $check::<Sv39x4>();
-    };
 }
 
 /// Pages that are remembered each by itself.

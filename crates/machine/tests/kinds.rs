@@ -1,6 +1,10 @@
 //! Memory of other kinds than the usual, under guests that run on TLBs: pages that the host has not executed, and memory
 //! that is reached past the caches.
 
+#[path = "common/formats.rs"]
+#[macro_use]
+mod formats;
+
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
@@ -10,9 +14,7 @@ use mayfly_machine::walk::walk;
 use mayfly_machine::{AnyDevice, Cpu, HostMemory, HostSpace, Instruction, Machine, address_space};
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::cache::{CacheCapabilities, InstructionCaches};
-use mayfly_stage2::{
-    self as stage2, Arm, Ept, Format, Level, MemoryType, Npt, Permissions, Sv39x4,
-};
+use mayfly_stage2::{self as stage2, Format, Level, MemoryType, Permissions};
 use mayfly_vm::{
     Access, AccessKind, Caches, Config, Error, Exit, HostFault, Reason, Resolved, SlotZap, Vcpu,
     Vm, World,
@@ -157,16 +159,6 @@ impl<F: Format> Player<F> {
         let found = found.unwrap();
         (found.level, found.leaf.memory, found.leaf.permissions)
     }
-}
-
-macro_rules! in_formats {
-    ($check:ident) => {
-        $check::<Arm<40>>();
-        $check::<Arm<48>>();
-        $check::<Ept>();
-        $check::<Npt>();
-        $check::<Sv39x4>();
-    };
 }
 
 fn in_pages<F: Format>(slot_zap: SlotZap, say: Say) -> Stage<F> {

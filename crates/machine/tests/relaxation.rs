@@ -2,12 +2,15 @@
 
 #[path = "common/bounded.rs"]
 mod bounded;
+#[path = "common/formats.rs"]
+#[macro_use]
+mod formats;
 
 use mayfly_machine::address_space::Protection as Host;
 use mayfly_machine::{Cpu, Instruction, Machine, MachineVcpu, MachineVm, Program};
 use mayfly_memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
-use mayfly_stage2::{Arm, Ept, Format, Npt, Sv39x4, Sv48x4};
+use mayfly_stage2::Format;
 use mayfly_vm::{Change, Exit, PageChange, Protection, Reason};
 
 use bounded::Bounded;
@@ -68,17 +71,6 @@ impl<F: Format> Stage<F> {
     }
 }
 
-macro_rules! in_each_format {
-    ($check:ident) => {
-        $check::<Arm<40>>();
-        $check::<Arm<48>>();
-        $check::<Ept>();
-        $check::<Npt>();
-        $check::<Sv39x4>();
-        $check::<Sv48x4>();
-    };
-}
-
 #[test]
 fn two_cpus_hold_the_faulting_entry_one_relaxes_it_and_both_finish() {
     fn check<F: Format>() {
@@ -91,7 +83,7 @@ fn two_cpus_hold_the_faulting_entry_one_relaxes_it_and_both_finish() {
         other.write(2);
         one.read(2);
     }
-    in_each_format!(check);
+    in_formats!(check);
 }
 
 #[test]
@@ -122,8 +114,8 @@ fn what_the_host_has_allowed_to_be_written_is_written_by_who_remembers_otherwise
     fn meanwhile<F: Format>() {
         check::<F>(false);
     }
-    in_each_format!(after);
-    in_each_format!(meanwhile);
+    in_formats!(after);
+    in_formats!(meanwhile);
 }
 
 #[test]
@@ -148,5 +140,5 @@ fn two_cpus_that_remember_that_there_is_nothing_find_what_one_of_them_maps() {
         one.run(vec![Instruction::Touch { gpa: moved, len: 1, value: 7 }]);
         other.run(vec![Instruction::Verify { gpa: moved, len: 1, value: 7 }]);
     }
-    in_each_format!(check);
+    in_formats!(check);
 }
