@@ -140,8 +140,8 @@ impl Checker {
         }
     }
 
-    /// TLBs must have forgotten what the entry had and that `needs` it, before the write on `line` that ended at `end`
-    /// gives it a value.
+    /// All TLBs must have forgotten each value of the entry that `needs` says so of, before the write on `line`, which ended
+    /// at `end`, gives it another.
     fn check_forgotten(
         &mut self,
         line: u64,
@@ -163,13 +163,13 @@ impl Checker {
         }
         // A write that waited for the one before may come after the invalidation that it did not wait for.
         if end < self.synced {
-            let late =
-                self.recent.iter().filter(|recent| recent.stale.certain && is_it(&recent.stale));
-            let broken: Vec<_> = late
-                .map(|recent| (need(recent.stale.bits), recent.sync, recent.vmid))
-                .filter(|(need, sync, _)| need.is_broken(*sync))
-                .collect();
-            for (Need { rule, line, what, .. }, _, vmid) in broken {
+            let late = self
+                .recent
+                .iter()
+                .filter(|recent| end < recent.sync && recent.stale.certain && is_it(&recent.stale));
+            let broken: Vec<_> =
+                late.map(|recent| (need(recent.stale.bits), recent.vmid)).collect();
+            for (Need { rule, line, what, .. }, vmid) in broken {
                 self.report(line, rule, format!("{what} (VMID {vmid})"));
             }
         }
