@@ -72,22 +72,23 @@ const fn native(number: c_long) -> u32 {
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) const ARCHITECTURES: [Architecture; 2] = [
-    Architecture { audit: 0xC000_003E, calls: &NATIVE },
+    Architecture { audit: 0xC000_003E, calls: NATIVE },
     Architecture { audit: 0x4000_0003, calls: &I386 },
 ];
 #[cfg(target_arch = "aarch64")]
 pub(crate) const ARCHITECTURES: [Architecture; 1] =
-    [Architecture { audit: 0xC000_00B7, calls: &NATIVE }];
+    [Architecture { audit: 0xC000_00B7, calls: NATIVE }];
 
-#[cfg(target_arch = "x86_64")]
-const NATIVE: [(u32, SystemCall, Test); 19] = [
+const NATIVE: &[(u32, SystemCall, Test)] = &[
     (native(libc::SYS_ioctl), SystemCall::Ioctl, Test::Kvm),
+    #[cfg(target_arch = "x86_64")]
     (native(libc::SYS_open), SystemCall::Open, Test::Writes(1)),
     (native(libc::SYS_openat), SystemCall::OpenAt, Test::Writes(2)),
     (native(libc::SYS_openat2), SystemCall::OpenAt2, Test::Always),
     (native(libc::SYS_close), SystemCall::Close, Test::Always),
     (native(libc::SYS_close_range), SystemCall::CloseRange, Test::Always),
     (native(libc::SYS_dup), SystemCall::Dup, Test::Always),
+    #[cfg(target_arch = "x86_64")]
     (native(libc::SYS_dup2), SystemCall::DupTo, Test::Always),
     (native(libc::SYS_dup3), SystemCall::DupTo, Test::Always),
     (native(libc::SYS_fcntl), SystemCall::Fcntl, Test::Duplicates),
@@ -101,26 +102,7 @@ const NATIVE: [(u32, SystemCall, Test); 19] = [
     (native(libc::SYS_mlock2), SystemCall::Advise, Test::Long(1)),
     (native(libc::SYS_ptrace), SystemCall::Ptrace, Test::Always),
 ];
-#[cfg(target_arch = "aarch64")]
-const NATIVE: [(u32, SystemCall, Test); 17] = [
-    (native(libc::SYS_ioctl), SystemCall::Ioctl, Test::Kvm),
-    (native(libc::SYS_openat), SystemCall::OpenAt, Test::Writes(2)),
-    (native(libc::SYS_openat2), SystemCall::OpenAt2, Test::Always),
-    (native(libc::SYS_close), SystemCall::Close, Test::Always),
-    (native(libc::SYS_close_range), SystemCall::CloseRange, Test::Always),
-    (native(libc::SYS_dup), SystemCall::Dup, Test::Always),
-    (native(libc::SYS_dup3), SystemCall::DupTo, Test::Always),
-    (native(libc::SYS_fcntl), SystemCall::Fcntl, Test::Duplicates),
-    (native(libc::SYS_mmap), SystemCall::Map, Test::LongOrShared),
-    (native(libc::SYS_munmap), SystemCall::Unmap, Test::LongOrRun),
-    (native(libc::SYS_madvise), SystemCall::Advise, Test::Long(1)),
-    (native(libc::SYS_mremap), SystemCall::Remap, Test::Long(1)),
-    (native(libc::SYS_nanosleep), SystemCall::Sleep, Test::Always),
-    (native(libc::SYS_clock_nanosleep), SystemCall::ClockSleep, Test::Always),
-    (native(libc::SYS_mlock), SystemCall::Advise, Test::Long(1)),
-    (native(libc::SYS_mlock2), SystemCall::Advise, Test::Long(1)),
-    (native(libc::SYS_ptrace), SystemCall::Ptrace, Test::Always),
-];
+
 /// Of 32-bit programs (`arch/x86/entry/syscalls/syscall_32.tbl`).
 #[cfg(target_arch = "x86_64")]
 const I386: [(u32, SystemCall, Test); 19] = [
