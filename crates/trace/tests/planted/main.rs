@@ -5,6 +5,7 @@ mod score;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use mayfly_record::Host;
 use mayfly_trace::{Call, End, Launch, Output, Trace, Verdict, prove, record};
@@ -128,8 +129,7 @@ fn phases() {
 
 fn proof() {
     let launch = launch(&["irqchip=1"]);
-    // On a host that others load the medians of a few runs say little; three times is enough.
-    let is_proved = |_| {
+    let is_proved = || {
         let mut trace = traced(&launch);
         prove(&launch, &mut trace).unwrap();
         let causes = trace.stalls.iter().filter_map(|stall| stall.cause.as_ref());
@@ -139,10 +139,33 @@ fn proof() {
     // Only such a kernel has it: an earlier one waits elsewhere, and a later one may not.
     let host = Host::gather(["test".to_owned()]);
     if host.kernel.starts_with("6.18.") {
-        assert!((0..5).any(is_proved));
+        is_soon_so(is_proved);
     } else {
         println!("not proved: Linux {} may not defer what it frees", host.kernel);
     }
+}
+
+/// Tries until it is so, and fails after five times in vain. Of a host where somebody waited for a processor in a quarter of
+/// the time the medians of a few runs say little: such a try does not count.
+fn is_soon_so(is_so: impl Fn() -> bool) {
+    let mut in_vain = 0;
+    for _ in 0..20 {
+        let (waited, begun) = (waited_for_a_processor(), Instant::now());
+        if is_so() {
+            return;
+        }
+        let waited = waited_for_a_processor().saturating_sub(waited);
+        in_vain += u32::from(waited * 4 < begun.elapsed());
+        assert!(in_vain < 5, "the wait does not pass with time");
+    }
+    println!("not proved: others had the processors");
+}
+
+/// How long somebody on this host could run, and had to wait for it: Linux's pressure stall information, if it keeps any.
+fn waited_for_a_processor() -> Duration {
+    let text = fs::read_to_string("/proc/pressure/cpu").unwrap_or_default();
+    let total = text.lines().next().and_then(|some| some.rsplit_once("total="));
+    Duration::from_micros(total.map_or(0, |(_, total)| total.parse().unwrap()))
 }
 
 fn held_back() {
