@@ -1,5 +1,10 @@
 //! What the tests share.
 
+#![allow(
+    dead_code,
+    reason = "each test program has its own copy of this module, and uses a part of it"
+)]
+
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output};
@@ -49,11 +54,17 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Waits until it is so; a test that waits in vain is ended by whoever runs it.
+/// Waits until it is so. Panics where it has not been so in many looks: two minutes at least, on a host that does nothing
+/// else.
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let comes = (0..24_000).any(|_| {
+        let is_so = is_so();
+        if !is_so {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        is_so
+    });
+    assert!(comes, "what was waited for does not come");
 }
 
 pub(crate) fn record(text: &[u8]) -> Value {
