@@ -6,7 +6,8 @@
 //! memory lie, which CPUs it got, who else ran. Rounds of one run do not show that, so a test by rounds alone would
 //! call almost everything different. Therefore a metric has a *margin*, within which nothing is claimed: a tenth, or as
 //! much as the metric differed from itself within either run (every other round beside the rest, the first half beside
-//! the second), or as much as either run as a whole says that nothing is meant below (*noisy host*), whichever is most.
+//! the second), whichever is most. A metric that is not *steady* (the middle half of its rounds spans more than 8 %,
+//! in either run) has at least the margin that either run as a whole asks for (*noisy host*).
 //!
 //! The ratio of the medians has a standard error, found by resampling whole rounds on both sides (samples of one round
 //! are not independent). A metric is slower or faster where its ratio lies beyond its margin by so much that chance would
@@ -56,6 +57,8 @@ pub struct Line<'a> {
     pub ratio: Option<f64>,
     /// Where that lies, at 95 %.
     pub interval: Option<[f64; 2]>,
+    /// Whether its rounds hardly differ, in both runs.
+    pub is_steady: bool,
     /// What it has to be beyond.
     pub margin: f64,
     /// What can be said.
@@ -106,9 +109,9 @@ impl<'a> Comparison<'a> {
     /// They ran with different parameters.
     pub fn of(base: &'a Record, new: &'a Record) -> Result<Self, Mismatch> {
         let (pairs, alone) = pairs::pairs(base, new)?;
-        let least = [base, new].into_iter().filter_map(noise::bound).fold(MARGIN, f64::max);
+        let noisy = [base, new].into_iter().filter_map(noise::bound).fold(MARGIN, f64::max);
         let (mut lines, changes): (Vec<Line<'a>>, Vec<Option<Change>>) =
-            pairs.iter().flat_map(|pair| compared(pair, least)).unzip();
+            pairs.iter().flat_map(|pair| compared(pair, noisy)).unzip();
         let p_values: Vec<f64> =
             changes.iter().map(|change| change.as_ref().map_or(1.0, Change::p_value)).collect();
         for ((line, change), p_value) in lines.iter_mut().zip(&changes).zip(holm(&p_values)) {
@@ -143,16 +146,18 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// The metrics that both rows have.
-fn compared<'a>(pair: &Pair<'a>, least: f64) -> Vec<(Line<'a>, Option<Change>)> {
+/// The metrics that both rows have, with `noisy` as the margin of those that are not steady.
+fn compared<'a>(pair: &Pair<'a>, noisy: f64) -> Vec<(Line<'a>, Option<Change>)> {
     let (base, new) = (pair.base, pair.new);
     let both =
         base.metrics.iter().filter_map(|(name, of)| Some((name, of, new.metrics.get(name)?)));
     both.filter(|(_, of, with)| of.unit == with.unit)
         .map(|(metric, of, with)| {
+            let rounds = [base.rounds(metric), new.rounds(metric)];
+            let is_steady = rounds.iter().all(|rounds| statistics::is_steady(rounds));
             let own = [of, with].into_iter().filter_map(|summary| summary.halves);
-            let margin = own.fold(least, f64::max);
-            let change = Change::of(&base.rounds(metric), &new.rounds(metric), margin);
+            let margin = own.fold(if is_steady { MARGIN } else { noisy }, f64::max);
+            let change = Change::of(&rounds[0], &rounds[1], margin);
             let is_measured = of.p50 > 0 && with.p50 > 0;
             let line = Line {
                 base,
@@ -161,6 +166,7 @@ fn compared<'a>(pair: &Pair<'a>, least: f64) -> Vec<(Line<'a>, Option<Change>)> 
                 unit: &of.unit,
                 ratio: is_measured.then(|| with.p50 as f64 / of.p50 as f64),
                 interval: change.as_ref().map(Change::interval),
+                is_steady,
                 margin: change.as_ref().map_or(margin, Change::margin),
                 verdict: Verdict::CannotTell,
             };

@@ -5,6 +5,9 @@ use mayfly_record::Chance;
 /// Rounds below which nothing can be said.
 pub(super) const FEWEST: usize = 6;
 
+/// The most that the middle half of a steady metric's rounds spans, as a share of their median.
+const STEADY: f64 = 0.08;
+
 /// How often rounds are drawn, on either side.
 const DRAWS: usize = 200;
 
@@ -78,11 +81,27 @@ fn drift(rounds: &[Vec<u64>]) -> Option<f64> {
     Some((median_log(first.iter())? - median_log(second.iter())?).abs())
 }
 
+/// Whether the rounds of a run hardly differ. What hardly differs between rounds mostly differs little between runs, too
+/// (`make compare-check` counts how often it does not); of what differs more, nothing can be foretold.
+pub(super) fn is_steady(rounds: &[Vec<u64>]) -> bool {
+    let mut medians: Vec<u64> =
+        rounds.iter().filter_map(|round| median_of(round.clone())).collect();
+    medians.sort_unstable();
+    if medians.len() < FEWEST {
+        return false;
+    }
+    let at = |quarter: usize| medians[(medians.len() - 1) * quarter / 4] as f64;
+    at(3) - at(1) <= STEADY * at(2)
+}
+
 fn median_log<'a>(rounds: impl Iterator<Item = &'a Vec<u64>>) -> Option<f64> {
-    let mut samples: Vec<u64> = rounds.flatten().copied().collect();
+    let median = median_of(rounds.flatten().copied().collect())?;
+    (median > 0).then(|| (median as f64).ln())
+}
+
+fn median_of(mut samples: Vec<u64>) -> Option<u64> {
     let middle = samples.len().div_ceil(2).checked_sub(1)?;
-    let (_, median, _) = samples.select_nth_unstable(middle);
-    (*median > 0).then(|| (*median as f64).ln())
+    Some(*samples.select_nth_unstable(middle).1)
 }
 
 /// The chance that a standard normal variable is above `z`, which is not negative, to seven digits (Abramowitz and Stegun,
@@ -144,6 +163,17 @@ mod tests {
         let [low, high] = Change::of(&still, &near, 1.1).unwrap().interval();
         assert!(low < 1.22 && high > 1.21, "{low} {high}");
         assert!(width(&wide) > 3.0 * width(&near));
+    }
+
+    #[test]
+    fn what_hardly_differs_between_rounds_is_steady() {
+        let rounds = |step: u64| (0..20).map(|n| vec![10_000 + n * step]).collect::<Vec<_>>();
+        assert!(is_steady(&rounds(0)) && is_steady(&rounds(70)));
+        assert!(!is_steady(&rounds(120)));
+        assert!(!is_steady(&rounds(0)[..5]), "of few rounds nothing is known");
+        let mut outlier = rounds(0);
+        outlier[7] = vec![1_000_000, 1_000_000, 1];
+        assert!(is_steady(&outlier), "one round is no spread");
     }
 
     #[test]
