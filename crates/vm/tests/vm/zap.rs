@@ -237,9 +237,9 @@ fn memory_is_taken_away_from_a_vcpu_that_has_not_left_a_replaced_root() {
         (exit, vcpu)
     });
     stopped.wait();
+    let frames = setup.hardware.live();
     let deleting = spawn(move || requests.set_memory_region(&deleted(region(0, 0, 0))));
     // Until there is a fresh root.
-    let frames = setup.hardware.live();
     while setup.hardware.live() == frames {
         assert!(!deleting.is_finished(), "it did not wait");
         yield_now();
