@@ -6,6 +6,7 @@
 
 mod between;
 mod busy;
+mod controller;
 mod destroy;
 mod evidence;
 mod exit;
@@ -33,7 +34,7 @@ type OfCall = fn(&Trace, &Call) -> Option<Cause>;
 type OfLife = fn(&Trace) -> Vec<Stall>;
 
 /// In the order in which they are asked: that others had the processor comes last, for it makes all else longer.
-const OF_CALLS: [OfCall; 8] = [
+const OF_CALLS: [OfCall; 9] = [
     worker::find,
     grace_period::find,
     slot_delete::find,
@@ -41,6 +42,7 @@ const OF_CALLS: [OfCall; 8] = [
     populate::find,
     unmap::find,
     vcpus::find_one,
+    controller::find,
     busy::find,
 ];
 

@@ -73,6 +73,25 @@ fn a_grace_period_takes_a_registration_before_it_and_the_right_kernel_or_stack()
 }
 
 #[test]
+fn an_interrupt_controller_or_a_timer_is_named_where_it_was_seen_to_be_made() {
+    for (name, function) in [
+        ("KVM_CREATE_IRQCHIP", "synchronize_srcu_expedited"),
+        ("KVM_CREATE_IRQCHIP", "kvm_set_irq_routing"),
+        ("KVM_CREATE_PIT2", "__kthread_create_on_node"),
+    ] {
+        let make = |at| vec![call(name, at, 9 * MS, MS)];
+        let looks = |function: &str| vec![seen(MS, 7 * MS, &[function, "kvm_arch_vm_ioctl"])];
+        assert_eq!(codes("6.12.0", make(0), looks(function)), ["irqchip-creation"]);
+        // Neither its length, nor a lock, nor what was seen at another time, is evidence.
+        assert!(codes("6.12.0", make(0), vec![]).is_empty());
+        assert!(codes("6.12.0", make(0), looks("mutex_lock")).is_empty());
+        assert!(codes("6.12.0", make(40 * MS), looks(function)).is_empty());
+        let other = vec![call("KVM_CREATE_DEVICE", 0, 9 * MS, MS)];
+        assert!(codes("6.12.0", other, looks(function)).is_empty());
+    }
+}
+
+#[test]
 fn what_others_had_of_the_processor_is_no_cause_of_the_call_s() {
     let mut pay = call("KVM_SET_USER_MEMORY_REGION", 20 * MS, 6 * MS, MS / 10);
     pay.used = Some(Used { ran: MS / 10, queued: 5 * MS });
