@@ -12,6 +12,8 @@ fn main() {
 fn main() -> std::process::ExitCode {
     match vmm::run(std::env::args().skip(1)) {
         Ok(()) => std::process::ExitCode::SUCCESS,
+        // Its reader has seen enough, as `head` has.
+        Err(error) if vmm::is_broken_pipe(&*error) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vmm: {error}");
             std::process::ExitCode::FAILURE
@@ -22,7 +24,7 @@ fn main() -> std::process::ExitCode {
 #[cfg(target_arch = "x86_64")]
 mod vmm {
     use std::error::Error;
-    use std::io::Write;
+    use std::io::{self, ErrorKind, Write};
     use std::time::Instant;
 
     use mayfly_kvm::kvm_ioctls::{VcpuExit, VcpuFd};
@@ -61,10 +63,11 @@ mod vmm {
             Ok(text.parse().map_err(|_| format!("'{text}' is no number: vmm [MIB [VCPUS]]"))?)
         };
         let (mib, vcpus) = (number(128)?.max(1), number(2)?.max(1));
+        let mut out = io::stdout().lock();
         let kvm = Kvm::open()?;
         let known = Instant::now();
         let waits = Waits::of_host(&kvm);
-        println!("what waits on this host: known after {:?}", known.elapsed());
+        writeln!(out, "what waits on this host: known after {:?}", known.elapsed())?;
 
         // Low memory, and the rest from 1 MiB on: the doorbell is between them.
         let ranges = [(0, 0xa_0000), (1 << 20, (mib as usize) << 20)];
@@ -72,14 +75,14 @@ mod vmm {
         let memory = Backing::Memfd.map(&ranges, Some(HugePages::Wanted))?;
         memory.write_slice(&GUEST, GuestAddress(CODE))?;
         memory.write_slice(b"hello from a guest\n\0", GuestAddress(GREETING))?;
-        println!("memory: {:?}", mapped.elapsed());
+        writeln!(out, "memory: {:?}", mapped.elapsed())?;
 
         let started = Instant::now();
         let builder = VmBuilder::new(&kvm, &waits).memory(&memory)?.irqchip(Irqchip::Full);
         let builder = builder.vcpus(vcpus).ioeventfd(IoEvent::new(DOORBELL, 1, None)?);
         let mut built = builder.irqfd(IrqFd::new(5)?).start()?;
-        println!("order: {}", built.plan);
-        println!("start: {}", built.timeline);
+        writeln!(out, "order: {}", built.plan)?;
+        writeln!(out, "start: {}", built.timeline)?;
 
         let first = built.vcpus.first_mut().ok_or("there is no vCPU")?.fd_mut();
         enter(first)?;
@@ -92,13 +95,14 @@ mod vmm {
                 other => return Err(format!("unexpected exit: {other:?}").into()),
             }
         }
-        println!("run: {:?}, of which the guest says:", ran.elapsed());
-        std::io::stdout().write_all(&said)?;
-        println!(
+        writeln!(out, "run: {:?}, of which the guest says:", ran.elapsed())?;
+        out.write_all(&said)?;
+        writeln!(
+            out,
             "doorbell: {}, from no VM to here: {:?}",
             built.ioeventfds[0].take()?,
             started.elapsed()
-        );
+        )?;
 
         let reclaimer = Reclaimer::new(4);
         drop(memory);
@@ -106,8 +110,18 @@ mod vmm {
         let ending = built.teardown(&reclaimer);
         let returned = ended.elapsed();
         ending.wait();
-        println!("end: {returned:?} until it returned, {:?} until all was free", ended.elapsed());
+        writeln!(
+            out,
+            "end: {returned:?} until it returned, {:?} until all was free",
+            ended.elapsed()
+        )?;
         Ok(())
+    }
+
+    /// Whether nobody reads what is printed any more.
+    pub(super) fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+        let error = error.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
     }
 
     /// Real mode, at `CODE`.
