@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use args::{Args, Command};
 
 fn main() -> ExitCode {
+    signals::outlive_full_files();
     let outcome = Args::from_command_line().and_then(|args| match args.command {
         Command::Run(options) => run::run(&options),
         Command::Doctor(options) => doctor::doctor(&options),

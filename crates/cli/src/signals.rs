@@ -2,12 +2,14 @@
 //! the signal that it got, as whoever waits for it expects.
 
 use std::fs;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mayfly_lab::{Bar, Course};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, signal_name};
 
@@ -20,6 +22,17 @@ const ASKING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// A signal that comes later than this after the first is from somebody who does not want to wait: `timeout(1)` sends
 /// its own twice, to the process and to its group.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Has a file that grows beyond what this process may write be an error of the write, and not this process's death.
+///
+/// A handler does that and not `SIG_IGN`, since a program that is executed has the signal as it would without this process.
+pub(crate) fn outlive_full_files() {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if ignored(&status) >> (SIGXFSZ - 1) & 1 == 0 {
+        // Where it is refused, the signal does what it always does.
+        let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    }
+}
 
 /// Listens from now on, on a thread of its own. Who ends the run, be it done or told to, holds `conclusion`.
 pub(crate) fn listen(

@@ -44,6 +44,27 @@ fn lives(pid: &str) -> bool {
 }
 
 #[test]
+fn a_record_that_is_larger_than_files_may_be_is_said_and_what_stood_there_stays() {
+    let record = scratch("limited.json");
+    fs::write(&record, "old").unwrap();
+    let mayfly = env!("CARGO_BIN_EXE_mayfly");
+    let traced = format!("ulimit -f 1; exec {mayfly} trace --quiet --json {} --", record.display());
+    let limited = |program: &str| {
+        let script = format!("{traced} {program}");
+        Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap()
+    };
+    let Output { status, stderr, .. } = limited("sh -c 'true; exit 0'");
+    assert_eq!(status.code(), Some(1), "{status:?} {}", text(&stderr));
+    assert!(text(&stderr).contains("limited.json: File too large"), "{}", text(&stderr));
+    assert_eq!(text(&stderr).lines().count(), 1);
+    assert_eq!(fs::read_to_string(&record).unwrap(), "old");
+    // The program is ended by the signal as it would be by itself.
+    let large = scratch("limited.large");
+    let status = limited(&format!("dd if=/dev/zero of={} bs=64k count=1", large.display())).status;
+    assert_eq!(status.signal(), Some(libc::SIGXFSZ), "{status:?}");
+}
+
+#[test]
 fn output_and_exit_code_are_the_program_s() {
     for code in [0, 1, 3, 127, 255] {
         let script = format!("echo out; echo err >&2; exit {code}");
