@@ -177,10 +177,10 @@ struct Parameters {
 /// Show records: on the terminal, or as a page for a browser
 ///
 /// Without -o, each record is printed as `mayfly run` does. With it, all of them are in one page, which needs nothing
-/// beside itself: pictures first, then every number, and the facts of the hosts.
+/// beside itself: pictures first, then every number, and the facts of the hosts. Of traces, the timeline comes first.
 #[derive(ClapArgs)]
 pub(crate) struct Report {
-    /// Records that `mayfly run --json` has written
+    /// Records that `mayfly run --json` has written, or those of `mayfly trace --json`
     #[arg(value_name = "RECORD", required = true)]
     pub(crate) records: Vec<PathBuf>,
 
@@ -188,7 +188,7 @@ pub(crate) struct Report {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Print everything that was measured, counted and checked
+    /// Print everything that was measured, counted and checked; of a trace, every call
     #[arg(long, conflicts_with = "output")]
     pub(crate) full: bool,
 }
@@ -196,7 +196,8 @@ pub(crate) struct Report {
 /// Say what is slower or faster in one record than in another
 ///
 /// A metric is called slower or faster where its median differs by more than it does by itself, and by more than chance
-/// would have it in any of all the metrics together. Exits with 1 if one is slower.
+/// would have it in any of all the metrics together. Exits with 1 if one is slower. Two records of `mayfly trace` are set
+/// side by side, phase by phase: as each is of one run, none is called slower, and only --fail-if makes it exit with 1.
 #[derive(ClapArgs)]
 pub(crate) struct Compare {
     /// The record that is compared with

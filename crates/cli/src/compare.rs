@@ -1,16 +1,27 @@
 //! `mayfly compare`.
 
-use mayfly_report::{Comparison, Line, ThresholdError};
+use mayfly_record::Record;
+use mayfly_record::units::ratio;
+use mayfly_report::{Comparison, Format, Line, ThresholdError};
+use mayfly_trace::Trace;
 
 use crate::args::Compare;
 use crate::failure::{Failure, and_more};
+use crate::kept::{AllKept, read};
 use crate::output::Stream;
-use crate::report::read;
 
-/// Compares two records, and fails where one is slower than the other.
+/// Compares two records, or two traces.
 pub(crate) fn compare(options: &Compare) -> Result<(), Failure> {
-    let (base, new) = (read(&options.base)?, read(&options.new)?);
-    let comparison = Comparison::of(&base, &new)
+    match read([options.base.as_path(), options.new.as_path()])? {
+        AllKept::Records(records) => records_of(&records, options),
+        AllKept::Traces(traces) => traces_of(&traces, options),
+    }
+}
+
+/// Fails where one record is slower than the other.
+fn records_of(records: &[Record], options: &Compare) -> Result<(), Failure> {
+    let [base, new] = records else { return Ok(()) };
+    let comparison = Comparison::of(base, new)
         .map_err(|error| Failure::usage(format!("not to be compared: {error}")))?;
     // Before anything is printed: a bound that names nothing is a mistake.
     let slower = regressions(&comparison, options).map_err(|e| Failure::usage(e.to_string()))?;
@@ -25,6 +36,36 @@ pub(crate) fn compare(options: &Compare) -> Result<(), Failure> {
         first.new.variant,
         first.metric
     )))
+}
+
+/// Fails where a trace is beyond a bound: what else it differs by may be chance.
+fn traces_of(traces: &[Trace], options: &Compare) -> Result<(), Failure> {
+    let [base, new] = traces else { return Ok(()) };
+    let comparison = mayfly_trace::Comparison::of(base, new);
+    let (row, ratios) = comparison.ratios();
+    let mut beyond = Vec::new();
+    for threshold in &options.fail_if {
+        let mut is_named = false;
+        for (name, times) in &ratios {
+            let wrong = threshold.is_ratio_wrong(&row, name, *times);
+            let wrong = wrong.map_err(|error| Failure::usage(error.to_string()))?;
+            is_named |= wrong.is_some();
+            if wrong == Some(true) {
+                beyond.push(format!("{threshold}: {name} is {} the base's", ratio(*times)));
+            }
+        }
+        if !is_named {
+            return Err(Failure::usage(threshold.names_nothing().to_string()));
+        }
+    }
+    Stream::Out.write(&match options.format {
+        Format::Text => comparison.text(options.full),
+        Format::Markdown => comparison.markdown(options.full),
+        Format::Csv => comparison.csv(),
+        Format::Json => comparison.json(),
+    })?;
+    let Some(first) = beyond.first() else { return Ok(()) };
+    Err(Failure::runtime(format_args!("{first}{}", and_more(beyond.len() - 1))))
 }
 
 /// What is slower, and beyond a bound where there are some. A bound that a ratio has to be above is about what is faster:

@@ -8,6 +8,7 @@ mod compare;
 mod conclude;
 mod doctor;
 mod failure;
+mod kept;
 mod list;
 mod manual;
 mod output;

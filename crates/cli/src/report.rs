@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mayfly_record::{Record, Sink};
 use mayfly_report::{Page, Report};
+use mayfly_trace::{Calls, Text, Trace};
 
 use crate::args;
 use crate::failure::Failure;
+use crate::kept::{AllKept, read};
 use crate::output::Stream;
 
 /// Shows records.
@@ -21,19 +23,29 @@ pub(crate) fn report(options: &args::Report) -> Result<(), Failure> {
     }
     // Before anything else is opened: the number of a stream is then that of a stream.
     let sink = options.output.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
-    let records =
-        options.records.iter().map(|path| read(path)).collect::<Result<Vec<Record>, Failure>>()?;
+    let kept = read(options.records.iter().map(PathBuf::as_path))?;
     if let Some(sink) = sink {
-        return sink.write(&Page::new(&records).to_string()).map_err(Failure::runtime);
+        let page = match &kept {
+            AllKept::Records(records) => Page::new(records).to_string(),
+            AllKept::Traces(traces) => mayfly_trace::Page(traces).to_string(),
+        };
+        return sink.write(&page).map_err(Failure::runtime);
     }
-    let shown: Vec<String> = records
-        .iter()
-        .map(|record| {
-            let report = Report::new(record).full(options.full).colour(Stream::Out.colour());
-            report.width(Stream::Out.width()).to_string()
-        })
-        .collect();
+    let shown: Vec<String> = match &kept {
+        AllKept::Records(records) => records.iter().map(|one| record(one, options)).collect(),
+        AllKept::Traces(traces) => traces.iter().map(|one| trace(one, options)).collect(),
+    };
     Stream::Out.write(&shown.join("\n"))
+}
+
+fn record(record: &Record, options: &args::Report) -> String {
+    let report = Report::new(record).full(options.full).colour(Stream::Out.colour());
+    report.width(Stream::Out.width()).to_string()
+}
+
+fn trace(trace: &Trace, options: &args::Report) -> String {
+    let told = Text(trace).to_string();
+    if options.full { format!("{told}\n{}", Calls(trace)) } else { told }
 }
 
 /// The record whose file the page would be written to, by whatever name.
@@ -42,9 +54,4 @@ fn replaced(options: &args::Report) -> Option<&Path> {
     let number = |path: &Path| file(path).map(|file| (file.dev(), file.ino()));
     let page = number(options.output.as_deref()?)?;
     options.records.iter().map(AsRef::as_ref).find(|record| number(record) == Some(page))
-}
-
-/// A record; one that cannot be read is a mistake of whoever named it.
-pub(crate) fn read(path: &Path) -> Result<Record, Failure> {
-    Record::read(path).map_err(|error| Failure::usage(error.to_string()))
 }

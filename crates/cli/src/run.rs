@@ -15,14 +15,14 @@ use crate::args::{Args, Command, Run};
 use crate::built::built;
 use crate::conclude::Conclusion;
 use crate::failure::Failure;
+use crate::kept;
 use crate::output::Stream;
-use crate::report::read;
 use crate::signals;
 
 /// Runs as the command line says, or as a record says that it was made.
 pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     let Some(path) = &options.like else { return run_selected(options) };
-    let record = read(path)?;
+    let record = kept::record(path)?;
     let arguments = record.host.arguments;
     let command =
         Args::of(["mayfly".to_owned()].into_iter().chain(arguments)).map(|args| args.command);

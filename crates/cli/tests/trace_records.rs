@@ -1,4 +1,4 @@
-//! What is made of a trace when it is there: a timeline.
+//! What is made of a trace when it is there: a timeline, a report, a page, a comparison.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -96,4 +96,111 @@ fn a_timeline_that_cannot_be_kept_is_said_before_or_after_and_costs_the_program_
     assert!(!ran.exists());
     fails(&["--timeline", "/dev/full", "--json", record], 1);
     assert!(ran.exists() && json(Path::new(record))["calls"].is_array());
+}
+
+/// A trace of this program, kept.
+fn traced(scratch: &Path, name: &str, script: &str) -> String {
+    let path = scratch.join(name);
+    let output =
+        mayfly(&["trace", "--quiet", "--json", path.to_str().unwrap(), "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    path.to_str().unwrap().to_owned()
+}
+
+fn success(arguments: &[&str]) -> String {
+    let output = mayfly(arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+#[test]
+fn a_trace_is_reported_as_it_was_printed_and_with_every_call_if_that_is_wanted() {
+    let scratch = scratch("trace-report");
+    let path = scratch.join("t.json");
+    let program = ["--", "sh", "-c", SLEEPS];
+    let printed =
+        mayfly(&[&["trace", "--json", path.to_str().unwrap()][..], &program[..]].concat());
+    let path = path.to_str().unwrap();
+    assert_eq!(success(&["report", path]), text(&printed.stderr));
+    let full = success(&["report", "--full", path]);
+    assert!(full.starts_with(text(&printed.stderr)), "{full}");
+    assert_eq!(full.matches("  sleep, ").count(), 3, "{full}");
+    assert_eq!(success(&["report", path, path]).matches("recorded by ").count(), 2);
+}
+
+#[test]
+fn a_page_of_a_trace_has_its_timeline_first() {
+    let scratch = scratch("trace-page");
+    let trace = traced(&scratch, "t.json", SLEEPS);
+    let page = scratch.join("t.html");
+    assert_eq!(success(&["report", &trace, "-o", page.to_str().unwrap()]), "");
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
+    assert!(page.find("<svg").unwrap() < page.find("<table").unwrap());
+    assert!(page.matches("<rect class=\"call\"").count() >= 3, "{page}");
+    assert!(failure(&["report", &trace, "-o", &trace], 2).contains("would replace it"));
+}
+
+#[test]
+fn two_traces_are_set_side_by_side_and_held_against_bounds() {
+    let scratch = scratch("trace-compare");
+    let base = traced(&scratch, "1.json", "sleep 0.01");
+    let new = traced(&scratch, "2.json", "sleep 0.01; sleep 0.3; sleep 0.01");
+    let text = success(&["compare", &base, &new]);
+    let sleeps = text.lines().find(|line| line.starts_with("sleep ")).unwrap();
+    assert_eq!(sleeps.split_whitespace().collect::<Vec<_>>(), ["sleep", "1", "3", "+2", "3.00x"]);
+    let document: Value =
+        serde_json::from_str(&success(&["compare", "--format", "json", &base, &new])).unwrap();
+    assert_eq!(document["calls"][0]["name"], "sleep");
+    for format in ["csv", "markdown"] {
+        assert!(success(&["compare", "--format", format, &base, &new]).contains("sleep"));
+    }
+    let beyond = |bound: &str| {
+        let output = mayfly(&["compare", "--fail-if", bound, &base, &new]);
+        assert!(output.status.code() != Some(2) || output.stdout.is_empty());
+        output.status.code()
+    };
+    assert_eq!(beyond("calls.ratio > 1"), Some(1));
+    assert_eq!(beyond("total.ratio < 1"), Some(0));
+    assert_eq!(beyond("total.ratio > 1"), Some(1));
+    assert_eq!(beyond("ratio > 1"), Some(1));
+    assert_eq!(beyond("start.ratio > 1"), Some(2), "it has no start");
+    assert_eq!(beyond("total > 5ms"), Some(2), "that is no ratio");
+}
+
+#[test]
+fn a_trace_and_the_record_of_a_run_are_not_mixed() {
+    let scratch = scratch("mixed");
+    let trace = traced(&scratch, "t.json", "true");
+    let record = scratch.join("r.json");
+    let text = r#"{"schema": "mayfly.record/1", "results": [],
+        "host": {"kernel": "6.18.0", "arch": "x86_64", "cpus": 2, "hz": 250, "kvm": true}}"#;
+    fs::write(&record, text).unwrap();
+    let record = record.to_str().unwrap();
+    for arguments in [
+        vec!["report", &trace, record],
+        vec!["report", record, &trace],
+        vec!["report", record, &trace, "-o", "-"],
+        vec!["compare", record, &trace],
+        vec!["compare", &trace, record],
+    ] {
+        let said = failure(&arguments, 2);
+        assert!(said.contains("is a trace and") && said.contains("r.json the record"), "{said}");
+    }
+}
+
+#[test]
+fn a_trace_that_is_damaged_or_from_later_is_refused_in_a_line() {
+    let scratch = scratch("damaged");
+    let path = traced(&scratch, "t.json", "sleep 0.01");
+    let mut document = json(Path::new(&path));
+    let mut refused = |pointer: &str, value: Value| {
+        let before = std::mem::replace(document.pointer_mut(pointer).unwrap(), value);
+        fs::write(&path, document.to_string()).unwrap();
+        *document.pointer_mut(pointer).unwrap() = before;
+        failure(&["report", &path], 2)
+    };
+    assert!(refused("/schema", "mayfly.trace/9".into()).contains("version 9"));
+    assert!(refused("/calls/0/name", 7.into()).contains("calls[0].name"));
+    assert!(refused("/calls/0/at", u64::MAX.into()).contains("hundred years"));
 }

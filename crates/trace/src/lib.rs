@@ -7,11 +7,15 @@
 
 mod calls;
 mod causes;
+mod compare;
 mod filter;
 mod ioctl;
 mod life;
+mod listing;
+mod page;
 mod phases;
 mod prove;
+mod read;
 mod record;
 mod recorder;
 mod stalls;
@@ -20,8 +24,12 @@ mod text;
 mod timeline;
 mod words;
 
+pub use compare::Comparison;
+pub use listing::Calls;
+pub use page::Page;
 pub use phases::{PHASES, metric};
 pub use prove::{prove, runs_to_prove};
+pub use read::document;
 pub use record::{
     Call, Cause, End, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall, Stops, Thread,
     Trace, Used, Verdict,

@@ -21,9 +21,10 @@ pub(crate) fn argument(name: &str, value: u64) -> String {
     }
 }
 
-/// What a call returned: an error by its name.
+/// What a call returned: an error by its name, and an address as one.
 pub(crate) fn result(result: i64) -> String {
     match i32::try_from(-result) {
+        _ if result > i64::from(u32::MAX) => format!("{result:#x}"),
         Ok(error @ 1..=4095) => std::io::Error::from_raw_os_error(error).to_string(),
         _ => result.to_string(),
     }
