@@ -1,11 +1,13 @@
 //! `mayfly trace`.
 
+use std::fs;
 use std::path::PathBuf;
 
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 use mayfly_trace::{COUNTERS, End, Error, Launch, Text, Trace, figure_names, prove, runs_to_prove};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, setrlimit, test_kill_process};
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::args;
@@ -20,6 +22,7 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Runs a program, and says where its VM's life went. Ends as the program does.
 pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     options.fail_if.iter().try_for_each(names_something)?;
+    options.pid.map_or(Ok(()), is_there)?;
     let files = Files::open(options)?;
     let launch = Launch { command: options.command.clone(), ..Launch::default() };
     if let Some(pid) = options.pid {
@@ -38,6 +41,24 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     let recorded = mayfly_trace::record(&launch, &mut warn).map_err(failure)?;
     let (end, verdict) = conclude(options, &launch, recorded.trace, &files);
     end_as(end, verdict)
+}
+
+/// Refuses a process that there is not, or that has ended and is still to be waited for, before anything is said of it.
+fn is_there(pid: i32) -> Result<(), Failure> {
+    let found = Pid::from_raw(pid).map_or(Err(Errno::SRCH), test_kill_process);
+    if found == Err(Errno::SRCH) {
+        return Err(Failure::runtime(format_args!("there is no process {pid}")));
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let says = |name: &str, value: &str| {
+        let mut fields = status.lines().filter_map(|line| line.split_once(":\t"));
+        fields.any(|(field, said)| field == name && said.split(' ').next() == Some(value))
+    };
+    // The first thread of a process may end before the others.
+    if says("State", "Z") && says("Threads", "1") {
+        return Err(Failure::runtime(format_args!("process {pid} has ended")));
+    }
+    Ok(())
 }
 
 /// Where a trace goes, opened before the program runs.

@@ -245,13 +245,17 @@ fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
 fn a_process_that_is_not_there_is_one_line() {
     let mut ended = Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
-    for (pid, code) in [(ended.id().to_string(), 1), ("0".into(), 2), ("x".into(), 2)] {
+    let mut unburied = Command::new("true").spawn().unwrap();
+    let pid = unburied.id().to_string();
+    wait_for("it ends", || !lives(&pid));
+    for (pid, code) in [(ended.id().to_string(), 1), (pid, 1), ("0".into(), 2), ("x".into(), 2)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
         let Output { status, stderr, .. } =
-            command.args(["trace", "--quiet", "--pid", &pid]).output().unwrap();
+            command.args(["trace", "--pid", &pid]).output().unwrap();
         assert_eq!(status.code(), Some(code), "{}", text(&stderr));
         assert_eq!(text(&stderr).lines().count(), 1, "{}", text(&stderr));
     }
+    unburied.wait().unwrap();
 }
 
 /// Opens /dev/kvm, makes a VM, closes both, and ends with 7: by the calls of 32-bit programs.
