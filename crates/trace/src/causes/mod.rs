@@ -8,6 +8,7 @@ mod between;
 mod busy;
 mod controller;
 mod destroy;
+mod elsewhere;
 mod evidence;
 mod exit;
 mod grace_period;
@@ -49,8 +50,16 @@ const OF_CALLS: [OfCall; 9] = [
 /// Which of them is about others alone.
 const ALONE: usize = OF_CALLS.len() - 1;
 
-const OF_LIVES: [OfLife; 7] =
-    [poll::find, sleep::find, kick::find, exit::find, userfault::find, vcpus::find, between::find];
+const OF_LIVES: [OfLife; 8] = [
+    poll::find,
+    sleep::find,
+    kick::find,
+    exit::find,
+    userfault::find,
+    vcpus::find,
+    between::find,
+    elsewhere::find,
+];
 
 /// All waits of a trace that a cause is found for.
 pub(crate) fn find(trace: &Trace) -> Vec<Stall> {

@@ -3,7 +3,7 @@
 use mayfly_record::Host;
 
 use super::find;
-use crate::record::{Call, Object, Sample, Trace, Used};
+use crate::record::{Call, Object, Process, Sample, Trace, Used};
 
 const MS: u64 = 1_000_000;
 
@@ -97,4 +97,26 @@ fn what_others_had_of_the_processor_is_no_cause_of_the_call_s() {
     pay.used = Some(Used { ran: MS / 10, queued: 5 * MS });
     let calls = vec![call("KVM_CREATE_IRQCHIP", 19 * MS, MS / 10, 0), pay];
     assert_eq!(codes("6.18.4", calls, vec![]), ["busy-processor"]);
+}
+
+#[test]
+fn a_vm_that_another_process_holds_is_named_once_its_own_process_is_gone() {
+    let named = |gone: Option<u64>, closer: i32, on: Object| {
+        let close = Call { pid: closer, tid: closer, on: Some(on), ..call("close", 50 * MS, 0, 0) };
+        let calls = vec![call("KVM_CREATE_VM", 0, 0, 0), close];
+        let maker = Process { pid: 1, gone, ..Process::default() };
+        let trace = Trace { calls, processes: vec![maker], ..Trace::default() };
+        let stalls = find(&trace).into_iter();
+        let held = stalls
+            .filter(|one| one.cause.as_ref().is_some_and(|cause| cause.code == "held-elsewhere"));
+        held.map(|one| (one.tid, one.at, one.took)).collect::<Vec<_>>()
+    };
+    let vm = || Object::Vm { vm: 0 };
+    assert_eq!(named(Some(20 * MS), 2, vm()), [(2, 20 * MS, 30 * MS)]);
+    // It may still hold the VM itself; it was there to the end; nothing waits; another thing is closed.
+    assert!(named(None, 2, vm()).is_empty());
+    assert!(named(Some(60 * MS), 2, vm()).is_empty());
+    assert!(named(Some(50 * MS), 2, vm()).is_empty());
+    assert!(named(Some(20 * MS), 1, vm()).is_empty());
+    assert!(named(Some(20 * MS), 2, Object::Kvm).is_empty());
 }
