@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, ValueHint};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap, experiments};
 use mayfly_record::Goal;
@@ -270,11 +270,22 @@ pub(crate) struct Trace {
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
 
-    /// Follow process PID, which runs already, until it ends or this command is told to by ^C: by ptrace, at every system
-    /// call, so that it runs slower meanwhile
+    /// Follow process PID, which runs already, until it ends or this command is told to by ^C. By ptrace, it is stopped at
+    /// every system call, so that it runs slower meanwhile
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "prove"],
         value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) pid: Option<i32>,
+
+    /// Who follows: `tracefs`, which takes root and stops nothing; `ptrace`, which stops the program at the calls that
+    /// matter; or `auto`, tracefs where it can be had
+    #[arg(
+        long,
+        value_name = "auto|tracefs|ptrace",
+        default_value = "auto",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub(crate) recorder: Recorder,
 
     /// Prove causes that pass with time: run the program again, twelve times for each, without input or output, and hold
     /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less
@@ -289,6 +300,14 @@ pub(crate) struct Trace {
     /// start (exec to first entry), stop (last exit to the end), total, longest (wait), each phase, calls and stops
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
+}
+
+/// Who follows a program.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Recorder {
+    Auto,
+    Tracefs,
+    Ptrace,
 }
 
 const TRACE_EXIT: &str = "\

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
-use mayfly_trace::{COUNTERS, End, Error, Launch, Text, Trace, figure_names, prove, runs_to_prove};
+use mayfly_trace::{
+    COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names, prove, record_by,
+    runs_to_prove,
+};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, setrlimit, test_kill_process};
 use signal_hook::low_level::emulate_default_handler;
@@ -25,20 +28,20 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     options.pid.map_or(Ok(()), is_there)?;
     let files = Files::open(options)?;
     let launch = Launch { command: options.command.clone(), ..Launch::default() };
-    if let Some(pid) = options.pid {
-        if !options.quiet {
-            Stream::Err.write(&format!(
-                "mayfly: following process {pid} by ptrace, which stops it at every call; ^C ends that, and not the process\n"
-            ))?;
-        }
-        let recorded = mayfly_trace::attach(pid).map_err(failure)?;
-        return conclude(options, &launch, recorded.trace, &files).1;
-    }
     let mut warn = |line: &str| {
         // Nobody may be listening; the program runs all the same.
         let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
     };
-    let recorded = mayfly_trace::record(&launch, &mut warn).map_err(failure)?;
+    if let Some(pid) = options.pid {
+        let mut told = |line: &str| {
+            if !options.quiet {
+                warn(line);
+            }
+        };
+        let recorded = attach_by(options.recorder.into(), pid, &mut told).map_err(failure)?;
+        return conclude(options, &launch, recorded.trace, &files).1;
+    }
+    let recorded = record_by(options.recorder.into(), &launch, &mut warn).map_err(failure)?;
     let (end, verdict) = conclude(options, &launch, recorded.trace, &files);
     end_as(end, verdict)
 }
@@ -155,6 +158,16 @@ fn failure(error: Error) -> Failure {
         _ => return Failure::runtime(error),
     };
     Failure::with_code(code, error)
+}
+
+impl From<args::Recorder> for Choice {
+    fn from(wanted: args::Recorder) -> Self {
+        match wanted {
+            args::Recorder::Auto => Self::Auto,
+            args::Recorder::Tracefs => Self::Tracefs,
+            args::Recorder::Ptrace => Self::Ptrace,
+        }
+    }
 }
 
 /// Refuses a bound that nothing can be meant by, before the program runs.

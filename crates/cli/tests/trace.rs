@@ -203,7 +203,8 @@ fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
     let pid = program.id().to_string();
     let follow = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
-        command.args(["trace", "--quiet", "--pid", &pid, "--json"]).arg(&json);
+        command.args(["trace", "--quiet", "--recorder", "ptrace", "--pid", &pid, "--json"]);
+        command.arg(&json);
         command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let traced = || {

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "tracefs/common.rs"]
+mod common;
+
 /// KVM's calls but runs, of each descriptor in order.
 type Calls = BTreeMap<i64, Vec<String>>;
 
@@ -52,10 +55,10 @@ fn followed(mut by: Command, vcpus: u32) {
     assert!(follower.wait().unwrap().success());
 }
 
-fn by_mayfly(vcpus: u32) -> Calls {
-    let json = scratch(&format!("qemu-{vcpus}.json"));
+fn by_mayfly(recorder: &str, vcpus: u32) -> Calls {
+    let json = scratch(&format!("qemu-{recorder}-{vcpus}.json"));
     let mut mayfly = Command::new(env!("CARGO_BIN_EXE_mayfly"));
-    mayfly.args(["trace", "--quiet", "--json"]).arg(&json).arg("--");
+    mayfly.args(["trace", "--quiet", "--recorder", recorder, "--json"]).arg(&json).arg("--");
     followed(mayfly, vcpus);
     let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert!(trace["phases"].as_array().unwrap().iter().any(|one| one["name"] == "first entry"));
@@ -107,11 +110,18 @@ fn the_calls_of_qemu_are_those_that_strace_sees() {
         println!("not run: it takes /dev/kvm, QEMU and strace");
         return;
     }
-    let (ours, theirs) = (by_mayfly(1), by_strace(1));
+    let (ours, theirs) = (by_mayfly("ptrace", 1), by_strace(1));
     agree(&ours, &theirs);
     for (fd, names) in &ours {
         assert_eq!(names.len(), theirs[fd].len(), "on {fd}");
     }
     // What several vCPUs do at the same time may be cut off elsewhere.
-    agree(&by_mayfly(2), &by_strace(2));
+    let theirs = by_strace(2);
+    agree(&by_mayfly("ptrace", 2), &theirs);
+    if common::has_tracefs() {
+        assert_eq!(by_mayfly("tracefs", 1), ours);
+        agree(&by_mayfly("tracefs", 2), &theirs);
+    } else {
+        println!("not run in part: no tracefs");
+    }
 }

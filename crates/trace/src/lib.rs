@@ -34,7 +34,9 @@ pub use record::{
     Call, Cause, End, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall, Stops, Thread,
     Trace, Used, Verdict,
 };
-pub use recorder::{Delay, Error, Launch, Output, Recorded, attach, record};
+pub use recorder::{
+    Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
+};
 pub use text::Text;
 
 use mayfly_record::{Backend, Host, ResultRow, Samples};

@@ -1,7 +1,7 @@
 //! The life of a program's VM, found in its calls: when it was first entered, when it was last left, who ran it.
 
 use crate::calls::KVM_RUN;
-use crate::record::{Call, Object, Sample, Thread, Trace};
+use crate::record::{Call, Object, Recorder, Sample, Thread, Trace};
 
 /// What registers devices on an I/O bus of KVM's, or makes an interrupt controller.
 pub(crate) const DEVICES: [&str; 10] = [
@@ -48,6 +48,12 @@ impl Trace {
         let seen = self.samples.iter().filter(|one| mine(one.tid, one.at) && runs_vcpu(one));
         let inside = ran.max(seen.map(|one| one.at + one.took).max())?;
         // A run whose end was not seen ended with its thread.
+        if self.recorder == Recorder::Tracefs
+            && calls().any(|call| call.end() == inside && call.took.is_some())
+        {
+            // Each run has an event when it ends.
+            return Some(inside);
+        }
         let unended = calls().any(|call| call.name == "KVM_RUN" && call.took.is_none());
         let next = calls().filter(|call| !unended && call.name != "KVM_RUN" && call.at >= inside);
         next.map(|call| call.at).min().or(thread.ending).or(thread.gone).or(Some(inside))
@@ -83,6 +89,12 @@ impl Trace {
         let set = self.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()));
         let set = set.map(|call| (call.argument("memory"), call.argument("size")));
         set.filter(|(_, size)| *size > 0).collect()
+    }
+
+    /// Whether it was seen what each memslot is.
+    pub(crate) fn knows_slots(&self) -> bool {
+        let mut set = self.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()));
+        set.all(|call| !call.arguments.is_empty())
     }
 }
 

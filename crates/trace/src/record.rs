@@ -61,6 +61,8 @@ pub enum Recorder {
     Ptrace,
     /// `ptrace`, stopped at every system call.
     PtraceEveryCall,
+    /// Tracepoints, which stop nobody.
+    Tracefs,
 }
 
 impl fmt::Display for Recorder {
@@ -68,6 +70,7 @@ impl fmt::Display for Recorder {
         f.write_str(match self {
             Self::Ptrace => "ptrace, with a filter",
             Self::PtraceEveryCall => "ptrace, at every system call",
+            Self::Tracefs => "tracefs",
         })
     }
 }

@@ -16,7 +16,10 @@ const ZAPS: [&str; 5] = [
 ];
 
 pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
-    if !MEMORY.contains(&call.name.as_str()) || call.argument("size") != 0 {
+    if !MEMORY.contains(&call.name.as_str())
+        || call.argument("size") != 0
+        || call.arguments.is_empty()
+    {
         return None;
     }
     let seen = Stretch::of(trace, call).seen_in(&ZAPS);

@@ -49,7 +49,10 @@ fn the_worker_for_huge_pages_is_named_where_it_is_started() {
 fn a_deleted_slot_is_named_where_it_took_work_and_a_new_one_is_not() {
     let mut add = call("KVM_SET_USER_MEMORY_REGION", 0, 9 * MS, 8 * MS);
     add.arguments.insert("size".to_owned(), 1 << 34);
-    let delete = call("KVM_SET_USER_MEMORY_REGION", 50 * MS, 9 * MS, 8 * MS);
+    let mut delete = call("KVM_SET_USER_MEMORY_REGION", 50 * MS, 9 * MS, 8 * MS);
+    // One of which nothing was read may be any.
+    assert!(codes("6.12.0", vec![add.clone(), delete.clone()], vec![]).is_empty());
+    delete.arguments.insert("size".to_owned(), 0);
     assert_eq!(codes("6.12.0", vec![add, delete], vec![]), ["slot-delete"]);
     let slept = call("KVM_SET_USER_MEMORY_REGION", 50 * MS, 9 * MS, 0);
     assert!(codes("6.12.0", vec![slept], vec![]).is_empty());

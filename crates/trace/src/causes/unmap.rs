@@ -28,8 +28,10 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     }
     let whose = if trace.backing().iter().any(|slot| overlap(*slot, range)) {
         "of the guest's memory"
-    } else {
+    } else if trace.knows_slots() {
         "of its own memory"
+    } else {
+        "of memory"
     };
     let mut evidence = vec![
         format!("{} {whose} are unmapped", bytes(range.1)),

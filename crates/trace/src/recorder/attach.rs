@@ -15,9 +15,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::book::Book;
 use super::clock::Clock;
 use super::denied::denied;
+use super::error::Error;
 use super::follow::Follower;
 use super::guardian::{
-    Error, Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, is_closed, listen, redirect, say,
+    Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, is_closed, listen, redirect, say,
 };
 use super::sampler::{self, Watched};
 use super::threads::process_of;
@@ -30,13 +31,21 @@ use crate::sys::{ptrace, signals};
 /// # Errors
 /// There is no such process, or it may not be followed; and as [`record`](crate::record()) has them.
 pub fn attach(pid: i32) -> Result<Recorded, Error> {
+    run(pid, follow)
+}
+
+/// A guardian's life, to the last thing that it has to say: of which process, to whom, and for how long.
+pub(super) type Life = fn(i32, &OwnedFd, OwnedFd) -> io::Result<Message>;
+
+/// Has a guardian live so.
+pub(super) fn run(pid: i32, life: Life) -> Result<Recorded, Error> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let (wanted, want) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     let guardian = match process::fork()? {
         Forked::Parent(guardian) => guardian,
         Forked::Child => {
             drop((ours, want));
-            let message = follow(pid, &theirs, wanted)
+            let message = life(pid, &theirs, wanted)
                 .unwrap_or_else(|error| Message::Denied(format!("cannot trace: {error}")));
             process::exit(i32::from(say(&theirs, &message).is_err()));
         }
@@ -55,6 +64,7 @@ pub fn attach(pid: i32) -> Result<Recorded, Error> {
     match said? {
         Some(Message::Done(trace)) => Ok(Recorded { trace: *trace }),
         Some(Message::Denied(why)) => Err(Error::Denied(why)),
+        Some(Message::NoTracefs(why)) => Err(Error::NoTracefs(why)),
         _ => Err(Error::GuardianDied),
     }
 }

@@ -1,9 +1,11 @@
 //! What is written down while a program is followed.
 
-use crate::record::{Call, Process, SCHEMA, Thread, Trace};
+use crate::record::{Call, Process, SCHEMA, Thread, Trace, Used};
 
 use super::clock::Clock;
+use super::ledger::Ledger;
 use super::usage;
+use crate::sys::ptrace::read_memory;
 
 /// Calls that are kept. A VMM's start has hundreds; one that goes on for days is not to fill the memory.
 const MOST_CALLS: usize = 400_000;
@@ -20,12 +22,37 @@ pub(super) struct Book {
     pub(super) trace: Trace,
     /// Whether nobody waits for it any more.
     pub(super) closed: bool,
+    /// What events have told, where it is by these that a program is followed: then it is later than what is written down.
+    pub(super) ledger: Option<Ledger>,
 }
 
 impl Book {
     pub(super) fn new(clock: Clock, command: Vec<String>) -> Self {
         let trace = Trace { schema: SCHEMA.to_owned(), command, ..Trace::default() };
-        Self { clock, trace, closed: false }
+        Self { clock, trace, closed: false, ledger: None }
+    }
+
+    /// The time of what happens.
+    pub(super) fn now(&self) -> u64 {
+        self.ledger.as_ref().map_or_else(|| self.clock.now(), |ledger| ledger.at)
+    }
+
+    fn used(&self, tid: i32) -> Option<Used> {
+        self.ledger.as_ref().map_or_else(|| usage::used(tid), |ledger| ledger.used(tid))
+    }
+
+    /// Bytes of memory that a process has.
+    pub(super) fn resident(&self, pid: i32) -> Option<u64> {
+        self.ledger.as_ref().map_or_else(|| usage::resident(pid), |ledger| ledger.resident(pid))
+    }
+
+    /// Reads memory of a program, as much as there is of `into`; says how much was read.
+    pub(super) fn memory(&self, tid: i32, address: u64, into: &mut [u8]) -> usize {
+        let read = read_memory(tid, address, into);
+        if let Some(ledger) = &self.ledger {
+            ledger.looked.set(Some(self.clock.now()));
+        }
+        read
     }
 
     /// Writes down a call that begins now; says its number.
@@ -37,28 +64,40 @@ impl Book {
             self.trace.lost += 1;
             return None;
         }
-        call.used = usage::used(call.tid);
-        call.read = usage::read(call.tid);
-        call.at = self.clock.now();
+        call.used = self.used(call.tid);
+        call.read = match &self.ledger {
+            None => usage::read(call.tid),
+            Some(ledger) => Some(ledger.read(call.tid)),
+        };
+        call.at = self.now();
         self.trace.calls.push(call);
         Some(self.trace.calls.len() - 1)
     }
 
+    /// Writes down a call that was over before it was known what it is.
+    pub(super) fn keep(&mut self, call: Call) {
+        if self.closed || self.trace.calls.len() == MOST_CALLS {
+            self.trace.lost += u64::from(!self.closed);
+        } else {
+            self.trace.calls.push(call);
+        }
+    }
+
     /// The call has ended now.
     pub(super) fn end(&mut self, number: usize, result: i64) {
-        let now = self.clock.now();
-        if let Some(call) = self.trace.calls.get_mut(number) {
-            call.took = Some(now.saturating_sub(call.at));
-            call.result = Some(result);
-            // Of a short one nobody asks.
-            let used = call.took.filter(|took| *took >= LONG).and_then(|_| usage::used(call.tid));
-            call.used = used.zip(call.used).map(|(after, before)| usage::between(before, after));
-        }
+        let now = self.now();
+        let Some(call) = self.trace.calls.get(number) else { return };
+        let took = now.saturating_sub(call.at);
+        // Of a short one nobody asks.
+        let used = (took >= LONG).then(|| self.used(call.tid)).flatten();
+        let used = used.zip(call.used).map(|(after, before)| usage::between(before, after));
+        let call = &mut self.trace.calls[number];
+        (call.took, call.result, call.used) = (Some(took), Some(result), used);
     }
 
     /// Writes down that a thread is there; says its number.
     pub(super) fn thread(&mut self, tid: i32, pid: i32, parent: Option<i32>) -> usize {
-        let at = self.clock.now();
+        let at = self.now();
         if !self.trace.processes.iter().any(|one| one.pid == pid && one.gone.is_none()) {
             self.trace.processes.push(Process { pid, parent, at, ..Process::default() });
         }
@@ -68,7 +107,7 @@ impl Book {
 
     /// A thread gets a signal.
     pub(super) fn signal(&mut self, thread: usize, signal: i32) {
-        let at = self.clock.now();
+        let at = self.now();
         let signals = &mut self.trace.threads[thread].signals;
         if signals.len() < MOST_SIGNALS {
             signals.push((at, signal));

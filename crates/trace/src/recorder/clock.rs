@@ -14,7 +14,17 @@ impl Clock {
     }
 
     pub(super) fn now(self) -> u64 {
-        monotonic().saturating_sub(self.zero)
+        self.relative(monotonic())
+    }
+
+    /// A time of the kernel's clock, counted from that moment.
+    pub(super) fn relative(self, monotonic: u64) -> u64 {
+        monotonic.saturating_sub(self.zero)
+    }
+
+    /// The other way round.
+    pub(super) fn absolute(self, time: u64) -> u64 {
+        time.saturating_add(self.zero)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use crate::record::Object;
 use crate::sys::ptrace::{Shared, share};
@@ -15,6 +16,15 @@ use crate::sys::ptrace::{Shared, share};
 pub(super) struct Descriptors {
     tables: Vec<BTreeMap<i32, Object>>,
     vms: usize,
+}
+
+/// `KVM_SET_DEVICE_ATTR` and its kin, by number (linux/kvm.h).
+const DEVICE_REQUESTS: std::ops::RangeInclusive<u64> = 0xE1..=0xE3;
+
+/// Whether `/proc` says that a descriptor is of KVM's.
+pub(super) fn is_of_kvm(pid: i32, fd: i32) -> bool {
+    let link = fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
+    link == Path::new("/dev/kvm") || link.to_string_lossy().starts_with("anon_inode:kvm-")
 }
 
 /// A table's number.
@@ -59,12 +69,14 @@ impl Descriptors {
         self.tables[table].range(first..=last).map(|(fd, _)| *fd).collect()
     }
 
-    /// What a descriptor stands for on which an ioctl of KVM's is called. `processes` are a thread and a table each.
+    /// What a descriptor stands for on which an ioctl of KVM's is called, this one. `processes` are a thread and a table
+    /// each.
     pub(super) fn used(
         &mut self,
         tid: i32,
         table: Table,
         fd: i32,
+        request: u64,
         processes: &[(i32, Table)],
     ) -> Object {
         if let Some(known) = self.known(table, fd) {
@@ -77,14 +89,17 @@ impl Descriptors {
             })
             .map(|(_, object)| object.clone())
         });
-        let object = same.unwrap_or_else(|| self.told(tid, fd));
+        let object = same.unwrap_or_else(|| self.told(tid, fd, request));
         self.set(table, fd, object.clone());
         object
     }
 
-    /// What `/proc` says of a descriptor.
-    fn told(&mut self, tid: i32, fd: i32) -> Object {
+    /// What `/proc` says of a descriptor; where it says nothing any more, what only a device is asked for is one.
+    fn told(&mut self, tid: i32, fd: i32, request: u64) -> Object {
         let link = fs::read_link(format!("/proc/{tid}/fd/{fd}")).unwrap_or_default();
+        if link.as_os_str().is_empty() && DEVICE_REQUESTS.contains(&(request & 0xFF)) {
+            return Object::Device { vm: self.vms.saturating_sub(1) };
+        }
         let link = link.to_string_lossy();
         match link.strip_prefix("anon_inode:") {
             Some("kvm-vm") => Object::Vm { vm: self.new_vm() },
@@ -143,6 +158,6 @@ mod tests {
         // Its driver has the calls of KVM's type, whatever its name is.
         let mut all = Descriptors::default();
         let table = all.empty();
-        assert_eq!(all.used(std::process::id().cast_signed(), table, 0, &[]), Object::Kvm);
+        assert_eq!(all.used(std::process::id().cast_signed(), table, 0, 0, &[]), Object::Kvm);
     }
 }

@@ -5,12 +5,13 @@ use super::threads::{Inside, Then};
 use crate::calls::{LONG, SystemCall, runs_vcpu, wanted};
 use crate::ioctl;
 use crate::record::{Call, Object};
-use crate::sys::ptrace::read_memory;
 
 /// Where in the structure of `KVM_CREATE_DEVICE` the kernel puts the descriptor.
 const DEVICE_FD: u64 = 4;
 /// Debuggers, and tracers of calls, do not work in what is traced.
 const PTRACE_REFUSED: &str = "a process of it was refused ptrace: what is traced here cannot be traced by another, as by a debugger";
+/// Tracepoints show numbers alone.
+const NOT_READ: &str = "what structures held is known of those calls alone that lasted: tracepoints do not show it, so slots have no sizes";
 /// A private mapping of a file that is shorter is a library's.
 const LONG_FILE: u64 = 16 << 20;
 
@@ -34,18 +35,19 @@ impl Follower {
         let (call, then) = match call {
             SystemCall::Ioctl => self.kvm(&base, fd, arguments[1] & 0xFFFF_FFFF, arguments[2]),
             SystemCall::Open => {
-                if !opens_kvm(tid, arguments[0]) {
-                    return true;
+                if !self.opens_kvm(tid, arguments[0]) {
+                    return self.may_open_kvm(tid);
                 }
                 (Call { name: "open".to_owned(), ..base }, Then::Opened)
             }
             SystemCall::OpenAt | SystemCall::OpenAt2 => {
-                if !opens_kvm(tid, arguments[1]) {
-                    return true;
+                if !self.opens_kvm(tid, arguments[1]) {
+                    return self.may_open_kvm(tid);
                 }
                 (Call { name: "open".to_owned(), ..base }, Then::Opened)
             }
             SystemCall::Close => {
+                self.opened.remove(&(table, fd));
                 let Some(object) = known(self, fd) else { return true };
                 let call =
                     Call { name: "close".to_owned(), fd: Some(fd), on: Some(object), ..base };
@@ -109,25 +111,47 @@ impl Follower {
                 let said = [("address", arguments[0]), ("length", arguments[1])];
                 (with(call, &said), Then::Nothing)
             }
-            SystemCall::Sleep => (sleep(base, arguments[0]), Then::Nothing),
-            SystemCall::ClockSleep => (sleep(base, arguments[2]), Then::Nothing),
+            SystemCall::Sleep => (self.sleep(base, arguments[0]), Then::Nothing),
+            SystemCall::ClockSleep => (self.sleep(base, arguments[2]), Then::Nothing),
             SystemCall::Ptrace => return self.traces(tid),
         };
         let held = self.holds_back(&call.name);
         let call = self.book.begin(call);
+        let looked = self.book.ledger.as_ref().and_then(|ledger| ledger.looked.take());
         if let Some(thread) = self.followers.threads.get_mut(&tid) {
-            thread.inside = Some(Inside { call, then });
+            thread.inside = Some(Inside { call, then, looked });
         }
         if let Some(time) = held {
-            self.held.push((self.book.clock.now() + time, tid));
+            self.held.push((self.book.now() + time, tid));
         }
         held.is_none()
+    }
+
+    /// A thread opens something. By events, it may be the device all the same: its path is read too late.
+    fn may_open_kvm(&mut self, tid: i32) -> bool {
+        if let (Some(ledger), Some(thread)) =
+            (&self.book.ledger, self.followers.threads.get_mut(&tid))
+        {
+            ledger.looked.take();
+            let then = Then::MayBeKvm(ledger.at);
+            thread.inside = Some(Inside { call: None, then, looked: None });
+        }
+        true
+    }
+
+    /// What a call's structure held was read when the call had ended, and may be another's.
+    fn forget_what_was_read(&mut self, number: usize) {
+        let call = &mut self.book.trace.calls[number];
+        if call.name == "sleep" || ioctl::looked_at(&call.name) > 0 {
+            call.arguments.retain(|name, _| name == "structure");
+            self.book.note(NOT_READ);
+        }
     }
 
     /// A thread calls `ptrace`. That is no call of a VM's life, so it is not kept; but how it ends is looked at.
     fn traces(&mut self, tid: i32) -> bool {
         if let Some(thread) = self.followers.threads.get_mut(&tid) {
-            thread.inside = Some(Inside { call: None, then: Then::Traced });
+            thread.inside = Some(Inside { call: None, then: Then::Traced, looked: None });
         }
         true
     }
@@ -143,7 +167,7 @@ impl Follower {
         let (pid, table) = (thread.pid, thread.table);
         let fd = arguments[0] as i32;
         let tables = self.followers.tables();
-        let on = self.descriptors.used(tid, table, fd, &tables);
+        let on = self.descriptors.used(tid, table, fd, arguments[1], &tables);
         let call = Call {
             tid,
             pid,
@@ -157,7 +181,7 @@ impl Follower {
             self.not_run.remove(&(vm, id));
         }
         if let Some(thread) = self.followers.threads.get_mut(&tid) {
-            thread.inside = Some(Inside { call, then: Then::Ran });
+            thread.inside = Some(Inside { call, then: Then::Ran, looked: None });
             self.book.trace.threads[thread.number].vcpu = true;
         }
     }
@@ -165,14 +189,18 @@ impl Follower {
     /// A call that is waited for has ended.
     pub(super) fn leaves(&mut self, tid: i32, result: i64) {
         let Some(thread) = self.followers.threads.get_mut(&tid) else { return };
-        let Some(Inside { call, then }) = thread.inside.take() else { return };
+        let Some(Inside { call, then, looked }) = thread.inside.take() else { return };
         let (pid, table) = (thread.pid, thread.table);
+        thread.has_run |= then == Then::Ran;
         if let Some(call) = call {
             self.book.end(call, result);
+            if looked.is_some_and(|looked| looked >= self.book.now()) {
+                self.forget_what_was_read(call);
+            }
         }
         let made = i32::try_from(result).ok().filter(|fd| *fd >= 0);
         match then {
-            Then::Ran => thread.has_run = true,
+            Then::Ran => {}
             Then::Traced => {
                 if result == -i64::from(libc::EPERM) {
                     self.book.note(PTRACE_REFUSED);
@@ -186,6 +214,14 @@ impl Follower {
             Then::Opened => {
                 if let Some(fd) = made {
                     self.descriptors.set(table, fd, Object::Kvm);
+                }
+            }
+            Then::MayBeKvm(at) => {
+                if let Some(fd) = made {
+                    let took = Some(self.book.now().saturating_sub(at));
+                    let (name, result) = ("open".to_owned(), Some(result));
+                    let call = Call { tid, pid, at, took, name, result, ..Call::default() };
+                    self.opened.insert((table, fd), call);
                 }
             }
             Then::Duplicated(from) => {
@@ -214,12 +250,16 @@ impl Follower {
     fn kvm(&mut self, base: &Call, fd: i32, request: u64, argument: u64) -> (Call, Then) {
         let tid = base.tid;
         let table = self.followers.threads[&tid].table;
+        if let Some(call) = self.opened.remove(&(table, fd)) {
+            self.book.keep(call);
+            self.descriptors.set(table, fd, Object::Kvm);
+        }
         let tables = self.followers.tables();
-        let on = self.descriptors.used(tid, table, fd, &tables);
+        let on = self.descriptors.used(tid, table, fd, request, &tables);
         let name = ioctl::name(request, &on);
         let mut structure = vec![0; ioctl::looked_at(&name)];
         if !structure.is_empty() {
-            let read = read_memory(tid, argument, &mut structure);
+            let read = self.book.memory(tid, argument, &mut structure);
             structure.truncate(read);
         }
         let mut arguments = ioctl::arguments(&name, argument, &structure);
@@ -259,9 +299,10 @@ impl Follower {
             "KVM_CREATE_DEVICE" => {
                 let structure = call.arguments.remove("structure").unwrap_or(0);
                 let mut fd = [0; 4];
-                // KVM_CREATE_DEVICE_TEST makes none.
+                // KVM_CREATE_DEVICE_TEST makes none. Where memory is read too late, the descriptor's use will tell.
                 if call.argument("flags") != 0
-                    || read_memory(tid, structure + DEVICE_FD, &mut fd) != fd.len()
+                    || self.book.ledger.is_some()
+                    || self.book.memory(tid, structure + DEVICE_FD, &mut fd) != fd.len()
                 {
                     return;
                 }
@@ -272,6 +313,26 @@ impl Follower {
         self.descriptors.set(table, fd, object);
     }
 
+    /// Whether what is opened is the device; where that cannot be read, it may be, and its descriptor's use will tell.
+    fn opens_kvm(&self, tid: i32, path: u64) -> bool {
+        const DEVICE: &[u8] = b"/dev/kvm\0";
+        let mut read = [0; DEVICE.len()];
+        self.book.memory(tid, path, &mut read) == DEVICE.len() && read == DEVICE
+    }
+
+    /// A sleep, with its time as 64-bit programs say it.
+    fn sleep(&self, base: Call, time: u64) -> Call {
+        let mut read = [0; 16];
+        let call = Call { name: "sleep".to_owned(), ..base };
+        if self.book.memory(call.tid, time, &mut read) != read.len() {
+            return call;
+        }
+        let (seconds, rest) = read.split_at(8);
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        let time = number(seconds).saturating_mul(1_000_000_000).saturating_add(number(rest));
+        with(call, &[("time", time)])
+    }
+
     /// How long the call that begins is held back, if it is the one.
     fn holds_back(&mut self, name: &str) -> Option<u64> {
         let delay = self.delay.as_ref().filter(|delay| delay.name == name)?;
@@ -279,25 +340,6 @@ impl Follower {
         self.met += 1;
         (nth == delay.nth && delay.time > 0).then_some(delay.time)
     }
-}
-
-fn opens_kvm(tid: i32, path: u64) -> bool {
-    const DEVICE: &[u8] = b"/dev/kvm\0";
-    let mut read = [0; DEVICE.len()];
-    read_memory(tid, path, &mut read) == DEVICE.len() && read == DEVICE
-}
-
-/// A sleep, with its time as 64-bit programs say it.
-fn sleep(base: Call, time: u64) -> Call {
-    let mut read = [0; 16];
-    let call = Call { name: "sleep".to_owned(), ..base };
-    if read_memory(call.tid, time, &mut read) != read.len() {
-        return call;
-    }
-    let (seconds, rest) = read.split_at(8);
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
-    let time = number(seconds).saturating_mul(1_000_000_000).saturating_add(number(rest));
-    with(call, &[("time", time)])
 }
 
 fn with(mut call: Call, arguments: &[(&str, u64)]) -> Call {

@@ -7,16 +7,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::book::Book;
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, Table};
 use super::sampler::Watched;
 use super::threads::{Followed, Followers, process_of};
 use super::usage;
-use crate::record::{End, Object};
+use crate::record::{Call, End, Object};
 use crate::sys::ptrace::{self, At, Change, Resume, Shared};
 use crate::sys::signals;
 
@@ -51,6 +52,8 @@ pub(super) struct Follower {
     /// vCPUs that there are, and have not run.
     pub(super) not_run: BTreeSet<(usize, u64)>,
     pub(super) had_vcpus: bool,
+    /// Descriptors that may be `/dev/kvm`, by how they were opened.
+    pub(super) opened: BTreeMap<(Table, i32), Call>,
     /// Where `kvm_run` of which vCPU is mapped, by process and address.
     pub(super) runs: BTreeMap<(i32, u64), Object>,
     /// Threads that have stopped before it was told that they were made.
@@ -80,6 +83,7 @@ impl Follower {
             filtered: true,
             not_run: BTreeSet::new(),
             had_vcpus: false,
+            opened: BTreeMap::new(),
             runs: BTreeMap::new(),
             unannounced: HashSet::new(),
             met: 0,
@@ -95,7 +99,7 @@ impl Follower {
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
             self.leave_if_wanted();
-            if self.leaving.is_some_and(|since| self.book.clock.now() - since > PATIENCE) {
+            if self.leaving.is_some_and(|since| self.book.now() - since > PATIENCE) {
                 return Ok(());
             }
             let changed = match ptrace::wait(self.held.is_empty() && self.leaves.is_none()) {
@@ -103,13 +107,13 @@ impl Follower {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 changed => changed?,
             };
-            let began = self.book.clock.now();
+            let began = self.book.now();
             match changed {
                 Some((tid, Change::Ended(status))) => self.ended(tid, status),
                 Some((tid, Change::Stopped { signal, event })) => {
                     self.stopped(tid, signal, event);
                     self.book.trace.stops.count += 1;
-                    self.book.trace.stops.handling += self.book.clock.now().saturating_sub(began);
+                    self.book.trace.stops.handling += self.book.now().saturating_sub(began);
                 }
                 None => self.wait_for_held(),
             }
@@ -215,14 +219,14 @@ impl Follower {
         if self.leaving.is_some() || !self.leaves.as_ref().is_some_and(|leaves| leaves()) {
             return;
         }
-        self.leaving = Some(self.book.clock.now());
+        self.leaving = Some(self.book.now());
         for tid in self.followers.threads.keys() {
             let _ = ptrace::interrupt(*tid);
         }
     }
 
     fn wait_for_held(&mut self) {
-        let now = self.book.clock.now();
+        let now = self.book.now();
         let (due, held) = self.held.iter().partition::<Vec<_>, _>(|(until, _)| *until <= now);
         self.held = held;
         for (_, tid) in &due {
@@ -237,7 +241,7 @@ impl Follower {
 
     /// The call that a thread was held back from begins now.
     fn restart_clock(&mut self, tid: i32) {
-        let now = self.book.clock.now();
+        let now = self.book.now();
         let inside = self.followers.threads.get(&tid).and_then(|thread| thread.inside.as_ref());
         if let Some(call) = inside.and_then(|inside| inside.call) {
             let call = &mut self.book.trace.calls[call];
@@ -273,15 +277,19 @@ impl Follower {
     }
 
     fn execed(&mut self, tid: i32) {
-        let now = self.book.clock.now();
-        // Another thread than the first may have called it, and is the first now.
-        if let Ok(former) = ptrace::event_message(tid)
-            && former as i32 != tid
-        {
-            self.gone(former as i32, now);
-        }
+        let former = ptrace::event_message(tid).map_or(tid, |former| former as i32);
         if let Some(executed) = self.executed.take() {
             self.filtered = executed();
+        }
+        let program = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
+        self.has_executed(tid, former, &program);
+    }
+
+    /// A process executes a program now. The thread that asked for it has become its first one, and had number `former`.
+    pub(super) fn has_executed(&mut self, tid: i32, former: i32, program: &Path) {
+        let now = self.book.now();
+        if former != tid {
+            self.gone(former, now);
         }
         let Some(thread) = self.followers.threads.get_mut(&tid) else { return };
         thread.inside = None;
@@ -294,8 +302,7 @@ impl Follower {
         }
         self.descriptors.look_again(tid, new);
         self.runs.retain(|(owner, _), _| *owner != pid);
-        let program = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
-        if let Some(note) = super::rights::lost_by(&program) {
+        if let Some(note) = super::rights::lost_by(program) {
             self.book.note(note);
         }
         if let Some(process) = self.book.process(pid) {
@@ -303,15 +310,15 @@ impl Follower {
         }
     }
 
-    fn ending(&mut self, tid: i32) {
-        let now = self.book.clock.now();
+    pub(super) fn ending(&mut self, tid: i32) {
+        let now = self.book.now();
         let Some(thread) = self.followers.threads.get_mut(&tid) else { return };
         thread.inside = None;
         thread.looked_for = false;
         let (pid, number) = (thread.pid, thread.number);
         self.book.trace.threads[number].ending = Some(now);
         if tid == pid {
-            let resident = usage::resident(pid);
+            let resident = self.book.resident(pid);
             if let Some(process) = self.book.process(pid) {
                 process.resident = resident;
             }
@@ -319,7 +326,7 @@ impl Follower {
     }
 
     fn ended(&mut self, tid: i32, status: i32) {
-        let now = self.book.clock.now();
+        let now = self.book.now();
         // Another process may get its number when it has ended.
         if tid == self.root && self.book.trace.end.is_none() {
             self.book.trace.end = Some(if libc::WIFSIGNALED(status) {
@@ -331,7 +338,7 @@ impl Follower {
         self.gone(tid, now);
     }
 
-    fn gone(&mut self, tid: i32, now: u64) {
+    pub(super) fn gone(&mut self, tid: i32, now: u64) {
         self.watched.remove(tid);
         self.held.retain(|(_, held)| *held != tid);
         let Some((thread, last)) = self.followers.remove(tid) else { return };

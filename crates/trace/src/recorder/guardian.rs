@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::book::Book;
 use super::clock::Clock;
 use super::denied::denied;
+use super::error::Error;
 use super::follow::{Delay, Follower};
 use super::rights;
 use super::sampler::{self, Watched};
@@ -58,36 +59,6 @@ pub struct Recorded {
     pub trace: Trace,
 }
 
-/// Why nothing was recorded.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is no program to run.
-    #[error("there is no command to trace")]
-    NoCommand,
-    /// An argument has a byte in it that the kernel takes for its end.
-    #[error("an argument of the command has a NUL byte in it")]
-    Nul,
-    /// The program cannot be executed.
-    #[error("cannot execute {program}: {error}")]
-    NotExecuted {
-        /// Its name.
-        program: String,
-        /// Why not.
-        error: io::Error,
-    },
-    /// Nobody may follow processes here.
-    #[error("{0}")]
-    Denied(String),
-    /// What is needed for it cannot be had.
-    #[error("cannot trace: {0}")]
-    System(#[from] io::Error),
-    /// The guardian is gone, and with it the program.
-    #[error(
-        "the recorder ended before the program did, and the kernel has ended that: nothing was recorded"
-    )]
-    GuardianDied,
-}
-
 /// What the guardian says, a line of JSON each.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Message {
@@ -95,6 +66,8 @@ pub(super) enum Message {
     Started(i32),
     NotExecuted(i32),
     Denied(String),
+    /// It cannot be followed by tracefs; the program was not run.
+    NoTracefs(String),
     Done(Box<Trace>),
 }
 
@@ -130,6 +103,18 @@ pub(super) const NOT_FOR_GUARDIANS: [i32; 8] = [
 /// # Errors
 /// See [`Error`]. Also where this process has more than one thread, for it forks.
 pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, Error> {
+    run(launch, warn, follow)
+}
+
+/// A guardian's life, to the last thing that it has to say.
+pub(super) type Life = fn(&Launch, &[CString], &OwnedFd) -> io::Result<Message>;
+
+/// Has a guardian live so.
+pub(super) fn run(
+    launch: &Launch,
+    warn: &mut dyn FnMut(&str),
+    life: Life,
+) -> Result<Recorded, Error> {
     let program = launch.command.first().ok_or(Error::NoCommand)?;
     let arguments: Vec<CString> = launch
         .command
@@ -145,7 +130,7 @@ pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, E
         Forked::Parent(pid) => pid,
         Forked::Child => {
             drop(ours);
-            process::exit(guard(launch, &arguments, &theirs));
+            process::exit(guard(life, launch, &arguments, &theirs));
         }
     };
     drop(theirs);
@@ -167,6 +152,7 @@ pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, E
             Err(Error::NotExecuted { program, error: io::Error::from_raw_os_error(error) })
         }
         Some(Message::Denied(why)) => Err(Error::Denied(why)),
+        Some(Message::NoTracefs(why)) => Err(Error::NoTracefs(why)),
         Some(Message::Started(_)) | None => Err(Error::GuardianDied),
     }
 }
@@ -227,8 +213,8 @@ pub(super) fn say(to_front: &OwnedFd, message: &Message) -> io::Result<()> {
 }
 
 /// The guardian's life; gives its exit code, which nobody looks at.
-fn guard(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> i32 {
-    let message = match follow(launch, arguments, to_front) {
+fn guard(life: Life, launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> i32 {
+    let message = match life(launch, arguments, to_front) {
         Ok(message) => message,
         Err(error) => Message::Denied(format!("cannot trace: {error}")),
     };
@@ -245,7 +231,7 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
         Forked::Parent(pid) => pid,
         Forked::Child => {
             drop(go);
-            become_program(launch, arguments, &go_reader, &status_writer, &null);
+            become_program(launch, arguments, &go_reader, &status_writer, &null, true);
         }
     };
     drop((go_reader, status_writer));
@@ -325,7 +311,7 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
 }
 
 /// What the program's process has said of why it is none.
-fn not_executed(told: &[u8]) -> Option<i32> {
+pub(super) fn not_executed(told: &[u8]) -> Option<i32> {
     let at = told.iter().position(|byte| *byte == NOT_EXECUTED)?;
     let bytes = told.get(at + 1..at + 5)?;
     Some(i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
@@ -336,13 +322,14 @@ const NO_FILTER: u8 = b'f';
 const GAVE_UP_RIGHTS: u8 = b'n';
 const NOT_EXECUTED: u8 = b'x';
 
-/// Waits to be followed, takes the filter, and executes the program.
-fn become_program(
+/// Waits to be followed, takes the filter if there is to be one, and executes the program.
+pub(super) fn become_program(
     launch: &Launch,
     arguments: &[CString],
     go: &OwnedFd,
     status: &OwnedFd,
     null: &OwnedFd,
+    filtered: bool,
 ) -> ! {
     let mut turn = [0];
     if rustix::io::read(go, &mut turn) != Ok(1) {
@@ -357,7 +344,8 @@ fn become_program(
             let _ = redirect(null, to);
         }
     }
-    let said = match process::install_filter(&filter::program()) {
+    let installed = if filtered { process::install_filter(&filter::program()) } else { Ok(false) };
+    let said = match installed {
         Ok(false) => None,
         Ok(true) => Some(GAVE_UP_RIGHTS),
         Err(_) => Some(NO_FILTER),

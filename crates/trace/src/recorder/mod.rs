@@ -1,18 +1,24 @@
-//! Records by `ptrace`.
+//! Records by `ptrace`, or by tracefs.
 
 mod attach;
 mod book;
+mod choice;
 mod clock;
 mod denied;
 mod descriptors;
 mod enter;
+mod error;
 mod follow;
 mod guardian;
+mod ledger;
 mod rights;
 mod sampler;
 mod threads;
+mod tracefs;
 mod usage;
 
 pub use attach::attach;
+pub use choice::{Choice, attach_by, record_by};
+pub use error::Error;
 pub use follow::Delay;
-pub use guardian::{Error, Launch, Output, Recorded, record};
+pub use guardian::{Launch, Output, Recorded, record};

@@ -27,6 +27,8 @@ pub(super) struct Inside {
     pub(super) call: Option<usize>,
     /// What is done when it has ended.
     pub(super) then: Then,
+    /// When the memory that it points to was read, where that may have been too late.
+    pub(super) looked: Option<u64>,
 }
 
 /// What a call's success means.
@@ -35,6 +37,8 @@ pub(super) enum Then {
     Nothing,
     /// What it returns is a descriptor of `/dev/kvm`, if it is open.
     Opened,
+    /// What it returns may be one: its use will tell. When it began.
+    MayBeKvm(u64),
     /// A call of KVM's, of which what it returns may be a descriptor.
     Kvm,
     /// What it returns is the same as this descriptor.

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use mayfly_record::Host;
-use mayfly_trace::{Call, End, Launch, Output, Trace, Verdict, prove, record};
+use mayfly_trace::{
+    Call, Choice, End, Error, Launch, Output, Recorder, Trace, Verdict, prove, record, record_by,
+};
 
 type Test = (&'static str, fn());
 
 const TESTS: &[Test] = &[
     ("every_call_is_recorded_as_the_program_has_written_it_down", every_call),
+    ("tracefs_tells_the_same_calls_as_the_program", every_call_by_events),
     ("a_vcpu_s_first_run_is_seen_and_later_ones_stop_nobody", first_run_alone),
     ("phases_follow_the_order_of_the_program_and_leave_nothing_out", phases),
     ("a_call_that_is_held_back_begins_later_and_takes_no_longer", held_back),
@@ -86,6 +89,39 @@ fn every_call() {
         let truth = fs::read_to_string(&log).unwrap();
         assert_eq!(seen, truth.lines().collect::<Vec<_>>(), "{name}");
         assert_eq!(trace.lost, 0);
+    }
+}
+
+fn every_call_by_events() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    for (name, arguments) in
+        [("plain", &[][..]), ("devices", &["irqchip=1", "unregister=1"]), ("many", &["vcpus=12"])]
+    {
+        let log = directory.join(format!("events-{name}.log"));
+        let said = format!("log={}", log.display());
+        let mut arguments = arguments.to_vec();
+        arguments.push(&said);
+        let recorded =
+            record_by(Choice::Tracefs, &launch(&arguments), &mut |line| panic!("{line}"));
+        let trace = match recorded {
+            Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+            recorded => recorded.unwrap().trace.concluded(Host::gather(["test".to_owned()])),
+        };
+        assert_eq!((trace.end, trace.recorder), (Some(End::Code(0)), Recorder::Tracefs));
+        let seen: Vec<String> = trace.calls.iter().filter_map(told).collect();
+        let truth = fs::read_to_string(&log).unwrap();
+        assert_eq!(seen, truth.lines().collect::<Vec<_>>(), "{name}");
+        // The vCPU was entered within its first run, and left before its thread ended.
+        let run = trace.calls.iter().find(|call| call.name == "KVM_RUN").unwrap();
+        assert!(run.arguments.get("entered").is_none_or(|after| Some(*after) <= run.took));
+        let runner = trace.threads.iter().find(|thread| thread.vcpu).unwrap();
+        assert!(trace.last_exit() >= Some(run.end()) && trace.last_exit() <= runner.ending);
+        let ends: Vec<&str> = trace.phases.iter().map(|phase| &phase.name[..]).collect();
+        for phase in ["exec", "first entry", "last exit", "threads joined", "process gone"] {
+            assert!(ends.contains(&phase), "{name}: {ends:?}");
+        }
+        assert_eq!(trace.stops.count, 0);
+        assert!(trace.threads.iter().all(|thread| thread.gone.is_some()), "{:?}", trace.threads);
     }
 }
 

@@ -1,0 +1,323 @@
+//! The guardian of a program that is followed by tracefs: it keeps what is read in memory, hands it over at the end, and
+//! takes the instances away. Nothing of the program hangs on it; where the front end is gone it ends at once.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::place::Place;
+use super::reader::Reader;
+use super::told::Told;
+use crate::record::{End, Recorder, Sample};
+use crate::recorder::book::Book;
+use crate::recorder::clock::Clock;
+use crate::recorder::descriptors::is_of_kvm;
+use crate::recorder::follow::Follower;
+use crate::recorder::guardian::{
+    Launch, Message, NOT_FOR_GUARDIANS, become_program, is_closed, not_executed, redirect, say,
+};
+use crate::recorder::ledger::Ledger;
+use crate::recorder::sampler::{self, Watched};
+use crate::recorder::threads::process_of;
+use crate::recorder::usage;
+use crate::sys::process::{self, Forked};
+use crate::sys::ptrace::{self, Change};
+use crate::sys::signals;
+
+/// Between two readings, in time of the clock and of the events: a processor may write one that is older by less.
+const PAUSE: Duration = Duration::from_millis(1);
+const LATE: u64 = 200_000;
+/// So often it is looked whether a thread is there of which no end was told, in readings.
+const SELDOM: u32 = 500;
+
+/// Starts the program, and follows it to its end: a guardian's life.
+pub(in crate::recorder) fn record(
+    launch: &Launch,
+    arguments: &[CString],
+    to_front: &OwnedFd,
+) -> io::Result<Message> {
+    let (go_reader, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (status, status_writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&status, true)?;
+    let null = process::null()?;
+    let pid = match process::fork()? {
+        Forked::Parent(pid) => pid,
+        Forked::Child => {
+            drop(go);
+            become_program(launch, arguments, &go_reader, &status_writer, &null, false);
+        }
+    };
+    drop((go_reader, status_writer));
+    signals::ignore(&NOT_FOR_GUARDIANS);
+    process::lift_limits();
+    let reader = match Place::find().and_then(|place| Ok((Reader::start(&place, &[pid])?, place))) {
+        Ok(reader) => reader,
+        Err(error) => {
+            // Without its turn it ends.
+            drop(go);
+            process::reap(pid);
+            return Ok(Message::NoTracefs(error.to_string()));
+        }
+    };
+    let mut kept = [to_front, &go, &status, &null].map(AsRawFd::as_raw_fd).to_vec();
+    apart(&null, &mut kept, &reader)?;
+    let command = launch.command.iter().map(|one| one.to_string_lossy().into_owned()).collect();
+    let mut recording = Recording::start(to_front, pid, command, reader)?;
+    recording.follower.ensure(pid, None);
+    let _ = say(to_front, &Message::Started(pid));
+    let mut go = fs::File::from(go);
+    go.write_all(&[0])?;
+    drop(go);
+    let front = to_front.try_clone()?;
+    recording.run(&|| is_closed(&front), true);
+    let mut told = Vec::new();
+    let _ = fs::File::from(status).read_to_end(&mut told);
+    if let Some(error) = not_executed(&told) {
+        return Ok(Message::NotExecuted(error));
+    }
+    Ok(recording.done())
+}
+
+/// Follows a process that runs already: a guardian's life. `wanted` is closed when nobody wants to know more.
+pub(in crate::recorder) fn attach(
+    pid: i32,
+    to_front: &OwnedFd,
+    wanted: OwnedFd,
+) -> io::Result<Message> {
+    signals::ignore(&NOT_FOR_GUARDIANS);
+    let null = process::null()?;
+    let pid = process_of(pid).map_or(pid, |(process, _)| process);
+    let Some(first) = threads(pid).filter(|all| !all.is_empty()) else {
+        return Ok(Message::Denied(format!("there is no process {pid}")));
+    };
+    let reader = match Place::find().and_then(|place| Ok((Reader::start(&place, &first)?, place))) {
+        Ok(reader) => reader,
+        Err(error) => return Ok(Message::NoTracefs(error.to_string())),
+    };
+    let mut kept = [to_front, &wanted, &null].map(AsRawFd::as_raw_fd).to_vec();
+    apart(&null, &mut kept, &reader)?;
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = command.split(|byte| *byte == 0).filter(|one| !one.is_empty());
+    let command = command.map(|one| String::from_utf8_lossy(one).into_owned()).collect();
+    let mut recording = Recording::start(to_front, pid, command, reader)?;
+    // Those that were made meanwhile, by threads that were followed too late.
+    let mut known = first;
+    while let Some(new) = threads(pid) {
+        let new: Vec<i32> = new.into_iter().filter(|tid| !known.contains(tid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for tid in new {
+            let _ = recording.reader.follow(tid);
+            known.push(tid);
+        }
+    }
+    for tid in known {
+        recording.follower.ensure(tid, None);
+    }
+    recording.learn_descriptors(pid);
+    recording.follower.book.note("it ran before it was followed: what came before is not here");
+    let _ = say(to_front, &Message::Started(pid));
+    let front = to_front.try_clone()?;
+    recording.run(&move || is_closed(&wanted) || is_closed(&front), false);
+    Ok(recording.done())
+}
+
+/// Takes this process away from the terminal, and from what it has of the front end's.
+fn apart(null: &OwnedFd, kept: &mut Vec<i32>, reader: &(Reader, Place)) -> io::Result<()> {
+    process::leave_terminal();
+    for to in [0, 1, 2] {
+        redirect(null, to)?;
+    }
+    kept.extend(reader.0.descriptors());
+    kept.extend(reader.1.descriptor());
+    process::close_all_but(kept);
+    signals::block(&[libc::SIGCHLD]);
+    Ok(())
+}
+
+/// The threads of a process; none where it is gone, or has ended.
+fn threads(pid: i32) -> Option<Vec<i32>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let all = entries.flatten().filter_map(|one| one.file_name().to_str()?.parse().ok());
+    Some(all.filter(|tid| lives(*tid)).collect())
+}
+
+/// Whether a thread is there, and has not ended.
+fn lives(tid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !"ZXx".contains(state))
+}
+
+/// Whether a file is a program of 32 bits.
+pub(in crate::recorder) fn is_32_bit(program: &Path) -> bool {
+    let mut head = [0; 5];
+    let read = fs::File::open(program).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == *b"\x7fELF\x01"
+}
+
+struct Recording {
+    follower: Follower,
+    told: Told,
+    reader: Reader,
+    /// tracefs stays mounted as long as there are instances in it.
+    place: Place,
+    looking: JoinHandle<(Vec<Sample>, u64)>,
+    has_entries: bool,
+    /// How the program has ended, if it is this process's child.
+    end: Option<End>,
+}
+
+impl Recording {
+    fn start(
+        to_front: &OwnedFd,
+        pid: i32,
+        command: Vec<String>,
+        (reader, place): (Reader, Place),
+    ) -> io::Result<Self> {
+        let clock = Clock::start();
+        let watched = Arc::new(Watched::default());
+        let front = to_front.try_clone()?;
+        let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
+        let mut book = Book::new(clock, command);
+        book.trace.recorder = Recorder::Tracefs;
+        book.ledger = Some(Ledger::default());
+        let follower = Follower::new(book, watched, pid, None);
+        let (told, has_entries, end) = (Told::default(), true, None);
+        Ok(Self { follower, told, reader, place, looking, has_entries, end })
+    }
+
+    /// Reads until nothing is left to be followed, or nobody wants to know more.
+    fn run(&mut self, is_over: &dyn Fn() -> bool, is_child: bool) {
+        let mut turn = 0u32;
+        while !is_over() {
+            self.follower.watched.last.store(self.last(), Ordering::Release);
+            let before = self.follower.book.clock.now();
+            self.read(before.saturating_sub(LATE));
+            if is_child {
+                self.reap();
+            }
+            if self.follower.followers.threads.is_empty() && (self.end.is_some() || !is_child) {
+                break;
+            }
+            turn = turn.wrapping_add(1);
+            if turn.is_multiple_of(SELDOM) || self.end.is_some() {
+                self.miss();
+            }
+            self.weigh();
+            if self.has_entries && self.told.all_entered {
+                self.has_entries = false;
+                self.reader.without_entries();
+            }
+            signals::wait(&[libc::SIGCHLD], PAUSE);
+        }
+        self.follower.watched.over.store(true, Ordering::Release);
+        self.read(u64::MAX);
+        self.told.finish(&mut self.follower);
+    }
+
+    fn last(&self) -> u64 {
+        self.follower.book.now()
+    }
+
+    /// Tells what happened before a time of the trace.
+    fn read(&mut self, until: u64) {
+        let clock = self.follower.book.clock;
+        for (at, event) in self.reader.read(clock.absolute(until)) {
+            self.told.tell(&mut self.follower, clock.relative(at), event);
+        }
+    }
+
+    /// Sees how the program has ended, if it has.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, change))) = ptrace::wait(false) {
+            if let (true, Change::Ended(status)) = (pid == self.follower.root, change) {
+                self.end = Some(if libc::WIFSIGNALED(status) {
+                    End::Signal(libc::WTERMSIG(status))
+                } else {
+                    End::Code(libc::WEXITSTATUS(status))
+                });
+            }
+        }
+    }
+
+    /// Ends threads of which no end was told, since it was lost.
+    fn miss(&mut self) {
+        let now = self.follower.book.clock.now();
+        let threads = self.follower.followers.threads.keys();
+        let gone: Vec<i32> = threads.copied().filter(|tid| !lives(*tid)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        // It may have been told meanwhile.
+        self.read(now);
+        for tid in gone {
+            if self.follower.followers.threads.contains_key(&tid) {
+                self.told.gone(&mut self.follower, tid, now);
+            }
+        }
+    }
+
+    /// What each process has of memory, for when it ends.
+    fn weigh(&mut self) {
+        let processes: Vec<i32> = self.follower.followers.processes.keys().copied().collect();
+        let Some(ledger) = &mut self.follower.book.ledger else { return };
+        for pid in processes {
+            // One that ends has less and less.
+            if let Some(bytes) = usage::resident(pid).filter(|bytes| *bytes > 0) {
+                ledger.has(pid, bytes.max(ledger.resident(pid).unwrap_or(0)));
+            }
+        }
+    }
+
+    /// What a process that runs has open of KVM's.
+    fn learn_descriptors(&mut self, pid: i32) {
+        let Some(table) = self.follower.followers.threads.get(&pid).map(|one| one.table) else {
+            return;
+        };
+        let entries = fs::read_dir(format!("/proc/{pid}/fd"));
+        let fds = entries.into_iter().flatten().flatten();
+        let mut fds: Vec<i32> =
+            fds.filter_map(|one| one.file_name().to_str()?.parse().ok()).collect();
+        fds.sort_unstable();
+        for fd in fds {
+            if is_of_kvm(pid, fd) {
+                self.follower.descriptors.used(pid, table, fd, 0, &[]);
+            }
+        }
+    }
+
+    fn done(self) -> Message {
+        let Self { follower, told, reader, place, looking, end, .. } = self;
+        let (samples, too_many) = looking.join().unwrap_or_default();
+        let (count, lost) = (reader.count, reader.lost());
+        let (clock, root) = (follower.book.clock, follower.root);
+        let is_gone = !follower.followers.processes.contains_key(&root);
+        let mut book = follower.book;
+        book.note(match lost {
+            0 => format!("{count} events were read, and none was lost"),
+            _ => format!(
+                "{count} events were read, and {lost} were lost: calls may be missing, and what is said of causes is no more than likely"
+            ),
+        });
+        let mut trace = book.trace;
+        trace.end = end.or_else(|| told.end(root).filter(|_| is_gone));
+        trace.samples = samples;
+        trace.lost += too_many;
+        trace.span = clock.now();
+        // Some were known for what they are later than they had begun.
+        trace.calls.sort_by_key(|call| call.at);
+        drop(reader);
+        drop(place);
+        Message::Done(Box::new(trace))
+    }
+}
