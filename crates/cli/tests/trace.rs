@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -195,12 +195,25 @@ fn what_the_program_was_started_to_ignore_it_ignores() {
     assert_eq!((status.code(), text(&stdout)), (Some(0), "still there\n"));
 }
 
+/// A program that runs until it is told to stop, and no longer than its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
     let json = scratch("attached.json");
-    let loops = "trap 'exit 7' TERM; while :; do sleep 0.01; done";
-    let mut program = Command::new("sh").args(["-c", loops]).spawn().unwrap();
-    let pid = program.id().to_string();
+    let turns = scratch("turns");
+    let loops =
+        format!("trap 'exit 7' TERM; while :; do echo >> {}; sleep 0.01; done", turns.display());
+    let mut program = Running(Command::new("sh").args(["-c", &loops]).spawn().unwrap());
+    let pid = program.0.id().to_string();
+    let done = || fs::metadata(&turns).map_or(0, |file| file.len());
     let follow = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
         command.args(["trace", "--quiet", "--recorder", "ptrace", "--pid", &pid, "--json"]);
@@ -217,7 +230,8 @@ fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
     };
     let front = follow();
     wait_for("it is followed", traced);
-    std::thread::sleep(Duration::from_millis(100));
+    let before = done();
+    wait_for("it goes on meanwhile", || done() > before + 3);
     send(front.id(), rustix::process::Signal::INT);
     let Output { status, stderr, .. } = front.wait_with_output().unwrap();
     assert!(status.success(), "{}", text(&stderr));
@@ -235,8 +249,8 @@ fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
     // And its end is seen, and is its own.
     let front = follow();
     wait_for("it is followed once more", traced);
-    send(program.id(), rustix::process::Signal::TERM);
-    assert_eq!(program.wait().unwrap().code(), Some(7));
+    send(program.0.id(), rustix::process::Signal::TERM);
+    assert_eq!(program.0.wait().unwrap().code(), Some(7));
     assert!(front.wait_with_output().unwrap().status.success());
     let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert_eq!(trace["end"]["code"], 7);
