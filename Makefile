@@ -2,7 +2,7 @@
 # (scripts/setup), the Rust toolchain included; when it is all there, that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test dist figures trace-score crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load metal-fuzz switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
+.PHONY: help run test dist figures trace-score trace-overhead crosscheck compare-check mutants miri fuzz soak bench instructions kernels metal metal-test metal-load metal-fuzz switches api doc fmt clean setup setup-bench setup-instructions setup-kernels setup-metal setup-review setup-test
 
 # rustup may have put cargo where the shell does not look yet.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -42,7 +42,11 @@ soak: setup ## change guests' memory for ten minutes in every way at once, and c
 MAYFLY_SCORE ?= 200
 
 trace-score: setup ## plant causes at random in a VMM, and see how many `mayfly trace` names rightly
-	@MAYFLY_SCORE=$(MAYFLY_SCORE) cargo test --package mayfly-trace --examples --test planted -- causes_that_are_planted
+	@cargo build --quiet --package mayfly-trace --example planted
+	@MAYFLY_SCORE=$(MAYFLY_SCORE) cargo test --package mayfly-trace --test planted -- causes_that_are_planted
+
+trace-overhead: setup ## time the start of a VMM as it is, under strace, and under both recorders of `mayfly trace`
+	@scripts/trace-overhead
 
 bench: setup-bench ## measure Mayfly beside its peers
 	@cargo bench --package mayfly-bench
