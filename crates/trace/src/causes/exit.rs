@@ -38,10 +38,10 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                 vec![format!("it was seen in {function}")],
             ),
             (_, seen) if resident >= LITTLE && (ran >= trace.least() / 2 || seen.is_some()) => {
-                let mut evidence = vec![
-                    format!("it had {} of memory when it ended", bytes(resident)),
-                    format!("it ran for {} of it", duration(ran)),
-                ];
+                let mut evidence =
+                    vec![format!("it had {} of memory when it ended", bytes(resident))];
+                // What it ran for is seen by differences, of which a short end has none.
+                evidence.extend((ran > 0).then(|| format!("it ran for {} of it", duration(ran))));
                 evidence.extend(seen.map(|function| format!("it was seen in {function}")));
                 likely(
                     "memory-freed-at-exit",

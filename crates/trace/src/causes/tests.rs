@@ -3,7 +3,7 @@
 use mayfly_record::Host;
 
 use super::find;
-use crate::record::{Call, Object, Process, Sample, Trace, Used};
+use crate::record::{Call, Object, Process, Sample, Thread, Trace, Used};
 
 const MS: u64 = 1_000_000;
 
@@ -73,6 +73,29 @@ fn a_grace_period_takes_a_registration_before_it_and_the_right_kernel_or_stack()
     let mut other = both(19 * MS);
     other[0].on = Some(Object::Vm { vm: 1 });
     assert!(codes("6.18.4", other, vec![]).is_empty(), "another VM's is another domain");
+}
+
+#[test]
+fn memory_that_is_freed_at_the_end_has_what_was_seen_as_evidence_and_no_more() {
+    let evidence = |samples| {
+        let thread =
+            Thread { tid: 1, pid: 1, ending: Some(0), gone: Some(9 * MS), ..Thread::default() };
+        let process =
+            Process { pid: 1, gone: Some(9 * MS), resident: Some(64 << 20), ..Process::default() };
+        let host = Host { hz: Some(250), ..Host::default() };
+        let (host, threads, processes) = (Some(host), vec![thread], vec![process]);
+        find(&Trace { host, threads, processes, samples, ..Trace::default() })
+            .into_iter()
+            .filter_map(|stall| Some(stall.cause?.evidence))
+            .next()
+    };
+    let had = "it had 64 MiB of memory when it ended".to_owned();
+    let freed = "it was seen in unmap_page_range".to_owned();
+    let looked = seen(MS, MS, &["unmap_page_range"]);
+    assert_eq!(evidence(vec![looked.clone()]), Some(vec![had.clone(), freed.clone()]));
+    let ran = Sample { ran: 5 * MS, ..looked };
+    assert_eq!(evidence(vec![ran]), Some(vec![had, "it ran for 5.00 ms of it".to_owned(), freed]));
+    assert_eq!(evidence(vec![]), None);
 }
 
 #[test]
