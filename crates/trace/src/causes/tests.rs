@@ -84,10 +84,8 @@ fn memory_that_is_freed_at_the_end_has_what_was_seen_as_evidence_and_no_more() {
             Process { pid: 1, gone: Some(9 * MS), resident: Some(64 << 20), ..Process::default() };
         let host = Host { hz: Some(250), ..Host::default() };
         let (host, threads, processes) = (Some(host), vec![thread], vec![process]);
-        find(&Trace { host, threads, processes, samples, ..Trace::default() })
-            .into_iter()
-            .filter_map(|stall| Some(stall.cause?.evidence))
-            .next()
+        let trace = Trace { host, processes, threads, samples, ..Trace::default() };
+        find(&trace).into_iter().find_map(|stall| Some(stall.cause?.evidence))
     };
     let had = "it had 64 MiB of memory when it ended".to_owned();
     let freed = "it was seen in unmap_page_range".to_owned();
