@@ -92,6 +92,16 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// What one of these shows, where it is round: without the digits that say nothing.
+pub fn rounded(shown: &str) -> String {
+    match shown.split_once(' ') {
+        Some((digits, unit)) if digits.contains('.') => {
+            format!("{} {unit}", digits.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => shown.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -217,6 +227,15 @@ mod tests {
         fn a_longer_duration_never_prints_as_a_shorter_one(bits in 0..64_u32, low in any::<u64>(), more in 0..1_000_000_u64) {
             let ns = low >> bits;
             prop_assert!(read_back(&duration(ns)) <= read_back(&duration(ns.saturating_add(more))));
+        }
+    }
+
+    #[test]
+    fn round_numbers_lose_the_digits_that_say_nothing() {
+        for (shown, round) in
+            [("1.00 ms", "1 ms"), ("2.50 us", "2.5 us"), ("100 ns", "100 ns"), ("1,000", "1,000")]
+        {
+            assert_eq!(rounded(shown), round);
         }
     }
 }

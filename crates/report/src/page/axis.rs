@@ -1,6 +1,6 @@
 //! A logarithmic axis.
 
-use mayfly_record::Unit;
+use mayfly_record::{Unit, units};
 
 /// From a number below all others to one above them, by powers of ten. What is below one stands at its beginning.
 pub(super) struct Axis {
@@ -31,7 +31,7 @@ impl Axis {
             .step_by(step)
             .map(|power| {
                 let number = 10_u64.saturating_pow(power.unsigned_abs());
-                (self.at(number), round(number, unit))
+                (self.at(number), units::rounded(&unit.shown(number)))
             })
             .collect()
     }
@@ -39,17 +39,6 @@ impl Axis {
 
 fn log(number: u64) -> f64 {
     (number.max(1) as f64).log10()
-}
-
-/// A power of ten, without the digits that say nothing.
-fn round(number: u64, unit: &Unit) -> String {
-    let text = unit.shown(number);
-    match text.split_once(' ') {
-        Some((digits, unit)) if digits.contains('.') => {
-            format!("{} {unit}", digits.trim_end_matches('0').trim_end_matches('.'))
-        }
-        _ => text,
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
-use mayfly_record::units::duration;
+use mayfly_record::units::{duration, rounded};
 
 use crate::life::runs_vcpu;
 use crate::listing::told;
@@ -182,18 +182,7 @@ fn ticks(span: u64) -> Vec<(f64, String)> {
         step = factor;
     }
     let times = (0..=span / step).map(|number| number * step);
-    times.map(|time| (time as f64 / span as f64, round(time))).collect()
-}
-
-/// A round time without the digits that say nothing.
-fn round(time: u64) -> String {
-    let text = duration(time);
-    match text.split_once(' ') {
-        Some((digits, unit)) if digits.contains('.') => {
-            format!("{} {unit}", digits.trim_end_matches('0').trim_end_matches('.'))
-        }
-        _ => text,
-    }
+    times.map(|time| (time as f64 / span as f64, rounded(&duration(time)))).collect()
 }
 
 #[cfg(test)]
