@@ -85,6 +85,17 @@ pub enum End {
     Signal(i32),
 }
 
+impl End {
+    /// What `wait(2)` says of a child that has ended.
+    pub(crate) fn of(status: i32) -> Self {
+        if libc::WIFSIGNALED(status) {
+            Self::Signal(libc::WTERMSIG(status))
+        } else {
+            Self::Code(libc::WEXITSTATUS(status))
+        }
+    }
+}
+
 /// What following cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stops {

@@ -4,7 +4,6 @@
 //! lets the program go when the front end is gone. The kernel lets it go if the guardian is.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -18,10 +17,10 @@ use super::denied::denied;
 use super::error::Error;
 use super::follow::Follower;
 use super::guardian::{
-    Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, is_closed, listen, redirect, say,
+    Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, is_closed, listen, live_apart, say,
 };
+use super::proc::{command_of, process_of, threads_of};
 use super::sampler::{self, Watched};
-use super::threads::process_of;
 use crate::record::Recorder;
 use crate::sys::process::{self, Forked};
 use crate::sys::{ptrace, signals};
@@ -72,13 +71,8 @@ pub(super) fn run(pid: i32, life: Life) -> Result<Recorded, Error> {
 /// The guardian's life.
 fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> {
     signals::ignore(&NOT_FOR_GUARDIANS);
-    process::leave_terminal();
     let null = process::null()?;
-    for to in [0, 1, 2] {
-        redirect(&null, to)?;
-    }
-    process::close_all_but(&[to_front, &wanted, &null].map(AsRawFd::as_raw_fd));
-    signals::block(&[libc::SIGCHLD]);
+    live_apart(&null, &[to_front.as_raw_fd(), wanted.as_raw_fd()])?;
     // A thread's number stands for its process: what ends with it is that.
     let pid = process_of(pid).map_or(pid, |(process, _)| process);
     let threads = match seize_all(pid) {
@@ -92,10 +86,8 @@ fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> 
     let watched = Arc::new(Watched::default());
     let front = to_front.try_clone()?;
     let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let command = command.split(|byte| *byte == 0).filter(|one| !one.is_empty());
-    let command = command.map(|one| String::from_utf8_lossy(one).into_owned()).collect();
-    let mut follower = Follower::new(Book::new(clock, command), Arc::clone(&watched), pid, None);
+    let mut follower =
+        Follower::new(Book::new(clock, command_of(pid)), Arc::clone(&watched), pid, None);
     follower.filtered = false;
     let abandoned = Arc::clone(&watched);
     follower.leaves =
@@ -108,12 +100,8 @@ fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> 
     }
     follower.run()?;
     watched.over.store(true, Ordering::Release);
-    let (samples, lost) = looking.join().unwrap_or_default();
-    let mut trace = follower.book.trace;
+    let mut trace = follower.book.finish(looking);
     trace.recorder = Recorder::PtraceEveryCall;
-    trace.samples = samples;
-    trace.lost += lost;
-    trace.span = clock.now();
     let note = "it ran before it was followed: what came before is not here, and each of its calls stopped twice";
     trace.notes.push(note.to_owned());
     Ok(Message::Done(Box::new(trace)))
@@ -129,12 +117,8 @@ fn seize_all(pid: i32) -> io::Result<BTreeSet<i32>> {
         | libc::PTRACE_O_TRACEEXIT;
     let mut seized = BTreeSet::new();
     loop {
-        let gone = |_| io::Error::from_raw_os_error(libc::ESRCH);
-        let mut threads = Vec::new();
-        for entry in fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)? {
-            threads
-                .extend(entry.ok().and_then(|one| one.file_name().to_str()?.parse::<i32>().ok()));
-        }
+        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+        let threads = threads_of(pid).ok_or_else(gone)?;
         let before = seized.len();
         for tid in threads {
             if seized.contains(&tid) {

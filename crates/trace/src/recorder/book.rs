@@ -4,6 +4,7 @@ use crate::record::{Call, Process, SCHEMA, Thread, Trace, Used};
 
 use super::clock::Clock;
 use super::ledger::Ledger;
+use super::sampler::Looking;
 use super::usage;
 use crate::sys::ptrace::read_memory;
 
@@ -124,6 +125,17 @@ impl Book {
         if !self.trace.notes.contains(&note) {
             self.trace.notes.push(note);
         }
+    }
+
+    /// The record of what is over, with what was seen of waiting threads.
+    pub(super) fn finish(mut self, looking: Looking) -> Trace {
+        let (samples, lost) = looking.join().unwrap_or_default();
+        self.trace.samples = samples;
+        self.trace.lost += lost;
+        self.trace.span = self.clock.now();
+        // Some were held back after they had come, or were known for what they are later than they had begun.
+        self.trace.calls.sort_by_key(|call| call.at);
+        self.trace
     }
 
     /// Keeps no more, and what there is no longer.

@@ -2,8 +2,8 @@
 
 use super::error::Error;
 use super::guardian::{self, Launch, Recorded};
-use super::tracefs::{self, is_32_bit};
-use super::{attach, rights};
+use super::rights::{self, is_32_bit};
+use super::{attach, tracefs};
 
 /// Which recorder is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

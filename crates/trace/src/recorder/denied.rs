@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 
+use super::proc::fields;
+
 /// Of a kernel's thread, in the flags of `/proc/PID/stat` (linux/sched.h).
 const PF_KTHREAD: u64 = 0x0020_0000;
 
@@ -18,8 +20,8 @@ pub(super) fn denied(pid: i32, error: &io::Error) -> String {
 
 /// What lies in the process that user `me` is to follow, by its `/proc/PID/stat` and `/proc/PID/status`.
 fn of_process(pid: i32, me: u32, stat: &str, status: &str) -> Option<String> {
-    // The name in parentheses may have anything in it; behind it come state, five numbers, and the flags.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    // State, five numbers, and the flags.
+    let mut fields = fields(stat)?;
     let state = fields.next()?;
     let flags: u64 = fields.nth(5)?.parse().ok()?;
     let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);

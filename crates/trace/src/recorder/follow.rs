@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::descriptors::{Descriptors, Table};
+use super::proc::process_of;
 use super::sampler::Watched;
-use super::threads::{Followed, Followers, process_of};
+use super::threads::{Followed, Followers};
 use super::usage;
 use crate::record::{Call, End, Object};
 use crate::sys::ptrace::{self, At, Change, Resume, Shared};
@@ -271,7 +272,11 @@ impl Follower {
                 Some(Object::Vm { .. } | Object::Vcpu { .. })
             )
         });
-        let thread = Followed { pid, table, inside: None, number, looked_for, has_run: false };
+        self.begin(tid, Followed { looked_for, ..Followed::at_first(pid, table, number) });
+    }
+
+    /// Follows a thread from now on.
+    pub(super) fn begin(&mut self, tid: i32, thread: Followed) {
         self.followers.insert(tid, thread);
         self.watched.add(tid);
     }
@@ -329,11 +334,7 @@ impl Follower {
         let now = self.book.now();
         // Another process may get its number when it has ended.
         if tid == self.root && self.book.trace.end.is_none() {
-            self.book.trace.end = Some(if libc::WIFSIGNALED(status) {
-                End::Signal(libc::WTERMSIG(status))
-            } else {
-                End::Code(libc::WEXITSTATUS(status))
-            });
+            self.book.trace.end = Some(End::of(status));
         }
         self.gone(tid, now);
     }

@@ -6,11 +6,13 @@
 //! end is gone it keeps nothing any more, and lets everything through until then. Should the guardian itself die, the
 //! kernel ends the program with it.
 
+use std::cell::Cell;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,9 +26,9 @@ use super::clock::Clock;
 use super::denied::denied;
 use super::error::Error;
 use super::follow::{Delay, Follower};
+use super::program::{Said, Waiting, redirect_all};
 use super::rights;
 use super::sampler::{self, Watched};
-use crate::filter;
 use crate::record::{Recorder, Trace};
 use crate::sys::process::{self, Forked};
 use crate::sys::{ptrace, signals};
@@ -223,23 +225,9 @@ fn guard(life: Life, launch: &Launch, arguments: &[CString], to_front: &OwnedFd)
 
 /// Starts the program, and follows it to its end.
 fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Result<Message> {
-    let (go_reader, go) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (status, status_writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&status, true)?;
     let null = process::null()?;
-    let pid = match process::fork()? {
-        Forked::Parent(pid) => pid,
-        Forked::Child => {
-            drop(go);
-            become_program(launch, arguments, &go_reader, &status_writer, &null, true);
-        }
-    };
-    drop((go_reader, status_writer));
-    // Only now: the program has what this process was given. The front end may be gone when it is written to; and the
-    // terminal has no say in when this process ends.
-    signals::ignore(&NOT_FOR_GUARDIANS);
-    // They were set for the program, which ends with this process.
-    process::lift_limits();
+    let waiting = Waiting::start(launch, arguments, &null, true)?;
+    let pid = waiting.pid;
     let options = libc::PTRACE_O_TRACESYSGOOD
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
@@ -250,17 +238,11 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
         | libc::PTRACE_O_EXITKILL;
     if let Err(error) = ptrace::seize(pid, options) {
         let why = denied(pid, &error);
-        // Without its turn it ends.
-        drop(go);
-        process::reap(pid);
+        waiting.cancel();
         return Ok(Message::Denied(why));
     }
-    process::leave_terminal();
-    for to in [0, 1, 2] {
-        redirect(&null, to)?;
-    }
-    process::close_all_but(&[to_front, &go, &status, &null].map(AsRawFd::as_raw_fd));
-    signals::block(&[libc::SIGCHLD]);
+    let [go, status] = waiting.descriptors();
+    live_apart(&null, &[to_front.as_raw_fd(), go, status])?;
     let clock = Clock::start();
     let mut command = Vec::new();
     command.extend(launch.command.iter().map(|one| one.to_string_lossy().into_owned()));
@@ -270,38 +252,29 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     let _ = say(to_front, &Message::Started(pid));
     let mut book = Book::new(clock, command);
     book.trace.recorder = Recorder::Ptrace;
-    let (told, tell) = (std::rc::Rc::new(std::cell::RefCell::new(Vec::new())), status);
-    let heard = std::rc::Rc::clone(&told);
     let mut follower = Follower::new(book, Arc::clone(&watched), pid, launch.delay.clone());
-    follower.executed = Some(Box::new(move || {
-        let _ = File::from(tell).read_to_end(&mut heard.borrow_mut());
-        !heard.borrow().contains(&NO_FILTER)
-    }));
     follower.ensure(pid, None);
-    let mut go = File::from(go);
-    go.write_all(&[0])?;
-    drop(go);
+    let (told, status) = (Rc::new(Cell::new(Said::default())), waiting.go()?);
+    let heard = Rc::clone(&told);
+    follower.executed = Some(Box::new(move || {
+        heard.set(Said::read(status));
+        !heard.get().no_filter
+    }));
     follower.run()?;
     if let Some(executed) = follower.executed.take() {
         // It has not executed anything. It has said why, or a signal came first and ended it as it would the program.
         executed();
-        if let Some(error) = not_executed(&told.borrow()) {
+        if let Some(error) = told.get().not_executed {
             return Ok(Message::NotExecuted(error));
         }
         follower.book.note("it was ended before it was executed");
     }
     watched.over.store(true, Ordering::Release);
-    let (samples, lost) = looking.join().unwrap_or_default();
-    let mut trace = follower.book.trace;
-    trace.samples = samples;
-    trace.lost += lost;
-    trace.span = clock.now();
-    // Those that were held back have begun after others that came later.
-    trace.calls.sort_by_key(|call| call.at);
+    let mut trace = follower.book.finish(looking);
     if !follower.filtered {
         trace.recorder = Recorder::PtraceEveryCall;
     }
-    if told.borrow().contains(&GAVE_UP_RIGHTS) {
+    if told.get().gave_up_rights {
         trace.notes.push(
             "programs that it executed had no rights beyond its own: without root, a filter takes them away (no_new_privs)"
                 .to_owned(),
@@ -310,62 +283,15 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     Ok(Message::Done(Box::new(trace)))
 }
 
-/// What the program's process has said of why it is none.
-pub(super) fn not_executed(told: &[u8]) -> Option<i32> {
-    let at = told.iter().position(|byte| *byte == NOT_EXECUTED)?;
-    let bytes = told.get(at + 1..at + 5)?;
-    Some(i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-}
-
-/// What the program's process says before it is the program.
-const NO_FILTER: u8 = b'f';
-const GAVE_UP_RIGHTS: u8 = b'n';
-const NOT_EXECUTED: u8 = b'x';
-
-/// Waits to be followed, takes the filter if there is to be one, and executes the program.
-pub(super) fn become_program(
-    launch: &Launch,
-    arguments: &[CString],
-    go: &OwnedFd,
-    status: &OwnedFd,
-    null: &OwnedFd,
-    filtered: bool,
-) -> ! {
-    let mut turn = [0];
-    if rustix::io::read(go, &mut turn) != Ok(1) {
-        process::exit(127);
-    }
-    // Rust's runtime ignores it, and so may whoever has started this one, as systemd does.
-    if !signals::pipe_was_ignored() {
-        process::default_signal(libc::SIGPIPE);
-    }
-    if launch.output == Output::Null {
-        for to in [0, 1, 2] {
-            let _ = redirect(null, to);
-        }
-    }
-    let installed = if filtered { process::install_filter(&filter::program()) } else { Ok(false) };
-    let said = match installed {
-        Ok(false) => None,
-        Ok(true) => Some(GAVE_UP_RIGHTS),
-        Err(_) => Some(NO_FILTER),
-    };
-    if let Some(said) = said {
-        let _ = rustix::io::write(status, &[said]);
-    }
-    let error = process::execute(arguments).raw_os_error().unwrap_or(0);
-    let mut said = vec![NOT_EXECUTED];
-    said.extend(error.to_le_bytes());
-    let _ = rustix::io::write(status, &said);
-    process::exit(127)
-}
-
-pub(super) fn redirect(to: &OwnedFd, stream: i32) -> io::Result<()> {
-    Ok(match stream {
-        0 => rustix::stdio::dup2_stdin(to),
-        1 => rustix::stdio::dup2_stdout(to),
-        _ => rustix::stdio::dup2_stderr(to),
-    }?)
+/// Takes this process away from the terminal, and from all descriptors but those that are kept and `null`, which is its
+/// standard streams from now on.
+pub(super) fn live_apart(null: &OwnedFd, kept: &[i32]) -> io::Result<()> {
+    process::leave_terminal();
+    redirect_all(null)?;
+    let kept: Vec<i32> = kept.iter().copied().chain([null.as_raw_fd()]).collect();
+    process::close_all_but(&kept);
+    signals::block(&[libc::SIGCHLD]);
+    Ok(())
 }
 
 /// Whether nobody is at the other end of a pipe any more.

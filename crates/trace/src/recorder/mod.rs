@@ -11,6 +11,8 @@ mod error;
 mod follow;
 mod guardian;
 mod ledger;
+mod proc;
+mod program;
 mod rights;
 mod sampler;
 mod threads;

@@ -1,5 +1,6 @@
-//! What a program loses by being followed.
+//! What a file of a program says of how it can be followed, and of what it loses by that.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -34,4 +35,11 @@ pub(super) fn lost_by(program: &Path) -> Option<String> {
         "{} {what}, and runs without these rights where it is traced by somebody who is not root",
         program.display()
     ))
+}
+
+/// Whether a file is a program of 32 bits.
+pub(super) fn is_32_bit(program: &Path) -> bool {
+    let mut head = [0; 5];
+    let read = fs::File::open(program).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == *b"\x7fELF\x01"
 }

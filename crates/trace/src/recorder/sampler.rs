@@ -47,13 +47,15 @@ impl Watched {
     }
 }
 
-/// Begins to look, until `watched` is over; `is_abandoned` is asked each time. Gives the samples, and how many were too
-/// many.
+/// A thread that looks; it gives its samples, and how many were too many.
+pub(super) type Looking = JoinHandle<(Vec<Sample>, u64)>;
+
+/// Begins to look, until `watched` is over; `is_abandoned` is asked each time.
 pub(super) fn start(
     watched: Arc<Watched>,
     clock: Clock,
     is_abandoned: impl Fn() -> bool + Send + 'static,
-) -> std::io::Result<JoinHandle<(Vec<Sample>, u64)>> {
+) -> std::io::Result<Looking> {
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
         let mut book = Samples::default();

@@ -1,7 +1,6 @@
 //! The threads that are followed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 
 use super::descriptors::Table;
 
@@ -59,6 +58,13 @@ pub(super) struct Followers {
     pub(super) processes: BTreeMap<i32, usize>,
 }
 
+impl Followed {
+    /// One of which nothing was seen yet.
+    pub(super) fn at_first(pid: i32, table: Table, number: usize) -> Self {
+        Self { pid, table, inside: None, number, looked_for: false, has_run: false }
+    }
+}
+
 impl Followers {
     pub(super) fn insert(&mut self, tid: i32, thread: Followed) {
         *self.processes.entry(thread.pid).or_default() += 1;
@@ -84,14 +90,4 @@ impl Followers {
         all.dedup_by_key(|(_, table)| *table);
         all
     }
-}
-
-/// A thread's process, and that one's parent, as `/proc` has them.
-pub(super) fn process_of(tid: i32) -> Option<(i32, i32)> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let number = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().parse().ok()
-    };
-    Some((number("Tgid:")?, number("PPid:")?))
 }

@@ -19,7 +19,7 @@ mod reader;
 mod run;
 mod told;
 
-pub(super) use run::{attach, is_32_bit, record};
+pub(super) use run::{attach, record};
 
 /// Takes away instances whose maker is gone.
 pub(super) fn clean() {

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::recorder::proc::fields;
+
 /// Where it is mounted, mostly; and before Linux 4.1.
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// What all instances of ours begin with.
@@ -91,8 +93,8 @@ fn maker(name: &str) -> Option<(u32, u64)> {
 /// When a process began, in the kernel's unit; none where it is gone.
 fn began_at(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The 22nd field; the name in parentheses, which may have anything in it, is the second.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    // The 22nd field.
+    fields(&stat)?.nth(19)?.parse().ok()
 }
 
 /// An instance: buffers and events of our own, of which nobody else sees anything. It is gone when this is dropped.

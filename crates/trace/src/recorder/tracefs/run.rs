@@ -3,32 +3,27 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
-
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::place::Place;
 use super::reader::Reader;
 use super::told::Told;
-use crate::record::{End, Recorder, Sample};
+use crate::record::{End, Recorder};
 use crate::recorder::book::Book;
 use crate::recorder::clock::Clock;
 use crate::recorder::descriptors::is_of_kvm;
 use crate::recorder::follow::Follower;
-use crate::recorder::guardian::{
-    Launch, Message, NOT_FOR_GUARDIANS, become_program, is_closed, not_executed, redirect, say,
-};
+use crate::recorder::guardian::{Launch, Message, NOT_FOR_GUARDIANS, is_closed, live_apart, say};
 use crate::recorder::ledger::Ledger;
-use crate::recorder::sampler::{self, Watched};
-use crate::recorder::threads::process_of;
+use crate::recorder::proc::{command_of, lives, process_of, threads_of};
+use crate::recorder::program::{Said, Waiting};
+use crate::recorder::sampler::{self, Looking, Watched};
 use crate::recorder::usage;
-use crate::sys::process::{self, Forked};
+use crate::sys::process;
 use crate::sys::ptrace::{self, Change};
 use crate::sys::signals;
 
@@ -44,43 +39,26 @@ pub(in crate::recorder) fn record(
     arguments: &[CString],
     to_front: &OwnedFd,
 ) -> io::Result<Message> {
-    let (go_reader, go) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (status, status_writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&status, true)?;
     let null = process::null()?;
-    let pid = match process::fork()? {
-        Forked::Parent(pid) => pid,
-        Forked::Child => {
-            drop(go);
-            become_program(launch, arguments, &go_reader, &status_writer, &null, false);
-        }
-    };
-    drop((go_reader, status_writer));
-    signals::ignore(&NOT_FOR_GUARDIANS);
-    process::lift_limits();
+    let waiting = Waiting::start(launch, arguments, &null, false)?;
+    let pid = waiting.pid;
     let reader = match Place::find().and_then(|place| Ok((Reader::start(&place, &[pid])?, place))) {
         Ok(reader) => reader,
         Err(error) => {
-            // Without its turn it ends.
-            drop(go);
-            process::reap(pid);
+            waiting.cancel();
             return Ok(Message::NoTracefs(error.to_string()));
         }
     };
-    let mut kept = [to_front, &go, &status, &null].map(AsRawFd::as_raw_fd).to_vec();
-    apart(&null, &mut kept, &reader)?;
+    let [go, status] = waiting.descriptors();
+    apart(&null, &[to_front.as_raw_fd(), go, status], &reader)?;
     let command = launch.command.iter().map(|one| one.to_string_lossy().into_owned()).collect();
     let mut recording = Recording::start(to_front, pid, command, reader)?;
     recording.follower.ensure(pid, None);
     let _ = say(to_front, &Message::Started(pid));
-    let mut go = fs::File::from(go);
-    go.write_all(&[0])?;
-    drop(go);
+    let status = waiting.go()?;
     let front = to_front.try_clone()?;
     recording.run(&|| is_closed(&front), true);
-    let mut told = Vec::new();
-    let _ = fs::File::from(status).read_to_end(&mut told);
-    if let Some(error) = not_executed(&told) {
+    if let Some(error) = Said::read(status).not_executed {
         return Ok(Message::NotExecuted(error));
     }
     Ok(recording.done())
@@ -102,12 +80,8 @@ pub(in crate::recorder) fn attach(
         Ok(reader) => reader,
         Err(error) => return Ok(Message::NoTracefs(error.to_string())),
     };
-    let mut kept = [to_front, &wanted, &null].map(AsRawFd::as_raw_fd).to_vec();
-    apart(&null, &mut kept, &reader)?;
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let command = command.split(|byte| *byte == 0).filter(|one| !one.is_empty());
-    let command = command.map(|one| String::from_utf8_lossy(one).into_owned()).collect();
-    let mut recording = Recording::start(to_front, pid, command, reader)?;
+    apart(&null, &[to_front.as_raw_fd(), wanted.as_raw_fd()], &reader)?;
+    let mut recording = Recording::start(to_front, pid, command_of(pid), reader)?;
     // Those that were made meanwhile, by threads that were followed too late.
     let mut known = first;
     while let Some(new) = threads(pid) {
@@ -131,38 +105,17 @@ pub(in crate::recorder) fn attach(
     Ok(recording.done())
 }
 
-/// Takes this process away from the terminal, and from what it has of the front end's.
-fn apart(null: &OwnedFd, kept: &mut Vec<i32>, reader: &(Reader, Place)) -> io::Result<()> {
-    process::leave_terminal();
-    for to in [0, 1, 2] {
-        redirect(null, to)?;
-    }
-    kept.extend(reader.0.descriptors());
-    kept.extend(reader.1.descriptor());
-    process::close_all_but(kept);
-    signals::block(&[libc::SIGCHLD]);
-    Ok(())
+/// Takes this process away from what it has of the front end's, but for what is kept and what it reads.
+fn apart(null: &OwnedFd, kept: &[i32], (reader, place): &(Reader, Place)) -> io::Result<()> {
+    let mut kept = kept.to_vec();
+    kept.extend(reader.descriptors());
+    kept.extend(place.descriptor());
+    live_apart(null, &kept)
 }
 
-/// The threads of a process; none where it is gone, or has ended.
+/// The threads of a process that have not ended; none where it is gone.
 fn threads(pid: i32) -> Option<Vec<i32>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let all = entries.flatten().filter_map(|one| one.file_name().to_str()?.parse().ok());
-    Some(all.filter(|tid| lives(*tid)).collect())
-}
-
-/// Whether a thread is there, and has not ended.
-fn lives(tid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    state.is_some_and(|state| !"ZXx".contains(state))
-}
-
-/// Whether a file is a program of 32 bits.
-pub(in crate::recorder) fn is_32_bit(program: &Path) -> bool {
-    let mut head = [0; 5];
-    let read = fs::File::open(program).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head == *b"\x7fELF\x01"
+    Some(threads_of(pid)?.into_iter().filter(|tid| lives(*tid)).collect())
 }
 
 struct Recording {
@@ -171,7 +124,7 @@ struct Recording {
     reader: Reader,
     /// tracefs stays mounted as long as there are instances in it.
     place: Place,
-    looking: JoinHandle<(Vec<Sample>, u64)>,
+    looking: Looking,
     has_entries: bool,
     /// How the program has ended, if it is this process's child.
     end: Option<End>,
@@ -241,11 +194,7 @@ impl Recording {
     fn reap(&mut self) {
         while let Ok(Some((pid, change))) = ptrace::wait(false) {
             if let (true, Change::Ended(status)) = (pid == self.follower.root, change) {
-                self.end = Some(if libc::WIFSIGNALED(status) {
-                    End::Signal(libc::WTERMSIG(status))
-                } else {
-                    End::Code(libc::WEXITSTATUS(status))
-                });
+                self.end = Some(End::of(status));
             }
         }
     }
@@ -298,9 +247,8 @@ impl Recording {
 
     fn done(self) -> Message {
         let Self { follower, told, reader, place, looking, end, .. } = self;
-        let (samples, too_many) = looking.join().unwrap_or_default();
         let (count, lost) = (reader.count, reader.lost());
-        let (clock, root) = (follower.book.clock, follower.root);
+        let root = follower.root;
         let is_gone = !follower.followers.processes.contains_key(&root);
         let mut book = follower.book;
         book.note(match lost {
@@ -309,13 +257,8 @@ impl Recording {
                 "{count} events were read, and {lost} were lost: calls may be missing, and what is said of causes is no more than likely"
             ),
         });
-        let mut trace = book.trace;
+        let mut trace = book.finish(looking);
         trace.end = end.or_else(|| told.end(root).filter(|_| is_gone));
-        trace.samples = samples;
-        trace.lost += too_many;
-        trace.span = clock.now();
-        // Some were known for what they are later than they had begun.
-        trace.calls.sort_by_key(|call| call.at);
         drop(reader);
         drop(place);
         Message::Done(Box::new(trace))

@@ -8,6 +8,7 @@ use super::event::Event;
 use crate::calls::{ARCHITECTURES, KVM_RUN};
 use crate::record::{Call, End};
 use crate::recorder::follow::Follower;
+use crate::recorder::rights::is_32_bit;
 use crate::recorder::threads::Followed;
 
 /// A process of its own, or a thread of one; descriptors of its own, or another's (`clone(2)`).
@@ -199,9 +200,7 @@ fn makes(follower: &mut Follower, maker: i32, tid: i32, flags: u64) {
     let table =
         if flags & CLONE_FILES == 0 { follower.descriptors.copied(of_table) } else { of_table };
     let number = follower.book.thread(tid, pid, (pid != follower.root).then_some(maker_pid));
-    let thread = Followed { pid, table, inside: None, number, looked_for: false, has_run: false };
-    follower.followers.insert(tid, thread);
-    follower.watched.add(tid);
+    follower.begin(tid, Followed::at_first(pid, table, number));
 }
 
 /// Another thread than the first of a process executes, and is the first from now on.
@@ -212,14 +211,12 @@ fn becomes(follower: &mut Follower, tid: i32, former: i32) {
     let Some(thread) = follower.followers.threads.get(&former) else { return };
     let (pid, table) = (thread.pid, thread.table);
     let number = follower.book.thread(tid, pid, None);
-    let thread = Followed { pid, table, inside: None, number, looked_for: false, has_run: false };
-    follower.followers.insert(tid, thread);
-    follower.watched.add(tid);
+    follower.begin(tid, Followed::at_first(pid, table, number));
 }
 
 /// Calls of 32-bit programs have no events.
 fn note_32_bit(follower: &mut Follower, program: &Path) {
-    if super::run::is_32_bit(program) {
+    if is_32_bit(program) {
         follower.book.note(
             "it executes a 32-bit program, whose calls tracepoints do not show: --recorder ptrace does",
         );
