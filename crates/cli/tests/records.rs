@@ -1,43 +1,16 @@
 //! Records on the command line: shown, compared, held against bounds; and files that are none.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use mayfly_record::{Backend, Host, Record, ResultRow, Samples};
 use serde_json::{Value, json};
 
-fn mayfly(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
-    command.args(arguments).env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").output().unwrap()
-}
+#[path = "common/records.rs"]
+mod common;
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// The one line that a command says which fails with `code`.
-fn failure(arguments: &[&str], code: i32) -> String {
-    let output = mayfly(arguments);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.starts_with("mayfly: ") && said.lines().count() == 1, "{said}");
-    said.to_owned()
-}
-
-fn success(arguments: &[&str]) -> String {
-    let output = mayfly(arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    text(&output.stdout).to_owned()
-}
-
-/// A directory of a test's own, in one that goes with the build.
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
+use common::{failure, mayfly, scratch, success, text};
 
 /// A record of teardown whose VMs took `ns` to destroy, on both backends.
 fn record(ns: u64, vms: u32) -> Record {

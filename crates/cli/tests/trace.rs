@@ -4,9 +4,13 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+#[path = "common/traces.rs"]
+mod common;
+
+use common::{lives, scratch, wait_for};
 
 fn mayfly(options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
@@ -20,27 +24,6 @@ fn shell(options: &[&str], script: &str) -> Command {
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
-}
-
-/// A path for a test's file, in a directory that goes with the build.
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_file(&path);
-    path
-}
-
-fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_there() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Whether a process is there, and has not ended.
-fn lives(pid: &str) -> bool {
-    let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 #[test]
@@ -161,14 +144,14 @@ fn a_killed_front_end_leaves_the_program_running_to_its_end() {
     );
     let mut front = shell(&["--quiet"], &script).stdout(Stdio::null()).spawn().unwrap();
     wait_for("the program runs", || begun.exists());
-    let pid = fs::read_to_string(&begun).unwrap();
+    let pid: u32 = fs::read_to_string(&begun).unwrap().trim().parse().unwrap();
     front.kill().unwrap();
     assert_eq!(front.wait().unwrap().signal(), Some(9));
     fs::write(&go, "").unwrap();
     wait_for("the program ends as it would have", || {
         fs::read_to_string(&done).is_ok_and(|text| text == "well\n")
     });
-    wait_for("nothing is left of it", || !lives(&pid));
+    wait_for("nothing is left of it", || !lives(pid));
 }
 
 #[test]
@@ -235,7 +218,7 @@ fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
     send(front.id(), rustix::process::Signal::INT);
     let Output { status, stderr, .. } = front.wait_with_output().unwrap();
     assert!(status.success(), "{}", text(&stderr));
-    assert!(!traced() && lives(&pid));
+    assert!(!traced() && lives(program.0.id()));
     let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert!(trace["end"].is_null());
     assert!(trace["processes"].as_array().unwrap().len() > 1, "the sleeps that it has executed");
@@ -245,7 +228,7 @@ fn a_process_that_runs_is_followed_and_goes_on_when_it_is_let_go() {
     front.kill().unwrap();
     front.wait().unwrap();
     wait_for("it is let go", || !traced());
-    assert!(lives(&pid));
+    assert!(lives(program.0.id()));
     // And its end is seen, and is its own.
     let front = follow();
     wait_for("it is followed once more", traced);
@@ -262,7 +245,7 @@ fn a_process_that_is_not_there_is_one_line() {
     ended.wait().unwrap();
     let mut unburied = Command::new("true").spawn().unwrap();
     let pid = unburied.id().to_string();
-    wait_for("it ends", || !lives(&pid));
+    wait_for("it ends", || !lives(unburied.id()));
     for (pid, code) in [(ended.id().to_string(), 1), (pid, 1), ("0".into(), 2), ("x".into(), 2)] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
         let Output { status, stderr, .. } =

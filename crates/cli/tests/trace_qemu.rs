@@ -3,23 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-#[path = "tracefs/common.rs"]
+#[path = "common/traces.rs"]
 mod common;
+
+use common::{has_tracefs, scratch, wait_for};
 
 /// KVM's calls but runs, of each descriptor in order.
 type Calls = BTreeMap<i64, Vec<String>>;
-
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_file(&path);
-    path
-}
 
 fn is_there(program: &str) -> bool {
     let asked = Command::new(program).arg("--version").stdout(Stdio::null()).status();
@@ -44,12 +39,8 @@ fn followed(mut by: Command, vcpus: u32) {
     by.args(["none", "-monitor", "stdio", "-smp", &vcpus, "-pidfile", pid_path]);
     by.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut follower = by.spawn().unwrap();
-    let begun = Instant::now();
     let pid = || fs::read_to_string(&pid_file).unwrap_or_default();
-    while !is_in_guest(pid().trim()) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "QEMU does not enter its guest");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("QEMU does not enter its guest", || is_in_guest(pid().trim()));
     std::thread::sleep(Duration::from_millis(300));
     follower.stdin.take().unwrap().write_all(b"quit\n").unwrap();
     assert!(follower.wait().unwrap().success());
@@ -118,7 +109,7 @@ fn the_calls_of_qemu_are_those_that_strace_sees() {
     // What several vCPUs do at the same time may be cut off elsewhere.
     let theirs = by_strace(2);
     agree(&by_mayfly("ptrace", 2), &theirs);
-    if common::has_tracefs() {
+    if has_tracefs() {
         assert_eq!(by_mayfly("tracefs", 1), ours);
         agree(&by_mayfly("tracefs", 2), &theirs);
     } else {

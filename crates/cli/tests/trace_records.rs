@@ -1,36 +1,14 @@
 //! What is made of a trace when it is there: a timeline, a report, a page, a comparison.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
 
 use serde_json::Value;
 
-fn mayfly(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
-    command.args(arguments).stdin(Stdio::null()).output().unwrap()
-}
+#[path = "common/records.rs"]
+mod common;
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// The one line that a command says which fails with `code`.
-fn failure(arguments: &[&str], code: i32) -> String {
-    let output = mayfly(arguments);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.starts_with("mayfly: ") && said.lines().count() == 1, "{said}");
-    said.to_owned()
-}
-
-/// A directory of a test's own, in one that goes with the build.
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
+use common::{failure, mayfly, scratch, success, text};
 
 fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
@@ -105,12 +83,6 @@ fn traced(scratch: &Path, name: &str, script: &str) -> String {
         mayfly(&["trace", "--quiet", "--json", path.to_str().unwrap(), "--", "sh", "-c", script]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     path.to_str().unwrap().to_owned()
-}
-
-fn success(arguments: &[&str]) -> String {
-    let output = mayfly(arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    text(&output.stdout).to_owned()
 }
 
 #[test]

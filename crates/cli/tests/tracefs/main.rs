@@ -1,40 +1,22 @@
 //! `mayfly trace` by tracefs: what it leaves on the host, whatever happens to it, and what it says when events are lost.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+#[path = "../common/traces.rs"]
+mod common;
+
+use common::{has_tracefs, lives, scratch, wait_for};
 
 fn mayfly(options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
     command.args(["trace", "--recorder", "tracefs"]).args(options).stdin(Stdio::null());
     command
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_file(&path);
-    path
-}
-
-fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_there() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Whether a process is there, and has not ended.
-fn lives(pid: u32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 /// The instances that a process with this number has made, as somebody sees them who has mounted tracefs.
@@ -49,7 +31,7 @@ fn instances(maker: u32) -> usize {
 /// Whether there is what these tests take; says so where there is not.
 fn is_here() -> bool {
     let unshares = Command::new("unshare").args(["-m", "true"]).status();
-    let is_here = common::has_tracefs() && unshares.is_ok_and(|status| status.success());
+    let is_here = has_tracefs() && unshares.is_ok_and(|status| status.success());
     if !is_here {
         println!("not run: it takes root, tracefs and unshare");
     }
