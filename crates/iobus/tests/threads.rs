@@ -4,31 +4,15 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 
 use common::{Device, bus, eventfd, range};
 use mayfly_iobus::{Error, LastHit, MAX_DEVICES, WriteHit};
+use mayfly_platform::testing::threads::{Over, by};
 
 /// How often something is done: `times`, or seldom under Miri, which is slow and finds a race however seldom it shows.
 const fn times(times: u64) -> u64 {
     if cfg!(miri) { times.div_ceil(100) } else { times }
-}
-
-/// Tells readers to stop, also where the writer fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Waits until `is_so`. Panics where it is not when `thread`, which is to see to it, has ended.
-fn until<T>(thread: &ScopedJoinHandle<'_, T>, mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        assert!(!thread.is_finished() || is_so(), "who was waited for has ended");
-        thread::yield_now();
-    }
 }
 
 #[test]
@@ -169,7 +153,7 @@ fn settling_waits_for_sections_that_may_have_missed_the_device() {
                 leaving.store(true, Ordering::Relaxed);
                 drop(section);
             });
-            until(&reader, || inside.load(Ordering::Acquire));
+            by(&reader, || inside.load(Ordering::Acquire));
             bus.register(range(0, 1), ()).unwrap();
             bus.settle();
             assert!(leaving.load(Ordering::Relaxed));
@@ -197,7 +181,7 @@ fn a_device_comes_back_only_when_the_sections_that_found_it_are_over() {
                 leaving.store(true, Ordering::Relaxed);
                 drop(section);
             });
-            until(&reader, || found.load(Ordering::Acquire));
+            by(&reader, || found.load(Ordering::Acquire));
             let device = bus.unregister(range(0, 1)).unwrap();
             assert!(leaving.load(Ordering::Relaxed));
             assert_eq!(device.id, n);

@@ -1,8 +1,5 @@
 //! The host's address space.
 
-#[path = "common/over.rs"]
-mod over;
-
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +12,7 @@ use mayfly_machine::{Arena, arena::MAX_ORDER};
 use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
 use mayfly_stage2::Level;
 
-use over::Over;
+use mayfly_platform::testing::threads::Over;
 
 const MIB2: u64 = 2 << 20;
 

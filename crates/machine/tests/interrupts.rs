@@ -1,14 +1,14 @@
 //! A guest that only an interrupt brings out: no slice of its time ends, and nothing that it does is an exit.
 
-#[path = "common/over.rs"]
-mod over;
+#[path = "common/out.rs"]
+mod out;
 
 use mayfly_machine::{CpuThread, HostMemory, Instruction, LeftOut, Machine, Processors, Rigour};
 use mayfly_memslot::{Gpa, PAGE_SIZE, SlotId};
 use mayfly_stage2::Arm;
 use mayfly_vm::Exit;
 
-use over::Out;
+use out::Out;
 
 /// Where the guest says that it is there, and, in the same page, waits to be let go.
 const HERE: Gpa = Gpa::new(0);

@@ -1,8 +1,5 @@
 //! Host memory that goes while the slot that it was behind is going.
 
-#[path = "common/over.rs"]
-mod over;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, yield_now};
 
@@ -11,7 +8,7 @@ use mayfly_memslot::{Gfn, Gpa, Region, SlotId};
 use mayfly_stage2::{Ept, Permissions};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, SlotZap, Translation};
 
-use over::{Over, until};
+use mayfly_platform::testing::threads::{Over, until};
 
 const GPA: Gpa = Gpa::new(0x1000);
 

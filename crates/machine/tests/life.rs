@@ -1,7 +1,7 @@
 //! A VM's life on the software machine: real threads, real memory.
 
-#[path = "common/over.rs"]
-mod over;
+#[path = "common/out.rs"]
+mod out;
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use mayfly_machine::{
 use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, Hva, Region, SlotId};
 use mayfly_vm::{Access, AccessKind, Bus, Exit};
 
-use over::Out;
+use out::Out;
 
 const RAM: u64 = 0;
 const DEVICE: u64 = 0xd000_0000;

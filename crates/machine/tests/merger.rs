@@ -1,8 +1,5 @@
 //! The page merger: what it merges, what it leaves alone, and what it says of it.
 
-#[path = "common/over.rs"]
-mod over;
-
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +13,7 @@ use mayfly_machine::address_space::{
 use mayfly_machine::merger::{Merger, MergerThread, Run, Statistics, Tunables};
 use mayfly_platform::address::{Hva, PAGE_SIZE, Pfn};
 
-use over::{Over, until};
+use mayfly_platform::testing::threads::{Over, until};
 
 fn space(frames: usize) -> (Arc<Arena>, Arc<HostSpace>) {
     let arena = Arc::new(Arena::new(frames).unwrap());

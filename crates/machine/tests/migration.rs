@@ -1,8 +1,5 @@
 //! Memory that is copied while its guest writes it.
 
-#[path = "common/over.rs"]
-mod over;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, yield_now};
@@ -13,7 +10,7 @@ use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Arm, Ept, Format, Level, Permissions};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, Translation};
 
-use over::{Over, until};
+use mayfly_platform::testing::threads::{Over, until};
 
 const BLOCKS: u64 = 2;
 const PAGES: u64 = BLOCKS * Level::MIB2.pages();

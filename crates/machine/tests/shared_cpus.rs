@@ -1,7 +1,7 @@
 //! More vCPUs than CPUs: what one vCPU leaves in a TLB, another meets there.
 
-#[path = "common/over.rs"]
-mod over;
+#[path = "common/out.rs"]
+mod out;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, SlotId};
 use mayfly_stage2::{Arm, Ept, Format, Sv39x4};
 use mayfly_vm::Exit;
 
-use over::Out;
+use out::Out;
 
 const FRAMES: usize = 1 << 13;
 const VMS: u64 = 2;

@@ -5,6 +5,7 @@
 //! guest finds what it should here says nothing of a missing invalidation.
 
 mod arena;
+pub mod threads;
 
 use crate::address::Pfn;
 use crate::cache::{Cache, CacheCapabilities, InstructionCaches};

@@ -1,7 +1,5 @@
 //! Software TLBs, and the walks that fill them.
 
-#[path = "../common/over.rs"]
-mod over;
 mod rigour;
 mod sizes;
 mod tables;
@@ -18,7 +16,7 @@ use mayfly_platform::tlb::{Scope, Span, Tlb, Vmid};
 use mayfly_platform::{Host, Mmu, Op};
 use mayfly_stage2::{Arm, Ept, Format, Leaf, Level, Npt, Permissions, Sv39x4, Sv48x4};
 
-use over::Over;
+use mayfly_platform::testing::threads::Over;
 use tables::Table;
 
 const ALL: Permissions = Permissions::all();

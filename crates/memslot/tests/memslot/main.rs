@@ -5,7 +5,6 @@ mod common;
 mod dirty;
 mod lookup;
 mod model;
-mod over;
 mod rules;
 mod threads;
 mod waiting;

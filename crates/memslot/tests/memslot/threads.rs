@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mayfly_memslot::{Gfn, Hva, LastHit, Region};
 
 use crate::common::{LOG, MAIN, hva, region, slots};
-use crate::over::Over;
+use mayfly_platform::testing::threads::Over;
 
 const CHANGES: u64 = if cfg!(miri) {
     20

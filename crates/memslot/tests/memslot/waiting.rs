@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mayfly_memslot::{Gfn, Region};
 
 use crate::common::{LOG, MAIN, generation, region, slots};
-use crate::over::until;
+use mayfly_platform::testing::threads::by;
 
 #[test]
 fn creating_a_slot_waits_for_nobody_and_starts_no_grace_period() {
@@ -36,7 +36,7 @@ fn deleting_moving_and_switching_the_log_return_when_the_readers_of_before_have_
                 slots.set(&change).unwrap().unwrap();
                 returned.store(true, Ordering::SeqCst);
             });
-            until(&writer, || generation(&slots, &domain) != old.generation());
+            by(&writer, || generation(&slots, &domain) != old.generation());
             // It is published; give the writer every chance to return too early.
             for _ in 0..1000 {
                 assert!(!returned.load(Ordering::SeqCst));
@@ -58,7 +58,7 @@ fn one_writers_wait_holds_up_no_other() {
     let before = generation(&slots, &domain);
     std::thread::scope(|scope| {
         let deleting = scope.spawn(|| slots.set(&region(0, 0, 0, 0)).unwrap().unwrap());
-        until(&deleting, || generation(&slots, &domain) != before);
+        by(&deleting, || generation(&slots, &domain) != before);
         // The delete waits for this thread's section, and this thread does not wait for the delete.
         slots.set(&region(1, 16, 4, 200)).unwrap().unwrap();
         drop(section);

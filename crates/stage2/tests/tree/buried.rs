@@ -6,8 +6,8 @@ use std::thread;
 use mayfly_stage2::{Ept, Level, Mapped, Reclaimed};
 
 use crate::common::{World, role};
-use crate::over::{joined, soon};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
+use mayfly_platform::testing::threads::{joined, soon};
 
 /// Tables that may be buried at a time.
 const BOUND: u64 = 4096;

@@ -43,7 +43,6 @@ mod in_place;
 mod model;
 mod observed;
 mod out_of_memory;
-mod over;
 mod overlap;
 mod owed;
 mod prune;

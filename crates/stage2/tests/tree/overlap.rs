@@ -9,8 +9,8 @@ use mayfly_platform::observe::{Observer, Step, Ticket};
 use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Reclaimer, Sv39x4, Tables};
 
 use crate::common::{Platformed, World};
-use crate::over::soon;
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
+use mayfly_platform::testing::threads::soon;
 
 const PAGES: u64 = Level::MIB2.pages();
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use mayfly_stage2::{Ept, Level, Mapped, Reclaimed, Slice, Tables};
 
 use crate::common::{World, role};
-use crate::over::Over;
 use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
+use mayfly_platform::testing::threads::Over;
 
 /// Tables that may be buried at a time; and those that there are.
 const BOUND: u64 = 4096;

@@ -12,8 +12,8 @@ use mayfly_stage2::{
 };
 
 use crate::common::{World, role};
-use crate::over::{joined, soon};
 use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
+use mayfly_platform::testing::threads::{joined, soon};
 
 const PAGES: u64 = Level::MIB2.pages();
 

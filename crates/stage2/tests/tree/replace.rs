@@ -10,8 +10,8 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{Arm, Format, Leaf, Level, Mapped, Permissions, Replacement, Role, Tables};
 
 use crate::common::{Vcpu, World};
-use crate::over::soon;
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
+use mayfly_platform::testing::threads::soon;
 
 const PAGES: u64 = Level::MIB2.pages();
 const PAGE: u64 = 7;

@@ -10,8 +10,8 @@ use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, RootRef, Slice, Tables};
 
 use crate::common::{self, Vcpu, World};
-use crate::over::{Over, joined};
 use crate::{READ, READ_WRITE, gfns, leaf};
+use mayfly_platform::testing::threads::{Over, joined};
 
 const PAGES: u64 = Level::MIB2.pages();
 

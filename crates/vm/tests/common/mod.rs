@@ -10,7 +10,6 @@ mod guest;
 mod hardware;
 mod interrupts;
 mod memory;
-mod over;
 mod setup;
 mod stop;
 
@@ -21,8 +20,8 @@ pub(crate) use guest::{
 };
 pub(crate) use hardware::Hardware;
 pub(crate) use interrupts::Deaf;
+pub(crate) use mayfly_platform::testing::threads::{Over, ends, joined, soon, until};
 pub(crate) use memory::{Caches, Kept, Memory, PIECE};
-pub(crate) use over::{Over, ends, joined, soon, until};
 pub(crate) use setup::{Kinds, Setup, TestFormat, TestVcpu, TestVm, vm};
 pub(crate) use stop::{Order, Stop, Stopped, Stopping};
 
