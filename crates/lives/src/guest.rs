@@ -1,0 +1,200 @@
+//! The guest: it asks by a read of a device's register what it is to do, does it so many times, and asks again.
+//!
+//! It begins at its first instruction as out of a reset: at EL1, MMU and caches off. The register, at [`BELL`], is nobody's
+//! but the caller's, so each read of it leaves the guest for whoever runs it.
+
+/// Where the guest's memory begins: its code first, then its table of stage 1.
+pub const MEMORY: u64 = 0x4000_0000;
+/// Where the table is.
+pub const TABLE: u64 = MEMORY + 0x1000;
+/// Bytes of what it begins with; behind them are the pages that it touches, from [`REGION`] on.
+pub const MEMORY_BYTES: u64 = 2 << 20;
+/// The first page that [`Order::Pages`] and [`Order::Blocks`] touch.
+pub const REGION: u64 = MEMORY + MEMORY_BYTES;
+/// The register that it asks by.
+pub const BELL: u64 = 0x0b00_0000;
+/// A device that takes a write of four bytes, and tells somebody else so.
+pub const DOORBELL: u64 = 0x0b01_0000;
+/// A device like it, of which the guest knows nothing.
+pub const LATER_DOORBELL: u64 = 0x0b02_0000;
+/// Bytes of each of the two.
+pub const DOORBELL_BYTES: u64 = 4;
+
+/// What a guest is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Order {
+    /// Ask again, at once.
+    Ask = 0,
+    /// Write to so many pages of 4 KiB, the first at [`REGION`].
+    Pages = 1,
+    /// Write to the first word of so many blocks of 2 MiB.
+    Blocks = 2,
+    /// Make so many hypercalls: `PSCI_VERSION`.
+    Calls = 3,
+    /// Write to [`DOORBELL`] so many times.
+    Rings = 4,
+    /// Read `GICD_TYPER` so many times.
+    Reads = 5,
+    /// Turn MMU and caches on, by the [`table`].
+    Caches = 6,
+}
+
+/// The value that the guest is to read at [`BELL`]. `times` is at least 1, where anything is to be done.
+pub const fn answer(order: Order, times: u32) -> u64 {
+    order as u64 | (times as u64) << 8
+}
+
+/// Words of the program.
+pub const WORDS: usize = 68;
+
+/// The program, little endian, for [`MEMORY`]; the GIC's distributor is at `distributor`.
+pub const fn program(distributor: u64) -> [u32; WORDS] {
+    let mut program = [0; WORDS];
+    let mut at = 0;
+    while at < CODE.len() {
+        program[at] = CODE[at];
+        at += 1;
+    }
+    let literals = [BELL, DOORBELL, REGION, distributor, ATTRIBUTES, TRANSLATION, TABLE];
+    let mut literal = 0;
+    while literal < literals.len() {
+        program[at] = literals[literal] as u32;
+        program[at + 1] = (literals[literal] >> 32) as u32;
+        at += 2;
+        literal += 1;
+    }
+    program
+}
+
+/// The table's first words, the others are zero: the first GiB is devices, the second memory, one to one.
+pub const fn table() -> [u64; 2] {
+    // Valid, a block, accessed; attribute 1, never executed; attribute 0, inner shareable.
+    [1 | 1 << 10 | 1 << 2 | 0b11 << 53, 1 | 1 << 10 | 0b11 << 8 | MEMORY]
+}
+
+/// `MAIR_EL1`: attribute 0 is memory that is written back, 1 is devices (nGnRE).
+const ATTRIBUTES: u64 = 0x04ff;
+/// `TCR_EL1`: 39 bits through `TTBR0_EL1`, none through `TTBR1_EL1`; granules of 4 KiB; 40 bits out.
+const TRANSLATION: u64 = 0x19 | 1 << 8 | 1 << 10 | 3 << 12 | 1 << 23 | 2 << 32;
+
+/// x20 is the bell's address, x19 how often.
+const CODE: [u32; 54] = [
+    0x5800_06d4, //        ldr  x20, bell
+    // ask:
+    0xf940_0280, //        ldr  x0, [x20]
+    0x9240_1c01, //        and  x1, x0, #0xff
+    0xd348_fc13, //        lsr  x19, x0, #8
+    0xf100_043f, //        cmp  x1, #1
+    0x5400_0180, //        b.eq pages
+    0xf100_083f, //        cmp  x1, #2
+    0x5400_0180, //        b.eq blocks
+    0xf100_0c3f, //        cmp  x1, #3
+    0x5400_0220, //        b.eq calls
+    0xf100_103f, //        cmp  x1, #4
+    0x5400_0280, //        b.eq rings
+    0xf100_143f, //        cmp  x1, #5
+    0x5400_02e0, //        b.eq reads
+    0xf100_183f, //        cmp  x1, #6
+    0x5400_0340, //        b.eq caches
+    0x17ff_fff1, //        b    ask
+    // pages:
+    0xd282_0003, //        mov  x3, #0x1000
+    0x1400_0002, //        b    touch
+    // blocks:
+    0xd2a0_0403, //        mov  x3, #0x200000
+    // touch:
+    0x5800_04c2, //        ldr  x2, region
+    0xf900_0053, // 1:     str  x19, [x2]
+    0x8b03_0042, //        add  x2, x2, x3
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_ffa1, //        b.ne 1b
+    0x17ff_ffe8, //        b    ask
+    // calls:
+    0x52b0_8000, //        mov  w0, #0x84000000
+    0xd400_0002, //        hvc  #0
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_ffa1, //        b.ne calls
+    0x17ff_ffe3, //        b    ask
+    // rings:
+    0x5800_0325, //        ldr  x5, doorbell
+    0xb900_00b3, // 2:     str  w19, [x5]
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_ffc1, //        b.ne 2b
+    0x17ff_ffde, //        b    ask
+    // reads:
+    0x5800_0305, //        ldr  x5, distributor
+    0xb940_04a6, // 3:     ldr  w6, [x5, #4]
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_ffc1, //        b.ne 3b
+    0x17ff_ffd9, //        b    ask
+    // caches:
+    0x5800_02a5, //        ldr  x5, attributes
+    0xd518_a205, //        msr  mair_el1, x5
+    0x5800_02a5, //        ldr  x5, translation
+    0xd518_2045, //        msr  tcr_el1, x5
+    0x5800_02a5, //        ldr  x5, table
+    0xd518_2005, //        msr  ttbr0_el1, x5
+    0xd503_3fdf, //        isb
+    0xd538_1005, //        mrs  x5, sctlr_el1
+    0xb240_00a5, //        orr  x5, x5, #1
+    0xb27e_00a5, //        orr  x5, x5, #4
+    0xd518_1005, //        msr  sctlr_el1, x5
+    0xd503_3fdf, //        isb
+    0x17ff_ffcc, //        b    ask
+                 // bell, doorbell, region, distributor, attributes, translation, table: behind it, eight bytes each.
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the literal that the `LDR` at `word` loads is, as a word of the program.
+    fn literal(word: usize) -> usize {
+        let instruction = CODE[word];
+        assert_eq!(instruction >> 24, 0x58, "word {word} is an LDR of a literal");
+        word + (instruction >> 5 & 0x7_ffff) as usize
+    }
+
+    #[test]
+    fn every_literal_is_where_the_code_loads_it_from() {
+        let program = program(0x1_0000_0008);
+        let expected = [
+            (0, BELL),
+            (20, REGION),
+            (31, DOORBELL),
+            (36, 0x1_0000_0008),
+            (41, ATTRIBUTES),
+            (43, TRANSLATION),
+            (45, TABLE),
+        ];
+        for (word, value) in expected {
+            let at = literal(word);
+            assert_eq!(at % 2, 0, "aligned to eight bytes");
+            let found = u64::from(program[at]) | u64::from(program[at + 1]) << 32;
+            assert_eq!(found, value, "word {word}");
+        }
+    }
+
+    #[test]
+    fn every_branch_stays_in_the_code() {
+        for (at, instruction) in CODE.iter().enumerate() {
+            let signed =
+                |bits: u32, width: u32| (bits << (32 - width)).cast_signed() >> (32 - width);
+            let distance = match instruction {
+                i if i >> 26 == 0b00_0101 => signed(i & 0x3ff_ffff, 26),
+                i if i >> 24 == 0x54 => signed(i >> 5 & 0x7_ffff, 19),
+                _ => continue,
+            };
+            let to = i32::try_from(at).unwrap() + distance;
+            assert!((1..54).contains(&to), "word {at} leads to {to}");
+        }
+    }
+
+    #[test]
+    fn an_answer_has_the_order_in_its_lowest_byte() {
+        assert_eq!(answer(Order::Ask, 0), 0);
+        assert_eq!(answer(Order::Pages, 65_536), 65_536 << 8 | 1);
+        assert_eq!(answer(Order::Caches, u32::MAX), 0xff_ffff_ff06);
+    }
+}

@@ -1,0 +1,87 @@
+//! What is measured.
+
+macro_rules! rows {
+    ($($(#[$doc:meta])* $row:ident $name:literal $summary:literal,)*) => {
+        /// A step of a VM's life.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Row { $(#[doc = $summary] $row,)* }
+
+        impl Row {
+            /// All of them, in the order in which they are shown.
+            pub const ALL: &'static [Self] = &[$(Self::$row,)*];
+
+            /// The name in lines and records: lower case, words joined by dashes.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$row => $name,)* }
+            }
+
+            /// What is done, in one line.
+            pub const fn summary(self) -> &'static str {
+                match self { $(Self::$row => $summary,)* }
+            }
+        }
+    };
+}
+
+rows! {
+    Nothing "nothing" "nothing: what is taken off every other row",
+    VmCreated "vm-created" "a VM is created",
+    MachineCreated "machine-created" "the rest of its machine: KVM's vGIC; on Mayfly PSCI and devices besides",
+    DeviceFirst "device-first" "a device is registered, before the first memslot",
+    FirstMemslot "first-memslot" "the first memslot is set",
+    VcpuCreated "vcpu-created" "a vCPU is created, until it can be run",
+    DeviceLater "device-later" "a device is registered, after memory and a vCPU",
+    MmioUser "mmio-user" "an MMIO read that the VMM answers",
+    FirstFault "first-fault" "a first write to a page of 4 KiB whose table is missing; the host has its memory",
+    Hvc "hvc" "a hypercall, by which the guest asks for the version of PSCI",
+    MmioDoorbell "mmio-doorbell" "an MMIO write to a doorbell: KVM's ioeventfd",
+    MmioGic "mmio-gic" "an MMIO read of the distributor of the interrupt controller",
+    Faults4k "faults-4k" "a first write to each page of 256 MiB, for each page of 4 KiB",
+    Faults2m "faults-2m" "a first write to each block of 256 MiB, for each block of 2 MiB",
+    Deleted4k "deleted-4k" "a slot of 256 MiB, mapped by 4 KiB, is deleted",
+    Deleted2m "deleted-2m" "a slot of 256 MiB, mapped by 2 MiB, is deleted",
+    CachesOn "caches-on" "4 vCPUs turn MMU and caches on, one after the other; 64 MiB are mapped by 2 MiB",
+    Destroyed "destroyed" "a VM is destroyed that has a few pages mapped",
+    Destroyed4k "destroyed-4k" "a VM is destroyed that has 256 MiB mapped by 4 KiB",
+    Destroyed2m "destroyed-2m" "a VM is destroyed that has 256 MiB mapped by 2 MiB",
+}
+
+impl Row {
+    /// The row of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|row| row.name() == name)
+    }
+
+    /// Whether each sample has, beside what it is of, one read by which the guest asks ([`Row::MmioUser`]); how many.
+    pub const fn asks(self) -> u64 {
+        match self {
+            Self::FirstFault
+            | Self::Hvc
+            | Self::MmioDoorbell
+            | Self::MmioGic
+            | Self::Faults4k
+            | Self::Faults2m => 1,
+            Self::CachesOn => crate::times::CACHED_VCPUS as u64,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_found_by_its_name_alone() {
+        for &row in Row::ALL {
+            assert_eq!(Row::named(row.name()), Some(row));
+            assert!(
+                row.name()
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte.is_ascii_digit())
+            );
+        }
+        assert_eq!(Row::named("vm-create"), None);
+        assert_eq!(Row::named(""), None);
+    }
+}
