@@ -34,6 +34,7 @@ pub mod cpu;
 pub mod gic;
 pub mod guest;
 pub mod machine;
+pub mod pmu;
 pub mod spin;
 pub mod switch;
 pub mod timer;
