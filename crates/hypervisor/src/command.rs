@@ -3,6 +3,8 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use mayfly_lives::times;
+
 /// What is asked of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -57,6 +59,8 @@ pub enum Command {
         /// The longest of them.
         most: u64,
     },
+    /// `measure [ROUNDS]`
+    Measure(u32),
     /// `sleep MILLISECONDS`
     Sleep(u64),
     /// `poweroff`
@@ -82,6 +86,7 @@ log NAME                         the last that it has said
 wait [NAME]                      until it, or all, have ended
 await NAME TEXT                  until it has said that
 lives COUNT NAME [MILLISECONDS]  so many VMs like it, one after the other, each killed at a random moment and destroyed
+measure [ROUNDS]                 lives of a bare guest, each step of which is counted in instructions
 sleep MILLISECONDS               waits
 poweroff                         ends all VMs, says whether anything was lost, and ends the machine
 Commands are separated by ';' in the boot arguments.";
@@ -139,6 +144,11 @@ impl Command {
                 let most = words.next().map_or(Ok(LIFE), str::parse);
                 let most = most.map_err(|_| "a life takes a number of milliseconds")?;
                 Self::Lives { count, like: name(third)?, most }
+            }
+            ("measure", rounds) => {
+                let rounds = rounds.map_or(Ok(times::ROUNDS), str::parse).ok();
+                let rounds = rounds.filter(|rounds| (1..=times::MOST_ROUNDS).contains(rounds));
+                Self::Measure(rounds.ok_or("measure takes a number of rounds, 1 to 100")?)
             }
             ("sleep", Some(number)) => {
                 Self::Sleep(number.parse().map_err(|_| "sleep takes a number of milliseconds")?)
@@ -218,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_measured_is_measured_in_rounds() {
+        assert_eq!(Command::read("measure"), Ok(Command::Measure(times::ROUNDS)));
+        assert_eq!(Command::read("measure 7"), Ok(Command::Measure(7)));
+        for line in ["measure 0", "measure 101", "measure x", "measure -1"] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_no_command_is_refused() {
         for line in ["vm frobnicate", "vm start", "sleep x", "sleep", "reboot"] {
             assert!(Command::read(line).is_err(), "{line}");
@@ -229,7 +248,8 @@ mod tests {
         let is_command =
             |line: &&str| !line.starts_with(char::is_uppercase) && !line.starts_with(' ');
         for line in HELP.lines().filter(is_command) {
-            let is_number = |word: &str| word.contains("MILLISECONDS") || word == "COUNT";
+            let is_number =
+                |word: &str| word.contains("MILLISECONDS") || matches!(word, "COUNT" | "[ROUNDS]");
             let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
             let plain: Vec<&str> =
                 words.iter().map(|word| if is_number(word) { "1" } else { word }).collect();

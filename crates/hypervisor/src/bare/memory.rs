@@ -40,6 +40,8 @@ pub(super) struct GuestMemory {
     /// Held by who gives frames.
     giving: Lock<()>,
     frames: AtomicU64,
+    /// It is mapped by pages, though it may lie in blocks.
+    in_pages: bool,
 }
 
 impl GuestMemory {
@@ -49,7 +51,13 @@ impl GuestMemory {
         let count = bytes.div_ceil(BLOCK_BYTES) as usize;
         words.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
         words.resize_with(count, || AtomicU64::new(0));
-        Ok(Self { world, words, giving: Lock::new(()), frames: AtomicU64::new(0) })
+        Ok(Self { world, words, giving: Lock::new(()), frames: AtomicU64::new(0), in_pages: false })
+    }
+
+    /// The same, mapped by pages of 4 KiB alone.
+    pub(super) fn in_pages(mut self) -> Self {
+        self.in_pages = true;
+        self
     }
 
     /// Frames that it has.
@@ -177,6 +185,7 @@ fn entry<'a>(word: u64, page: u64) -> &'a AtomicU64 {
 unsafe impl HostMemory<Hva> for GuestMemory {
     fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
         let (_, level) = self.find(backing.get())?;
+        let level = if self.in_pages { Level::PAGE } else { level };
         Ok(Resolved::memory(self.page(backing.get())?, level, true))
     }
 }

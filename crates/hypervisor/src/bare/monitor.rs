@@ -265,6 +265,7 @@ impl Monitor {
                     self.lives(count, &model.plan, most);
                 }
             }
+            Ok(Command::Measure(rounds)) => self.host.measure(rounds),
             Ok(Command::Sleep(milliseconds)) => {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
                 self.pass_on_until(timer::ticks().saturating_add(ticks), |_| false);

@@ -30,10 +30,10 @@ const SYSTEM_OFF: u64 = 2;
 const SYSTEM_RESET: u64 = 3;
 
 /// What a vCPU's processor asks.
-struct Board<'a> {
-    life: &'a Life,
-    seat: &'a Seat,
-    vcpu: usize,
+pub(super) struct Board<'a> {
+    pub(super) life: &'a Life,
+    pub(super) seat: &'a Seat,
+    pub(super) vcpu: usize,
 }
 
 impl Machine for Board<'_> {
@@ -153,7 +153,7 @@ pub(super) fn main<const FWB: bool>(life: &Arc<Life>, mut vcpu: Vcpu<Kinds<FWB>>
 /// # Safety
 ///
 /// `seat` is one, of the thread that this is called on.
-unsafe fn put(seat: *mut ()) {
+pub(super) unsafe fn put(seat: *mut ()) {
     // SAFETY: the caller's promise.
     unsafe { &*seat.cast::<Seat>() }.put();
 }
@@ -218,7 +218,7 @@ fn wait<const FWB: bool>(life: &Life, vcpu: &Vcpu<Kinds<FWB>>, seat: &Seat) {
 }
 
 /// Answers an access to the interrupt controller. Returns whether it is one.
-fn interrupt_controller(
+pub(super) fn interrupt_controller(
     life: &Life,
     vcpu: usize,
     access: &Access,

@@ -29,7 +29,7 @@ use super::life::{Books, End, Life};
 use super::memory::GuestMemory;
 use super::uart::Uart;
 use super::world::{self, World};
-use super::{entropy, threads, vcpu};
+use super::{entropy, measure, threads, vcpu};
 
 /// Bits of a guest's physical addresses.
 pub(super) const IPA_BITS: u32 = 40;
@@ -168,10 +168,14 @@ impl Machine {
 pub(super) trait Host: Send + Sync {
     /// Has a VM live, until its end, and all that it had is given back.
     fn live(&self, machine: &Machine) -> Result<End, &'static str>;
+
+    /// Has lives be counted for so many rounds.
+    fn measure(&self, rounds: u32);
 }
 
-struct HostOf<const FWB: bool> {
-    world: Arc<World>,
+/// The same, of one format.
+pub(super) struct HostOf<const FWB: bool> {
+    pub(super) world: Arc<World>,
     vmids: Vmids,
     reclaimer: Arc<Reclaimer<Arm<IPA_BITS, FWB>>>,
     worker: Arc<Worker>,
@@ -200,7 +204,16 @@ impl<const FWB: bool> HostOf<FWB> {
         Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
     }
 
-    fn config(&self, memory: &Arc<GuestMemory>) -> Config<Kinds<FWB>> {
+    /// What guests of this format are confined by.
+    pub(super) fn confinement() -> Confinement {
+        Confinement {
+            empty: world::empty_root(),
+            hcr: Arm::<IPA_BITS, FWB>::HCR,
+            pa_range: PA_RANGE,
+        }
+    }
+
+    pub(super) fn config(&self, memory: &Arc<GuestMemory>) -> Config<Kinds<FWB>> {
         Config {
             srcu: mayfly_vm::srcu::Config {
                 worker: Some(Arc::clone(&self.worker)),
@@ -293,24 +306,23 @@ fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static 
 }
 
 impl<const FWB: bool> Host for HostOf<FWB> {
+    fn measure(&self, rounds: u32) {
+        measure::run(self, rounds);
+    }
+
     fn live(&self, machine: &Machine) -> Result<End, &'static str> {
         let no_memory = |_: OutOfMemory| "there is no memory for a VM";
         let memory =
             GuestMemory::try_new(self.world.clone(), machine.plan.memory).map_err(no_memory)?;
         let memory = Arc::new(memory);
         let (entry, tree) = load(machine, &memory)?;
-        let confinement = Confinement {
-            empty: world::empty_root(),
-            hcr: Arm::<IPA_BITS, FWB>::HCR,
-            pa_range: PA_RANGE,
-        };
         let life = Life::try_new(
             self.world.clone(),
             &machine.plan,
             &machine.uart,
             &machine.books,
             machine.disk(&self.world).map_err(no_memory)?,
-            confinement,
+            Self::confinement(),
         );
         let life = Arc::new(life.map_err(no_memory)?);
         let vm = self.make(machine, &life, &memory)?;
