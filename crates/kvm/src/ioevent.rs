@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use kvm_bindings::{
     KVMIO, kvm_ioeventfd, kvm_ioeventfd_flag_nr_datamatch as DATAMATCH,
-    kvm_ioeventfd_flag_nr_deassign as DEASSIGN,
+    kvm_ioeventfd_flag_nr_deassign as DEASSIGN, kvm_ioeventfd_flag_nr_pio as PORT,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -13,10 +13,11 @@ use rustix::ioctl::{Setter, opcode};
 
 use crate::Error;
 
-/// An MMIO address to watch, and the eventfd that a write there signals.
+/// An MMIO address or a port to watch, and the eventfd that a write there signals.
 #[derive(Debug)]
 pub struct IoEvent {
-    gpa: u64,
+    address: u64,
+    is_port: bool,
     len: u32,
     datamatch: Option<u64>,
     signal: OwnedFd,
@@ -35,7 +36,15 @@ impl IoEvent {
     pub fn new(gpa: u64, len: u32, datamatch: Option<u64>) -> Result<Self, Error> {
         let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::call("eventfd2"))?;
-        Ok(Self { gpa, len, datamatch, signal })
+        Ok(Self { address: gpa, is_port: false, len, datamatch, signal })
+    }
+
+    /// The same of an I/O port (x86).
+    ///
+    /// # Errors
+    /// As [`IoEvent::new`].
+    pub fn at_port(port: u64, len: u32, datamatch: Option<u64>) -> Result<Self, Error> {
+        Ok(Self { is_port: true, ..Self::new(port, len, datamatch)? })
     }
 
     /// How often the eventfd was signalled since the last call; does not wait.
@@ -62,12 +71,15 @@ impl IoEvent {
         if self.datamatch.is_some() {
             flags |= 1 << DATAMATCH;
         }
+        if self.is_port {
+            flags |= 1 << PORT;
+        }
         if !assign {
             flags |= 1 << DEASSIGN;
         }
         let request = kvm_ioeventfd {
             datamatch: self.datamatch.unwrap_or_default(),
-            addr: self.gpa,
+            addr: self.address,
             len: self.len,
             fd: self.signal.as_raw_fd(),
             flags,
