@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
+use mayfly_record::units::things;
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 use mayfly_trace::{
-    COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names, prove, record_by,
-    runs_to_prove,
+    COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names, measure_gains,
+    prove, record_by, runs_to_prove,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, setrlimit, test_kill_process};
@@ -119,6 +120,16 @@ fn told(
             Stream::Err.write(&format!("mayfly: running the program {runs} times more\n"))?;
         }
         prove(launch, &mut trace).map_err(failure)?;
+    }
+    if options.prove || options.gain {
+        measure_gains(&mut trace, &mut |ways| {
+            if !options.quiet {
+                let ways = things(ways as u64, "better way");
+                // Nobody may be listening.
+                let _ = Stream::Err
+                    .write(&format!("mayfly: replaying its calls as recorded, and in {ways}\n"));
+            }
+        });
     }
     let kept = files.keep(&trace);
     if !options.quiet {

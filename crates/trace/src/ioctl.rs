@@ -78,6 +78,7 @@ pub(crate) fn arguments(name: &str, argument: u64, structure: &[u8]) -> BTreeMap
             vec![("address", long(0)), ("size", word(8))]
         }
         "KVM_CREATE_VM" => vec![("type", Some(argument))],
+        "KVM_SET_TSS_ADDR" => vec![("address", Some(argument))],
         "KVM_CREATE_VCPU" => vec![("id", Some(argument))],
         "KVM_CHECK_EXTENSION" => vec![("cap", Some(argument))],
         _ => vec![],

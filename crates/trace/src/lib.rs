@@ -9,6 +9,7 @@ mod calls;
 mod causes;
 mod compare;
 mod filter;
+mod gain;
 mod ioctl;
 mod life;
 mod listing;
@@ -18,6 +19,7 @@ mod prove;
 mod read;
 mod record;
 mod recorder;
+mod replay;
 mod stalls;
 mod sys;
 mod text;
@@ -25,6 +27,7 @@ mod timeline;
 mod words;
 
 pub use compare::Comparison;
+pub use gain::{Benefit, Change, Gain, Measured, Replay};
 pub use listing::Calls;
 pub use page::Page;
 pub use phases::{PHASES, metric};
@@ -37,6 +40,7 @@ pub use record::{
 pub use recorder::{
     Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
 };
+pub use replay::measure_gains;
 pub use text::Text;
 
 use mayfly_record::{Backend, Host, ResultRow, Samples};

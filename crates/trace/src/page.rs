@@ -112,6 +112,7 @@ fn waits(trace: &Trace) -> Markup {
                 (made_of(stall))
             }
         }
+        @if let Some(replay) = &trace.replay { p.note { (replay) } }
     }
 }
 
@@ -121,6 +122,7 @@ fn made_of(stall: &Stall) -> Markup {
         p { (verdict(found.verdict)) ": " b { (found.what) } " (" code { (found.code) } ")" }
         ul { @for clause in &found.evidence { li { (clause) } } }
         p { "Remedy: " (found.remedy) }
+        @if let Some(gain) = &found.gain { p { (gain) } }
     }
 }
 

@@ -8,6 +8,8 @@ use std::fmt;
 use mayfly_record::Host;
 use serde::{Deserialize, Serialize};
 
+use crate::gain::{Gain, Replay};
+
 /// What was seen of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
@@ -47,6 +49,9 @@ pub struct Trace {
     /// The longest waits, longest first, and what is known of them.
     #[serde(default)]
     pub stalls: Vec<Stall>,
+    /// What was replayed to know what remedies gain, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Replay>,
 }
 
 /// The version of [`Trace`].
@@ -327,6 +332,9 @@ pub struct Cause {
     pub evidence: Vec<String>,
     /// How sure it is.
     pub verdict: Verdict,
+    /// What its remedy gains, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain: Option<Gain>,
 }
 
 /// How sure a cause is.

@@ -68,7 +68,7 @@ impl Text<'_> {
             writeln!(f, "  {}", line(stall))?;
             match &stall.cause {
                 None => writeln!(f, "    unexplained, {}", duration(stall.took))?,
-                Some(Cause { code, what, remedy, evidence, verdict }) => {
+                Some(Cause { code, what, remedy, evidence, verdict, gain }) => {
                     let verdict = match verdict {
                         Verdict::Likely => "likely",
                         Verdict::Proved => "proved",
@@ -76,10 +76,16 @@ impl Text<'_> {
                     writeln!(f, "    {verdict}: {what} ({code})")?;
                     writeln!(f, "    because {}", evidence.join("; "))?;
                     writeln!(f, "    remedy: {remedy}")?;
+                    if let Some(gain) = gain {
+                        writeln!(f, "    {}", plain(&gain.to_string()))?;
+                    }
                 }
             }
         }
-        Ok(())
+        self.0
+            .replay
+            .as_ref()
+            .map_or(Ok(()), |replay| writeln!(f, "{}", plain(&replay.to_string())))
     }
 }
 

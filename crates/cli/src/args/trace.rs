@@ -48,9 +48,14 @@ pub(crate) struct Trace {
     pub(crate) recorder: Recorder,
 
     /// Prove causes that pass with time: run the program again, twelve times for each, without input or output, and hold
-    /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less
+    /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less. What remedies gain is measured, too
     #[arg(long)]
     pub(crate) prove: bool,
+
+    /// Measure what remedies gain: make the recorded calls to KVM again, in VMs of this command's own, as they were and in
+    /// the better order, in turns. The program need not be there any more, and is not run
+    #[arg(long)]
+    pub(crate) gain: bool,
 
     /// Print no report
     #[arg(long, short)]

@@ -84,5 +84,6 @@ fn likely(code: &str, what: impl Into<String>, remedy: &str, evidence: Vec<Strin
         remedy: remedy.to_owned(),
         evidence,
         verdict: Verdict::Likely,
+        gain: None,
     }
 }

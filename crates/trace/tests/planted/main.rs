@@ -1,5 +1,6 @@
 //! The recorder, held against a VMM that writes down what it calls.
 
+mod gain;
 mod score;
 
 use std::ffi::OsString;
@@ -21,6 +22,9 @@ const TESTS: &[Test] = &[
     ("phases_follow_the_order_of_the_program_and_leave_nothing_out", phases),
     ("a_call_that_is_held_back_begins_later_and_takes_no_longer", held_back),
     ("a_grace_period_is_proved_by_its_passing", proof),
+    ("devices_before_memory_cost_what_the_better_order_gains", gain::devices_first),
+    ("where_memory_comes_first_no_gain_is_claimed", gain::memory_first),
+    ("a_call_that_fails_in_the_replay_is_named", gain::failing_call),
     ("causes_that_are_planted_are_found_and_no_others", score::score),
 ];
 

@@ -1,0 +1,144 @@
+//! The gain of remedies: what a program has called is called again, in VMs of our own, as it was and in the better order.
+//!
+//! Nothing of the program is needed but its trace, and nothing of anybody's is touched. Each round lives every way once, in
+//! turns, and begins at any moment of a tick; so both meet the same host. What the program did between its calls passes as
+//! time, up to four ticks each, for what passes with time is the point; only the calls count.
+
+mod remedy;
+mod script;
+mod stage;
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mayfly_kvm::Kvm;
+
+use crate::gain::{Gain, Measured, Replay};
+use crate::record::{Cause, Trace};
+use remedy::Remedy;
+use script::{Script, Step};
+use stage::{Memory, Pass, play};
+
+/// Rounds, if there is time for them, and the fewest that say something.
+const ROUNDS: usize = 21;
+const FEWEST: usize = 6;
+/// How long rounds are begun.
+const TIME: Duration = Duration::from_secs(20);
+/// How long is waited for all of them, before somebody is told that there is no answer.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Measures what the remedy of each cause gains, where that is a matter of which calls are made and when, and says why of
+/// the others. `told` is told before it begins how many ways there are.
+pub fn measure_gains(trace: &mut Trace, told: &mut dyn FnMut(usize)) {
+    if !trace.stalls.iter().any(|stall| stall.cause.is_some()) {
+        return;
+    }
+    let script = match Script::of(trace) {
+        Ok(script) => script,
+        Err(why) => return give_all(trace, &Gain::NotMeasured(why)),
+    };
+    let remedies: Vec<Result<Remedy, String>> =
+        trace.stalls.iter().map(|stall| Remedy::of(trace, &script, stall)).collect();
+    let mut ways: Vec<(Remedy, Vec<Step>)> = Vec::new();
+    for remedy in remedies.iter().flatten() {
+        if ways.iter().all(|(known, _)| known != remedy)
+            && let Ok(steps) = remedy.applied(&script.steps)
+        {
+            ways.push((*remedy, steps));
+        }
+    }
+    let calls = script.steps.len() as u64;
+    let replay =
+        Replay { calls, left_out: script.left_out.clone(), stands_in: script.stands_in.clone() };
+    let rounds = if ways.is_empty() {
+        Ok(Vec::new())
+    } else {
+        told(ways.len());
+        trace.replay = Some(replay);
+        watched(script.clone(), ways.iter().map(|(_, steps)| steps.clone()).collect())
+    };
+    let waited: Vec<Option<usize>> = trace
+        .stalls
+        .iter()
+        .map(|stall| remedy::step_of(trace, &script, stall).map(|step| step.call))
+        .collect();
+    for ((stall, remedy), waited) in trace.stalls.iter_mut().zip(remedies).zip(waited) {
+        let Some(cause) = &mut stall.cause else { continue };
+        let gain = remedy.and_then(|remedy| {
+            remedy.applied(&script.steps)?;
+            let rounds = rounds.as_ref().map_err(Clone::clone)?;
+            let way = ways.iter().position(|(known, _)| *known == remedy).unwrap_or(0);
+            Ok(measured(remedy, rounds, way + 1, waited))
+        });
+        cause.gain = Some(gain.map_or_else(Gain::NotMeasured, Gain::Measured));
+    }
+}
+
+fn give_all(trace: &mut Trace, gain: &Gain) {
+    let causes = trace.stalls.iter_mut().filter_map(|stall| stall.cause.as_mut());
+    causes.for_each(|cause: &mut Cause| cause.gain = Some(gain.clone()));
+}
+
+/// Lives of one round: as recorded, and each other way.
+type Round = Vec<Pass>;
+
+fn measured(remedy: Remedy, rounds: &[Round], way: usize, waited: Option<usize>) -> Measured {
+    let pairs = |of: fn(&Pass) -> u64| -> Vec<(u64, u64)> {
+        rounds.iter().filter_map(|round| Some((of(round.first()?), of(round.get(way)?)))).collect()
+    };
+    let wait = waited.and_then(|call| {
+        let recorded = rounds.iter().filter_map(|round| round.first());
+        let each = recorded.filter_map(|pass| pass.each.iter().find(|(one, _)| *one == call));
+        let mut times: Vec<u64> = each.map(|(_, took)| *took).collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
+    });
+    let all = [pairs(|pass| pass.start), pairs(|pass| pass.close), pairs(Pass::whole)];
+    Measured::of(remedy.words().to_owned(), wait, [&all[0], &all[1], &all[2]])
+}
+
+/// All rounds on a thread of their own: a call that never returns costs their answer, and no more.
+fn watched(script: Script, ways: Vec<Vec<Step>>) -> Result<Vec<Round>, String> {
+    let (answer, answered) = channel();
+    let all = move || {
+        let _ = answer.send(rounds(&script, &ways));
+    };
+    let begun = thread::Builder::new().name("replay".to_owned()).spawn(all);
+    begun.map_err(|why| format!("there is no thread for a replay: {why}"))?;
+    answered.recv_timeout(PATIENCE).unwrap_or_else(|why| {
+        Err(match why {
+            RecvTimeoutError::Timeout => {
+                format!("the replay was not over after {} s", PATIENCE.as_secs())
+            }
+            RecvTimeoutError::Disconnected => "the replay ended without an answer".to_owned(),
+        })
+    })
+}
+
+fn rounds(script: &Script, ways: &[Vec<Step>]) -> Result<Vec<Round>, String> {
+    let kvm = Kvm::open().map_err(|why| why.to_string())?;
+    let memory = Memory::of(script)?;
+    let tick = mayfly_kvm::hz().map_or(Duration::from_millis(4), |hz| Duration::from_secs(1) / hz);
+    let lives: Vec<&[Step]> =
+        [&script.steps[..]].into_iter().chain(ways.iter().map(|way| &way[..])).collect();
+    let until = Instant::now() + TIME;
+    let mut all = Vec::new();
+    while all.len() < ROUNDS && (all.len() < FEWEST || Instant::now() < until) {
+        let mut round = vec![Pass::default(); lives.len()];
+        for turn in 0..lives.len() {
+            // Another one begins each round.
+            let life = (turn + all.len()) % lives.len();
+            // What the life before has left to do is done by then; and it is any moment of a tick.
+            thread::sleep(tick * 2 + part_of(tick, all.len() * lives.len() + turn));
+            round[life] = play(&kvm, &memory, lives[life], script.before_close)?;
+        }
+        all.push(round);
+    }
+    Ok(all)
+}
+
+/// Moments that are spread over a tick, however many there are: multiples of the golden section.
+fn part_of(tick: Duration, nth: usize) -> Duration {
+    tick.mul_f64((nth as f64 * 0.618_033_988_749_895).fract())
+}
