@@ -82,8 +82,8 @@ fn by_kind(record: &Record) -> BTreeMap<Kind<'_>, Vec<&ResultRow>> {
     kinds
 }
 
-/// What was asked of a row.
-fn asked(row: &ResultRow) -> BTreeMap<&str, &Value> {
+/// What was asked of a row: its parameters, but for those that are chance.
+pub(super) fn asked(row: &ResultRow) -> BTreeMap<&str, &Value> {
     let params = row.params.iter().map(|(name, value)| (name.as_str(), value));
     params.filter(|(name, _)| !BY_CHANCE.contains(name)).collect()
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use mayfly_record::{Record, ResultRow, Unit, units};
 use serde_json::{Value, json};
 
+use super::pairs::asked;
 use super::statistics::FEWEST;
 use super::{Comparison, Line, Verdict};
 use crate::group::{label, listed};
@@ -199,7 +200,7 @@ impl<'a> Comparison<'a> {
                     "experiment": line.base.experiment,
                     "backend": line.base.backend,
                     "variant": line.base.variant,
-                    "params": line.base.params,
+                    "params": asked(line.base),
                     "metric": line.metric,
                     "unit": unit(line.unit),
                     "base": base,
@@ -237,7 +238,7 @@ fn title(line: &Line<'_>) -> String {
 }
 
 fn parameters(line: &Line<'_>) -> String {
-    listed(&line.base.params.iter().map(|(name, value)| (name.as_str(), value)).collect())
+    listed(&asked(line.base))
 }
 
 fn unit(unit: &Unit) -> &str {
