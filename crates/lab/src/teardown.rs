@@ -123,6 +123,10 @@ left out."
                 summary: "what all lines would have taken, at what one of that part took",
             },
             Metric {
+                name: "woken",
+                summary: "until the reclaimer's thread is at work; none where the caller frees the tables",
+            },
+            Metric {
                 name: "reclaimed",
                 summary: "from the same beginning until all table frames are free",
             },

@@ -30,6 +30,10 @@ pub const FRAMES: usize = 1 << 25;
 /// help: where the reclaimer comes too seldom, nobody else is to go without frames.
 const DEAD_PART: usize = 16;
 
+/// The tables of a VM that whoever destroys it frees himself, if there are no more: about what takes him as long as to
+/// wake the reclaimer's thread, which takes longer still to come.
+const AT_ONCE: usize = 128;
+
 /// What makes caches nobody's concern, as on x86.
 const COHERENT: CacheCapabilities =
     CacheCapabilities { instructions: InstructionCaches::Coherent, fgt: true };
@@ -146,7 +150,7 @@ impl<F: Format> Machine<F> {
         let bits = processors.vmid_bits;
         let vmids = Vmids::try_new(Arc::clone(&mmu), bits).map_err(io::Error::other)?;
         let bound = Reclaimer::<F>::BOUND.min(frames / DEAD_PART);
-        let reclaimer = Arc::new(Reclaimer::new(mmu, bound));
+        let reclaimer = Arc::new(Reclaimer::new(mmu, bound).freeing_at_once(AT_ONCE));
         Ok(Self {
             space: Arc::new(HostSpace::new(Arc::clone(hardware.arena()))),
             cache,

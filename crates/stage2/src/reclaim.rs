@@ -19,7 +19,8 @@
 //!    that it is mapped writable, so there is no mark to be saved either.)
 //!
 //! Nothing of that is waited for by the vCPUs, nor by whoever retires a root, as long as what awaits reclaim stays
-//! below a bound; who goes above it does some of the work.
+//! below a bound; who goes above it does some of the work. So does who retires little, where that is less than to wake
+//! somebody for it ([`Reclaimer::freeing_at_once`]).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -79,6 +80,9 @@ impl Bell {
     }
 }
 
+/// For who destroys a VM of few tables: the number of them bounds it, and a part of the work would be of no use.
+const AT_ONCE: Slice = Slice { entries: u32::MAX, time: Duration::from_secs(1) };
+
 /// How long [`Reclaimer::serve`] sleeps at first where the bell may not be rung.
 const FIRST_LOOK: Duration = Duration::from_micros(50);
 
@@ -103,6 +107,8 @@ pub struct Reclaimer<F: Format> {
     bell: Arc<Bell>,
     /// The most frames that may await reclaim before those who retire roots help.
     bound: usize,
+    /// The most frames that may await reclaim for who destroys a VM to free its tables himself.
+    at_once: usize,
     /// Frames of roots on the list.
     frames: AtomicUsize,
     peak: AtomicUsize,
@@ -153,6 +159,7 @@ impl<F: Format> Reclaimer<F> {
             blind: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             bound,
+            at_once: 0,
             frames: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             list: Lock::new(List::new(|root| &root.next)),
@@ -160,6 +167,15 @@ impl<F: Format> Reclaimer<F> {
             work: Lock::new(None),
             stopped: AtomicBool::new(false),
         }
+    }
+
+    /// Has who destroys a VM free its tables himself where no more than `frames` await reclaim, and they can be freed
+    /// without waiting: for so few, waking a thread takes longer, and costs the waker about as much. Where there is
+    /// something to wait for, or somebody else is at it, they are left to the background as ever.
+    #[must_use]
+    pub fn freeing_at_once(mut self, frames: usize) -> Self {
+        self.at_once = frames;
+        self
     }
 
     /// Frames of tables that await reclaim.
@@ -188,26 +204,38 @@ impl<F: Format> Reclaimer<F> {
         &self.bell
     }
 
-    /// Takes over `root`, with the reference that its place had. Waits for nobody. Whoever retires some
+    /// Takes over `root`, with the reference that its place had. Waits for nobody. Returns whether nobody else has one:
+    /// then who calls this rings, or [frees](Reclaimer::free_at_once) it. And whoever retires some
     /// [helps](Reclaimer::help) afterwards.
-    pub(crate) fn retire(&self, root: NonNull<Root<F>>) {
+    #[must_use]
+    pub(crate) fn retire(&self, root: NonNull<Root<F>>) -> bool {
         let mmu = &*self.bell.mmu;
-        let free = {
-            // SAFETY: the reference that came with it.
-            let retired = unsafe { root.as_ref() };
-            let frames = retired.frames();
-            retired.retired_frames.store(frames, Ordering::Relaxed);
-            *retired.readers.lock(mmu) = Some(retired.space().srcu.cookie());
-            let before = self.frames.fetch_add(frames, Ordering::Relaxed);
-            self.peak.fetch_max(before + frames, Ordering::Relaxed);
-            let mut list = self.list.lock(mmu);
-            list.push(root);
-            // With the lock still held, so that the root is not gone yet.
-            retired.set_retired()
-        };
-        if free {
-            self.bell.ring();
+        // SAFETY: the reference that came with it.
+        let retired = unsafe { root.as_ref() };
+        let frames = retired.frames();
+        retired.retired_frames.store(frames, Ordering::Relaxed);
+        *retired.readers.lock(mmu) = Some(retired.space().srcu.cookie());
+        let before = self.frames.fetch_add(frames, Ordering::Relaxed);
+        self.peak.fetch_max(before + frames, Ordering::Relaxed);
+        let mut list = self.list.lock(mmu);
+        list.push(root);
+        // With the lock still held, so that the root is not gone yet.
+        retired.set_retired()
+    }
+
+    /// Frees what awaits reclaim, where that is [little](Reclaimer::freeing_at_once) and nobody has to be waited for.
+    /// Returns whether nothing is left. Not with a lock held that a vCPU may take.
+    pub(crate) fn free_at_once(&self) -> bool {
+        let mmu = &*self.bell.mmu;
+        if self.frames() > self.at_once {
+            return false;
         }
+        // Whoever has the lock may be through with the list already, and need the bell.
+        let Some(mut work) = self.work.try_lock(mmu) else { return false };
+        mmu.charge(Op::SliceBegin);
+        let reclaimed = self.run(&mut work, Budget::new(AT_ONCE, mmu));
+        mmu.charge(Op::SliceEnd);
+        reclaimed == Reclaimed::All
     }
 
     /// Frees what is past the bound, as far as nothing has to be waited for. Not with a lock held that a vCPU may take.

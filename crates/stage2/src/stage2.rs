@@ -476,15 +476,21 @@ impl<F: Format> Stage2<F> {
         Ok(Retiring { stage2: self, writer: Some(writer) })
     }
 
-    /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once.
+    /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once. Few tables, which
+    /// nobody has to be waited for, it frees itself where the reclaimer is [told
+    /// so](crate::Reclaimer::freeing_at_once).
     ///
     /// vCPUs may still be in their guests on them: operations on ranges go through a root until none is.
     pub fn retire(&self) {
+        let mut free = false;
         {
             let _writer = self.writer.lock(self.mmu());
             for root in self.roots.close(&self.space.leaving) {
-                self.reclaimer.retire(root);
+                free |= self.reclaimer.retire(root);
             }
+        }
+        if free && !self.reclaimer.free_at_once() {
+            self.reclaimer.bell().ring();
         }
         self.reclaimer.help();
     }
@@ -649,7 +655,9 @@ impl<F: Format> Drop for Retiring<'_, F> {
         for root in self.stage2.roots.take_leaving(&self.stage2.space.leaving) {
             // SAFETY: its reference came with it.
             unsafe { root.as_ref() }.set_unreachable();
-            self.stage2.reclaimer.retire(root);
+            if self.stage2.reclaimer.retire(root) {
+                self.stage2.reclaimer.bell().ring();
+            }
         }
         self.writer = None;
         self.stage2.reclaimer.help();

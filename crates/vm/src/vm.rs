@@ -280,7 +280,8 @@ impl<W: World> Vm<W> {
     /// else the VM holds is freed with the last of its vCPUs and handles.
     ///
     /// Only where the tables that await reclaim, of all VMs together, have reached the reclaimer's bound does this do
-    /// some of the reclaimer's work first.
+    /// some of the reclaimer's work first; and where they are so few that the reclaimer is told to have them [freed at
+    /// once](stage2::Reclaimer::freeing_at_once), and nobody has to be waited for, all of it.
     pub fn destroy(self) {
         self.inner.close();
     }

@@ -102,6 +102,8 @@ impl AddAssign for Counts {
 pub(super) struct Torn {
     /// Until the call returned.
     pub(super) returned: Duration,
+    /// Until the reclaimer's thread was seen to be at work; none where the caller had freed the tables.
+    pub(super) woken: Option<Duration>,
     /// Until every frame of a table was back.
     pub(super) reclaimed: Duration,
     /// Of the former, what the caller's own way through the tables took, invalidations in it and cleaning not.
@@ -189,6 +191,7 @@ impl Ground {
         let interrupts = Interrupts::of(&self.machine);
         pause(Duration::from_millis(1));
         let (others, caller) = (self.threads.read(), Used::here());
+        let turns = self.machine.reclaimer().turns();
         let start = Instant::now();
         let mut cleaned = Duration::ZERO;
         let mut walked = None;
@@ -207,6 +210,7 @@ impl Ground {
         }
         let returned = start.elapsed();
         let caller = Used::here() - caller;
+        let woken = self.wait_woken(turns)?.then(|| start.elapsed());
         self.wait_at_rest()?;
         let reclaimed = start.elapsed();
         let mut spent = self.threads.since(&others);
@@ -218,6 +222,7 @@ impl Ground {
         let after = tlbs.counts();
         Ok(Torn {
             returned,
+            woken,
             reclaimed,
             walked,
             cleaned,
@@ -269,6 +274,20 @@ impl Ground {
 
     pub(super) fn tables(&self, built: &Built) -> Tables<'_> {
         Tables { arena: self.machine.hardware().arena(), top: built.top }
+    }
+
+    /// Waits until the reclaimer's thread has had more than so many turns. Returns whether it had, or nothing was left to
+    /// free before it came.
+    fn wait_woken(&self, turns: u64) -> anyhow::Result<bool> {
+        let mut patience = Patience::new();
+        while self.machine.reclaimer().frames() > 0 {
+            if self.machine.reclaimer().turns() > turns {
+                return Ok(true);
+            }
+            ensure!(patience.lasts(turns), "the reclaimer's thread does not come");
+            yield_now();
+        }
+        Ok(false)
     }
 
     /// Waits until no frame is a table's. Looks at what the reclaimer writes once a root, so as not to take the lines

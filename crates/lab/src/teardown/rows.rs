@@ -20,6 +20,7 @@ pub(super) struct Row {
     walk: Samples,
     clean: Samples,
     modelled_clean: Samples,
+    woken: Samples,
     reclaimed: Samples,
     had: Counts,
     by_ipa: u64,
@@ -47,6 +48,7 @@ impl Row {
             self.clean.record(torn.cleaned);
         }
         torn.walked.into_iter().for_each(|walked| self.walk.record(walked));
+        torn.woken.into_iter().for_each(|woken| self.woken.record(woken));
         self.cleaning += torn.cleaned;
         for samples in [
             &mut self.destroy,
@@ -54,6 +56,7 @@ impl Row {
             &mut self.walk,
             &mut self.clean,
             &mut self.modelled_clean,
+            &mut self.woken,
             &mut self.reclaimed,
         ] {
             samples.end_round();
@@ -82,6 +85,7 @@ impl Row {
             .metric("walk", &self.walk)
             .metric("clean", &self.clean)
             .metric("modelled_clean", &self.modelled_clean)
+            .metric("woken", &self.woken)
             .metric("reclaimed", &self.reclaimed)
             .counter("tables_freed", had.tables)
             .counter("tlbi_ipa", by_ipa)

@@ -152,6 +152,29 @@ fn mayfly_returns_with_every_leaf_in_place_and_frees_what_nobody_refers_to() {
 }
 
 #[test]
+fn the_reclaimers_thread_is_woken_for_many_tables_and_not_for_few() {
+    // 200 of them in pages, and one for each GiB in blocks.
+    let size = Size::blocks(200);
+    let mut ground = Ground::new(size, 0).unwrap();
+    for (mapping, is_woken) in [(Mapping::Pages, true), (Mapping::Blocks, false)] {
+        for design in [Design::Mayfly, Design::Preempting] {
+            let built = ground.build(size, mapping).unwrap();
+            assert_eq!(built.counts.tables > 128, is_woken);
+            let turns = ground.machine.reclaimer().turns();
+            let torn = ground.tear_down(built, design).unwrap();
+            assert_eq!((torn.by_vmid, torn.lines), (1, 0));
+            if is_woken {
+                // Unless it had freed all of it before anybody looked.
+                assert!(torn.woken.is_none_or(|woken| woken <= torn.reclaimed));
+                assert!(ground.machine.reclaimer().turns() > turns);
+            } else {
+                assert_eq!(torn.woken, None);
+            }
+        }
+    }
+}
+
+#[test]
 fn only_a_page_that_leaves_by_a_device_past_the_caches_is_cleaned() {
     let ground = ground(SMALL);
     let expected = maintenance::Cleaned { swap_out: 64, ..Default::default() };

@@ -194,8 +194,20 @@ impl<F: Format> World<F> {
 
     /// As `bounded`, on `platform`.
     pub(crate) fn on(platform: Arc<Platformed>, bound: usize) -> Self {
+        let reclaimer = Reclaimer::new(platform.clone(), bound);
+        Self::with(platform, reclaimer)
+    }
+
+    /// As `new`; who destroys a VM frees so many tables himself.
+    pub(crate) fn freeing_at_once(frames: usize, at_once: usize) -> Self {
+        let platform = Platformed::new(frames);
+        let reclaimer = Reclaimer::new(platform.clone(), Reclaimer::<F>::BOUND);
+        Self::with(platform, reclaimer.freeing_at_once(at_once))
+    }
+
+    fn with(platform: Arc<Platformed>, reclaimer: Reclaimer<F>) -> Self {
         let vmids = Vmids::try_new(platform.clone(), 8).unwrap();
-        let reclaimer = Arc::new(Reclaimer::new(platform.clone(), bound));
+        let reclaimer = Arc::new(reclaimer);
         let (stage2, srcu) = vm(&platform, &vmids, &reclaimer);
         Self { platform, srcu, vmids, reclaimer, stage2, cpus: AtomicU32::new(0) }
     }

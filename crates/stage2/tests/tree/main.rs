@@ -37,6 +37,7 @@ macro_rules! in_formats {
 }
 
 mod announced;
+mod at_once;
 mod buried;
 mod heap;
 mod in_place;

@@ -18,7 +18,7 @@ use mayfly_platform::testing::threads::{joined, soon};
 const PAGES: u64 = Level::MIB2.pages();
 
 /// Tables in several places of every level, the last place of the root among them.
-fn grow<F: Format>(world: &World<F>, number: u8) {
+pub(crate) fn grow<F: Format>(world: &World<F>, number: u8) {
     let section = world.srcu.read_lock();
     let root = world.stage2.root(role(number), &section).unwrap();
     let last = 1_u64 << (F::IPA_BITS - 12 - 1);
