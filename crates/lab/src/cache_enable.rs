@@ -3,6 +3,7 @@
 mod answer;
 mod bring_up;
 mod cost;
+mod courses;
 mod design;
 mod kvm;
 mod names;
@@ -24,10 +25,11 @@ use crate::turns::{SEED, seed, turns};
 
 use bring_up::{Ground, Shape};
 use cost::LineCost;
+use courses::{Course, courses};
 use design::Design;
-use names::{LINES, NAME, ROUNDS, VCPUS, row};
+use kvm::Ups;
+use names::{LINES, NAME, ROUNDS, row};
 use rows::Row;
-use sizes::sizes;
 
 /// The experiment `cache-enable`.
 pub(crate) struct CacheEnable;
@@ -183,65 +185,62 @@ whose guests cannot get past the caches."
     ) -> anyhow::Result<Vec<ResultRow>> {
         let designs: Vec<_> =
             request.variants_on(Backend::Machine).filter_map(Design::of).collect();
+        let courses = courses(request);
         let mut rows = Vec::new();
         if !designs.is_empty() {
             rows.extend(verdict::rows(&designs, progress)?);
-            let sizes = sizes(request);
-            let is_modelled = sizes.iter().any(|(.., lines)| *lines == Lines::Counted);
-            let line = is_modelled.then(cost::of_a_line).transpose()?;
-            for (memory, mappings, lines) in sizes {
-                for &mapping in mappings {
-                    for vcpus in request.params.vcpus_or(&VCPUS) {
-                        let shape = Shape { vcpus, memory, mapping, lines };
-                        let rounds = request.params.rounds.unwrap_or(ROUNDS);
-                        rows.extend(measured(
-                            &designs,
-                            shape,
-                            rounds,
-                            line,
-                            seed(request),
-                            progress,
-                        )?);
-                    }
-                }
-            }
         }
-        for variant in request.variants_on(Backend::Kvm) {
-            rows.extend(kvm::rows(variant, request, progress)?);
+        let counts = |course: &Course| course.machine && course.shape.lines == Lines::Counted;
+        let line = courses.iter().any(counts).then(cost::of_a_line).transpose()?;
+        for course in courses {
+            rows.extend(in_turn(course, &designs, line, request, progress)?);
         }
         Ok(rows)
     }
 }
 
-/// The rows of one shape, of VMs whose lines would take so long where they are but counted.
-fn measured(
+/// The rows of one shape: all designs and KVM, in turn. Lines take so long where they are but counted.
+fn in_turn(
+    course: Course,
     designs: &[Design],
-    shape: Shape,
-    rounds: u32,
     line: Option<LineCost>,
-    seed: u64,
+    request: &Request<'_>,
     progress: &mut dyn Progress,
 ) -> anyhow::Result<Vec<ResultRow>> {
+    let Course { shape, machine, kvm } = course;
     let Shape { vcpus, memory, mapping, lines } = shape;
+    let (rounds, seed) = (request.params.rounds.unwrap_or(ROUNDS), seed(request));
+    let designs = if machine { designs } else { &[] };
+    let variants: Vec<_> = request.variants_on(Backend::Kvm).filter(|_| kvm).collect();
+    let mut on_kvm: Vec<_> =
+        variants.iter().map(|_| Ups::new(shape)).collect::<anyhow::Result<_>>()?;
+    let ground = machine.then(|| Ground::new(shape)).transpose()?;
+    let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
+    let count = designs.len() + on_kvm.len();
+
     let all = units::things(vcpus.into(), "vCPU");
     let title = format!("{NAME}, {all}, {memory} in {}", mapping.name());
-    progress.begin(&title, u64::from(rounds) * designs.len() as u64);
-    let ground = Ground::new(shape)?;
-    let mut rows: Vec<_> = designs.iter().map(|_| Row::default()).collect();
-    for index in turns(rounds, designs.len(), seed) {
-        let up = ground.bring_up(designs[index]).with_context(|| designs[index].name())?;
-        rows[index].note(up);
+    progress.begin(&title, u64::from(rounds) * count as u64);
+    for index in turns(rounds, count, seed) {
+        match (designs.get(index), &ground) {
+            (Some(design), Some(ground)) => {
+                rows[index].note(ground.bring_up(*design).with_context(|| design.name())?);
+            }
+            _ => on_kvm[index - designs.len()].bring_up()?,
+        }
         progress.step();
     }
     progress.finish();
     let line = line.filter(|_| lines == Lines::Counted);
-    let rows = designs.iter().zip(rows).map(|(design, measured)| {
-        let row = row(Backend::Machine, design.name(), shape, rounds)
-            .param(LINES, if line.is_some() { "counted" } else { "real" })
-            .param(SEED, seed);
+    let row = |backend, variant| row(backend, variant, shape, rounds).param(SEED, seed);
+    let machines = designs.iter().zip(rows).map(|(design, measured)| {
+        let row = row(Backend::Machine, design.name())
+            .param(LINES, if line.is_some() { "counted" } else { "real" });
         measured.report(row, *design, shape, line)
     });
-    Ok(rows.collect())
+    let kvms =
+        variants.iter().zip(on_kvm).map(|(variant, ups)| ups.report(row(Backend::Kvm, variant)));
+    Ok(machines.chain(kvms).collect())
 }
 
 #[cfg(test)]

@@ -179,7 +179,8 @@ fn cache_enable_tells_a_host_that_is_not_affected_so_and_what_a_shortcut_would_b
 fn cache_enable_tells_an_arm64_host_by_its_processors_whether_it_is_affected() {
     let kvm = row("cache-enable", Backend::Kvm, "kernel", &["bring_up"], 2_470_000)
         .param("memory", 256_u64 << 20)
-        .param("mapping", "4KiB");
+        .param("mapping", "4KiB")
+        .param("vcpus", 64);
     let told = |fwb| {
         let host = Host { arch: "aarch64".to_owned(), kvm_fwb: fwb, ..Host::default() };
         lines("cache-enable", std::slice::from_ref(&kvm), &host)
@@ -191,8 +192,55 @@ fn cache_enable_tells_an_arm64_host_by_its_processors_whether_it_is_affected() {
     assert!(line(&with, "What to do").contains("nothing"), "{with:?}");
     assert!(unknown[0].starts_with("On this host's KVM"), "{unknown:?}");
     for told in [without, with, unknown] {
-        assert!(told[0].contains("256 MiB have their caches on after 2.47 ms"), "{told:?}");
+        assert!(
+            told[0].contains("64 vCPUs of a VM of 256 MiB have their caches on after 2.47 ms"),
+            "{told:?}"
+        );
     }
+}
+
+#[test]
+fn cache_enable_names_the_rows_that_it_speaks_of() {
+    let up = |backend, variant, gib: u64, mapping: &str, vcpus: u64, ns| {
+        row("cache-enable", backend, variant, &["bring_up"], ns)
+            .param("memory", gib << 30)
+            .param("mapping", mapping)
+            .param("vcpus", vcpus)
+    };
+    let machine = |gib, mapping, vcpus, ns| {
+        ["every-vcpu", "mayfly"]
+            .map(|variant| up(Backend::Machine, variant, gib, mapping, vcpus, ns))
+    };
+    let kvm = |gib, mapping, vcpus, ns| up(Backend::Kvm, "kernel", gib, mapping, vcpus, ns);
+    let of = |rows: &[ResultRow]| {
+        let arm64 = Host { arch: "aarch64".to_owned(), ..Host::default() };
+        let answer = answer("cache-enable", rows, &arm64);
+        let by = ["memory", "mapping", "vcpus"].map(|name| answer.by.get(name).cloned());
+        (answer.lines, by.map(|value| value.map(|value| value.to_string())))
+    };
+    let by = |gib: u64, mapping: &str, vcpus: u64| {
+        [(gib << 30).to_string(), format!("\"{mapping}\""), vcpus.to_string()].map(Some)
+    };
+
+    // Of several numbers of vCPUs the most, and its time; in pages, though blocks are larger.
+    let rows: Vec<_> = [machine(1, "4KiB", 2, 5_000), machine(1, "4KiB", 64, 7_000)]
+        .into_iter()
+        .chain([machine(128, "2MiB", 64, 9_000)])
+        .flatten()
+        .collect();
+    let (told, found) = of(&rows);
+    assert_eq!(found, by(1, "4KiB", 64));
+    assert!(line(&told, "What waits").contains("7.00 us for 64 vCPUs and 1 GiB"), "{told:?}");
+
+    // KVM's, and the machine's beside it of the same size, though it has a larger one.
+    let with_kvm: Vec<_> =
+        [rows, machine(4, "4KiB", 64, 11_000).into(), vec![kvm(1, "4KiB", 64, 13_000)]].concat();
+    let (told, found) = of(&with_kvm);
+    assert_eq!(found, by(1, "4KiB", 64));
+    assert!(line(&told, "What waits").contains("7.00 us for 64 vCPUs and 1 GiB"), "{told:?}");
+
+    // In blocks, where nothing was run in pages.
+    assert_eq!(of(&machine(128, "2MiB", 64, 9_000)).1, by(128, "2MiB", 64));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the rows come to.
 
-use mayfly_record::{Host, ResultRow, units};
+use mayfly_record::{BASELINE, Host, ResultRow, units};
 
 use crate::answer::{Answer, Rows};
 use crate::mapping::Mapping;
@@ -11,10 +11,23 @@ use super::rows::{BRING_UP, MODELLED_BRING_UP};
 /// What vCPUs wait for that turn their caches on, here and in Mayfly, and what to do.
 pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let rows = Rows::of(rows);
-    let in_pages = rows.with(Mapping::PARAM, Mapping::Pages.name());
-    let (kvm, on_kvm) = in_pages.kvm().most(Size::PARAM);
-    let (every, bytes) = in_pages.machine("every-vcpu").most(Size::PARAM);
-    let mayfly = in_pages.mayfly().with(Size::PARAM, bytes);
+    // In pages, which take most; in blocks, where nothing was run in pages.
+    let sizes = |mapping: Mapping| {
+        let of = rows.with(Mapping::PARAM, mapping.name());
+        let on_machine = ["every-vcpu", BASELINE].map(|name| of.machine(name).largest(Size::PARAM));
+        (of.kvm().largest(Size::PARAM), on_machine.into_iter().flatten().max())
+    };
+    let is_any = |mapping: &Mapping| sizes(*mapping) != (None, None);
+    let mapping = Mapping::ALL.into_iter().find(is_any).unwrap_or(Mapping::Pages);
+    let of = rows.with(Mapping::PARAM, mapping.name());
+    let (kvm, on_kvm) = of.kvm().most(Size::PARAM);
+    let (kvm, vcpus_on_kvm) = kvm.most(Bound::VCPUS.name);
+    // The machine's of KVM's size, where it has run that.
+    let same = of.machine("every-vcpu").with(Size::PARAM, on_kvm).largest(Size::PARAM);
+    let bytes = same.or(sizes(mapping).1).unwrap_or_default();
+    let of_size = of.with(Size::PARAM, bytes);
+    let (every, vcpus) = of_size.machine("every-vcpu").most(Bound::VCPUS.name);
+    let (mayfly, _) = of_size.mayfly().most(Bound::VCPUS.name);
     let bring_up = |rows: &Rows<'_>| {
         let (metric, how) =
             [(BRING_UP, ""), (MODELLED_BRING_UP, ", its lines counted and not flushed")]
@@ -31,8 +44,9 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
             Some(false) => "This host is affected: its processors do not have FEAT_S2FWB. ",
             None => "",
         };
+        let vcpus = units::things(vcpus_on_kvm, "vCPU");
         Some(format!(
-            "{verdict}On this host's KVM all vCPUs of a VM of {size} have their caches on after {time}."
+            "{verdict}On this host's KVM {vcpus} of a VM of {size} have their caches on after {time}."
         ))
     };
     let not_here = || {
@@ -44,7 +58,7 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let waits = || {
         let (time, how) = bring_up(&every)?;
         let size = units::bytes(bytes);
-        let vcpus = units::things(every.largest(Bound::VCPUS.name)?, "vCPU");
+        let vcpus = units::things(vcpus, "vCPU");
         Some(format!(
             "What waits: KVM flushes all that is mapped for every vCPU that turns its caches on: {time} for {vcpus} \
              and {size}{how}."
@@ -53,9 +67,9 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let wrong = || {
         let stale = |variant| rows.machine(variant).counter("scenarios_stale");
         let of = rows.machine("vcpu0-only").counter("scenarios")?;
-        let (vcpu0, first) = (stale("vcpu0-only")?, stale("first-vcpu")?);
+        let (zero, first) = (stale("vcpu0-only")?, stale("first-vcpu")?);
         Some(format!(
-            "Flushing for vCPU 0, or for the first, alone is quick and wrong: guests read stale data in {vcpu0} and \
+            "Flushing for vCPU 0, or for the first, alone is quick and wrong: guests read stale data in {zero} and \
              {first} of {of} scenarios."
         ))
     };
@@ -79,8 +93,11 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         Some(format!("What to do: {advice}"))
     };
     let designs = [waits(), wrong(), instead()];
-    let size = if bytes > 0 { bytes } else { on_kvm };
-    Answer::of(here().or_else(not_here), designs, advice())
-        .by(Size::PARAM, size)
-        .by(Mapping::PARAM, Mapping::Pages.name())
+    // KVM's, of which is said first, and else the machine's.
+    let (size, vcpus) = if on_kvm > 0 { (on_kvm, vcpus_on_kvm) } else { (bytes, vcpus) };
+    let answer = Answer::of(here().or_else(not_here), designs, advice());
+    // What was not run is not named, so that the first rows that there are stand below.
+    let by = [(Size::PARAM, size), (Bound::VCPUS.name, vcpus)].into_iter();
+    let answer = answer.by(Mapping::PARAM, mapping.name());
+    by.filter(|(_, value)| *value > 0).fold(answer, |answer, (name, value)| answer.by(name, value))
 }

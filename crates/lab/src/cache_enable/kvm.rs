@@ -8,49 +8,23 @@ use anyhow::bail;
 use mayfly_kvm::{CacheSwitch, Exit, Kvm, MemoryFlags, Vcpu, Vm};
 use mayfly_machine::cache::Lines;
 use mayfly_platform::address::PAGE_SIZE;
-use mayfly_record::{Backend, ResultRow, Samples, units};
+use mayfly_record::{ResultRow, Samples};
 
 use crate::experiment::Request;
 use crate::limits::Limits;
 use crate::mapping::Mapping;
 use crate::params::Size;
-use crate::progress::Progress;
 use crate::room::Room;
 use crate::work::{self, Meter, Spent, Threads};
 
 use super::bring_up::{BOOT, SECONDARY, Shape};
-use super::names::{LINES, NAME, REAL, ROUNDS, VCPUS, row};
+use super::names::{LINES, REAL, VCPUS};
 use super::rows::{BRING_UP, SECONDARY as SECONDARY_TIME, SET_UP};
-
-/// The rows of a variant: one for each size, mapping and number of vCPUs.
-pub(super) fn rows(
-    variant: &str,
-    request: &Request<'_>,
-    progress: &mut dyn Progress,
-) -> anyhow::Result<Vec<ResultRow>> {
-    let kvm = Kvm::open()?;
-    let rounds = request.params.rounds.unwrap_or(ROUNDS);
-    let mut rows = Vec::new();
-    for memory in request.params.memory_or(&[default_size(Limits::gather().available())]) {
-        for mapping in Mapping::ALL {
-            for vcpus in request.params.vcpus_or(&VCPUS) {
-                let shape = Shape { vcpus, memory, mapping, lines: Lines::Real };
-                // Their lines are the processor's, so that they stand beside the machine's that are, too.
-                let row = row(Backend::Kvm, variant, shape, rounds).param(LINES, "real");
-                rows.push(match why_not(shape) {
-                    Some(why) => row.skipped(why),
-                    None => measured(&kvm, row, shape, rounds, progress)?,
-                });
-            }
-        }
-    }
-    Ok(rows)
-}
 
 /// What of that there is no room for.
 pub(super) fn left_out(request: &Request<'_>) -> Vec<String> {
     let mut left_out = Vec::new();
-    for memory in request.params.memory_or(&[default_size(Limits::gather().available())]) {
+    for memory in sizes(request) {
         for mapping in Mapping::ALL {
             for vcpus in request.params.vcpus_or(&VCPUS) {
                 left_out.extend(why_not(Shape { vcpus, memory, mapping, lines: Lines::Real }));
@@ -58,6 +32,11 @@ pub(super) fn left_out(request: &Request<'_>) -> Vec<String> {
         }
     }
     left_out
+}
+
+/// The sizes that are run.
+pub(super) fn sizes(request: &Request<'_>) -> Vec<Size> {
+    request.params.memory_or(&[default_size(Limits::gather().available())])
 }
 
 /// What runs where nothing was asked for: as with the machine, but no more than half of what the host has.
@@ -73,7 +52,7 @@ fn early_end(shape: Shape) -> u64 {
 }
 
 /// Why a VM is not run, if it is not.
-fn why_not(shape: Shape) -> Option<String> {
+pub(super) fn why_not(shape: Shape) -> Option<String> {
     let Shape { vcpus, memory, mapping, .. } = shape;
     if early_end(shape) > memory.bytes() {
         return Some(format!("{vcpus} vCPUs write more than {memory} before their caches are on"));
@@ -81,30 +60,43 @@ fn why_not(shape: Shape) -> Option<String> {
     Room::gather().why_not(memory, mapping, CacheSwitch::REACH)
 }
 
-fn measured(
-    kvm: &Kvm,
-    row: ResultRow,
+/// VMs of one shape, one after the other, and what came of them; or why there are none.
+pub(super) struct Ups {
+    kvm: Kvm,
     shape: Shape,
-    rounds: u32,
-    progress: &mut dyn Progress,
-) -> anyhow::Result<ResultRow> {
-    let Shape { vcpus, memory, mapping, .. } = shape;
-    let all = units::things(vcpus.into(), "vCPU");
-    let title = format!("{NAME} on KVM, {all}, {memory} in {}", mapping.name());
-    progress.begin(&title, rounds.into());
-    let mut times = Times::default();
-    for _ in 0..rounds {
-        times.bring_up(kvm, shape)?;
-        progress.step();
+    times: Times,
+    why_not: Option<String>,
+}
+
+impl Ups {
+    pub(super) fn new(shape: Shape) -> anyhow::Result<Self> {
+        let (kvm, why_not) = (Kvm::open()?, why_not(shape));
+        Ok(Self { kvm, shape, times: Times::default(), why_not })
     }
-    progress.finish();
-    let Times { bring_up, secondary, set_up, spent, reads, right } = times;
-    Ok(work::report(row, &spent)
-        .metric(BRING_UP, &bring_up)
-        .metric(SECONDARY_TIME, &secondary)
-        .metric(SET_UP, &set_up)
-        .uncompared(SET_UP)
-        .check("guest_reads", right == reads, format!("{reads} reads, {} wrong", reads - right)))
+
+    /// One more, if there are any.
+    pub(super) fn bring_up(&mut self) -> anyhow::Result<()> {
+        if self.why_not.is_some() {
+            return Ok(());
+        }
+        self.times.bring_up(&self.kvm, self.shape)
+    }
+
+    /// Fills the row with what came of them.
+    pub(super) fn report(self, row: ResultRow) -> ResultRow {
+        // Their lines are the processor's, so that they stand beside the machine's that are, too.
+        let row = row.param(LINES, "real");
+        if let Some(why) = self.why_not {
+            return row.skipped(why);
+        }
+        let Times { bring_up, secondary, set_up, spent, reads, right } = self.times;
+        work::report(row, &spent)
+            .metric(BRING_UP, &bring_up)
+            .metric(SECONDARY_TIME, &secondary)
+            .metric(SET_UP, &set_up)
+            .uncompared(SET_UP)
+            .check("guest_reads", right == reads, format!("{reads} reads, {} wrong", reads - right))
+    }
 }
 
 /// What VMs took, and what their guests have read.

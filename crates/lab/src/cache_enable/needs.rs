@@ -1,11 +1,14 @@
 //! What a run takes of the host.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mayfly_machine::cache::Lines;
 use mayfly_record::Backend;
 
+use super::courses::{Course, courses};
 use super::design::Design;
+use super::kvm;
 use super::names::{ROUNDS, VCPUS};
 use super::sizes::sizes;
 use crate::experiment::Request;
@@ -35,6 +38,18 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
     let rounds = request.params.rounds.unwrap_or(ROUNDS);
     let (mut needs, gib) = (Needs::default(), |size: Size| size.bytes() as f64 / GIB);
     needs.memory = MEMORY;
+    let mut on_kvm = BTreeMap::new();
+    for Course { shape, machine, kvm: is_on_kvm } in courses(request) {
+        if is_on_kvm && kvm::why_not(shape).is_none() {
+            on_kvm.insert(shape.memory, machine);
+        }
+    }
+    for (size, with_machine) in &on_kvm {
+        if !with_machine && size.bytes() + MEMORY > needs.memory {
+            needs.memory = size.bytes() + MEMORY;
+            needs.what_for = format!("a VM of {size} on KVM");
+        }
+    }
     if designs.is_empty() {
         return needs;
     }
@@ -55,6 +70,8 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
         }
         // Where lines are but counted, there is nothing behind the entries.
         let touched = if lines == Lines::Real { size.bytes() } else { size.bytes() >> 9 };
+        let also = if on_kvm.get(&size) == Some(&true) { size.bytes() } else { 0 };
+        let touched = touched + also;
         let space = frames_for(size).map_or(u64::MAX, space_of);
         if touched + MEMORY > needs.memory {
             needs.memory = touched + MEMORY;

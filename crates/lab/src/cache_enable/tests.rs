@@ -178,13 +178,13 @@ fn vcpus_on_arm64s_kvm_read_what_they_wrote_before_their_caches_were_on() {
     let (vcpus, memory) = (vec![3], vec![Size::blocks(2)]);
     let params = crate::params::Params { vcpus, memory, ..Default::default() };
     let request = Request {
-        variants: &[],
+        variants: &[&Variant::KERNEL],
         params: &params,
         host: &Host::default(),
         undo: &Undo::default(),
         pass: 0,
     };
-    let rows = kvm::rows(Variant::KERNEL.name, &request, &mut Silent).unwrap();
+    let rows = CacheEnable.run(&request, &mut Silent).unwrap();
     assert_eq!(rows.len(), Mapping::ALL.len());
     for row in rows.iter().filter(|row| row.skipped.is_none()) {
         assert_eq!(row.metrics[rows::SECONDARY].count, 2);
