@@ -14,6 +14,7 @@ mod ioctl;
 mod life;
 mod listing;
 mod page;
+mod path;
 mod phases;
 mod prove;
 mod read;
@@ -30,12 +31,13 @@ pub use compare::Comparison;
 pub use gain::{Benefit, Change, Gain, Measured, Replay};
 pub use listing::Calls;
 pub use page::Page;
+pub use path::{CriticalPath, Doing, Piece};
 pub use phases::{PHASES, metric};
 pub use prove::{prove, runs_to_prove};
 pub use read::document;
 pub use record::{
     Call, Cause, End, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall, Stops, Thread,
-    Trace, Used, Verdict,
+    Trace, Used, Verdict, Wake,
 };
 pub use recorder::{
     Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
@@ -52,6 +54,7 @@ impl Trace {
         self.host = Some(host);
         self.phases = self.find_phases();
         self.stalls = self.find_stalls();
+        self.critical_paths = self.find_critical_paths();
         self
     }
 

@@ -70,6 +70,7 @@ fn section(trace: &Trace) -> Markup {
             @if trace.lost > 0 { p.note { (trace.lost) " calls and samples were too many to be kept" } }
             (picture::picture(trace))
             (phases(trace))
+            (paths(trace))
             (waits(trace))
             (calls(trace))
             (host(trace))
@@ -91,6 +92,29 @@ fn phases(trace: &Trace) -> Markup {
                         td.number { (duration(phase.at)) }
                         td.number { (phase.calls) }
                         td.number { (duration(phase.in_calls)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn paths(trace: &Trace) -> Markup {
+    let names = trace.thread_names();
+    let name = |tid, at| trace.thread_number(tid, at).map(|number| &names[number][..]);
+    html! {
+        @for path in &trace.critical_paths {
+            h3 { (path.title()) }
+            table {
+                thead { tr { th { "thread" } th { "does" } th.number { "took" } th.number { "at" } } }
+                tbody {
+                    @for piece in &path.pieces {
+                        tr {
+                            th { (name(piece.tid, piece.at).unwrap_or("another")) }
+                            td { (piece.doing) }
+                            td.number { (duration(piece.took)) }
+                            td.number { (duration(piece.at)) }
+                        }
                     }
                 }
             }

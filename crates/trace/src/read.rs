@@ -48,6 +48,7 @@ impl Trace {
         let calls = self.calls.iter().flat_map(|one| [one.at, one.took.unwrap_or(0)]);
         let samples = self.samples.iter().flat_map(|one| [one.at, one.took]);
         let phases = self.phases.iter().flat_map(|one| [one.at, one.took, one.in_calls]);
+        let wakes = self.wakes.iter().flat_map(|one| [one.since, one.at]);
         let stalls = self.stalls.iter().flat_map(|one| [one.at, one.took]);
         let threads = self.threads.iter();
         let threads =
@@ -58,6 +59,7 @@ impl Trace {
             .chain(samples)
             .chain(phases)
             .chain(stalls)
+            .chain(wakes)
             .chain(threads)
     }
 }

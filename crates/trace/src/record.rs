@@ -9,6 +9,7 @@ use mayfly_record::Host;
 use serde::{Deserialize, Serialize};
 
 use crate::gain::{Gain, Replay};
+use crate::path::CriticalPath;
 
 /// What was seen of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Trace {
     pub calls: Vec<Call>,
     /// What threads waited in, or ran, when they were looked at.
     pub samples: Vec<Sample>,
+    /// Waits whose end was seen, by tracefs: who was woken by whom, in the order of these ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wakes: Vec<Wake>,
     /// What else has to be said, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -49,6 +53,9 @@ pub struct Trace {
     /// The longest waits, longest first, and what is known of them.
     #[serde(default)]
     pub stalls: Vec<Stall>,
+    /// What the start and the end of the VM's life hung on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub critical_paths: Vec<CriticalPath>,
     /// What was replayed to know what remedies gain, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Replay>,
@@ -138,6 +145,9 @@ pub struct Thread {
     pub tid: i32,
     /// Its process.
     pub pid: i32,
+    /// The thread that made it, where that was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maker: Option<i32>,
     /// When it was first seen.
     pub at: u64,
     /// When it began to end: what it holds is given up after that.
@@ -152,6 +162,20 @@ pub struct Thread {
     /// The signals that it got, and when: the first hundred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<(u64, i32)>,
+}
+
+/// A wait of a thread's that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wake {
+    /// The thread.
+    pub tid: i32,
+    /// When it began to wait.
+    pub since: u64,
+    /// When it was told to go on.
+    pub at: u64,
+    /// The thread that told it; absent where that was an interrupt, as a timer's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<i32>,
 }
 
 /// What a descriptor of KVM stands for. VMs are numbered in the order in which they were first seen.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use mayfly_record::units::{duration, percent};
 
+use crate::path::Piece;
 use crate::record::{Call, Cause, End, Stall, Stops, Trace, Verdict};
 
 /// Shows a trace.
@@ -11,6 +12,8 @@ pub struct Text<'a>(pub &'a Trace);
 
 /// What is quoted of a command is no longer, in characters.
 const COMMAND: usize = 72;
+/// A smaller part of a critical path has no line.
+const LEAST_SHARE: f64 = 0.005;
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,6 +36,7 @@ impl fmt::Display for Text<'_> {
         }
         writeln!(f)?;
         self.phases(f)?;
+        self.paths(f)?;
         self.stalls(f)
     }
 }
@@ -57,6 +61,30 @@ impl Text<'_> {
         let stop = total("stop (last exit to process gone)", trace.stop());
         let totals: Vec<String> = start.into_iter().chain(stop).collect();
         if totals.is_empty() { Ok(()) } else { writeln!(f, "{}", totals.join(", ")) }
+    }
+
+    fn paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.thread_names();
+        let name = |piece: &Piece| self.0.thread_number(piece.tid, piece.at).map(|one| &names[one]);
+        for path in &self.0.critical_paths {
+            writeln!(f, "\n{}", path.title())?;
+            for piece in &path.pieces {
+                let share = piece.took as f64 / path.took.max(1) as f64;
+                if share < LEAST_SHARE {
+                    continue;
+                }
+                let share = percent(share);
+                let unknown = format!("thread {}", piece.tid);
+                let name = name(piece).unwrap_or(&unknown);
+                writeln!(
+                    f,
+                    "  {:>9}  {share:>5}  {name}: {}",
+                    duration(piece.took),
+                    plain(&piece.doing.to_string())
+                )?;
+            }
+        }
+        Ok(())
     }
 
     fn stalls(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

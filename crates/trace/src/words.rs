@@ -75,6 +75,11 @@ impl Trace {
         self.threads.iter().map(name).collect()
     }
 
+    /// Which of the threads had a number at a time; that one's that began last, if several did.
+    pub(crate) fn thread_number(&self, tid: i32, at: u64) -> Option<usize> {
+        self.threads.iter().rposition(|thread| thread.tid == tid && lived(thread, at))
+    }
+
     /// When a call ended; where that was not seen, when its thread was seen to do something else, or was gone.
     pub(crate) fn ended_by(&self, call: &Call, next: Option<u64>) -> u64 {
         let last = || {

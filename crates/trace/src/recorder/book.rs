@@ -106,6 +106,11 @@ impl Book {
         self.trace.threads.len() - 1
     }
 
+    /// Writes down which thread made another.
+    pub(super) fn made(&mut self, thread: usize, maker: i32) {
+        self.trace.threads[thread].maker.get_or_insert(maker);
+    }
+
     /// A thread gets a signal.
     pub(super) fn signal(&mut self, thread: usize, signal: i32) {
         let at = self.now();
@@ -132,6 +137,9 @@ impl Book {
         let (samples, lost) = looking.join().unwrap_or_default();
         self.trace.samples = samples;
         self.trace.lost += lost;
+        if let Some(ledger) = &mut self.ledger {
+            self.trace.wakes = std::mem::take(&mut ledger.woken);
+        }
         self.trace.span = self.clock.now();
         // Some were held back after they had come, or were known for what they are later than they had begun.
         self.trace.calls.sort_by_key(|call| call.at);

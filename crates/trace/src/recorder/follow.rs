@@ -252,9 +252,11 @@ impl Follower {
 
     /// Sees to it that a thread is known. `maker` is the one that made it, where that was told.
     pub(super) fn ensure(&mut self, tid: i32, maker: Option<i32>) {
-        if self.followers.threads.contains_key(&tid) {
+        if let Some(thread) = self.followers.threads.get(&tid) {
+            maker.inspect(|maker| self.book.made(thread.number, *maker));
             return;
         }
+        let told = maker;
         let Some((pid, parent)) = process_of(tid) else { return };
         let maker = maker.unwrap_or(parent);
         let sibling = self.followers.threads.values().find(|one| one.pid == pid);
@@ -265,6 +267,7 @@ impl Follower {
             (None, None) => self.descriptors.empty(),
         };
         let number = self.book.thread(tid, pid, (pid != self.root).then_some(parent));
+        told.inspect(|maker| self.book.made(number, *maker));
         let last = i32::MAX;
         let looked_for = self.descriptors.within(table, 0, last).iter().any(|fd| {
             matches!(

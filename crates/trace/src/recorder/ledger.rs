@@ -3,7 +3,12 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
-use crate::record::Used;
+use crate::record::{Used, Wake};
+
+/// Waits that are kept: a program that goes on for days is not to fill the memory.
+const MOST: usize = 50_000;
+/// One that is shorter holds nobody up, in nanoseconds.
+const SHORT: u64 = 20_000;
 
 /// What a thread does, as the scheduler has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +51,8 @@ pub(super) struct Ledger {
     pub(super) at: u64,
     /// When memory was last read, after what it was read for had begun.
     pub(super) looked: Cell<Option<u64>>,
+    /// Waits that are over, and who ended each.
+    pub(super) woken: Vec<Wake>,
     accounts: HashMap<i32, Account>,
     read: HashMap<i32, u64>,
     resident: HashMap<i32, u64>,
@@ -63,11 +70,18 @@ impl Ledger {
         }
     }
 
-    /// A thread may go on.
-    pub(super) fn wakes(&mut self, tid: i32) {
+    /// A thread may go on; `by` is who saw to it, if that was a thread.
+    pub(super) fn wakes(&mut self, tid: i32, by: Option<i32>) {
+        let at = self.at;
+        // One of which nothing was seen before has begun to wait at a time that is not known.
+        let known = self.accounts.get(&tid).is_some_and(|one| one.state == State::Waits);
         let account = self.accounts.entry(tid).or_default();
+        let since = account.since;
         if account.state == State::Waits {
-            account.becomes(State::Queued, self.at);
+            account.becomes(State::Queued, at);
+        }
+        if known && at.saturating_sub(since) >= SHORT && self.woken.len() < MOST {
+            self.woken.push(Wake { tid, since, at, by });
         }
     }
 
@@ -123,8 +137,8 @@ mod tests {
         at(&mut ledger, 30);
         ledger.switches(7, false, 8);
         at(&mut ledger, 35);
-        ledger.wakes(7);
-        ledger.wakes(7);
+        ledger.wakes(7, Some(8));
+        ledger.wakes(7, Some(9));
         at(&mut ledger, 40);
         ledger.switches(8, true, 7);
         at(&mut ledger, 41);
@@ -133,5 +147,25 @@ mod tests {
         assert_eq!((ledger.used(0), ledger.used(9)), (None, None));
         ledger.forget(7);
         assert_eq!(ledger.used(7), None);
+    }
+
+    #[test]
+    fn a_wait_is_known_from_its_beginning_and_by_who_ended_it_if_it_was_long() {
+        let mut ledger = Ledger { at: 1_000, ..Ledger::default() };
+        // Nobody saw when this one began.
+        ledger.wakes(6, Some(8));
+        ledger.switches(7, false, 8);
+        ledger.at += SHORT;
+        ledger.wakes(7, Some(8));
+        ledger.wakes(7, Some(9));
+        ledger.switches(8, false, 7);
+        ledger.at += SHORT - 1;
+        ledger.wakes(8, Some(7));
+        ledger.switches(7, false, 8);
+        ledger.at += SHORT;
+        ledger.wakes(7, None);
+        let one = Wake { tid: 7, since: 1_000, at: 1_000 + SHORT, by: Some(8) };
+        let since = 1_000 + 2 * SHORT - 1;
+        assert_eq!(ledger.woken, [one, Wake { tid: 7, since, at: since + SHORT, by: None }]);
     }
 }

@@ -1,6 +1,7 @@
 //! The recorder, held against a VMM that writes down what it calls.
 
 mod gain;
+mod path;
 mod score;
 
 use std::ffi::OsString;
@@ -25,6 +26,8 @@ const TESTS: &[Test] = &[
     ("devices_before_memory_cost_what_the_better_order_gains", gain::devices_first),
     ("where_memory_comes_first_no_gain_is_claimed", gain::memory_first),
     ("a_call_that_fails_in_the_replay_is_named", gain::failing_call),
+    ("what_the_start_hung_on_leads_from_the_first_thread_to_the_vcpu_s", path::of_two_threads),
+    ("who_woke_the_thread_that_joined_is_seen_by_tracefs", path::joined),
     ("causes_that_are_planted_are_found_and_no_others", score::score),
 ];
 

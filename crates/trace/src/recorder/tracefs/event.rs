@@ -23,8 +23,8 @@ pub(super) enum Event {
     Signal { tid: i32, signal: i32, default: bool },
     /// A processor goes from one thread to another. The first may be gone for good, or may go on when it is its turn.
     Switches { from: i32, goes_on: bool, gone: bool, to: i32 },
-    /// A thread may go on.
-    Wakes { tid: i32 },
+    /// A thread may go on, and who saw to it; none where that was an interrupt.
+    Wakes { tid: i32, by: Option<i32> },
     /// A vCPU is entered.
     Guest { tid: i32 },
 }
@@ -60,6 +60,8 @@ pub(super) const GUEST: &str = "kvm/kvm_entry";
 const GONE: u64 = 0x10 | 0x20;
 /// What its state may be of which it wakes up again, and what comes of it being preempted.
 const WAITS: u64 = 0xFF;
+/// In an event's flags: it is an interrupt's, and not the thread's that it came upon (`trace_flag_type`).
+const INTERRUPT: u64 = 0x08 | 0x10;
 
 /// Of the threads that are followed. The filters say no less than `calls` does.
 const OF_OURS: &[Asked] = &[
@@ -111,7 +113,7 @@ const OF_OURS: &[Asked] = &[
     asked("sched/sched_process_exit", "", Kind::End, true),
     asked("signal/signal_deliver", "", Kind::Signal, false),
     asked("sched/sched_switch", "", Kind::Switch, true),
-    asked("sched/sched_wakeup", "", Kind::Wake, false),
+    asked("sched/sched_waking", "", Kind::Wake, false),
     asked("sched/sched_wakeup_new", "", Kind::Wake, false),
     asked(GUEST, "", Kind::Guest, false),
 ];
@@ -124,6 +126,7 @@ pub(super) struct Decoder {
     events: HashMap<u16, (Kind, Vec<Field>, Option<Field>)>,
     pid: Field,
     kind: Field,
+    flags: Option<Field>,
 }
 
 impl Decoder {
@@ -139,7 +142,7 @@ impl Decoder {
 
     fn of(instance: &Instance, asked: &[Asked]) -> io::Result<Self> {
         let mut events = HashMap::new();
-        let mut common = None;
+        let (mut common, mut flags) = (None, None);
         let mut names = String::new();
         for Asked { name, filter, kind, needed } in asked {
             if !instance.has(name) {
@@ -155,6 +158,7 @@ impl Decoder {
             }
             let fields = fields(*kind, &format).ok_or_else(|| unknown(name))?;
             common = common.or(format.field("common_pid").zip(format.field("common_type")));
+            flags = flags.or(format.field("common_flags"));
             let text = format.field("filename").filter(|_| *kind == Kind::Execute);
             events.insert(format.id, (*kind, fields, text));
             names.push_str(&name.replace('/', ":"));
@@ -164,7 +168,7 @@ impl Decoder {
         for name in names.lines() {
             instance.write("set_event", &format!("{name}\n"))?;
         }
-        Ok(Self { events, pid, kind })
+        Ok(Self { events, pid, kind, flags })
     }
 
     /// What an event says; none where it is none that was asked for.
@@ -194,7 +198,11 @@ impl Decoder {
                 let (goes_on, gone) = (state & WAITS == 0, state & GONE != 0);
                 Event::Switches { from: thread(0)?, goes_on, gone, to: thread(2)? }
             }
-            Kind::Wake => Event::Wakes { tid: thread(0)? },
+            Kind::Wake => {
+                let flags = self.flags.as_ref().and_then(|flags| flags.of(content));
+                let by = flags.is_none_or(|flags| flags & INTERRUPT == 0).then_some(tid);
+                Event::Wakes { tid: thread(0)?, by }
+            }
             Kind::Guest => Event::Guest { tid },
         })
     }

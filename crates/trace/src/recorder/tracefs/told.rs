@@ -85,9 +85,10 @@ impl Told {
                     self.gone(follower, from, at);
                 }
             }
-            Event::Wakes { tid } => {
-                if let Some(ledger) = &mut follower.book.ledger {
-                    ledger.wakes(tid);
+            Event::Wakes { tid, by } => {
+                let is_ours = follower.followers.threads.contains_key(&tid);
+                if let Some(ledger) = follower.book.ledger.as_mut().filter(|_| is_ours) {
+                    ledger.wakes(tid, by);
                 }
             }
             Event::Guest { tid } => self.entered(follower, tid, at),
@@ -200,6 +201,7 @@ fn makes(follower: &mut Follower, maker: i32, tid: i32, flags: u64) {
     let table =
         if flags & CLONE_FILES == 0 { follower.descriptors.copied(of_table) } else { of_table };
     let number = follower.book.thread(tid, pid, (pid != follower.root).then_some(maker_pid));
+    follower.book.made(number, maker);
     follower.begin(tid, Followed::at_first(pid, table, number));
 }
 

@@ -1,0 +1,216 @@
+//! What the start and the end of a VM's life hung on: not what took long, but what the next thing had to wait for.
+//!
+//! It is found backwards. From its end a thread is followed to where it was last woken by another; from there that one is,
+//! for without it the first would have slept on; and from a thread's beginning the one that made it. What a thread was
+//! doing on the way is on the path. So a wait for another thread is not on it, and what that thread did meanwhile is.
+//!
+//! tracefs sees who wakes whom. By `ptrace` the ends of waits are told by no event: they are taken from looks at the thread,
+//! and who ended one is inferred, where a thread ended just then, or was the only other one.
+
+mod index;
+mod pieces;
+#[cfg(test)]
+mod tests;
+mod wakes;
+
+use std::fmt;
+
+use mayfly_record::units::{duration, things};
+use serde::{Deserialize, Serialize};
+
+use crate::life::runs_vcpu;
+use crate::record::{Thread, Trace};
+use index::Index;
+use pieces::pieces;
+use wakes::Wakes;
+
+/// What something hung on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CriticalPath {
+    /// What it leads to: `first entry`, `process gone`.
+    pub to: String,
+    /// When it begins.
+    pub at: u64,
+    /// How long it is.
+    pub took: u64,
+    /// Whether who ended a wait was inferred somewhere, and not seen.
+    #[serde(default)]
+    pub inferred: bool,
+    /// What it is made of, in order, without gaps; ten at the most.
+    pub pieces: Vec<Piece>,
+}
+
+/// A part of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// The thread that everything hung on. Of several in turns, the last.
+    pub tid: i32,
+    /// When that began.
+    pub at: u64,
+    /// How long it was so.
+    pub took: u64,
+    /// What it did.
+    pub doing: Doing,
+}
+
+/// What a thread did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doing {
+    /// It made this call.
+    Call(String),
+    /// It slept by its own wish: so often, and for so many nanoseconds each time.
+    Sleeps {
+        /// How often.
+        times: u64,
+        /// What it asked for the last time.
+        each: u64,
+    },
+    /// It waited, in this function of the kernel, for something that is no thread of the program's, or was not seen.
+    Waits(String),
+    /// It ran code of its own.
+    Own,
+    /// Too short to be told apart: so many calls, by so many threads in turns.
+    Short {
+        /// Calls.
+        calls: u64,
+        /// Threads.
+        threads: u64,
+    },
+}
+
+/// A stretch in which everything hung on a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    tid: i32,
+    from: u64,
+    to: u64,
+}
+
+/// Threads are gone through no more often: nobody would read it.
+const MOST_TURNS: usize = 10_000;
+
+impl Trace {
+    /// The critical paths of the start and of the end, where these were seen.
+    pub(crate) fn find_critical_paths(&self) -> Vec<CriticalPath> {
+        let index = Index::of(self);
+        let wakes = Wakes::of(self, &index);
+        let ended = |name: &str| self.phases.iter().find(|one| one.name == name).map(|one| one.at);
+        let start = self.first_runner().map(|(tid, entry)| {
+            let from = ended("exec").filter(|exec| *exec <= entry).unwrap_or(0);
+            ("first entry", from, tid, entry)
+        });
+        let stop = || {
+            let (exit, gone) = (self.last_exit()?, ended("process gone")?);
+            let main = self.main()?;
+            let end = main.gone.unwrap_or(gone).min(gone);
+            (exit < end).then_some(("process gone", exit, main.tid, end))
+        };
+        let found = [start, stop()].into_iter().flatten();
+        found
+            .map(|(to, from, tid, end)| {
+                let (stretches, inferred) = self.stretches(&wakes, from, (tid, end));
+                let pieces = pieces(&index, &stretches);
+                let at = pieces.first().map_or(end, |piece| piece.at);
+                CriticalPath { to: to.to_owned(), at, took: end - at, inferred, pieces }
+            })
+            .collect()
+    }
+
+    /// Whom everything hung on, in order, without gaps, down to `from` if it was seen so far back; and whether anything was
+    /// inferred.
+    fn stretches(&self, wakes: &Wakes, from: u64, (tid, end): (i32, u64)) -> (Vec<Stretch>, bool) {
+        let mut all = Vec::new();
+        let (mut tid, mut now, mut inferred) = (tid, end, false);
+        for _ in 0..MOST_TURNS {
+            let begun = self.thread_at(tid, now).map_or(from, |thread| thread.at.max(from));
+            let woken = wakes.last(tid, now).filter(|wake| wake.at > begun);
+            let (since, next) = match (woken, self.thread_at(tid, now)) {
+                (Some(wake), _) => {
+                    inferred |= wakes.inferred;
+                    (wake.at, wake.by)
+                }
+                // Who made it had to come first.
+                (None, Some(Thread { at, maker, .. })) if *at > from => {
+                    (*at, self.maker(*maker, tid, *at))
+                }
+                (None, _) => (from, None),
+            };
+            let since = since.min(now);
+            if since < now {
+                all.push(Stretch { tid, from: since, to: now });
+            }
+            let Some(next) = next.filter(|_| since > from) else { break };
+            (tid, now) = (next, since);
+        }
+        all.reverse();
+        (all, inferred)
+    }
+
+    /// The thread that ran a vCPU first, and when.
+    fn first_runner(&self) -> Option<(i32, u64)> {
+        let call =
+            self.calls.iter().find(|call| call.name == "KVM_RUN").map(|call| (call.tid, call.at));
+        let seen =
+            || self.samples.iter().find(|sample| runs_vcpu(sample)).map(|one| (one.tid, one.at));
+        call.or_else(seen)
+    }
+
+    /// The first thread of the process that makes VMs.
+    fn main(&self) -> Option<&Thread> {
+        let vmm = self.vmm()?;
+        self.threads.iter().rev().find(|thread| thread.pid == vmm && thread.tid == vmm)
+    }
+
+    fn thread_at(&self, tid: i32, at: u64) -> Option<&Thread> {
+        self.thread_number(tid, at).map(|number| &self.threads[number])
+    }
+
+    /// Who made a thread: as told; else the first of its process, if that was there.
+    fn maker(&self, told: Option<i32>, tid: i32, at: u64) -> Option<i32> {
+        let first = || {
+            let pid = self.thread_at(tid, at)?.pid;
+            self.thread_at(pid, at).map(|thread| thread.tid)
+        };
+        told.or_else(first).filter(|maker| *maker != tid)
+    }
+}
+
+impl CriticalPath {
+    /// The path in a line, without its pieces.
+    pub(crate) fn title(&self) -> String {
+        let mut threads: Vec<i32> = self.pieces.iter().map(|piece| piece.tid).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let inferred = if self.inferred { "; who ended a wait is inferred, not seen" } else { "" };
+        let (took, threads) = (duration(self.took), things(threads.len() as u64, "thread"));
+        format!("critical path to {}: {took}, {threads}{inferred}", self.to)
+    }
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(name) => f.write_str(name),
+            // How long may not have been seen.
+            Self::Sleeps { times: 1, each: 0 } => f.write_str("sleeps by its own wish"),
+            Self::Sleeps { times, each: 0 } => write!(f, "polls: {times} sleeps"),
+            Self::Sleeps { times: 1, each } => {
+                write!(f, "sleeps by its own wish, for {}", duration(*each))
+            }
+            Self::Sleeps { times, each } => {
+                write!(f, "polls: {times} sleeps of {}", duration(*each))
+            }
+            Self::Waits(function) => {
+                write!(f, "waits in {function}, ended by no thread that was seen")
+            }
+            Self::Own | Self::Short { calls: 0, threads: 1 } => f.write_str("its own code"),
+            Self::Short { calls, threads: 1 } => {
+                write!(f, "its own code, and {}", things(*calls, "short call"))
+            }
+            Self::Short { calls, threads } => {
+                write!(f, "{threads} threads in turns, with {}", things(*calls, "short call"))
+            }
+        }
+    }
+}
