@@ -38,12 +38,15 @@ MAYFLY_SOAK ?= 600
 soak: setup ## change guests' memory for ten minutes in every way at once, and check what they read
 	@MAYFLY_SOAK=$(MAYFLY_SOAK) cargo test --release --package mayfly-machine --test soak -- --nocapture
 
-# How many runs the score is of; MAYFLY_SEED=... repeats the choices of one.
+# How many runs the score is of, by ptrace and by tracefs; MAYFLY_SEED=... repeats the choices of one.
 MAYFLY_SCORE ?= 200
+MAYFLY_SCORE_TRACEFS ?= 40
 
 trace-score: setup ## plant causes at random in a VMM, and see how many `mayfly trace` names rightly
 	@cargo build --quiet --package mayfly-trace --example planted
 	@MAYFLY_SCORE=$(MAYFLY_SCORE) cargo test --package mayfly-trace --test planted -- causes_that_are_planted
+	@MAYFLY_SCORE=$(MAYFLY_SCORE_TRACEFS) MAYFLY_RECORDER=tracefs \
+		cargo test --package mayfly-trace --test planted -- causes_that_are_planted
 
 trace-overhead: setup ## time the start of a VMM as it is, under strace, and under both recorders of `mayfly trace`
 	@scripts/trace-overhead

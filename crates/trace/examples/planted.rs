@@ -47,6 +47,8 @@ struct Plan {
     fault: u64,
     /// Mebibytes of an image that is read a little at a time.
     image: u64,
+    /// Milliseconds for which a process that was forked holds the VM when all else is over.
+    hold: u64,
 }
 
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -117,6 +119,7 @@ fn main() {
             "kick" => plan.kick = number(),
             "fault" => plan.fault = number(),
             "image" => plan.image = number(),
+            "hold" => plan.hold = number(),
             other => panic!("there is no {other}"),
         }
     }
@@ -203,6 +206,9 @@ fn live(plan: &Plan) {
     }
     // SAFETY: nothing of ours points into it.
     unsafe { libc::munmap(shared, area as usize) };
+    if plan.hold > 0 {
+        hold(plan.hold, &vcpus, vm);
+    }
     vcpus.into_iter().for_each(close);
     close(vm);
     close(kvm);
@@ -267,6 +273,22 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
         }
     }
     runner.join().unwrap();
+}
+
+/// Forks a process that has the VM's descriptors as long, and closes them.
+fn hold(milliseconds: u64, vcpus: &[c_int], vm: c_int) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: (milliseconds * 1_000_000) as i64 };
+    // SAFETY: the child calls the kernel alone, needs no lock that another thread may have had, and never returns.
+    unsafe {
+        if libc::fork() == 0 {
+            libc::nanosleep(&raw const time, std::ptr::null_mut());
+            for fd in vcpus {
+                libc::close(*fd);
+            }
+            libc::close(vm);
+            libc::_exit(0);
+        }
+    }
 }
 
 /// An ioeventfd that comes and goes.

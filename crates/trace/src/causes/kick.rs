@@ -16,8 +16,18 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
 
 fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
     let left = trace.left(thread)?;
-    let heard = thread.signals.iter().rev().find(|(at, _)| *at <= left)?;
-    if left - heard.0 > SOON {
+    // A run that a signal ends is over before that is delivered.
+    let is_interrupted = trace.calls.iter().any(|call| {
+        call.tid == thread.tid
+            && call.name == "KVM_RUN"
+            && call.end() == left
+            && call.result == Some(-i64::from(libc::EINTR))
+    });
+    let mut signals = thread.signals.iter();
+    let delivered = signals.find(|(at, _)| *at >= left).filter(|_| is_interrupted);
+    let before = || thread.signals.iter().rev().find(|(at, _)| *at <= left);
+    let heard = delivered.or_else(before)?;
+    if left.abs_diff(heard.0) > SOON {
         return None;
     }
     let earlier =

@@ -3,7 +3,7 @@
 use mayfly_record::Host;
 
 use super::find;
-use crate::record::{Call, Object, Process, Sample, Thread, Trace, Used};
+use crate::record::{Call, Object, Process, Recorder, Sample, Thread, Trace, Used};
 
 const MS: u64 = 1_000_000;
 
@@ -143,4 +143,29 @@ fn a_vm_that_another_process_holds_is_named_once_its_own_process_is_gone() {
     assert!(named(Some(50 * MS), 2, vm()).is_empty());
     assert!(named(Some(20 * MS), 1, vm()).is_empty());
     assert!(named(Some(20 * MS), 2, Object::Kvm).is_empty());
+}
+
+#[test]
+fn a_kick_that_ends_a_run_is_delivered_after_it_and_the_one_before_was_lost() {
+    let lost = |result: i32, signals: Vec<(u64, i32)>| {
+        let run = Call {
+            result: Some(result.into()),
+            on: Some(Object::Vcpu { vm: 0, id: 0 }),
+            ..call("KVM_RUN", 2 * MS, 30 * MS, 30 * MS)
+        };
+        let thread = Thread { tid: 1, pid: 1, vcpu: true, signals, ..Thread::default() };
+        let recorder = Recorder::Tracefs;
+        let trace = Trace { recorder, calls: vec![run], threads: vec![thread], ..Trace::default() };
+        let stalls = find(&trace).into_iter();
+        let lost =
+            stalls.filter(|one| one.cause.as_ref().is_some_and(|cause| cause.code == "lost-kick"));
+        lost.map(|one| (one.at, one.took)).collect::<Vec<_>>()
+    };
+    // As tracefs has it: the call returns, and then the signal is delivered.
+    let late = vec![(MS, 34), (32 * MS + 3_000, 34)];
+    assert_eq!(lost(-libc::EINTR, late.clone()), [(MS, 31 * MS + 3_000)]);
+    // Something else ended the run; or another signal did; or the first one was not lost.
+    assert!(lost(0, late).is_empty());
+    assert!(lost(-libc::EINTR, vec![(MS, 34), (32 * MS + 3_000, 10)]).is_empty());
+    assert!(lost(-libc::EINTR, vec![(32 * MS + 3_000, 34)]).is_empty());
 }

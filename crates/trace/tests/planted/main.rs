@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use mayfly_record::Host;
 use mayfly_trace::{
-    Call, Choice, End, Error, Launch, Output, Recorder, Trace, Verdict, prove, record, record_by,
+    Call, Choice, End, Error, Launch, Output, Recorder, Trace, Verdict, prove, record_by,
 };
 
 type Test = (&'static str, fn());
@@ -63,9 +63,13 @@ fn launch(arguments: &[&str]) -> Launch {
 }
 
 fn traced(launch: &Launch) -> Trace {
-    let recorded = record(launch, &mut |line| panic!("{line}")).unwrap();
+    traced_by(Choice::Ptrace, launch).unwrap()
+}
+
+fn traced_by(choice: Choice, launch: &Launch) -> Result<Trace, Error> {
+    let recorded = record_by(choice, launch, &mut |line| panic!("{line}"))?;
     assert_eq!(recorded.trace.end, Some(End::Code(0)));
-    recorded.trace.concluded(Host::gather(["test".to_owned()]))
+    Ok(recorded.trace.concluded(Host::gather(["test".to_owned()])))
 }
 
 /// KVM's calls but runs, and what opens and closes descriptors of its.
@@ -108,11 +112,9 @@ fn every_call_by_events() {
         let said = format!("log={}", log.display());
         let mut arguments = arguments.to_vec();
         arguments.push(&said);
-        let recorded =
-            record_by(Choice::Tracefs, &launch(&arguments), &mut |line| panic!("{line}"));
-        let trace = match recorded {
+        let trace = match traced_by(Choice::Tracefs, &launch(&arguments)) {
             Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
-            recorded => recorded.unwrap().trace.concluded(Host::gather(["test".to_owned()])),
+            traced => traced.unwrap(),
         };
         assert_eq!((trace.end, trace.recorder), (Some(End::Code(0)), Recorder::Tracefs));
         let seen: Vec<String> = trace.calls.iter().filter_map(told).collect();

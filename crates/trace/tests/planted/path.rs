@@ -1,18 +1,17 @@
 //! Critical paths of a VMM with a thread for its vCPU.
 
-use mayfly_record::Host;
-use mayfly_trace::{Choice, CriticalPath, Doing, Error, Piece, Thread, Trace, record_by};
+use mayfly_trace::{Choice, CriticalPath, Doing, Error, Piece, Thread, Trace};
 
-use crate::launch;
+use crate::{launch, traced_by};
 
 /// By both recorders, as far as they are there.
 fn traces(arguments: &[&str]) -> Vec<Trace> {
-    let by = |choice| match record_by(choice, &launch(arguments), &mut |line| panic!("{line}")) {
+    let by = |choice| match traced_by(choice, &launch(arguments)) {
         Err(Error::NoTracefs(why)) => {
             println!("not run by tracefs: {why}");
             None
         }
-        recorded => Some(recorded.unwrap().trace.concluded(Host::gather(["test".to_owned()]))),
+        traced => Some(traced.unwrap()),
     };
     [Choice::Ptrace, Choice::Tracefs].into_iter().filter_map(by).collect()
 }

@@ -1,22 +1,23 @@
 //! Causes are drawn at random and planted, and the traces say which they were: how many are right.
 //!
-//! `MAYFLY_SCORE` is how many runs there are, `MAYFLY_SEED` repeats the choices of a run of the score. What was planted is
-//! looked at when everything has been said.
+//! `MAYFLY_SCORE` is how many runs there are, `MAYFLY_SEED` repeats the choices of a run of the score, and
+//! `MAYFLY_RECORDER=tracefs` has another recorder than `ptrace`. What was planted is looked at when everything has been
+//! said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-use mayfly_trace::Trace;
+use mayfly_trace::{Choice, Error, Trace};
 
-use crate::{launch, planted, traced};
+use crate::{launch, planted, traced_by};
 
 /// What is planted: the argument, its sizes, and the cause's code.
-const CAUSES: [(&str, u64, u64, &str); 11] = [
+const CAUSES: [(&str, u64, u64, &str); 12] = [
     ("irqchip", 1, 1, "grace-period"),
     ("unregister", 1, 1, "grace-period"),
-    ("vcpus", 40, 64, "vcpus-one-by-one"),
+    ("vcpus", 56, 80, "vcpus-one-by-one"),
     ("sleep", 4, 40, "own-sleep"),
     ("populate", 48, 160, "populated-memory"),
     ("unmap", 96, 192, "unmapped-memory"),
@@ -25,6 +26,7 @@ const CAUSES: [(&str, u64, u64, &str); 11] = [
     ("kick", 10, 50, "lost-kick"),
     ("fault", 5, 40, "userfault"),
     ("image", 4, 12, "image-loading"),
+    ("hold", 20, 60, "held-elsewhere"),
 ];
 
 /// What every life has, or a host on which others work: neither right nor wrong.
@@ -58,9 +60,19 @@ pub(crate) fn score() {
     let asked: Option<u64> = number("MAYFLY_SCORE");
     let now = UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
     let seed = number("MAYFLY_SEED").unwrap_or(now).max(1);
-    println!("MAYFLY_SEED={seed}");
+    let recorder = std::env::var("MAYFLY_RECORDER").unwrap_or_else(|_| "ptrace".to_owned());
+    let choice = match recorder.as_str() {
+        "ptrace" => Choice::Ptrace,
+        "tracefs" => Choice::Tracefs,
+        other => panic!("there is no recorder {other}"),
+    };
+    if let Err(Error::NoTracefs(why)) = traced_by(choice, &launch(&[])) {
+        return println!("not run: {why}");
+    }
+    println!("MAYFLY_SEED={seed} MAYFLY_RECORDER={recorder}");
     let mut dice = Dice(seed);
-    let runs: Vec<Run> = (0..asked.unwrap_or(14)).map(|turn| run(turn, &mut dice)).collect();
+    let runs: Vec<Run> =
+        (0..asked.unwrap_or(14)).map(|turn| run(turn, choice, &mut dice)).collect();
     table(&runs);
     let right = runs.iter().filter(|run| run.wrong().is_empty() && run.missed().is_empty()).count();
     let wrong = runs.iter().filter(|run| !run.wrong().is_empty()).count();
@@ -71,14 +83,15 @@ pub(crate) fn score() {
     assert!(100 * right >= least * runs.len(), "at least {least}% right");
 }
 
-fn run(turn: u64, dice: &mut Dice) -> Run {
+fn run(turn: u64, choice: Choice, dice: &mut Dice) -> Run {
     // Every seventh has none.
     let many = if turn.is_multiple_of(7) { 0 } else { 1 + dice.below(3) };
     let mut chosen: BTreeMap<&str, (String, &'static str)> = BTreeMap::new();
     while chosen.len() < many as usize {
         let (name, least, most, code) = CAUSES[dice.below(CAUSES.len() as u64) as usize];
         // The page that comes late has code that leaves by itself; and who kicks until it is heard has nothing to poll for.
-        let excluded = [("kick", "fault"), ("kick", "poll")];
+        // What a process leaves is not freed with it while one that was forked has the same pages.
+        let excluded = [("kick", "fault"), ("kick", "poll"), ("hold", "leave")];
         let is_other = |one: &str, other: &str| one == name && chosen.contains_key(other);
         if excluded.iter().any(|(one, other)| is_other(one, other) || is_other(other, one)) {
             continue;
@@ -88,19 +101,19 @@ fn run(turn: u64, dice: &mut Dice) -> Run {
     }
     let arguments: Vec<String> = chosen.values().map(|(argument, _)| argument.clone()).collect();
     let planted = chosen.values().map(|(_, code)| *code).collect();
-    let said = said(&trace(&arguments, dice));
+    let said = said(&trace(&arguments, choice, dice));
     Run { arguments, planted, said }
 }
 
 /// The program has another name each time.
-fn trace(arguments: &[String], dice: &mut Dice) -> Trace {
+fn trace(arguments: &[String], choice: Choice, dice: &mut Dice) -> Trace {
     let name = format!("vmm-{:x}", dice.next());
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::copy(planted(), &path).unwrap();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut launch = launch(&arguments);
     launch.command[0] = path.clone().into();
-    let trace = traced(&launch);
+    let trace = traced_by(choice, &launch).unwrap();
     fs::remove_file(path).unwrap();
     trace
 }
