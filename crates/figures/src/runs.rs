@@ -6,6 +6,10 @@ use serde_json::Value;
 /// Runs that make a figure, at least.
 pub(crate) const FEWEST: usize = 5;
 
+/// The share of the processors' time up to which others may have it on a host that is called quiet. Not the load average:
+/// the threads of the run before are in it.
+const QUIET: f64 = 0.1;
+
 /// Records, each of one run, of experiments that every run has gone through.
 pub struct Runs(Vec<Vec<Record>>);
 
@@ -64,23 +68,22 @@ impl Runs {
             host.kvm_module.as_ref().map_or_else(String::new, |of| format!(", KVM from `{of}`"));
         let machine = if host.guest == Some(true) { " of a virtual machine" } else { "" };
         let conditions = || self.0.iter().flatten().filter_map(|record| record.conditions.as_ref());
-        let loads = conditions().filter_map(|of| of.load_before);
-        let [low, high] = range(loads).unwrap_or_default();
         let stolen = range(conditions().filter_map(|of| of.stolen)).map_or(0.0, |[_, high]| high);
-        let cpus = f64::from(u32::try_from(host.cpus).unwrap_or(u32::MAX));
-        let loaded = if high > cpus / 2.0 {
+        let [_, others] = range(conditions().filter_map(|of| of.others)).unwrap_or_default();
+        let loaded = if others > QUIET {
             "**The host was loaded by others: times are longer than on a quiet one, and ratios rougher.** "
         } else {
             ""
         };
         format!(
-            "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}; load average before each {low:.1} to {high:.1}, {} of \
-             the processors' time stolen at most. A figure is the median of the runs' medians; in brackets are the smallest and \
+            "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}; of the processors' time {} at most went to others, and \
+             {} at most was stolen. A figure is the median of the runs' medians; in brackets are the smallest and \
              the largest of these, between which the true one lies with {:.0} %. n is runs by samples of each.",
             self.count(),
             host.cpus,
             host.cpu.as_deref().unwrap_or(&host.arch),
             host.kernel,
+            units::percent(others),
             units::percent(stolen),
             // Both the smallest and the largest are on one side with 2 to the power of 1 - n.
             100.0 * (1.0 - 0.5_f64.powi(i32::try_from(self.count()).unwrap_or(i32::MAX) - 1)),

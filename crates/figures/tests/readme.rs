@@ -5,7 +5,7 @@ use std::path::Path;
 
 use mayfly_figures::{HOST, Runs, RunsError, Table, check, commands, replace, tables};
 use mayfly_lab::{Course, Order, Params, Plan, Selection, Silent, Size, experiments};
-use mayfly_record::{Backend, Host, Record};
+use mayfly_record::{Backend, Conditions, Host, Record};
 
 const README: &str = include_str!("../../../README.md");
 
@@ -114,6 +114,29 @@ fn a_few_short_runs_are_written_as_tables_that_pass_the_check() {
     let mut partial = records;
     partial[1][0].partial = Some("it was interrupted".into());
     assert!(Runs::new(partial).err().unwrap().to_string().contains("interrupted"));
+}
+
+#[test]
+fn a_host_is_called_loaded_for_what_others_took_and_not_for_the_runs_own_threads() {
+    let told = |others: [f64; 5]| {
+        let of = |others| {
+            let mut record = Record::new(Host::default(), Vec::new());
+            record.conditions = Some(Conditions {
+                load_before: Some(5.6),
+                load_after: Some(128.0),
+                stolen: Some(0.0),
+                others: Some(others),
+                seconds: 1.0,
+            });
+            vec![record]
+        };
+        Runs::new(others.map(of).to_vec()).unwrap().told()
+    };
+    let quiet = told([0.01, 0.02, 0.09, 0.03, 0.02]);
+    assert!(quiet.starts_with("5 runs on ") && quiet.contains("9.0% at most"), "{quiet}");
+    let loaded = told([0.01, 0.02, 0.4, 0.03, 0.02]);
+    assert!(loaded.starts_with("**The host was loaded by others"), "{loaded}");
+    assert!(loaded.contains("40% at most went to others"), "{loaded}");
 }
 
 #[test]

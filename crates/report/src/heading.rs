@@ -46,12 +46,13 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, record: &Record, style: Style) -
 
 /// How the host was meanwhile.
 fn told(conditions: &Conditions, drift: Option<f64>) -> String {
-    let Conditions { load_before, load_after, stolen, seconds } = conditions;
+    let Conditions { load_before, load_after, stolen, others, seconds } = conditions;
+    let others = others.map(|share| format!("{} others", units::percent(share)));
     let stolen = stolen.map(|share| format!("{} stolen", units::percent(share)));
     let load = load_before.zip(*load_after);
     let load = load.map(|(before, after)| format!("load {before:.1} before, {after:.1} after"));
     let drift = drift.map(|times| format!("halves {} apart", units::ratio(times)));
-    joined([Some(format!("{seconds:.0} s")), load, stolen, drift])
+    joined([Some(format!("{seconds:.0} s")), load, others, stolen, drift])
 }
 
 fn kvm(host: &Host) -> String {

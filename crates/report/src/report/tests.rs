@@ -95,8 +95,8 @@ fn the_heading_says_what_was_measured_on_and_how() {
 fn the_heading_says_how_the_host_was_and_what_its_noise_makes_of_ratios() {
     let mut record = record();
     let (load_before, load_after) = (Some(0.3), Some(2.06));
-    let stolen = Some(0.031);
-    record.conditions = Some(Conditions { load_before, load_after, stolen, seconds: 41.6 });
+    let (stolen, others) = (Some(0.031), Some(0.12));
+    record.conditions = Some(Conditions { load_before, load_after, stolen, others, seconds: 41.6 });
     let mut noisy = Samples::default();
     for round in 0..20 {
         noisy.record_ns(1000 + 310 * (round % 2));
@@ -110,7 +110,7 @@ fn the_heading_says_how_the_host_was_and_what_its_noise_makes_of_ratios() {
     assert_eq!(
         heading,
         [
-            "42 s, load 0.3 before, 2.1 after, 3.1% stolen, halves 1.05x apart",
+            "42 s, load 0.3 before, 2.1 after, 12% others, 3.1% stolen, halves 1.05x apart",
             "noisy host: ratios below 1.40x mean nothing here",
         ]
     );
