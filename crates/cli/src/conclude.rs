@@ -23,6 +23,9 @@ pub(crate) struct Conclusion {
     pub(crate) by_name: bool,
 }
 
+/// Why a run is not all that was asked for, where it ends before its first experiment begins.
+pub(crate) const NOTHING: &str = "nothing had begun";
+
 impl Conclusion {
     /// Keeps and prints what a run came to.
     pub(crate) fn of_run(&self, outcome: &Outcome) -> Result<(), Failure> {
@@ -34,10 +37,18 @@ impl Conclusion {
         }
     }
 
-    /// Keeps and prints what there is of a run that ends early. Where nothing is done, nothing is kept: an earlier
-    /// record is worth more.
+    /// Keeps and prints what there is of a run that ends early. Where nothing is done there is nothing to print, and what
+    /// is kept says no more than why; an earlier record is worth more than that, and stays.
     pub(crate) fn of_part(&self, outcome: &Outcome) -> Result<(), Failure> {
-        if outcome.rows.is_empty() { Ok(()) } else { self.tell(&self.record(outcome)) }
+        let mut record = self.record(outcome);
+        record.partial.get_or_insert_with(|| NOTHING.to_owned());
+        match &self.sink {
+            _ if !outcome.rows.is_empty() => self.tell(&record),
+            Some(sink) if sink.would_replace() => Stream::Err
+                .write("mayfly: the record that stood there stays: nothing is done yet\n"),
+            Some(sink) => sink.write(&record.to_json()).map_err(Failure::runtime),
+            None => Ok(()),
+        }
     }
 
     fn record(&self, outcome: &Outcome) -> Record {

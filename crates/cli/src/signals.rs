@@ -13,7 +13,7 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{emulate_default_handler, signal_name};
 
-use crate::conclude::Conclusion;
+use crate::conclude::{Conclusion, NOTHING};
 use crate::failure::Failure;
 
 /// The signals that ask a process to end.
@@ -77,7 +77,7 @@ fn end(signal: i32, conclusion: &Mutex<Conclusion>, course: &Course, bar: &Bar) 
         failure.report();
     }
     let name = signal_name(signal).unwrap_or("a signal");
-    let partial = outcome.partial().unwrap_or_else(|| "nothing had begun".to_owned());
+    let partial = outcome.partial().unwrap_or_else(|| NOTHING.to_owned());
     Failure::runtime(format_args!("ended by {name}: {partial}")).report();
     die(signal)
 }

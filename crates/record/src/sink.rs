@@ -73,6 +73,12 @@ impl Sink {
         matches!(self.destination, Destination::Stream { of: 1, .. })
     }
 
+    /// Whether it is a file in which something stands, which [`Sink::write`] would replace.
+    pub fn would_replace(&self) -> bool {
+        let Destination::File(file) = &self.destination else { return false };
+        fs::metadata(file).is_ok_and(|meta| meta.len() > 0)
+    }
+
     /// Writes `text`. A file is written whole or not at all: what stood there stays until the new text is on disk.
     /// Everything else is written to as it is. That the reader of a stream went away is no failure.
     ///

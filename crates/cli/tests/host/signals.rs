@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
-use crate::common::{mayfly, record, scratch, send};
+use crate::common::{mayfly, ran, record, scratch, send};
 
 /// A run whose first experiment is done, and whose second takes longer than anybody waits.
 fn long_run(json: &str) -> (Child, impl Read) {
@@ -71,11 +71,8 @@ fn a_signal_that_the_process_was_started_to_ignore_does_not_end_it() {
     assert!(child.wait().unwrap().success());
 }
 
-#[test]
-fn a_run_that_ends_before_anything_is_done_leaves_an_earlier_record_alone() {
-    let file = scratch("earlier.json");
-    fs::write(&file, "an earlier record").unwrap();
-    let json = file.to_str().unwrap();
+/// A run that is told to end while its first experiment goes on; what it said after that.
+fn ended_in_its_first(json: &str, signal: Signal) -> (String, Vec<u8>) {
     let run = ["run", "slot-delete", "--backend", "machine", "--rounds", "10000", "--json", json];
     let mut child = mayfly(&run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -84,7 +81,47 @@ fn a_run_that_ends_before_anything_is_done_leaves_an_earlier_record_alone() {
         line.clear();
         assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "the run has ended");
     }
-    send(&child, Signal::TERM);
-    assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    send(&child, signal);
+    let (mut said, mut stdout) = (String::new(), Vec::new());
+    child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+    (said, stdout)
+}
+
+#[test]
+fn a_run_that_ends_before_anything_is_done_leaves_an_earlier_record_alone() {
+    let file = scratch("earlier.json");
+    fs::write(&file, "an earlier record").unwrap();
+    let (said, _) = ended_in_its_first(file.to_str().unwrap(), Signal::TERM);
     assert_eq!(fs::read_to_string(&file).unwrap(), "an earlier record");
+    assert!(said.contains("the record that stood there stays"), "{said}");
+}
+
+#[test]
+fn a_run_that_ends_before_anything_is_done_keeps_a_record_that_says_so() {
+    let file = scratch("ended-in-its-first.json");
+    let why = "slot-delete was not finished";
+    let is_told = |text: &[u8]| {
+        let record = record(text);
+        assert_eq!(
+            (&record["partial"], &record["results"]),
+            (&why.into(), &Vec::<()>::new().into())
+        );
+        assert_eq!(record["experiments"][0]["name"], "slot-delete");
+    };
+    // Not there, and there without a text in it.
+    let _ = fs::remove_file(&file);
+    for _ in 0..2 {
+        let (said, stdout) = ended_in_its_first(file.to_str().unwrap(), Signal::INT);
+        assert_eq!(said, format!("mayfly: ended by SIGINT: {why}\n"));
+        assert!(stdout.is_empty(), "{stdout:?}");
+        is_told(&fs::read(&file).unwrap());
+        let (report, _, code) = ran(mayfly(&["report", file.to_str().unwrap()]));
+        assert_eq!(code, Some(0));
+        assert!(report.contains(&format!("not all of it: {why}")), "{report}");
+        fs::write(&file, "").unwrap();
+    }
+    // Whoever reads the stream gets a document, too.
+    is_told(&ended_in_its_first("-", Signal::INT).1);
 }
