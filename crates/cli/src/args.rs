@@ -16,6 +16,7 @@ use mayfly_report::{Format, Threshold};
 use crate::doctor::Doctor;
 use crate::failure::Failure;
 use crate::output::Stream;
+use crate::watch::Watch;
 
 pub(crate) use run::Run;
 pub(crate) use trace::{Recorder, Trace};
@@ -39,7 +40,8 @@ Examples:
   mayfly compare old.json new.json  what is slower, beyond doubt
   mayfly check-trace trace.txt      check what hardware saw of page tables
   mayfly trace -- qemu-system-x86_64 -accel kvm ...
-                                    where the start and the end of a VM go";
+                                    where the start and the end of a VM go
+  mayfly watch                      every VM of this host, a line each";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -50,6 +52,7 @@ pub(crate) enum Command {
     List(List),
     CheckTrace(CheckTrace),
     Trace(Trace),
+    Watch(Watch),
     Completions(Completions),
     /// Print the manual page, as man(1) reads it: mayfly man | man -l -
     Man,

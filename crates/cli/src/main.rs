@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod signals;
 mod trace;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::List(options) => list::list(&options),
         Command::CheckTrace(options) => check_trace::check_trace(&options),
         Command::Trace(options) => trace::trace(&options),
+        Command::Watch(options) => watch::watch(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man => manual::man(),
     });

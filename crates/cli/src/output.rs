@@ -19,6 +19,11 @@ pub(crate) enum Stream {
 impl Stream {
     /// Writes all of `text`. That a reader went away, as `head` does, is no failure.
     pub(crate) fn write(self, text: &str) -> Result<(), Failure> {
+        self.goes_on(text).map(|_| ())
+    }
+
+    /// The same; says whether there is a reader still.
+    pub(crate) fn goes_on(self, text: &str) -> Result<bool, Failure> {
         let written = match self {
             Self::Out => write_all(io::stdout().lock(), text),
             Self::Err => write_all(io::stderr().lock(), text),
@@ -27,7 +32,7 @@ impl Stream {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(Failure::runtime(format_args!("cannot write the output: {error}")))
             }
-            _ => Ok(()),
+            written => Ok(written.is_ok()),
         }
     }
 

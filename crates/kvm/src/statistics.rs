@@ -23,6 +23,9 @@ const CALL: &str = "KVM_GET_STATS_FD";
 const HEADER: usize = 24;
 const DESCRIPTOR: usize = 16;
 
+/// More than any such file has: whoever hands one over may have another.
+const MOST: usize = 1 << 20;
+
 /// Numbers that only grow, by KVM's names for them: `exits`, `remote_tlb_flush`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics(BTreeMap<String, u64>);
@@ -33,9 +36,35 @@ impl Statistics {
         self.0.get(name).copied()
     }
 
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, number)| (name.as_str(), *number))
+    }
+
     /// The names of what this kernel counts.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
+    }
+
+    /// What a statistics file says that somebody has open; where he reads on in it stays as it is.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no such file (EBADMSG).
+    pub fn read(file: BorrowedFd<'_>) -> Result<Self, Error> {
+        let mut bytes = Vec::new();
+        loop {
+            let mut part = [0; 4096];
+            match rustix::io::pread(file, &mut part, bytes.len() as u64) {
+                Ok(0) => break,
+                Ok(read) => bytes.extend_from_slice(&part[..read]),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::call(CALL)(error)),
+            }
+            if bytes.len() > MOST {
+                break;
+            }
+        }
+        Self::parse(&bytes).ok_or(Error::Call { call: CALL, errno: Errno::BADMSG.raw_os_error() })
     }
 
     /// Of a VM's or a vCPU's fd.

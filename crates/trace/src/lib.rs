@@ -45,6 +45,13 @@ pub use recorder::{
 pub use replay::measure_gains;
 pub use text::Text;
 
+/// The name of the call to KVM with this number, as linux/kvm.h has it; `KVM_0x...` where it is not known. Whether it is
+/// on a vCPU's descriptor or on another one tells apart two that have one number.
+pub fn ioctl_name(request: u64, on_vcpu: bool) -> String {
+    let on = if on_vcpu { Object::Vcpu { vm: 0, id: 0 } } else { Object::Vm { vm: 0 } };
+    ioctl::name(request, &on)
+}
+
 use mayfly_record::{Backend, Host, ResultRow, Samples};
 
 impl Trace {

@@ -1,0 +1,106 @@
+//! Where a VM's exits are from, the best first.
+
+use std::collections::HashMap;
+
+use crate::counters::Exits;
+use crate::debugfs::Debugfs;
+use crate::missing;
+use crate::statistics;
+use crate::tracepoints::Tracepoints;
+use crate::vms::{Holder, Name};
+
+/// All sources.
+pub(crate) struct Numbers {
+    debugfs: Result<Debugfs, String>,
+    /// Found when it is needed first.
+    tracepoints: Option<Result<Tracepoints, String>>,
+    /// Of each VM that is counted by tracepoints, the threads that run its vCPUs.
+    vcpus: HashMap<Name, Vec<i32>>,
+}
+
+/// What is to be had of a VM.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// How many vCPUs it has.
+    pub(crate) vcpus: Option<usize>,
+    /// The threads that run them, where the kernel says so.
+    pub(crate) threads: Vec<i32>,
+    pub(crate) exits: Option<Exits>,
+    pub(crate) source: Option<&'static str>,
+    /// What is not to be had, and why.
+    pub(crate) missing: Option<String>,
+}
+
+impl Numbers {
+    pub(crate) fn find() -> Self {
+        let debugfs = Debugfs::find().map_err(|error| missing::debugfs(&error));
+        Self { debugfs, tracepoints: None, vcpus: HashMap::new() }
+    }
+
+    /// Of one of a process's VMs.
+    pub(crate) fn of(&mut self, holder: &Holder, threads: &[i32], vm: i32) -> Known {
+        let vcpus = (holder.vms.len() == 1).then_some(holder.vcpus.len());
+        let mut known = Known { vcpus, ..Known::default() };
+        let mut missing = Vec::new();
+        match self.debugfs.as_ref().map(|debugfs| debugfs.vm(threads, vm)) {
+            Err(why) => missing.push(why.clone()),
+            Ok(None) => missing.push("debugfs has it by a thread that is gone".to_owned()),
+            Ok(Some(counted)) => {
+                known.vcpus = Some(counted.vcpus.len());
+                known.threads = counted.vcpus.into_iter().filter(|tid| *tid > 0).collect();
+                if let Some(exits) = Exits::of(&counted.counters) {
+                    return Known { exits: Some(exits), source: Some("debugfs"), ..known };
+                }
+                let locked = "the kernel locks debugfs";
+                let why = if counted.is_locked { locked } else { "debugfs counts no exits" };
+                missing.push(why.to_owned());
+            }
+        }
+        let counted = statistics::of(holder).and_then(|counters| {
+            Exits::of(&counters).ok_or_else(|| "its statistics files count no exits".to_owned())
+        });
+        match counted {
+            Ok(exits) => return Known { exits: Some(exits), source: Some("statistics"), ..known },
+            Err(why) => missing.push(why),
+        }
+        match self.by_tracepoints((holder.pid, vm)) {
+            Ok((exits, is_partial)) => {
+                let why = "this KVM does not trace its exits: what it traces of them is counted, and there are more";
+                let missing = is_partial.then(|| why.to_owned());
+                Known { exits: Some(exits), source: Some("tracepoints"), missing, ..known }
+            }
+            Err(why) => {
+                missing.push(why);
+                Known { missing: Some(missing.join("; ")), ..known }
+            }
+        }
+    }
+
+    fn by_tracepoints(&mut self, name: Name) -> Result<(Exits, bool), String> {
+        let found = self.tracepoints.get_or_insert_with(|| {
+            Tracepoints::find().map_err(|error| missing::tracepoints(&error))
+        });
+        let tracepoints = found.as_mut().map_err(|why| why.clone())?;
+        let counted = tracepoints.exits(self.vcpus.entry(name).or_default());
+        counted.ok_or_else(|| "none of its vCPUs was seen to run".to_owned())
+    }
+
+    /// Counts what these threads of a VM do from now on, if it is counted by tracepoints.
+    pub(crate) fn follow(&mut self, name: Name, vcpus: Vec<i32>) {
+        let Some(known) = self.vcpus.get_mut(&name).filter(|known| **known != vcpus) else {
+            return;
+        };
+        *known = vcpus;
+        let Some(Ok(tracepoints)) = &mut self.tracepoints else { return };
+        let all = &self.vcpus;
+        let is_one = |tid| all.values().any(|vcpus| vcpus.contains(&tid));
+        if let Err(error) = tracepoints.follow(&all[&name], &is_one) {
+            self.tracepoints = Some(Err(missing::tracepoints(&error)));
+        }
+    }
+
+    /// Forgets VMs that are gone.
+    pub(crate) fn retain(&mut self, is_there: &dyn Fn(&Name) -> bool) {
+        self.vcpus.retain(|name, _| is_there(name));
+    }
+}

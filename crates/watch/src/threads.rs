@@ -1,0 +1,313 @@
+//! What the threads of a VMM are found in.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use mayfly_trace::ioctl_name;
+
+use crate::row::Wait;
+
+/// `KVM_RUN` of linux/kvm.h, and the byte that all of KVM's requests have.
+const KVM_RUN: u64 = 0xAE80;
+const KVM: u64 = 0xAE;
+
+/// Functions of the kernel's in which a halted vCPU waits.
+const HALTS: [&str; 3] = ["kvm_vcpu_block", "kvm_vcpu_halt", "kvm_vcpu_wfi"];
+
+/// Of a thread that the kernel has started in a process's name, in the flags of `/proc/TID/stat` (linux/sched.h, from 6.4
+/// on). KVM's worker for huge pages is one. What such a thread has of system calls is its maker's, who was in `KVM_RUN`.
+const PF_USER_WORKER: u64 = 0x4000;
+
+/// What a thread is found in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    /// On a processor, or waiting for one.
+    Runs,
+    /// In `KVM_RUN`, in a function of the kernel's.
+    InRun(String),
+    /// In another call to KVM, with this descriptor and number.
+    InCall(i32, u64, String),
+    /// In anything else.
+    Elsewhere,
+}
+
+/// The threads of one process in one interval.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    all: HashMap<i32, Thread>,
+    waits: Vec<Waited>,
+}
+
+/// A thread.
+#[derive(Debug, Default)]
+struct Thread {
+    /// The kernel's own.
+    is_worker: bool,
+    /// Whether it has been found to run a vCPU, ever.
+    has_run: bool,
+    /// Whether it was found in its guest, or on its way, in this interval.
+    is_in: bool,
+    /// Looks at it in this interval, and of these, those that found it at work.
+    looks: u32,
+    at_work: u32,
+    /// The call that it is in, by descriptor and number, and since when.
+    inside: Option<(i32, u64, Instant)>,
+}
+
+/// A call that was waited in.
+#[derive(Debug)]
+struct Waited {
+    tid: i32,
+    fd: i32,
+    wait: Wait,
+}
+
+impl Threads {
+    /// Begins another interval.
+    pub(crate) fn begin(&mut self) {
+        for thread in self.all.values_mut() {
+            (thread.is_in, thread.looks, thread.at_work) = (false, 0, 0);
+        }
+        self.waits.clear();
+    }
+
+    /// Looks at each thread once.
+    pub(crate) fn look(&mut self, pid: i32) {
+        let tids = threads_of(pid);
+        self.all.retain(|tid, _| tids.contains(tid));
+        for tid in tids {
+            let file = |name: &str| {
+                fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).unwrap_or_default()
+            };
+            let thread = self.all.entry(tid).or_insert_with(|| {
+                let is_worker = Stat::of(&file("stat")).is_some_and(|stat| stat.is_worker);
+                Thread { is_worker, ..Thread::default() }
+            });
+            if thread.is_worker {
+                continue;
+            }
+            let found = found(&file("syscall"), || file("wchan"));
+            // One that is always at work is never found in a call.
+            if found == Found::Runs && !thread.has_run {
+                thread.has_run = Stat::of(&file("stat")).is_some_and(|stat| stat.guest > 0);
+            }
+            self.note(tid, found, Instant::now());
+        }
+    }
+
+    fn note(&mut self, tid: i32, found: Found, now: Instant) {
+        let thread = self.all.entry(tid).or_default();
+        thread.looks += 1;
+        let halts = |function: &str| HALTS.iter().any(|halt| function.starts_with(halt));
+        match &found {
+            Found::Runs => (thread.at_work, thread.is_in) = (thread.at_work + 1, true),
+            Found::InRun(function) => {
+                thread.at_work += u32::from(!halts(function));
+                (thread.has_run, thread.is_in) = (true, true);
+            }
+            _ => {}
+        }
+        let Found::InCall(fd, request, function) = found else {
+            thread.inside = None;
+            return;
+        };
+        // Two calls of the same kind, one right after the other, look like one.
+        let same = thread.inside.filter(|(of, number, _)| (*of, *number) == (fd, request));
+        let since = same.map_or(now, |(.., since)| since);
+        thread.inside = Some((fd, request, since));
+        let call = ioctl_name(request, thread.has_run);
+        let function = (function != "0" && !function.is_empty()).then_some(function);
+        let took = now - since;
+        let known = self.waits.iter_mut().find(|one| one.fd == fd && one.wait.call == call);
+        if let Some(Waited { wait, .. }) = known {
+            wait.looks += 1;
+            wait.at_least = wait.at_least.max(took);
+            wait.function = function.or(wait.function.take());
+        } else {
+            let wait = Wait { call, function, looks: 1, at_least: took };
+            self.waits.push(Waited { tid, fd, wait });
+        }
+    }
+
+    /// The threads that were found to run a vCPU, ever.
+    pub(crate) fn vcpus(&self) -> Vec<i32> {
+        let mut vcpus: Vec<i32> =
+            self.all.iter().filter(|(_, thread)| thread.has_run).map(|(tid, _)| *tid).collect();
+        vcpus.sort_unstable();
+        vcpus
+    }
+
+    /// How many of a hundred looks found one of these threads at work; none where there was no look.
+    pub(crate) fn busy(&self, vcpus: &[i32]) -> Option<u32> {
+        let threads = vcpus.iter().filter_map(|tid| self.all.get(tid));
+        let sum = |(looks, at_work), one: &Thread| (looks + one.looks, at_work + one.at_work);
+        let (looks, at_work) = threads.fold((0, 0), sum);
+        (looks > 0).then(|| (at_work * 100).div_ceil(looks))
+    }
+
+    /// Whether one of these threads was in its guest, or on its way, in this interval.
+    pub(crate) fn are_in(&self, vcpus: &[i32]) -> bool {
+        vcpus.iter().any(|tid| self.all.get(tid).is_some_and(|thread| thread.is_in))
+    }
+
+    /// What was waited in, the longest first: all of it, or of one VM the calls on its descriptor and those of its vCPUs'
+    /// threads.
+    pub(crate) fn waits(&self, only: Option<(i32, &[i32])>) -> Vec<Wait> {
+        let is_of =
+            |one: &&Waited| only.is_none_or(|(vm, vcpus)| one.fd == vm || vcpus.contains(&one.tid));
+        let mut waits: Vec<Wait> =
+            self.waits.iter().filter(is_of).map(|one| one.wait.clone()).collect();
+        waits.sort_by(|a, b| (b.at_least, b.looks, &a.call).cmp(&(a.at_least, a.looks, &b.call)));
+        waits
+    }
+}
+
+/// What is wanted of `/proc/TID/stat`.
+struct Stat {
+    /// The kernel has started it.
+    is_worker: bool,
+    /// How long it was in a guest, in the kernel's unit.
+    guest: u64,
+}
+
+impl Stat {
+    /// The name in parentheses may have anything in it; behind it come the state, five numbers, and the flags, which are the
+    /// 9th field; the guest's time is the 43rd.
+    fn of(stat: &str) -> Option<Self> {
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let flags: u64 = fields.nth(6)?.parse().ok()?;
+        let guest = fields.nth(33).and_then(|guest| guest.parse().ok()).unwrap_or(0);
+        Some(Self { is_worker: flags & PF_USER_WORKER != 0, guest })
+    }
+}
+
+/// The threads of a process.
+pub(crate) fn threads_of(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// What `/proc/TID/syscall` says, with `/proc/TID/wchan` where that matters.
+fn found(call: &str, function: impl FnOnce() -> String) -> Found {
+    let mut words = call.split_ascii_whitespace();
+    let number = words.next().unwrap_or_default();
+    if number == "running" {
+        return Found::Runs;
+    }
+    if number.parse() != Ok(libc::SYS_ioctl) {
+        return Found::Elsewhere;
+    }
+    let mut argument =
+        || words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let (Some(fd), Some(request)) = (argument(), argument()) else { return Found::Elsewhere };
+    let request = request & 0xFFFF_FFFF;
+    match request {
+        KVM_RUN => Found::InRun(function()),
+        _ if request >> 8 & 0xFF == KVM => Found::InCall(fd as i32, request, function()),
+        _ => Found::Elsewhere,
+    }
+}
+
+/// A pause between two looks, by what the last one took: no more than a tenth of one processor.
+pub(crate) fn pause(took: Duration) -> Duration {
+    (took * 9).max(Duration::from_millis(20))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const REGION: u64 = 0x4020_AE46;
+
+    fn of(text: &str, function: &str) -> Found {
+        found(text, || function.to_owned())
+    }
+
+    #[test]
+    fn what_proc_says_is_told_apart() {
+        let ioctl = libc::SYS_ioctl;
+        assert_eq!(of("running\n", ""), Found::Runs);
+        let run = of(&format!("{ioctl} 0xc 0xae80 0x0 0x0 0x0 0x0 0x7f 0x7f\n"), "kvm_vcpu_block");
+        assert_eq!(run, Found::InRun("kvm_vcpu_block".to_owned()));
+        // Some programs have the sign of an int in it.
+        let call = of(&format!("{ioctl} 0xc 0xffffffff{REGION:x} 0x7ffc"), "synchronize_srcu");
+        assert_eq!(call, Found::InCall(12, REGION, "synchronize_srcu".to_owned()));
+        for other in ["0 0x1 0x2", "-1 0x7ffc 0x7f", "", "x", &format!("{ioctl}")] {
+            assert_eq!(of(other, ""), Found::Elsewhere, "{other}");
+        }
+        assert_eq!(of(&format!("{ioctl} 0x1 0x5401 0x0"), ""), Found::Elsewhere);
+    }
+
+    #[test]
+    fn who_runs_a_guest_and_who_is_the_kernel_s_is_told_by_numbers_behind_any_name() {
+        let numbers = |flags: u64, guest: u64| {
+            let between = "0 ".repeat(33);
+            format!("66 (CPU 0) 4210688 (KVM) S 1 65 1 0 -1 {flags} {between}{guest} 0 7\n")
+        };
+        let of = |text: &str| Stat::of(text).map(|stat| (stat.is_worker, stat.guest));
+        assert_eq!(of(&numbers(4_210_688, 0)), Some((true, 0)));
+        assert_eq!(of(&numbers(4_194_304, 55)), Some((false, 55)));
+        assert_eq!((of(""), of("66 (x) S 1")), (None, None));
+        let mine = fs::read_to_string("/proc/thread-self/stat").unwrap();
+        assert_eq!(of(&mine), Some((false, 0)));
+    }
+
+    #[test]
+    fn a_call_that_goes_on_takes_at_least_the_time_between_its_looks() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let call = || Found::InCall(5, REGION, "synchronize_srcu".to_owned());
+        let mut threads = Threads::default();
+        threads.note(7, call(), at(0));
+        threads.note(8, call(), at(0));
+        threads.note(7, call(), at(10));
+        threads.note(7, Found::Elsewhere, at(20));
+        threads.note(7, call(), at(30));
+        let name = "KVM_SET_USER_MEMORY_REGION".to_owned();
+        let function = Some("synchronize_srcu".to_owned());
+        let at_least = Duration::from_millis(10);
+        let wait = vec![Wait { call: name, function, looks: 4, at_least }];
+        assert_eq!((threads.waits(None), threads.waits(Some((5, &[])))), (wait.clone(), wait));
+        // Of another VM, it is none; but what a vCPU's thread is in is of its VM, whatever the descriptor.
+        assert_eq!(
+            (threads.waits(Some((6, &[9]))).len(), threads.waits(Some((6, &[7]))).len()),
+            (0, 1)
+        );
+        // It goes on over the end of an interval.
+        threads.begin();
+        threads.note(7, call(), at(45));
+        assert_eq!(threads.waits(None)[0].at_least, Duration::from_millis(15));
+    }
+
+    #[test]
+    fn a_halted_vcpu_is_not_at_work_and_who_never_ran_one_is_no_vcpu() {
+        let now = Instant::now();
+        let mut threads = Threads::default();
+        threads.note(1, Found::Runs, now);
+        assert_eq!(
+            (threads.vcpus(), threads.busy(&[]), threads.busy(&[1])),
+            (vec![], None, Some(100))
+        );
+        threads.note(1, Found::InRun("kvm_vcpu_block.part.0".to_owned()), now);
+        assert_eq!(
+            (threads.vcpus(), threads.busy(&[1]), threads.are_in(&[1])),
+            (vec![1], Some(50), true)
+        );
+        threads.begin();
+        threads.note(1, Found::Elsewhere, now);
+        assert_eq!(
+            (threads.vcpus(), threads.busy(&[1]), threads.are_in(&[1])),
+            (vec![1], Some(0), false)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_proc_says_is_something(text in ".{0,60}") {
+            of(&text, "");
+        }
+    }
+}
