@@ -2,14 +2,11 @@
 //!
 //! It is laid out as QEMU's `virt` is, so that what a kernel's command line says of it is what people are used to.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use alloc::{format, vec};
 
-use dtoolkit::ToPropertyValue;
-use dtoolkit::error::ModelError;
-use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
-
+use crate::flat::Flat;
 use crate::image::Kernel;
 
 /// The distributor's registers.
@@ -105,173 +102,135 @@ const CLOCK_HANDLE: u32 = 2;
 const PRIVATE: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
 
-fn node(
-    name: &str,
-    properties: Vec<Result<DeviceTreeProperty, ModelError>>,
-) -> Result<DeviceTreeNode, ModelError> {
-    let mut node = DeviceTreeNode::new(name)?;
-    for property in properties {
-        node.add_property(property?);
-    }
-    Ok(node)
-}
-
-fn has<T: ToPropertyValue>(name: &str, value: T) -> Result<DeviceTreeProperty, ModelError> {
-    DeviceTreeProperty::new(name, value)
-}
-
-/// Addresses and sizes of two cells each.
-fn cells(numbers: &[u64]) -> Vec<u32> {
-    numbers.iter().flat_map(|number| [(number >> 32) as u32, *number as u32]).collect()
-}
-
-fn empty() -> &'static [u8] {
-    &[]
-}
-
 impl Guest<'_> {
-    /// The tree, as a kernel takes it.
-    ///
-    /// # Errors
-    ///
-    /// None of its names is one that a tree cannot have, so there is none.
-    pub fn tree(&self) -> Result<Vec<u8>, ModelError> {
-        let mut tree = DeviceTree::new();
-        let root = &mut tree.root;
-        root.add_property(has("#address-cells", 2_u32)?);
-        root.add_property(has("#size-cells", 2_u32)?);
-        root.add_property(has("interrupt-parent", GIC_HANDLE)?);
-        root.add_property(has("model", "Mayfly")?);
-        root.add_property(has("compatible", "linux,dummy-virt")?);
-        root.add_child(self.chosen()?);
-        root.add_child(node(
-            &format!("memory@{MEMORY:x}"),
-            vec![has("device_type", "memory"), has("reg", cells(&[MEMORY, self.memory]))],
-        )?);
-        root.add_child(self.cpus()?);
-        root.add_child(node(
-            "psci",
-            vec![has("compatible", vec!["arm,psci-1.0", "arm,psci-0.2"]), has("method", "hvc")],
-        )?);
-        root.add_child(self.controller()?);
-        root.add_child(timer()?);
-        root.add_child(node(
-            "apb-pclk",
-            vec![
-                has("compatible", "fixed-clock"),
-                has("#clock-cells", 0_u32),
-                has("clock-frequency", 24_000_000_u32),
-                has("clock-output-names", "clk24mhz"),
-                has("phandle", CLOCK_HANDLE),
-            ],
-        )?);
-        root.add_child(node(
-            &uart_name(),
-            vec![
-                has("compatible", vec!["arm,pl011", "arm,primecell"]),
-                has("reg", cells(&[UART, UART_BYTES])),
-                has("interrupts", [0, UART_INTERRUPT - 32, LEVEL_HIGH]),
-                has("clocks", [CLOCK_HANDLE, CLOCK_HANDLE]),
-                has("clock-names", vec!["uartclk", "apb_pclk"]),
-            ],
-        )?);
-        root.add_child(node(
-            &format!("pl031@{CLOCK:x}"),
-            vec![
-                has("compatible", vec!["arm,pl031", "arm,primecell"]),
-                has("reg", cells(&[CLOCK, CLOCK_BYTES])),
-                has("interrupts", [0, CLOCK_INTERRUPT - 32, LEVEL_HIGH]),
-                has("clocks", CLOCK_HANDLE),
-                has("clock-names", "apb_pclk"),
-            ],
-        )?);
-        root.add_child(virtio(ENTROPY, ENTROPY_INTERRUPT)?);
+    /// The tree, as a kernel takes it; `look` is called between its nodes, for there may be many.
+    pub fn tree(&self, look: impl Fn()) -> Vec<u8> {
+        let mut tree = Flat::new();
+        tree.begin("");
+        tree.cells("#address-cells", &[2]);
+        tree.cells("#size-cells", &[2]);
+        tree.cells("interrupt-parent", &[GIC_HANDLE]);
+        tree.texts("model", &["Mayfly"]);
+        tree.texts("compatible", &["linux,dummy-virt"]);
+        self.chosen(&mut tree);
+        look();
+        self.cpus(&mut tree, &look);
+        self.platform(&mut tree);
+        look();
+        uart(&mut tree);
+        clock(&mut tree);
+        look();
+        virtio(&mut tree, ENTROPY, ENTROPY_INTERRUPT);
         if self.has_disk {
-            root.add_child(virtio(DISK, DISK_INTERRUPT)?);
+            virtio(&mut tree, DISK, DISK_INTERRUPT);
         }
-        Ok(tree.to_dtb())
+        tree.end();
+        look();
+        tree.finish()
     }
 
-    fn chosen(&self) -> Result<DeviceTreeNode, ModelError> {
-        let mut properties = vec![
-            has("bootargs", self.arguments),
-            has("stdout-path", format!("/{}", uart_name())),
-            has("rng-seed", self.seed.clone()),
-        ];
+    fn chosen(&self, tree: &mut Flat) {
+        tree.begin("chosen");
+        tree.texts("bootargs", &[self.arguments]);
+        tree.texts("stdout-path", &[&format!("/{}", uart_name())]);
+        tree.property("rng-seed", &self.seed);
         if let Some(ramdisks) = &self.ramdisks {
-            properties.push(has("linux,initrd-start", cells(&[ramdisks.start])));
-            properties.push(has("linux,initrd-end", cells(&[ramdisks.end])));
+            tree.addresses("linux,initrd-start", &[ramdisks.start]);
+            tree.addresses("linux,initrd-end", &[ramdisks.end]);
         }
-        node("chosen", properties)
+        tree.end();
+        tree.begin(&format!("memory@{MEMORY:x}"));
+        tree.texts("device_type", &["memory"]);
+        tree.addresses("reg", &[MEMORY, self.memory]);
+        tree.end();
     }
 
-    fn cpus(&self) -> Result<DeviceTreeNode, ModelError> {
-        let mut cpus = node("cpus", vec![has("#address-cells", 1_u32), has("#size-cells", 0_u32)])?;
+    fn cpus(&self, tree: &mut Flat, look: &impl Fn()) {
+        tree.begin("cpus");
+        tree.cells("#address-cells", &[1]);
+        tree.cells("#size-cells", &[0]);
         for affinity in &self.affinities {
-            cpus.add_child(node(
-                &format!("cpu@{affinity:x}"),
-                vec![
-                    has("device_type", "cpu"),
-                    has("compatible", "arm,armv8"),
-                    has("enable-method", "psci"),
-                    has("reg", *affinity as u32),
-                ],
-            )?);
+            tree.begin(&format!("cpu@{affinity:x}"));
+            tree.texts("device_type", &["cpu"]);
+            tree.texts("compatible", &["arm,armv8"]);
+            tree.texts("enable-method", &["psci"]);
+            tree.cells("reg", &[*affinity as u32]);
+            tree.end();
+            look();
         }
-        Ok(cpus)
+        tree.end();
     }
 
-    fn controller(&self) -> Result<DeviceTreeNode, ModelError> {
+    /// What is not at an address, and the interrupt controller.
+    fn platform(&self, tree: &mut Flat) {
+        tree.begin("psci");
+        tree.texts("compatible", &["arm,psci-1.0", "arm,psci-0.2"]);
+        tree.texts("method", &["hvc"]);
+        tree.end();
         let redistributors = REDISTRIBUTOR_BYTES * self.affinities.len() as u64;
-        node(
-            &format!("intc@{DISTRIBUTOR:x}"),
-            vec![
-                has("compatible", "arm,gic-v3"),
-                has("#interrupt-cells", 3_u32),
-                has("interrupt-controller", empty()),
-                has(
-                    "reg",
-                    cells(&[DISTRIBUTOR, DISTRIBUTOR_BYTES, REDISTRIBUTORS, redistributors]),
-                ),
-                has("phandle", GIC_HANDLE),
-            ],
-        )
+        tree.begin(&format!("intc@{DISTRIBUTOR:x}"));
+        tree.texts("compatible", &["arm,gic-v3"]);
+        tree.cells("#interrupt-cells", &[3]);
+        tree.property("interrupt-controller", &[]);
+        tree.addresses("reg", &[DISTRIBUTOR, DISTRIBUTOR_BYTES, REDISTRIBUTORS, redistributors]);
+        tree.cells("phandle", &[GIC_HANDLE]);
+        tree.end();
+        // Secure, physical, virtual, of EL2: the virtual one, 27, is what there is.
+        let interrupts: Vec<u32> =
+            [13, 14, 11, 10].into_iter().flat_map(|number| [PRIVATE, number, LEVEL_HIGH]).collect();
+        tree.begin("timer");
+        tree.texts("compatible", &["arm,armv8-timer"]);
+        tree.property("always-on", &[]);
+        tree.cells("interrupts", &interrupts);
+        tree.end();
+        tree.begin("apb-pclk");
+        tree.texts("compatible", &["fixed-clock"]);
+        tree.cells("#clock-cells", &[0]);
+        tree.cells("clock-frequency", &[24_000_000]);
+        tree.texts("clock-output-names", &["clk24mhz"]);
+        tree.cells("phandle", &[CLOCK_HANDLE]);
+        tree.end();
     }
-}
-
-fn virtio(at: u64, interrupt: u32) -> Result<DeviceTreeNode, ModelError> {
-    node(
-        &format!("virtio_mmio@{at:x}"),
-        vec![
-            has("compatible", "virtio,mmio"),
-            has("reg", cells(&[at, VIRTIO_BYTES])),
-            has("interrupts", [0, interrupt - 32, LEVEL_HIGH]),
-            // Devices reach memory through the caches, as processors do.
-            has("dma-coherent", empty()),
-        ],
-    )
 }
 
 fn uart_name() -> String {
     format!("pl011@{UART:x}")
 }
 
-fn timer() -> Result<DeviceTreeNode, ModelError> {
-    // Secure, physical, virtual, of EL2: the virtual one, 27, is what there is.
-    let interrupts: Vec<u32> =
-        [13, 14, 11, 10].into_iter().flat_map(|number| [PRIVATE, number, LEVEL_HIGH]).collect();
-    node(
-        "timer",
-        vec![
-            has("compatible", "arm,armv8-timer"),
-            has("always-on", empty()),
-            has("interrupts", interrupts),
-        ],
-    )
+fn uart(tree: &mut Flat) {
+    tree.begin(&uart_name());
+    tree.texts("compatible", &["arm,pl011", "arm,primecell"]);
+    tree.addresses("reg", &[UART, UART_BYTES]);
+    tree.cells("interrupts", &[0, UART_INTERRUPT - 32, LEVEL_HIGH]);
+    tree.cells("clocks", &[CLOCK_HANDLE, CLOCK_HANDLE]);
+    tree.texts("clock-names", &["uartclk", "apb_pclk"]);
+    tree.end();
+}
+
+fn clock(tree: &mut Flat) {
+    tree.begin(&format!("pl031@{CLOCK:x}"));
+    tree.texts("compatible", &["arm,pl031", "arm,primecell"]);
+    tree.addresses("reg", &[CLOCK, CLOCK_BYTES]);
+    tree.cells("interrupts", &[0, CLOCK_INTERRUPT - 32, LEVEL_HIGH]);
+    tree.cells("clocks", &[CLOCK_HANDLE]);
+    tree.texts("clock-names", &["apb_pclk"]);
+    tree.end();
+}
+
+fn virtio(tree: &mut Flat, at: u64, interrupt: u32) {
+    tree.begin(&format!("virtio_mmio@{at:x}"));
+    tree.texts("compatible", &["virtio,mmio"]);
+    tree.addresses("reg", &[at, VIRTIO_BYTES]);
+    tree.cells("interrupts", &[0, interrupt - 32, LEVEL_HIGH]);
+    // Devices reach memory through the caches, as processors do.
+    tree.property("dma-coherent", &[]);
+    tree.end();
 }
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use dtoolkit::fdt::Fdt;
     use dtoolkit::{Node, Property};
     use proptest::prelude::*;
@@ -291,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_guest_finds_what_it_was_given() {
-        let bytes = guest().tree().unwrap();
+        let bytes = guest().tree(|| ());
         let tree = Fdt::new(&bytes).unwrap();
         let value = |path: &str, name: &str| {
             tree.find_node(path).unwrap().property(name).unwrap().value().to_vec()
@@ -305,7 +264,7 @@ mod tests {
         assert_eq!(value("/pl031@9010000", "interrupts")[4..8], 2_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000000", "interrupts")[4..8], 16_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000200", "reg")[..8], DISK.to_be_bytes());
-        let bytes = Guest { has_disk: false, ..guest() }.tree().unwrap();
+        let bytes = Guest { has_disk: false, ..guest() }.tree(|| ());
         assert!(Fdt::new(&bytes).unwrap().find_node("/virtio_mmio@a000200").is_none());
     }
 

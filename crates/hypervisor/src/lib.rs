@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod command;
 pub mod contents;
+pub mod flat;
 pub mod frames;
 pub mod image;
 pub mod layout;

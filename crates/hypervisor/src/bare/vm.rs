@@ -301,7 +301,7 @@ fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static 
         has_disk: plan.disk != 0,
         seed: entropy::seed::<SEED>().to_vec(),
     };
-    write(placement.tree, &tree.tree().map_err(|_| "it has no device tree")?)?;
+    write(placement.tree, &tree.tree(threads::preemption_point))?;
     Ok((placement.kernel, placement.tree))
 }
 
