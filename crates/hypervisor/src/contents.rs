@@ -8,14 +8,16 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use miniz_oxide::inflate::TINFLStatus;
-use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
+use miniz_oxide::inflate::core::{DecompressorOxide, decompress_with_limit, inflate_flags};
 
 use crate::image::{Kernel, NoKernel};
 
 /// What deflate looks back at most.
 const WINDOW: usize = 32 << 10;
-/// Of what is packed, as much is looked at for one piece.
-const BITE: usize = 32 << 10;
+/// A piece is as much at most.
+const PIECE: usize = 1 << 10;
+/// Of what is packed, as much is looked at for one piece: it may be tables of codes, again and again.
+const BITE: usize = 128;
 /// What a kernel's header is in.
 const HEADER: usize = 64;
 
@@ -48,7 +50,7 @@ impl<'a> Contents<'a> {
         Ok((kernel, Self::Packed(packed)))
     }
 
-    /// The next piece; `None` behind the last one.
+    /// The next piece, in which there may be nothing; `None` behind the last one.
     ///
     /// # Errors
     ///
@@ -85,10 +87,12 @@ pub struct Packed<'a> {
     /// What is still packed, and what is behind it.
     rest: &'a [u8],
     state: Box<DecompressorOxide>,
-    /// The last 32 KiB, as a ring; each turn of it is given away when it is full.
+    /// The last 32 KiB, as a ring.
     window: Vec<u8>,
     /// Of this turn.
     filled: usize,
+    /// Of that, what was given away.
+    given: usize,
     /// Of all turns.
     total: u64,
     /// How much it may be.
@@ -96,8 +100,6 @@ pub struct Packed<'a> {
     sum: crc32fast::Hasher,
     /// Everything is unpacked, and is as its sum says.
     is_whole: bool,
-    /// The turn was given away.
-    is_given: bool,
 }
 
 impl<'a> Packed<'a> {
@@ -108,21 +110,25 @@ impl<'a> Packed<'a> {
             state: Box::default(),
             window: alloc::vec![0; WINDOW],
             filled: 0,
+            given: 0,
             total: 0,
             most: WINDOW as u64,
             sum: crc32fast::Hasher::new(),
             is_whole: false,
-            is_given: false,
         })
     }
 
     fn next(&mut self) -> Result<Option<&[u8]>, NoKernel> {
-        if core::mem::take(&mut self.is_given) {
-            self.filled = 0;
+        if self.given == WINDOW {
+            (self.filled, self.given) = (0, 0);
         }
-        while self.filled < WINDOW && self.step()? {}
-        self.is_given = true;
-        Ok((self.filled > 0).then(|| &self.window[..self.filled]))
+        // The first bytes were unpacked for the header that is in them.
+        let was_last = self.filled == self.given && !self.step()?;
+        if was_last && self.filled == self.given {
+            return Ok(None);
+        }
+        let before = core::mem::replace(&mut self.given, self.filled);
+        Ok(Some(&self.window[before..self.filled]))
     }
 
     /// Unpacks some, into what is left of this turn. Returns whether there is more to unpack.
@@ -133,8 +139,14 @@ impl<'a> Packed<'a> {
         let bite = &self.rest[..self.rest.len().min(BITE)];
         let more =
             if bite.len() < self.rest.len() { inflate_flags::TINFL_FLAG_HAS_MORE_INPUT } else { 0 };
-        let (status, taken, given) =
-            decompress(&mut self.state, bite, &mut self.window, self.filled, more);
+        let (status, taken, given) = decompress_with_limit(
+            &mut self.state,
+            bite,
+            &mut self.window,
+            self.filled,
+            PIECE,
+            more,
+        );
         self.rest = &self.rest[taken..];
         self.sum.update(&self.window[self.filled..self.filled + given]);
         self.filled += given;
@@ -238,7 +250,7 @@ mod tests {
         let (kernel, mut contents) = Contents::open(module)?;
         let mut bytes = Vec::new();
         while let Some(piece) = contents.next_piece()? {
-            assert!(!piece.is_empty());
+            assert!(piece.len() <= PIECE || piece.len() == module.len());
             bytes.extend_from_slice(piece);
         }
         assert_eq!(contents.next_piece().map(|piece| piece.map(<[u8]>::len)), Ok(None));
