@@ -109,6 +109,8 @@ pub struct Reclaimer<F: Format> {
     bound: usize,
     /// The most frames that may await reclaim for who destroys a VM to free its tables himself.
     at_once: usize,
+    /// What of the work others do at a time.
+    slice: Slice,
     /// Frames of roots on the list.
     frames: AtomicUsize,
     peak: AtomicUsize,
@@ -160,6 +162,7 @@ impl<F: Format> Reclaimer<F> {
             turns: AtomicU64::new(0),
             bound,
             at_once: 0,
+            slice: Slice::default(),
             frames: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             list: Lock::new(List::new(|root| &root.next)),
@@ -176,6 +179,18 @@ impl<F: Format> Reclaimer<F> {
     pub fn freeing_at_once(mut self, frames: usize) -> Self {
         self.at_once = frames;
         self
+    }
+
+    /// Has others than [`Reclaimer::serve`] work by such slices: who retires a root beyond the bound, and who waits.
+    #[must_use]
+    pub fn with_slice(mut self, slice: Slice) -> Self {
+        self.slice = slice;
+        self
+    }
+
+    /// What others work by.
+    pub(crate) fn slice(&self) -> Slice {
+        self.slice
     }
 
     /// Frames of tables that await reclaim.
@@ -240,7 +255,7 @@ impl<F: Format> Reclaimer<F> {
 
     /// Frees what is past the bound, as far as nothing has to be waited for. Not with a lock held that a vCPU may take.
     pub(crate) fn help(&self) {
-        while self.frames() > self.bound && self.run_slice(Slice::default()) == Reclaimed::More {
+        while self.frames() > self.bound && self.run_slice(self.slice) == Reclaimed::More {
             self.mmu().preemption_point();
         }
     }
@@ -428,7 +443,7 @@ impl<F: Format> Drop for Reclaimer<F> {
         // Before the rest, since these hold roots.
         self.heed_noted();
         while self.next_hanging().is_some() {}
-        while self.run_slice(Slice::default()) == Reclaimed::More {
+        while self.run_slice(self.slice) == Reclaimed::More {
             self.mmu().preemption_point();
         }
     }

@@ -499,7 +499,7 @@ impl<F: Format> Stage2<F> {
     /// reference to a root; helps to free them. Not from inside a section.
     pub fn wait_reclaimed(&self) {
         loop {
-            while self.reclaimer.run_slice(Slice::default()) == Reclaimed::More {
+            while self.reclaimer.run_slice(self.reclaimer.slice()) == Reclaimed::More {
                 self.mmu().preemption_point();
             }
             self.space.graveyard.collect_all(&self.space.tables, &self.space.srcu);
