@@ -12,6 +12,7 @@ mod kick;
 mod life;
 mod machine;
 mod map;
+mod masked;
 mod measure;
 mod memory;
 mod monitor;

@@ -182,15 +182,19 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
                     self.machine.interrupt()
                 }
                 Way::SystemError => {
+                    self.machine.after();
                     self.machine.count(Reason::SystemError);
                     self.virtual_error = true;
                     // It is set in HCR_EL2 at the next entry.
                     Next::Yield
                 }
-                Way::Synchronous => match self.synchronous() {
-                    Ok(next) => next,
-                    Err(event) => return event,
-                },
+                Way::Synchronous => {
+                    self.machine.after();
+                    match self.synchronous() {
+                        Ok(next) => next,
+                        Err(event) => return event,
+                    }
+                }
             };
             match next {
                 Next::Resume => {}

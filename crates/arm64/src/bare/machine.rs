@@ -14,10 +14,13 @@ pub trait Machine {
     /// The guest is about to go on: puts its pending interrupts where it finds them.
     fn before(&mut self);
 
+    /// The guest has come out, and not for an interrupt ([`Machine::interrupt`]).
+    fn after(&mut self);
+
     /// The guest has written the register by which it deactivates interrupts (`ICC_DIR_EL1`).
     fn deactivate(&mut self, value: u64);
 
-    /// An interrupt of the hardware's is pending on this processor.
+    /// The guest has come out for an interrupt of the hardware's, which is pending on this processor.
     fn interrupt(&mut self) -> Next;
 
     /// The guest has come out for this reason.

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use mayfly_arm64::spin::SpinLock;
 use mayfly_arm64::timer;
 
-use super::threads;
+use super::{threads, world};
 
 const DATA: usize = 0;
 const FLAGS: usize = 0x18;
@@ -17,6 +17,9 @@ const RECEIVE_EMPTY: u32 = 1 << 4;
 const TRANSMIT_FULL: u32 = 1 << 5;
 /// Receive, and receive timeout.
 const RECEIVED: u32 = 1 << 4 | 1 << 6;
+
+/// As many bytes are printed between two looks for interrupts.
+const PART: usize = 256;
 
 /// Where its registers are; 0 until that is known.
 static BASE: AtomicUsize = AtomicUsize::new(0);
@@ -124,17 +127,27 @@ pub(super) fn next_typed(deadline: u64) -> Option<u8> {
     }
 }
 
-/// Prints bytes as they are.
+/// Prints bytes as they are. Of many, a line at a time: what others print may stand between two.
 pub(super) fn bytes(bytes: &[u8]) {
-    let _held = SERIAL.lock();
-    for &byte in bytes {
-        Serial::put(byte);
+    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+        for part in line.chunks(PART) {
+            let held = SERIAL.lock();
+            for &byte in part {
+                Serial::put(byte);
+            }
+            drop(held);
+            if bytes.len() > PART {
+                world::look();
+            }
+        }
     }
 }
 
 pub(super) fn line(text: fmt::Arguments<'_>) {
     let mut serial = SERIAL.lock();
     let _ = serial.write_fmt(text).and_then(|()| serial.write_str("\n"));
+    drop(serial);
+    world::look();
 }
 
 /// Prints a line though somebody else may be printing: the last words of a processor.

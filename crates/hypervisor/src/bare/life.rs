@@ -18,6 +18,7 @@ use super::devices::Devices;
 use super::disk::Frames;
 use super::kick::{Places, Shared};
 use super::seat::Gic;
+use super::threads;
 use super::uart::Uart;
 use super::world::{self, World};
 
@@ -135,7 +136,9 @@ impl Life {
         };
         let vgic = Vgic::try_new(config, Shared(Arc::clone(&places))).map_err(|_| OutOfMemory)?;
         let vgic = Arc::new(vgic);
+        threads::preemption_point();
         let devices = Devices::new(&world, &vgic, disk);
+        threads::preemption_point();
         let cores = (0..plan.vcpus as usize).map(|vcpu| match vcpu {
             0 => Core::on(affinity(vcpu)),
             _ => Core::off(affinity(vcpu)),

@@ -54,6 +54,7 @@ pub(super) extern "C" fn main(tree: u64) -> ! {
         }
     }
     console::listen();
+    world::look();
     if let Err(error) = threads::spawn(move || monitor::main(&board)) {
         say!("mayfly: {error}");
         power_off()

@@ -28,6 +28,11 @@ const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_ORDER: u32 = BLOCK_SHIFT - PAGE_SHIFT;
 const PAGES: u64 = 1 << BLOCK_ORDER;
 
+/// As many words are made between two looks for interrupts.
+const WORDS_AT_ONCE: usize = 1024;
+/// As many frames are given back.
+const FRAMES_AT_ONCE: usize = 32;
+
 /// What a word says, in its lowest bits; above them is the first frame's address.
 const KIND: u64 = 3;
 const BLOCK: u64 = 1;
@@ -50,7 +55,10 @@ impl GuestMemory {
         let mut words = Vec::new();
         let count = bytes.div_ceil(BLOCK_BYTES) as usize;
         words.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-        words.resize_with(count, || AtomicU64::new(0));
+        while words.len() < count {
+            words.resize_with(count.min(words.len() + WORDS_AT_ONCE), || AtomicU64::new(0));
+            super::threads::preemption_point();
+        }
         Ok(Self { world, words, giving: Lock::new(()), frames: AtomicU64::new(0), in_pages: false })
     }
 
@@ -192,7 +200,10 @@ unsafe impl HostMemory<Hva> for GuestMemory {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        for word in &mut self.words {
+        for (number, word) in self.words.iter_mut().enumerate() {
+            if number.is_multiple_of(FRAMES_AT_ONCE) {
+                super::threads::preemption_point();
+            }
             let value = *word.get_mut();
             let first = Pfn::new(value >> PAGE_SHIFT);
             match value & KIND {
@@ -204,6 +215,9 @@ impl Drop for GuestMemory {
                         if frame != 0 {
                             // SAFETY: as above.
                             unsafe { world::free_frames_of(Pfn::new(frame), 0) };
+                        }
+                        if (page as usize).is_multiple_of(FRAMES_AT_ONCE) {
+                            super::threads::preemption_point();
                         }
                     }
                     // SAFETY: as above.

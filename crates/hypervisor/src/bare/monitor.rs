@@ -14,7 +14,11 @@ use mayfly_hypervisor::tree::Board;
 use super::console::{self, say};
 use super::life::End;
 use super::vm::{self, Host, Machine};
-use super::{entropy, heap, machine, threads, world};
+use super::{entropy, machine, threads};
+
+mod account;
+
+use account::{Possession, list, say_bounds, stat};
 
 /// Ctrl-], by which a guest's console is left for the monitor.
 const LEAVES: u8 = 0x1d;
@@ -43,7 +47,9 @@ pub(super) fn main(board: &Board) {
         monitor.serve(&board.arguments);
         monitor.end()
     };
-    match Possession::lost_since(before) {
+    let lost = Possession::lost_since(before);
+    say_bounds();
+    match lost {
         (0, 0) if is_whole => {
             let Possession { frames, bytes } = before;
             say!(
@@ -53,35 +59,6 @@ pub(super) fn main(board: &Board) {
         (frames, bytes) => say!("mayfly: LOST {frames} frames, {bytes} bytes of heap"),
     }
     machine::power_off()
-}
-
-/// What the program has, for an account of what was lost.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Possession {
-    /// Frames that are free.
-    frames: u64,
-    /// Bytes of the heap that are in use.
-    bytes: usize,
-}
-
-impl Possession {
-    fn now() -> Self {
-        Self { frames: world::free_frames(), bytes: heap::allocated() }
-    }
-
-    /// How many frames, and bytes of heap, are not back, after a while for what is on its way: what a thread has is freed
-    /// by the next one on its processor.
-    fn lost_since(before: Self) -> (i64, isize) {
-        let deadline = timer::ticks() + timer::frequency();
-        let mut now = Self::now();
-        while now != before && timer::ticks() < deadline {
-            let soon = timer::ticks() + timer::frequency() / 100;
-            threads::wait(&ENDS, ENDS.load(Ordering::Relaxed), soon);
-            now = Self::now();
-        }
-        let frames = before.frames.cast_signed() - now.frames.cast_signed();
-        (frames, now.bytes.cast_signed() - before.bytes.cast_signed())
-    }
 }
 
 impl Monitor {
@@ -101,6 +78,7 @@ impl Monitor {
             if starts {
                 self.start(&machine);
             }
+            threads::preemption_point();
         }
     }
 
@@ -186,6 +164,7 @@ impl Monitor {
 
     /// Does a command. Returns whether the machine is to end.
     fn obey(&mut self, command: Result<Command, &'static str>) -> bool {
+        threads::preemption_point();
         match command {
             Err(why) => say!("mayfly: {why}"),
             Ok(Command::Nothing) => {}
@@ -196,6 +175,7 @@ impl Monitor {
                     name.as_ref().is_none_or(|name| *name == machine.plan.name)
                 };
                 self.machines.iter().filter(is_meant).for_each(|machine| stat(machine));
+                say_bounds();
             }
             Ok(Command::Create { name, like, parameters, arguments }) => {
                 self.create(&name, &like, &parameters, arguments);
@@ -360,32 +340,6 @@ impl Monitor {
 
 fn prompt() {
     console::bytes(b"mayfly> ");
-}
-
-fn list(machine: &Machine) {
-    let Plan { name, vcpus, memory, .. } = &machine.plan;
-    say!("{name}: {}, {vcpus} vCPUs, {} MiB promised", machine.state(), memory >> 20);
-}
-
-fn stat(machine: &Machine) {
-    list(machine);
-    let milliseconds = machine.books.ticks() * 1000 / timer::frequency();
-    say!(
-        "{}: {} KiB given, {milliseconds} ms of processors",
-        machine.plan.name,
-        machine.frames() * 4
-    );
-    if machine.plan.disk != 0 {
-        say!(
-            "{}: {} KiB of a disk of {} KiB written",
-            machine.plan.name,
-            machine.disk_frames() * 4,
-            machine.plan.disk >> 10
-        );
-    }
-    for (reason, count) in machine.books.all().filter(|(_, count)| *count > 0) {
-        say!("{}: {count} {reason}", machine.plan.name);
-    }
 }
 
 /// What the thread of a VM does: a life, and others as long as the guest starts anew.

@@ -17,29 +17,31 @@
 //! is pending when the processor waits for one, masked or not.
 //!
 //! A thread that is preempted goes to the end of the queue, so a thread that can run waits for at most a slice of each
-//! of those before it, divided by the processors.
+//! of those before it, divided by the processors. The longest wait is measured ([`longest_wait`]).
 
 use alloc::boxed::Box;
+use core::num::NonZeroU64;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
-use mayfly_arm64::spin::{SpinGuard, SpinLock, wait_for_interrupt};
+use mayfly_arm64::spin::{SpinGuard, wait_for_interrupt};
 use mayfly_arm64::{cpu, timer};
 use mayfly_vm::Kicker;
 use mayfly_vm::platform::memory::OutOfMemory;
 
-use super::{cpus, world};
+use super::{cpus, masked, world};
 
+mod local;
 mod queue;
+mod scheduler;
 mod sleep;
 mod switch;
 
-use queue::Queue;
+use local::{Local, local};
+pub(super) use scheduler::longest_wait;
+use scheduler::{SCHEDULER, Scheduler};
 pub(super) use sleep::{wait, wake, with_alarm};
 pub(super) use switch::STACK_ORDER;
-
-/// How long a thread has the processor while others want it: 10 ms.
-const SLICE: u64 = 100;
 
 /// What is done when a thread gives its processor up, and to what.
 pub(super) type Leave = (unsafe fn(*mut ()), *mut ());
@@ -60,88 +62,12 @@ pub(super) struct Thread {
     /// What is done when it gives its processor up.
     leave: Option<Leave>,
     number: u64,
+    /// Since when it has been on the queue of threads that can run, in ticks.
+    ready_since: u64,
+    /// How many could run when it came there, it and those that did run included.
+    rivals: NonZeroU64,
     /// When it is asked for, and of whom.
     alarm: Option<(u64, Kicker)>,
-}
-
-struct Scheduler {
-    ready: Queue,
-    asleep: Queue,
-    /// No sleeper wakes by itself before that, in ticks.
-    next_wake: u64,
-    /// A bit for each processor that waits for a thread.
-    idle: u64,
-    /// The last number.
-    numbers: u64,
-}
-
-// SAFETY: threads are reached through the scheduler alone, under its lock, or by themselves.
-unsafe impl Send for Scheduler {}
-
-static SCHEDULER: SpinLock<Scheduler> = SpinLock::new(Scheduler {
-    ready: Queue::new(),
-    asleep: Queue::new(),
-    next_wake: u64::MAX,
-    idle: 0,
-    numbers: 0,
-});
-
-/// A slice, in ticks.
-static SLICE_TICKS: AtomicU64 = AtomicU64::new(0);
-
-/// Threads that sleep, or are about to.
-static SLEEPERS: AtomicU32 = AtomicU32::new(0);
-
-/// What runs on each processor, and when its slice is over. In cache lines of its own.
-#[repr(align(64))]
-struct Local {
-    current: AtomicPtr<Thread>,
-    idle: AtomicPtr<Thread>,
-    /// A thread that is over, whose stack the next one frees.
-    over: AtomicPtr<Thread>,
-    slice_end: AtomicU64,
-    /// It is over, and others want the processor.
-    is_over: AtomicBool,
-    /// When the processor's timer is set to.
-    alarm: AtomicU64,
-}
-
-static LOCAL: [Local; cpus::MAX] = [const {
-    Local {
-        current: AtomicPtr::new(null_mut()),
-        idle: AtomicPtr::new(null_mut()),
-        over: AtomicPtr::new(null_mut()),
-        slice_end: AtomicU64::new(0),
-        is_over: AtomicBool::new(false),
-        alarm: AtomicU64::new(u64::MAX),
-    }
-}; cpus::MAX];
-
-impl Local {
-    /// Has the thread that runs here, which asks, do what it does when it gives its processor up.
-    fn leave(&self) {
-        // SAFETY: the thread's own; what it asked for may be called.
-        unsafe {
-            if let Some((leave, argument)) = (*self.current.load(Ordering::Relaxed)).leave {
-                leave(argument);
-            }
-        }
-    }
-
-    /// Whether the slice of the thread that runs here is over, and others want the processor.
-    fn is_over_time(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
-    }
-
-    fn begin_slice(&self, now: u64) {
-        self.slice_end.store(now + SLICE_TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.is_over.store(false, Ordering::Relaxed);
-    }
-}
-
-fn local() -> &'static Local {
-    // SAFETY: processors are numbered below `cpus::MAX`, each before it comes here (`cpus::prepare`).
-    unsafe { LOCAL.get_unchecked(cpu::number()) }
 }
 
 fn current() -> *mut Thread {
@@ -162,6 +88,8 @@ impl Thread {
             work,
             leave: None,
             number: 0,
+            ready_since: 0,
+            rivals: NonZeroU64::MIN,
             alarm: None,
         }
     }
@@ -169,14 +97,11 @@ impl Thread {
 
 /// Makes this processor's flow of control the thread that runs when no other can. Once on each.
 pub(super) fn adopt() {
-    SLICE_TICKS.store(timer::frequency() / SLICE, Ordering::Relaxed);
-    let thread = Box::into_raw(Box::new(Thread::new(None, None)));
+    let mut thread = Box::new(Thread::new(None, None));
     let mut scheduler = SCHEDULER.lock();
-    scheduler.numbers += 1;
-    // SAFETY: nobody else knows it yet.
-    unsafe { (*thread).number = scheduler.numbers };
-    local().current.store(thread, Ordering::Relaxed);
-    local().idle.store(thread, Ordering::Relaxed);
+    scheduler.add_processor();
+    thread.number = scheduler.number();
+    local().begin(Box::into_raw(thread));
 }
 
 /// Has a new thread do `work`.
@@ -188,12 +113,9 @@ pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMem
     let frames = world::allocate_frames(STACK_ORDER).ok_or(OutOfMemory)?;
     let mut thread = Box::new(Thread::new(Some(frames), Some(Box::new(work))));
     thread.stack = switch::prepare(frames);
-    let thread = Box::into_raw(thread);
     let mut scheduler = SCHEDULER.lock();
-    scheduler.numbers += 1;
-    // SAFETY: nobody else knows it yet.
-    unsafe { (*thread).number = scheduler.numbers };
-    scheduler.make_ready(thread);
+    thread.number = scheduler.number();
+    scheduler.make_ready(Box::into_raw(thread), timer::ticks());
     Ok(())
 }
 
@@ -223,57 +145,18 @@ pub(super) fn leave() {
     local().leave();
 }
 
-impl Scheduler {
-    /// Puts a thread on the queue, and has a processor that idles look.
-    fn make_ready(&mut self, thread: *mut Thread) {
-        // SAFETY: the thread is on no queue, and its registers are saved, or will be before the lock is given up.
-        unsafe {
-            ((*thread).word, (*thread).deadline) = (0, u64::MAX);
-            self.ready.push(thread);
-        }
-        if self.idle != 0 {
-            let idle = self.idle.trailing_zeros() as usize;
-            self.idle &= !(1 << idle);
-            if idle != cpu::number() {
-                cpus::kick(idle);
-            }
-        }
-    }
-
-    /// Takes the thread that a processor that has none is to go on with.
-    fn next(&mut self, here: &Local) -> *mut Thread {
-        self.ready.pop().unwrap_or(here.idle.load(Ordering::Relaxed))
-    }
-
-    /// Puts a thread that has said what it sleeps for, and until when, to sleep.
-    fn put_to_sleep(&mut self, thread: *mut Thread) {
-        // SAFETY: the thread is the one that asks.
-        self.next_wake = self.next_wake.min(unsafe { (*thread).deadline });
-        self.asleep.push(thread);
-    }
-
-    /// Wakes those whose time has come.
-    fn wake_due(&mut self, now: u64) {
-        if now < self.next_wake {
-            return;
-        }
-        while let Some(thread) = self.asleep.take(|thread| thread.deadline <= now) {
-            SLEEPERS.fetch_sub(1, Ordering::Relaxed);
-            self.make_ready(thread);
-        }
-        let next = self.asleep.iter().map(|thread| thread.deadline).min();
-        self.next_wake = next.unwrap_or(u64::MAX);
-    }
-}
-
 /// Has this processor, which is `here`, go on with `to`, another thread that can run, or its own idling. The present one is
 /// on the queue, asleep, or over, and has done what it does when it gives its processor up ([`leave`]).
 #[inline]
-fn switch(here: &Local, scheduler: SpinGuard<'static, Scheduler>, to: *mut Thread) {
+fn switch(here: &Local, scheduler: SpinGuard<'static, Scheduler>, to: *mut Thread, now: u64) {
     let from = here.current.load(Ordering::Relaxed);
     here.current.store(to, Ordering::Relaxed);
-    here.begin_slice(timer::ticks());
-    arm(&scheduler, here);
+    let end = here.begin_slice(now);
+    if to == here.idle.load(Ordering::Relaxed) {
+        here.set_alarm(scheduler.next_wake);
+    } else {
+        here.set_alarm_to(end.min(scheduler.next_wake));
+    }
     // The thread that goes on gives the lock up.
     core::mem::forget(scheduler);
     // SAFETY: `to` has its registers saved where its stack says, and nobody else runs it: it was on the queue, or it is
@@ -297,9 +180,10 @@ extern "C" fn begin() -> ! {
     }
     let here = local();
     let mut scheduler = SCHEDULER.lock();
+    let now = timer::ticks();
     here.over.store(here.current.load(Ordering::Relaxed), Ordering::Relaxed);
-    let to = scheduler.next(here);
-    switch(here, scheduler, to);
+    let to = scheduler.next(here, now);
+    switch(here, scheduler, to, now);
     unreachable!("nobody goes on with a thread that is over");
 }
 
@@ -324,28 +208,27 @@ fn free(over: *mut Thread) {
 
 /// Sets the processor's timer to the end of the slice, or to when a sleeper wakes.
 fn arm(scheduler: &Scheduler, here: &Local) {
-    let idles = here.current.load(Ordering::Relaxed) == here.idle.load(Ordering::Relaxed);
-    let slice = if idles { u64::MAX } else { here.slice_end.load(Ordering::Relaxed) };
-    let alarm = slice.min(scheduler.next_wake);
-    if here.alarm.load(Ordering::Relaxed) != alarm {
-        here.alarm.store(alarm, Ordering::Relaxed);
-        timer::set_alarm((alarm != u64::MAX).then_some(alarm));
-    }
+    let slice = if here.idles() { u64::MAX } else { here.slice_end.load(Ordering::Relaxed) };
+    here.set_alarm(slice.min(scheduler.next_wake));
 }
 
 /// The processor's timer has come.
 pub(super) fn tick() {
     let here = local();
-    here.alarm.store(u64::MAX, Ordering::Relaxed);
-    timer::set_alarm(None);
+    here.alarm_has_come();
     let mut scheduler = SCHEDULER.lock();
     let now = timer::ticks();
     scheduler.wake_due(now);
     if here.slice_end.load(Ordering::Relaxed) <= now {
         here.begin_slice(now);
-        here.is_over.store(!scheduler.ready.is_empty(), Ordering::Relaxed);
+        here.is_over.store(scheduler.has_ready(), Ordering::Relaxed);
     }
     arm(&scheduler, here);
+}
+
+/// Whether this processor has come so far that it runs threads.
+pub(super) fn has_begun() -> bool {
+    !current().is_null()
 }
 
 /// Whether this thread's slice is over, and others want the processor.
@@ -358,16 +241,17 @@ fn give_way(here: &Local) {
     // What that wakes takes the lock.
     here.leave();
     let mut scheduler = SCHEDULER.lock();
-    let Some(to) = scheduler.ready.pop() else {
-        here.begin_slice(timer::ticks());
+    let now = timer::ticks();
+    let Some(to) = scheduler.take(now) else {
+        here.begin_slice(now);
         return arm(&scheduler, here);
     };
     let thread = here.current.load(Ordering::Relaxed);
     if thread != here.idle.load(Ordering::Relaxed) {
         // Not `make_ready`: no idle processor is to take it from here.
-        scheduler.ready.push(thread);
+        scheduler.queue(thread, now);
     }
-    switch(here, scheduler, to);
+    switch(here, scheduler, to, now);
 }
 
 /// A point of long work: what has interrupted meanwhile is seen to, and others have the processor if the slice is over.
@@ -388,14 +272,17 @@ pub(super) fn idle() -> ! {
     loop {
         world::take_interrupts();
         let mut scheduler = SCHEDULER.lock();
-        scheduler.wake_due(timer::ticks());
-        if let Some(to) = scheduler.ready.pop() {
-            switch(local(), scheduler, to);
+        let now = timer::ticks();
+        scheduler.wake_due(now);
+        if let Some(to) = scheduler.take(now) {
+            switch(local(), scheduler, to, now);
         } else {
             scheduler.idle |= 1 << cpu::number();
             arm(&scheduler, local());
             drop(scheduler);
+            masked::end();
             wait_for_interrupt();
+            masked::begin();
             SCHEDULER.lock().idle &= !(1 << cpu::number());
         }
     }

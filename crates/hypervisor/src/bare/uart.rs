@@ -2,7 +2,6 @@
 
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_arm64::spin::SpinLock;
@@ -28,7 +27,6 @@ pub(super) struct Uart {
 const LOG: usize = 4096;
 
 /// The last bytes that a guest has said.
-#[derive(Clone)]
 struct Log {
     bytes: [u8; LOG],
     /// How many were said; the next one's place follows from it.
@@ -44,18 +42,13 @@ impl Log {
         self.count += 1;
     }
 
-    /// What was said in the present life, as far as it is still there.
-    fn present(&self) -> impl Iterator<Item = u8> + '_ {
-        (self.count.saturating_sub(LOG).max(self.before)..self.count)
-            .map(|number| self.bytes[number % LOG])
-    }
-
-    fn print(&self) {
-        let (later, earlier) = self.bytes.split_at(self.count % self.bytes.len());
-        if self.count > self.bytes.len() {
-            console::bytes(earlier);
-        }
-        console::bytes(later);
+    /// What is kept, in its order; of the last bytes so many were said since as many had been as `before`.
+    fn since(&self, before: usize) -> ([u8; LOG], usize) {
+        let (later, earlier) = self.bytes.split_at(self.count % LOG);
+        let mut bytes = [0; LOG];
+        bytes[..earlier.len()].copy_from_slice(earlier);
+        bytes[earlier.len()..].copy_from_slice(later);
+        (bytes, (self.count - before).min(LOG))
     }
 }
 
@@ -105,13 +98,17 @@ impl Uart {
 
     /// Prints the last that the guest has said.
     pub(super) fn print_log(&self) {
-        self.log.lock().print();
+        let (bytes, count) = self.log.lock().since(0);
+        console::bytes(&bytes[LOG - count..]);
     }
 
     /// Whether the guest has said `text`, in its present or last life, and not too long ago.
     pub(super) fn has_said(&self, text: &[u8]) -> bool {
-        let log = self.log.lock().clone();
-        let said: Vec<u8> = log.present().collect();
+        let (bytes, count) = {
+            let log = self.log.lock();
+            log.since(log.before)
+        };
+        let said = &bytes[LOG - count..];
         said.windows(text.len().max(1)).enumerate().any(|(number, window)| {
             if number % 64 == 0 {
                 threads::preemption_point();

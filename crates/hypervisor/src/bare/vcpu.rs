@@ -22,7 +22,7 @@ use super::console::say;
 use super::life::{End, Life, OFF};
 use super::seat::{Seat, is_maintenance};
 use super::vm::Kinds;
-use super::{cpus, threads, world};
+use super::{cpus, masked, threads, world};
 
 /// Numbers of [`Exit::Custom`], beside [`WAITS`].
 const CPU_OFF: u64 = 1;
@@ -71,11 +71,17 @@ impl Machine for Board<'_> {
 
     fn before(&mut self) {
         self.seat.show_interrupts();
+        masked::end();
+    }
+
+    fn after(&mut self) {
+        masked::begin();
     }
 
     // Out of line, so that `scripts/switches` tells by its name what the interrupt takes, and what the switch.
     #[inline(never)]
     fn interrupt(&mut self) -> Next {
+        masked::begin();
         cpus::obey();
         while let Some(number) = gic::acknowledge() {
             if number == timer::VIRTUAL_TIMER {
@@ -146,6 +152,8 @@ pub(super) fn main<const FWB: bool>(life: &Arc<Life>, mut vcpu: Vcpu<Kinds<FWB>>
     // SAFETY: nothing is left to be put.
     unsafe { threads::on_leave(None) };
     life.places.leave(number);
+    // Before what the vCPU has is freed.
+    threads::preemption_point();
 }
 
 /// Takes a vCPU's registers out of the processor.

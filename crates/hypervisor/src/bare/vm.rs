@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance;
 use core::slice;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use mayfly_arm64::cpu;
 use mayfly_arm64::guest::Confinement;
@@ -35,6 +36,11 @@ use super::{entropy, measure, threads, vcpu};
 pub(super) const IPA_BITS: u32 = 40;
 /// `ID_AA64MMFR0_EL1.PARange` of as many.
 const PA_RANGE: u64 = 2;
+
+/// What the core does before it looks for interrupts, which is to be 20,000 instructions at most.
+const SLICE: Slice = Slice { entries: 256, time: Duration::from_micros(50) };
+/// Of the entries of tables that are freed: each may be a table, whose frame is given back.
+const FREED: Slice = Slice { entries: 32, ..SLICE };
 
 /// Bytes of the seed that a guest's kernel finds.
 const SEED: usize = 64;
@@ -196,11 +202,11 @@ impl<const FWB: bool> HostOf<FWB> {
         let bits = cpu::stage2_features().vmid_bits();
         let vmids = Vmids::try_new(world.clone(), bits).map_err(|_| OutOfMemory)?;
         let bound = Reclaimer::<Arm<IPA_BITS, FWB>>::BOUND;
-        let reclaimer = Arc::new(Reclaimer::new(world.clone(), bound));
+        let reclaimer = Arc::new(Reclaimer::new(world.clone(), bound).with_slice(FREED));
         let worker = Arc::new(Worker::new(world.clone()));
         let (works, reclaims) = (Arc::clone(&worker), Arc::clone(&reclaimer));
         threads::spawn(move || works.run())?;
-        threads::spawn(move || reclaims.serve(Slice::default()))?;
+        threads::spawn(move || reclaims.serve(FREED))?;
         Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
     }
 
@@ -229,7 +235,7 @@ impl<const FWB: bool> HostOf<FWB> {
             cache: self.world.clone(),
             caches: Caches::Tracked,
             slot_zap: SlotZap::Range,
-            slice: Slice::default(),
+            slice: SLICE,
         }
     }
 
@@ -293,13 +299,15 @@ fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64), &'static 
         write(place.start, module(ramdisk))?;
     }
     let ramdisks = placement.ramdisks.first().zip(placement.ramdisks.last());
+    let seed = entropy::seed::<SEED>().to_vec();
+    threads::preemption_point();
     let tree = Guest {
         affinities: (0..plan.vcpus as usize).map(affinity).collect(),
         memory: plan.memory,
         arguments: &plan.arguments,
         ramdisks: ramdisks.map(|(first, last)| first.start..last.end),
         has_disk: plan.disk != 0,
-        seed: entropy::seed::<SEED>().to_vec(),
+        seed,
     };
     write(placement.tree, &tree.tree(threads::preemption_point))?;
     Ok((placement.kernel, placement.tree))
@@ -325,7 +333,9 @@ impl<const FWB: bool> Host for HostOf<FWB> {
             Self::confinement(),
         );
         let life = Arc::new(life.map_err(no_memory)?);
+        threads::preemption_point();
         let vm = self.make(machine, &life, &memory)?;
+        threads::preemption_point();
         machine.uart.reset(Some(Arc::clone(&life.vgic)));
         machine.born(&life, &memory);
         life.alive.fetch_add(1, Ordering::Relaxed);
@@ -354,6 +364,7 @@ impl<const FWB: bool> Host for HostOf<FWB> {
                 life.gone();
                 life.end(End::Failed);
             }
+            threads::preemption_point();
         }
         life.turn_on(0, entry, tree);
         loop {
@@ -365,8 +376,10 @@ impl<const FWB: bool> Host for HostOf<FWB> {
         }
         machine.uart.reset(None);
         machine.dead();
+        threads::preemption_point();
         let ended = vm.clone();
         vm.destroy();
+        threads::preemption_point();
         ended.wait_reclaimed();
         Ok(life.ending().unwrap_or(End::Failed))
     }

@@ -21,7 +21,7 @@ use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
 
 use super::once::Once;
-use super::{console, cpus, threads};
+use super::{console, cpus, masked, threads};
 
 /// What is known of the machine once it is prepared.
 #[derive(Clone, Copy)]
@@ -76,14 +76,19 @@ pub(super) fn free_frames() -> u64 {
 
 /// `1 << order` frames of zeroes.
 pub(super) fn allocate_frames(order: u32) -> Option<Pfn> {
+    const PART: u64 = 2;
     let first = FRAMES.lock().as_mut()?.allocate(order as usize)?;
-    for frame in first..first + (1 << order) {
-        let start = core::ptr::with_exposed_provenance_mut::<u8>((frame * PAGE_SIZE) as usize);
-        // SAFETY: the frame is nobody's but the caller's, and mapped.
-        unsafe { start.write_bytes(0, PAGE_SIZE as usize) };
-        // A stack's worth at a time: the large ones are a guest's memory, whose VM waits.
-        if order > threads::STACK_ORDER && frame % 64 == 63 {
+    let end = first + (1 << order);
+    for part in (first..end).step_by(PART as usize) {
+        let start = core::ptr::with_exposed_provenance_mut::<u8>((part * PAGE_SIZE) as usize);
+        let bytes = (end - part).min(PART) * PAGE_SIZE;
+        // SAFETY: the frames are nobody's but the caller's, and mapped.
+        unsafe { start.write_bytes(0, bytes as usize) };
+        // The large ones are a guest's memory, whose VM waits.
+        if order > threads::STACK_ORDER && threads::has_begun() {
             threads::preemption_point();
+        } else {
+            look();
         }
     }
     Some(Pfn::new(first))
@@ -99,8 +104,16 @@ pub(super) unsafe fn free_frames_of(first: Pfn, order: u32) {
     debug_assert!(taken, "frames are given back as they were given");
 }
 
+/// As [`take_interrupts`], and nothing on a processor that is not prepared yet.
+pub(super) fn look() {
+    if threads::has_begun() {
+        take_interrupts();
+    }
+}
+
 /// Sees to the interrupts that are pending on this processor.
 pub(super) fn take_interrupts() {
+    masked::look();
     cpus::obey();
     while let Some(number) = gic::acknowledge() {
         handle(number);
@@ -227,21 +240,32 @@ unsafe impl Tlb for World {
     }
 }
 
+/// Does `work` to frames, and looks for interrupts in between. Nobody else has the processor meanwhile: the core may hold an
+/// entry frozen.
+fn in_parts(first: Pfn, count: u64, work: impl Fn(Pfn, u64)) {
+    const PART: u64 = 8;
+    let end = first.get() + count;
+    for part in (first.get()..end).step_by(PART as usize) {
+        work(Pfn::new(part), (end - part).min(PART));
+        take_interrupts();
+    }
+}
+
 impl Cache for World {
     fn capabilities(&self) -> CacheCapabilities {
         Caches.capabilities()
     }
 
     fn clean(&self, first: Pfn, count: u64) {
-        Caches.clean(first, count);
+        in_parts(first, count, |first, count| Caches.clean(first, count));
     }
 
     fn clean_invalidate(&self, first: Pfn, count: u64) {
-        Caches.clean_invalidate(first, count);
+        in_parts(first, count, |first, count| Caches.clean_invalidate(first, count));
     }
 
     fn invalidate_instructions(&self, first: Pfn, count: u64) {
-        Caches.invalidate_instructions(first, count);
+        in_parts(first, count, |first, count| Caches.invalidate_instructions(first, count));
     }
 
     fn invalidate_all_instructions(&self) {

@@ -8,15 +8,17 @@ use super::Thread;
 pub(super) struct Queue {
     first: *mut Thread,
     last: *mut Thread,
+    count: u64,
 }
 
 impl Queue {
     pub(super) const fn new() -> Self {
-        Self { first: null_mut(), last: null_mut() }
+        Self { first: null_mut(), last: null_mut(), count: 0 }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.first.is_null()
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.count
     }
 
     /// Puts a thread at the end.
@@ -31,6 +33,7 @@ impl Queue {
             }
         }
         self.last = thread;
+        self.count += 1;
     }
 
     /// Takes the first.
@@ -53,6 +56,7 @@ impl Queue {
                     if self.last == at {
                         self.last = before;
                     }
+                    self.count -= 1;
                     return Some(at);
                 }
                 (before, at) = (at, (*at).next);

@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use mayfly_arm64::timer;
 use mayfly_vm::Kicker;
 
-use super::{SCHEDULER, SLEEPERS, Thread, current, leave, local, switch};
+use super::local::local;
+use super::scheduler::{SCHEDULER, SLEEPERS};
+use super::{Thread, current, leave, switch};
 use crate::bare::kick::LOOK;
 use crate::bare::world;
 
@@ -34,7 +36,8 @@ fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
     SLEEPERS.fetch_add(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     let mut scheduler = SCHEDULER.lock();
-    if word.load(Ordering::Relaxed) != expected || timer::ticks() >= deadline {
+    let now = timer::ticks();
+    if word.load(Ordering::Relaxed) != expected || now >= deadline {
         SLEEPERS.fetch_sub(1, Ordering::Relaxed);
         return;
     }
@@ -42,8 +45,8 @@ fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
     unsafe { ((*thread).word, (*thread).deadline) = (core::ptr::from_ref(word).addr(), deadline) };
     scheduler.put_to_sleep(thread);
     let here = local();
-    let to = scheduler.next(here);
-    switch(here, scheduler, to);
+    let to = scheduler.next(here, now);
+    switch(here, scheduler, to, now);
 }
 
 /// Does `work`, in which this thread sleeps at most until `at`: then `kicker` is asked to look, and goes on.
@@ -64,8 +67,9 @@ pub(crate) fn wake(word: &AtomicU32) {
     }
     let address = core::ptr::from_ref(word).addr();
     let mut scheduler = SCHEDULER.lock();
+    let now = timer::ticks();
     while let Some(thread) = scheduler.asleep.take(|thread| thread.word == address) {
         SLEEPERS.fetch_sub(1, Ordering::Relaxed);
-        scheduler.make_ready(thread);
+        scheduler.make_ready(thread, now);
     }
 }

@@ -1,0 +1,73 @@
+//! How long a processor executes at EL2, where interrupts are masked, without looking for them.
+//!
+//! A stretch begins when a guest is left, when interrupts have been looked for, and when a processor that idled goes on. It
+//! ends when one looks for them, when a guest is entered, and when the processor idles. What a processor does before it first
+//! looks is none: it has no guests then.
+
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use mayfly_arm64::{cpu, read_register, timer};
+
+use super::cpus;
+
+/// A processor's stretches, in a cache line of its own.
+#[repr(align(64))]
+struct Stretches {
+    /// When the present one has begun, in ticks.
+    since: AtomicU64,
+    longest: AtomicI64,
+}
+
+/// A moment that does not come.
+const NEVER: u64 = i64::MAX as u64;
+
+static STRETCHES: [Stretches; cpus::MAX] =
+    [const { Stretches { since: AtomicU64::new(NEVER), longest: AtomicI64::new(0) } }; cpus::MAX];
+
+impl Stretches {
+    #[inline]
+    fn end(&self, now: u64) {
+        // Less than nothing before the first has begun.
+        let length = now.wrapping_sub(self.since.load(Ordering::Relaxed)).cast_signed();
+        if length > self.longest.load(Ordering::Relaxed) {
+            self.longest.store(length, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline]
+fn here() -> &'static Stretches {
+    // SAFETY: processors are numbered below `cpus::MAX`, each before it comes here (`cpus::prepare`).
+    unsafe { STRETCHES.get_unchecked(cpu::number()) }
+}
+
+/// The counter, read early or late by an instruction or two, as no barrier is there.
+#[inline]
+fn now() -> u64 {
+    read_register!("cntpct_el0")
+}
+
+/// A stretch begins.
+#[inline]
+pub(super) fn begin() {
+    here().since.store(now(), Ordering::Relaxed);
+}
+
+/// The present one ends.
+#[inline]
+pub(super) fn end() {
+    here().end(now());
+}
+
+/// Interrupts are looked for: the present one ends, and another begins.
+pub(super) fn look() {
+    let (here, now) = (here(), now());
+    here.end(now);
+    here.since.store(now, Ordering::Relaxed);
+}
+
+/// The longest of all processors, in nanoseconds.
+pub(super) fn longest() -> u64 {
+    let longest = STRETCHES.iter().map(|here| here.longest.load(Ordering::Relaxed)).max();
+    timer::instant(longest.unwrap_or(0).cast_unsigned()).as_nanos()
+}
