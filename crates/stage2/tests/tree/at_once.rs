@@ -5,11 +5,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use mayfly_platform::testing::threads::joined;
 use mayfly_stage2::{Ept, Reclaimed};
 
 use crate::UNHURRIED;
 use crate::common::{World, role};
-use crate::over::joined;
 use crate::reclaim::grow;
 
 #[test]
