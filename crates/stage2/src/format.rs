@@ -134,7 +134,8 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
     /// that has been on another CPU may find, where it was before, what it has had forgotten since.
     const GUEST_REACHES_ALL: bool = false;
 
-    /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most.
+    /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most. The frame's number stands in them as it is:
+    /// of leaves that are the same otherwise, they differ from one to the next by as much.
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64;
 
     /// The leaf with these bits at `level`.
