@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use flate2::read::GzDecoder;
+use mayfly_emulator::Archive;
 use mayfly_record::Record;
 
 use crate::archive::Kernel;
-use crate::cpio::Archive;
 use crate::job::Job;
 
 /// KVM's modules, each after what it needs. Where they are built in, there are none to be loaded.

@@ -6,24 +6,22 @@
 //! which QEMU does not have.
 
 mod archive;
-mod cpio;
 mod guest;
 mod job;
 mod machine;
 mod outcome;
 mod regression;
 mod table;
-mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use mayfly_emulator::Interrupt;
 
 use crate::archive::{Arch, Kernel};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
-use crate::watch::Interrupt;
 
 /// Run KVM's rows inside other kernels, from the oldest to the newest that the archive has
 ///
@@ -81,7 +79,7 @@ fn main() -> ExitCode {
     };
     let code = run(&args, &interrupt);
     if let Some(signal) = interrupt.signal() {
-        watch::die_of(signal);
+        mayfly_emulator::die_of(signal);
     }
     code.unwrap_or_else(|error| {
         eprintln!("kernels: {error:#}");

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use mayfly_emulator::{Interrupt, to_the_end};
 use mayfly_record::{Record, ResultRow};
 
 use crate::archive::{Arch, Kernel};
 use crate::guest::{self, Said};
 use crate::job::Job;
 use crate::machine::Machine;
-use crate::watch::{self, Interrupt};
 
 /// Where records are kept, and for as long as it runs what a machine is made of.
 const RECORDS: &str = "target/kernels/records";
@@ -71,7 +71,7 @@ pub(crate) fn of(
     fs::write(&files, guest::initial_files(kernel, mayfly, jobs)?)
         .with_context(|| format!("cannot write {}", files.display()))?;
     let qemu = machine.qemu(&kernel.directory.join("vmlinuz"), &files, &serial);
-    let ran = watch::to_the_end(qemu, &serial, interrupt);
+    let ran = to_the_end(qemu, &serial, interrupt);
     // What a serial line has is not always text.
     let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
     for job in jobs {

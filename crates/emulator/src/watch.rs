@@ -24,11 +24,15 @@ const STANDSTILL: Duration = Duration::from_secs(300);
 
 /// A signal that asks this process to end.
 #[derive(Clone, Debug)]
-pub(crate) struct Interrupt(Arc<AtomicUsize>);
+pub struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
     /// Notes from now on which one comes.
-    pub(crate) fn listen() -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Who may not handle signals.
+    pub fn listen() -> anyhow::Result<Self> {
         let came = Arc::new(AtomicUsize::new(0));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
             let number = usize::try_from(signal)?;
@@ -37,17 +41,19 @@ impl Interrupt {
         Ok(Self(came))
     }
 
-    pub(crate) fn signal(&self) -> Option<i32> {
+    /// The one that came, if one did.
+    pub fn signal(&self) -> Option<i32> {
         i32::try_from(self.0.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
     }
 
-    pub(crate) fn came(&self) -> bool {
+    /// Whether one came.
+    pub fn came(&self) -> bool {
         self.signal().is_some()
     }
 }
 
 /// Ends this process as if nobody had listened to the signal.
-pub(crate) fn die_of(signal: i32) -> ! {
+pub fn die_of(signal: i32) -> ! {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     std::process::exit(128 + signal)
 }
@@ -63,8 +69,12 @@ impl Drop for Running {
     }
 }
 
-/// Runs it until it ends. Says why it was not left to.
-pub(crate) fn to_the_end(
+/// Runs it until it ends, or stands still. Its serial line is written to the file `serial`.
+///
+/// # Errors
+///
+/// Why it could not be run, was not left to, or ended badly.
+pub fn to_the_end(
     mut command: Command,
     serial: &Path,
     interrupt: &Interrupt,

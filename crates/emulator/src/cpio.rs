@@ -2,7 +2,7 @@
 
 /// Files and directories, one after the other.
 #[derive(Default)]
-pub(crate) struct Archive {
+pub struct Archive {
     bytes: Vec<u8>,
     inodes: usize,
 }
@@ -12,17 +12,18 @@ const DIRECTORY: usize = 0o040_755;
 const EXECUTABLE: usize = 0o100_755;
 
 impl Archive {
-    pub(crate) fn directory(&mut self, name: &str) {
+    /// A directory.
+    pub fn directory(&mut self, name: &str) {
         self.entry(name, DIRECTORY, &[]);
     }
 
     /// A file that may be run.
-    pub(crate) fn file(&mut self, name: &str, contents: &[u8]) {
+    pub fn file(&mut self, name: &str, contents: &[u8]) {
         self.entry(name, EXECUTABLE, contents);
     }
 
     /// All of it.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
     }
