@@ -54,7 +54,7 @@ pub(crate) fn install(
 }
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{Caches, enter, forces_write_back};
+pub(crate) use aarch64::{Caches, enter, forces_write_back, reset};
 
 #[cfg(not(target_arch = "aarch64"))]
 pub(crate) fn forces_write_back(_kvm: &crate::Kvm) -> Option<bool> {
@@ -86,8 +86,8 @@ mod aarch64 {
     use std::mem::offset_of;
 
     use kvm_bindings::{
-        KVM_REG_ARM_CORE, KVM_REG_ARM64, KVM_REG_ARM64_SYSREG, KVM_REG_SIZE_U64, kvm_regs,
-        kvm_vcpu_init,
+        KVM_ARM_VCPU_PSCI_0_2, KVM_REG_ARM_CORE, KVM_REG_ARM64, KVM_REG_ARM64_SYSREG,
+        KVM_REG_SIZE_U64, kvm_regs, kvm_vcpu_init,
     };
     use kvm_ioctls::{VcpuFd, VmFd};
 
@@ -164,6 +164,17 @@ mod aarch64 {
             set(SCTLR_EL1, u64::from_le_bytes(sctlr) | M_C_I)?;
         }
         set(core(offset_of!(kvm_regs, regs.pc)), CODE)
+    }
+
+    /// Puts the vCPU at `pc`, out of reset: at EL1, exceptions masked, MMU and caches off; KVM answers its PSCI calls.
+    pub(crate) fn reset(vcpu: &VcpuFd, vm: &VmFd, pc: u64) -> Result<(), Error> {
+        let mut target = kvm_vcpu_init::default();
+        vm.get_preferred_target(&mut target).map_err(Error::ioctl("KVM_ARM_PREFERRED_TARGET"))?;
+        target.features[0] |= 1 << KVM_ARM_VCPU_PSCI_0_2;
+        vcpu.vcpu_init(&target).map_err(Error::ioctl("KVM_ARM_VCPU_INIT"))?;
+        vcpu.set_one_reg(core(offset_of!(kvm_regs, regs.pc)), &pc.to_le_bytes())
+            .map_err(Error::ioctl("KVM_SET_ONE_REG"))
+            .map(drop)
     }
 
     /// KVM's name for the register that is so far into [`kvm_regs`].

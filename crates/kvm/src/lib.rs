@@ -16,7 +16,7 @@
 //! | [`Vm::zap_deleted_slots_alone`] | `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` |
 //! | [`Vm::create_vcpu`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
 //! | [`Vcpu::load`] | `KVM_SET_CPUID2`, `KVM_SET_SREGS`, `KVM_SET_REGS`, `KVM_SET_MP_STATE`; on arm64 as the next |
-//! | [`Vcpu::load_cache_switch`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
+//! | [`Vcpu::load_cache_switch`], [`Vcpu::start_at`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
 //! | [`Vm::statistics`], [`Vcpu::statistics`] | `KVM_GET_STATS_FD` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |

@@ -65,6 +65,21 @@ impl Vcpu {
         guest.enter(&self.fd, self.vm.fd())
     }
 
+    /// Initialises the vCPU (`KVM_ARM_VCPU_INIT`) so that the next run begins at the guest physical address `pc`, as out of
+    /// a reset: MMU and caches off, exceptions masked, with a PSCI that KVM answers. For who brings a guest of their own.
+    ///
+    /// # Errors
+    /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].
+    pub fn start_at(&mut self, pc: u64) -> Result<(), Error> {
+        #[cfg(target_arch = "aarch64")]
+        return crate::el1::reset(&self.fd, self.vm.fd(), pc);
+        #[cfg(not(target_arch = "aarch64"))]
+        {
+            let _ = pc;
+            Err(Error::UnsupportedArch("arm64"))
+        }
+    }
+
     /// What KVM has counted of this vCPU: `KVM_GET_STATS_FD`.
     ///
     /// # Errors
