@@ -11,6 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use mayfly_lab::{Bound, Ksm, Order, Zap, experiments};
+use mayfly_metal::Processor;
 use mayfly_report::{Format, Threshold};
 
 use crate::doctor::Doctor;
@@ -18,7 +19,7 @@ use crate::failure::Failure;
 use crate::output::Stream;
 use crate::watch::Watch;
 
-pub(crate) use run::Run;
+pub(crate) use run::{OnMetal, Run};
 pub(crate) use trace::{Recorder, Trace};
 
 /// Measures the waits in a VM's life, Mayfly's beside KVM's.
@@ -53,6 +54,7 @@ pub(crate) enum Command {
     CheckTrace(CheckTrace),
     Trace(Trace),
     Watch(Watch),
+    Lives(Lives),
     Completions(Completions),
     /// Print the manual page, as man(1) reads it: mayfly man | man -l -
     Man,
@@ -136,6 +138,19 @@ Exit codes:
   0  no rule is broken
   1  some rule is
   2  FILE cannot be read, or is no such trace";
+
+/// Count what steps of a VM's life take on this arm64 kernel's KVM: what `mayfly run --backend metal` has run in its machine
+#[derive(ClapArgs)]
+#[command(hide = true)]
+pub(crate) struct Lives {
+    /// How often
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+
+    /// The kernel runs at EL2, and not at EL1
+    #[arg(long)]
+    pub(crate) kernel_at_el2: bool,
+}
 
 impl Args {
     /// Reads the process's arguments. Where help or the version was asked for, prints it and exits.
@@ -223,7 +238,8 @@ pub(crate) fn with_values() -> clap::Command {
         let values: Vec<&'static str> = match arg.get_id().as_str() {
             "experiments" => named.clone(),
             "variants" => variants.clone(),
-            "backend" => vec!["auto", "machine", "kvm"],
+            "backend" => vec!["auto", "machine", "kvm", "metal"],
+            "processors" => Processor::ALL.map(Processor::name).to_vec(),
             "orders" => Order::ALL.map(Order::name).to_vec(),
             "zaps" => Zap::ALL.map(Zap::name).to_vec(),
             "ksm" => vec![Ksm::Alone.name(), Ksm::Shared.name()],

@@ -11,6 +11,7 @@ mod failure;
 mod kept;
 mod list;
 mod manual;
+mod metal;
 mod output;
 mod report;
 mod run;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::CheckTrace(options) => check_trace::check_trace(&options),
         Command::Trace(options) => trace::trace(&options),
         Command::Watch(options) => watch::watch(&options),
+        Command::Lives(options) => metal::lives(&options),
         Command::Completions(options) => manual::completions(&options),
         Command::Man => manual::man(),
     });

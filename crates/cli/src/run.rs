@@ -16,6 +16,7 @@ use crate::built::built;
 use crate::conclude::Conclusion;
 use crate::failure::Failure;
 use crate::kept;
+use crate::metal;
 use crate::output::Stream;
 use crate::signals;
 
@@ -37,6 +38,9 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
 
 /// Runs what was selected, keeps the record and prints the report.
 fn run_selected(options: &Run) -> Result<(), Failure> {
+    if let Some(on_metal) = options.on_metal()? {
+        return metal::run(options, &on_metal);
+    }
     // Before anything else is opened: the number of a stream is then that of a stream.
     let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
     let command = ["mayfly".to_owned()].into_iter().chain(options.arguments.iter().cloned());

@@ -68,12 +68,36 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
         (&["--hz", "10001"], "'10001'", "1 to 10000"),
         (&["--order", "sideways"], "'sideways'", "devices-first, vcpus-first, memory-first"),
         (&["--order", "devices-first,"], "''", "devices-first, vcpus-first, memory-first"),
-        (&["--backend", "xen"], "'xen'", "auto, machine, kvm"),
+        (&["--backend", "xen"], "'xen'", "auto, machine, kvm, metal"),
+        (&["--processor", "cortex-a53"], "'cortex-a53'", "neoverse-n1, cortex-a72"),
     ] {
         let message = failure(mayfly(&[&["run"], arguments].concat()), 2);
         assert!(message.contains(bad) && message.contains(accepted), "{arguments:?}: {message}");
         assert!(message.contains(arguments[0].trim_end_matches('=')), "{message}");
     }
+}
+
+#[test]
+fn what_means_nothing_on_metal_is_refused_and_what_is_missing_is_named_with_what_brings_it() {
+    let on_metal = ["run", "--backend", "metal"];
+    for (more, said) in [
+        (&["teardown"][..], "no experiment is named 'teardown' on metal: accepted is lives"),
+        (&["--vms", "3"], "accepted are --rounds"),
+        (&["--variant", "mayfly"], "accepted are --rounds"),
+        (&["--time", "90s"], "accepted are --rounds"),
+        (&["--rounds", "101"], "--rounds is 100 at most"),
+    ] {
+        let message = failure(mayfly(&[&on_metal, more].concat()), 2);
+        assert!(message.contains(said), "{more:?}: {message}");
+    }
+    let message = failure(mayfly(&["run", "--processor", "cortex-a72"]), 2);
+    assert!(message.contains("--backend metal"), "{message}");
+    let nowhere = [&on_metal[..], &["lives", "--machine-files", "/nowhere"]].concat();
+    let message = failure(mayfly(&nowhere), 3);
+    assert!(message.contains("make metal-run"), "{message}");
+    let mut told = mayfly(&[&nowhere[..], &["--dry-run", "--processor", "cortex-a72"]].concat());
+    let told = String::from_utf8(told.output().unwrap().stdout).unwrap();
+    assert!(told.contains("on metal: mayfly, kvm, on cortex-a72"), "{told}");
 }
 
 #[test]
@@ -378,7 +402,7 @@ fn shells_complete_values_that_have_names() {
         let output = Command::new("bash").args(["-c", &script]).output().unwrap();
         text(&output.stdout).trim().to_owned()
     };
-    assert_eq!(completed("mayfly run --backend"), "auto machine kvm");
+    assert_eq!(completed("mayfly run --backend"), "auto machine kvm metal");
     assert!(completed("mayfly run --variant").contains("change-pte"));
     assert!(completed("mayfly run").contains("teardown"));
     assert!(completed("mayfly list").contains("slot-delete"));

@@ -18,7 +18,8 @@ impl BackendChoice {
     /// Whether `backend` is among those asked for.
     pub fn includes(self, backend: Backend) -> bool {
         match self {
-            Self::Auto => true,
+            // A machine of its own is asked for by name: it takes minutes, and what is not everywhere.
+            Self::Auto => backend != Backend::Metal,
             Self::Only(only) => only == backend,
         }
     }
@@ -32,7 +33,8 @@ impl FromStr for BackendChoice {
             "auto" => Ok(Self::Auto),
             "machine" => Ok(Self::Only(Backend::Machine)),
             "kvm" => Ok(Self::Only(Backend::Kvm)),
-            _ => Err("accepted are auto, machine, kvm".to_owned()),
+            "metal" => Ok(Self::Only(Backend::Metal)),
+            _ => Err("accepted are auto, machine, kvm, metal".to_owned()),
         }
     }
 }

@@ -183,6 +183,7 @@ impl Vms {
         Ok(match variant.backend {
             Backend::Machine => Self::Machine(Vec::new()),
             Backend::Kvm => kvm::why_not(zap, shape)?.map_or(Self::Kvm(Vec::new()), Self::Skipped),
+            Backend::Metal => Self::Skipped("it does not run there".to_owned()),
         })
     }
 

@@ -24,7 +24,7 @@ macro_rules! rows {
 }
 
 rows! {
-    Nothing "nothing" "nothing: what is taken off every other row",
+    Nothing "nothing" "nothing, and an idle machine: what is taken off the other rows",
     VmCreated "vm-created" "a VM is created",
     MachineCreated "machine-created" "the rest of its machine: KVM's vGIC; on Mayfly PSCI and devices besides",
     DeviceFirst "device-first" "a device is registered, before the first memslot",

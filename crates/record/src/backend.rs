@@ -14,17 +14,20 @@ pub enum Backend {
     Machine,
     /// The running kernel's KVM, through `/dev/kvm`.
     Kvm,
+    /// A machine that QEMU makes up, with Mayfly at EL2 or a Linux and its KVM on it: counted in instructions.
+    Metal,
 }
 
 impl Backend {
     /// Every backend, in the order of reports.
-    pub const ALL: [Self; 2] = [Self::Machine, Self::Kvm];
+    pub const ALL: [Self; 3] = [Self::Machine, Self::Kvm, Self::Metal];
 
     /// The name used on the command line and in records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
             Self::Kvm => "kvm",
+            Self::Metal => "metal",
         }
     }
 }

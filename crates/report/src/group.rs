@@ -96,6 +96,7 @@ pub(crate) fn label(row: &ResultRow) -> String {
     match row.backend {
         Backend::Machine => row.variant.clone(),
         Backend::Kvm => format!("kvm {}", row.variant),
+        Backend::Metal => format!("metal {}", row.variant),
     }
 }
 

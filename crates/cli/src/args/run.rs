@@ -4,8 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap};
-use mayfly_record::Goal;
+use mayfly_lives::times;
+use mayfly_metal::Processor;
+use mayfly_record::{Backend, Goal};
 use mayfly_report::Threshold;
+
+use crate::failure::Failure;
 
 /// Run experiments and print what they measured
 ///
@@ -20,8 +24,9 @@ pub(crate) struct Run {
     experiments: Vec<String>,
 
     /// Where to run: on the software `machine`, on the running kernel's `kvm`, or `auto` for the
-    /// machine and, if /dev/kvm can be opened, KVM
-    #[arg(long, value_name = "auto|machine|kvm", default_value = "auto")]
+    /// machine and, if /dev/kvm can be opened, KVM. On `metal`, QEMU's arm64 machine is started with Mayfly at EL2, and with
+    /// a Linux and its KVM: lives of one guest are counted in instructions on both
+    #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
     backend: BackendChoice,
 
     /// Run this variant only; may be repeated, or name several with commas
@@ -68,6 +73,14 @@ pub(crate) struct Run {
     /// Run nothing: say what would be run, what it takes, and what it changes on this host
     #[arg(long = "dry-run")]
     pub(crate) plan_only: bool,
+
+    /// With --backend metal: the processors of its machine, neoverse-n1 or cortex-a72; both, if none is named
+    #[arg(long = "processor", value_name = "NAME", value_delimiter = ',')]
+    processors: Vec<Processor>,
+
+    /// With --backend metal: where `make metal-run` has put what is booted
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/metal")]
+    machine_files: PathBuf,
 
     #[command(flatten)]
     params: Parameters,
@@ -139,6 +152,46 @@ impl Run {
         Self { json, quiet, plan_only, full: other.full, fail_if, like: None, ..self }
     }
 
+    /// What to run on machines of QEMU's, if that is asked for. What else was said is to mean something there.
+    pub(crate) fn on_metal(&self) -> Result<Option<OnMetal>, Failure> {
+        if self.backend != BackendChoice::Only(Backend::Metal) {
+            return if self.processors.is_empty() {
+                Ok(None)
+            } else {
+                Err(Failure::usage("--processor means nothing but with --backend metal"))
+            };
+        }
+        if let Some(other) = self.experiments.iter().find(|name| *name != mayfly_metal::NAME) {
+            let accepted = mayfly_metal::NAME;
+            return Err(Failure::usage(format!(
+                "no experiment is named '{other}' on metal: accepted is {accepted}"
+            )));
+        }
+        let rounds = self.params.rounds;
+        let selection = self.selection();
+        let others = Params { rounds: None, ..selection.params.clone() };
+        if others.named().next().is_some()
+            || !selection.goal.is_once()
+            || !self.variants.is_empty()
+            || !self.fail_if.is_empty()
+        {
+            let accepted = "--rounds, --processor, --machine-files, --json, --quiet and --dry-run";
+            return Err(Failure::usage(format!("with --backend metal, accepted are {accepted}")));
+        }
+        let processors = match &self.processors[..] {
+            [] => Processor::ALL.to_vec(),
+            some => some.to_vec(),
+        };
+        let rounds = rounds.unwrap_or(times::ROUNDS);
+        if rounds > times::MOST_ROUNDS {
+            let most = times::MOST_ROUNDS;
+            return Err(Failure::usage(format!(
+                "with --backend metal, --rounds is {most} at most"
+            )));
+        }
+        Ok(Some(OnMetal { processors, rounds, files: self.machine_files.clone() }))
+    }
+
     /// Whether something was asked for by its name, and not whatever there is.
     pub(crate) fn is_by_name(&self) -> bool {
         !self.experiments.is_empty()
@@ -179,6 +232,15 @@ impl Run {
             goal: Goal { precision: self.precision, seconds: self.time },
         }
     }
+}
+
+/// What is run on machines of QEMU's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OnMetal {
+    pub(crate) processors: Vec<Processor>,
+    pub(crate) rounds: u32,
+    /// Where what is booted is.
+    pub(crate) files: PathBuf,
 }
 
 /// A share of a median, as `5%` or `0.05`.

@@ -48,6 +48,6 @@ pub(super) fn row(backend: Backend, variant: &str, shape: Shape) -> ResultRow {
     match backend {
         Backend::Machine => row.param(Bound::PAGES_A_CHANGE.name, pages_a_change),
         // The kernel's merger takes each page by itself, whatever is set.
-        Backend::Kvm => row,
+        Backend::Kvm | Backend::Metal => row,
     }
 }

@@ -1,0 +1,150 @@
+//! The machine that is made up, and what it is started with.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+/// Processors without forced write-back, which leave it to guests whether they go by the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processor {
+    /// Neoverse N1: Linux runs at EL2, with the virtualization host extensions.
+    NeoverseN1,
+    /// Cortex-A72: Linux runs at EL1, and KVM has a part of its own at EL2.
+    CortexA72,
+}
+
+impl Processor {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::NeoverseN1, Self::CortexA72];
+
+    /// As QEMU names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NeoverseN1 => "neoverse-n1",
+            Self::CortexA72 => "cortex-a72",
+        }
+    }
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Processor {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|processor| processor.name() == text);
+        found.ok_or("accepted are neoverse-n1, cortex-a72")
+    }
+}
+
+/// What is booted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// Mayfly for EL2, as a boot loader takes it.
+    pub(crate) image: PathBuf,
+    /// An arm64 Linux with KVM.
+    pub(crate) kernel: PathBuf,
+    /// A static busybox for it.
+    pub(crate) busybox: PathBuf,
+    /// A static `mayfly` for it.
+    pub(crate) mayfly: PathBuf,
+}
+
+/// Something that has to be there first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing(String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+const QEMU: &str = "qemu-system-aarch64";
+
+impl Files {
+    /// Those in a directory, as `make metal-run` puts them there.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] names what is not there, and says how it comes there.
+    pub fn of(directory: &Path) -> Result<Self, Missing> {
+        let version = Command::new(QEMU).arg("--version").stdin(Stdio::null()).output();
+        if !version.is_ok_and(|version| version.status.success()) {
+            let how =
+                "make metal-run installs it, where apt-get is; Debian calls it qemu-system-arm";
+            return Err(Missing(format!("there is no {QEMU} here (7.2 or newer): {how}")));
+        }
+        let file = |name: &str| {
+            let path = directory.join(name);
+            if path.is_file() {
+                return Ok(path);
+            }
+            let how = "make metal-run builds and fetches what is booted";
+            Err(Missing(format!("there is no {}: {how}", path.display())))
+        };
+        Ok(Self {
+            image: file("mayfly.bin")?,
+            kernel: file("vmlinuz")?,
+            busybox: file("busybox")?,
+            mayfly: file("mayfly")?,
+        })
+    }
+}
+
+/// QEMU with one processor whose clock is the count of its instructions, and what is booted on it. Its serial line is
+/// written to a file: of a pipe, the end is lost where it is killed.
+pub(crate) fn qemu(processor: Processor, serial: &Path, boots: &[(&str, OsString)]) -> Command {
+    // Of the parent's end it hears by the kernel, however that comes.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", QEMU]);
+    command.args(["-M", "virt,virtualization=on,gic-version=3", "-cpu", processor.name()]);
+    command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
+    command.args(["-smp", "1", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
+    let mut file = OsString::from("file:");
+    // A comma ends an option of QEMU's, unless there are two.
+    file.push(serial.display().to_string().replace(',', ",,"));
+    command.arg("-serial").arg(file);
+    for (option, value) in boots {
+        command.arg(option).arg(value);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_known_by_the_names_that_qemu_has() {
+        for processor in Processor::ALL {
+            assert_eq!(processor.to_string().parse(), Ok(processor));
+        }
+        assert!("cortex-a53".parse::<Processor>().is_err());
+    }
+
+    #[test]
+    fn one_processor_counts_its_instructions_whatever_is_booted() {
+        let boots = [("-kernel", OsString::from("/a,b"))];
+        let command = qemu(Processor::CortexA72, Path::new("/tmp/a,b"), &boots);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        let has = |option: &str, value: &str| words.windows(2).any(|two| two == [option, value]);
+        assert!(has("-cpu", "cortex-a72") && has("-smp", "1"));
+        assert!(has("-icount", "shift=0,sleep=off"));
+        assert!(has("-serial", "file:/tmp/a,,b"), "{words:?}");
+        assert!(has("-kernel", "/a,b"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_the_command_that_brings_it() {
+        let Missing(why) = Files::of(Path::new("/nowhere")).unwrap_err();
+        assert!(why.contains("make metal-run"), "{why}");
+        assert!(!why.contains('\n'));
+    }
+}
