@@ -39,7 +39,7 @@ pub use reclaimer::{Ending, Reclaimer};
 pub use timeline::Timeline;
 
 use crate::vm::Lent;
-use crate::waits::{create_vcpus, vcpu_threads};
+use crate::waits::vcpu_threads;
 use crate::{Error, GuestMemory, IoEvent, IrqFd, Kvm, MemoryFlags, Vcpu, Vm, Waits};
 
 /// vCPUs from which on threads may pay.
@@ -206,7 +206,8 @@ impl<'a> VmBuilder<'a> {
                 Step::Vcpus => {
                     let pays = self.vcpus >= MANY && self.waits.parallel_vcpus();
                     let threads = if pays { vcpu_threads().min(self.vcpus) } else { 1 };
-                    vcpus = create_vcpus(&vm, self.vcpus, threads)?;
+                    let ids: Vec<u32> = (0..self.vcpus).collect();
+                    vcpus = vm.create_vcpus(&ids, threads)?;
                     vm.finish_irqchip()?;
                 }
                 Step::Ioeventfds => {

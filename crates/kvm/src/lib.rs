@@ -14,7 +14,7 @@
 //! | [`Vm::register_ioeventfd`], [`Vm::unregister_ioeventfd`] | `KVM_IOEVENTFD` |
 //! | [`Vm::set_memory_region`], [`Vm::delete_memory_region`] | `KVM_SET_USER_MEMORY_REGION` |
 //! | [`Vm::zap_deleted_slots_alone`] | `KVM_ENABLE_CAP` of `KVM_CAP_DISABLE_QUIRKS2` |
-//! | [`Vm::create_vcpu`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
+//! | [`Vm::create_vcpu`], [`Vm::create_vcpus`] | `KVM_CREATE_VCPU`, and the mapping of its run page |
 //! | [`Vcpu::load`] | `KVM_SET_CPUID2`, `KVM_SET_SREGS`, `KVM_SET_REGS`, `KVM_SET_MP_STATE`; on arm64 as the next |
 //! | [`Vcpu::load_cache_switch`], [`Vcpu::start_at`] | `KVM_ARM_VCPU_INIT`, `KVM_SET_ONE_REG` |
 //! | [`Vcpu::run_to_exit`] | `KVM_RUN` |
@@ -68,6 +68,7 @@ mod permission;
 mod processor;
 mod statistics;
 mod tick;
+mod together;
 mod vcpu;
 #[cfg(target_arch = "aarch64")]
 mod vgic;

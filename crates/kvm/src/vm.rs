@@ -10,6 +10,7 @@ use kvm_ioctls::VmFd;
 use rustix::io::Errno;
 
 use crate::processor::Processor;
+use crate::together::together;
 use crate::{Error, GuestMemory, IoEvent, IrqFd, Kvm, Statistics, Vcpu};
 
 const SET_REGION: &str = "KVM_SET_USER_MEMORY_REGION";
@@ -300,6 +301,15 @@ impl Vm {
     pub fn create_vcpu(&self, id: u32) -> Result<Vcpu, Error> {
         let fd = self.shared.fd.create_vcpu(id.into()).map_err(Error::ioctl("KVM_CREATE_VCPU"))?;
         Ok(Vcpu::new(fd, Arc::clone(&self.shared)))
+    }
+
+    /// Creates several, by so many threads, this one among them, and gives them in the order of `ids`. Where that pays,
+    /// [`Waits`](crate::Waits) knows.
+    ///
+    /// # Errors
+    /// As [`Vm::create_vcpu`]; those that were made are closed.
+    pub fn create_vcpus(&self, ids: &[u32], threads: u32) -> Result<Vec<Vcpu>, Error> {
+        together(self, ids, threads)
     }
 
     /// What KVM has counted of this VM, its vCPUs apart: `KVM_GET_STATS_FD`.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub use call::Call;
 pub use measure::{Effort, measure};
 pub use pair::{Pair, Verdict};
-pub(crate) use vcpus::{create as create_vcpus, threads as vcpu_threads};
+pub(crate) use vcpus::threads as vcpu_threads;
 
 use crate::Kvm;
 use crate::tick::tick;

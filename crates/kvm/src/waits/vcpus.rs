@@ -1,9 +1,10 @@
 //! Whether several threads create a VM's vCPUs sooner than one.
 
 use std::num::NonZero;
-use std::thread::{self, available_parallelism};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use crate::together::together;
 use crate::{Error, Kvm, Vm};
 
 /// vCPUs of each VM that is tried.
@@ -35,34 +36,10 @@ fn timed(kvm: &Kvm, threads: u32) -> Result<Duration, Error> {
     let vm = Vm::create(kvm)?;
     vm.create_irqchip()?;
     let start = Instant::now();
-    let vcpus = create(&vm, VCPUS, threads)?;
+    let vcpus = together(&vm, &(0..VCPUS).collect::<Vec<_>>(), threads)?;
     let took = start.elapsed();
     vm.destroy(vcpus);
     Ok(took)
-}
-
-/// Creates the vCPUs 0 to `count` on so many threads, this one among them; in order of their numbers.
-pub(crate) fn create(vm: &Vm, count: u32, threads: u32) -> Result<Vec<crate::Vcpu>, Error> {
-    let from = |first: u32| {
-        (first..count)
-            .step_by(threads as usize)
-            .map(|id| Ok((id, vm.create_vcpu(id)?)))
-            .collect::<Result<Vec<_>, Error>>()
-    };
-    let mut all = thread::scope(|scope| {
-        let others: Vec<_> = (1..threads)
-            .map(|first| (first, thread::Builder::new().spawn_scoped(scope, move || from(first))))
-            .collect();
-        let mut all = from(0)?;
-        for (first, other) in others {
-            // A thread that there is no room for, or that is gone, leaves its part to this one.
-            let part = other.ok().and_then(|thread| thread.join().ok());
-            all.extend(part.unwrap_or_else(|| from(first))?);
-        }
-        Ok(all)
-    })?;
-    all.sort_by_key(|(id, _)| *id);
-    Ok(all.into_iter().map(|(_, vcpu)| vcpu).collect())
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

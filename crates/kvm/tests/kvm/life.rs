@@ -1,5 +1,7 @@
 //! Creating, changing and ending a VM, and what KVM refuses on the way.
 
+use std::os::fd::AsRawFd;
+
 use crate::common::{kvm, memory_with_code, ready};
 use mayfly_kvm::{Error, Exit, GuestMemory, IoEvent, MemoryFlags, Payload, Vm};
 use rustix::io::Errno;
@@ -141,4 +143,20 @@ fn accesses_from_the_host_past_the_end_of_guest_memory_are_errors() {
     }
     assert_eq!(GuestMemory::map(0).map(drop), refused("mmap", Errno::INVAL));
     assert_eq!(Payload::install(&memory), Err(Error::Memory { offset: 0x1000, size: 4096 }));
+}
+
+#[test]
+fn vcpus_that_several_threads_create_are_given_in_order_and_none_where_one_fails() {
+    let Some(kvm) = kvm() else { return };
+    let vm = Vm::create(&kvm).unwrap();
+    let made = vm.create_vcpus(&[5, 0, 3, 1], 3).unwrap();
+    let of = |fd: i32| {
+        std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap().to_string_lossy().into_owned()
+    };
+    let names: Vec<String> = made.iter().map(|vcpu| of(vcpu.fd().as_raw_fd())).collect();
+    assert_eq!(names, [5, 0, 3, 1].map(|id| format!("anon_inode:kvm-vcpu:{id}")));
+    assert!(vm.create_vcpus(&[], 3).unwrap().is_empty());
+    let twice = vm.create_vcpus(&[7, 3, 8], 2).map(|_| ());
+    assert_eq!(twice, refused("KVM_CREATE_VCPU", Errno::EXIST));
+    vm.destroy(made);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZero;
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
@@ -274,8 +275,9 @@ impl<'a> Stage<'a> {
                 self.vcpus.insert(*id, vcpu);
             }
             Act::Vcpus(ids) => {
-                let made = together(self.vm()?, ids)?;
-                self.vcpus.extend(made);
+                let threads = available_parallelism().map_or(1, NonZero::get).min(THREADS) as u32;
+                let made = self.vm()?.create_vcpus(ids, threads)?;
+                self.vcpus.extend(ids.iter().copied().zip(made));
             }
             Act::Run(id) => {
                 if let (Some(_), Some(vcpu)) = (self.low, self.vcpus.get_mut(id)) {
@@ -296,28 +298,6 @@ impl<'a> Stage<'a> {
             vm.destroy(std::mem::take(&mut self.vcpus).into_values().collect());
         }
     }
-}
-
-/// Creates vCPUs by several threads, this one among them.
-fn together(vm: &Vm, ids: &[u32]) -> Result<Vec<(u32, Vcpu)>, Error> {
-    let threads =
-        available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS).min(ids.len());
-    let from = |first: usize| {
-        let own = ids.iter().skip(first).step_by(threads.max(1));
-        own.map(|id| Ok((*id, vm.create_vcpu(*id)?))).collect::<Result<Vec<_>, Error>>()
-    };
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..threads)
-            .map(|first| (first, thread::Builder::new().spawn_scoped(scope, move || from(first))))
-            .collect();
-        let mut all = from(0)?;
-        for (first, other) in others {
-            // What no thread was had for, this one makes.
-            let part = other.ok().and_then(|thread| thread.join().ok());
-            all.extend(part.unwrap_or_else(|| from(first))?);
-        }
-        Ok(all)
-    })
 }
 
 fn named(call: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> Error {
