@@ -16,13 +16,13 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
 
 fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
     let left = trace.left(thread)?;
-    // A run that a signal ends is over before that is delivered.
-    let is_interrupted = trace.calls.iter().any(|call| {
-        call.tid == thread.tid
-            && call.name == "KVM_RUN"
-            && call.end() == left
-            && call.result == Some(-i64::from(libc::EINTR))
-    });
+    // A run that a signal ends is over before that is delivered. Of a later run than the first it is not known whether
+    // one before it, which is not kept, was ended by the kick before.
+    let mut runs =
+        trace.calls.iter().filter(|call| call.tid == thread.tid && call.name == "KVM_RUN");
+    let is_interrupted = runs
+        .next()
+        .is_some_and(|first| first.end() == left && first.result == Some(-i64::from(libc::EINTR)));
     let mut signals = thread.signals.iter();
     let delivered = signals.find(|(at, _)| *at >= left).filter(|_| is_interrupted);
     let before = || thread.signals.iter().rev().find(|(at, _)| *at <= left);

@@ -147,7 +147,7 @@ fn a_vm_that_another_process_holds_is_named_once_its_own_process_is_gone() {
 
 #[test]
 fn a_kick_that_ends_a_run_is_delivered_after_it_and_the_one_before_was_lost() {
-    let lost = |result: i32, signals: Vec<(u64, i32)>| {
+    let lost_after = |before: Option<Call>, result: i32, signals: Vec<(u64, i32)>| {
         let run = Call {
             result: Some(result.into()),
             on: Some(Object::Vcpu { vm: 0, id: 0 }),
@@ -155,15 +155,25 @@ fn a_kick_that_ends_a_run_is_delivered_after_it_and_the_one_before_was_lost() {
         };
         let thread = Thread { tid: 1, pid: 1, vcpu: true, signals, ..Thread::default() };
         let recorder = Recorder::Tracefs;
-        let trace = Trace { recorder, calls: vec![run], threads: vec![thread], ..Trace::default() };
+        let trace = Trace {
+            recorder,
+            calls: before.into_iter().chain([run]).collect(),
+            threads: vec![thread],
+            ..Trace::default()
+        };
         let stalls = find(&trace).into_iter();
         let lost =
             stalls.filter(|one| one.cause.as_ref().is_some_and(|cause| cause.code == "lost-kick"));
         lost.map(|one| (one.at, one.took)).collect::<Vec<_>>()
     };
+    let lost = |result: i32, signals: Vec<(u64, i32)>| lost_after(None, result, signals);
     // As tracefs has it: the call returns, and then the signal is delivered.
     let late = vec![(MS, 34), (32 * MS + 3_000, 34)];
     assert_eq!(lost(-libc::EINTR, late.clone()), [(MS, 31 * MS + 3_000)]);
+    // A run before was ended by the first, as QEMU's are.
+    let heard =
+        Call { result: Some((-libc::EINTR).into()), ..call("KVM_RUN", MS + MS / 2, MS / 10, 0) };
+    assert!(lost_after(Some(heard), -libc::EINTR, late.clone()).is_empty());
     // Something else ended the run; or another signal did; or the first one was not lost.
     assert!(lost(0, late).is_empty());
     assert!(lost(-libc::EINTR, vec![(MS, 34), (32 * MS + 3_000, 10)]).is_empty());
