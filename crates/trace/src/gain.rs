@@ -77,6 +77,9 @@ pub struct Replay {
     pub stands_in: Vec<String>,
 }
 
+/// Of what was not replayed so much is shown.
+const SHOWN: usize = 8;
+
 /// A change that is less than this share of the whole is none, in per cent; nor is one of fewer nanoseconds.
 const LEAST: (u64, u64) = (2, 50_000);
 
@@ -156,7 +159,14 @@ impl fmt::Display for Replay {
         if !self.stands_in.is_empty() {
             write!(f, "; replayed otherwise: {}", self.stands_in.join(", "))?;
         }
-        write!(f, "; not replayed: {}", self.left_out.join(", "))
+        let shown = self.left_out.len().min(SHOWN);
+        write!(f, "; not replayed: {}", self.left_out[..shown].join(", "))?;
+        match self.left_out.len() - shown {
+            0 => Ok(()),
+            more => {
+                write!(f, ", and {}, which the record names", things(more as u64, "other kind"))
+            }
+        }
     }
 }
 

@@ -48,7 +48,7 @@ impl Part {
 
     /// Whether it is not told apart from a neighbour that is not, either.
     fn is_small(&self, least: u64) -> bool {
-        self.piece.took < least || matches!(self.piece.doing, Doing::Short { .. })
+        self.piece.took < least || matches!(self.piece.doing, Doing::Short { threads: 2.., .. })
     }
 
     /// Whether the two are one to a reader: neither is told apart, or the same thread goes on with the same.

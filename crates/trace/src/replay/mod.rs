@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mayfly_kvm::Kvm;
+use mayfly_record::units::duration;
 
 use crate::gain::{Gain, Measured, Replay};
 use crate::record::{Cause, Trace};
@@ -23,6 +24,8 @@ use stage::{Memory, Pass, play};
 /// Rounds, if there is time for them, and the fewest that say something.
 const ROUNDS: usize = 21;
 const FEWEST: usize = 6;
+/// What is shorter than this part of a tick has waited for no grace period.
+const SHORT: u64 = 4;
 /// How long rounds are begun.
 const TIME: Duration = Duration::from_secs(20);
 /// How long is waited for all of them, before somebody is told that there is no answer.
@@ -63,13 +66,22 @@ pub fn measure_gains(trace: &mut Trace, told: &mut dyn FnMut(usize)) {
         .iter()
         .map(|stall| remedy::step_of(trace, &script, stall).map(|step| step.call))
         .collect();
+    let short = trace.tick().unwrap_or(4_000_000) / SHORT;
     for ((stall, remedy), waited) in trace.stalls.iter_mut().zip(remedies).zip(waited) {
         let Some(cause) = &mut stall.cause else { continue };
         let gain = remedy.and_then(|remedy| {
             remedy.applied(&script.steps)?;
             let rounds = rounds.as_ref().map_err(Clone::clone)?;
             let way = ways.iter().position(|(known, _)| *known == remedy).unwrap_or(0);
-            Ok(measured(remedy, rounds, way + 1, waited))
+            let found = measured(remedy, rounds, way + 1, waited);
+            match (remedy, found.wait) {
+                // Whatever differs there, it is not that wait.
+                (Remedy::MemoryFirst(_), Some(wait)) if wait < short => Err(format!(
+                    "in the replay the call took {}, and waited for nothing",
+                    duration(wait)
+                )),
+                _ => Ok(found),
+            }
         });
         cause.gain = Some(gain.map_or_else(Gain::NotMeasured, Gain::Measured));
     }

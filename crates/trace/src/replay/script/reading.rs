@@ -25,6 +25,9 @@ const TSS: u64 = 0xfffb_d000;
 /// A pause is no longer, in ticks: a grace period is over by then, and so is what else passes with time.
 const LONGEST_PAUSE: u64 = 4;
 
+/// How calls begin that make nothing.
+const PLAIN: [&str; 3] = ["KVM_GET_", "KVM_SET_", "KVM_CHECK_"];
+
 /// A script as far as it has been read.
 pub(super) struct Reading<'a> {
     trace: &'a Trace,
@@ -106,8 +109,10 @@ impl<'a> Reading<'a> {
             0 | 1 => name.clone(),
             count => format!("{name} ({count} times)"),
         };
-        let left_out = self.left_out.iter().filter(|(_, count)| **count > 0).map(several);
-        self.script.left_out.extend(left_out);
+        let mut left_out: Vec<_> = self.left_out.iter().filter(|(_, count)| **count > 0).collect();
+        // What asks, or sets registers, is of the least interest.
+        left_out.sort_by_key(|(name, _)| PLAIN.iter().any(|plain| name.starts_with(plain)));
+        self.script.left_out.extend(left_out.into_iter().map(several));
         let unseen = self.unseen.iter().map(|(what, count)| format!("{what} ({count})"));
         self.script.stands_in.extend(unseen);
         self.script
@@ -199,12 +204,16 @@ impl<'a> Reading<'a> {
         let seen = || self.trace.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()));
         let number = seen().map(|call| call.argument("slot") as u32 & 0xFFFF).max().unwrap_or(0);
         let end = seen().map(|call| call.argument("guest").saturating_add(call.argument("size")));
-        let first = end.max().unwrap_or(0).checked_next_multiple_of(1 << 32).unwrap_or(0);
+        let behind = end.max().unwrap_or(0).checked_next_multiple_of(1 << 32).unwrap_or(0);
+        // Where a guest's code is; it has room there.
+        let is_low = |call: &Call| call.argument("size") > 0 && call.argument("guest") < SIZE;
+        let first = if seen().any(is_low) { behind } else { 0 };
         let before = self.unseen.get(UNSEEN_SLOTS).copied().unwrap_or(0);
         self.note(UNSEEN_SLOTS);
         let slot = number + 1 + before as u32;
         self.slots.insert(slot);
-        Act::Slot { slot, guest: first.saturating_add(before * SIZE), size: SIZE, flags: 0 }
+        let guest = if before == 0 { first } else { behind.saturating_add(before * SIZE) };
+        Act::Slot { slot, guest, size: SIZE, flags: 0 }
     }
 
     fn ioeventfd(&mut self, call: &Call, part: Part) -> Option<Act> {
