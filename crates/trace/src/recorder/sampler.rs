@@ -15,6 +15,8 @@ use crate::record::Sample;
 const OFTEN: Duration = Duration::from_millis(1);
 /// While nothing does; it is come to by steps.
 const SELDOM: Duration = Duration::from_millis(128);
+/// A look that took longer does not say when it was, in nanoseconds.
+const SLOW: u64 = 500_000;
 /// So long after something has happened the looks are often.
 const LIVELY: u64 = 300_000_000;
 /// Samples that are kept.
@@ -70,8 +72,12 @@ pub(super) fn start(
                 threads.iter().copied().take(MOST_THREADS).collect()
             };
             for tid in threads {
-                if let Some(look) = Look::at(tid) {
-                    book.add(tid, clock.now(), look);
+                let before = clock.now();
+                let Some(look) = Look::at(tid) else { continue };
+                // Of one that was interrupted it is not known in which call it was.
+                let took = clock.now().saturating_sub(before);
+                if took <= SLOW {
+                    book.add(tid, before + took / 2, look);
                 }
             }
             let quiet = clock.now().saturating_sub(watched.last.load(Ordering::Acquire));
