@@ -6,15 +6,16 @@ use std::fmt::Write;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{self, Stdio};
 
 use anyhow::{Context, bail};
 use flate2::read::GzDecoder;
+use mayfly_doctor::Document;
 use mayfly_emulator::Archive;
 use mayfly_record::Record;
 
 use crate::archive::Kernel;
-use crate::job::Job;
+use crate::job::{Command, Job};
 
 /// KVM's modules, each after what it needs. Where they are built in, there are none to be loaded.
 const MODULES: [&str; 3] = ["irqbypass", "kvm", "kvm-amd"];
@@ -45,12 +46,13 @@ echo \"=== Linux $(uname -r)\"
 /// progress goes through a pipe: to a terminal it would be drawn, again and again.
 fn script(jobs: &[Job]) -> String {
     let mut script = HEAD.to_owned();
-    for Job { name, arguments } in jobs {
+    for Job { name, command, arguments } in jobs {
+        let words = command.words();
         let _ = write!(
             script,
             "echo '=== begins {name}'
 cat /tmp/said &
-/mayfly run --backend kvm --json /tmp/record {arguments} > /tmp/report 2> /tmp/said
+/mayfly {words} --json /tmp/record {arguments} > /tmp/report 2> /tmp/said
 code=$?
 wait
 echo \"=== exit code of {name}: $code\"
@@ -66,7 +68,7 @@ rm -f /tmp/record
 
 /// The libraries that a program is linked to, the loader among them, as `ldd` names them; none, if it is static.
 fn libraries(program: &Path) -> Vec<PathBuf> {
-    let listed = Command::new("ldd").arg(program).stderr(Stdio::null()).output();
+    let listed = process::Command::new("ldd").arg(program).stderr(Stdio::null()).output();
     listed.map_or_else(|_| Vec::new(), |listed| paths(&String::from_utf8_lossy(&listed.stdout)))
 }
 
@@ -120,31 +122,60 @@ pub(crate) fn initial_files(
 /// What a job has left on the serial line.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// Its record.
-    pub(crate) record: Option<Record>,
+    /// Its document.
+    pub(crate) left: Option<Left>,
     /// What it said, and how it ended, where that was not well.
     pub(crate) wrong: Option<String>,
 }
 
-/// Finds a job's record in all that was on the serial line.
+/// A job's document.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Left {
+    Record(Box<Record>),
+    Examination(Box<Document>),
+}
+
+impl Left {
+    fn parse(job: &Job, text: &[u8]) -> anyhow::Result<Self> {
+        Ok(match job.command {
+            Command::Run => Self::Record(Box::new(Record::parse(text, Path::new("its record"))?)),
+            Command::Doctor => {
+                let document = serde_json::from_slice(text).context("it is no examination")?;
+                Self::Examination(Box::new(document))
+            }
+        })
+    }
+
+    /// As it is kept.
+    pub(crate) fn to_json(&self) -> String {
+        match self {
+            Self::Record(record) => record.to_json(),
+            Self::Examination(document) => document.to_json(),
+        }
+    }
+}
+
+/// Finds a job's document in all that was on the serial line.
 pub(crate) fn said(job: &Job, serial: &str) -> Said {
-    let record = match part(serial, &format!("{BEGIN}{}", job.name), &format!("{END}{}", job.name))
-    {
+    let left = match part(serial, &format!("{BEGIN}{}", job.name), &format!("{END}{}", job.name)) {
         None => Err("it was not ended".to_owned()),
         Some(lines) if lines.is_empty() => Ok(None),
-        Some(lines) => unpacked(&lines).map(Some).map_err(|error| format!("{error:#}")),
+        Some(lines) => unpacked(&lines)
+            .and_then(|text| Left::parse(job, &text))
+            .map(Some)
+            .map_err(|error| format!("{error:#}")),
     };
     let code = format!("=== exit code of {}: ", job.name);
     let code = serial.lines().find_map(|line| line.trim_end().strip_prefix(&code));
     let begins = format!("=== begins {}", job.name);
     let log = part(serial, &begins, "=== ").unwrap_or_default();
     let last = log.iter().rev().find(|line| line.starts_with("mayfly: ")).map_or("", |line| line);
-    let wrong = match (&record, code) {
+    let wrong = match (&left, code) {
         (Err(why), _) => Some(why.clone()),
         (Ok(_), Some("0")) => None,
         (Ok(_), code) => Some(format!("exit code {}: {last}", code.unwrap_or("none"))),
     };
-    Said { record: record.ok().flatten(), wrong }
+    Said { left: left.ok().flatten(), wrong }
 }
 
 /// The lines between two that begin so.
@@ -161,8 +192,8 @@ fn part<'a>(serial: &'a str, begin: &str, end: &str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// A record that `gzip` has packed and `xxd -p` has printed.
-fn unpacked(lines: &[&str]) -> anyhow::Result<Record> {
+/// What `gzip` has packed and `xxd -p` has printed.
+fn unpacked(lines: &[&str]) -> anyhow::Result<Vec<u8>> {
     let digits: String = lines.concat();
     if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         bail!("its record was cut off");
@@ -175,7 +206,7 @@ fn unpacked(lines: &[&str]) -> anyhow::Result<Record> {
         .take(MOST)
         .read_to_end(&mut text)
         .context("its record was written over")?;
-    Ok(Record::parse(&text, Path::new("its record"))?)
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -188,18 +219,19 @@ mod tests {
 
     use super::*;
 
-    const JOB: Job = Job { name: "all", arguments: "teardown" };
+    const JOB: Job = Job { name: "all", command: Command::Run, arguments: "teardown" };
 
-    fn printed(record: &Record) -> String {
+    fn printed(left: &Left) -> String {
         let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-        packed.write_all(record.to_json().as_bytes()).unwrap();
+        packed.write_all(left.to_json().as_bytes()).unwrap();
         let digits: Vec<String> =
             packed.finish().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
         digits.chunks(30).map(|line| line.concat() + "\r\n").collect()
     }
 
-    fn record() -> Record {
-        Record::new(Host::default(), vec![ResultRow::new("teardown", Backend::Kvm, "kernel")])
+    fn record() -> Left {
+        let row = ResultRow::new("teardown", Backend::Kvm, "kernel");
+        Left::Record(Box::new(Record::new(Host::default(), vec![row])))
     }
 
     fn serial(code: &str, record: &str) -> String {
@@ -212,17 +244,21 @@ mod tests {
     #[test]
     fn a_record_comes_back_from_the_serial_line() {
         let said = said(&JOB, &serial("0", &printed(&record())));
-        assert_eq!(said.record, Some(record()));
+        assert_eq!(said.left, Some(record()));
         assert_eq!(said.wrong, None);
+        // A record is no examination.
+        let doctor = Job { command: Command::Doctor, ..JOB };
+        let said = super::said(&doctor, &serial("0", &printed(&record())));
+        assert!(said.left.is_none() && said.wrong.unwrap().contains("no examination"));
     }
 
     #[test]
     fn a_job_that_failed_says_with_what_and_keeps_what_it_has() {
         let with = said(&JOB, &serial("1", &printed(&record())));
-        assert!(with.record.is_some());
+        assert!(with.left.is_some());
         assert_eq!(with.wrong.as_deref(), Some("exit code 1: mayfly: something"));
         let without = said(&JOB, &serial("3", ""));
-        assert!(without.record.is_none());
+        assert!(without.left.is_none());
         assert!(without.wrong.unwrap().starts_with("exit code 3"));
     }
 
@@ -231,7 +267,7 @@ mod tests {
         let whole = serial("0", &printed(&record()));
         for at in 0..whole.trim_end().len() {
             if let Some(cut) = whole.get(..at) {
-                assert!(said(&JOB, cut).record.is_none(), "{at}");
+                assert!(said(&JOB, cut).left.is_none(), "{at}");
                 assert!(said(&JOB, cut).wrong.is_some(), "{at}");
             }
         }
@@ -254,12 +290,13 @@ mod tests {
 
     #[test]
     fn the_script_ends_the_machine_after_all_jobs() {
-        let jobs = [JOB, Job { name: "other", arguments: "cache-enable --vcpus 2" }];
+        let other = Job { name: "other", command: Command::Doctor, arguments: "--quiet" };
+        let jobs = [JOB, other];
         let script = script(&jobs);
         assert!(script.starts_with("#!/bin/busybox sh\n"));
         assert!(script.ends_with("poweroff -f\n"));
         let places: Vec<_> =
-            ["=== begins all", "=== end of all", "=== begins other", "cache-enable --vcpus 2"]
+            ["=== begins all", "/mayfly run --backend kvm ", "=== begins other", "/mayfly doctor "]
                 .map(|text| script.find(text).unwrap())
                 .into();
         assert!(places.is_sorted());

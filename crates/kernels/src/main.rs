@@ -39,7 +39,8 @@ struct Args {
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     arch: Vec<Arch>,
 
-    /// Look for nothing but the wait that came with Linux 6.18, in a kernel before it and one since: half a minute
+    /// Look for nothing but the wait that came with Linux 6.18, in a kernel before it and one since, and for what the doctor says
+    /// of it: a minute
     #[arg(long, conflicts_with = "releases")]
     quick: bool,
 

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use mayfly_doctor::Document;
 use mayfly_emulator::{Interrupt, to_the_end};
 use mayfly_record::{Record, ResultRow};
 
 use crate::archive::{Arch, Kernel};
-use crate::guest::{self, Said};
+use crate::guest::{self, Left, Said};
 use crate::job::Job;
 use crate::machine::Machine;
 
@@ -26,6 +27,8 @@ pub(crate) struct Outcome {
     pub(crate) kernel: Kernel,
     /// The jobs' records.
     pub(crate) records: Vec<Record>,
+    /// What the doctor has found.
+    pub(crate) examination: Option<Document>,
     /// What went wrong, in a line each.
     pub(crate) wrong: Vec<String>,
 }
@@ -58,8 +61,13 @@ pub(crate) fn of(
     mayfly: &Path,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Outcome> {
-    let mut outcome =
-        Outcome { machine, kernel: kernel.clone(), records: Vec::new(), wrong: Vec::new() };
+    let mut outcome = Outcome {
+        machine,
+        kernel: kernel.clone(),
+        records: Vec::new(),
+        examination: None,
+        wrong: Vec::new(),
+    };
     // On arm64 it is built in.
     if machine.arch() == Arch::Amd64 && !kernel.directory.join("modules/kvm.ko").exists() {
         outcome.wrong.push("its KVM is a module, which the archive has no more".to_owned());
@@ -75,14 +83,17 @@ pub(crate) fn of(
     // What a serial line has is not always text.
     let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
     for job in jobs {
-        let Said { record, wrong } = guest::said(job, &said);
+        let Said { left, wrong } = guest::said(job, &said);
         outcome.wrong.extend(wrong.map(|why| format!("{}: {why}", job.name)));
-        if let Some(record) = record {
+        if let Some(left) = left {
             let name = format!("{}-{}-{}.json", machine.name(), kernel.version, job.name);
             let path = Path::new(RECORDS).join(name);
-            fs::write(&path, record.to_json())
+            fs::write(&path, left.to_json())
                 .with_context(|| format!("cannot write {}", path.display()))?;
-            outcome.records.push(record);
+            match left {
+                Left::Record(record) => outcome.records.push(*record),
+                Left::Examination(document) => outcome.examination = Some(*document),
+            }
         }
     }
     if let Err(why) = ran {

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use mayfly_doctor::Code;
 use mayfly_record::ResultRow;
 
 use crate::SKIPPED;
@@ -22,6 +23,12 @@ fn first_memslot(outcome: &Outcome) -> Option<u64> {
         row.experiment == "device-registration" && row.params["order"] == "devices-first"
     };
     Some(outcome.rows().find(is_meant)?.metrics.get("first_memslot")?.p50)
+}
+
+/// Whether the doctor has found a grace period that is waited for.
+fn is_found(outcome: &Outcome) -> Option<bool> {
+    let findings = &outcome.examination.as_ref()?.findings;
+    Some(findings.iter().any(|finding| finding.code == Code::GracePeriod))
 }
 
 /// Whether it is where it has to be; and a line an architecture that says so.
@@ -44,6 +51,21 @@ pub(crate) fn verdict(outcomes: &[Outcome]) -> ExitCode {
                     name(old),
                     name(new),
                     if waits { "waits" } else { "does not wait, and is known to" },
+                );
+            }
+            _ => failed = true,
+        }
+        match (is_found(old), is_found(new)) {
+            (Some(before), Some(since)) => {
+                failed |= before || !since;
+                let says = |found| if found { "names it" } else { "is silent about it" };
+                println!(
+                    "{}: the doctor {} in {}, and {} in {}",
+                    old.machine.name(),
+                    says(before),
+                    name(old),
+                    says(since),
+                    name(new),
                 );
             }
             _ => failed = true,

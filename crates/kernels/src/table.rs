@@ -219,7 +219,7 @@ mod tests {
             directory: "/nowhere".into(),
         };
         let records = vec![Record::new(Host::default(), rows)];
-        Outcome { machine, kernel, records, wrong: Vec::new() }
+        Outcome { machine, kernel, records, examination: None, wrong: Vec::new() }
     }
 
     fn row(experiment: &str, metric: &str, nanoseconds: u64) -> ResultRow {
