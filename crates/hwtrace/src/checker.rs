@@ -27,7 +27,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::entries::WRITE;
 use crate::event::{Barrier, Event, Family, Record, Scope};
-use crate::parse::Options;
+use crate::header::Options;
 use crate::ranges::Ranges;
 use crate::rules::{Rule, Violation};
 use crate::tables::{Found, Root, Tables, Word};
@@ -83,6 +83,8 @@ pub struct Checker {
     /// Entries under VMIDs of which nobody knows yet whose they are: line, VMID, second ticket.
     unheld: VecDeque<(u64, u16, u64)>,
     violations: Vec<Violation>,
+    /// Events that the trace says are missing.
+    dropped: u64,
 }
 
 #[derive(Debug)]
@@ -217,6 +219,7 @@ impl Checker {
             Event::Clean { frame, count } | Event::Flush { frame, count } => {
                 self.dirty.remove(frame..frame + count);
             }
+            Event::Dropped { count } => self.dropped = self.dropped.saturating_add(count),
             Event::Access { vmid, gfn, frame, write, .. } => {
                 let right = if write { WRITE } else { 1 };
                 self.access(line, (vmid, gfn, frame, right), begin, end);
@@ -227,6 +230,12 @@ impl Checker {
     /// The rules that were broken up to now, as far as that can be told before the end.
     pub fn found(&self) -> &[Violation] {
         &self.violations
+    }
+
+    /// How many events are missing, as the trace says itself: where there are any, it is not whole, and nothing that seems
+    /// wrong beyond them, or at its end, is certain.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// The rules that were broken, in the order of lines: the trace is at its end.

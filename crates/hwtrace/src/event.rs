@@ -1,6 +1,6 @@
 //! What a line of a trace says.
 
-use std::fmt;
+use core::fmt;
 
 /// A line: an event, when, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +118,8 @@ pub enum Event {
     Fetch { frame: u64, count: u64 },
     /// A guest read or wrote a frame, by whatever its TLB had.
     Access { tlb: u32, vmid: u16, gfn: u64, frame: u64, write: bool },
+    /// So many events that came next are missing, for there was no room for them.
+    Dropped { count: u64 },
 }
 
 impl Family {
@@ -209,6 +211,7 @@ impl fmt::Display for Event {
                     "access tlb={tlb} vmid={vmid} gfn={gfn:#x} frame={frame:#x} write={write}"
                 )
             }
+            Self::Dropped { count } => write!(f, "dropped count={count}"),
         }
     }
 }

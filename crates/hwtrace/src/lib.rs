@@ -9,6 +9,8 @@
 //! says so where some order that the tickets allow keeps the rule. What it keeps in memory is what is mapped, and what
 //! has been taken away and not been invalidated yet; what it cannot decide for want of room it lets pass.
 //!
+//! Where there is no operating system, there is what a trace is written by, and no checker.
+//!
 //! ```
 //! use mayfly_hwtrace::{Checker, Lines, Rule};
 //!
@@ -28,16 +30,31 @@
 //! assert_eq!((found[0].line, found[0].rule), (6, Rule::BreakBeforeMake));
 //! ```
 
-mod checker;
-mod entries;
+#![cfg_attr(target_os = "none", no_std)]
+
 mod event;
+mod header;
+
+#[cfg(not(target_os = "none"))]
+mod checker;
+#[cfg(not(target_os = "none"))]
+mod entries;
+#[cfg(not(target_os = "none"))]
 mod parse;
+#[cfg(not(target_os = "none"))]
 mod ranges;
+#[cfg(not(target_os = "none"))]
 mod rules;
+#[cfg(not(target_os = "none"))]
 mod tables;
+#[cfg(not(target_os = "none"))]
 mod vmids;
 
+#[cfg(not(target_os = "none"))]
 pub use checker::Checker;
 pub use event::{Barrier, Event, Family, Reach, Record, Scope};
-pub use parse::{HEADER, Lines, Malformed, Options, parse};
+pub use header::{HEADER, Options};
+#[cfg(not(target_os = "none"))]
+pub use parse::{Lines, Malformed, parse};
+#[cfg(not(target_os = "none"))]
 pub use rules::{Rule, Violation};

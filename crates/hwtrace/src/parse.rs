@@ -3,9 +3,7 @@
 use std::io::{BufRead, Read};
 
 use crate::event::{Barrier, Event, Family, Reach, Record, Scope};
-
-/// The first line of a trace of this version, without what may follow on it.
-pub const HEADER: &str = "mayfly-hwtrace 1";
+use crate::header::{HEADER, Options};
 
 /// Bytes of a line, at most; no event needs so many.
 const LINE: u64 = 512;
@@ -26,22 +24,6 @@ pub struct Malformed {
     pub line: u64,
     /// What is wrong with it.
     pub what: String,
-}
-
-/// What the trace says of itself, on its first line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The guests may go past the caches, and the hypervisor maintains them (`caches=maintained`; otherwise
-    /// `caches=coherent`, which is taken where nothing is said).
-    pub caches_maintained: bool,
-}
-
-impl std::fmt::Display for Options {
-    /// The first line of a trace, without its end.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let caches = if self.caches_maintained { "maintained" } else { "coherent" };
-        write!(f, "{HEADER} caches={caches}")
-    }
 }
 
 /// A trace that is being read.
@@ -230,6 +212,7 @@ fn event(name: &str, fields: &mut Fields<'_>) -> Result<Event, String> {
             frame: fields.frame("frame")?,
             write: fields.below("write", 2)? == 1,
         },
+        "dropped" => Event::Dropped { count: fields.number("count")? },
         _ => return Err(format!("{name:?} is no event")),
     })
 }

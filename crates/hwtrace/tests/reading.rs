@@ -53,7 +53,8 @@ fn events() -> impl Strategy<Value = Event> {
         vmid,
         scope,
     });
-    let others = (any::<u64>(), 0..4u8).prop_map(|(id, which)| match which {
+    let others = (any::<u64>(), 0..5u8).prop_map(|(id, which)| match which {
+        4 => Event::Dropped { count: id },
         0 => Event::TlbiEverything { id },
         1 => Event::Sync { id },
         2 => Event::Barrier { kind: Barrier::Memory },
@@ -69,6 +70,18 @@ fn events() -> impl Strategy<Value = Event> {
     let access = (0..1000u32, any::<u16>(), frame.clone(), frame, any::<bool>())
         .prop_map(|(tlb, vmid, gfn, frame, write)| Event::Access { tlb, vmid, gfn, frame, write });
     prop_oneof![root, entry, fill, vmid, guest, tlbi, others, frames, access]
+}
+
+#[test]
+fn a_trace_says_that_events_are_missing() {
+    let record = parse("3 4 0 dropped count=7").unwrap();
+    assert_eq!(record.event, Event::Dropped { count: 7 });
+    let mut checker = Checker::new(Options::default());
+    assert_eq!(checker.dropped(), 0);
+    checker.take(2, &record);
+    checker.take(3, &Record { begin: 5, end: 6, ..record });
+    assert_eq!(checker.dropped(), 14);
+    assert_eq!(checker.finish(), []);
 }
 
 fn read(text: &[u8]) -> Result<u64, Malformed> {
