@@ -20,6 +20,7 @@ mod once;
 mod seat;
 mod shared;
 mod threads;
+mod trace;
 mod uart;
 mod vcpu;
 mod virtio;

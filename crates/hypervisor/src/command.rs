@@ -63,12 +63,20 @@ pub enum Command {
     Measure(u32),
     /// `sleep MILLISECONDS`
     Sleep(u64),
+    /// `trace on [MIB]`
+    TraceOn(u64),
+    /// `trace print`
+    TracePrint,
     /// `poweroff`
     PowerOff,
 }
 
 /// Milliseconds that a life of `lives` has at most, if nothing else is said.
 const LIFE: u64 = 50;
+
+/// MiB that a trace has room in, if nothing else is said, and at most.
+const TRACE: u64 = 8;
+const LARGEST_TRACE: u64 = 1024;
 
 /// What there is, for `help`.
 pub const HELP: &str = "\
@@ -88,6 +96,8 @@ await NAME TEXT                  until it has said that
 lives COUNT NAME [MILLISECONDS]  so many VMs like it, one after the other, each killed at a random moment and destroyed
 measure [ROUNDS]                 lives of a bare guest, each step of which is counted in instructions
 sleep MILLISECONDS               waits
+trace on [MIB]                   keeps what hardware sees of VMs' tables from now on; no VM lives yet
+trace print                      prints that, for mayfly check-trace, and keeps no more
 poweroff                         ends all VMs, says whether anything was lost, and ends the machine
 Commands are separated by ';' in the boot arguments.";
 
@@ -153,6 +163,12 @@ impl Command {
             ("sleep", Some(number)) => {
                 Self::Sleep(number.parse().map_err(|_| "sleep takes a number of milliseconds")?)
             }
+            ("trace", Some("on")) => {
+                let mib = third.map_or(Ok(TRACE), str::parse);
+                let fits = mib.ok().filter(|mib| (1..=LARGEST_TRACE).contains(mib));
+                Self::TraceOn(fits.ok_or("a trace takes 1 to 1024 MiB")?)
+            }
+            ("trace", Some("print")) => Self::TracePrint,
             ("poweroff", _) => Self::PowerOff,
             _ => return Err("there is no such command: try 'help'"),
         })
@@ -237,6 +253,16 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_has_room_that_is_bounded() {
+        assert_eq!(Command::read("trace on"), Ok(Command::TraceOn(TRACE)));
+        assert_eq!(Command::read("trace on 1024"), Ok(Command::TraceOn(LARGEST_TRACE)));
+        assert_eq!(Command::read("trace print"), Ok(Command::TracePrint));
+        for line in ["trace", "trace off", "trace on 0", "trace on 1025", "trace on x"] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_no_command_is_refused() {
         for line in ["vm frobnicate", "vm start", "sleep x", "sleep", "reboot"] {
             assert!(Command::read(line).is_err(), "{line}");
@@ -248,8 +274,9 @@ mod tests {
         let is_command =
             |line: &&str| !line.starts_with(char::is_uppercase) && !line.starts_with(' ');
         for line in HELP.lines().filter(is_command) {
-            let is_number =
-                |word: &str| word.contains("MILLISECONDS") || matches!(word, "COUNT" | "[ROUNDS]");
+            let is_number = |word: &str| {
+                word.contains("MILLISECONDS") || matches!(word, "COUNT" | "[ROUNDS]" | "[MIB]")
+            };
             let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
             let plain: Vec<&str> =
                 words.iter().map(|word| if is_number(word) { "1" } else { word }).collect();

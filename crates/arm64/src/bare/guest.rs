@@ -307,6 +307,7 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
         // VTTBR_EL2 is the same for all formats of Arm's.
         let vttbr = ArmFwb::<40>::vttbr(base.top, base.vmid);
         let before = crate::read_register!("vttbr_el2");
+        self.machine.enters(base.top, base.vmid);
         // SAFETY: the guest is confined to the root that the core says. What was stored to its tables is walked.
         unsafe {
             crate::write_register!("hcr_el2", hcr);
@@ -323,6 +324,7 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
             tlb::forget_here(gfn);
         }
         let event = self.run(requests);
+        self.machine.leaves(base.vmid);
         // Taken by the guest, the virtual error is gone from the register.
         if self.virtual_error {
             self.virtual_error = crate::read_register!("hcr_el2") & HCR_VSE != 0;

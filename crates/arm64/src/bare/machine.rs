@@ -1,5 +1,8 @@
 //! What a guest's machine is made of beside memory and its processor.
 
+use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::tlb::Vmid;
+
 use super::switch::Registers;
 use crate::sysreg::SysReg;
 
@@ -16,6 +19,14 @@ pub trait Machine {
 
     /// The guest has come out, and not for an interrupt ([`Machine::interrupt`]).
     fn after(&mut self);
+
+    /// The guest is about to translate by the root at `top`, under `vmid`; barriers follow before it does.
+    #[inline]
+    fn enters(&mut self, _top: Pfn, _vmid: Vmid) {}
+
+    /// It does no more.
+    #[inline]
+    fn leaves(&mut self, _vmid: Vmid) {}
 
     /// The guest has written the register by which it deactivates interrupts (`ICC_DIR_EL1`).
     fn deactivate(&mut self, value: u64);

@@ -22,6 +22,12 @@ pub fn ticks() -> u64 {
     crate::read_register!("cntpct_el0")
 }
 
+/// Ticks of the system counter, read earlier or later by some instructions: for who adds up times.
+#[inline]
+pub fn about_now() -> u64 {
+    crate::read_register!("cntpct_el0")
+}
+
 /// Ticks in a second.
 pub fn frequency() -> u64 {
     crate::read_register!("cntfrq_el0").max(1)

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use mayfly_arm64::{cpu, read_register, timer};
+use mayfly_arm64::{cpu, timer};
 
 use super::cpus;
 
@@ -41,27 +41,21 @@ fn here() -> &'static Stretches {
     unsafe { STRETCHES.get_unchecked(cpu::number()) }
 }
 
-/// The counter, read early or late by an instruction or two, as no barrier is there.
-#[inline]
-fn now() -> u64 {
-    read_register!("cntpct_el0")
-}
-
 /// A stretch begins.
 #[inline]
 pub(super) fn begin() {
-    here().since.store(now(), Ordering::Relaxed);
+    here().since.store(timer::about_now(), Ordering::Relaxed);
 }
 
 /// The present one ends.
 #[inline]
 pub(super) fn end() {
-    here().end(now());
+    here().end(timer::about_now());
 }
 
 /// Interrupts are looked for: the present one ends, and another begins.
 pub(super) fn look() {
-    let (here, now) = (here(), now());
+    let (here, now) = (here(), timer::about_now());
     here.end(now);
     here.since.store(now, Ordering::Relaxed);
 }

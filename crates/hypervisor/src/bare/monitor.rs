@@ -14,7 +14,7 @@ use mayfly_hypervisor::tree::Board;
 use super::console::{self, say};
 use super::life::End;
 use super::vm::{self, Host, Machine};
-use super::{entropy, machine, threads};
+use super::{entropy, machine, threads, trace};
 
 mod account;
 
@@ -250,6 +250,16 @@ impl Monitor {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
                 self.pass_on_until(timer::ticks().saturating_add(ticks), |_| false);
             }
+            Ok(Command::TraceOn(mib)) => {
+                if self.machines.iter().any(|machine| machine.is_living()) {
+                    say!(
+                        "mayfly: a trace begins before VMs do: start=no, and trace on, and vm start"
+                    );
+                } else {
+                    trace::start(mib);
+                }
+            }
+            Ok(Command::TracePrint) => trace::print(),
             Ok(Command::PowerOff) => return true,
         }
         false
@@ -333,6 +343,7 @@ impl Monitor {
             self.wait(machine);
         }
         self.show(None);
+        trace::discard();
         // The threads of lives, the last of which may just be on its way out.
         machines.iter().all(|machine| !machine.is_living())
     }

@@ -80,7 +80,7 @@ impl Seat {
         self.shape.load(&interface.registers, interface.used());
         self.is_inside.set(true);
         if !self.has_timer.replace(true) {
-            self.since.set(timer::ticks());
+            self.since.set(timer::about_now());
         }
         // While the guest's handler has not ended, the physical interrupt is not to come again: also on a processor that it
         // did not come to. And it is to come again once the guest has ended it by a register that only the virtual GIC
@@ -114,7 +114,7 @@ impl Seat {
     pub(super) fn put(&self) {
         self.take_interrupts();
         if self.has_timer.take() {
-            self.books.spend(timer::ticks().saturating_sub(self.since.get()));
+            self.books.spend(timer::about_now().saturating_sub(self.since.get()));
             if self.holds_timer.take() {
                 if !timer::virtual_is_due() {
                     // Set anew before the guest saw that it was due.

@@ -16,13 +16,15 @@ use mayfly_hypervisor::layout::{
 };
 use mayfly_vgic::{Frame, Read, SgiRegister, affinity};
 use mayfly_vm::platform::Platform;
+use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::tlb::Vmid;
 use mayfly_vm::{Access, Exit, Guest, HostFault, Vcpu};
 
 use super::console::say;
 use super::life::{End, Life, OFF};
 use super::seat::{Seat, is_maintenance};
 use super::vm::Kinds;
-use super::{cpus, masked, threads, world};
+use super::{cpus, masked, threads, trace, world};
 
 /// Numbers of [`Exit::Custom`], beside [`WAITS`].
 const CPU_OFF: u64 = 1;
@@ -34,6 +36,8 @@ pub(super) struct Board<'a> {
     pub(super) life: &'a Life,
     pub(super) seat: &'a Seat,
     pub(super) vcpu: usize,
+    /// A trace is kept, since before the VM was there.
+    pub(super) is_traced: bool,
 }
 
 impl Machine for Board<'_> {
@@ -76,6 +80,20 @@ impl Machine for Board<'_> {
 
     fn after(&mut self) {
         masked::begin();
+    }
+
+    #[inline]
+    fn enters(&mut self, top: Pfn, vmid: Vmid) {
+        if self.is_traced {
+            trace::enters(top, vmid);
+        }
+    }
+
+    #[inline]
+    fn leaves(&mut self, vmid: Vmid) {
+        if self.is_traced {
+            trace::leaves(vmid);
+        }
     }
 
     // Out of line, so that `scripts/switches` tells by its name what the interrupt takes, and what the switch.
@@ -122,7 +140,7 @@ pub(super) fn main<const FWB: bool>(life: &Arc<Life>, mut vcpu: Vcpu<Kinds<FWB>>
     // SAFETY: the seat lasts until this is taken back, below; putting it neither waits nor switches.
     unsafe { threads::on_leave(Some((put, core::ptr::from_ref(&seat).cast_mut().cast()))) };
 
-    let board = Board { life, seat: &seat, vcpu: number };
+    let board = Board { life, seat: &seat, vcpu: number, is_traced: trace::is_on() };
     let mut cpu = GuestCpu::new(&seat.resident, life.confinement, board);
     let mut has_run = false;
     while life.ending().is_none() {

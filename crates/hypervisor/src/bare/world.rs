@@ -10,18 +10,20 @@ use mayfly_arm64::spin::SpinLock;
 use mayfly_arm64::tlb::{self, EmptyRoot};
 use mayfly_arm64::virtual_gic::Shape;
 use mayfly_arm64::{cpu, timer};
+use mayfly_hwtrace::{Barrier, Event};
 use mayfly_hypervisor::frames::FramePool;
 use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
 use mayfly_vm::platform::cache::{Cache, CacheCapabilities};
 use mayfly_vm::platform::frames::Frames;
 use mayfly_vm::platform::memory::OutOfMemory;
+use mayfly_vm::platform::observe::{Observer, Step, Ticket};
 use mayfly_vm::platform::sync::{AtomicU32, AtomicU64};
 use mayfly_vm::platform::time::Instant;
 use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
 
 use super::once::Once;
-use super::{console, cpus, masked, threads};
+use super::{console, cpus, masked, threads, trace};
 
 /// What is known of the machine once it is prepared.
 #[derive(Clone, Copy)]
@@ -91,6 +93,7 @@ pub(super) fn allocate_frames(order: u32) -> Option<Pfn> {
             look();
         }
     }
+    trace::note(|| Event::Give { frame: first, order });
     Some(Pfn::new(first))
 }
 
@@ -100,6 +103,8 @@ pub(super) fn allocate_frames(order: u32) -> Option<Pfn> {
 ///
 /// They were given for that order, and nobody uses them any more.
 pub(super) unsafe fn free_frames_of(first: Pfn, order: u32) {
+    // Before somebody else can be given them.
+    trace::note(|| Event::Free { frame: first.get(), order });
     let taken = FRAMES.lock().as_mut().is_some_and(|pool| pool.free(first.get(), order as usize));
     debug_assert!(taken, "frames are given back as they were given");
 }
@@ -151,6 +156,10 @@ impl World {
 
 // SAFETY: readers execute a fence; the number of a thread is no other's.
 unsafe impl Platform for World {
+    fn observer(&self) -> Option<&dyn Observer> {
+        trace::is_on().then_some(self)
+    }
+
     fn identity(&self) -> Identity {
         Identity::new(1)
     }
@@ -205,6 +214,23 @@ unsafe impl Platform for World {
     }
 }
 
+impl Observer for World {
+    fn begin(&self) -> Ticket {
+        Ticket(trace::ticket())
+    }
+
+    fn end(&self, begun: Ticket, step: Step) {
+        trace::step(begun.0, &step);
+    }
+}
+
+/// Has TLBs forget something: behind a barrier, and completely.
+fn invalidate(id: u64, work: impl FnOnce(), event: impl FnOnce() -> Event) {
+    trace::note(|| Event::Barrier { kind: Barrier::Walks });
+    trace::of(work, event);
+    trace::note(|| Event::Sync { id });
+}
+
 // SAFETY: frames are given to one owner at a time, zeroed, and mapped where their number says.
 unsafe impl Frames for World {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
@@ -224,8 +250,12 @@ unsafe impl Frames for World {
 // SAFETY: invalidations are broadcast to all processors, and complete when `issue` returns.
 unsafe impl Tlb for World {
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
-        INVALIDATIONS.fetch_add(1, Ordering::Relaxed);
-        empty_root().invalidate(vmid, &scope);
+        let id = INVALIDATIONS.fetch_add(1, Ordering::Relaxed);
+        invalidate(
+            id,
+            || empty_root().invalidate(vmid, &scope),
+            || trace::invalidation(id, vmid, &scope),
+        );
         TlbToken(0)
     }
 
@@ -236,7 +266,8 @@ unsafe impl Tlb for World {
     }
 
     fn invalidate_all_vmids(&self) {
-        tlb::invalidate_all_vmids();
+        let id = INVALIDATIONS.fetch_add(1, Ordering::Relaxed);
+        invalidate(id, tlb::invalidate_all_vmids, || Event::TlbiEverything { id });
     }
 }
 
@@ -257,15 +288,19 @@ impl Cache for World {
     }
 
     fn clean(&self, first: Pfn, count: u64) {
-        in_parts(first, count, |first, count| Caches.clean(first, count));
+        let work = || in_parts(first, count, |first, count| Caches.clean(first, count));
+        trace::of(work, || Event::Clean { frame: first.get(), count });
     }
 
     fn clean_invalidate(&self, first: Pfn, count: u64) {
-        in_parts(first, count, |first, count| Caches.clean_invalidate(first, count));
+        let work = || in_parts(first, count, |first, count| Caches.clean_invalidate(first, count));
+        trace::of(work, || Event::Flush { frame: first.get(), count });
     }
 
     fn invalidate_instructions(&self, first: Pfn, count: u64) {
-        in_parts(first, count, |first, count| Caches.invalidate_instructions(first, count));
+        let work =
+            || in_parts(first, count, |first, count| Caches.invalidate_instructions(first, count));
+        trace::of(work, || Event::Fetch { frame: first.get(), count });
     }
 
     fn invalidate_all_instructions(&self) {

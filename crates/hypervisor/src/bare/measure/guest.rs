@@ -9,9 +9,9 @@ use mayfly_vm::{Exit, Guest, Vcpu};
 
 use crate::bare::life::Life;
 use crate::bare::seat::Seat;
-use crate::bare::threads;
 use crate::bare::vcpu::{Board, interrupt_controller, put};
 use crate::bare::vm::Kinds;
+use crate::bare::{threads, trace};
 use alloc::sync::Arc;
 
 /// The seat of a life's vCPU.
@@ -34,7 +34,7 @@ impl<'a, const FWB: bool> Obedient<'a, FWB> {
     pub(super) fn new(life: &'a Life, seat: &'a Seat, vcpu: Vcpu<Kinds<FWB>>) -> Self {
         let number = vcpu.id() as usize;
         life.places.take(number, vcpu.kicker());
-        let board = Board { life, seat, vcpu: number };
+        let board = Board { life, seat, vcpu: number, is_traced: trace::is_on() };
         let mut cpu = GuestCpu::new(&seat.resident, life.confinement, board);
         cpu.start(MEMORY, 0);
         Self { life, seat, vcpu, cpu }
