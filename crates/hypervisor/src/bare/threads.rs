@@ -236,6 +236,14 @@ pub(super) fn is_over_time() -> bool {
     local().is_over_time()
 }
 
+/// After interrupts were seen to where others cannot have the processor: if the slice is over, a guest that is entered comes
+/// out again at once, by an interrupt of this processor's own, so that they have it then.
+pub(super) fn remember_slice() {
+    if is_over_time() {
+        cpus::kick(cpu::number());
+    }
+}
+
 /// Lets others that can run have the processor, which is this one, before this thread has it again.
 fn give_way(here: &Local) {
     // What that wakes takes the lock.

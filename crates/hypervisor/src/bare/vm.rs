@@ -38,9 +38,9 @@ pub(super) const IPA_BITS: u32 = 40;
 const PA_RANGE: u64 = 2;
 
 /// What the core does before it looks for interrupts, which is to be 20,000 instructions at most.
-const SLICE: Slice = Slice { entries: 256, time: Duration::from_micros(50) };
+const SLICE: Slice = Slice { entries: 32, time: Duration::from_micros(50) };
 /// Of the entries of tables that are freed: each may be a table, whose frame is given back.
-const FREED: Slice = Slice { entries: 32, ..SLICE };
+const FREED: Slice = Slice { entries: 16, ..SLICE };
 
 /// Bytes of the seed that a guest's kernel finds.
 const SEED: usize = 64;

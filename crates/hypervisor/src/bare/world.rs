@@ -113,6 +113,7 @@ pub(super) unsafe fn free_frames_of(first: Pfn, order: u32) {
 pub(super) fn look() {
     if threads::has_begun() {
         take_interrupts();
+        threads::remember_slice();
     }
 }
 
@@ -278,7 +279,7 @@ fn in_parts(first: Pfn, count: u64, work: impl Fn(Pfn, u64)) {
     let end = first.get() + count;
     for part in (first.get()..end).step_by(PART as usize) {
         work(Pfn::new(part), (end - part).min(PART));
-        take_interrupts();
+        look();
     }
 }
 
