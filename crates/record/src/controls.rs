@@ -21,7 +21,8 @@ pub(crate) fn escape(value: &mut Value) {
     }
 }
 
-fn escape_text(text: &mut String) {
+/// The same of one text.
+pub(crate) fn escape_text(text: &mut String) {
     if text.contains(char::is_control) {
         let escaped =
             |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };

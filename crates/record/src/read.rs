@@ -37,10 +37,12 @@ pub enum ReadError {
         most: u64,
     },
     /// It is not JSON, or it ends too early.
-    #[error("{} is not JSON: {source}", path.display())]
+    #[error("{} is not JSON: {field}{source}", path.display())]
     NotJson {
         /// The file.
         path: PathBuf,
+        /// The field that it stops at, as in `results[2].metrics.start.p50: `; nothing where it is in none.
+        field: String,
         /// Where it stops being JSON.
         source: serde_json::Error,
     },
@@ -118,8 +120,9 @@ impl Document {
     ///
     /// It is not JSON.
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, ReadError> {
-        let mut content: Value = serde_json::from_slice(text)
-            .map_err(|source| ReadError::NotJson { path: path.into(), source })?;
+        let mut content: Value = serde_json::from_slice(text).map_err(|source| {
+            ReadError::NotJson { path: path.into(), field: last_field(text), source }
+        })?;
         controls::escape(&mut content);
         Ok(Self { path: path.into(), content })
     }
@@ -152,6 +155,20 @@ impl Document {
         serde_path_to_error::deserialize(content)
             .map_err(|source| ReadError::Shape { path, source })
     }
+}
+
+/// Which field the text stops being JSON in, to be followed by what is wrong.
+fn last_field(text: &[u8]) -> String {
+    /// More would hide what is wrong with it.
+    const MOST: usize = 200;
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let read = serde_path_to_error::deserialize::<_, Value>(&mut json);
+    let mut field = read.err().map(|error| error.path().to_string()).unwrap_or_default();
+    controls::escape_text(&mut field);
+    if field.is_empty() || field == "." || field.chars().count() > MOST {
+        return String::new();
+    }
+    field + ": "
 }
 
 impl Record {
@@ -364,10 +381,22 @@ mod tests {
     fn numbers_that_json_does_not_have_are_refused_with_their_place() {
         let text = sample_record().to_json().replacen("\"count\": 320", "\"count\": NaN", 1);
         let message = parse(text.as_bytes()).unwrap_err().to_string();
-        assert!(
-            message.contains("r.json is not JSON: ") && message.contains(" line "),
-            "{message}"
-        );
+        assert!(message.contains("r.json is not JSON: results[0].metrics."), "{message}");
+        assert!(message.contains(".count: expected value at line "), "{message}");
+    }
+
+    #[test]
+    fn a_text_that_ends_too_early_says_in_which_field() {
+        let message = |text: &str| parse(text.as_bytes()).unwrap_err().to_string();
+        let said = message(r#"{"host": {"cpu": {"model": 5, "mhz": "#);
+        assert!(said.contains("r.json is not JSON: host.cpu"), "{said}");
+        assert!(said.contains(": EOF while parsing "), "{said}");
+        // Where no field is to be named, none is; and none moves the terminal, or hides what is wrong.
+        assert!(message("").contains("is not JSON: EOF"), "{}", message(""));
+        assert!(message("{} x").contains("is not JSON: trailing"), "{}", message("{} x"));
+        let said = message(r#"{"a\u001b[31m": {"b": nul}}"#);
+        assert!(said.contains("is not JSON: a\\u{1b}[31m.b: expected"), "{said}");
+        assert!(message(&format!("{{\"{}\": x", "a".repeat(300))).len() < 100);
     }
 
     #[test]
