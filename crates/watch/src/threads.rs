@@ -15,6 +15,11 @@ const KVM: u64 = 0xAE;
 /// Functions of the kernel's in which a halted vCPU waits.
 const HALTS: [&str; 3] = ["kvm_vcpu_block", "kvm_vcpu_halt", "kvm_vcpu_wfi"];
 
+/// Functions of the kernel's in which a thread is held that a signal, a debugger or the freezer has stopped. It has left
+/// `KVM_RUN` by then, but its call is still told as the one that it is in.
+const STOPS: [&str; 5] =
+    ["do_signal_stop", "ptrace_stop", "get_signal", "do_freezer_trap", "__refrigerator"];
+
 /// Of a thread that the kernel has started in a process's name, in the flags of `/proc/TID/stat` (linux/sched.h, from 6.4
 /// on). KVM's worker for huge pages is one. What such a thread has of system calls is its maker's, who was in `KVM_RUN`.
 const PF_USER_WORKER: u64 = 0x4000;
@@ -26,6 +31,8 @@ enum Found {
     Runs,
     /// In `KVM_RUN`, in a function of the kernel's.
     InRun(String),
+    /// Out of `KVM_RUN`, and held by the kernel until somebody lets it go on.
+    Held,
     /// In another call to KVM, with this descriptor and number.
     InCall(i32, u64, String),
     /// In anything else.
@@ -106,6 +113,7 @@ impl Threads {
                 thread.at_work += u32::from(!halts(function));
                 (thread.has_run, thread.is_in) = (true, true);
             }
+            Found::Held => thread.has_run = true,
             _ => {}
         }
         let Found::InCall(fd, request, function) = found else {
@@ -203,7 +211,10 @@ fn found(call: &str, function: impl FnOnce() -> String) -> Found {
     let (Some(fd), Some(request)) = (argument(), argument()) else { return Found::Elsewhere };
     let request = request & 0xFFFF_FFFF;
     match request {
-        KVM_RUN => Found::InRun(function()),
+        KVM_RUN => match function() {
+            held if STOPS.iter().any(|stop| held.starts_with(stop)) => Found::Held,
+            function => Found::InRun(function),
+        },
         _ if request >> 8 & 0xFF == KVM => Found::InCall(fd as i32, request, function()),
         _ => Found::Elsewhere,
     }
@@ -298,6 +309,20 @@ mod tests {
         );
         threads.begin();
         threads.note(1, Found::Elsewhere, now);
+        assert_eq!(
+            (threads.vcpus(), threads.busy(&[1]), threads.are_in(&[1])),
+            (vec![1], Some(0), false)
+        );
+    }
+
+    #[test]
+    fn a_vcpu_that_somebody_has_stopped_is_out_of_its_guest_and_not_at_work() {
+        let call = format!("{} 0xc 0xae80 0x0", libc::SYS_ioctl);
+        for function in ["do_signal_stop", "ptrace_stop.part.0", "do_freezer_trap"] {
+            assert_eq!(of(&call, function), Found::Held, "{function}");
+        }
+        let mut threads = Threads::default();
+        threads.note(1, Found::Held, Instant::now());
         assert_eq!(
             (threads.vcpus(), threads.busy(&[1]), threads.are_in(&[1])),
             (vec![1], Some(0), false)

@@ -104,3 +104,61 @@ fn a_vm_is_followed_from_its_creation_to_its_end() {
     assert_eq!(watcher.look(INTERVAL).rows.len(), 1);
     std::mem::forget((vm, memory));
 }
+
+/// Set in the process that has a guest which never leaves.
+const IS_GUEST: &str = "MAYFLY_WATCH_TEST_GUEST";
+
+/// A process that ends with the test, whichever way that goes.
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Child {
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a signal to a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.0.id().cast_signed(), signal) }, 0);
+    }
+}
+
+#[test]
+fn a_vm_whose_process_a_signal_has_stopped_does_not_run() {
+    let Ok(kvm) = Kvm::open() else {
+        let _ = writeln!(stderr(), "not run: there is no KVM here");
+        return;
+    };
+    if std::env::var_os(IS_GUEST).is_some() {
+        // SAFETY: it ends this process, also where the one that waits for it cannot.
+        unsafe { libc::alarm(120) };
+        let vm = Vm::create(&kvm).unwrap();
+        let memory = GuestMemory::map_populated(1 << 20).unwrap();
+        memory.write(CODE as usize, &[0xEB, 0xFE]).unwrap();
+        vm.set_memory_region(0, 0, &memory, MemoryFlags::default()).unwrap();
+        let mut vcpu = vcpu(vm.fd());
+        // A signal ends the call, and it is made again.
+        while vcpu.run().is_err_and(|error| error.errno() == libc::EINTR) {}
+        return;
+    }
+    let me = std::env::current_exe().unwrap();
+    let mut guest = std::process::Command::new(me);
+    guest.args(["--exact", "a_vm_whose_process_a_signal_has_stopped_does_not_run", "--nocapture"]);
+    guest.env(IS_GUEST, "1");
+    let guest = Child(guest.spawn().unwrap());
+    let mut watcher = Watcher::new(Some(guest.0.id().cast_signed()));
+    let mut comes_to = |state: State| {
+        let found = (0..300).find_map(|_| {
+            let row = watcher.look(INTERVAL).rows.into_iter().next();
+            row.filter(|row| row.state == state)
+        });
+        found.unwrap_or_else(|| panic!("it is never {state}"))
+    };
+    assert!(comes_to(State::Runs).busy.is_some_and(|busy| busy > 0));
+    guest.signal(libc::SIGSTOP);
+    assert_eq!(comes_to(State::Stopped).busy, Some(0));
+    guest.signal(libc::SIGCONT);
+    comes_to(State::Runs);
+}
