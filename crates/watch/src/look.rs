@@ -111,6 +111,7 @@ impl Watcher {
             let busy = threads.busy(&vcpus);
             let seen = Seen {
                 has_run: known.has_run,
+                is_told: numbers.vcpus.is_some() || holder.vcpus.is_empty(),
                 has_exits: recent.as_ref().map(|recent| recent.all > 0),
                 threads: busy.map(|busy| (threads.are_in(&vcpus), busy)),
             };
@@ -141,6 +142,8 @@ fn vcpus(named: Vec<i32>, holder: &Holder, threads: &Threads) -> Vec<i32> {
 /// What a VM's state is told by.
 struct Seen {
     has_run: bool,
+    /// Whether it would have been seen to run: of a process with several VMs and vCPUs, the kernel must say whose these are.
+    is_told: bool,
     /// Whether it has left its guest in this interval.
     has_exits: Option<bool>,
     /// Whether one of its vCPUs' threads was in the guest, or on its way, and how many of a hundred looks found one at work;
@@ -151,6 +154,7 @@ struct Seen {
 impl Seen {
     fn state(&self) -> State {
         match (self.threads, self.has_exits) {
+            _ if !self.has_run && !self.is_told => State::Unknown,
             _ if !self.has_run => State::Starts,
             (Some((true, 0)), _) => State::Idle,
             (Some((true, _)), _) | (None, Some(true)) => State::Runs,
@@ -167,7 +171,9 @@ mod tests {
 
     #[test]
     fn a_state_is_told_by_what_was_seen() {
-        let state = |has_run, has_exits, threads| Seen { has_run, has_exits, threads }.state();
+        let state = |has_run, has_exits, threads| {
+            Seen { has_run, is_told: true, has_exits, threads }.state()
+        };
         assert_eq!(state(false, Some(false), Some((false, 0))), State::Starts);
         assert_eq!(state(false, None, None), State::Starts);
         assert_eq!(state(true, Some(true), Some((true, 70))), State::Runs);
@@ -179,5 +185,8 @@ mod tests {
         assert_eq!(state(true, None, Some((false, 0))), State::Stopped);
         assert_eq!(state(true, Some(true), None), State::Runs);
         assert_eq!(state(true, None, None), State::Unknown);
+        // Nobody says whose the vCPUs of the process are: it may have run, or not.
+        let nameless = Seen { has_run: false, is_told: false, has_exits: None, threads: None };
+        assert_eq!(nameless.state(), State::Unknown);
     }
 }

@@ -51,7 +51,7 @@ pub struct Row {
 /// What a VM does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has no vCPU yet, or none has run.
+    /// It has no vCPU yet, or none was seen to run.
     Starts,
     /// Its vCPUs run.
     Runs,
