@@ -102,5 +102,25 @@ impl Numbers {
     /// Forgets VMs that are gone.
     pub(crate) fn retain(&mut self, is_there: &dyn Fn(&Name) -> bool) {
         self.vcpus.retain(|name, _| is_there(name));
+        if let Some(Ok(tracepoints)) = &mut self.tracepoints {
+            tracepoints.retain(&|tid| self.vcpus.values().any(|vcpus| vcpus.contains(&tid)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_vms_that_are_gone_are_counted_no_more() {
+        let mut numbers = Numbers {
+            debugfs: Err(String::new()),
+            tracepoints: Some(Ok(Tracepoints::of_threads(&[7, 8]))),
+            vcpus: HashMap::from([((1, 5), vec![7]), ((2, 5), vec![8])]),
+        };
+        numbers.retain(&|name| *name == (2, 5));
+        let Some(Ok(tracepoints)) = &numbers.tracepoints else { panic!("they are still there") };
+        assert_eq!((tracepoints.threads(), numbers.vcpus.len()), (vec![8], 1));
     }
 }

@@ -52,12 +52,17 @@ impl Tracepoints {
         Ok(Self { numbers: numbers.collect(), threads: HashMap::new() })
     }
 
+    /// Counts of no other threads any more. A thread that is gone is counted as none, and another may get its number.
+    pub(crate) fn retain(&mut self, is_one: &dyn Fn(i32) -> bool) {
+        self.threads.retain(|tid, _| is_one(*tid));
+    }
+
     /// Counts of these threads from now on, and of no others that were.
     ///
     /// # Errors
     /// This user may not, or there are too many.
     pub(crate) fn follow(&mut self, threads: &[i32], all: &dyn Fn(i32) -> bool) -> io::Result<()> {
-        self.threads.retain(|tid, _| all(*tid));
+        self.retain(all);
         for tid in threads {
             if !self.threads.contains_key(tid) {
                 let counters = self.numbers.iter().map(|(name, number)| {
@@ -84,6 +89,19 @@ impl Tracepoints {
             }
         }
         (!counts.is_empty()).then(|| of(&counts))
+    }
+}
+
+#[cfg(test)]
+impl Tracepoints {
+    /// Without a counter.
+    pub(crate) fn of_threads(threads: &[i32]) -> Self {
+        let threads = threads.iter().map(|tid| (*tid, Counters::new())).collect();
+        Self { numbers: vec![], threads }
+    }
+
+    pub(crate) fn threads(&self) -> Vec<i32> {
+        self.threads.keys().copied().collect()
     }
 }
 
