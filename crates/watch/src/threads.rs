@@ -329,6 +329,12 @@ mod tests {
         );
     }
 
+    #[test]
+    fn looks_take_no_more_than_a_tenth_of_the_time() {
+        let ms = Duration::from_millis;
+        assert_eq!((pause(ms(0)), pause(ms(1)), pause(ms(50))), (ms(20), ms(20), ms(450)));
+    }
+
     proptest! {
         #[test]
         fn whatever_proc_says_is_something(text in ".{0,60}") {

@@ -156,6 +156,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_process_calls_itself_does_not_move_a_cursor() {
+        let path = std::env::temp_dir().join(format!("mayfly-vms-{}", std::process::id()));
+        fs::create_dir_all(path.join("fd")).unwrap();
+        std::os::unix::fs::symlink("anon_inode:kvm-vm", path.join("fd/9")).unwrap();
+        fs::write(path.join("comm"), "a)\x1b[2J\nb\r\n").unwrap();
+        let found = holder(&path, 7);
+        fs::remove_dir_all(&path).unwrap();
+        let found = found.unwrap();
+        assert_eq!((found.program.as_str(), found.vms), ("a)?[2J?b", vec![9]));
+    }
+
+    #[test]
     fn a_process_that_is_gone_is_not_closed() {
         let found = find(Some(i32::MAX));
         assert!(found.holders.is_empty() && found.closed == 0);
