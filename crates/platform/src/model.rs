@@ -21,8 +21,8 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::time::Instant;
 use crate::{Identity, Platform, ReaderBarrier};
 
-/// A platform inside a loom model or a shuttle test. Time stands still, and a wait with a deadline may end at once, as
-/// a real one may.
+/// A platform inside a loom model or a shuttle test. Time stands still but where somebody waits with a deadline: that ends
+/// at once, as a real wait may, and then it is as late as that.
 ///
 /// Its barrier is asymmetric, in that readers leave it to the platform which barrier is heavy; but a checker knows no
 /// barrier that one thread executes for all, so readers execute a fence for their compiler barrier, which is what the
@@ -31,6 +31,8 @@ pub struct Model {
     sleepers: Mutex<()>,
     woken: Condvar,
     barrier: ReaderBarrier,
+    /// What the clock shows, in nanoseconds. No checker's word: when time passes is no schedule to be gone through.
+    now: core::sync::atomic::AtomicU64,
 }
 
 impl Model {
@@ -45,7 +47,7 @@ impl Model {
     }
 
     fn with(barrier: ReaderBarrier) -> Self {
-        Self { sleepers: Mutex::new(()), woken: Condvar::new(), barrier }
+        Self { sleepers: Mutex::new(()), woken: Condvar::new(), barrier, now: 0.into() }
     }
 }
 
@@ -74,6 +76,7 @@ unsafe impl Platform for Model {
             self.wait(word, expected);
         } else {
             yield_now();
+            self.now.fetch_max(deadline.as_nanos(), Ordering::Relaxed);
         }
     }
 
@@ -83,7 +86,7 @@ unsafe impl Platform for Model {
     }
 
     fn now(&self) -> Instant {
-        Instant::from_nanos(0)
+        Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
     fn reader_barrier(&self) -> ReaderBarrier {

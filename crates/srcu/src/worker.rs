@@ -10,15 +10,19 @@
 //!
 //! The roster owns no domain. Whoever gives up the last handle of one takes it off first (`handle`).
 //!
-//! Whoever wants the worker (a domain was pushed, or its work is due) changes `calls`, passes **[call]**
+//! Whoever wants the worker (a domain was pushed, or its work is due) changes `wants` and then `calls`, passes **[call]**
 //! `fence(SeqCst)`, and wakes all who sleep if the first of them is announced to sleep past the moment that is wanted.
-//! A thread loads `calls`, turns, announces until when it will sleep, passes **[sleep]** `fence(SeqCst)`, and sleeps
-//! while `calls` is what it loaded. One of them sees the other. `attached` is swapped by both sides, so a domain is on
-//! the list once, and one that deferred while it was being let go of is seen by one of them.
+//! A thread loads `calls` and then `wants`, turns, announces until when it will sleep, passes **[sleep]**
+//! `fence(SeqCst)`, and sleeps while `calls` is what it loaded. One of them sees the other. `attached` is swapped by both
+//! sides, so a domain is on the list once, and one that deferred while it was being let go of is seen by one of them.
 //!
 //! Somebody always watches the roster who is not at work: a thread sleeps until the earliest time that a listed domain
-//! wants, which it looks up under the lock under which it announces itself; who puts a domain back, and who sets out to
-//! work on what is listed, looks under that lock at what is announced, and wakes the others where that is too late.
+//! wants, which it looks up under the lock under which it announces itself. A thread that takes a domain into its hands
+//! may be kept by it; so it looks under that lock at what it leaves listed, and where nobody is announced to be awake in
+//! time for that, it changes `calls` and wakes them. They look at the roster, and work only if something is due or was
+//! wanted: if to be woken were a reason to work, two threads would take the domain from each other and wake each other
+//! by that for good. Who puts a domain back wakes nobody. He is about to take the next, or to sleep, and looks then; or
+//! is no thread of the worker's, and then wakes them when his turn is over.
 
 use alloc::sync::Arc;
 use core::ptr::{NonNull, null_mut};
@@ -51,8 +55,10 @@ pub struct Worker {
     /// Domains that were attached since the last turn.
     inbox: AtomicPtr<Counted>,
     desk: Lock<Desk>,
-    /// Changes when the worker is wanted.
+    /// What is slept on. Changes when the worker is wanted, and when those who sleep are to look at the roster again.
     calls: AtomicU32,
+    /// Changes when the worker is wanted, before `calls` does.
+    wants: AtomicU32,
     /// Until when the first of those who sleep does, in nanoseconds; 0 where nobody sleeps. Written under the lock.
     asleep_until: AtomicU64,
     stopped: AtomicBool,
@@ -70,9 +76,12 @@ struct Desk {
 struct InHand<'a> {
     worker: &'a Worker,
     domain: Handle,
-    /// The worker's `calls` when it was taken up.
-    calls: u32,
-    wants: Instant,
+    /// The worker's `wants` when it was taken up.
+    wanted: u32,
+    /// When it wants its next turn.
+    due: Instant,
+    /// Its callbacks have returned.
+    worked: bool,
 }
 
 impl Worker {
@@ -83,6 +92,7 @@ impl Worker {
             inbox: AtomicPtr::new(null_mut()),
             desk: Lock::new(Desk { roster: Roster::new(), sleepers: Sleepers::new() }),
             calls: AtomicU32::new(0),
+            wants: AtomicU32::new(0),
             asleep_until: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             late_turns: AtomicU64::new(0),
@@ -99,36 +109,49 @@ impl Worker {
     ///
     /// In debug builds from a callback, where the platform says what runs.
     pub fn turn(&self) -> Instant {
-        assert!(!self.callbacks_here.has(&self.world), "a callback turns its own worker");
+        self.work_on_all();
         let mut desk = self.desk();
-        let listed = desk.roster.len();
-        self.have_watched(&mut desk, None);
-        drop(desk);
+        self.have_watched(&mut desk);
+        desk.roster.earliest()
+    }
+
+    /// Has each domain that is listed in hand once. Leaves to the caller that what is listed then is watched.
+    fn work_on_all(&self) {
+        assert!(!self.callbacks_here.has(&self.world), "a callback turns its own worker");
+        let listed = self.desk().roster.len();
         for _ in 0..listed {
             let Some(in_hand) = self.take() else { break };
             in_hand.work();
         }
-        self.desk().roster.earliest()
     }
 
     /// Turns until [`Worker::stop`] is called, asleep in the platform between turns. Any number of threads may.
     pub fn run(&self) {
         let mut idle = 0;
-        let mut answered = self.calls.load(Ordering::Relaxed);
+        let mut answered = None;
         loop {
-            // Loaded before `stopped`: a stop that is not seen here changes what is slept on.
+            // Loaded before `stopped`, and before `wants`: what is not seen here changes what is slept on.
             let calls = self.calls.load(Ordering::Acquire);
-            if calls != answered {
-                answered = calls;
-                idle = 0;
-            }
+            let wants = Some(self.wants.load(Ordering::Acquire));
             if self.stopped.load(Ordering::Acquire) {
                 break;
             }
-            idle = if self.turn() == Instant::NEVER { idle + 1 } else { idle };
-            self.sleep(calls, idle < IDLE_TURNS);
+            let is_wanted = answered != wants;
+            if is_wanted {
+                (answered, idle) = (wants, 0);
+            }
+            if is_wanted || self.is_due() {
+                self.work_on_all();
+            }
+            self.sleep(calls, &mut idle);
         }
         self.release();
+    }
+
+    /// Whether a listed domain wants its turn.
+    fn is_due(&self) -> bool {
+        let earliest = self.desk().roster.earliest();
+        earliest != Instant::NEVER && earliest <= self.world.now()
     }
 
     /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when somebody asks
@@ -181,6 +204,7 @@ impl Worker {
 
     /// Has the worker turn at `wanted` at the latest.
     fn want_at(&self, wanted: Instant) {
+        self.wants.fetch_add(1, Ordering::Release);
         self.calls.fetch_add(1, Ordering::Release);
         // [call]
         fence(Ordering::SeqCst);
@@ -229,39 +253,39 @@ impl Worker {
     /// The domain whose turn it is.
     fn take(&self) -> Option<InHand<'_>> {
         let mut desk = self.desk();
-        let calls = self.calls.load(Ordering::Acquire);
-        let (domain, wanted) =
-            core::iter::from_fn(|| desk.roster.pop()).find_map(|(at, due)| {
-                // SAFETY: listed until now, under this lock, so not yet freed.
-                unsafe { Handle::revive(at) }.map(|domain| (domain, due))
-            })?;
+        let wanted = self.wants.load(Ordering::Acquire);
+        let (domain, due) = core::iter::from_fn(|| desk.roster.pop()).find_map(|(at, due)| {
+            // SAFETY: listed until now, under this lock, so not yet freed.
+            unsafe { Handle::revive(at) }.map(|domain| (domain, due))
+        })?;
+        self.have_watched(&mut desk);
         drop(desk);
-        if self.world.now() > wanted + LAZY && wanted > Instant::from_nanos(0) {
+        if self.world.now() > due + LAZY && due > Instant::from_nanos(0) {
             self.late_turns.fetch_add(1, Ordering::Relaxed);
         }
-        Some(InHand { worker: self, domain, calls, wants: Instant::from_nanos(0) })
+        Some(InHand { worker: self, domain, wanted, due: Instant::from_nanos(0), worked: false })
     }
 
-    /// Under the lock: wakes those who sleep if the first of them sleeps past `due`, or where that is not given, past
-    /// what the first of those listed wants.
-    fn have_watched(&self, desk: &mut Desk, due: Option<Instant>) {
+    /// Under the lock: wakes those who sleep if the first of them sleeps past what the first of those listed wants.
+    fn have_watched(&self, desk: &mut Desk) {
         let Some(asleep_until) = desk.sleepers.earliest() else { return };
-        if asleep_until > due.unwrap_or_else(|| desk.roster.earliest()) {
+        if asleep_until > desk.roster.earliest() {
             self.calls.fetch_add(1, Ordering::Release);
             self.world.wake(&self.calls);
         }
     }
 
-    /// Sleeps until the worker is called, if `calls` is what it was, or a domain wants its turn; if `looks`, not for
-    /// long in any case.
-    fn sleep(&self, calls: u32, looks: bool) {
+    /// Sleeps until the worker is called, if `calls` is what it was, or a domain wants its turn. Where none is listed, not
+    /// for long, but for the `idle` times that it has done so.
+    fn sleep(&self, calls: u32, idle: &mut u32) {
         let mut desk = self.desk();
         let mut until = desk.roster.earliest();
         let now = self.world.now();
         if until <= now {
             return;
         }
-        if until == Instant::NEVER && looks {
+        if until == Instant::NEVER && *idle < IDLE_TURNS {
+            *idle += 1;
             until = now + LAZY;
         }
         let sleeper = Sleeper::until(until);
@@ -299,21 +323,22 @@ impl Worker {
 impl InHand<'_> {
     fn work(mut self) {
         let lazy = self.worker.world.now() + LAZY;
-        self.wants = self.domain.work(lazy);
-        if self.wants == Instant::NEVER {
+        self.due = self.domain.work(lazy);
+        if self.due == Instant::NEVER {
             let attached = &self.domain.attached;
             attached.swap(false, Ordering::AcqRel);
             // Kept where it has deferred something meanwhile and nobody else has seen to it.
             if self.domain.has_work() && !attached.swap(true, Ordering::AcqRel) {
-                self.wants = lazy;
+                self.due = lazy;
             }
         }
+        self.worked = true;
     }
 }
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
-        if self.wants == Instant::NEVER {
+        if self.due == Instant::NEVER {
             return;
         }
         let worker = self.worker;
@@ -322,13 +347,16 @@ impl Drop for InHand<'_> {
             self.domain.attached.store(false, Ordering::Release);
             return;
         }
-        // Whoever called meanwhile may have meant this domain, which was not to be found.
-        if worker.calls.load(Ordering::Acquire) != self.calls {
-            self.wants = Instant::from_nanos(0);
+        // Whoever wanted the worker meanwhile may have meant this domain, which was not to be found.
+        if worker.wants.load(Ordering::Acquire) != self.wanted {
+            self.due = Instant::from_nanos(0);
         }
         // SAFETY: valid while there is a handle, and whoever gives up the last one takes it off.
-        unsafe { desk.roster.push(self.domain.at(), self.wants) };
-        worker.have_watched(&mut desk, Some(self.wants));
+        unsafe { desk.roster.push(self.domain.at(), self.due) };
+        if !self.worked {
+            // Who knows where a panic leads.
+            worker.have_watched(&mut desk);
+        }
     }
 }
 

@@ -288,6 +288,40 @@ fn a_worker_keeps_every_domain_whoever_is_attached_while_it_turns() {
 }
 
 #[test]
+fn a_callback_that_blocks_keeps_one_thread_of_a_worker_and_another_sees_to_the_other_domains() {
+    check(|| {
+        let (worker, first) = worked(Limits::default());
+        let config = || Config { worker: Some(StdArc::clone(&worker)), ..Config::default() };
+        let others = [domain(config()), domain(config())];
+        let turning = [(); 2].map(|()| run(&worker));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let defer = |domain: &Srcu, ran: &Arc<AtomicUsize>| {
+            let ran = Arc::clone(ran);
+            let callback = move || _ = ran.fetch_add(1, Ordering::Relaxed);
+            domain.call_expedited(Callback::try_new(callback).unwrap());
+        };
+        const EACH: usize = 3;
+        let blocked = Arc::clone(&ran);
+        let deferring = others.clone().map(|domain| {
+            let ran = Arc::clone(&ran);
+            thread::spawn(move || (0..EACH).for_each(|_| defer(&domain, &ran)))
+        });
+        let blocking = move || {
+            while blocked.load(Ordering::Relaxed) < 2 * EACH {
+                thread::yield_now();
+            }
+        };
+        first.call_expedited(Callback::try_new(blocking).unwrap());
+        join(deferring);
+        while first.stats().callbacks == 0 {
+            thread::yield_now();
+        }
+        worker.stop();
+        join(turning);
+    });
+}
+
+#[test]
 fn at_the_bound_nobody_reads_what_was_freed_and_nothing_is_lost() {
     check(|| {
         let limits = Limits { soft_count: 0, hard_count: 2, ..Limits::default() };

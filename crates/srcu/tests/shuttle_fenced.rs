@@ -64,9 +64,9 @@ fn readers(domain: &Srcu, versions: &Arc<Versions>) -> [JoinHandle<()>; 3] {
     ]
 }
 
-fn fenced(worker: Option<StdArc<Worker>>) -> Srcu {
+fn fenced(model: StdArc<Model>, worker: Option<StdArc<Worker>>) -> Srcu {
     let config = Config { worker, ..Config::default() };
-    let domain = Srcu::try_new(StdArc::new(Model::fenced()), config).unwrap();
+    let domain = Srcu::try_new(model, config).unwrap();
     assert!(domain.is_fenced());
     domain
 }
@@ -74,7 +74,7 @@ fn fenced(worker: Option<StdArc<Worker>>) -> Srcu {
 #[test]
 fn no_reader_sees_what_was_freed_and_every_waiter_ends() {
     check_schedules(10_000, 5_000, || {
-        let (domain, versions) = (fenced(None), versions());
+        let (domain, versions) = (fenced(StdArc::new(Model::fenced()), None), versions());
         let readers = readers(&domain, &versions);
         let other = {
             let domain = domain.clone();
@@ -94,12 +94,14 @@ fn no_reader_sees_what_was_freed_and_every_waiter_ends() {
 #[test]
 fn what_is_deferred_in_haste_is_run_by_the_worker_though_no_reader_says_that_it_left() {
     check_schedules(5_000, 2_500, || {
-        let worker = StdArc::new(Worker::new(StdArc::new(Model::fenced())));
+        // One clock for both.
+        let model = StdArc::new(Model::fenced());
+        let worker = StdArc::new(Worker::new(model.clone()));
         let turning = {
             let worker = StdArc::clone(&worker);
             thread::spawn(move || worker.run())
         };
-        let (domain, versions) = (fenced(Some(StdArc::clone(&worker))), versions());
+        let (domain, versions) = (fenced(model, Some(StdArc::clone(&worker))), versions());
         let readers = readers(&domain, &versions);
         versions.replace();
         let freed = Arc::clone(&versions);

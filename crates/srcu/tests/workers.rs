@@ -3,6 +3,7 @@
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use mayfly_platform::sync::AtomicU32;
 use mayfly_platform::time::Instant;
-use mayfly_platform::{Host, Identity, Platform, ReaderBarrier};
-use mayfly_srcu::{BuildError, Callback, Config, Srcu, Worker, WorkerThread};
+use mayfly_platform::{Host, Identity, Layer, Platform, ReaderBarrier};
+use mayfly_srcu::{BuildError, Callback, Config, Pace, Srcu, Worker, WorkerThread};
 
 /// A worker's domain that runs nothing itself.
 fn of(worker: &Arc<Worker>) -> Srcu {
@@ -24,7 +25,8 @@ fn blocking() -> (Callback, Receiver<()>, Sender<()>) {
     let (blocks, is_blocked) = mpsc::channel();
     let (free, is_free) = mpsc::channel::<()>();
     let work = move || {
-        blocks.send(()).unwrap();
+        // Nobody listens any more where the test has failed.
+        let _ = blocks.send(());
         let _ = is_free.recv();
     };
     (Callback::try_new(work).unwrap(), is_blocked, free)
@@ -67,6 +69,33 @@ fn with_n_threads_all_but_one_may_be_blocked_and_no_other_domain_waits() {
             domain.barrier();
         }
     }
+}
+
+#[test]
+fn a_thread_that_is_about_to_be_kept_by_one_domain_has_the_other_thread_watch_what_is_left() {
+    let two = NonZeroUsize::new(2).unwrap();
+    let worker = WorkerThread::spawn_several(Arc::new(Host::new()), two).unwrap();
+    let (keeping, other) = (of(worker.worker()), of(worker.worker()));
+    let (first, is_in_first, free_first) = blocking();
+    keeping.call(first);
+    is_in_first.recv().unwrap();
+    let reader = keeping.reader().unwrap();
+    let section = reader.lock();
+    let (second, is_in_second, free_second) = blocking();
+    keeping.call(second);
+    // While one thread has the only domain in hand, the other finds nothing to do, and by and by sleeps for good.
+    thread::sleep(Duration::from_millis(1_500));
+    drop(free_first);
+    // From here on the first looks now and then whether the reader has left.
+    thread::sleep(Duration::from_millis(50));
+    let (ran, has_run) = mpsc::channel();
+    // Wakes nobody, since somebody is going to look in time: who is then kept by the first domain.
+    other.call(Callback::try_new(move || ran.send(()).unwrap()).unwrap());
+    drop(section);
+    let seen_to = has_run.recv_timeout(Duration::from_secs(60));
+    assert_eq!(seen_to, Ok(()), "nobody looks after the other domain");
+    is_in_second.recv().unwrap();
+    drop(free_second);
 }
 
 #[test]
@@ -143,6 +172,45 @@ fn a_turn_is_late_ten_milliseconds_after_it_was_wanted_and_not_before() {
         worker.turn();
         assert_eq!(worker.late_turns(), late, "{turned_at}");
     }
+}
+
+/// The host, which counts how often a thread sets out to sleep for a time.
+#[derive(Default)]
+struct Counting {
+    host: Host,
+    sleeps: AtomicUsize,
+}
+
+// SAFETY: passes the calls that promise something on to the host.
+unsafe impl Layer for Counting {
+    type Below = Host;
+
+    fn below(&self) -> &Host {
+        &self.host
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        self.host.wait_until(word, expected, deadline);
+    }
+}
+
+#[test]
+fn threads_of_one_worker_do_not_keep_each_other_awake() {
+    const GRACE_PERIODS: usize = 40;
+    let counting = Arc::new(Counting::default());
+    let two = NonZeroUsize::new(2).unwrap();
+    let worker = WorkerThread::spawn_several(counting.clone(), two).unwrap();
+    // As Linux's, whose grace periods come from the worker alone, and wait for jiffies.
+    let pace = Pace::Linux { hz: 250 };
+    let config = Config { pace, worker: Some(Arc::clone(worker.worker())), ..Config::default() };
+    let domain = Srcu::try_new(Arc::new(Host::new()), config).unwrap();
+    for _ in 0..GRACE_PERIODS {
+        domain.synchronize();
+    }
+    let sleeps = counting.sleeps.load(Ordering::Relaxed);
+    // A few for each, and those of who finds nothing to do.
+    assert!(sleeps <= 20 * GRACE_PERIODS, "{sleeps} sleeps for {GRACE_PERIODS} grace periods");
 }
 
 #[test]
