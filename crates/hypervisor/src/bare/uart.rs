@@ -8,6 +8,7 @@ use mayfly_arm64::spin::SpinLock;
 use mayfly_devices::line::settle;
 use mayfly_devices::pl011::Pl011;
 use mayfly_hypervisor::layout::UART_INTERRUPT;
+use mayfly_hypervisor::log::{Log, PIECE, Search};
 use mayfly_vm::Device;
 
 use super::seat::Gic;
@@ -23,35 +24,6 @@ pub(super) struct Uart {
     log: SpinLock<Log>,
 }
 
-/// How many bytes of what a guest says are kept.
-const LOG: usize = 4096;
-
-/// The last bytes that a guest has said.
-struct Log {
-    bytes: [u8; LOG],
-    /// How many were said; the next one's place follows from it.
-    count: usize,
-    /// How many of them before the present life.
-    before: usize,
-}
-
-impl Log {
-    fn put(&mut self, byte: u8) {
-        let at = self.count % self.bytes.len();
-        self.bytes[at] = byte;
-        self.count += 1;
-    }
-
-    /// What is kept, in its order; of the last bytes so many were said since as many had been as `before`.
-    fn since(&self, before: usize) -> ([u8; LOG], usize) {
-        let (later, earlier) = self.bytes.split_at(self.count % LOG);
-        let mut bytes = [0; LOG];
-        bytes[..earlier.len()].copy_from_slice(earlier);
-        bytes[earlier.len()..].copy_from_slice(later);
-        (bytes, (self.count - before).min(LOG))
-    }
-}
-
 impl Uart {
     pub(super) fn new(name: &str) -> Self {
         Self {
@@ -59,7 +31,7 @@ impl Uart {
             device: SpinLock::new(Pl011::new()),
             line: SpinLock::new(None),
             is_in_front: AtomicBool::new(false),
-            log: SpinLock::new(Log { bytes: [0; LOG], count: 0, before: 0 }),
+            log: SpinLock::new(Log::default()),
         }
     }
 
@@ -70,8 +42,7 @@ impl Uart {
 
     /// A life is about to begin: what was said is another's.
     pub(super) fn begin(&self) {
-        let mut log = self.log.lock();
-        log.before = log.count;
+        self.log.lock().begin();
     }
 
     /// As after power-on, with its line to the GIC of a life; or, at its end, to none.
@@ -98,23 +69,31 @@ impl Uart {
 
     /// Prints the last that the guest has said.
     pub(super) fn print_log(&self) {
-        let (bytes, count) = self.log.lock().since(0);
-        console::bytes(&bytes[LOG - count..]);
+        let (mut at, to) = (0, self.log.lock().end());
+        let mut piece = [0; PIECE];
+        loop {
+            let (next, count) = self.log.lock().copy(at, to, &mut piece);
+            if count == 0 {
+                break;
+            }
+            console::bytes(&piece[..count]);
+            threads::preemption_point();
+            at = next;
+        }
     }
 
     /// Whether the guest has said `text`, in its present or last life, and not too long ago.
     pub(super) fn has_said(&self, text: &[u8]) -> bool {
-        let (bytes, count) = {
-            let log = self.log.lock();
-            log.since(log.before)
-        };
-        let said = &bytes[LOG - count..];
-        said.windows(text.len().max(1)).enumerate().any(|(number, window)| {
-            if number % 64 == 0 {
-                threads::preemption_point();
+        let mut at = 0;
+        loop {
+            let search = self.log.lock().search(at, text);
+            match search {
+                Search::Found => return true,
+                Search::Missing => return false,
+                Search::Onward(next) => at = next,
             }
-            window == text
-        })
+            threads::preemption_point();
+        }
     }
 
     fn drive(&self) {
