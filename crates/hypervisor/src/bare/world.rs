@@ -299,8 +299,8 @@ impl Cache for World {
     }
 
     fn invalidate_instructions(&self, first: Pfn, count: u64) {
-        let work =
-            || in_parts(first, count, |first, count| Caches.invalidate_instructions(first, count));
+        // In one part: of as many lines as a part has, all are invalidated at once.
+        let work = || Caches.invalidate_instructions(first, count);
         trace::of(work, || Event::Fetch { frame: first.get(), count });
     }
 
