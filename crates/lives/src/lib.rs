@@ -10,6 +10,7 @@
 extern crate std;
 
 pub mod guest;
+pub mod large;
 mod line;
 mod row;
 pub mod times;

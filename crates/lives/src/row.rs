@@ -40,6 +40,10 @@ rows! {
     Faults2m "faults-2m" "a first write to each block of 256 MiB, for each block of 2 MiB",
     Deleted4k "deleted-4k" "a slot of 256 MiB, mapped by 4 KiB, is deleted",
     Deleted2m "deleted-2m" "a slot of 256 MiB, mapped by 2 MiB, is deleted",
+    Faults4kUncached "faults-4k-uncached" "as faults-4k, by a guest whose caches are off",
+    Faults2mUncached "faults-2m-uncached" "as faults-2m, by a guest whose caches are off",
+    Deleted4kUncached "deleted-4k-uncached" "as deleted-4k, of what was written with the caches off",
+    Deleted2mUncached "deleted-2m-uncached" "as deleted-2m, of what was written with the caches off",
     CachesOn "caches-on" "4 vCPUs turn MMU and caches on, one after the other; 64 MiB are mapped by 2 MiB",
     Destroyed "destroyed" "a VM is destroyed that has a few pages mapped",
     Destroyed4k "destroyed-4k" "a VM is destroyed that has 256 MiB mapped by 4 KiB",
@@ -60,7 +64,9 @@ impl Row {
             | Self::MmioDoorbell
             | Self::MmioGic
             | Self::Faults4k
-            | Self::Faults2m => 1,
+            | Self::Faults2m
+            | Self::Faults4kUncached
+            | Self::Faults2mUncached => 1,
             Self::CachesOn => crate::times::CACHED_VCPUS as u64,
             _ => 0,
         }

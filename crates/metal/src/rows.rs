@@ -160,6 +160,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_document_names_each_step_and_what_is_done_in_it() {
+        let document = include_str!("../../../docs/bare-metal.md");
+        for step in Row::ALL {
+            let row = format!("| `{}` | {} |", step.name(), step.summary());
+            assert!(document.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
     fn everything_that_a_row_has_is_described() {
         let described: Vec<_> =
             description().metrics.into_iter().map(|metric| metric.name).collect();

@@ -21,7 +21,7 @@ impl fmt::Display for Table<'_> {
         writeln!(f, "{no_time}")?;
         self.0.iter().try_for_each(|both| of_one(f, both))?;
         writeln!(f)?;
-        Row::ALL.iter().try_for_each(|row| writeln!(f, "{:16} {}", row.name(), row.summary()))
+        Row::ALL.iter().try_for_each(|row| writeln!(f, "{:19} {}", row.name(), row.summary()))
     }
 }
 
@@ -32,12 +32,12 @@ fn of_one(f: &mut fmt::Formatter<'_>, both: &Both) -> fmt::Result {
     writeln!(f, "\n{processor}, beside KVM in Linux {linux}; medians of {rounds}")?;
     writeln!(
         f,
-        "{:16} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} | {:>19}",
+        "{:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} | {:>19}",
         "", "", "Mayfly", "", "", "KVM", "", "", "", "KVM /", "virtual time"
     )?;
     writeln!(
         f,
-        "{:16} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} | {:>9} {:>9}",
+        "{:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} | {:>9} {:>9}",
         "step", "until", "EL1", "EL2", "all", "EL0", "EL1", "EL2", "all", "Mayfly", "Mayfly", "KVM"
     )?;
     for &row in Row::ALL {
@@ -64,7 +64,7 @@ fn step(
     let pair = Pair { mayfly: mayfly.all(), kvm: kvm.all() };
     write!(
         f,
-        "{name:16} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} |",
+        "{name:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} |",
         until.name(),
         number(mayfly, 1),
         number(mayfly, 2),

@@ -73,10 +73,11 @@ fn counter(flags: u64, leader: Option<&File>) -> anyhow::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// A moment: what the counters show, and when.
+/// A moment: what the counters show, and the time before they were read and behind: an interrupt may come between.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
-    at: Instant,
+    before: Instant,
+    behind: Instant,
     user: u64,
     el1: u64,
     el1_and_2: u64,
@@ -86,7 +87,7 @@ impl Moment {
     fn since(self, earlier: Self) -> Spent {
         let el1 = self.el1 - earlier.el1;
         let el2 = (self.el1_and_2 - earlier.el1_and_2).saturating_sub(el1);
-        let nanoseconds = self.at.duration_since(earlier.at).as_nanos();
+        let nanoseconds = self.behind.duration_since(earlier.before).as_nanos();
         Spent {
             levels: [self.user - earlier.user, el1, el2],
             nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
@@ -123,7 +124,7 @@ impl Counter {
 
     /// Something begins.
     pub(super) fn now(&self) -> anyhow::Result<Moment> {
-        let at = Instant::now();
+        let before = Instant::now();
         let mut bytes = [0; 32];
         let read = (&self.leader).read(&mut bytes).context("cannot read the counters")?;
         anyhow::ensure!(read == bytes.len(), "the counters are not running: they were not pinned");
@@ -131,7 +132,13 @@ impl Counter {
             let bytes = bytes[8 * index..].first_chunk();
             bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         };
-        Ok(Moment { at, user: number(1), el1: number(2), el1_and_2: number(3) })
+        Ok(Moment {
+            before,
+            behind: Instant::now(),
+            user: number(1),
+            el1: number(2),
+            el1_and_2: number(3),
+        })
     }
 
     /// It is done, and the caller has control back; then all is waited for that was left to others.

@@ -8,6 +8,7 @@ use mayfly_lives::guest::{
     DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION, TABLE, program,
     table,
 };
+use mayfly_lives::large::{Goes, Large, Mapping};
 use mayfly_lives::{Row, times};
 
 use super::KernelAt;
@@ -20,20 +21,6 @@ const BLOCK: u64 = 2 << 20;
 /// Where [`Vm::create_irqchip`] puts the distributor.
 const DISTRIBUTOR: u64 = Payload::REACH;
 
-/// How memory is mapped.
-#[derive(Clone, Copy)]
-enum Mapping {
-    Pages,
-    Blocks,
-}
-
-/// How the life of a VM that has much mapped goes on.
-#[derive(Clone, Copy)]
-enum Goes {
-    Deleted,
-    Destroyed,
-}
-
 /// So many rounds.
 pub(super) fn all(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
     let kvm = Kvm::open()?;
@@ -44,10 +31,8 @@ pub(super) fn all(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
             counter.done(Row::Nothing, 1, begun)?;
             small(&kvm, &mut counter)?;
         }
-        for mapping in [Mapping::Pages, Mapping::Blocks] {
-            for goes in [Goes::Deleted, Goes::Destroyed] {
-                mapped(&kvm, &mut counter, mapping, goes)?;
-            }
+        for life in Large::ALL {
+            large(&kvm, &mut counter, life)?;
         }
         cached(&kvm, &mut counter)?;
     }
@@ -150,8 +135,9 @@ fn small(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
 }
 
 /// A VM with a slot of its own for what its guest touches.
-fn mapped(kvm: &Kvm, counter: &mut Counter, mapping: Mapping, goes: Goes) -> anyhow::Result<()> {
-    let (code, region) = (memory(MEMORY_BYTES, Mapping::Pages)?, memory(times::BYTES, mapping)?);
+fn large(kvm: &Kvm, counter: &mut Counter, large: Large) -> anyhow::Result<()> {
+    let code = memory(MEMORY_BYTES, Mapping::Pages)?;
+    let region = memory(times::BYTES, large.mapping)?;
     install(&code)?;
     let vm = Vm::create(kvm)?;
     vm.create_irqchip()?;
@@ -161,33 +147,26 @@ fn mapped(kvm: &Kvm, counter: &mut Counter, mapping: Mapping, goes: Goes) -> any
     vm.finish_irqchip()?;
     vcpu.run()?;
 
-    let (row, deleted, destroyed, order, touches) = match mapping {
-        Mapping::Pages => {
-            let pages = times::BYTES / PAGE as u64;
-            (Row::Faults4k, Row::Deleted4k, Row::Destroyed4k, Order::Pages, pages)
-        }
-        Mapping::Blocks => {
-            let blocks = times::BYTES / BLOCK;
-            (Row::Faults2m, Row::Deleted2m, Row::Destroyed2m, Order::Blocks, blocks)
-        }
-    };
-    let touches = u32::try_from(touches)?;
+    if large.is_cached {
+        vcpu.obey(Order::Caches, 1)?;
+    }
+    let (row, order, touches) = large.touches();
     let begun = counter.now()?;
     vcpu.obey(order, touches)?;
     counter.done(row, touches, begun)?;
 
     let vcpu = vcpu.into_vcpu();
-    match goes {
+    match large.goes {
         Goes::Deleted => {
             let begun = counter.now()?;
             vm.delete_memory_region(1)?;
-            counter.done(deleted, 1, begun)?;
+            counter.done(large.end(), 1, begun)?;
             vm.destroy(vec![vcpu]);
         }
         Goes::Destroyed => {
             let begun = counter.now()?;
             let lent = vm.destroy(vec![vcpu]);
-            counter.done(destroyed, 1, begun)?;
+            counter.done(large.end(), 1, begun)?;
             drop(lent);
         }
     }

@@ -12,9 +12,10 @@ use mayfly_lives::guest::{
     DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION, TABLE, program,
     table,
 };
+use mayfly_lives::large::{Goes, Large, Mapping};
 use mayfly_lives::{Row, times};
 use mayfly_vm::iobus::IoRange;
-use mayfly_vm::memslot::{Flags, Gpa, Hva, PAGE_SIZE, Region, SlotId};
+use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::{Bus, Device, Vm};
 
 use super::counted::{Counter, settle};
@@ -33,10 +34,8 @@ pub(super) fn round<const FWB: bool>(host: &HostOf<FWB>, counter: &mut Counter) 
         nothing(counter);
         all_back(|| small(host, counter))?;
     }
-    for mapping in [Mapping::Pages, Mapping::Blocks] {
-        for goes in [Goes::Deleted, Goes::Destroyed] {
-            all_back(|| mapped(host, counter, mapping, goes))?;
-        }
+    for life in Large::ALL {
+        all_back(|| large(host, counter, life))?;
     }
     all_back(|| cached(host, counter))
 }
@@ -57,13 +56,6 @@ fn all_back(life: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
 fn nothing(counter: &mut Counter) {
     let begun = counter.now();
     counter.done(Row::Nothing, 1, begun);
-}
-
-/// How memory is mapped.
-#[derive(Clone, Copy)]
-enum Mapping {
-    Pages,
-    Blocks,
 }
 
 /// A doorbell: it wakes who sleeps for it.
@@ -200,22 +192,10 @@ fn small<const FWB: bool>(host: &HostOf<FWB>, counter: &mut Counter) -> Outcome<
     Ok(())
 }
 
-/// How the life of a VM that has much mapped goes on.
-#[derive(Clone, Copy)]
-enum Goes {
-    Deleted,
-    Destroyed,
-}
-
 /// A VM with a slot of its own for what its guest touches.
-fn mapped<const FWB: bool>(
-    host: &HostOf<FWB>,
-    counter: &mut Counter,
-    mapping: Mapping,
-    goes: Goes,
-) -> Outcome<()> {
+fn large<const FWB: bool>(host: &HostOf<FWB>, counter: &mut Counter, large: Large) -> Outcome<()> {
     let bytes = MEMORY_BYTES + times::BYTES;
-    let memory = memory(host, bytes, mapping)?;
+    let memory = memory(host, bytes, large.mapping)?;
     let (vm, life) = (create(host, &memory)?, machine(host, bytes, 1)?);
     slot(&vm, 0, MEMORY, MEMORY_BYTES)?;
     slot(&vm, 1, REGION, times::BYTES)?;
@@ -224,25 +204,19 @@ fn mapped<const FWB: bool>(
     let mut vcpu = Obedient::new(&life, &seat, vcpu);
     vcpu.run()?;
 
-    let (row, deleted, destroyed, order, touches) = match mapping {
-        Mapping::Pages => {
-            let pages = times::BYTES / PAGE_SIZE;
-            (Row::Faults4k, Row::Deleted4k, Row::Destroyed4k, Order::Pages, pages as u32)
-        }
-        Mapping::Blocks => {
-            let blocks = times::BYTES / BLOCK;
-            (Row::Faults2m, Row::Deleted2m, Row::Destroyed2m, Order::Blocks, blocks as u32)
-        }
-    };
+    if large.is_cached {
+        vcpu.obey(Order::Caches, 1)?;
+    }
+    let (row, order, touches) = large.touches();
     let begun = counter.now();
     vcpu.obey(order, touches)?;
     counter.done(row, touches, begun);
 
-    match goes {
+    match large.goes {
         Goes::Deleted => {
             let begun = counter.now();
             slot(&vm, 1, REGION, 0)?;
-            counter.done(deleted, 1, begun);
+            counter.done(large.end(), 1, begun);
             drop(vcpu);
             vm.destroy();
         }
@@ -252,7 +226,7 @@ fn mapped<const FWB: bool>(
             drop(seat);
             vm.destroy();
             drop(life);
-            counter.done(destroyed, 1, begun);
+            counter.done(large.end(), 1, begun);
         }
     }
     Ok(())

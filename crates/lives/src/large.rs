@@ -1,0 +1,95 @@
+//! Lives of a VM that has much mapped: the same on both sides.
+
+use crate::guest::Order;
+use crate::{Row, times};
+
+/// By what memory is mapped, and touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// By pages of 4 KiB.
+    Pages,
+    /// By blocks of 2 MiB.
+    Blocks,
+}
+
+/// How a life goes on when all is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goes {
+    /// Its slot is deleted.
+    Deleted,
+    /// The VM is destroyed.
+    Destroyed,
+}
+
+/// A life: [`times::BYTES`] are touched, in a slot of their own, and then it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Large {
+    /// By what its memory is mapped.
+    pub mapping: Mapping,
+    /// Whether the guest turns its MMU and caches on first, as an operating system does.
+    pub is_cached: bool,
+    /// What becomes of it.
+    pub goes: Goes,
+}
+
+impl Large {
+    /// All of them. What is destroyed is not looked at by how it was written, so that life is there once.
+    pub const ALL: [Self; 6] = {
+        const fn of(mapping: Mapping) -> [Large; 3] {
+            [
+                Large { mapping, is_cached: true, goes: Goes::Deleted },
+                Large { mapping, is_cached: true, goes: Goes::Destroyed },
+                Large { mapping, is_cached: false, goes: Goes::Deleted },
+            ]
+        }
+        let ([a, b, c], [d, e, f]) = (of(Mapping::Pages), of(Mapping::Blocks));
+        [a, b, c, d, e, f]
+    };
+
+    /// What its touches are measured as, what the guest is asked for, and how many there are.
+    pub const fn touches(self) -> (Row, Order, u32) {
+        let (row, order, size) = match (self.mapping, self.is_cached) {
+            (Mapping::Pages, true) => (Row::Faults4k, Order::Pages, 4 << 10),
+            (Mapping::Pages, false) => (Row::Faults4kUncached, Order::Pages, 4 << 10),
+            (Mapping::Blocks, true) => (Row::Faults2m, Order::Blocks, 2 << 20),
+            (Mapping::Blocks, false) => (Row::Faults2mUncached, Order::Blocks, 2 << 20),
+        };
+        (row, order, (times::BYTES / size) as u32)
+    }
+
+    /// What becomes of it is measured as that.
+    pub const fn end(self) -> Row {
+        match (self.goes, self.mapping, self.is_cached) {
+            (Goes::Deleted, Mapping::Pages, true) => Row::Deleted4k,
+            (Goes::Deleted, Mapping::Pages, false) => Row::Deleted4kUncached,
+            (Goes::Deleted, Mapping::Blocks, true) => Row::Deleted2m,
+            (Goes::Deleted, Mapping::Blocks, false) => Row::Deleted2mUncached,
+            (Goes::Destroyed, Mapping::Pages, _) => Row::Destroyed4k,
+            (Goes::Destroyed, Mapping::Blocks, _) => Row::Destroyed2m,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_of_much_memory_is_some_lifes() {
+        let rows: std::vec::Vec<_> =
+            Large::ALL.iter().flat_map(|life| [life.touches().0, life.end()]).collect();
+        for row in Row::ALL {
+            let is_large = row.name().contains("-4k") || row.name().contains("-2m");
+            assert_eq!(rows.contains(row), is_large, "{}", row.name());
+        }
+    }
+
+    #[test]
+    fn all_of_the_memory_is_touched() {
+        for life in Large::ALL {
+            let (_, order, count) = life.touches();
+            let size = if order == Order::Pages { 4 << 10 } else { 2 << 20 };
+            assert_eq!(u64::from(count) * size, times::BYTES);
+        }
+    }
+}
