@@ -36,3 +36,10 @@ pub(crate) fn space_of(frames: usize) -> u64 {
     const BOOKS: u64 = 16;
     frames as u64 * (mayfly_platform::address::PAGE_SIZE + BOOKS)
 }
+
+/// Bytes of address space of so many threads on KVM: the stack of each, and what the kernel has mapped for it.
+pub(crate) fn space_of_threads(count: u32) -> u64 {
+    const STACK: u64 = 2 << 20;
+    const BESIDE: u64 = 64 << 10;
+    u64::from(count) * (STACK + BESIDE)
+}

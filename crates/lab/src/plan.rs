@@ -4,12 +4,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use mayfly_record::{Backend, Description, Goal, Host, ResultRow};
+use mayfly_record::{Backend, Description, Goal, Host, Limits, ResultRow};
 
 use crate::choice::BackendChoice;
 use crate::course::Course;
 use crate::experiment::{Experiment, Request, Variant};
-use crate::limits::Limits;
 use crate::needs::Needs;
 use crate::params::Params;
 use crate::passes::{Next, Repetition, joined};
@@ -103,7 +102,7 @@ impl<'a> Plan<'a> {
     /// Checks a selection among `available` experiments on this host.
     ///
     /// Variants on a KVM that cannot be opened, or that has no guest for this host's architecture, become skipped rows;
-    /// and so do those on the machine for which there is not enough memory or address space.
+    /// and so do those for which there is not enough memory or address space.
     ///
     /// # Errors
     ///
@@ -274,14 +273,18 @@ impl<'a> Part<'a> {
             .collect();
         let (machine, kvm): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|variant| variant.backend == Backend::Machine);
-        // What runs on KVM looks for itself how large a VM there is room for.
-        let Needs { memory, space, what_for, .. } = needs(&machine);
-        let no_room = limits.why_not(memory, space, &what_for);
+        let no_room = |variants: &[&'static Variant]| {
+            let Needs { memory, space, what_for, .. } = needs(variants);
+            limits.why_not(memory, space, &what_for)
+        };
         let no_kvm = experiment
             .why_not_on_kvm_of(&host.arch)
-            .or_else(|| (!host.kvm).then(|| host.kvm_missing.clone().unwrap_or_default()));
+            .or_else(|| (!host.kvm).then(|| host.kvm_missing.clone().unwrap_or_default()))
+            // Of VMs of several sizes, what runs on KVM leaves out those for which there is no room.
+            .or_else(|| no_room(&kvm));
         let (mut variants, mut skipped) = (Vec::new(), Vec::new());
-        for (of_backend, why_not) in [(machine, no_room), (kvm, no_kvm)] {
+        let no_machine = no_room(&machine);
+        for (of_backend, why_not) in [(machine, no_machine), (kvm, no_kvm)] {
             match why_not {
                 None => variants.extend(of_backend),
                 Some(why) => skipped.extend(of_backend.into_iter().map(|one| (one, why.clone()))),

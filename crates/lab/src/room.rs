@@ -3,8 +3,8 @@
 use std::fs;
 
 use mayfly_platform::address::PAGE_SIZE;
+use mayfly_record::Limits;
 
-use crate::limits::Limits;
 use crate::mapping::Mapping;
 use crate::params::Size;
 
@@ -37,8 +37,8 @@ impl Room {
         if size.bytes() > reach {
             return Some(format!("{size} is beyond the guest's reach"));
         }
-        if self.limits.available().is_some_and(|available| size.bytes() > available / 2) {
-            return Some(format!("{size} is more than half of the memory that is available"));
+        if let Some(why) = self.limits.why_not(2 * size.bytes(), 0, &format!("a guest of {size}")) {
+            return Some(format!("{why}, of which a guest may have half"));
         }
         if let Some(why) = self.limits.why_not(0, size.bytes(), "guest memory") {
             return Some(why);
@@ -53,7 +53,8 @@ mod tests {
     use super::*;
 
     fn room(available: u64) -> Room {
-        Room { limits: Limits::memory(available), ..Room::unlimited() }
+        let limits = Limits { host: Some(available), ..Limits::default() };
+        Room { limits, ..Room::unlimited() }
     }
 
     fn why(size: &str, mapping: Mapping, room: Room) -> Option<String> {
@@ -65,7 +66,9 @@ mod tests {
         assert_eq!(why("20GiB", Mapping::Pages, room(40 << 30)), None);
         assert!(why("20482MiB", Mapping::Pages, room(40 << 30)).unwrap().contains("half"));
         let small = room(1 << 30);
-        assert!(why("1GiB", Mapping::Pages, small).unwrap().contains("half"));
+        let said = "2 GiB of memory for a guest of 1 GiB, 1 GiB available on the host, of which a guest may \
+                    have half";
+        assert_eq!(why("1GiB", Mapping::Pages, small).as_deref(), Some(said));
         let unknown = Room::unlimited();
         assert_eq!(why("64GiB", Mapping::Pages, unknown), None);
         assert!(why("66GiB", Mapping::Pages, unknown).unwrap().contains("reach"));

@@ -3,7 +3,7 @@
 mod config;
 mod file;
 mod kernel;
-mod memory;
+pub(crate) mod memory;
 mod processor;
 
 use std::collections::BTreeMap;

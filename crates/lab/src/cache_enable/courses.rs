@@ -1,14 +1,13 @@
 //! Which shapes are run, and which of them by the machine and KVM in turn.
 
 use mayfly_machine::cache::Lines;
-use mayfly_record::Backend;
+use mayfly_record::{Backend, Limits};
 
 use super::bring_up::Shape;
 use super::kvm;
 use super::names::VCPUS;
 use super::sizes::sizes;
 use crate::experiment::Request;
-use crate::limits::Limits;
 use crate::mapping::Mapping;
 use crate::params::Size;
 

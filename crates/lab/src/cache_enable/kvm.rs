@@ -8,10 +8,9 @@ use anyhow::bail;
 use mayfly_kvm::{CacheSwitch, Exit, Kvm, MemoryFlags, Vcpu, Vm};
 use mayfly_machine::cache::Lines;
 use mayfly_platform::address::PAGE_SIZE;
-use mayfly_record::{ResultRow, Samples};
+use mayfly_record::{Limits, ResultRow, Samples};
 
 use crate::experiment::Request;
-use crate::limits::Limits;
 use crate::mapping::Mapping;
 use crate::params::Size;
 use crate::room::Room;

@@ -1,10 +1,10 @@
 //! Which sizes of memory are run, how they are mapped, and whether their lines are the processor's.
 
 use mayfly_machine::cache::Lines;
+use mayfly_record::Limits;
 
 use super::names::{MODELLED, REAL};
 use crate::experiment::Request;
-use crate::limits::Limits;
 use crate::mapping::Mapping;
 use crate::params::Size;
 

@@ -3,13 +3,14 @@
 use std::mem::take;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{JoinHandle, spawn};
+use std::thread::JoinHandle;
 
 use anyhow::{Context, bail, ensure};
 use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vcpu, Vm};
 use mayfly_record::ResultRow;
 use rustix::thread::{Pid, gettid};
 
+use crate::crew;
 use crate::params::Order;
 use crate::patience::ended;
 use crate::work::{self, Meter, Spent, ThreadRole, Threads};
@@ -84,6 +85,17 @@ impl KvmSubject {
 
     fn vm(&self) -> anyhow::Result<&Vm> {
         self.vm.as_ref().context("there is no VM")
+    }
+}
+
+/// What failed while vCPUs ran leaves none running: they would take the processors of whatever is measured next.
+impl Drop for KvmSubject {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.running.drain(..) {
+            // Why it was dropped has been said; a panic has been reported by its own message.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -169,7 +181,8 @@ impl Subject for KvmSubject {
         self.seen = (0..shape.vcpus).map(|_| Arc::default()).collect();
         for (vcpu, seen) in self.vcpus.drain(..).zip(&self.seen) {
             let (stop, seen) = (self.stop.clone(), seen.clone());
-            self.running.push(spawn(move || run(vcpu, &stop, &seen)));
+            let work = move || run(vcpu, &stop, &seen);
+            self.running.push(crew::vcpu_thread().spawn(work).context(crew::WHAT)?);
         }
         while self.seen.iter().any(|seen| seen.passes() == 0) {
             if self.running.iter().any(JoinHandle::is_finished) {

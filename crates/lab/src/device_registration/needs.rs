@@ -6,7 +6,7 @@ use mayfly_machine::FRAMES;
 use mayfly_record::Backend;
 
 use crate::experiment::Request;
-use crate::needs::{Needs, space_of};
+use crate::needs::{Needs, space_of, space_of_threads};
 
 pub(super) const VMS: u32 = 100;
 pub(super) const DEVICES: u32 = 8;
@@ -24,11 +24,18 @@ pub(super) fn of(request: &Request<'_>) -> Needs {
     let lives = params.vms.unwrap_or(VMS)
         * params.orders_or_all().map(|_| 1).sum::<u32>()
         * params.vcpus_or(&[VCPUS]).len() as u32;
+    let most = params.vcpus_or(&[VCPUS]).into_iter().max().unwrap_or(VCPUS);
     let ticks: u32 = counts.iter().zip(TICKS).map(|(count, ticks)| count * ticks).sum();
     Needs {
         memory: MEMORY * u64::from(counts[0] + counts[1]),
-        space: u64::from(counts[0]) * space_of(FRAMES),
-        what_for: "a software machine of each design".to_owned(),
+        space: match counts[0] {
+            0 => MEMORY + space_of_threads(most),
+            machines => u64::from(machines) * space_of(FRAMES),
+        },
+        what_for: match counts[0] {
+            0 => format!("a VM of {most} vCPUs"),
+            _ => "a software machine of each design".to_owned(),
+        },
         time: Duration::from_secs(1) / request.hz() * ticks * lives,
         changes: Vec::new(),
     }

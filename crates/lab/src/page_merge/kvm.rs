@@ -14,6 +14,7 @@ use mayfly_kvm::{Exit, GuestMemory, Ksm, Kvm, MemoryFlags, Payload, Refused, Vcp
 use mayfly_platform::address::PAGE_SIZE;
 use mayfly_record::{ResultRow, Samples};
 
+use crate::crew;
 use crate::experiment::Request;
 use crate::mapping::Mapping;
 use crate::params::{self, Bound, Size};
@@ -160,8 +161,8 @@ fn all_rounds(
     let ends = AtomicBool::new(false);
     scope(|scope| {
         let ends = &ends;
-        let running: Vec<_> =
-            hot.into_iter().map(|vcpu| scope.spawn(move || go(vcpu, ends, passes))).collect();
+        let all = hot.into_iter().map(|vcpu| move || go(vcpu, ends, passes));
+        let running = crew::start(scope, all, ends)?;
         let ran = ksm.start().map_err(anyhow::Error::from).and_then(|()| {
             measured.look_around(subjects, ksm)?;
             (0..rounds).try_for_each(|round| {

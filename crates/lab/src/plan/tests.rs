@@ -50,6 +50,8 @@ impl Experiment for Probe {
     }
     fn needs(&self, request: &Request<'_>) -> Needs {
         let vms = request.params.vms.unwrap_or(7);
+        // On KVM they come one after the other.
+        let vms = if request.count_on(Backend::Machine) > 0 { vms } else { 1 };
         let bytes = u64::from(vms) << 30;
         let what_for = format!("{vms} VMs");
         Needs { memory: bytes, space: bytes, what_for, ..Needs::default() }
@@ -149,7 +151,7 @@ fn kvm_asked_for_by_name_where_there_is_none_is_skipped_with_the_reason() {
 
 #[test]
 fn what_there_is_no_memory_for_is_skipped_with_what_was_wanted_and_the_rest_is_run() {
-    let limits = Limits::memory(5 << 30);
+    let limits = Limits { host: Some(5 << 30), ..Limits::default() };
     let (host, course) = (host(true), Course::default());
     let plan = Plan::within(limits, &[&WIDE, &NARROW], &Selection::default(), &host).unwrap();
     let planned: Vec<_> = plan.parts().collect();
@@ -171,6 +173,23 @@ fn what_there_is_no_memory_for_is_skipped_with_what_was_wanted_and_the_rest_is_r
     let plan = Plan::within(limits, &[&WIDE, &NARROW], &selection, &host).unwrap();
     assert!(plan.parts().all(|part| part.skipped.is_empty()));
     assert_eq!(plan.needs().memory, 5 << 30);
+}
+
+#[test]
+fn what_runs_on_kvm_is_held_against_the_same_limits() {
+    let host = host(true);
+    let why = |limits| {
+        let plan = Plan::within(limits, &[&WIDE], &Selection::default(), &host).unwrap();
+        let part = plan.parts().next().unwrap();
+        let on_kvm = |(variant, _): &&(&Variant, String)| variant.backend == Backend::Kvm;
+        part.skipped.iter().find(on_kvm).map(|(_, why)| why.clone())
+    };
+    assert_eq!(why(Limits { cgroup: Some(1 << 30), ..Limits::default() }), None);
+    let cgroup = Limits { cgroup: Some(1 << 29), ..Limits::default() };
+    let left = "1 GiB of memory for 1 VMs, 512 MiB left by the cgroup's limit";
+    assert_eq!(why(cgroup).as_deref(), Some(left));
+    let allowed = "1 GiB of address space for 1 VMs, 512 MiB allowed (RLIMIT_AS, RLIMIT_DATA)";
+    assert_eq!(why(Limits { space: Some(1 << 29), ..cgroup }).as_deref(), Some(allowed));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use mayfly_platform::address::PAGE_SIZE;
 use mayfly_record::{ResultRow, Samples, Unit, nanoseconds};
 use rustix::thread::{Pid, gettid};
 
+use crate::crew;
 use crate::idle::idle;
 use crate::params::Zap;
 use crate::patience::ended;
@@ -20,7 +21,7 @@ use super::rounds::{Shape, all_run};
 use crate::work::{self, Meter, Spent, ThreadRole, Threads, cpu_here};
 
 /// vCPUs beyond which a row is skipped.
-const MOST: u32 = 16;
+pub(super) const MOST: u32 = 16;
 
 /// The port that ends the guest's pass.
 const PORT: u16 = 0x10;
@@ -106,11 +107,9 @@ pub(super) fn run(zap: Zap, shape: Shape) -> anyhow::Result<Measured> {
     let ends = AtomicBool::new(false);
     let idle = idle(shape.vcpus);
     let (vcpus, passes): (Vec<_>, Vec<_>) = scope(|scope| {
-        let running: Vec<_> = vcpus
-            .into_iter()
-            .zip(&progress)
-            .map(|(vcpu, progress)| scope.spawn(|| go(vcpu, progress, &ends, idle)))
-            .collect();
+        let (all, ends) = (vcpus.into_iter().zip(&progress), &ends);
+        let all = all.map(|(vcpu, progress)| move || go(vcpu, progress, ends, idle));
+        let running = crew::start(scope, all, ends)?;
         let ran =
             (0..shape.deletions).try_for_each(|_| deletion(&vm, &slot, &progress, &mut measured));
         ends.store(true, Ordering::Relaxed);

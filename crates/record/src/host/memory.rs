@@ -2,13 +2,22 @@
 
 use std::fs;
 
-/// Bytes of memory, if the kernel says: `MemTotal` of `/proc/meminfo`.
+/// Bytes of memory, if the kernel says: `MemTotal` of `/proc/meminfo` (`proc_meminfo(5)`).
 pub(super) fn total() -> Option<u64> {
-    parse(&fs::read_to_string("/proc/meminfo").ok()?)
+    field("MemTotal:")
 }
 
-fn parse(meminfo: &str) -> Option<u64> {
-    let value = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// Bytes that a process can have without swapping, if the kernel says: `MemAvailable`.
+pub(crate) fn available() -> Option<u64> {
+    field("MemAvailable:")
+}
+
+fn field(name: &str) -> Option<u64> {
+    parse(&fs::read_to_string("/proc/meminfo").ok()?, name)
+}
+
+fn parse(meminfo: &str, name: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -23,8 +32,10 @@ mod tests {
 
     #[test]
     fn memory_is_counted_in_kib_and_a_choice_stands_in_brackets() {
-        assert_eq!(parse("MemFree: 1 kB\nMemTotal:       24 kB\n"), Some(24 << 10));
-        assert_eq!(parse("MemTotal: much\n"), None);
+        let meminfo = "MemFree: 1 kB\nMemTotal:       24 kB\nMemAvailable: many kB\n";
+        assert_eq!(parse(meminfo, "MemTotal:"), Some(24 << 10));
+        // What the kernel does not say is not guessed.
+        assert_eq!((parse(meminfo, "MemAvailable:"), parse(meminfo, "SwapFree:")), (None, None));
         assert_eq!(selected("always [madvise] never"), Some("madvise"));
         assert_eq!(selected("always"), None);
     }

@@ -276,7 +276,10 @@ impl Design for TdpMmu {
     }
 
     fn kick(&self, vcpu: u32) {
-        self.vcpus()[vcpu as usize].ask(STOP);
+        // Where a run ends before all are created, nobody is there to be asked.
+        if let Some(vcpu) = self.vcpus().get(vcpu as usize) {
+            vcpu.ask(STOP);
+        }
     }
 
     fn create_slot(&self, slot: &Slot) -> anyhow::Result<()> {

@@ -1,41 +1,36 @@
 //! How much memory there is to be had: the host's, and what is left of it by those who divide it up.
 
 mod cgroup;
-mod meminfo;
 mod rlimit;
 
-use mayfly_record::units;
+use crate::host::memory;
+use crate::units;
 
 /// What a process can have. What nobody says is not limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Bytes of memory that the host has available.
-    host: Option<u64>,
+    pub host: Option<u64>,
     /// Bytes of memory that the process's cgroups leave.
-    cgroup: Option<u64>,
+    pub cgroup: Option<u64>,
     /// Bytes of address space that the process may still map.
-    space: Option<u64>,
+    pub space: Option<u64>,
 }
 
 impl Limits {
     /// Of this process, now.
-    pub(crate) fn gather() -> Self {
-        Self { host: meminfo::available(), cgroup: cgroup::left(), space: rlimit::left() }
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn memory(bytes: u64) -> Self {
-        Self { host: Some(bytes), cgroup: None, space: None }
+    pub fn gather() -> Self {
+        Self { host: memory::available(), cgroup: cgroup::left(), space: rlimit::left() }
     }
 
     /// Bytes of memory that can be had, if anybody says.
-    pub(crate) fn available(self) -> Option<u64> {
+    pub fn available(self) -> Option<u64> {
         [self.host, self.cgroup].into_iter().flatten().min()
     }
 
     /// Why so much cannot be had, if it cannot: `memory` bytes that are used, and `space` bytes of address space, `what`
     /// for.
-    pub(crate) fn why_not(self, memory: u64, space: u64, what: &str) -> Option<String> {
+    pub fn why_not(self, memory: u64, space: u64, what: &str) -> Option<String> {
         let too_little = |wanted: u64, kind: &str, left: Option<u64>, said: &str| {
             let left = left.filter(|left| wanted > *left)?;
             let (wanted, left) = (units::bytes(wanted), units::bytes(left));
@@ -57,7 +52,7 @@ mod tests {
     fn the_narrowest_limit_is_what_is_available() {
         let limits = Limits { host: Some(8 * GIB), cgroup: Some(2 * GIB), space: None };
         assert_eq!(limits.available(), Some(2 * GIB));
-        assert_eq!(Limits::memory(GIB).available(), Some(GIB));
+        assert_eq!(Limits { cgroup: None, ..limits }.available(), Some(8 * GIB));
         assert_eq!(Limits::default().available(), None);
     }
 
@@ -73,7 +68,8 @@ mod tests {
         );
         let why = why(3 * GIB, 0).unwrap();
         assert_eq!(why, "3 GiB of memory for a VM, 2 GiB left by the cgroup's limit");
-        let why = Limits::memory(GIB).why_not(2 * GIB, 0, "a VM").unwrap();
+        let why = Limits { host: Some(GIB), ..Limits::default() };
+        let why = why.why_not(2 * GIB, 0, "a VM").unwrap();
         assert_eq!(why, "2 GiB of memory for a VM, 1 GiB available on the host");
         assert_eq!(Limits::default().why_not(u64::MAX, u64::MAX, "a VM"), None);
     }
