@@ -53,7 +53,7 @@ impl Experiment for DeviceRegistration {
     }
 
     fn summary(&self) -> &'static str {
-        "who waits for the grace period of a registered device"
+        "how long a VM's next change waits after a device was registered"
     }
 
     fn about(&self) -> &'static str {

@@ -271,8 +271,8 @@ fn page_merge_tells_what_its_kvm_row_takes_where_it_was_not_asked_for() {
         [counted("invalidate", 122_400), counted("change-pte", 97_000), counted("mayfly", 48)];
     let told = lines("page-merge", &rows, &x86());
     assert!(told[0].contains("--ksm"), "{}", told[0]);
-    assert!(line(&told, "What waits").contains("122400 faults of guests a round, 1224 while"));
+    assert!(line(&told, "What waits").contains("122,400 faults of guests a round, 1,224 while"));
     let cpu = line(&told, "CPU time");
     assert!(cpu.ends_with("122 ms in Linux's way, 48.0 us in Mayfly's."), "{cpu}");
-    assert!(line(&told, "TLB invalidations").contains("12, where Linux's way takes 30600"));
+    assert!(line(&told, "TLB invalidations").contains("12, where Linux's way takes 30,600"));
 }

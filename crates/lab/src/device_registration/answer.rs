@@ -80,7 +80,7 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         let (first, busy) = (mayfly.time("first_memslot")?, mayfly.time("back_to_back_memslot")?);
         Some(format!(
             "Mayfly, same calls on the software machine: {first} for the first memslot, {busy} beside running \
-             vCPUs. Whoever waits starts a grace period of its own, so nobody waits for a timer."
+             vCPUs. Whoever waits looks at once whether a vCPU still uses the old devices, and not when a timer says."
         ))
     };
     let advice = || {

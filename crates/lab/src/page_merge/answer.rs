@@ -1,6 +1,6 @@
 //! What the rows come to.
 
-use mayfly_record::ResultRow;
+use mayfly_record::{ResultRow, units};
 
 use crate::answer::{Answer, Rows};
 
@@ -14,8 +14,10 @@ pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     let rows = Rows::of(rows);
     let (invalidate, proposed) = (rows.machine(INVALIDATE), rows.machine(CHANGE_PTE));
     let mayfly = rows.mayfly();
-    let counted =
-        |name: &'static str| Some([invalidate.p50(name)?, proposed.p50(name)?, mayfly.p50(name)?]);
+    let counted = |name: &'static str| {
+        let counts = [invalidate.p50(name)?, proposed.p50(name)?, mayfly.p50(name)?];
+        Some(counts.map(units::grouped))
+    };
 
     let here = || {
         let (merged, own) = (rows.kvm().time(MERGED_WRITE)?, rows.kvm().time(OWN_WRITE)?);
