@@ -1,96 +1,55 @@
-//! Metrics in the `OpenMetrics` text format, for a node exporter's textfile collector.
-//!
-//! The collector reads the older Prometheus text format; what is written here is both.
+//! A sight as metrics, for a node exporter's textfile collector.
 
-use std::fmt::Write;
+use std::fmt::Display;
 use std::time::UNIX_EPOCH;
+
+use mayfly_record::{Metrics, Sample};
 
 use crate::row::{Row, Sight, State};
 
 /// A sight: what VMs have left their guests for since they were made, and what they did in this interval.
 pub fn openmetrics(sight: &Sight) -> String {
-    let mut text = String::new();
+    let mut metrics = Metrics::new("mayfly_watch");
     let exits = sight.rows.iter().flat_map(|row| {
-        let exits = row.exits.iter();
-        exits.flat_map(|exits| {
+        row.exits.iter().flat_map(|exits| {
             let reasons = exits.by_reason.iter().map(|(reason, count)| (*reason, *count));
-            reasons
-                .chain([("other", exits.other())])
-                .map(|(reason, count)| (labels(row, &[("reason", reason)]), count.to_string()))
+            let all = reasons.chain([("other", exits.other())]);
+            all.map(|(reason, count)| of(row, Some(("reason", reason)), count))
         })
     });
     let help = "How often a VM's vCPUs have left their guests, by reason.";
-    family(&mut text, "vm_exits", "counter", help, exits);
-    let vcpus = sight.rows.iter();
-    let vcpus = vcpus.filter_map(|row| Some((labels(row, &[]), row.vcpus?.to_string())));
-    family(&mut text, "vm_vcpus", "gauge", "How many vCPUs a VM has.", vcpus);
+    metrics.counter("vm_exits", help, exits);
+    let vcpus = sight.rows.iter().filter_map(|row| Some(of(row, None, row.vcpus?)));
+    metrics.gauge("vm_vcpus", "How many vCPUs a VM has.", vcpus);
     let states = sight.rows.iter().flat_map(|row| {
-        State::ALL.map(|state| {
-            let is = u8::from(row.state == state).to_string();
-            (labels(row, &[("state", &state.to_string())]), is)
-        })
+        State::ALL
+            .map(|state| of(row, Some(("state", &state.to_string())), u8::from(row.state == state)))
     });
-    family(
-        &mut text,
-        "vm_state",
-        "gauge",
-        "Whether a VM is in this state (1), or not (0).",
-        states,
-    );
-    let busy = sight
-        .rows
-        .iter()
-        .filter_map(|row| Some((labels(row, &[]), format!("{}", f64::from(row.busy?) / 100.0))));
+    let help = "Whether a VM is in this state (1), or not (0).";
+    metrics.gauge("vm_state", help, states);
+    let busy = sight.rows.iter();
+    let busy = busy.filter_map(|row| Some(of(row, None, f64::from(row.busy?) / 100.0)));
     let help = "The share of looks at its vCPUs' threads that found one at work.";
-    family(&mut text, "vm_busy_ratio", "gauge", help, busy);
+    metrics.gauge("vm_busy_ratio", help, busy);
     let waits = sight.rows.iter().flat_map(|row| {
-        row.waits.iter().map(|wait| {
-            let seconds = format!("{:.6}", wait.at_least.as_secs_f64());
-            (labels(row, &[("call", &wait.call)]), seconds)
-        })
+        row.waits
+            .iter()
+            .map(|wait| of(row, Some(("call", &wait.call)), wait.at_least.as_secs_f64()))
     });
     let help = "How long a call to KVM was seen to wait, at least, of those seen in this interval.";
-    family(&mut text, "vm_call_wait_seconds", "gauge", help, waits);
+    metrics.gauge("vm_call_wait_seconds", help, waits);
+    let vms = Sample::of(&[], sight.rows.len());
+    metrics.gauge("vms", "How many VMs were seen.", [vms]);
     let time = sight.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let one = |value: String| [(String::new(), value)];
-    family(&mut text, "vms", "gauge", "How many VMs were seen.", one(sight.rows.len().to_string()));
     let help = "When it was looked, in seconds since 1970.";
-    family(&mut text, "timestamp_seconds", "gauge", help, one(time.to_string()));
-    text.push_str("# EOF\n");
-    text
+    metrics.gauge("timestamp_seconds", help, [Sample::of(&[], time)]);
+    metrics.finish()
 }
 
-/// A metric and its samples; nothing where there are none.
-fn family(
-    text: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    samples: impl IntoIterator<Item = (String, String)>,
-) {
-    let mut samples = samples.into_iter().peekable();
-    if samples.peek().is_none() {
-        return;
-    }
-    // The older format has a counter's samples by its name, and this one with an ending: so the name has it, too.
-    let ending = if kind == "counter" { "_total" } else { "" };
-    let name = format!("mayfly_watch_{name}");
-    // Writing to a String does not fail.
-    let _ = writeln!(text, "# HELP {name}{ending} {help}\n# TYPE {name}{ending} {kind}");
-    for (labels, value) in samples {
-        let _ = writeln!(text, "{name}{ending}{labels} {value}");
-    }
-}
-
-fn labels(row: &Row, more: &[(&str, &str)]) -> String {
+fn of(row: &Row, more: Option<(&str, &str)>, value: impl Display) -> Sample {
     let (pid, vm) = (row.pid.to_string(), row.vm.to_string());
     let all = [("pid", pid.as_str()), ("vm", &vm), ("program", &row.program)];
-    let all = all.iter().chain(more).map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-    format!("{{{}}}", all.collect::<Vec<_>>().join(","))
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    Sample::of(&all.into_iter().chain(more).collect::<Vec<_>>(), value)
 }
 
 #[cfg(test)]
