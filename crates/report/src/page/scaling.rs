@@ -19,8 +19,9 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 32.0;
 
-/// How many ways of drawing a line the style has.
+/// How many ways of drawing a line the style has: any, and Mayfly's.
 const DRAWINGS: usize = 8;
+const OWN_DRAWINGS: usize = 4;
 
 /// The medians of one variant at each number of what varies, by it.
 type Lines = BTreeMap<String, Line>;
@@ -109,19 +110,18 @@ fn figure(lines: &Lines, unit: &Unit, metric: &str, param: &str) -> Markup {
                         @if bytes { (units::bytes(mark)) } @else { (mark) }
                     }
                 }
-                @for (number, line) in lines.values().enumerate() {
-                    @let class = drawing(number, line.is_baseline);
-                    polyline class=(class) points=(points(line, x, y)) {}
+                @for (line, class) in lines.values().zip(drawings(lines)) {
+                    polyline class=(&class) points=(points(line, x, y)) {}
                     @for (at, p50) in &line.points {
-                        circle class=(class) cx=(tenths(x(*at))) cy=(tenths(y(*p50))) r="3.5" {}
+                        circle class=(&class) cx=(tenths(x(*at))) cy=(tenths(y(*p50))) r="3.5" {}
                     }
                 }
             }
             ul.legend {
-                @for (number, (name, line)) in lines.iter().enumerate() {
+                @for (name, class) in lines.keys().zip(drawings(lines)) {
                     li {
                         svg viewBox="0 0 28 10" aria-hidden="true" focusable="false" {
-                            polyline class=(drawing(number, line.is_baseline)) points="0,5 28,5" {}
+                            polyline class=(class) points="0,5 28,5" {}
                         }
                         (name)
                     }
@@ -140,7 +140,41 @@ fn tenths(number: f64) -> String {
     format!("{number:.1}")
 }
 
-/// The classes that tell a line from others: by colour, and by dashes where colours come again or cannot be seen.
-fn drawing(number: usize, is_baseline: bool) -> String {
-    if is_baseline { "line own".to_owned() } else { format!("line line{}", number % DRAWINGS) }
+/// The classes that tell a line from others: by colour, and by dashes where colours come again or cannot be seen. Mayfly's
+/// have one colour, whatever they ran with.
+fn drawings(lines: &Lines) -> impl Iterator<Item = String> {
+    let (mut own, mut others) = (0, 0);
+    lines.values().map(move |line| {
+        let (kind, number, drawings) = if line.is_baseline {
+            ("own", &mut own, OWN_DRAWINGS)
+        } else {
+            ("line", &mut others, DRAWINGS)
+        };
+        let class = format!("line {kind}{}", *number % drawings);
+        *number += 1;
+        class
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_lines_of_a_picture_look_alike() {
+        let line = |name: usize| {
+            let line = Line { is_baseline: name.is_multiple_of(3), ..Line::default() };
+            (format!("{name:02}"), line)
+        };
+        let lines: Lines = (0..OWN_DRAWINGS + DRAWINGS).map(line).collect();
+        let classes: BTreeSet<String> = drawings(&lines).collect();
+        assert_eq!(classes.len(), OWN_DRAWINGS + DRAWINGS);
+        let style = include_str!("style.css");
+        for class in classes.iter().filter_map(|class| class.strip_prefix("line ")) {
+            assert!(style.contains(&format!(".{class} {{ stroke: ")), "{class}");
+        }
+        assert_eq!(style.matches("stroke-dasharray: ").count(), 3 + 7, "but of the first of each");
+    }
 }

@@ -99,7 +99,7 @@ fn headlines_are_pictured_and_so_is_what_grows_with_vcpus() {
     let page = page(&[record()]);
     assert_eq!(page.matches("<figure class=\"strips\">").count(), 1);
     assert_eq!(page.matches("<figure class=\"scaling\">").count(), 1);
-    assert_eq!(page.matches("<polyline class=\"line own\"").count(), 2, "the line and its legend");
+    assert_eq!(page.matches("<polyline class=\"line own0\"").count(), 2, "the line and its legend");
 }
 
 #[test]
