@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub(crate) fn outlive_full_files() {
     }
 }
 
-/// Listens from now on, on a thread of its own. Who ends the run, be it done or told to, holds `conclusion`.
+/// Listens from now on, on a thread of its own, and has another that ends the run. Who ends the run, be it done or told to, holds `conclusion`.
 pub(crate) fn listen(
     conclusion: Arc<Mutex<Conclusion>>,
     course: Course,
@@ -44,16 +45,27 @@ pub(crate) fn listen(
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     let heard = ASKING.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(heard).map_err(refused)?;
-    let listener = thread::Builder::new().name("signals".into());
-    let listening = listener.spawn(move || {
+    let named = |name: &str| thread::Builder::new().name(name.into());
+    // There already when a signal comes: by then there may be no more threads to be had.
+    let (tell, told) = channel();
+    let (to_end, of_run) = (course.clone(), bar);
+    let ender = named("end").spawn(move || {
+        if let Ok(signal) = told.recv() {
+            end(signal, &conclusion, &to_end, &of_run);
+        }
+    });
+    ender.map_err(refused)?;
+    let listening = named("signals").spawn(move || {
         let mut ending = None;
         for signal in &mut signals {
             match ending {
                 None => {
                     ending = Some(Instant::now());
-                    let (conclusion, course, bar) =
-                        (Arc::clone(&conclusion), course.clone(), bar.clone());
-                    thread::spawn(move || end(signal, &conclusion, &course, &bar));
+                    if tell.send(signal).is_err() {
+                        // Whoever was to end the run has failed: nothing is kept, but the host is left as it was.
+                        course.undo.put_all_back();
+                        die(signal);
+                    }
                 }
                 Some(since) if since.elapsed() > AT_ONCE => {
                     course.undo.put_all_back();

@@ -55,6 +55,21 @@ fn what_is_done_is_printed_and_kept_and_the_process_dies_of_the_signal() {
     }
 }
 
+/// A cgroup's limit, or the process's, may leave no thread to be had by then: such a run could not be ended.
+#[test]
+fn who_ends_a_run_is_there_before_a_signal_comes() {
+    let threads = |child: &Child| -> Vec<String> {
+        let of_it = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+        let name = |thread: std::fs::DirEntry| fs::read_to_string(thread.path().join("comm")).ok();
+        of_it.filter_map(|thread| name(thread.ok()?)).collect()
+    };
+    let (mut child, _rest) = long_run("/dev/null");
+    let names = threads(&child);
+    send(&child, Signal::KILL);
+    child.wait().unwrap();
+    assert!(names.iter().any(|name| name == "end\n"), "{names:?}");
+}
+
 #[test]
 fn a_signal_that_the_process_was_started_to_ignore_does_not_end_it() {
     let run = "trap '' HUP; exec \"$0\" run device-registration --backend machine --vms 40 --quiet";
