@@ -70,8 +70,29 @@ fn is_vcpu(name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A VM: who has made it, its descriptor, and who has run each of its vCPUs, where that is told.
+    type Vm<'a> = (i32, i32, &'a [Option<i32>]);
+
+    /// What is found in a directory of KVM's with these VMs.
+    pub(crate) fn with_vms<T>(name: &str, vms: &[Vm<'_>], find: impl FnOnce(Debugfs) -> T) -> T {
+        let path = std::env::temp_dir().join(format!("mayfly-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        for (tid, fd, vcpus) in vms {
+            for (id, thread) in vcpus.iter().enumerate() {
+                let vcpu = path.join(format!("{tid}-{fd}/vcpu{id}"));
+                fs::create_dir_all(&vcpu).unwrap();
+                if let Some(thread) = thread {
+                    fs::write(vcpu.join("pid"), format!("{thread}\n")).unwrap();
+                }
+            }
+        }
+        let found = find(Debugfs(Directory::at(path.clone())));
+        fs::remove_dir_all(path).unwrap();
+        found
+    }
 
     #[test]
     fn numbers_and_vcpus_of_a_directory_are_read_and_the_rest_is_left() {

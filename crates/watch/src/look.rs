@@ -168,6 +168,41 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::debugfs::tests::with_vms;
+    use crate::numbers::tests::of_debugfs;
+    use crate::threads::tests::that_wait;
+
+    #[test]
+    fn of_several_vms_each_has_the_waits_on_it_and_those_of_its_vcpus_threads() {
+        let me = std::process::id().cast_signed();
+        // A vCPU's thread in a call on what it runs; others on a VM, and on something that may be of either.
+        let threads = that_wait(&[(71, 9), (73, 6), (74, 12)]);
+        let vms: [(_, _, &[_]); 2] = [(me, 5, &[Some(71)]), (me, 6, &[Some(72)])];
+        let waits = with_vms("look", &vms, |debugfs| {
+            let mut watcher = Watcher {
+                only: None,
+                numbers: of_debugfs(Some(debugfs)),
+                vms: HashMap::new(),
+                threads: HashMap::from([(me, threads)]),
+            };
+            [&[5, 6][..], &[5]].map(|vms| -> Vec<usize> {
+                let holder = Holder { pid: me, vms: vms.to_vec(), ..Holder::default() };
+                watcher.rows(&holder).iter().map(|row| row.waits.len()).collect()
+            })
+        });
+        assert_eq!(waits, [vec![1, 1], vec![3]]);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_forgotten() {
+        let mut watcher = Watcher::new(Some(i32::MAX));
+        watcher.threads.insert(i32::MAX, that_wait(&[(i32::MAX, 5)]));
+        watcher.vms.insert((i32::MAX, 5), Vm::default());
+        let sight = watcher.look(Duration::ZERO);
+        // Another that gets its number begins anew.
+        assert!(watcher.threads.is_empty() && watcher.vms.is_empty());
+        assert_eq!((sight.rows, sight.looks), (vec![], 1));
+    }
 
     #[test]
     fn a_state_is_told_by_what_was_seen() {

@@ -109,8 +109,38 @@ impl Numbers {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::debugfs::tests::with_vms;
+
+    /// Where nothing but this is to be had.
+    pub(crate) fn of_debugfs(debugfs: Option<Debugfs>) -> Numbers {
+        let debugfs = debugfs.ok_or_else(|| "no debugfs".to_owned());
+        let tracepoints = Some(Err("no tracepoints".to_owned()));
+        Numbers { debugfs, tracepoints, vcpus: HashMap::new() }
+    }
+
+    #[test]
+    fn of_several_vms_of_a_process_nobody_but_kvm_says_whose_its_vcpus_are() {
+        let one = Holder { pid: 77, vms: vec![5], vcpus: [0, 1, 2].into(), ..Holder::default() };
+        let two = Holder { vms: vec![5, 6], ..one.clone() };
+        let mut numbers = of_debugfs(None);
+        let [alone, among] = [&one, &two].map(|holder| numbers.of(holder, &[77], 5).vcpus);
+        assert_eq!((alone, among), (Some(3), None));
+    }
+
+    #[test]
+    fn a_vcpu_that_no_thread_has_run_is_counted_and_no_thread_is_named_for_it() {
+        let holder = Holder { pid: 77, vms: vec![5], ..Holder::default() };
+        let vcpus = [Some(0), Some(79), None];
+        let known = with_vms("numbers", &[(77, 5, &vcpus)], |debugfs| {
+            of_debugfs(Some(debugfs)).of(&holder, &[77], 5)
+        });
+        // To who counts a thread's events 0 is himself.
+        assert_eq!((known.vcpus, known.threads), (Some(3), vec![79]));
+        let missing = known.missing.unwrap();
+        assert!(missing.starts_with("debugfs counts no exits; "), "{missing}");
+    }
 
     #[test]
     fn threads_of_vms_that_are_gone_are_counted_no_more() {

@@ -43,7 +43,50 @@ pub(crate) fn of(holder: &Holder) -> Result<Counters, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
     use super::*;
+
+    /// A statistics file with one number in it, by KVM's layout.
+    fn file(name: &str, number: u64) -> File {
+        const NAME: u32 = 16;
+        let mut file = File::from(memfd_create("statistics", MemfdFlags::CLOEXEC).unwrap());
+        // Flags, and where the file's id, its descriptors and its numbers begin.
+        for word in [0, NAME, 1, 24, 24 + NAME, 24 + NAME + 16 + NAME] {
+            file.write_all(&word.to_ne_bytes()).unwrap();
+        }
+        file.write_all(&[0; NAME as usize]).unwrap();
+        // It only grows, by ones, and is one value, the first.
+        let descriptor: [u16; 8] = [0, 0, 0, 1, 0, 0, 0, 0];
+        for half in descriptor {
+            file.write_all(&half.to_ne_bytes()).unwrap();
+        }
+        write!(file, "{name:\0<16}").unwrap();
+        file.write_all(&number.to_ne_bytes()).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_several_files_count_is_added_up() {
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let mut files = vec![file("exits", 40), file("exits", 2), file("io_exits", 7)];
+        for sum in [42, u64::MAX] {
+            let statistics = files.iter().map(AsRawFd::as_raw_fd).collect();
+            let counted = of(&Holder { pid: me, vms: vec![5], statistics, ..Holder::default() });
+            if let Err(why) = &counted
+                && why.starts_with("pidfd")
+            {
+                return println!("not run: {why}");
+            }
+            let expected = [("exits".to_owned(), sum), ("io_exits".to_owned(), 7)];
+            assert_eq!(counted.unwrap(), expected.into());
+            files.push(file("exits", u64::MAX));
+        }
+    }
 
     #[test]
     fn what_is_missing_is_said() {

@@ -226,10 +226,22 @@ pub(crate) fn pause(took: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A process of which threads were seen: who, and in a call on which descriptor.
+    pub(crate) fn that_wait(seen: &[(i32, i32)]) -> Threads {
+        let mut threads = Threads::default();
+        for (tid, fd) in seen {
+            let call = Found::InCall(*fd, REGION, "synchronize_srcu".to_owned());
+            threads.note(*tid, call, Instant::now());
+        }
+        threads
+    }
 
     const REGION: u64 = 0x4020_AE46;
 
@@ -313,6 +325,45 @@ mod tests {
             (threads.vcpus(), threads.busy(&[1]), threads.are_in(&[1])),
             (vec![1], Some(0), false)
         );
+    }
+
+    #[test]
+    fn a_thread_that_is_always_at_work_runs_no_vcpu_unless_it_was_in_a_guest() {
+        let (number, told) = std::sync::mpsc::channel();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                number.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let spins = told.recv().unwrap();
+            let mut threads = Threads::default();
+            // The first looks find it on its way, maybe.
+            for _ in 0..1000 {
+                threads.look(std::process::id().cast_signed());
+                if threads.busy(&[spins]).is_some_and(|busy| busy > 0) {
+                    break;
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(threads.busy(&[spins]).is_some_and(|busy| busy > 0), "{threads:?}");
+            assert!(!threads.vcpus().contains(&spins), "{threads:?}");
+        });
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_forgotten() {
+        let me = std::process::id().cast_signed();
+        let mut threads = Threads::default();
+        for tid in [me, i32::MAX] {
+            threads.note(tid, Found::Held, Instant::now());
+        }
+        assert_eq!(threads.vcpus(), [me, i32::MAX]);
+        // The next one with that number may be no vCPU's.
+        threads.look(me);
+        assert_eq!(threads.vcpus(), [me]);
     }
 
     #[test]
