@@ -167,12 +167,16 @@ impl fmt::Display for Text<'_> {
             writeln!(f, "- and {} more; --full shows all", failed.len() - shown)?;
         }
         let (unclear, missing) = (self.seen.unclear(), self.seen.too_few());
-        if unclear > 0 || missing > 0 {
-            let told = format!(
-                "Of {} pairs of calls {unclear} cannot be told, and for {missing} there was no time: run this again while \
-                 the host does less.",
-                self.seen.pairs.len()
-            );
+        let what = match (unclear, missing) {
+            (0, 0) => None,
+            (_, 0) => Some(format!("{unclear} cannot be told")),
+            (0, _) => Some(format!("there was no time for {missing}")),
+            _ => Some(format!("{unclear} cannot be told, and for {missing} there was no time")),
+        };
+        if let Some(what) = what {
+            let all = self.seen.pairs.len();
+            let told =
+                format!("Of {all} pairs of calls {what}: run this again while the host does less.");
             writeln!(f, "\n{}", self.filled("", &told))?;
         }
         writeln!(f, "\n{}", self.filled("", &facts(&self.seen.host)))?;

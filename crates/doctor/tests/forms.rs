@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mayfly_doctor::{Document, Examination, SCHEMA, Text, openmetrics};
+use mayfly_doctor::{Code, Document, Examination, SCHEMA, Text, openmetrics};
 use mayfly_kvm::{Call, Error, Pair};
 use mayfly_record::{Backend, Host, ResultRow, Samples, Unit};
 use prometheus_parse::{Scrape, Value};
@@ -116,6 +116,40 @@ fn the_text_has_the_answer_first_and_no_line_that_is_too_wide() {
         assert!(text.contains("6.06"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
     }
+}
+
+#[test]
+fn the_page_s_table_has_the_codes_that_there_are_in_their_order() {
+    let page = include_str!("../../../docs/doctor.md");
+    let table = page.split("| code |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let codes = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert_eq!(codes.collect::<Vec<_>>(), Code::ALL.map(Code::name));
+}
+
+#[test]
+fn what_could_not_be_told_is_counted_and_what_there_is_none_of_is_not_said() {
+    let said = |pairs: Vec<Pair>| {
+        let text = Text::new(&Examination { pairs, ..seen() }, 200).to_string();
+        text.lines().find_map(|line| Some(line.strip_prefix("Of ")?.to_owned()))
+    };
+    let all = seen().pairs;
+    let short = Pair { at_once: vec![6_100_000], ..all[0].clone() };
+    let (told, unclear) = (all[1].clone(), all[2].clone());
+    assert_eq!(said(vec![told.clone()]), None);
+    let end = "run this again while the host does less.";
+    let of = |pairs| said(pairs).unwrap();
+    assert_eq!(
+        of(vec![told.clone(), unclear.clone()]),
+        format!("2 pairs of calls 1 cannot be told: {end}")
+    );
+    assert_eq!(
+        of(vec![told, short.clone()]),
+        format!("2 pairs of calls there was no time for 1: {end}")
+    );
+    assert_eq!(
+        of(vec![short, unclear]),
+        format!("2 pairs of calls 1 cannot be told, and for 1 there was no time: {end}")
+    );
 }
 
 #[test]
