@@ -114,14 +114,16 @@ fn told(
 ) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
     let mut trace = trace.concluded(host);
+    let mut proved = Ok(true);
     if options.prove {
         let runs = runs_to_prove(&trace);
         if runs > 0 && !options.quiet {
             Stream::Err.write(&format!("mayfly: running the program {runs} times more\n"))?;
         }
-        prove(launch, &mut trace).map_err(failure)?;
+        proved = prove(launch, &mut trace).map_err(failure);
     }
-    if options.prove || options.gain {
+    // Whoever has interrupted the one does not wait for the other.
+    if (options.prove || options.gain) && matches!(proved, Ok(true)) {
         measure_gains(&mut trace, &mut |ways| {
             if !options.quiet {
                 let ways = things(ways as u64, "better way");
@@ -135,7 +137,8 @@ fn told(
     if !options.quiet {
         Stream::Err.write(&Text(&trace).to_string())?;
     }
-    kept.and_then(|()| within(options, &trace))
+    // What was recorded is there, whatever became of the proof.
+    kept.and(proved).and_then(|_| within(options, &trace))
 }
 
 /// Ends this process as the program has ended: only where that was well, what went wrong here is the exit code.

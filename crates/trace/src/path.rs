@@ -97,7 +97,7 @@ impl Trace {
         let wakes = Wakes::of(self, &index);
         let ended = |name: &str| self.phases.iter().find(|one| one.name == name).map(|one| one.at);
         let start = self.first_runner().map(|(tid, entry)| {
-            let from = ended("exec").filter(|exec| *exec <= entry).unwrap_or(0);
+            let from = ended("exec").unwrap_or(0);
             ("first entry", from, tid, entry)
         });
         let stop = || {

@@ -24,11 +24,12 @@ pub fn runs_to_prove(trace: &Trace) -> usize {
 }
 
 /// Runs the program again and again, without input or output, and proves the causes that can be: those that pass with
-/// time. What is not proved stays likely, and its evidence says what was tried.
+/// time. What is not proved stays likely, and its evidence says what was tried. Once somebody asks this process to end, it
+/// runs the program no more, and a note says so; gives whether that was not so.
 ///
 /// # Errors
 /// As [`record`] has them.
-pub fn prove(launch: &Launch, trace: &mut Trace) -> Result<(), Error> {
+pub fn prove(launch: &Launch, trace: &mut Trace) -> Result<bool, Error> {
     let tick = trace.tick().unwrap_or(4_000_000);
     for stall in suspects(trace) {
         let (name, nth) = (trace.stalls[stall].what.clone(), trace.stalls[stall].nth.unwrap_or(0));
@@ -42,8 +43,12 @@ pub fn prove(launch: &Launch, trace: &mut Trace) -> Result<(), Error> {
             };
             let mut waits = Vec::new();
             for _ in 0..RUNS {
-                let trace = record(&again, &mut |_| {})?.trace;
-                let mut calls = trace.calls.iter().filter(|call| call.name == name);
+                let run = record(&again, &mut |_| {})?;
+                if run.was_interrupted {
+                    trace.notes.push("interrupted: what is likely may not be proved".to_owned());
+                    return Ok(false);
+                }
+                let mut calls = run.trace.calls.iter().filter(|call| call.name == name);
                 waits.extend(calls.nth(nth).map(own));
             }
             waits.sort_unstable();
@@ -53,7 +58,7 @@ pub fn prove(launch: &Launch, trace: &mut Trace) -> Result<(), Error> {
             judge(cause, &tried, tick);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn suspects(trace: &Trace) -> Vec<usize> {

@@ -56,3 +56,54 @@ impl Trace {
 fn may_stall(call: &Call) -> bool {
     !["KVM_RUN", "sleep"].contains(&call.name.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Object, Sample};
+
+    const MS: u64 = 1_000_000;
+
+    fn call(name: &str, at: u64, took: u64) -> Call {
+        let (at, took, on) = (at * MS, Some(took * MS), Some(Object::Vm { vm: 0 }));
+        Call { tid: 1, at, took, name: name.into(), on, result: Some(0), ..Call::default() }
+    }
+
+    #[test]
+    fn the_longest_come_first_each_once_with_its_number_among_its_name_s() {
+        let close = Sample {
+            tid: 1,
+            at: 71 * MS,
+            took: MS,
+            stack: vec!["kvm_destroy_vm".into()],
+            ..Sample::default()
+        };
+        let calls = vec![
+            call("KVM_IRQFD", 0, 3),
+            call("KVM_IRQFD", 10, 0),
+            call("KVM_RUN", 15, 50),
+            call("KVM_IRQFD", 66, 4),
+            call("close", 70, 9),
+        ];
+        let trace = Trace { calls, samples: vec![close], ..Trace::default() };
+        let told = trace.find_stalls();
+        let told: Vec<_> = told
+            .iter()
+            .map(|stall| (stall.what.as_str(), stall.nth, stall.took / MS, stall.cause.is_some()))
+            .collect();
+        let expected = [
+            ("close", Some(0), 9, true),
+            ("KVM_IRQFD", Some(2), 4, false),
+            ("KVM_IRQFD", Some(0), 3, false),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn no_more_than_ten_are_told_and_these_are_the_longest() {
+        let calls = (1..=20).map(|number| call("KVM_IRQFD", 30 * number, number)).collect();
+        let told = Trace { calls, ..Trace::default() }.find_stalls();
+        let took: Vec<u64> = told.iter().map(|stall| stall.took / MS).collect();
+        assert_eq!(took, (11..=20).rev().collect::<Vec<_>>());
+    }
+}

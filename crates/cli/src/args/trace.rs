@@ -13,7 +13,7 @@ use mayfly_report::Threshold;
 /// from its execution to its end, and the longest waits. Its output, its signals and its exit code stay its own; what
 /// there is to say comes on standard error when all of it has ended.
 #[derive(ClapArgs)]
-#[command(after_help = TRACE_EXIT)]
+#[command(after_help = TRACE_EXIT, override_usage = "mayfly trace [OPTIONS] -- COMMAND...\n       mayfly trace [OPTIONS] --pid PID")]
 pub(crate) struct Trace {
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true,
@@ -48,7 +48,8 @@ pub(crate) struct Trace {
     pub(crate) recorder: Recorder,
 
     /// Prove causes that pass with time: run the program again, twelve times for each, without input or output, and hold
-    /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less. What remedies gain is measured, too
+    /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less. What remedies gain is measured, too. ^C
+    /// ends it, and the report has what is known by then
     #[arg(long)]
     pub(crate) prove: bool,
 
@@ -62,7 +63,8 @@ pub(crate) struct Trace {
     pub(crate) quiet: bool,
 
     /// Fail if a figure is on this side of a bound, as in 'start > 50ms' or 'calls > 500'; may be repeated. There are
-    /// start (exec to first entry), stop (last exit to the end), total, longest (wait), each phase, calls and stops
+    /// start (exec to first entry), stop (last exit to the end), total, longest (wait), each phase by its name, as `vm_created`,
+    /// calls and stops
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
 }
@@ -79,6 +81,8 @@ const TRACE_EXIT: &str = "\
 Examples:
   mayfly trace -- qemu-system-x86_64 -accel kvm -M microvm \\
     -kernel vmlinuz -display none
+  mayfly trace --prove -- ./vmm
+  mayfly trace --gain --pid 4711
   mayfly trace --json t.json --fail-if 'start > 50ms' -- ./vmm
   mayfly trace --timeline t.perfetto.json -- ./vmm
 

@@ -1,5 +1,10 @@
 //! The command as tests of records call it.
 
+#![allow(
+    dead_code,
+    reason = "each test program has its own copy of this module, and uses a part of it"
+)]
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

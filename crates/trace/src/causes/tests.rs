@@ -1,5 +1,11 @@
 //! Causes that this host may not have, in traces as other kernels would give them; and what is no evidence.
 
+mod lives;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
 use mayfly_record::Host;
 
 use super::find;
@@ -33,6 +39,26 @@ fn codes(kernel: &str, calls: Vec<Call>, samples: Vec<Sample>) -> Vec<String> {
 }
 
 #[test]
+fn the_page_s_table_has_the_codes_of_the_catalogue() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/causes");
+    let sources = fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path());
+    let sources = sources.filter(|path| path.is_file() && !path.ends_with("tests.rs"));
+    let named = sources.flat_map(|path| {
+        let text = fs::read_to_string(path).unwrap();
+        let causes = text.split("likely(").skip(1);
+        let codes =
+            causes.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
+        codes.map(str::to_owned).collect::<Vec<_>>()
+    });
+    let named: BTreeSet<String> = named.collect();
+    let page = include_str!("../../../../docs/trace.md");
+    let table = page.split("| code |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let told = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert_eq!(told.map(str::to_owned).collect::<BTreeSet<_>>(), named);
+    assert!(named.len() > 10, "{named:?}");
+}
+
+#[test]
 fn the_worker_for_huge_pages_is_named_where_it_is_started() {
     let stack = ["percpu_down_write", "cgroup_attach_task_all", "kvm_vm_worker_thread"];
     let create = || vec![call("KVM_CREATE_VM", 0, 27 * MS, MS)];
@@ -43,6 +69,9 @@ fn the_worker_for_huge_pages_is_named_where_it_is_started() {
     // Long is no evidence, and neither is what was seen at another time.
     assert!(codes("6.12.0", create(), vec![]).is_empty());
     assert!(codes("6.14.0", run(), vec![seen(40 * MS, MS, &stack)]).is_empty());
+    // The first run alone starts it.
+    let again = vec![call("KVM_RUN", 0, MS, 0), call("KVM_RUN", 10 * MS, 27 * MS, MS)];
+    assert!(codes("6.14.0", again, vec![seen(11 * MS, 20 * MS, &stack)]).is_empty());
 }
 
 #[test]
@@ -70,6 +99,13 @@ fn a_grace_period_takes_a_registration_before_it_and_the_right_kernel_or_stack()
     assert!(codes("6.18.4", vec![pay.clone()], vec![]).is_empty(), "nothing has begun one");
     let elsewhere = vec![seen(21 * MS, 4 * MS, &["mutex_lock", "kvm_vm_ioctl"])];
     assert!(codes("6.18.4", both(19 * MS), elsewhere).is_empty(), "it was seen elsewhere");
+    let mut failed = both(19 * MS);
+    failed[0].result = Some(-17);
+    assert!(codes("6.18.4", failed, vec![]).is_empty(), "nothing was registered");
+    let worked = call(&pay.name, pay.at, 6 * MS, 4 * MS);
+    assert!(codes("6.18.4", vec![arm(19 * MS), worked], vec![]).is_empty(), "it did not sleep");
+    let long = call(&pay.name, pay.at, 60 * MS, 0);
+    assert!(codes("6.18.4", vec![arm(19 * MS), long], vec![]).is_empty(), "none lasts so long");
     let mut other = both(19 * MS);
     other[0].on = Some(Object::Vm { vm: 1 });
     assert!(codes("6.18.4", other, vec![]).is_empty(), "another VM's is another domain");
@@ -121,6 +157,68 @@ fn what_others_had_of_the_processor_is_no_cause_of_the_call_s() {
     pay.used = Some(Used { ran: MS / 10, queued: 5 * MS });
     let calls = vec![call("KVM_CREATE_IRQCHIP", 19 * MS, MS / 10, 0), pay];
     assert_eq!(codes("6.18.4", calls, vec![]), ["busy-processor"]);
+}
+
+#[test]
+fn a_call_waits_for_a_processor_where_most_of_it_did_or_where_little_else_is_left() {
+    let waits = |took: u64, queued: u64| {
+        let used = Some(Used { ran: 0, queued: queued * MS / 10 });
+        let call = Call { used, ..call("KVM_GET_CLOCK", 0, took * MS / 10, 0) };
+        codes("6.18.4", vec![call], vec![]) == ["busy-processor"]
+    };
+    // Tenths of milliseconds; what is left is worth a line from 2 ms on.
+    assert_eq!(
+        [(60, 30), (60, 29), (30, 12), (30, 9)].map(|(took, queued)| waits(took, queued)),
+        [true, false, true, false]
+    );
+}
+
+#[test]
+fn a_vm_is_destroyed_in_a_close_that_was_seen_there() {
+    let close = |on: Option<Object>| vec![Call { on, ..call("close", 10 * MS, 9 * MS, 0) }];
+    let vm = || Some(Object::Vm { vm: 0 });
+    let destroys = || seen(11 * MS, 5 * MS, &["kvm_destroy_vm"]);
+    assert_eq!(codes("6.18.4", close(vm()), vec![destroys()]), ["vm-destruction"]);
+    for on in [None, Some(Object::Kvm)] {
+        assert!(codes("6.18.4", close(on), vec![destroys()]).is_empty());
+    }
+    // Where no stack is told what it waited in has to do; else that alone may be anything's.
+    let channel = Some("__synchronize_srcu".to_owned());
+    let waits = Sample { channel, ..seen(11 * MS, 5 * MS, &[]) };
+    assert_eq!(codes("6.18.4", close(vm()), vec![waits.clone()]), ["vm-destruction"]);
+    let told = seen(40 * MS, MS, &["do_nanosleep"]);
+    assert!(codes("6.18.4", close(vm()), vec![waits, told]).is_empty());
+}
+
+#[test]
+fn memory_is_unmapped_where_that_ran_or_was_seen_and_is_no_vcpu_s_page() {
+    let unmap = |ran: u64, on: Option<Object>| {
+        let mut call = Call { on, ..call("munmap", 10 * MS, 9 * MS, ran * MS) };
+        call.arguments.insert("length".to_owned(), 1 << 30);
+        vec![call]
+    };
+    let zaps = || vec![seen(11 * MS, MS, &["zap_pte_range"])];
+    assert_eq!(codes("6.18.4", unmap(8, None), vec![]), ["unmapped-memory"]);
+    assert_eq!(codes("6.18.4", unmap(1, None), zaps()), ["unmapped-memory"]);
+    assert!(codes("6.18.4", unmap(1, None), vec![]).is_empty());
+    let vcpu = Some(Object::Vcpu { vm: 0, id: 0 });
+    assert!(codes("6.18.4", unmap(8, vcpu), zaps()).is_empty());
+}
+
+#[test]
+fn memory_is_populated_where_that_was_asked_for_or_seen() {
+    let does = |name: &str, argument: &str, value: u64, stack: &[&str]| {
+        let mut call = call(name, 10 * MS, 9 * MS, 8 * MS);
+        call.arguments.insert(argument.to_owned(), value);
+        codes("6.18.4", vec![call], vec![seen(11 * MS, MS, stack)]) == ["populated-memory"]
+    };
+    let populate = libc::MAP_POPULATE as u64;
+    assert!(does("mmap", "flags", populate, &[]) && !does("mmap", "flags", 2, &[]));
+    assert!(does("madvise", "advice", 23, &[]) && !does("madvise", "advice", 14, &[]));
+    let region = "KVM_SET_USER_MEMORY_REGION";
+    assert!(
+        does(region, "size", 1 << 30, &["faultin_page"]) && !does(region, "size", 1 << 30, &[])
+    );
 }
 
 #[test]

@@ -160,3 +160,127 @@ fn threads_that_wake_each_other_at_one_time_are_no_endless_way() {
     assert!(!trace(vec![], wakes).critical_paths[0].pieces.is_empty());
     assert!(Trace::default().find_critical_paths().is_empty());
 }
+
+#[test]
+fn a_wake_up_of_an_earlier_thread_with_the_same_number_is_none_of_a_later_one_s() {
+    let mut one = trace(vec![], vec![wake(2, 5, 15, Some(3))]);
+    one.threads.insert(0, thread(2, Some(1), 3, 20));
+    one.critical_paths = one.find_critical_paths();
+    let told = told(&one.critical_paths[0]);
+    assert_eq!((&told[0], told.last()), (&(1, 1, 9, Doing::Own), Some(&(2, 40, 20, Doing::Own))));
+    assert!(told.iter().all(|piece| piece.0 != 3), "{told:?}");
+}
+
+#[test]
+fn a_thread_s_beginning_hung_on_who_made_it_and_else_on_its_process_s_first() {
+    let by = |maker| {
+        let mut one = trace(vec![], vec![wake(3, 5, 190, None)]);
+        one.threads[1].maker = maker;
+        let found = one.find_critical_paths();
+        let mut tids: Vec<i32> = found[0].pieces.iter().map(|piece| piece.tid).collect();
+        tids.dedup();
+        tids
+    };
+    assert_eq!((by(Some(3)), by(Some(1)), by(None)), (vec![1, 3, 2], vec![1, 2], vec![1, 2]));
+}
+
+#[test]
+fn the_end_is_that_of_the_first_thread_of_who_makes_vms() {
+    let mut one = trace(vec![], vec![wake(3, 5, 190, None)]);
+    one.threads[0].gone = Some(180 * MS);
+    let stop = &one.find_critical_paths()[1];
+    assert_eq!((stop.at + stop.took, stop.pieces.last().unwrap().tid), (180 * MS, 1));
+}
+
+#[test]
+fn a_first_entry_that_was_seen_by_looks_alone_has_a_path_too() {
+    let mut one = trace(vec![], vec![wake(3, 5, 190, None)]);
+    one.calls.retain(|call| call.name != "KVM_RUN");
+    let run = (libc::SYS_ioctl as u64, [0, crate::calls::KVM_RUN, 0, 0]);
+    one.samples = vec![Sample { tid: 2, at: 70 * MS, call: Some(run), ..Sample::default() }];
+    let start = &one.find_critical_paths()[0];
+    assert_eq!((start.at, start.took, start.pieces.last().unwrap().tid), (MS, 69 * MS, 2));
+}
+
+#[test]
+fn who_is_none_of_the_program_s_or_oneself_ends_no_wait() {
+    // The first thread is in its call from 10 to 30.
+    for by in [99, 1] {
+        let one = trace(vec![], vec![wake(1, 12, 20, Some(by))]);
+        let told = told(&one.critical_paths[0]);
+        assert_eq!(told[1], (1, 10, 20, kvm("KVM_CREATE_VM")), "{by}");
+        assert!(told.iter().all(|piece| piece.0 != by || by == 1), "{told:?}");
+    }
+}
+
+#[test]
+fn the_last_wake_up_counts_whichever_was_read_first() {
+    let wakes = vec![wake(1, 30, 38, Some(3)), wake(1, 3, 12, Some(3)), wake(1, 20, 25, Some(3))];
+    let one = trace(vec![], wakes);
+    let told = told(&one.critical_paths[0]);
+    assert!(told.iter().any(|piece| (piece.0, piece.1) == (1, 38)), "{told:?}");
+}
+
+#[test]
+fn a_call_that_goes_on_when_its_thread_is_woken_is_on_the_path_from_then() {
+    let calls = vec![call(1, "munmap", 31, 8)];
+    let one = trace(calls, vec![wake(1, 32, 34, Some(3))]);
+    let told = told(&one.critical_paths[0]);
+    assert!(told.contains(&(1, 34, 5, kvm("munmap"))), "{told:?}");
+    let pieces = &one.critical_paths[0].pieces;
+    assert!(pieces.windows(2).all(|two| two[0].at + two[0].took == two[1].at), "{pieces:?}");
+}
+
+#[test]
+fn what_a_thread_was_seen_to_wait_in_is_said_where_it_was_most_of_the_time() {
+    let doing = |took: u64| {
+        let mut one = trace(vec![], vec![wake(3, 5, 190, None)]);
+        let channel = Some("pipe_read".to_owned());
+        let (at, took) = (31 * MS, took * MS);
+        one.samples = vec![Sample { tid: 1, at, took, channel, ..Sample::default() }];
+        told(&one.find_critical_paths()[0])[2].clone()
+    };
+    let waits = Doing::Waits("pipe_read".into());
+    assert_eq!((doing(6), doing(4)), ((1, 30, 10, waits), (1, 30, 10, Doing::Own)));
+}
+
+#[test]
+fn who_works_between_two_sleeps_does_not_poll() {
+    let one = trace(vec![call(1, "sleep", 152, 10), call(1, "sleep", 170, 10)], vec![]);
+    let told = told(&one.critical_paths[1]);
+    let slept = Doing::Sleeps { times: 1, each: 0 };
+    let expected = [(1, 152, 10, slept.clone()), (1, 162, 8, Doing::Own), (1, 170, 10, slept)];
+    assert_eq!(told[1..4], expected, "{told:?}");
+}
+
+/// When the first thread's wait on a futex from 70 to 90 ms was ended, and by whom: it is seen at something else so many
+/// milliseconds later, the third thread ends when it is said, and something else is different.
+fn ended(later: u64, third: Option<u64>, change: fn(&mut Trace)) -> Option<(u64, Option<i32>)> {
+    let mut one = trace(vec![call(1, "munmap", 90 + later, 1)], vec![]);
+    let call = Some((libc::SYS_futex as u64, [0; 4]));
+    let (at, took) = (70 * MS, 20 * MS);
+    one.samples = vec![Sample { tid: 1, at, took, call, ..Sample::default() }];
+    (one.threads[2].ending, one.threads[2].gone) = (third.map(|at| at * MS), None);
+    change(&mut one);
+    let index = Index::of(&one);
+    let woken = Wakes::of(&one, &index).last(1, 199 * MS);
+    woken.map(|woken| (woken.at / MS, woken.by))
+}
+
+#[test]
+fn a_wait_that_nobody_saw_end_is_inferred_to_end_by_who_ended_then_or_was_alone() {
+    let no_change = |_: &mut Trace| {};
+    assert_eq!(ended(2, Some(91), no_change), Some((91, Some(3))));
+    assert_eq!(ended(2, None, no_change), None, "the second and the third are both there");
+    // When the wait was over is not known to a few milliseconds.
+    assert_eq!(ended(4, Some(91), no_change), None);
+    // A thread of another process is nobody's to join.
+    let other = |one: &mut Trace| {
+        one.threads.push(Thread { pid: 7, ..thread(9, None, 1, 92) });
+    };
+    assert_eq!(ended(2, Some(91), other), Some((91, Some(3))));
+    assert_eq!(ended(2, None, other), None);
+    let alone = |one: &mut Trace| drop(one.threads.remove(1));
+    assert_eq!(ended(2, None, alone), Some((92, Some(3))));
+    assert_eq!(ended(2, Some(91), alone), Some((91, Some(3))), "it was there to be joined before");
+}

@@ -54,14 +54,16 @@ pub(super) fn run(pid: i32, life: Life) -> Result<Recorded, Error> {
     let heard = signals::descriptor(&PASSED_ON);
     let mut want = Some(want);
     let said = listen(&ours, heard.as_ref().ok(), &mut |_, signal, _| {
-        if [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal) {
+        if signals::ENDING.contains(&signal) {
             want.take();
         }
     });
     process::reap(guardian);
     signals::unblock(&PASSED_ON);
     match said? {
-        Some(Message::Done(trace)) => Ok(Recorded { trace: *trace }),
+        Some(Message::Done(trace)) => {
+            Ok(Recorded { trace: *trace, was_interrupted: want.is_none() })
+        }
         Some(Message::Denied(why)) => Err(Error::Denied(why)),
         Some(Message::NoTracefs(why)) => Err(Error::NoTracefs(why)),
         _ => Err(Error::GuardianDied),

@@ -59,6 +59,8 @@ pub enum Output {
 pub struct Recorded {
     /// The record, without host, phases and stalls.
     pub trace: Trace,
+    /// Whether somebody asked this process to end meanwhile.
+    pub was_interrupted: bool,
 }
 
 /// What the guardian says, a line of JSON each.
@@ -138,7 +140,9 @@ pub(super) fn run(
     drop(theirs);
     signals::block(&PASSED_ON);
     let heard = signals::descriptor(&PASSED_ON);
+    let mut was_interrupted = false;
     let said = listen(&ours, heard.as_ref().ok(), &mut |program, signal, sent| {
+        was_interrupted |= signals::ENDING.contains(&signal);
         // The terminal has sent it to the program, too.
         if sent {
             signals::send(program, signal);
@@ -146,10 +150,12 @@ pub(super) fn run(
     });
     process::reap(guardian);
     // What came in the last moment was the program's, too.
-    while heard.as_ref().is_ok_and(|heard| signals::read(heard).is_some()) {}
+    while let Some((signal, _)) = heard.as_ref().ok().and_then(signals::read) {
+        was_interrupted |= signals::ENDING.contains(&signal);
+    }
     signals::unblock(&PASSED_ON);
     match said? {
-        Some(Message::Done(trace)) => Ok(Recorded { trace: *trace }),
+        Some(Message::Done(trace)) => Ok(Recorded { trace: *trace, was_interrupted }),
         Some(Message::NotExecuted(error)) => {
             Err(Error::NotExecuted { program, error: io::Error::from_raw_os_error(error) })
         }

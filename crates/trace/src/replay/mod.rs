@@ -4,22 +4,28 @@
 //! turns, and begins at any moment of a tick; so both meet the same host. What the program did between its calls passes as
 //! time, up to four ticks each, for what passes with time is the point; only the calls count.
 
+mod memory;
 mod remedy;
 mod script;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mayfly_kvm::Kvm;
+use mayfly_record::Limits;
 use mayfly_record::units::duration;
 
 use crate::gain::{Gain, Measured, Replay};
 use crate::record::{Cause, Trace};
+use crate::sys::signals::Asked;
+use memory::Memory;
 use remedy::Remedy;
 use script::{Script, Step};
-use stage::{Memory, Pass, play};
+use stage::{Pass, play};
 
 /// Rounds, if there is time for them, and the fewest that say something.
 const ROUNDS: usize = 21;
@@ -30,10 +36,24 @@ const SHORT: u64 = 4;
 const TIME: Duration = Duration::from_secs(20);
 /// How long is waited for all of them, before somebody is told that there is no answer.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How often is looked whether somebody wants it to be over.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Measures what the remedy of each cause gains, where that is a matter of which calls are made and when, and says why of
-/// the others. `told` is told before it begins how many ways there are.
+/// the others. `told` is told before it begins how many ways there are. Once somebody asks this process to end, it is over,
+/// and that is why.
 pub fn measure_gains(trace: &mut Trace, told: &mut dyn FnMut(usize)) {
+    measure_by(trace, &mut |script, ways| {
+        let asked = Asked::listen();
+        told(ways.len());
+        watched(script, ways, &asked)
+    });
+}
+
+/// Plays a script as it is, and in each other way; a round has a pass of each, in this order.
+type Play<'a> = dyn FnMut(Script, Vec<Vec<Step>>) -> Result<Vec<Round>, String> + 'a;
+
+fn measure_by(trace: &mut Trace, play: &mut Play<'_>) {
     if !trace.stalls.iter().any(|stall| stall.cause.is_some()) {
         return;
     }
@@ -51,16 +71,16 @@ pub fn measure_gains(trace: &mut Trace, told: &mut dyn FnMut(usize)) {
             ways.push((*remedy, steps));
         }
     }
-    let calls = script.steps.len() as u64;
-    let replay =
-        Replay { calls, left_out: script.left_out.clone(), stands_in: script.stands_in.clone() };
     let rounds = if ways.is_empty() {
         Ok(Vec::new())
     } else {
-        told(ways.len());
-        trace.replay = Some(replay);
-        watched(script.clone(), ways.iter().map(|(_, steps)| steps.clone()).collect())
+        play(script.clone(), ways.iter().map(|(_, steps)| steps.clone()).collect())
     };
+    if rounds.as_ref().is_ok_and(|rounds| !rounds.is_empty()) {
+        let calls = script.steps.len() as u64;
+        let (left_out, stands_in) = (script.left_out.clone(), script.stands_in.clone());
+        trace.replay = Some(Replay { calls, left_out, stands_in });
+    }
     let waited: Vec<Option<usize>> = trace
         .stalls
         .iter()
@@ -111,26 +131,34 @@ fn measured(remedy: Remedy, rounds: &[Round], way: usize, waited: Option<usize>)
 }
 
 /// All rounds on a thread of their own: a call that never returns costs their answer, and no more.
-fn watched(script: Script, ways: Vec<Vec<Step>>) -> Result<Vec<Round>, String> {
+fn watched(script: Script, ways: Vec<Vec<Step>>, asked: &Asked) -> Result<Vec<Round>, String> {
     let (answer, answered) = channel();
     let all = move || {
         let _ = answer.send(rounds(&script, &ways));
     };
     let begun = thread::Builder::new().name("replay".to_owned()).spawn(all);
     begun.map_err(|why| format!("there is no thread for a replay: {why}"))?;
-    answered.recv_timeout(PATIENCE).unwrap_or_else(|why| {
-        Err(match why {
-            RecvTimeoutError::Timeout => {
-                format!("the replay was not over after {} s", PATIENCE.as_secs())
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match answered.recv_timeout(LOOK) {
+            Ok(rounds) => return rounds,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err("the replay ended without an answer".to_owned());
             }
-            RecvTimeoutError::Disconnected => "the replay ended without an answer".to_owned(),
-        })
-    })
+            Err(RecvTimeoutError::Timeout) if asked.has_come() => {
+                return Err("the replay was interrupted".to_owned());
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() >= until => {
+                return Err(format!("the replay was not over after {} s", PATIENCE.as_secs()));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 fn rounds(script: &Script, ways: &[Vec<Step>]) -> Result<Vec<Round>, String> {
     let kvm = Kvm::open().map_err(|why| why.to_string())?;
-    let memory = Memory::of(script)?;
+    let memory = Memory::of(script, Limits::gather())?;
     let tick = mayfly_kvm::hz().map_or(Duration::from_millis(4), |hz| Duration::from_secs(1) / hz);
     let lives: Vec<&[Step]> =
         [&script.steps[..]].into_iter().chain(ways.iter().map(|way| &way[..])).collect();

@@ -1,7 +1,7 @@
 //! What a cause's remedy makes of a recorded life, where it is a matter of which calls are made, and when.
 
-use super::script::{Act, Part, Script, Step};
-use crate::record::{Stall, Trace};
+use super::script::{Act, Part, Script, Step, vm_of};
+use crate::record::{Recorder, Stall, Trace};
 
 /// Another way to make the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,8 @@ impl Remedy {
         let code = stall.cause.as_ref().map_or("", |cause| &cause.code);
         match code {
             "grace-period" => {
-                let step = step_of(trace, script, stall).ok_or("the call is not replayed")?;
+                let step =
+                    step_of(trace, script, stall).ok_or_else(|| not_replayed(trace, stall))?;
                 match step.part {
                     Part::Meanwhile => {
                         Err("while vCPUs run, what the guest does decides the order")
@@ -59,12 +60,31 @@ impl Remedy {
     }
 }
 
+fn not_replayed(trace: &Trace, stall: &Stall) -> &'static str {
+    let call = number(trace, stall).map(|call| &trace.calls[call]);
+    if call.is_some_and(|call| trace.vm() != vm_of(call.on.as_ref())) {
+        return "one VM is replayed, and it is another's";
+    }
+    match trace.recorder {
+        Recorder::Tracefs => {
+            "too little was seen of the call to make it again; with --recorder ptrace more is"
+        }
+        Recorder::Ptrace | Recorder::PtraceEveryCall => {
+            "the call is not one that can be made again"
+        }
+    }
+}
+
 /// The step that a wait is about, where it is a call that is replayed.
 pub(crate) fn step_of<'a>(trace: &Trace, script: &'a Script, stall: &Stall) -> Option<&'a Step> {
-    let nth = stall.nth?;
-    let mut same = (0..trace.calls.len()).filter(|call| trace.calls[*call].name == stall.what);
-    let call = same.nth(nth)?;
+    let call = number(trace, stall)?;
     script.steps.iter().find(|step| step.call == call)
+}
+
+/// Which of the trace's calls a wait is, where it is one.
+fn number(trace: &Trace, stall: &Stall) -> Option<usize> {
+    let mut same = (0..trace.calls.len()).filter(|call| trace.calls[*call].name == stall.what);
+    same.nth(stall.nth?)
 }
 
 /// Each keeps the pause before it, so that the program does as much of its own; within a rank the order stays.
@@ -119,7 +139,7 @@ fn together(steps: &[Step]) -> Vec<Step> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Cause;
+    use crate::record::{Call, Cause, Object};
 
     fn steps(acts: &[(Act, Part)]) -> Vec<Step> {
         let step = |(call, (act, part)): (usize, &(Act, Part))| Step {
@@ -168,6 +188,14 @@ mod tests {
     }
 
     #[test]
+    fn a_run_stays_behind_what_another_thread_has_registered_meanwhile() {
+        use Part::Start;
+        let acts = [Act::CreateVm, Act::Irqchip, Act::Run(0), Act::Routing(24), slot(0)];
+        let better = Remedy::MemoryFirst(Start).applied(&steps(&acts.map(|act| (act, Start))));
+        assert_eq!(order(&better.unwrap()), [0, 4, 1, 3, 2]);
+    }
+
+    #[test]
     fn a_life_that_is_in_the_better_order_has_no_other() {
         let better = Remedy::MemoryFirst(Part::Start).applied(&devices_first()).unwrap();
         assert!(Remedy::MemoryFirst(Part::Start).applied(&better).is_err());
@@ -188,6 +216,11 @@ mod tests {
         let better = Remedy::VcpusTogether.applied(&devices_first()).unwrap();
         assert_eq!(order(&better), [0, 1, 2, 3, 4, 5, 7, 8, 9, 10]);
         assert_eq!(better[4].act, Act::Vcpus(vec![0, 1]));
+        // One that comes when others run is none of them.
+        let later = [devices_first(), steps(&[(Act::Vcpu(2), Part::Meanwhile)])].concat();
+        let better = Remedy::VcpusTogether.applied(&later).unwrap();
+        assert_eq!(better[4].act, Act::Vcpus(vec![0, 1]));
+        assert_eq!(better.last().unwrap().act, Act::Vcpu(2));
     }
 
     #[test]
@@ -202,5 +235,25 @@ mod tests {
             let found = Remedy::of(&Trace::default(), &Script::default(), &stall(code));
             assert!(found.is_err(), "{code}");
         }
+        let why = |recorder| {
+            let trace = Trace { recorder, ..Trace::default() };
+            Remedy::of(&trace, &Script::default(), &stall("grace-period")).unwrap_err()
+        };
+        assert!(why(Recorder::Tracefs).ends_with("with --recorder ptrace more is"));
+        assert!(why(Recorder::Ptrace).ends_with("one that can be made again"));
+        let vm = |vm| Some(Object::Vm { vm });
+        let calls =
+            [vm(0), vm(1)].map(|on| Call { name: "KVM_IRQFD".into(), on, ..Call::default() });
+        let run = Call {
+            name: "KVM_RUN".into(),
+            on: Some(Object::Vcpu { vm: 1, id: 0 }),
+            ..Call::default()
+        };
+        let trace = Trace { calls: [&calls[..], &[run]].concat(), ..Trace::default() };
+        let why = |nth| {
+            let stall = Stall { what: "KVM_IRQFD".into(), nth: Some(nth), ..stall("grace-period") };
+            Remedy::of(&trace, &Script::default(), &stall).unwrap_err()
+        };
+        assert!(why(0).ends_with("it is another's") && !why(1).ends_with("it is another's"));
     }
 }

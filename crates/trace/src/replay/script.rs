@@ -2,7 +2,7 @@
 
 mod reading;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use mayfly_kvm::Payload;
 
@@ -175,7 +175,7 @@ impl Script {
 }
 
 /// Whose VM a call is on.
-fn vm_of(on: Option<&Object>) -> Option<usize> {
+pub(crate) fn vm_of(on: Option<&Object>) -> Option<usize> {
     match on? {
         Object::Vm { vm } | Object::Vcpu { vm, .. } | Object::Device { vm } => Some(*vm),
         Object::Kvm => None,

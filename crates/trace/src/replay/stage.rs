@@ -1,4 +1,7 @@
-//! Playing a life in a VM of our own, with memory that nobody touches but a guest of a few instructions.
+//! Playing a life in a VM of our own, by a guest of a few instructions.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,61 +12,12 @@ use std::time::{Duration, Instant};
 use kvm_bindings::{KVM_IRQ_ROUTING_MSI, KvmIrqRouting, kvm_irq_routing_entry};
 use mayfly_kvm::kvm_ioctls::{self, IoEventAddress};
 use mayfly_kvm::{Error, GuestMemory, IoEvent, IrqFd, Kvm, MemoryFlags, Payload, Vcpu, Vm};
-use mayfly_record::units::bytes;
 
-use super::script::{Act, Change, IoEvent as Event, Part, Script, Step};
+use super::memory::Memory;
+use super::script::{Act, Change, IoEvent as Event, Part, Step};
 
-/// What KVM may keep for a page of a memslot, in bytes: reverse maps and dirty logs, where it has them.
-const KEPT: u64 = 16;
 /// Threads that create vCPUs together; more of them wait for each other.
 const THREADS: usize = 8;
-
-/// The memory of a life's memslots, each of a number and a size.
-pub(super) struct Memory(BTreeMap<(u32, u64), GuestMemory>);
-
-impl Memory {
-    /// Maps what the slots have, and touches none of it.
-    ///
-    /// # Errors
-    /// A clause: there is too much of it for this host.
-    pub(super) fn of(script: &Script) -> Result<Self, String> {
-        let mut mapped = BTreeMap::new();
-        let sizes = script.steps.iter().filter_map(|step| match step.act {
-            Act::Slot { slot, size, .. } => Some((slot, size)),
-            _ => None,
-        });
-        let mut sizes: Vec<(u32, u64)> = sizes.collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        let whole = sizes.iter().fold(0u64, |sum, (_, size)| sum.saturating_add(*size));
-        let (kept, free) = ((whole >> 12).saturating_mul(KEPT), available().unwrap_or(u64::MAX));
-        if kept > free / 4 {
-            return Err(format!(
-                "for {} of guest memory KVM may want {} of its own, and {} is free",
-                bytes(whole),
-                bytes(kept),
-                bytes(free)
-            ));
-        }
-        for (slot, size) in sizes {
-            let memory =
-                usize::try_from(size).map_err(|_| "it is larger than an address".to_owned());
-            let memory =
-                memory.and_then(|size| GuestMemory::map(size).map_err(|why| why.to_string()));
-            let memory = memory.map_err(|why| format!("{} of guest memory: {why}", bytes(size)))?;
-            mapped.insert((slot, size), memory);
-        }
-        Ok(Self(mapped))
-    }
-}
-
-/// Bytes that can be had without swapping.
-fn available() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kibibytes << 10)
-}
 
 /// How long calls took, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -222,7 +176,7 @@ impl<'a> Stage<'a> {
             Act::CreateVm => self.vm = Some(Vm::create(self.kvm)?),
             Act::Slot { slot, guest, size, flags } => {
                 let flags = MemoryFlags { log_dirty: flags & 1 != 0, read_only: flags & 2 != 0 };
-                let mapped = self.memory.0.get(&(*slot, *size));
+                let mapped = self.memory.of_slot(*slot, *size);
                 let memory = mapped.ok_or(Error::NoHostAddress { gpa: *guest })?;
                 self.vm()?.set_memory_region(*slot, *guest, memory, flags)?;
                 if *guest == 0 && !flags.read_only && memory.size() as u64 >= Payload::FREE {

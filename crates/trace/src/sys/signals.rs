@@ -66,6 +66,33 @@ pub(crate) fn ignore(signals: &[c_int]) {
     }
 }
 
+/// Signals by which somebody asks this process to end.
+pub(crate) const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Those signals, held back from this thread, and from those that it starts, until this is dropped.
+pub(crate) struct Asked(io::Result<OwnedFd>);
+
+impl Asked {
+    /// Holds them back.
+    pub(crate) fn listen() -> Self {
+        block(&ENDING);
+        Self(descriptor(&ENDING))
+    }
+
+    /// Whether one has come since this was asked last.
+    pub(crate) fn has_come(&self) -> bool {
+        self.0.as_ref().is_ok_and(|heard| read(heard).is_some())
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // What came in the last moment was meant for what is over.
+        while self.has_come() {}
+        unblock(&ENDING);
+    }
+}
+
 /// Waits for one of `signals`, which are blocked, and no longer than `at_most`.
 pub(crate) fn wait(signals: &[c_int], at_most: Duration) {
     let set = set(signals);

@@ -2,7 +2,7 @@ use super::*;
 use crate::record::{Call, Recorder};
 
 /// A call of a VM's, with arguments.
-fn call(name: &str, at: u64, arguments: &[(&str, u64)]) -> Call {
+pub(crate) fn call(name: &str, at: u64, arguments: &[(&str, u64)]) -> Call {
     let on = if name == "KVM_CREATE_VM" { Object::Kvm } else { Object::Vm { vm: 0 } };
     let on = if name == "KVM_RUN" { Object::Vcpu { vm: 0, id: 0 } } else { on };
     Call {
@@ -18,13 +18,13 @@ fn call(name: &str, at: u64, arguments: &[(&str, u64)]) -> Call {
     }
 }
 
-fn slot(at: u64, slot: u64, guest: u64, size: u64) -> Call {
+pub(crate) fn slot(at: u64, slot: u64, guest: u64, size: u64) -> Call {
     call("KVM_SET_USER_MEMORY_REGION", at, &[("slot", slot), ("guest", guest), ("size", size)])
 }
 
 const GIB: u64 = 1 << 30;
 
-fn trace(calls: Vec<Call>) -> Trace {
+pub(crate) fn trace(calls: Vec<Call>) -> Trace {
     let thread = crate::record::Thread { tid: 1, pid: 1, vcpu: true, ..Default::default() };
     Trace { calls, threads: vec![thread], span: 10_000, ..Trace::default() }
 }
@@ -71,6 +71,77 @@ fn a_life_is_read_in_its_order_with_what_passed_between() {
 fn a_pause_is_no_longer_than_what_passes_with_time() {
     let calls = vec![call("KVM_CREATE_VM", 0, &[("vm", 0)]), slot(5_000_000_000, 0, 0, GIB)];
     assert_eq!(Script::of(&trace(calls)).unwrap().steps[1].pause, 16_000_000);
+}
+
+#[test]
+fn one_vcpu_is_run_once_however_many_did() {
+    let run = |at, id| Call { on: Some(Object::Vcpu { vm: 0, id }), ..call("KVM_RUN", at, &[]) };
+    let calls = vec![
+        call("KVM_CREATE_VM", 0, &[("vm", 0)]),
+        slot(10, 0, 0, GIB),
+        call("KVM_CREATE_VCPU", 20, &[("id", 0)]),
+        call("KVM_CREATE_VCPU", 30, &[("id", 1)]),
+        run(40, 1),
+        run(50, 0),
+        run(60, 1),
+    ];
+    let acts = acts(&Script::of(&trace(calls)).unwrap());
+    assert_eq!(acts[2..], [Act::Vcpu(0), Act::Vcpu(1), Act::Run(1)]);
+}
+
+#[test]
+fn what_passes_before_the_close_is_counted_to_the_close_after_all_else() {
+    let calls = vec![
+        call("KVM_CREATE_VM", 0, &[("vm", 0)]),
+        call("KVM_CREATE_VCPU", 10, &[("id", 0)]),
+        // A copy of the descriptor.
+        call("close", 30, &[]),
+        call("KVM_CREATE_VCPU", 50, &[("id", 1)]),
+        call("close", 1_000, &[]),
+    ];
+    assert_eq!(Script::of(&trace(calls)).unwrap().before_close, 1_000 - 60);
+}
+
+#[test]
+fn calls_that_are_made_all_the_time_while_vcpus_run_are_left_out_and_counted() {
+    let after = |count: u64| {
+        let mut calls = vec![
+            call("KVM_CREATE_VM", 0, &[("vm", 0)]),
+            slot(10, 0, 0, GIB),
+            call("KVM_CREATE_VCPU", 30, &[("id", 0)]),
+            call("KVM_RUN", 50, &[]),
+        ];
+        calls[3].took = Some(9_000);
+        let lines = |n| call("KVM_IRQFD", 100 + n, &[("eventfd", n), ("gsi", 4)]);
+        calls.extend((0..count).map(lines));
+        let script = Script::of(&Trace { recorder: Recorder::Tracefs, ..trace(calls) }).unwrap();
+        let said = script.left_out.iter().find(|one| one.ends_with("made while vCPUs ran"));
+        (script.steps.len(), said.cloned())
+    };
+    assert_eq!(after(500), (504, None));
+    assert_eq!(after(501), (4, Some("501 calls made while vCPUs ran".to_owned())));
+}
+
+#[test]
+fn a_guest_runs_where_there_is_memory_that_its_code_can_be_written_to_by_then() {
+    let runs = |number: u64, size: u64, flags: u64| {
+        let arguments = [("slot", number), ("guest", 0), ("size", size), ("flags", flags)];
+        let memory = |at| call("KVM_SET_USER_MEMORY_REGION", at, &arguments);
+        let run = |first, then| {
+            let mut calls = vec![
+                call("KVM_CREATE_VM", 0, &[("vm", 0)]),
+                call("KVM_CREATE_VCPU", 10, &[("id", 0)]),
+                memory(first),
+                call("KVM_RUN", then, &[]),
+            ];
+            calls.sort_by_key(|call| call.at);
+            acts(&Script::of(&trace(calls)).unwrap()).contains(&Act::Run(0))
+        };
+        (run(20, 40), run(40, 20))
+    };
+    assert_eq!(runs(3, GIB, 0), (true, false));
+    assert_eq!(runs(3, GIB, 2), (false, false), "it is read-only");
+    assert_eq!(runs(3, 4096, 0), (false, false), "it is too small");
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Causes that are no single call's.
+
+use super::{MS, call, seen};
+use crate::calls::KVM_RUN;
+use crate::causes::find;
+use crate::record::{Call, Object, Process, Recorder, Sample, Thread, Trace};
+
+/// Cause, beginning and length of each wait that one is found for, in milliseconds.
+fn told(trace: &Trace) -> Vec<(String, u64, u64)> {
+    let stalls = find(trace).into_iter();
+    let told = stalls.map(|one| Some((one.cause?.code, one.at / MS, one.took / MS)));
+    told.flatten().collect()
+}
+
+fn one(code: &str, at: u64, took: u64) -> Vec<(String, u64, u64)> {
+    vec![(code.to_owned(), at, took)]
+}
+
+/// Makes a VM at the beginning, on the first thread.
+fn create() -> Call {
+    call("KVM_CREATE_VM", 0, MS / 10, 0)
+}
+
+/// A vCPU's run, by a thread of its own.
+fn run(tid: i32, at: u64, took: u64) -> Call {
+    let on = Some(Object::Vcpu { vm: 0, id: 0 });
+    Call { tid, on, ..call("KVM_RUN", at * MS, took * MS, 0) }
+}
+
+fn sleep(tid: i32, at: u64, took: u64) -> Call {
+    Call { tid, on: None, ..call("sleep", at * MS, took * MS, 0) }
+}
+
+fn runner(tid: i32, ending: Option<u64>) -> Thread {
+    let (at, ending) = (5 * MS, ending.map(|at| at * MS));
+    Thread { tid, pid: 1, at, ending, gone: ending, vcpu: true, ..Thread::default() }
+}
+
+fn trace(calls: Vec<Call>, threads: Vec<Thread>) -> Trace {
+    let calls = [create()].into_iter().chain(calls).collect();
+    Trace { recorder: Recorder::Tracefs, calls, threads, span: 200 * MS, ..Trace::default() }
+}
+
+#[test]
+fn a_sleep_goes_on_when_the_last_vcpu_s_thread_has_ended_and_no_other() {
+    let polls = |slept: u64| {
+        let sleep = Call { took: Some(slept * MS / 10), ..sleep(1, 98, 0) };
+        let calls = vec![run(2, 20, 70), run(3, 20, 75), sleep];
+        told(&trace(calls, vec![runner(2, Some(100)), runner(3, Some(105))]))
+    };
+    assert_eq!(polls(170), one("polled-join", 105, 10));
+    assert!(polls(75).is_empty(), "it goes on for too little to speak of");
+    // That the thread has ended may be told before the sleep begins: that is not a sleep for its own sake.
+    let late = trace(vec![run(2, 20, 70), sleep(1, 98, 17)], vec![runner(2, Some(97))]);
+    assert_eq!(told(&late), one("polled-join", 98, 17));
+}
+
+#[test]
+fn a_sleep_is_its_own_cause_where_nothing_but_the_vm_s_maker_holds_things_up() {
+    let before = |tid, entry| {
+        told(&trace(vec![sleep(tid, 10, 30), run(2, entry, 20)], vec![runner(2, None)]))
+    };
+    // Its vCPU's thread is there already: it may be what is waited for.
+    assert!(before(1, 60).is_empty());
+    let alone = |tid, entry| {
+        let mut thread = runner(2, None);
+        thread.at = 45 * MS;
+        told(&trace(vec![sleep(tid, 10, 30), run(2, entry, 20)], vec![thread]))
+    };
+    assert_eq!(alone(1, 60), one("own-sleep", 10, 30));
+    assert!(alone(7, 60).is_empty(), "it is not the thread that makes the VM");
+    assert!(alone(1, 20).is_empty(), "a vCPU is entered meanwhile");
+    let after =
+        |ending| told(&trace(vec![run(2, 20, 50), sleep(1, 98, 17)], vec![runner(2, ending)]));
+    assert_eq!(after(Some(80)), one("own-sleep", 98, 17));
+    assert!(after(Some(130)).is_empty() && after(None).is_empty(), "the thread may be waited for");
+}
+
+#[test]
+fn a_kick_is_lost_where_the_vcpu_was_in_its_guest_until_another_came() {
+    // Signals in tenths of milliseconds.
+    let lost = |signals: &[u64], run: Call, samples: Vec<Sample>| {
+        let signals = signals.iter().map(|at| (at * MS / 10, 34)).collect();
+        let thread = Thread { tid: 2, pid: 1, vcpu: true, signals, ..Thread::default() };
+        told(&Trace { samples, ..trace(vec![run], vec![thread]) })
+    };
+    let interrupted = || Call { result: Some(-i64::from(libc::EINTR)), ..run(2, 2, 30) };
+    assert_eq!(lost(&[10, 320], interrupted(), vec![]), one("lost-kick", 1, 31));
+    // It came when the vCPU was in, as far as is known; but was it?
+    assert!(lost(&[40, 320], interrupted(), vec![]).is_empty());
+    let inside = |took: u64| {
+        let in_run = Some((libc::SYS_ioctl as u64, [0, KVM_RUN, 0, 0]));
+        vec![Sample { tid: 2, at: 5 * MS, took: took * MS, call: in_run, ..Sample::default() }]
+    };
+    assert_eq!(lost(&[40, 320], interrupted(), inside(20)), one("lost-kick", 4, 28));
+    assert!(lost(&[40, 320], interrupted(), inside(10)).is_empty());
+    // One right after the other ends no wait; and what came long before the vCPU left did not end its run.
+    assert!(lost(&[315, 320], interrupted(), inside(20)).is_empty());
+    assert!(lost(&[10, 50], run(2, 2, 30), vec![]).is_empty());
+}
+
+#[test]
+fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
+    let end = |stack: &[&str], ran: u64, mebibytes: u64| {
+        let thread = |tid, ending: u64| {
+            let gone = Some(19 * MS);
+            Thread { tid, pid: 1, ending: Some(ending * MS), gone, ..Thread::default() }
+        };
+        let gone = Some(19 * MS);
+        let process =
+            Process { pid: 1, gone, resident: Some(mebibytes << 20), ..Process::default() };
+        let samples = vec![Sample { ran: ran * MS, ..seen(6 * MS, 12 * MS, stack) }];
+        let threads = vec![thread(1, 2), thread(2, 5)];
+        told(&Trace { samples, processes: vec![process], ..trace(vec![], threads) })
+    };
+    assert_eq!(end(&["synchronize_srcu", "kvm_destroy_vm"], 1, 64), one("vm-destruction", 5, 14));
+    assert_eq!(
+        end(&["zap_pte_range", "kvm_destroy_vm"], 9, 64),
+        one("memory-freed-at-exit", 5, 14)
+    );
+    assert_eq!(end(&["exit_mmap"], 0, 64), one("memory-freed-at-exit", 5, 14));
+    assert!(end(&["schedule"], 0, 64).is_empty());
+    assert!(end(&["exit_mmap"], 9, 1).is_empty(), "so little memory takes no time");
+}
+
+#[test]
+fn of_two_vms_nobody_knows_which_another_process_holds() {
+    let held = |more: Vec<Call>| {
+        let close = Call { pid: 2, tid: 2, ..call("close", 50 * MS, 0, 0) };
+        let maker = Process { pid: 1, gone: Some(20 * MS), ..Process::default() };
+        let calls = more.into_iter().chain([close]).collect();
+        told(&Trace { processes: vec![maker], ..trace(calls, vec![]) })
+    };
+    assert_eq!(held(vec![]), one("held-elsewhere", 20, 30));
+    assert!(held(vec![create()]).is_empty());
+}
+
+#[test]
+fn an_image_is_loaded_where_much_is_read_for_long_between_two_calls() {
+    let loads = |until: u64, bytes: u64| {
+        let mut calls = vec![call("KVM_CREATE_IRQCHIP", MS, MS, 0), call("mmap", until * MS, 0, 0)];
+        (calls[0].read, calls[1].read) = (Some(7), Some(7 + bytes));
+        told(&trace(calls, vec![]))
+    };
+    assert_eq!(loads(40, 1 << 20), one("image-loading", 2, 38));
+    assert!(loads(40, (1 << 20) - 1).is_empty() && loads(2, 1 << 20).is_empty());
+}
+
+#[test]
+fn a_fault_is_waited_for_by_a_vcpu_and_for_some_time() {
+    let waits = |took: u64, vcpu: bool| {
+        let thread = Thread { vcpu, gone: None, ..runner(1, None) };
+        let samples = vec![seen(MS, took * MS, &["handle_userfault"])];
+        told(&Trace { samples, ..trace(vec![], vec![thread]) })
+    };
+    assert_eq!(waits(9, true), one("userfault", 1, 9));
+    assert!(waits(0, true).is_empty() && waits(9, false).is_empty());
+}
+
+#[test]
+fn vcpus_are_one_by_one_where_one_thread_makes_eight_or_more() {
+    let makes = |count: u64, last_by: i32| {
+        let mut calls: Vec<Call> =
+            (1..=count).map(|at| call("KVM_CREATE_VCPU", at * MS, MS / 2, 0)).collect();
+        calls.last_mut().unwrap().tid = last_by;
+        told(&trace(calls, vec![]))
+    };
+    assert_eq!(makes(8, 1), one("vcpus-one-by-one", 1, 4));
+    assert!(makes(7, 1).is_empty() && makes(8, 2).is_empty());
+}
