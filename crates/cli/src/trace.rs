@@ -87,11 +87,24 @@ impl Files {
 
     /// Writes what is wanted. That one cannot be written does not cost the other.
     fn keep(&self, trace: &Trace) -> Result<(), Failure> {
-        let write = |sink: &Option<Sink>, text: &dyn Fn(&Trace) -> String| {
-            sink.as_ref().map_or(Ok(()), |sink| sink.write(&text(trace)).map_err(Failure::runtime))
+        Self::write([&self.json, &self.timeline].map(Option::as_ref), trace)
+    }
+
+    /// Writes what is wanted to files, in which it can be written once more: whatever ends this process before, the trace
+    /// is there.
+    fn keep_for_now(&self, trace: &Trace) {
+        let files = [&self.json, &self.timeline];
+        let files = files.map(|sink| sink.as_ref().filter(|sink| sink.is_file()));
+        // What is wrong now is so at the end, too, and is said then.
+        let _ = Self::write(files, trace);
+    }
+
+    fn write([json, timeline]: [Option<&Sink>; 2], trace: &Trace) -> Result<(), Failure> {
+        let write = |sink: Option<&Sink>, text: &dyn Fn(&Trace) -> String| {
+            sink.map_or(Ok(()), |sink| sink.write(&text(trace)).map_err(Failure::runtime))
         };
-        let json = write(&self.json, &Trace::to_json);
-        write(&self.timeline, &Trace::to_timeline).and(json)
+        let json = write(json, &Trace::to_json);
+        write(timeline, &Trace::to_timeline).and(json)
     }
 }
 
@@ -114,6 +127,9 @@ fn told(
 ) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
     let mut trace = trace.concluded(host);
+    if options.prove || options.gain {
+        files.keep_for_now(&trace);
+    }
     let mut proved = Ok(true);
     if options.prove {
         let runs = runs_to_prove(&trace);

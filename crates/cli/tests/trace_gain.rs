@@ -288,16 +288,20 @@ impl Following {
         (status.unwrap(), self.said())
     }
 
+    /// Waits until there is what is looked for in what it says. None where it has ended before.
+    fn until<T>(&mut self, look: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let mut found = None;
+        wait_for("what is to be interrupted", || {
+            let has_ended = self.front.try_wait().unwrap().is_some();
+            found = look(&self.said());
+            has_ended || found.is_some()
+        });
+        found.filter(|_| self.front.try_wait().unwrap().is_none())
+    }
+
     /// Waits until it is so; interrupts it, and gives how it ends and what it says. None where it has ended before.
     fn interrupted(mut self, is_so: impl Fn(&str) -> bool) -> Option<(ExitStatus, String)> {
-        let mut status = None;
-        wait_for("what is to be interrupted", || {
-            status = self.front.try_wait().unwrap();
-            status.is_some() || is_so(&self.said())
-        });
-        if status.is_some() {
-            return None;
-        }
+        self.until(|said| is_so(said).then_some(()))?;
         kill_process(Pid::from_raw(self.front.id().cast_signed()).unwrap(), Signal::INT).unwrap();
         Some(self.ended())
     }
@@ -328,6 +332,31 @@ fn who_interrupts_the_proof_has_what_was_recorded_and_the_program_is_run_no_more
     let record = read(&record);
     let gain = gain(&record).expect("it is as likely as before");
     assert!(gain.is_null() && said.contains("    likely: a grace period"), "{said}");
+}
+
+#[test]
+fn whatever_ends_the_proof_what_was_recorded_is_kept_by_then() {
+    if !is_here() {
+        return;
+    }
+    let (record, ran) = (scratch("killed.json"), scratch("killed.ran"));
+    let hangs = scratch("killed.ran.hangs");
+    let script = format!(
+        "\"$0\" \"$@\"; if [ -e {0} ]; then echo $$ > {0}.hangs; exec sleep 120; fi; echo > {0}",
+        ran.display()
+    );
+    let program = [&["sh".to_owned(), "-c".to_owned(), script], &vmm()[..]].concat();
+    let found = until_it_waited(|| {
+        let _ = (fs::remove_file(&ran), fs::remove_file(&hangs), fs::remove_file(&record));
+        let hanging = || fs::read_to_string(&hangs).ok()?.trim().parse().ok();
+        let mut following = Following::start("--prove", &record, &program);
+        let pid: i32 = following.until(|_| hanging())?;
+        drop(following);
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        Some(read(&record))
+    });
+    let Some(record) = found else { return };
+    assert!(gain(&record).expect("it is as likely as before").is_null(), "{record}");
 }
 
 #[test]

@@ -73,6 +73,11 @@ impl Sink {
         matches!(self.destination, Destination::Stream { of: 1, .. })
     }
 
+    /// Whether it is a regular file: what is written again replaces what was written before.
+    pub const fn is_file(&self) -> bool {
+        matches!(self.destination, Destination::File(_))
+    }
+
     /// Whether it is a file in which something stands, which [`Sink::write`] would replace.
     pub fn would_replace(&self) -> bool {
         let Destination::File(file) = &self.destination else { return false };
