@@ -36,9 +36,15 @@ pub(crate) fn of_two_threads() {
         let asleep = |piece: &&Piece| matches!(piece.doing, Doing::Sleeps { .. });
         let slept = start.pieces.iter().find(asleep).expect("20 ms before the vCPU");
         assert!(slept.took >= 20_000_000 && slept.tid == runner.pid, "{start:?}");
-        // Whoever polls is seen to sleep, and is woken by nobody.
+        // Whoever polls is seen to sleep, and is woken by nobody; where others load the host, a sleep may be over as the
+        // vCPU is left.
         let stop = path(&trace, "process gone");
-        assert!(stop.pieces.iter().any(|piece| asleep(&piece)), "{stop:?}");
+        let sleeps =
+            trace.calls.iter().filter(|call| call.name == "sleep" && call.tid == runner.pid);
+        let rest = sleeps.map(|sleep| sleep.end().saturating_sub(sleep.at.max(stop.at))).max();
+        assert!(rest.is_some(), "{:?}", trace.calls);
+        let is_small = rest < Some(stop.took / 10);
+        assert!(is_small || stop.pieces.iter().any(|piece| asleep(&piece)), "{rest:?} {stop:?}");
         for path in [start, stop] {
             assert!(path.pieces.len() <= 10, "{path:?}");
             let took: u64 = path.pieces.iter().map(|piece| piece.took).sum();
