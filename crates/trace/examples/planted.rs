@@ -31,6 +31,8 @@ struct Plan {
     irqchip: u64,
     /// An ioeventfd is taken away right after it was registered.
     unregister: u64,
+    /// Gibibytes of a memslot that nobody touches.
+    slot: u64,
     /// Milliseconds of sleep before the vCPUs.
     sleep: u64,
     /// Mebibytes that are populated where they are mapped.
@@ -111,6 +113,7 @@ fn main() {
             "vcpus" => plan.vcpus = number(),
             "irqchip" => plan.irqchip = number(),
             "unregister" => plan.unregister = number(),
+            "slot" => plan.slot = number(),
             "sleep" => plan.sleep = number(),
             "populate" => plan.populate = number(),
             "unmap" => plan.unmap = number(),
@@ -152,6 +155,16 @@ fn live(plan: &Plan) {
         userspace_addr: memory,
     };
     ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const region as u64);
+    if plan.slot > 0 {
+        let third = kvm_userspace_memory_region {
+            slot: 2,
+            flags: 0,
+            guest_phys_addr: 1 << 36,
+            memory_size: plan.slot << 30,
+            userspace_addr: map(plan.slot << 30, 0),
+        };
+        ioctl(vm, "KVM_SET_USER_MEMORY_REGION", 0x4020_AE46, &raw const third as u64);
+    }
     if plan.image > 0 {
         load(plan.image);
     }

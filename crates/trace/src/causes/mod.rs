@@ -13,6 +13,7 @@ mod evidence;
 mod exit;
 mod grace_period;
 mod kick;
+mod large_memslot;
 mod poll;
 mod populate;
 mod sleep;
@@ -35,12 +36,13 @@ type OfCall = fn(&Trace, &Call) -> Option<Cause>;
 type OfLife = fn(&Trace) -> Vec<Stall>;
 
 /// In the order in which they are asked: that others had the processor comes last, for it makes all else longer.
-const OF_CALLS: [OfCall; 9] = [
+const OF_CALLS: [OfCall; 10] = [
     worker::find,
     grace_period::find,
     slot_delete::find,
     destroy::find,
     populate::find,
+    large_memslot::find,
     unmap::find,
     vcpus::find_one,
     controller::find,

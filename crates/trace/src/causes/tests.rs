@@ -76,7 +76,7 @@ fn the_worker_for_huge_pages_is_named_where_it_is_started() {
 
 #[test]
 fn a_deleted_slot_is_named_where_it_took_work_and_a_new_one_is_not() {
-    let mut add = call("KVM_SET_USER_MEMORY_REGION", 0, 9 * MS, 8 * MS);
+    let mut add = call("KVM_SET_USER_MEMORY_REGION", 0, MS, MS);
     add.arguments.insert("size".to_owned(), 1 << 34);
     let mut delete = call("KVM_SET_USER_MEMORY_REGION", 50 * MS, 9 * MS, 8 * MS);
     // One of which nothing was read may be any.
@@ -85,6 +85,50 @@ fn a_deleted_slot_is_named_where_it_took_work_and_a_new_one_is_not() {
     assert_eq!(codes("6.12.0", vec![add, delete], vec![]), ["slot-delete"]);
     let slept = call("KVM_SET_USER_MEMORY_REGION", 50 * MS, 9 * MS, 0);
     assert!(codes("6.12.0", vec![slept], vec![]).is_empty());
+}
+
+#[test]
+fn a_new_slot_is_named_where_it_is_large_and_took_work() {
+    let slot = |number: u64, at: u64, size: u64| {
+        let mut call = call("KVM_SET_USER_MEMORY_REGION", at * MS, 9 * MS, 8 * MS);
+        call.arguments = [("slot".to_owned(), number), ("size".to_owned(), size)].into();
+        call
+    };
+    let (large, named) = (1 << 34, ["large-memslot"]);
+    assert_eq!(codes("6.12.0", vec![slot(0, 0, large)], vec![]), named);
+    assert_eq!(
+        codes("6.12.0", vec![slot(0, 0, large), slot(1, 50, large)], vec![]),
+        [named, named].concat()
+    );
+    assert!(codes("6.12.0", vec![slot(0, 0, 1 << 29)], vec![]).is_empty());
+    let mut other = [slot(0, 0, large), slot(0, 0, large)];
+    (other[0].result, other[1].used) = (Some(-12), Some(Used { ran: 5 * MS, queued: 0 }));
+    for other in other {
+        assert!(codes("6.12.0", vec![other], vec![]).is_empty(), "it failed, or slept");
+    }
+    // Seen at something else it is that.
+    let pinned = vec![seen(MS, MS, &["faultin_page"])];
+    assert_eq!(codes("6.12.0", vec![slot(0, 0, large)], pinned), ["populated-memory"]);
+
+    // Flags are changed where the slot is there; and not where it was deleted, or is another VM's.
+    let short = |call: Call| Call { took: Some(MS), ..call };
+    let after = |earlier: Vec<Call>| {
+        let calls = earlier.into_iter().map(short).chain([slot(3, 50, large)]).collect();
+        codes("6.12.0", calls, vec![])
+    };
+    assert!(after(vec![slot(3, 0, large)]).is_empty());
+    assert_eq!(after(vec![slot(3, 0, large), slot(3, 20, 0)]), named);
+    assert_eq!(after(vec![slot(4, 0, large)]), named);
+    assert_eq!(after(vec![Call { result: Some(-17), ..slot(3, 0, large) }]), named);
+    assert_eq!(after(vec![Call { on: Some(Object::Vm { vm: 1 }), ..slot(3, 0, large) }]), named);
+
+    // Of short calls tracepoints do not tell which slot they were about: then it is new as long as nothing has run.
+    let unknown = || Call { arguments: [].into(), ..slot(3, 0, large) };
+    assert_eq!(after(vec![unknown()]), named);
+    let run =
+        |at| Call { on: Some(Object::Vcpu { vm: 0, id: 0 }), ..call("KVM_RUN", at * MS, MS, 0) };
+    assert!(after(vec![unknown(), run(30)]).is_empty());
+    assert_eq!(after(vec![slot(4, 0, large), run(30)]), named);
 }
 
 #[test]

@@ -28,6 +28,7 @@ const TESTS: &[Test] = &[
     ("a_call_that_fails_in_the_replay_is_named", gain::failing_call),
     ("what_the_start_hung_on_leads_from_the_first_thread_to_the_vcpu_s", path::of_two_threads),
     ("who_woke_the_thread_that_joined_is_seen_by_tracefs", path::joined),
+    ("a_large_slot_is_named_where_it_is_a_wait_on_this_host", large_slot),
     ("causes_that_are_planted_are_found_and_no_others", score::score),
 ];
 
@@ -131,6 +132,27 @@ fn every_call_by_events() {
         }
         assert_eq!(trace.stops.count, 0);
         assert!(trace.threads.iter().all(|thread| thread.gone.is_some()), "{:?}", trace.threads);
+    }
+}
+
+/// A host with EPT or NPT of its own keeps nothing of each page.
+fn large_slot() {
+    for recorder in [Choice::Ptrace, Choice::Tracefs] {
+        let trace = match traced_by(recorder, &launch(&["slot=32"])) {
+            Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+            traced => traced.unwrap(),
+        };
+        let mut causes = trace.stalls.iter().filter_map(|stall| stall.cause.as_ref());
+        let named = causes.any(|cause| cause.code == "large-memslot");
+        let waited = trace.calls.iter().any(|call| {
+            let (took, ran) = (call.took.unwrap_or(0), call.used.map_or(0, |used| used.ran));
+            call.name == "KVM_SET_USER_MEMORY_REGION" && ran >= 4_000_000 && ran >= took / 5 * 4
+        });
+        if waited {
+            assert!(named, "{:?}", trace.stalls);
+        } else {
+            println!("not a wait on this host");
+        }
     }
 }
 
