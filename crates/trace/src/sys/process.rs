@@ -2,13 +2,18 @@
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::{io, ptr};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{fs, io, ptr};
 
 use libc::{c_char, c_int, c_ulong, pid_t};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::checked;
+
+/// How long a thread may still be listed when it has been joined: whoever joins is woken before the kernel is done with it.
+const LINGERS: Duration = Duration::from_secs(1);
 
 /// The two sides of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +29,12 @@ pub(crate) enum Forked {
 /// there is no room for one process more.
 pub(crate) fn fork() -> io::Result<Forked> {
     const THREADS: &str = "/proc/self/task";
-    let threads = std::fs::read_dir(THREADS).map_err(|error| of_file(THREADS, &error))?;
-    if threads.count() != 1 {
-        return Err(io::Error::from_raw_os_error(libc::EDEADLK));
+    let begun = Instant::now();
+    while fs::read_dir(THREADS).map_err(|error| of_file(THREADS, &error))?.count() != 1 {
+        if begun.elapsed() > LINGERS {
+            return Err(io::Error::from_raw_os_error(libc::EDEADLK));
+        }
+        thread::sleep(Duration::from_millis(1));
     }
     // SAFETY: this process has one thread, as was just seen, so nobody but it could have started another or hold a lock:
     // the child may do all that the parent may.

@@ -18,6 +18,7 @@ const TESTS: &[Named] = &[
     ("a_process_that_has_ended_is_said_to_have", has_ended),
     ("limits_of_the_program_are_none_of_who_follows", limits),
     ("a_signal_before_the_execution_is_the_program_s_end", ended_early),
+    ("threads_that_were_joined_stand_in_nobody_s_way_and_one_that_runs_does", joined_threads),
     ("a_broken_pipe_is_ignored_by_whom_it_would_be_else", broken_pipe),
 ];
 
@@ -45,6 +46,23 @@ fn main() {
         println!("test {name}");
         test();
     }
+}
+
+fn joined_threads() {
+    let launch = || Launch { command: vec!["true".into()], output: Output::Null, delay: None };
+    for _ in 0..100 {
+        // Whoever has waited for them goes on before they are gone.
+        thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| ()))));
+        assert_eq!(record(&launch(), &mut |_| {}).unwrap().trace.end, Some(End::Code(0)));
+    }
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let second = thread::spawn(move || ended.recv().unwrap_err());
+    let Err(Error::System(error)) = record(&launch(), &mut |_| {}) else {
+        panic!("it forked with a second thread");
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::EDEADLK));
+    drop(end);
+    second.join().unwrap();
 }
 
 /// Forks, and waits in the kernel until the child executes or ends, which it does not.
