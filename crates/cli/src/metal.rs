@@ -1,58 +1,81 @@
 //! `mayfly run --backend metal`, and what that has run in its machine.
 
+use std::time::Duration;
+
 use mayfly_emulator::{Interrupt, die_of};
 use mayfly_metal::kvm::{self, KernelAt};
-use mayfly_metal::{Both, Files, Table, describe, rows};
-use mayfly_record::{Begun, Host, Record, Sink};
+use mayfly_metal::{Both, Files, NAME, Table, describe, rows};
+use mayfly_record::{Begun, Host, Record, Sink, units};
+use signal_hook::low_level::signal_name;
 
 use crate::args::{Lives, OnMetal, Run};
 use crate::built::built;
 use crate::failure::{Failure, and_more};
 use crate::output::Stream;
 
-/// Runs both sides on each processor, keeps the record and prints the table.
+/// What it takes and changes, in a clause. A round of both sides takes QEMU half a minute of one processor.
+fn in_all(on_metal: &OnMetal) -> String {
+    let rounds = on_metal.rounds * on_metal.processors.len() as u32;
+    let time = units::about(Duration::from_secs(30) * rounds);
+    format!("{time}, 1 GiB of memory; changes nothing on this host")
+}
+
+/// Runs both sides on each processor, keeps the record and prints the table. What was done when it ends early is kept, too.
 pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
     let OnMetal { processors, rounds, files } = on_metal;
     if options.plan_only {
         let names: Vec<_> = processors.iter().map(|processor| processor.name()).collect();
-        return Stream::Out.write(&format!(
-            "lives: {rounds} rounds, each a minute of one processor or less\n  on metal: mayfly, kvm, on {}\n",
-            names.join(", ")
-        ));
+        let (in_all, names) = (in_all(on_metal), names.join(", "));
+        return Stream::Out
+            .write(&format!("{NAME}: {in_all}\n  on metal: mayfly, kvm, on {names}\n"));
     }
     let files = Files::of(files).map_err(Failure::nothing_ran)?;
     let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
     let command = ["mayfly".to_owned()].into_iter().chain(options.arguments.iter().cloned());
     let host = Host { build: Some(built()), ..Host::gather(command) };
     let (begun, interrupt) = (Begun::now(), Interrupt::listen().map_err(Failure::runtime)?);
-    let mut all = Vec::<Both>::new();
+    let say = |line: &str| {
+        if options.quiet { Ok(()) } else { Stream::Err.write(&format!("mayfly: {line}\n")) }
+    };
+    say(&in_all(on_metal))?;
+    let (mut all, mut partial) = (Vec::<Both>::new(), None);
     for processor in processors {
-        if !options.quiet {
-            Stream::Err.write(&format!(
-                "mayfly: {processor}: Mayfly at EL2, and then Linux and its KVM\n"
-            ))?;
-        }
+        say(&format!("{processor}: Mayfly at EL2, and then Linux and its KVM"))?;
         match mayfly_metal::run(*processor, *rounds, &files, &interrupt) {
             Ok(both) => all.push(both),
             Err(error) => {
-                if let Some(signal) = interrupt.signal() {
-                    die_of(signal);
-                }
-                return Err(Failure::runtime(format!("{error:#}")));
+                partial = Some(match interrupt.signal() {
+                    Some(_) => format!("{processor} was not finished"),
+                    None => format!("{error:#}"),
+                });
+                break;
             }
         }
     }
     let mut record =
         Record::new(host, all.iter().flat_map(rows).collect()).describing([describe(&all)]);
     record.conditions = Some(begun.until_now());
-    let kept = sink.as_ref().map_or(Ok(()), |sink| sink.write(&record.to_json()));
-    let to_stdout = sink.as_ref().is_some_and(Sink::is_stdout);
+    record.partial = partial;
+    let told = if all.is_empty() { Ok(()) } else { tell(options, &all, &record, sink.as_ref()) };
+    let Some(why) = &record.partial else { return told.and_then(|()| verdict(&record)) };
+    if let Err(failure) = told {
+        failure.report();
+    }
+    let Some(signal) = interrupt.signal() else { return Err(Failure::runtime(why)) };
+    let name = signal_name(signal).unwrap_or("a signal");
+    Failure::runtime(format_args!("ended by {name}: {why}")).report();
+    die_of(signal)
+}
+
+/// Keeps the record, and prints the table even if that cannot be done.
+fn tell(options: &Run, all: &[Both], record: &Record, sink: Option<&Sink>) -> Result<(), Failure> {
+    let kept = sink.map_or(Ok(()), |sink| sink.write(&record.to_json()));
+    let to_stdout = sink.is_some_and(Sink::is_stdout);
     if !(to_stdout && options.quiet) {
         let stream = if to_stdout { Stream::Err } else { Stream::Out };
-        stream.write(&Table(&all).to_string())?;
+        stream.write(&Table(all).to_string())?;
     }
-    kept.map_err(Failure::runtime)?;
-    verdict(&record)
+    kept.map_err(Failure::runtime)
 }
 
 /// Whether what was counted can be so.

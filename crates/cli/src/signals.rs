@@ -1,18 +1,18 @@
 //! Being told to end: what is done is kept first, what was changed on the host is put back, and then the process dies of
 //! the signal that it got, as whoever waits for it expects.
 
-use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mayfly_emulator::{die_of, is_ignored};
 use mayfly_lab::{Bar, Course};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
-use signal_hook::low_level::{emulate_default_handler, signal_name};
+use signal_hook::low_level::signal_name;
 
 use crate::conclude::{Conclusion, NOTHING};
 use crate::failure::Failure;
@@ -28,22 +28,21 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 ///
 /// A handler does that and not `SIG_IGN`, since a program that is executed has the signal as it would without this process.
 pub(crate) fn outlive_full_files() {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if ignored(&status) >> (SIGXFSZ - 1) & 1 == 0 {
+    if !is_ignored(SIGXFSZ) {
         // Where it is refused, the signal does what it always does.
         let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }
 }
 
-/// Listens from now on, on a thread of its own, and has another that ends the run. Who ends the run, be it done or told to, holds `conclusion`.
+/// Listens from now on, on a thread of its own, and has another that ends the run. Who ends the run, be it done or told to,
+/// holds `conclusion`.
 pub(crate) fn listen(
     conclusion: Arc<Mutex<Conclusion>>,
     course: Course,
     bar: Bar,
 ) -> Result<(), Failure> {
     let refused = |error| Failure::runtime(format_args!("cannot listen to signals: {error}"));
-    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
-    let heard = ASKING.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let heard = ASKING.into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(heard).map_err(refused)?;
     let named = |name: &str| thread::Builder::new().name(name.into());
     // There already when a signal comes: by then there may be no more threads to be had.
@@ -64,12 +63,12 @@ pub(crate) fn listen(
                     if tell.send(signal).is_err() {
                         // Whoever was to end the run has failed: nothing is kept, but the host is left as it was.
                         course.undo.put_all_back();
-                        die(signal);
+                        die_of(signal);
                     }
                 }
                 Some(since) if since.elapsed() > AT_ONCE => {
                     course.undo.put_all_back();
-                    die(signal);
+                    die_of(signal);
                 }
                 Some(_) => {}
             }
@@ -91,31 +90,5 @@ fn end(signal: i32, conclusion: &Mutex<Conclusion>, course: &Course, bar: &Bar) 
     let name = signal_name(signal).unwrap_or("a signal");
     let partial = outcome.partial().unwrap_or_else(|| NOTHING.to_owned());
     Failure::runtime(format_args!("ended by {name}: {partial}")).report();
-    die(signal)
-}
-
-fn die(signal: i32) -> ! {
-    // Only a signal that has no default handler, or whose may not be had, lets this return.
-    let _ = emulate_default_handler(signal);
-    std::process::exit(128 + signal)
-}
-
-/// Which signals this process was started to ignore, a bit each from 1 on: `nohup(1)` has it ignore SIGHUP, and a shell
-/// has what it runs in the background ignore SIGINT.
-fn ignored(status: &str) -> u64 {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_process_was_started_to_ignore_is_found_by_its_bit() {
-        let status = "Name:\tmayfly\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\n";
-        assert_eq!(ignored(status) >> (SIGHUP - 1) & 1, 1);
-        assert_eq!(ignored(status) >> (SIGINT - 1) & 1, 0);
-        assert_eq!(ignored(""), 0);
-    }
+    die_of(signal)
 }

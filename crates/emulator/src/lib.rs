@@ -2,7 +2,9 @@
 //! ([`to_the_end`]), and the initial file system of a Linux in it ([`Archive`]).
 
 mod cpio;
+mod interrupt;
 mod watch;
 
 pub use cpio::Archive;
-pub use watch::{Interrupt, die_of, to_the_end};
+pub use interrupt::{Interrupt, die_of, is_ignored};
+pub use watch::to_the_end;

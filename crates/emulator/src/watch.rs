@@ -4,14 +4,13 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::param::clock_ticks_per_second;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::interrupt::Interrupt;
 
 /// How often QEMU is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -21,42 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Time in which it has to use up some of it: it never has nothing to do.
 const STANDSTILL: Duration = Duration::from_secs(300);
-
-/// A signal that asks this process to end.
-#[derive(Clone, Debug)]
-pub struct Interrupt(Arc<AtomicUsize>);
-
-impl Interrupt {
-    /// Notes from now on which one comes.
-    ///
-    /// # Errors
-    ///
-    /// Who may not handle signals.
-    pub fn listen() -> anyhow::Result<Self> {
-        let came = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
-            let number = usize::try_from(signal)?;
-            signal_hook::flag::register_usize(signal, Arc::clone(&came), number)?;
-        }
-        Ok(Self(came))
-    }
-
-    /// The one that came, if one did.
-    pub fn signal(&self) -> Option<i32> {
-        i32::try_from(self.0.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
-    }
-
-    /// Whether one came.
-    pub fn came(&self) -> bool {
-        self.signal().is_some()
-    }
-}
-
-/// Ends this process as if nobody had listened to the signal.
-pub fn die_of(signal: i32) -> ! {
-    let _ = signal_hook::low_level::emulate_default_handler(signal);
-    std::process::exit(128 + signal)
-}
 
 /// A QEMU, which does not outlive this.
 struct Running(Child);
@@ -198,12 +161,12 @@ mod tests {
 
     #[test]
     fn a_process_that_is_no_longer_wanted_is_ended() {
-        let interrupt = Interrupt(Arc::new(AtomicUsize::new(2)));
+        let interrupt = Interrupt::by(2);
         let mut sleeps = Command::new("sleep");
         sleeps.arg("1000");
         let error = to_the_end(sleeps, Path::new("/nowhere"), &interrupt).unwrap_err();
         assert_eq!(error.to_string(), "interrupted");
-        let quiet = Interrupt(Arc::default());
+        let quiet = Interrupt::by(0);
         let error = to_the_end(Command::new("false"), Path::new("/nowhere"), &quiet).unwrap_err();
         assert!(error.to_string().contains("exit status: 1"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! Both machines, one after the other, and what their consoles have said.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use mayfly_emulator::{Archive, Interrupt, to_the_end};
@@ -86,18 +86,19 @@ pub fn run(
     files: &Files,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Both> {
-    let scratch = Scratch::new()?;
+    let scratch = tempfile::Builder::new().prefix("mayfly-metal-").tempdir();
+    let scratch = scratch.context("cannot make a temporary directory")?;
     let mut both =
         Both { processor, rounds, linux: String::new(), mayfly: Vec::new(), kvm: Vec::new() };
     for side in Side::ALL {
-        let serial = scratch.0.join(side.variant());
+        let serial = scratch.path().join(side.variant());
         let boots = match side {
             Side::Mayfly => vec![
                 ("-kernel", files.image.clone().into_os_string()),
                 ("-append", format!("measure {rounds}; poweroff").into()),
             ],
             Side::Kvm => {
-                let initial = scratch.0.join("initial-files");
+                let initial = scratch.path().join("initial-files");
                 fs::write(&initial, initial_files(files, rounds)?)
                     .with_context(|| format!("cannot write {}", initial.display()))?;
                 vec![
@@ -165,23 +166,6 @@ fn initial_files(files: &Files, rounds: u32) -> anyhow::Result<Vec<u8>> {
     archive.file("bin/busybox", &read(&files.busybox)?);
     archive.file("mayfly", &read(&files.mayfly)?);
     Ok(archive.finish())
-}
-
-/// A directory for as long as it is needed.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("mayfly-metal-{}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]
