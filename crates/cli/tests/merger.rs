@@ -213,6 +213,19 @@ fn long_run() -> Option<Child> {
 }
 
 #[test]
+fn a_stranger_that_comes_meanwhile_ends_it_and_is_told_what_stays_merged() {
+    let Some((_turn, before)) = turn() else { return };
+    let Some(run) = long_run() else { return };
+    let _stranger = Stranger::start();
+    let ended = run.wait_with_output().unwrap();
+    let stderr = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{stderr}");
+    let said = "has mergeable memory, by now; what of it has been merged stays so";
+    assert!(stderr.contains(said), "{stderr}");
+    assert_eq!(settings(), before);
+}
+
+#[test]
 fn a_run_that_is_told_to_end_has_put_the_settings_back_before_it_dies() {
     let Some((_turn, before)) = turn() else { return };
     for signal in [Signal::INT, Signal::TERM] {

@@ -245,7 +245,10 @@ impl Measured {
         let mut looks = 0_u32;
         until(LOOK, "all is merged", || {
             if looks.is_multiple_of(LOOKS) {
-                ksm.check_company().map_err(|refused| Stopped(format!("{refused}, by now")))?;
+                // The merger does not wait to be looked at: who comes may have been merged by then.
+                ksm.check_company().map_err(|refused| {
+                    Stopped(format!("{refused}, by now; what of it has been merged stays so"))
+                })?;
             }
             looks += 1;
             self.merged = Merged::of(ksm)?.since(self.before);
