@@ -314,9 +314,9 @@ fn who_interrupts_the_proof_has_what_was_recorded_and_the_program_is_run_no_more
     }
     let (record, ran) = (scratch("unproved.json"), scratch("unproved.ran"));
     let hangs = scratch("unproved.ran.hangs");
-    // The second time it does not end by itself.
+    // The second time it does not end by itself, nor by that signal.
     let script = format!(
-        "\"$0\" \"$@\"; if [ -e {0} ]; then echo >> {0}.hangs; exec sleep 120; fi; echo > {0}",
+        "\"$0\" \"$@\"; if [ -e {0} ]; then trap true INT; echo >> {0}.hangs; for second in $(seq 120); do sleep 1; done; fi; echo > {0}",
         ran.display()
     );
     let program = [&["sh".to_owned(), "-c".to_owned(), script], &vmm()[..]].concat();

@@ -40,7 +40,7 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// Where its output goes.
     pub output: Output,
-    /// A call that is held back.
+    /// A call that is held back, for a proof: whoever asks this process to end ends such a program, which is not asked.
     pub delay: Option<Delay>,
 }
 
@@ -142,9 +142,13 @@ pub(super) fn run(
     let heard = signals::descriptor(&PASSED_ON);
     let mut was_interrupted = false;
     let said = listen(&ours, heard.as_ref().ok(), &mut |program, signal, sent| {
-        was_interrupted |= signals::ENDING.contains(&signal);
-        // The terminal has sent it to the program, too.
-        if sent {
+        let asks_to_end = signals::ENDING.contains(&signal);
+        was_interrupted |= asks_to_end;
+        if asks_to_end && launch.delay.is_some() {
+            // Nobody waits for what it would do with the signal: it runs once more for the sake of a proof alone.
+            signals::send(program, libc::SIGKILL);
+        } else if sent {
+            // Else the terminal has sent it to the program, too.
             signals::send(program, signal);
         }
     });
