@@ -124,6 +124,20 @@ fn a_machine_that_fails_costs_nothing_of_what_was_done_before() {
 }
 
 #[test]
+fn a_machine_that_somebody_ends_is_said_to_have_been() {
+    let directory = directory("ended");
+    let ends = "echo qemu: terminating on signal 15 from pid 7 >&2; exit 0";
+    // Once, however often it is named.
+    let named = ["--processor", "neoverse-n1,cortex-a72,neoverse-n1"];
+    let output = run(&directory, ends, &named).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("QEMU was ended: qemu: terminating on signal 15"), "{said}");
+    assert_eq!(said.matches("mayfly: neoverse-n1: ").count(), 1, "{said}");
+    assert_eq!(processors(&record(&directory).unwrap()), ["neoverse-n1"]);
+}
+
+#[test]
 fn where_nothing_was_done_an_earlier_record_stays() {
     let directory = directory("stays");
     fs::write(directory.join("r.json"), "{}").unwrap();

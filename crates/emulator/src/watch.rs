@@ -49,12 +49,17 @@ pub fn to_the_end(
     let mut bounds = Bounds::new();
     loop {
         if let Some(status) = running.0.try_wait()? {
-            if status.success() {
-                return Ok(());
-            }
             let mut said = String::new();
             if let Some(mut stderr) = running.0.stderr.take() {
                 let _ = stderr.read_to_string(&mut said);
+            }
+            // Whoever ends QEMU by a signal is no failure to it.
+            let killed = said.lines().find(|line| line.contains("terminating on signal"));
+            if let Some(killed) = killed {
+                bail!("QEMU was ended: {killed}");
+            }
+            if status.success() {
+                return Ok(());
             }
             let said = said.lines().rfind(|line| !line.contains("warning")).unwrap_or_default();
             bail!("QEMU ended with {status}: {said}");

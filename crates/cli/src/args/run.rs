@@ -178,10 +178,9 @@ impl Run {
             let accepted = "--rounds, --processor, --machine-files, --json, --quiet and --dry-run";
             return Err(Failure::usage(format!("with --backend metal, accepted are {accepted}")));
         }
-        let processors = match &self.processors[..] {
-            [] => Processor::ALL.to_vec(),
-            some => some.to_vec(),
-        };
+        let is_meant =
+            |one: &Processor| self.processors.is_empty() || self.processors.contains(one);
+        let processors = Processor::ALL.into_iter().filter(is_meant).collect();
         let rounds = rounds.unwrap_or(times::ROUNDS);
         if rounds > times::MOST_ROUNDS {
             let most = times::MOST_ROUNDS;
