@@ -60,6 +60,11 @@ pub(super) fn ran(call: &Call) -> Option<f64> {
     Some((used.ran as f64 / left as f64).min(1.0))
 }
 
+/// A share of [`ran`], as evidence has it.
+pub(super) fn told(ran: f64) -> String {
+    format!("it ran {:.0}% of the time", ran * 100.0)
+}
+
 /// What a call took, but for what it waited for a processor, in nanoseconds.
 pub(crate) fn own(call: &Call) -> u64 {
     let queued = call.used.map_or(0, |used| used.queued);

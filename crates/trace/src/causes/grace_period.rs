@@ -6,7 +6,7 @@
 
 use mayfly_record::units::duration;
 
-use super::evidence::{Stretch, kernel, own, ran};
+use super::evidence::{Stretch, kernel, own, ran, told};
 use super::likely;
 use crate::life::MEMORY;
 use crate::record::{Call, Cause, Object, Trace};
@@ -49,7 +49,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     let since = call.at.saturating_sub(armed.end());
     let mut evidence = vec![
         format!("{} came {} before", armed.name, duration(since)),
-        format!("it ran {:.0}% of the time, and slept the rest", ran * 100.0),
+        format!("{}, and slept the rest", told(ran)),
     ];
     // Whoever may see stacks has seen it there, if it was looked at.
     let would_be_seen = stretch.stacks_are_told() && stretch.samples().next().is_some();

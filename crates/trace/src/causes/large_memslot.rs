@@ -2,7 +2,7 @@
 
 use mayfly_record::units::bytes;
 
-use super::evidence::ran;
+use super::evidence::{ran, told};
 use super::likely;
 use crate::life::MEMORY;
 use crate::record::{Call, Cause, Trace};
@@ -20,10 +20,8 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         return None;
     }
     let ran = ran(call).filter(|ran| *ran >= 0.75)?;
-    let evidence = vec![
-        format!("slot {} is new, and has {}", call.argument("slot"), bytes(size)),
-        format!("it ran {:.0}% of the time", ran * 100.0),
-    ];
+    let evidence =
+        vec![format!("slot {} is new, and has {}", call.argument("slot"), bytes(size)), told(ran)];
     let what = "KVM makes and zeroes what it keeps of each page of the slot";
     let remedy = "add memory when the VM asks for it, or set the slot on a thread of its own while others load images";
     Some(likely("large-memslot", what, remedy, evidence))

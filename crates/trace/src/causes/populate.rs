@@ -2,7 +2,7 @@
 
 use mayfly_record::units::bytes;
 
-use super::evidence::{Stretch, ran};
+use super::evidence::{Stretch, ran, told};
 use super::likely;
 use crate::life::MEMORY;
 use crate::record::{Call, Cause, Trace};
@@ -28,7 +28,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     };
     let length = call.argument("length").max(call.argument("size"));
     let mut evidence = vec![format!("{} at once: {how}", bytes(length))];
-    evidence.extend(ran(call).map(|ran| format!("it ran {:.0}% of the time", ran * 100.0)));
+    evidence.extend(ran(call).map(told));
     let remedy = "leave it to the guest's faults, use huge pages, or populate on several threads while other set-up goes on";
     Some(likely("populated-memory", "memory is populated in the caller", remedy, evidence))
 }

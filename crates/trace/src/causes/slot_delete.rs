@@ -2,7 +2,7 @@
 
 use mayfly_record::units::bytes;
 
-use super::evidence::{Stretch, ran};
+use super::evidence::{Stretch, ran, told};
 use super::likely;
 use crate::life::MEMORY;
 use crate::record::{Call, Cause, Trace};
@@ -35,10 +35,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
             && other.argument("size") > 0
     });
     let size = earlier.map_or(0, |earlier| earlier.argument("size"));
-    let mut evidence = vec![
-        format!("slot {slot}, of {}, is deleted", bytes(size)),
-        format!("it ran {:.0}% of the time", ran * 100.0),
-    ];
+    let mut evidence = vec![format!("slot {slot}, of {}, is deleted", bytes(size)), told(ran)];
     evidence.extend(seen.map(|function| format!("it was seen in {function}")));
     let remedy = "delete slots before the guest has mapped much, or leave them and have the guest give the memory back";
     Some(likely("slot-delete", "what the guest has mapped is taken away", remedy, evidence))

@@ -2,7 +2,7 @@
 
 use mayfly_record::units::bytes;
 
-use super::evidence::{Stretch, ran};
+use super::evidence::{Stretch, ran, told};
 use super::likely;
 use crate::life::overlap;
 use crate::record::{Call, Cause, Trace};
@@ -33,10 +33,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     } else {
         "of memory"
     };
-    let mut evidence = vec![
-        format!("{} {whose} are unmapped", bytes(range.1)),
-        format!("it ran {:.0}% of the time", ran * 100.0),
-    ];
+    let mut evidence = vec![format!("{} {whose} are unmapped", bytes(range.1)), told(ran)];
     evidence.extend(seen.map(|function| format!("it was seen in {function}")));
     let remedy = "use huge pages, or unmap on a thread that nobody waits for";
     Some(likely("unmapped-memory", "memory is freed page by page in the caller", remedy, evidence))
