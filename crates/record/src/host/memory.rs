@@ -13,11 +13,12 @@ pub(crate) fn available() -> Option<u64> {
 }
 
 fn field(name: &str) -> Option<u64> {
-    parse(&fs::read_to_string("/proc/meminfo").ok()?, name)
+    kib(&fs::read_to_string("/proc/meminfo").ok()?, name)
 }
 
-fn parse(meminfo: &str, name: &str) -> Option<u64> {
-    let value = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+/// A field of `/proc/meminfo` or `/proc/PID/status`, in bytes: both have it in KiB.
+pub(crate) fn kib(text: &str, field: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(field))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -33,9 +34,9 @@ mod tests {
     #[test]
     fn memory_is_counted_in_kib_and_a_choice_stands_in_brackets() {
         let meminfo = "MemFree: 1 kB\nMemTotal:       24 kB\nMemAvailable: many kB\n";
-        assert_eq!(parse(meminfo, "MemTotal:"), Some(24 << 10));
+        assert_eq!(kib(meminfo, "MemTotal:"), Some(24 << 10));
         // What the kernel does not say is not guessed.
-        assert_eq!((parse(meminfo, "MemAvailable:"), parse(meminfo, "SwapFree:")), (None, None));
+        assert_eq!((kib(meminfo, "MemAvailable:"), kib(meminfo, "SwapFree:")), (None, None));
         assert_eq!(selected("always [madvise] never"), Some("madvise"));
         assert_eq!(selected("always"), None);
     }

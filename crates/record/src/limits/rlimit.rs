@@ -4,6 +4,8 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::host::memory::kib;
+
 /// Bytes that this process may still map, if that is limited: `RLIMIT_AS`, and `RLIMIT_DATA`, which counts private
 /// writable mappings as well since Linux v4.7 (`getrlimit(2)`).
 pub(super) fn left() -> Option<u64> {
@@ -14,12 +16,6 @@ pub(super) fn left() -> Option<u64> {
             Some(getrlimit(resource).current?.saturating_sub(kib(&status, field).unwrap_or(0)))
         })
         .min()
-}
-
-/// A field of `/proc/PID/status`, in bytes.
-fn kib(status: &str, field: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix(field))?;
-    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
