@@ -69,17 +69,11 @@ impl Conclusion {
         record
     }
 
-    /// The report is printed even if the record cannot be kept: the run may have been long.
     fn tell(&self, record: &Record) -> Result<(), Failure> {
-        let kept = self.sink.as_ref().map_or(Ok(()), |sink| sink.write(&record.to_json()));
-        let to_stdout = self.sink.as_ref().is_some_and(Sink::is_stdout);
-        let stream = if to_stdout { Stream::Err } else { Stream::Out };
-        if !(to_stdout && self.quiet) {
-            let report =
-                Report::new(record).full(self.full).colour(stream.colour()).width(stream.width());
-            stream.write(&report.to_string())?;
-        }
-        kept.map_err(Failure::runtime)
+        keep_and_print(record, self.sink.as_ref(), self.quiet, |stream| {
+            let report = Report::new(record).full(self.full);
+            report.colour(stream.colour()).width(stream.width()).to_string()
+        })
     }
 
     /// Whether what ran also did right: whoever reads nothing but the exit code has to know.
@@ -124,6 +118,23 @@ impl Conclusion {
         }
         Ok(())
     }
+}
+
+/// Writes a record where it is to go, and prints what is to be said of it: also if the record cannot be kept, for the run
+/// may have been long. Where the record has standard output, the other stream has that, unless it is to be quiet.
+pub(crate) fn keep_and_print(
+    record: &Record,
+    sink: Option<&Sink>,
+    quiet: bool,
+    told: impl FnOnce(Stream) -> String,
+) -> Result<(), Failure> {
+    let kept = sink.map_or(Ok(()), |sink| sink.write(&record.to_json()));
+    let to_stdout = sink.is_some_and(Sink::is_stdout);
+    if !(to_stdout && quiet) {
+        let stream = if to_stdout { Stream::Err } else { Stream::Out };
+        stream.write(&told(stream))?;
+    }
+    kept.map_err(Failure::runtime)
 }
 
 #[cfg(test)]

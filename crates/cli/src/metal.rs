@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use mayfly_emulator::{Interrupt, die_of};
+use mayfly_emulator::Interrupt;
 use mayfly_metal::kvm::{self, KernelAt};
 use mayfly_metal::{Both, Files, NAME, Table, describe, rows};
 use mayfly_record::{Begun, Host, Record, Sink, units};
-use signal_hook::low_level::signal_name;
 
 use crate::args::{Lives, OnMetal, Run};
 use crate::built::built;
+use crate::conclude::keep_and_print;
 use crate::failure::{Failure, and_more};
 use crate::output::Stream;
+use crate::signals::die_saying;
 
 /// What it takes and changes, in a clause. A round of both sides takes QEMU half a minute of one processor.
 fn in_all(on_metal: &OnMetal) -> String {
@@ -56,26 +57,19 @@ pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
         Record::new(host, all.iter().flat_map(rows).collect()).describing([describe(&all)]);
     record.conditions = Some(begun.until_now());
     record.partial = partial;
-    let told = if all.is_empty() { Ok(()) } else { tell(options, &all, &record, sink.as_ref()) };
+    let told = if all.is_empty() {
+        Ok(())
+    } else {
+        keep_and_print(&record, sink.as_ref(), options.quiet, |_| Table(&all).to_string())
+    };
     let Some(why) = &record.partial else { return told.and_then(|()| verdict(&record)) };
     if let Err(failure) = told {
         failure.report();
     }
-    let Some(signal) = interrupt.signal() else { return Err(Failure::runtime(why)) };
-    let name = signal_name(signal).unwrap_or("a signal");
-    Failure::runtime(format_args!("ended by {name}: {why}")).report();
-    die_of(signal)
-}
-
-/// Keeps the record, and prints the table even if that cannot be done.
-fn tell(options: &Run, all: &[Both], record: &Record, sink: Option<&Sink>) -> Result<(), Failure> {
-    let kept = sink.map_or(Ok(()), |sink| sink.write(&record.to_json()));
-    let to_stdout = sink.is_some_and(Sink::is_stdout);
-    if !(to_stdout && options.quiet) {
-        let stream = if to_stdout { Stream::Err } else { Stream::Out };
-        stream.write(&Table(all).to_string())?;
+    match interrupt.signal() {
+        Some(signal) => die_saying(signal, why),
+        None => Err(Failure::runtime(why)),
     }
-    kept.map_err(Failure::runtime)
 }
 
 /// Whether what was counted can be so.

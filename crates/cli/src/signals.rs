@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mayfly_emulator::{die_of, is_ignored};
+use mayfly_emulator::{Ignored, die_of};
 use mayfly_lab::{Bar, Course};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
@@ -28,7 +28,7 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 ///
 /// A handler does that and not `SIG_IGN`, since a program that is executed has the signal as it would without this process.
 pub(crate) fn outlive_full_files() {
-    if !is_ignored(SIGXFSZ) {
+    if !Ignored::here().has(SIGXFSZ) {
         // Where it is refused, the signal does what it always does.
         let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }
@@ -42,7 +42,8 @@ pub(crate) fn listen(
     bar: Bar,
 ) -> Result<(), Failure> {
     let refused = |error| Failure::runtime(format_args!("cannot listen to signals: {error}"));
-    let heard = ASKING.into_iter().filter(|signal| !is_ignored(*signal));
+    let ignored = Ignored::here();
+    let heard = ASKING.into_iter().filter(|signal| !ignored.has(*signal));
     let mut signals = Signals::new(heard).map_err(refused)?;
     let named = |name: &str| thread::Builder::new().name(name.into());
     // There already when a signal comes: by then there may be no more threads to be had.
@@ -87,8 +88,12 @@ fn end(signal: i32, conclusion: &Mutex<Conclusion>, course: &Course, bar: &Bar) 
     if let Err(failure) = conclusion.of_part(&outcome) {
         failure.report();
     }
+    die_saying(signal, &outcome.partial().unwrap_or_else(|| NOTHING.to_owned()))
+}
+
+/// Ends the process by a signal, and says by which, and what is missing of what was asked for.
+pub(crate) fn die_saying(signal: i32, partial: &str) -> ! {
     let name = signal_name(signal).unwrap_or("a signal");
-    let partial = outcome.partial().unwrap_or_else(|| NOTHING.to_owned());
     Failure::runtime(format_args!("ended by {name}: {partial}")).report();
     die_of(signal)
 }

@@ -127,7 +127,8 @@ fn told(
 ) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
     let mut trace = trace.concluded(host);
-    if options.prove || options.gain {
+    let measures_gains = options.prove || options.gain;
+    if measures_gains {
         files.keep_for_now(&trace);
     }
     let mut proved = Ok(true);
@@ -139,7 +140,7 @@ fn told(
         proved = prove(launch, &mut trace).map_err(failure);
     }
     // Whoever has interrupted the one does not wait for the other.
-    if (options.prove || options.gain) && matches!(proved, Ok(true)) {
+    if measures_gains && matches!(proved, Ok(true)) {
         measure_gains(&mut trace, &mut |ways| {
             if !options.quiet {
                 let ways = things(ways as u64, "better way");

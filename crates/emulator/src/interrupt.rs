@@ -18,8 +18,8 @@ impl Interrupt {
     /// Who may not handle signals.
     pub fn listen() -> anyhow::Result<Self> {
         let came = Arc::new(AtomicUsize::new(0));
-        let asking = [SIGHUP, SIGINT, SIGTERM].into_iter();
-        for signal in asking.filter(|signal| !is_ignored(*signal)) {
+        let (asking, ignored) = ([SIGHUP, SIGINT, SIGTERM].into_iter(), Ignored::here());
+        for signal in asking.filter(|signal| !ignored.has(*signal)) {
             let number = usize::try_from(signal)?;
             signal_hook::flag::register_usize(signal, Arc::clone(&came), number)?;
         }
@@ -48,17 +48,27 @@ pub fn die_of(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Whether this process was started to ignore a signal, as long as nobody here handles it: `nohup(1)` has it ignore SIGHUP,
-/// and a shell has what it runs in the background ignore SIGINT.
-pub fn is_ignored(signal: i32) -> bool {
-    has(&fs::read_to_string("/proc/self/status").unwrap_or_default(), signal)
-}
+/// The signals that a process ignores, a bit each from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ignored(u64);
 
-/// Whether a process of this `/proc/PID/status` ignores it.
-fn has(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 == 1
+impl Ignored {
+    /// Those that this process was started to ignore, but for what is handled by now: `nohup(1)` has it ignore SIGHUP, and a
+    /// shell has what it runs in the background ignore SIGINT.
+    pub fn here() -> Self {
+        Self::of(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+    }
+
+    /// Of a process with this `/proc/PID/status`.
+    fn of(status: &str) -> Self {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+    }
+
+    /// Whether it is one of them.
+    pub const fn has(self, signal: i32) -> bool {
+        self.0 >> (signal - 1) & 1 == 1
+    }
 }
 
 #[cfg(test)]
@@ -68,6 +78,7 @@ mod tests {
     #[test]
     fn what_a_process_was_started_to_ignore_is_found_by_its_bit() {
         let status = "Name:\tmayfly\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\n";
+        let has = |status, signal| Ignored::of(status).has(signal);
         assert!(has(status, SIGHUP) && !has(status, SIGINT) && !has("", SIGHUP));
     }
 }

@@ -6,5 +6,5 @@ mod interrupt;
 mod watch;
 
 pub use cpio::Archive;
-pub use interrupt::{Interrupt, die_of, is_ignored};
+pub use interrupt::{Ignored, Interrupt, die_of};
 pub use watch::to_the_end;
