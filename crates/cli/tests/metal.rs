@@ -1,5 +1,8 @@
 //! `mayfly run --backend metal` as a process, with a QEMU that only says what one would, and with none.
 
+#[path = "host/common.rs"]
+mod common;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,8 +12,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use mayfly_lives::{Line, Row, Spent, Until};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::Value;
+
+use common::{mayfly, ran, scratch, send, text, wait_until};
 
 /// Says on its serial line what is in the file `console` beside it; but on Cortex-A72 does what `$ON_A72` says.
 const QEMU: &str = r#"#!/bin/sh
@@ -41,7 +46,7 @@ fn console() -> String {
 
 /// A directory for a test, with such a QEMU, what is booted, and for temporary files.
 fn directory(test: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("metal-{test}"));
+    let path = scratch(&format!("metal-{test}"));
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(path.join("temporary")).unwrap();
     let qemu = path.join("qemu-system-aarch64");
@@ -55,25 +60,15 @@ fn directory(test: &str) -> PathBuf {
 }
 
 fn run(directory: &Path, on_a72: &str, more: &[&str]) -> Command {
-    let mut run = Command::new(env!("CARGO_BIN_EXE_mayfly"));
-    run.args(["run", "--backend", "metal", "--rounds", "1", "--machine-files"]).arg(directory);
-    run.arg("--json").arg(directory.join("r.json")).args(more);
+    let mut run = mayfly(&["run", "--backend", "metal", "--rounds", "1", "--machine-files"]);
+    run.arg(directory).arg("--json").arg(directory.join("r.json")).args(more);
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
     run.env("PATH", path).env("TMPDIR", directory.join("temporary")).env("ON_A72", on_a72);
-    let to_default = || {
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            // SAFETY: these signals may have their default, and `signal` is async-signal-safe.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-        Ok(())
-    };
-    // SAFETY: it calls what is async-signal-safe alone, and allocates nothing.
-    unsafe { run.pre_exec(to_default) };
     run
 }
 
 fn record(directory: &Path) -> Option<Value> {
-    Some(serde_json::from_str(&fs::read_to_string(directory.join("r.json")).ok()?).unwrap())
+    Some(common::record(&fs::read(directory.join("r.json")).ok()?))
 }
 
 fn processors(record: &Value) -> Vec<&str> {
@@ -85,7 +80,7 @@ fn processors(record: &Value) -> Vec<&str> {
 
 fn ended(child: Child) -> (Output, String) {
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    let said = text(&output.stderr).to_owned();
     (output, said)
 }
 
@@ -98,9 +93,8 @@ fn assert_clean(directory: &Path) {
 #[test]
 fn both_processors_are_told_of_and_kept() {
     let directory = directory("both");
-    let output = run(&directory, "", &[]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (_, said, code) = ran(run(&directory, "", &[]));
+    assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("about 60 s, 1 GiB of memory; changes nothing on this host\n"), "{said}");
     let record = record(&directory).unwrap();
     assert_eq!(processors(&record), ["neoverse-n1", "cortex-a72"]);
@@ -111,15 +105,14 @@ fn both_processors_are_told_of_and_kept() {
 #[test]
 fn a_machine_that_fails_costs_nothing_of_what_was_done_before() {
     let directory = directory("fails");
-    let output = run(&directory, "echo no such processor >&2; exit 1", &[]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let (out, said, code) = ran(run(&directory, "echo no such processor >&2; exit 1", &[]));
+    assert_eq!(code, Some(1), "{said}");
     let last = said.lines().last().unwrap();
     assert!(last.starts_with("mayfly: cortex-a72, mayfly: ") && last.contains("no such"), "{last}");
     let record = record(&directory).unwrap();
     assert_eq!(processors(&record), ["neoverse-n1"]);
     assert!(record["partial"].as_str().unwrap().contains("no such processor"), "{record}");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("vm-created"));
+    assert!(out.contains("vm-created"));
     assert_clean(&directory);
 }
 
@@ -129,9 +122,8 @@ fn a_machine_that_somebody_ends_is_said_to_have_been() {
     let ends = "echo qemu: terminating on signal 15 from pid 7 >&2; exit 0";
     // Once, however often it is named.
     let named = ["--processor", "neoverse-n1,cortex-a72,neoverse-n1"];
-    let output = run(&directory, ends, &named).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let (_, said, code) = ran(run(&directory, ends, &named));
+    assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("QEMU was ended: qemu: terminating on signal 15"), "{said}");
     assert_eq!(said.matches("mayfly: neoverse-n1: ").count(), 1, "{said}");
     assert_eq!(processors(&record(&directory).unwrap()), ["neoverse-n1"]);
@@ -142,8 +134,8 @@ fn where_nothing_was_done_an_earlier_record_stays() {
     let directory = directory("stays");
     fs::write(directory.join("r.json"), "{}").unwrap();
     let a72 = ["--processor", "cortex-a72"];
-    let output = run(&directory, "exit 1", &a72).output().unwrap();
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]));
+    let (out, _, code) = ran(run(&directory, "exit 1", &a72));
+    assert_eq!((code, &out[..]), (Some(1), ""));
     assert_eq!(record(&directory).unwrap(), serde_json::json!({}));
     assert_clean(&directory);
 }
@@ -153,7 +145,7 @@ fn who_interrupts_it_has_what_was_done_and_no_qemu_is_left() {
     for (number, signal) in [Signal::INT, Signal::TERM, Signal::HUP].into_iter().enumerate() {
         let directory = directory(&format!("interrupted-{number}"));
         let (child, qemu) = hanging(run(&directory, &hangs(&directory), &[]), &directory);
-        kill_process(Pid::from_child(&child), signal).unwrap();
+        send(&child, signal);
         let (output, said) = ended(child);
         assert_eq!(output.status.signal(), Some(signal.as_raw()), "{said}");
         let last = said.lines().last().unwrap();
@@ -176,10 +168,10 @@ fn who_starts_it_to_ignore_a_signal_is_not_interrupted_by_it() {
     // SAFETY: it calls what is async-signal-safe alone, and allocates nothing.
     unsafe { run.pre_exec(ignore) };
     let (child, qemu) = hanging(run, &directory);
-    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
-    sleep(5 * LOOK);
+    send(&child, Signal::HUP);
+    sleep(Duration::from_millis(500));
     test_kill_process(qemu).expect("it runs on");
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    send(&child, Signal::TERM);
     let (output, said) = ended(child);
     assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{said}");
 }
@@ -192,23 +184,22 @@ fn hangs(directory: &Path) -> String {
 /// Runs it until such a machine is there; gives that one's number, too.
 fn hanging(mut run: Command, directory: &Path) -> (Child, Pid) {
     let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let number = || fs::read_to_string(directory.join("pid")).ok()?.trim().parse().ok();
-    let found = (0..1200).find_map(|_| {
-        sleep(LOOK);
-        number()
+    let mut number = None;
+    wait_until(|| {
+        let text = fs::read_to_string(directory.join("pid")).unwrap_or_default();
+        number = text.trim().parse().ok();
+        number.is_some()
     });
-    (child, Pid::from_raw(found.expect("a second machine")).unwrap())
+    (child, Pid::from_raw(number.unwrap()).unwrap())
 }
-
-const LOOK: Duration = Duration::from_millis(100);
 
 #[test]
 fn without_qemu_nothing_can_run() {
     let directory = directory("none");
     let mut run = run(&directory, "", &[]);
-    let output = run.env("PATH", "/nowhere").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    run.env("PATH", "/nowhere");
+    let (_, said, code) = ran(run);
+    assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("there is no qemu-system-aarch64 here"), "{said}");
     assert_eq!((said.lines().count(), record(&directory)), (1, None));
 }

@@ -307,29 +307,59 @@ impl Following {
     }
 }
 
+/// A VMM that the second time, for a proof, ends neither by itself nor by SIGINT.
+struct Hangs {
+    record: PathBuf,
+    ran: PathBuf,
+    /// The number of each that hangs, a line each.
+    pids: PathBuf,
+    program: Vec<String>,
+}
+
+impl Hangs {
+    fn new(test: &str) -> Self {
+        let named = |what: &str| scratch(&format!("{test}.{what}"));
+        let (record, ran, pids) = (named("json"), named("ran"), named("pids"));
+        let script = format!(
+            "\"$0\" \"$@\"; if [ -e {0} ]; then trap true INT; echo $$ >>{1}; for second in $(seq 120); do sleep 1; done; fi; echo >{0}",
+            ran.display(),
+            pids.display()
+        );
+        let program = [&["sh".to_owned(), "-c".to_owned(), script], &vmm()[..]].concat();
+        Self { record, ran, pids, program }
+    }
+
+    /// Follows it as if it had never run.
+    fn start(&self) -> Following {
+        for file in [&self.record, &self.ran, &self.pids] {
+            let _ = fs::remove_file(file);
+        }
+        Following::start("--prove", &self.record, &self.program)
+    }
+
+    /// The one that hangs, once its line is whole.
+    fn hanging(&self) -> Option<Pid> {
+        let line = fs::read_to_string(&self.pids).ok()?;
+        Pid::from_raw(line.strip_suffix('\n')?.parse().ok()?)
+    }
+
+    fn times(&self) -> usize {
+        fs::read_to_string(&self.pids).unwrap().lines().count()
+    }
+}
+
 #[test]
 fn who_interrupts_the_proof_has_what_was_recorded_and_the_program_is_run_no_more() {
     if !is_here() {
         return;
     }
-    let (record, ran) = (scratch("unproved.json"), scratch("unproved.ran"));
-    let hangs = scratch("unproved.ran.hangs");
-    // The second time it does not end by itself, nor by that signal.
-    let script = format!(
-        "\"$0\" \"$@\"; if [ -e {0} ]; then trap true INT; echo >> {0}.hangs; for second in $(seq 120); do sleep 1; done; fi; echo > {0}",
-        ran.display()
-    );
-    let program = [&["sh".to_owned(), "-c".to_owned(), script], &vmm()[..]].concat();
-    let found = until_it_waited(|| {
-        let _ = (fs::remove_file(&ran), fs::remove_file(&hangs));
-        let is_there = || fs::read_to_string(&hangs).is_ok_and(|text| text == "\n");
-        Following::start("--prove", &record, &program).interrupted(|_| is_there())
-    });
+    let it = Hangs::new("unproved");
+    let found = until_it_waited(|| it.start().interrupted(|_| it.hanging().is_some()));
     let Some((status, said)) = found else { return };
     assert!(status.success(), "{status:?} {said}");
-    assert_eq!(fs::read_to_string(&hangs).unwrap().lines().count(), 1, "it was run once more");
+    assert_eq!(it.times(), 1, "it was run once more");
     assert!(said.contains("\nnote: interrupted: ") && !said.contains("replaying"), "{said}");
-    let record = read(&record);
+    let record = read(&it.record);
     let gain = gain(&record).expect("it is as likely as before");
     assert!(gain.is_null() && said.contains("    likely: a grace period"), "{said}");
 }
@@ -339,21 +369,13 @@ fn whatever_ends_the_proof_what_was_recorded_is_kept_by_then() {
     if !is_here() {
         return;
     }
-    let (record, ran) = (scratch("killed.json"), scratch("killed.ran"));
-    let hangs = scratch("killed.ran.hangs");
-    let script = format!(
-        "\"$0\" \"$@\"; if [ -e {0} ]; then echo $$ > {0}.hangs; exec sleep 120; fi; echo > {0}",
-        ran.display()
-    );
-    let program = [&["sh".to_owned(), "-c".to_owned(), script], &vmm()[..]].concat();
+    let it = Hangs::new("killed");
     let found = until_it_waited(|| {
-        let _ = (fs::remove_file(&ran), fs::remove_file(&hangs), fs::remove_file(&record));
-        let hanging = || fs::read_to_string(&hangs).ok()?.trim().parse().ok();
-        let mut following = Following::start("--prove", &record, &program);
-        let pid: i32 = following.until(|_| hanging())?;
+        let mut following = it.start();
+        let pid = following.until(|_| it.hanging())?;
         drop(following);
-        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-        Some(read(&record))
+        kill_process(pid, Signal::KILL).unwrap();
+        Some(read(&it.record))
     });
     let Some(record) = found else { return };
     assert!(gain(&record).expect("it is as likely as before").is_null(), "{record}");
