@@ -1,0 +1,132 @@
+//! The life of a VM: it is created, given memory and devices, run on its vCPUs, changed underneath, and destroyed; none
+//! of it with a wait that nobody needed.
+//!
+//! What is here is where the parts meet: [`mayfly_srcu`] for who may still be reading what, [`mayfly_memslot`] for
+//! memory, [`mayfly_stage2`] for the tables that map it, [`mayfly_iobus`] for devices. The embedder brings the
+//! [`World`]: the platform ([`mayfly_platform::Mmu`]), the host's memory ([`HostMemory`]), and what executes a vCPU's
+//! instructions ([`Guest`]).
+//!
+//! # Use
+//!
+//! With the `testing` feature there is a ready world, in a Linux process:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use mayfly_vm::iobus::IoRange;
+//! use mayfly_vm::memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
+//! use mayfly_vm::testing::{Machine, Step};
+//! use mayfly_vm::{Bus, Device, Exit, Vm};
+//!
+//! /// Answers every read with the same byte.
+//! struct Constant(u8);
+//!
+//! impl Device for Constant {
+//!     fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
+//!         data.fill(self.0);
+//!     }
+//!
+//!     fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {}
+//! }
+//!
+//! let machine = Machine::new(64);
+//! let vm = Vm::create(machine.config())?;
+//! vm.set_memory_region(&Region {
+//!     slot: SlotId::main(0),
+//!     flags: Flags::empty(),
+//!     gpa: Gpa::new(0),
+//!     size: 4 * PAGE_SIZE,
+//!     backing: machine.memory().allocate(4)?,
+//! })?;
+//! vm.register_device(Bus::Mmio, IoRange { start: 0x10_0000, len: 8 }, Arc::new(Constant(1)))?;
+//!
+//! // Memory is mapped when the guest first touches it; where there is none, a device answers.
+//! let mut vcpu = vm.create_vcpu(0)?;
+//! let mut guest =
+//!     machine.guest([Step::Store(0x1008, 42), Step::Load(0x1008), Step::Load(0x10_0000)]);
+//! assert_eq!(vcpu.run(&mut guest), Exit::Halt);
+//! assert_eq!(guest.loaded(), [42, 0x0101_0101_0101_0101]);
+//!
+//! // Returns at once; the tables are freed in the background, here by hand.
+//! vm.destroy();
+//! drop(vcpu);
+//! assert!(machine.reclaim());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Who waits for whom
+//!
+//! | call | waits for |
+//! | --- | --- |
+//! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`], all of [`Kicker`] | nobody |
+//! | [`Vm::register_device`], [`Vm::register_eventfd`] | nobody |
+//! | [`Vm::relocate`] | nobody, nor at the hard bound, where it may refuse |
+//! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
+//! | [`Vm::set_memory_region`] that creates | invalidations |
+//! | [`Vm::set_memory_region`] that takes away | invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
+//! | [`Vm::harvest_dirty`] | TLBs |
+//! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
+//! | [`Vm::release`] | vCPUs in the guest |
+//! | [`Vm::destroy`] | nobody |
+//! | [`Vm::wait_reclaimed`] | the reclaimer; vCPUs in the guest, or handling an exit |
+//! | [`Vcpu::run`] | nobody; at a fault, whoever is changing that very entry; or taking that very page away, until something is asked of it |
+//! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | invalidations; TLBs; others who flush |
+//!
+//! *Taking away* is to delete, to move, or to change flags; vCPUs in the guest are waited for with
+//! [`SlotZap::AllRoots`] alone, until they have come out once. An *invalidation* is the host's, from
+//! [`Vm::invalidate_start`] to its end. *TLBs* is what [`Tlb::complete`](mayfly_platform::tlb::Tlb::complete) waits
+//! for: accesses, and no exits. A vCPU in the guest reads nothing of the VM's, so nobody else waits for it there. Where
+//! "nobody" is said, the old version of what was changed is freed later, in passing
+//! ([`Srcu::call`](mayfly_srcu::Srcu::call)), within bounds; at the hard bound of those, and only there, the call waits
+//! for a grace period. The same goes for tables: `destroy` helps the reclaimer where what awaits it has reached its
+//! bound, and who takes memory away for good leaves tables to it where too many await their readers already.
+
+#![no_std]
+
+extern crate alloc;
+#[cfg(any(test, feature = "testing"))]
+extern crate std;
+
+mod caches;
+mod change;
+mod device;
+mod error;
+mod fault;
+mod guest;
+mod kicker;
+mod memory;
+mod migration;
+mod notifier;
+mod places;
+mod requests;
+#[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]
+pub mod testing;
+mod vcpu;
+mod vcpus;
+mod vm;
+mod world;
+
+/// The parts, so that who uses this crate needs to name no other.
+pub use {
+    mayfly_iobus as iobus, mayfly_memslot as memslot, mayfly_platform as platform,
+    mayfly_srcu as srcu, mayfly_stage2 as stage2,
+};
+
+pub use caches::{CacheTraps, Caches};
+pub use change::{Change, PageChange, Protection, Reason};
+pub use device::Device;
+pub use error::Error;
+pub use guest::{
+    Access, AccessKind, Base, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation,
+};
+pub use kicker::Kicker;
+pub use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
+pub use requests::Requests;
+pub use vcpu::{Exit, Vcpu};
+pub use vm::{Bus, Config, SlotZap, Vm};
+pub use world::{HostFault, HostMemory, Resolved, World};
+
+/// The code in the documentation, which is compiled, and run, as that of this page is.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/vm.md")]
+mod documented {}

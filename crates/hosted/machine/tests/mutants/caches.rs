@@ -1,0 +1,252 @@
+//! The steps of the cache protocol, without which some scenario reads stale data.
+
+use crate::{Checker, Edit, Killer, Mutant};
+
+/// What is played: it fails, and says so, where a read is stale.
+const STALE: Killer = Killer::new(
+    Checker::Test,
+    "machine",
+    ("coherence", "guests_find_what_they_rely_on"),
+    " reads stale on ",
+);
+
+const CACHES: &str = "core/vm/src/caches.rs";
+const FAULT: &str = "core/vm/src/fault.rs";
+const MEMORY: &str = "core/vm/src/memory.rs";
+const NOTIFIER: &str = "core/vm/src/notifier.rs";
+const STAGE2: &str = "core/stage2/src/stage2.rs";
+const WRITTEN: &str = "core/stage2/src/written.rs";
+
+/// Has those who are told of the frames that were written told by what takes a slice of marks, at any moment in that.
+const EACH_IN_SLICE: [Edit; 3] = [
+    (
+        WRITTEN,
+        "root.take_written_slice(left, slice, &meant, &mut told)",
+        "root.take_written_slice(left, slice, &meant, &mut told, &mut each)",
+    ),
+    (
+        WRITTEN,
+        "told.each_run(&mut each);
+            done
+        });
+    }
+
+    /// Tells",
+        "done
+        });
+    }
+
+    /// Tells",
+    ),
+    (
+        WRITTEN,
+        "        meant: Meant<'_>,
+        told: &mut Told,
+    ) -> bool {",
+        "        meant: Meant<'_>,
+        told: &mut Told,
+        mut each: &mut dyn FnMut(Pfn, u64),
+    ) -> bool {",
+    ),
+];
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        step: "a frame is cleaned when it is mapped",
+        edits: &[(CACHES, "self.cache.clean(first, count);", "")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "a frame is cleaned when it takes another's place",
+        edits: &[
+            (
+                NOTIFIER,
+                "                vm.ready_replacement(leaf.pfn, leaf.permissions);\n",
+                "                let _ = leaf;\n",
+            ),
+            (
+                NOTIFIER,
+                "let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);",
+                "let ready = |_: &Leaf| ();",
+            ),
+        ],
+        killer: STALE,
+    },
+    Mutant {
+        step: "it is cleaned before its entry can be found",
+        edits: &[
+            (CACHES, "[Some(root), other]", "[None, other]"),
+            (
+                FAULT,
+                "if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
+                // There may be no such frames.
+                Root::<W::Format>::check_frames(level, pfn)?;
+                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
+            }
+            let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;",
+                "let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
+            if self.maintains_maps() {
+                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
+            }",
+            ),
+        ],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what is mapped past the caches is read-only until it is written",
+        edits: &[(FAULT, "if !write && (logs || marks) {", "if !write && logs {")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "the first write is recorded",
+        edits: &[(FAULT, "(level, leaf.written) = (Level::PAGE, true);", "level = Level::PAGE;")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what is flushed is read-only again",
+        edits: &[(
+            WRITTEN,
+            "let permissions = leaf.permissions - Permissions::WRITE;",
+            "let permissions = leaf.permissions;",
+        )],
+        killer: STALE,
+    },
+    Mutant {
+        step: "TLBs forget the right to write",
+        edits: &[(WRITTEN, "self.flush.add(at.gfn, at.level);", "")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "they have forgotten it before the flush",
+        edits: &[
+            EACH_IN_SLICE[0],
+            EACH_IN_SLICE[1],
+            EACH_IN_SLICE[2],
+            (
+                WRITTEN,
+                "changing.finish(take.flush, from..range.start);",
+                "take.told.each_run(&mut each);
+        changing.finish(take.flush, from..range.start);",
+            ),
+        ],
+        killer: STALE,
+    },
+    Mutant {
+        step: "marks are taken before the flush",
+        edits: &[
+            EACH_IN_SLICE[0],
+            EACH_IN_SLICE[1],
+            EACH_IN_SLICE[2],
+            (
+                WRITTEN,
+                "TakeWritten { flush: Flush::new(), meant, told }",
+                "TakeWritten { flush: Flush::new(), meant, told, each: &mut each }",
+            ),
+            (
+                WRITTEN,
+                "struct TakeWritten<'a> {",
+                "struct TakeWritten<'a> { each: &'a mut dyn FnMut(Pfn, u64),",
+            ),
+            (
+                WRITTEN,
+                "let permissions = leaf.permissions - Permissions::WRITE;",
+                "(self.each)(leaf.pfn, at.level.pages());
+        let permissions = leaf.permissions - Permissions::WRITE;",
+            ),
+        ],
+        killer: STALE,
+    },
+    Mutant {
+        step: "who finds nothing to flush waits for who is flushing",
+        edits: &[(CACHES, "tracking.flushes.synchronize_expedited();", "")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what was written is invalidated in the caches",
+        edits: &[(
+            CACHES,
+            "self.cache.clean_invalidate(Pfn::new(first.get() + from), count);",
+            "self.cache.clean(Pfn::new(first.get() + from), count);",
+        )],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what was written is flushed when caches are turned on",
+        edits: &[(
+            CACHES,
+            "(false, CacheOp::On) => self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX)),",
+            "",
+        )],
+        killer: STALE,
+    },
+    Mutant {
+        step: "turning caches off empties the root of those who are off",
+        edits: &[(
+            CACHES,
+            "(true, CacheOp::Off | CacheOp::SetWay) =>",
+            "(true, CacheOp::SetWay) =>",
+        )],
+        killer: STALE,
+    },
+    Mutant {
+        step: "it is known that something is mapped in that root",
+        edits: &[(CACHES, "tracking.mapped.store(true, Ordering::Relaxed);", "")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what was written there is flushed before",
+        edits: &[(CACHES, "self.flush_written(all.clone());", "")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "that root is zapped",
+        edits: &[(
+            CACHES,
+            "self.stage2.zap_role(Role::MARKED, &invalidation, all, Tables::Free, self.slice);",
+            "drop(all);",
+        )],
+        killer: STALE,
+    },
+    Mutant {
+        step: "faults that cleaned before that are refused",
+        edits: &[
+            (
+                CACHES,
+                "let invalidation = self.stage2.begin_invalidation(&all);",
+                "let invalidation = self.stage2.begin_invalidation(&(all.start..all.start));",
+            ),
+            (STAGE2, "assert!(self.is_announced(", "let _ = (self.is_announced("),
+        ],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what is mapped elsewhere is not taken for clean from then on",
+        edits: &[(CACHES, "tracking.left_behind.store(true,", "tracking.left_behind.store(false,")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "set and way is taken for maintenance",
+        edits: &[(CACHES, "(true, CacheOp::Off | CacheOp::SetWay) =>", "(true, CacheOp::Off) =>")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "it has caches watched for being turned off",
+        edits: &[(CACHES, "CacheOp::SetWay => caches.watched = true,", "CacheOp::SetWay => {}")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what was written is flushed before the host reads it",
+        edits: &[(NOTIFIER, "self.flush_written(gfns.clone());", "")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what was written is flushed before its slot is deleted",
+        edits: &[(MEMORY, "self.flush_written(gfns.clone());", "")],
+        killer: STALE,
+    },
+    Mutant {
+        step: "what was written is flushed before all roots are replaced",
+        edits: &[(MEMORY, "self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX));", "")],
+        killer: STALE,
+    },
+];

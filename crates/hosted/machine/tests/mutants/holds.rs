@@ -1,0 +1,146 @@
+//! The steps by which a vCPU holds the root that it is in its guest on, and the reclaimer finds that it does.
+
+use crate::{Checker, Killer, Mutant};
+
+const HOLD: &str = "core/stage2/src/hold.rs";
+const RECLAIM: &str = "core/stage2/src/reclaim.rs";
+const STAGE2: &str = "core/stage2/src/stage2.rs";
+
+const fn loom_hold(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Loom, "stage2", ("loom_hold", test), says)
+}
+
+const FREED: Killer = loom_hold(
+    "a_root_that_was_replaced_is_freed_under_no_vcpu_and_kept_by_none_that_is_outside",
+    "panicked",
+);
+
+const DESTROYED: Killer =
+    loom_hold("a_vm_is_destroyed_under_a_vcpu_that_goes_in_and_out", "panicked");
+
+const FINISHED: &str = "nobody_is_in_a_guest_on_a_root_whose_replacement_is_finished";
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        step: "a vCPU says on which root it goes in",
+        edits: &[(
+            HOLD,
+            "        hold.root.store(root.as_ptr().cast(), Ordering::Release);
+",
+            "",
+        )],
+        killer: DESTROYED,
+    },
+    Mutant {
+        step: "it does so before it looks whether it may",
+        edits: &[(
+            HOLD,
+            "        hold.root.store(root.as_ptr().cast(), Ordering::Release);
+        // [enter]
+        fence(Ordering::SeqCst);
+",
+            "        // [enter]
+        fence(Ordering::SeqCst);
+        hold.root.store(root.as_ptr().cast(), Ordering::Release);
+",
+        )],
+        killer: DESTROYED,
+    },
+    Mutant {
+        step: "it executes [enter] in between",
+        edits: &[(
+            HOLD,
+            "        // [enter]
+        fence(Ordering::SeqCst);
+",
+            "",
+        )],
+        killer: DESTROYED,
+    },
+    Mutant {
+        step: "it does not go in where the root is in its place no more",
+        edits: &[(
+            HOLD,
+            "(stage2.present(role) == Some(root)).then_some(entered)",
+            "Some(entered)",
+        )],
+        killer: DESTROYED,
+    },
+    Mutant {
+        step: "who looks at holds executes [look] before",
+        edits: &[(
+            HOLD,
+            "        // [look]
+        fence(Ordering::SeqCst);
+",
+            "",
+        )],
+        killer: loom_hold(FINISHED, "panicked"),
+    },
+    Mutant {
+        step: "a reclaimer looks at holds",
+        edits: &[(
+            RECLAIM,
+            "if root.references() > 1 || root.space().holds.is_held(work.root, &*self.bell.mmu) {",
+            "if root.references() > 1 {",
+        )],
+        killer: DESTROYED,
+    },
+    Mutant {
+        step: "so does who replaces roots",
+        edits: &[(
+            STAGE2,
+            "        roots.leaving(leaving).for_each(|root| self.stage2.wait_left(root));
+",
+            "",
+        )],
+        killer: loom_hold(FINISHED, "panicked"),
+    },
+    Mutant {
+        step: "a vCPU that comes out empties its hold",
+        edits: &[(
+            HOLD,
+            "        self.hold.root.store(null_mut(), Ordering::Release);
+",
+            "",
+        )],
+        killer: FREED,
+    },
+    Mutant {
+        step: "and with that goes what it did on the root",
+        edits: &[(
+            HOLD,
+            "self.hold.root.store(null_mut(), Ordering::Release);",
+            "self.hold.root.store(null_mut(), Ordering::Relaxed);",
+        )],
+        killer: DESTROYED,
+    },
+    Mutant {
+        step: "which who finds the hold empty acquires",
+        edits: &[(
+            HOLD,
+            "self.root.load(Ordering::Acquire) == root",
+            "self.root.load(Ordering::Relaxed) == root",
+        )],
+        killer: DESTROYED,
+    },
+    Mutant {
+        step: "a vCPU that is waited for is to tell when it comes out",
+        edits: &[(HOLD, "        if resident.tell_when_out() {", "        if true {")],
+        killer: loom_hold(FINISHED, "deadlock"),
+    },
+    Mutant {
+        step: "who has asked for that looks at the hold once more",
+        edits: &[(
+            HOLD,
+            "            return resident.hold().is_on(root);
+",
+            "            return true;
+",
+        )],
+        killer: loom_hold(
+            "nobody_waits_for_a_vcpu_that_is_in_its_guest_on_the_new_root",
+            "deadlock",
+        ),
+    },
+];

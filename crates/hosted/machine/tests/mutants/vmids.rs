@@ -1,0 +1,186 @@
+//! The steps by which VMIDs are given out, and taken back.
+
+use crate::{Checker, Killer, Mutant};
+
+const VMID: &str = "core/stage2/src/vmid.rs";
+const NUMBERS: &str = "core/stage2/src/vmid/numbers.rs";
+const TAG: &str = "core/stage2/src/vmid/tag.rs";
+const LINE: &str = "core/stage2/src/vmid/line.rs";
+
+const fn loom_vmid(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Loom, "stage2", ("loom_vmid", test), says)
+}
+
+const fn vmid(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Test, "stage2", ("vmid", test), says)
+}
+
+const fn shared_cpus(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Test, "machine", ("shared_cpus", test), says)
+}
+
+pub(crate) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        step: "a vCPU is told that another of its VM was on the CPU",
+        edits: &[(
+            TAG,
+            "flush: before != mark && before != 0",
+            "flush: before != mark && before != 0 && false",
+        )],
+        killer: shared_cpus(
+            "what_a_vcpu_left_before_that_of_another_vm_came_is_flushed_for_the_next_of_its_own",
+            "met unflushed",
+        ),
+    },
+    Mutant {
+        step: "who invalidates executes [issue] before it loads the tag",
+        edits: &[(
+            VMID,
+            "self.shared.observing(|| fence(Ordering::SeqCst), |()| Some(Step::Barrier));",
+            "",
+        )],
+        killer: loom_vmid(
+            "no_translation_of_a_root_entered_for_the_first_time_misses_a_change",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "a CPU that changes its line executes [enter]",
+        edits: &[(
+            LINE,
+            "            // [enter]
+            fence(Ordering::SeqCst);
+",
+            "",
+        )],
+        killer: loom_vmid(
+            "no_translation_of_a_root_entered_for_the_first_time_misses_a_change",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "a roll-over has all TLBs forget",
+        edits: &[(
+            VMID,
+            "        mmu.invalidate_all_vmids();
+",
+            "",
+        )],
+        killer: vmid(
+            "rules::a_roll_over_forgets_once_and_leaves_numbers_with_the_roots_that_cpus_name",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "and then begins the generation",
+        edits: &[(
+            VMID,
+            "self.shared.generation.store(next, Ordering::Release)",
+            "self.shared.generation.store(next, Ordering::Relaxed)",
+        )],
+        killer: loom_vmid(
+            "a_vcpu_that_joins_a_running_one_during_a_roll_over_gets_its_number",
+            "panicked",
+        ),
+    },
+    Mutant {
+        step: "a roll-over keeps the numbers that lines show",
+        edits: &[(
+            NUMBERS,
+            "        number.replace(held, Held::kept(generation + 1))",
+            "        let _ = held; true",
+        )],
+        killer: vmid(
+            "rules::a_number_is_kept_for_a_cpu_that_is_never_left_and_for_those_that_join_it_in_any_generation",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "who claims a number in vain gives it back",
+        edits: &[(
+            VMID,
+            "        if !tag.replace(old, new) {
+            self.shared.release(new);
+        }",
+            "        tag.replace(old, new);",
+        )],
+        killer: loom_vmid("a_number_that_two_cpus_claimed_for_one_root_is_not_lost", "panicked"),
+    },
+    Mutant {
+        step: "a retired root's number is free",
+        edits: &[(VMID, "        self.shared.release(tag.take());", "        let _ = tag.take();")],
+        killer: vmid(
+            "rules::a_retired_roots_number_is_free_at_once_also_where_it_was_kept",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "a number that another has kept since is not the root's",
+        edits: &[(
+            NUMBERS,
+            "self.since.load(Ordering::Acquire) <= tag.generation()",
+            "true || self.since.load(Ordering::Acquire) <= tag.generation()",
+        )],
+        killer: vmid("rules::a_root_whose_number_another_has_kept_since_gets_a_new_one", "left: "),
+    },
+    Mutant {
+        step: "a CPU that goes to another root names none first",
+        edits: &[(
+            TAG,
+            "            self.vmids.shared.mmu.vacate(cpu, number);
+",
+            "            let _ = (cpu, number);
+",
+        )],
+        killer: vmid(
+            "rules::a_cpu_that_changes_roots_needs_no_second_number_to_do_so_and_vacates_the_first",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "and then its number goes from the line",
+        edits: &[(
+            TAG,
+            "            self.vmids.shared.mmu.vacate(cpu, number);
+            if line.clear(seen) {
+",
+            "            if line.clear(seen) {
+                self.vmids.shared.mmu.vacate(cpu, number);
+",
+        )],
+        killer: loom_vmid(
+            "a_cpu_that_goes_to_another_root_walks_from_the_last_under_no_number_that_is_given_out_anew",
+            "a translation of another root",
+        ),
+    },
+    Mutant {
+        step: "a CPU that names a root which is about to be freed names none before",
+        edits: &[(
+            VMID,
+            "                mmu.vacate(cpu, number);
+",
+            "                let _ = (&mmu, cpu);
+",
+        )],
+        killer: vmid(
+            "rules::a_root_is_taken_from_every_cpu_that_names_it_and_from_no_other_before_it_is_retired",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "and the number goes from its line after that",
+        edits: &[(
+            VMID,
+            "                mmu.vacate(cpu, number);
+                if line.clear(shown) {
+",
+            "                if line.clear(shown) {
+                    mmu.vacate(cpu, number);
+",
+        )],
+        killer: loom_vmid(
+            "a_root_is_retired_while_the_cpu_that_names_it_is_idle_and_another_claims_its_number",
+            "panicked",
+        ),
+    },
+];

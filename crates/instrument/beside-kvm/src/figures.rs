@@ -1,0 +1,183 @@
+//! From samples to figures: what was done beside is taken off, and what was done so many times is divided.
+//!
+//! A sample until the caller has control back has, beside what it is of, one reading of the counters: the median of those
+//! of [`Row::Nothing`] is taken off. Where a guest asks in a sample, so is the median of such an exit. What comes until all
+//! is done is what a machine executes while somebody sleeps: of that the median is taken off that an idle one executes in
+//! the same time, and the rest is added to what the caller took. It is never less than that.
+
+use std::collections::BTreeMap;
+
+use mayfly_lifecycle_steps::{Line, Row, Spent, Until};
+
+/// What one step took, at each level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figure {
+    /// Instructions at EL0, EL1 and EL2.
+    pub(crate) levels: [u64; 3],
+    /// Virtual time.
+    pub(crate) nanoseconds: u64,
+}
+
+impl Figure {
+    /// Instructions of all levels.
+    pub(crate) fn all(self) -> u64 {
+        self.levels.iter().sum()
+    }
+
+    fn of(spent: Spent) -> Self {
+        Self { levels: spent.levels, nanoseconds: spent.nanoseconds }
+    }
+
+    fn more(self, other: Self) -> Self {
+        let levels = [0, 1, 2].map(|level| self.levels[level] + other.levels[level]);
+        Self { levels, nanoseconds: self.nanoseconds + other.nanoseconds }
+    }
+
+    fn less(self, other: Self) -> Self {
+        let levels = [0, 1, 2].map(|level| self.levels[level].saturating_sub(other.levels[level]));
+        Self { levels, nanoseconds: self.nanoseconds.saturating_sub(other.nanoseconds) }
+    }
+
+    fn times(self, times: u64) -> Self {
+        Self {
+            levels: self.levels.map(|level| level * times),
+            nanoseconds: self.nanoseconds * times,
+        }
+    }
+
+    /// A share, to the nearest.
+    fn shared(self, times: u64) -> Self {
+        let share = |number: u64| (number + times / 2) / times;
+        Self { levels: self.levels.map(share), nanoseconds: share(self.nanoseconds) }
+    }
+}
+
+/// The figures of one side.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures(BTreeMap<(Row, Until), Vec<Figure>>);
+
+impl Figures {
+    /// Of samples.
+    pub(crate) fn of(samples: &[Line]) -> Self {
+        let raw = |row: Row, until: Until| -> Vec<Figure> {
+            let is_it = |line: &&Line| (line.row, line.until) == (row, until);
+            samples.iter().filter(is_it).map(|line| Figure::of(line.spent)).collect()
+        };
+        // What comes behind each sample: between when the caller has control back and when all is done.
+        let behind = |row: Row| -> Vec<Figure> {
+            let (callers, all) = (raw(row, Until::Caller), raw(row, Until::All));
+            callers.into_iter().zip(all).map(|(caller, all)| all.less(caller)).collect()
+        };
+        let (nothing, idle) =
+            (median(raw(Row::Nothing, Until::Caller)), median(behind(Row::Nothing)));
+        let asking = raw(Row::MmioUser, Until::Caller).into_iter();
+        let asking = median(asking.map(|figure| figure.less(nothing)).collect());
+        let mut figures = BTreeMap::new();
+        for &row in Row::ALL {
+            let times = samples.iter().find(|line| line.row == row).map_or(1, |line| line.times);
+            let times = u64::from(times).max(1);
+            let callers: Vec<_> = raw(row, Until::Caller)
+                .into_iter()
+                .map(|figure| match row {
+                    Row::Nothing => figure,
+                    _ => figure.less(nothing).less(asking.times(row.asks())),
+                })
+                .collect();
+            let all = callers.iter().zip(behind(row)).map(|(caller, behind)| match row {
+                Row::Nothing => caller.more(behind),
+                _ => caller.more(behind.less(idle)).shared(times),
+            });
+            figures.insert((row, Until::All), all.collect());
+            let callers = callers.iter().map(|caller| caller.shared(times)).collect();
+            figures.insert((row, Until::Caller), callers);
+        }
+        Self(figures)
+    }
+
+    /// The median of a step's.
+    pub(crate) fn median(&self, row: Row, until: Until) -> Option<Figure> {
+        let figures = self.of_row(row, until);
+        (!figures.is_empty()).then(|| median(figures.to_vec()))
+    }
+
+    /// Those of a step, in the order in which they were measured.
+    pub(crate) fn of_row(&self, row: Row, until: Until) -> &[Figure] {
+        self.0.get(&(row, until)).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The figure of which half of them are not above: one that there is.
+fn median(mut figures: Vec<Figure>) -> Figure {
+    figures.sort_by_key(|figure| figure.all());
+    figures.get(figures.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_lifecycle_steps::Spent;
+
+    use super::*;
+
+    fn line(row: Row, until: Until, times: u32, levels: [u64; 3]) -> Line {
+        let nanoseconds = levels.iter().sum();
+        Line { row, until, times, spent: Spent { levels, nanoseconds } }
+    }
+
+    #[test]
+    fn what_nothing_takes_is_taken_off_each_level() {
+        let (caller, all) = (Until::Caller, Until::All);
+        let samples = [
+            line(Row::Nothing, caller, 1, [10, 0, 100]),
+            line(Row::Nothing, all, 1, [10, 0, 1100]),
+            line(Row::VmCreated, caller, 1, [30, 3, 500]),
+            line(Row::VmCreated, all, 1, [30, 3, 1700]),
+        ];
+        let figures = Figures::of(&samples);
+        assert_eq!(figures.of_row(Row::VmCreated, caller)[0].levels, [20, 3, 400]);
+        assert_eq!(figures.of_row(Row::VmCreated, all)[0].levels, [20, 3, 400 + 200]);
+        assert_eq!(figures.of_row(Row::VmCreated, caller)[0].all(), 423);
+        assert_eq!(figures.of_row(Row::Nothing, all)[0].levels, [10, 0, 1100], "shown as it is");
+        assert!(figures.of_row(Row::Hvc, caller).is_empty());
+    }
+
+    #[test]
+    fn all_is_never_less_than_what_the_caller_took() {
+        let (caller, all) = (Until::Caller, Until::All);
+        let samples = [
+            line(Row::Nothing, caller, 1, [0, 0, 100]),
+            line(Row::Nothing, all, 1, [0, 0, 9100]),
+            line(Row::VmCreated, caller, 1, [0, 0, 500]),
+            line(Row::VmCreated, all, 1, [0, 0, 600]),
+        ];
+        let figures = Figures::of(&samples);
+        assert_eq!(figures.of_row(Row::VmCreated, all)[0].levels, [0, 0, 400]);
+    }
+
+    #[test]
+    fn the_exit_by_which_the_guest_asks_is_taken_off_before_the_rest_is_divided() {
+        let caller = Until::Caller;
+        let samples = [
+            line(Row::Nothing, caller, 1, [0, 0, 10]),
+            line(Row::MmioUser, caller, 1, [0, 10, 110]),
+            line(Row::MmioUser, caller, 1, [0, 10, 9999]),
+            line(Row::MmioUser, caller, 1, [0, 10, 100]),
+            line(Row::Hvc, caller, 64, [0, 74, 110 + 6400]),
+            line(Row::CachesOn, caller, 1, [0, 40, 410 + 1000]),
+        ];
+        let figures = Figures::of(&samples);
+        assert_eq!(figures.of_row(Row::Hvc, caller)[0].levels, [0, 1, 100]);
+        assert_eq!(figures.of_row(Row::CachesOn, caller)[0].levels, [0, 0, 1000]);
+        assert_eq!(figures.of_row(Row::MmioUser, caller)[0].levels, [0, 10, 100]);
+    }
+
+    #[test]
+    fn less_than_nothing_is_nothing() {
+        let samples = [
+            line(Row::Nothing, Until::Caller, 1, [5, 5, 5]),
+            line(Row::Hvc, Until::Caller, 64, [1, 1, 1]),
+        ];
+        let figure = Figures::of(&samples).of_row(Row::Hvc, Until::Caller)[0];
+        assert_eq!((figure.levels, figure.nanoseconds), ([0; 3], 0));
+        assert_eq!(Figures::of(&[]).median(Row::Hvc, Until::All), None);
+    }
+}

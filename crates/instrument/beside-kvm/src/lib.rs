@@ -1,0 +1,16 @@
+//! Mayfly at EL2 beside KVM on arm64: both live the same lives ([`mayfly_lifecycle_steps`]) on one machine model of QEMU's, and what
+//! each step takes is counted in retired instructions ([`run`]).
+
+mod answer;
+mod figures;
+pub mod kvm;
+mod machine;
+mod rows;
+mod run;
+mod table;
+
+pub use answer::{answer, describe};
+pub use machine::{Files, Missing, Processor};
+pub use rows::{NAME, rows};
+pub use run::{Both, Side, run};
+pub use table::Table;

@@ -1,0 +1,180 @@
+//! What a record has of both sides.
+
+use mayfly_lifecycle_steps::{Line, Row, Until};
+use mayfly_record::{Backend, Description, MetricDescription, ResultRow, Samples, Unit};
+
+use crate::figures::{Figure, Figures};
+use crate::run::{Both, Side};
+
+/// The experiment's name in records.
+pub const NAME: &str = "lives";
+
+/// Exception levels, as metrics are named.
+const LEVELS: [&str; 3] = ["el0", "el1", "el2"];
+
+/// Between the reading of the clock and that of the counters, and by how little the clock shows.
+const SLACK: u64 = 64;
+
+/// A row for each step of each side.
+pub fn rows(both: &Both) -> Vec<ResultRow> {
+    let mut rows = Vec::new();
+    for side in Side::ALL {
+        let samples = both.samples(side);
+        let figures = Figures::of(samples);
+        for &step in Row::ALL.iter().filter(|step| **step != Row::Nothing) {
+            let row = ResultRow::new(NAME, Backend::Metal, side.variant())
+                .param("processor", both.processor.name())
+                .param("step", step.name())
+                .param("rounds", both.rounds);
+            let row = match side {
+                Side::Mayfly => row,
+                Side::Kvm => row.finding("linux", both.linux.clone()),
+            };
+            rows.push(checked(measured(row, &figures, step), samples, step));
+        }
+    }
+    rows
+}
+
+fn measured(mut row: ResultRow, figures: &Figures, step: Row) -> ResultRow {
+    for until in Until::ALL {
+        let figures = figures.of_row(step, until);
+        let samples =
+            |of: &dyn Fn(&Figure) -> u64, unit: Unit| Samples::of(unit, figures.iter().map(of));
+        let instructions = || Unit::Other("instructions".to_owned());
+        row = row.metric(until.name(), &samples(&|figure| figure.all(), instructions()));
+        for (level, name) in LEVELS.into_iter().enumerate() {
+            let name = format!("{}_{name}", until.name());
+            row = row.metric(&name, &samples(&|figure| figure.levels[level], instructions()));
+        }
+        // Until all is done somebody sleeps: the clock has nothing to say of that.
+        if until == Until::Caller {
+            let time = samples(&|figure| figure.nanoseconds, Unit::Nanoseconds);
+            row = row.metric("caller_virtual", &time);
+        }
+    }
+    row
+}
+
+/// An instruction takes 1 ns of the machine's clock: no more can have been executed than that shows.
+fn checked(row: ResultRow, samples: &[Line], step: Row) -> ResultRow {
+    let of_step = samples.iter().filter(|line| line.row == step);
+    let wrong = of_step.clone().find(|line| all(line) > line.spent.nanoseconds + SLACK);
+    let detail = match wrong {
+        Some(line) => format!("{} instructions in {} ns", all(line), line.spent.nanoseconds),
+        None => format!("in none of {} samples", of_step.count()),
+    };
+    row.check("no_more_instructions_than_nanoseconds", wrong.is_none(), detail)
+}
+
+fn all(line: &Line) -> u64 {
+    line.spent.levels.iter().fold(0, |all, level| all.saturating_add(*level))
+}
+
+/// What a record says of the experiment.
+pub(crate) fn description() -> Description {
+    let metric =
+        |name: String, summary: String, headline| MetricDescription { name, summary, headline };
+    let mut metrics = Vec::new();
+    for until in Until::ALL {
+        let when = match until {
+            Until::Caller => "until the caller has control back",
+            Until::All => "until all is done and freed",
+        };
+        let name = until.name().to_owned();
+        metrics.push(metric(name, format!("retired instructions, {when}"), true));
+        for level in LEVELS {
+            let name = format!("{}_{level}", until.name());
+            metrics.push(metric(name, format!("of them, at {}", level.to_uppercase()), false));
+        }
+    }
+    let time = "the emulated machine's time, until the caller has control back; no hardware's";
+    metrics.push(metric("caller_virtual".to_owned(), time.to_owned(), false));
+    Description {
+        name: NAME.to_owned(),
+        summary: "steps of a VM's life on arm64, Mayfly at EL2 beside KVM, in retired instructions"
+            .to_owned(),
+        metrics,
+        ..Description::default()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use mayfly_lifecycle_steps::Spent;
+    use mayfly_record::{Host, Record};
+
+    use super::*;
+    use crate::machine::Processor;
+
+    /// Samples in which every step takes so many instructions at each level.
+    pub(crate) fn samples(levels: [u64; 3]) -> Vec<Line> {
+        let line = |row: Row, until, levels: [u64; 3]| {
+            let nanoseconds = levels.iter().sum();
+            Line { row, until, times: 1, spent: Spent { levels, nanoseconds } }
+        };
+        let steps = Row::ALL.iter().flat_map(|&row| Until::ALL.map(|until| (row, until)));
+        let steps = steps.map(|(row, until)| match row {
+            Row::Nothing => line(row, until, [0; 3]),
+            // Beside what it is of, each asks so often.
+            _ => line(row, until, levels.map(|level| level * (1 + row.asks()))),
+        });
+        steps.collect()
+    }
+
+    pub(crate) fn both(mayfly: [u64; 3], kvm: [u64; 3]) -> Both {
+        Both {
+            processor: Processor::NeoverseN1,
+            rounds: 1,
+            linux: "6.12.1".to_owned(),
+            mayfly: samples(mayfly),
+            kvm: samples(kvm),
+        }
+    }
+
+    #[test]
+    fn each_side_has_a_row_for_each_step_with_its_levels_and_what_they_come_to() {
+        let rows = rows(&both([0, 2, 100], [30, 2, 3000]));
+        assert_eq!(rows.len(), 2 * (Row::ALL.len() - 1));
+        for row in &rows {
+            let p50 = |metric: &str| row.metrics[metric].p50;
+            let (el0, all) = if row.variant == "kvm" { (30, 3032) } else { (0, 102) };
+            for until in ["caller", "all"] {
+                assert_eq!((p50(&format!("{until}_el0")), p50(until)), (el0, all), "{row:?}");
+            }
+            assert_eq!(row.metrics["caller"].unit, Unit::Other("instructions".to_owned()));
+            assert_eq!(row.metrics["caller_virtual"].unit, Unit::Nanoseconds);
+            assert!(row.checks.iter().all(|check| check.ok));
+        }
+    }
+
+    #[test]
+    fn more_instructions_than_there_was_time_for_are_found() {
+        let mut both = both([0, 2, 100], [30, 2, 3000]);
+        for line in both.kvm.iter_mut().filter(|line| line.row == Row::Hvc) {
+            line.spent.nanoseconds -= SLACK + 1;
+        }
+        let record = Record::new(Host::default(), rows(&both));
+        let failed: Vec<_> = record.failed_checks().map(|(row, _)| &row.params["step"]).collect();
+        assert_eq!(failed, ["hvc"]);
+    }
+
+    #[test]
+    fn the_document_names_each_step_and_what_is_done_in_it() {
+        let document = include_str!("../../../../docs/bare-metal.md");
+        for step in Row::ALL {
+            let row = format!("| `{}` | {} |", step.name(), step.summary());
+            assert!(document.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn everything_that_a_row_has_is_described() {
+        let described: Vec<_> =
+            description().metrics.into_iter().map(|metric| metric.name).collect();
+        for row in rows(&both([0, 2, 100], [30, 2, 3000])) {
+            assert!(row.metrics.keys().all(|name| described.contains(name)), "{row:?}");
+            assert_eq!(row.metrics.len(), described.len());
+        }
+    }
+}

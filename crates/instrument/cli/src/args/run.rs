@@ -1,0 +1,333 @@
+//! What `mayfly run` takes.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use mayfly_beside_kvm::Processor;
+use mayfly_lab::{BackendChoice, Bound, Ksm, Order, Params, Selection, Size, Zap};
+use mayfly_lifecycle_steps::times;
+use mayfly_record::{Backend, Goal};
+use mayfly_report::Threshold;
+
+use crate::failure::Failure;
+
+/// Run experiments and print what they measured
+///
+/// Each experiment runs the same work under several variants: how Linux did it, what was proposed,
+/// and what Mayfly does. The report says what waits, for how long, and what to do about it, and has the medians;
+/// with --full, every metric's percentiles and how many times Mayfly's median each variant's is.
+#[derive(ClapArgs)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct Run {
+    /// Experiments to run, by name; all of them if none is named; may be several with commas
+    #[arg(value_name = "EXPERIMENT", value_delimiter = ',')]
+    experiments: Vec<String>,
+
+    /// Where to run: on the software `machine`, on the running kernel's `kvm`, or `auto` for the
+    /// machine and, if /dev/kvm can be opened, KVM. On `metal`, QEMU's arm64 machine is started with Mayfly at EL2, and with
+    /// a Linux and its KVM: lives of one guest are counted in instructions on both
+    #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
+    backend: BackendChoice,
+
+    /// Run this variant only; may be repeated, or name several with commas
+    #[arg(long = "variant", value_name = "NAME", value_delimiter = ',')]
+    variants: Vec<String>,
+
+    /// Write the record of the run to FILE as JSON. With - or /dev/stdout it goes to standard output, and the report to
+    /// standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Run as the record in FILE says that it was made, on this host; of all that is said beside, --json, --full, --fail-if,
+    /// --quiet and --dry-run alone count
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "backend", "variants", "Parameters"])]
+    pub(crate) like: Option<PathBuf>,
+
+    /// What was said, argument by argument; of the command line that is repeated, if one is
+    #[arg(skip)]
+    pub(crate) arguments: Vec<String>,
+
+    /// Announce nothing and show no progress; with --json -, no report either
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    /// Show everything that was measured, counted and checked, and not what it comes to and the medians alone
+    #[arg(long)]
+    pub(crate) full: bool,
+
+    /// Fail if a figure is on this side of a bound: NAMES > NUMBER, as in 'device-registration.kvm.first_memslot.p50 > 1ms'
+    /// or 'ratio > 1.1'; may be repeated. Names are EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, any of them left out
+    #[arg(long = "fail-if", value_name = "THRESHOLD")]
+    pub(crate) fail_if: Vec<Threshold>,
+
+    /// Go through each experiment again, until the median of every metric that a short report has is known so well: its
+    /// interval at 95 % goes no further to either side. Ends after --time, 10 minutes if that is not said
+    #[arg(long, value_name = "SHARE", value_parser = precision, allow_negative_numbers = true)]
+    precision: Option<f64>,
+
+    /// Go through each experiment again as long as this lasts, in all: 90s, 10m, 1h. Without --precision, all of it is
+    /// used; everything is gone through once, even if that takes longer
+    #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
+    time: Option<f64>,
+
+    /// Run nothing: say what would be run, what it takes, and what it changes on this host
+    #[arg(long = "dry-run")]
+    pub(crate) plan_only: bool,
+
+    /// With --backend metal: the processors of its machine, neoverse-n1 or cortex-a72; both, if none is named
+    #[arg(long = "processor", value_name = "NAME", value_delimiter = ',')]
+    processors: Vec<Processor>,
+
+    /// With --backend metal: where `make metal-run` has put what is booted
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/metal")]
+    machine_files: PathBuf,
+
+    #[command(flatten)]
+    params: Parameters,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  mayfly run
+  mayfly run --backend kvm --vms 50
+  mayfly run --variant call-srcu,mayfly --order devices-first --hz 100
+  mayfly run --precision 5% --time 20m
+  mayfly run --quiet --json - | jq '.results[].metrics'";
+
+/// The names are those of [`mayfly_lab::Params`]; an experiment's defaults are added to the help.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Parameters of experiments")]
+struct Parameters {
+    /// VMs: one after another, or all at once
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::VMS.parse(text), allow_negative_numbers = true)]
+    vms: Option<u32>,
+
+    /// Devices registered in each VM
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::DEVICES.parse(text), allow_negative_numbers = true)]
+    devices: Option<u32>,
+
+    /// vCPUs of each VM; may be repeated, or name several numbers with commas: they are gone through in turn
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = |text: &str| Bound::VCPUS.parse(text),
+        allow_negative_numbers = true)]
+    vcpus: Vec<u32>,
+
+    /// Ticks a second of the kernel that the software machine stands for; KVM runs at the host's
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::HZ.parse(text), allow_negative_numbers = true)]
+    hz: Option<u32>,
+
+    /// What a VM gets first: devices-first, vcpus-first or memory-first; may be repeated, or name several
+    /// with commas
+    #[arg(long = Order::PARAM, value_name = "ORDER", value_delimiter = ',')]
+    orders: Vec<Order>,
+
+    /// How often each variant goes through what is measured
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::ROUNDS.parse(text), allow_negative_numbers = true)]
+    rounds: Option<u32>,
+
+    /// Memory of each VM, such as 512MiB, 1g or 1.5GiB; may be repeated, or name several sizes with commas
+    #[arg(long = Size::PARAM, value_name = "SIZE", value_delimiter = ',', allow_negative_numbers = true)]
+    memory: Vec<Size>,
+
+    /// What deleting a memslot zaps: all-roots or range; may be repeated, or name both with a comma
+    #[arg(long = Zap::PARAM, value_name = "WHAT", value_delimiter = ',')]
+    zaps: Vec<Zap>,
+
+    /// Pages that the machine's page merger merges together, at most, if they are one after the other
+    #[arg(long, value_name = "N", value_parser = |text: &str| Bound::PAGES_A_CHANGE.parse(text),
+        allow_negative_numbers = true)]
+    pages_a_change: Option<u32>,
+
+    /// Let this host's page merger (KSM) run, as root: its settings are changed, and put back. With =alone, which is
+    /// what --ksm by itself means, not where another process has memory that would be merged; with =shared, there too
+    #[arg(long = Ksm::PARAM, value_name = "alone|shared", num_args = 0..=1, require_equals = true,
+        default_missing_value = Ksm::Alone.name())]
+    ksm: Option<Ksm>,
+}
+
+impl Run {
+    /// The same run, but announced, shown and kept as `other` says.
+    pub(crate) fn told_as(self, other: &Self) -> Self {
+        let (json, quiet, plan_only) = (other.json.clone(), other.quiet, other.plan_only);
+        let fail_if = other.fail_if.clone();
+        Self { json, quiet, plan_only, full: other.full, fail_if, like: None, ..self }
+    }
+
+    /// What to run on machines of QEMU's, if that is asked for. What else was said is to mean something there.
+    pub(crate) fn on_metal(&self) -> Result<Option<OnMetal>, Failure> {
+        if self.backend != BackendChoice::Only(Backend::Metal) {
+            return if self.processors.is_empty() {
+                Ok(None)
+            } else {
+                Err(Failure::usage("--processor means nothing but with --backend metal"))
+            };
+        }
+        if let Some(other) = self.experiments.iter().find(|name| *name != mayfly_beside_kvm::NAME) {
+            let accepted = mayfly_beside_kvm::NAME;
+            return Err(Failure::usage(format!(
+                "no experiment is named '{other}' on metal: accepted is {accepted}"
+            )));
+        }
+        let rounds = self.params.rounds;
+        let selection = self.selection();
+        let others = Params { rounds: None, ..selection.params.clone() };
+        if others.named().next().is_some()
+            || !selection.goal.is_once()
+            || !self.variants.is_empty()
+            || !self.fail_if.is_empty()
+        {
+            let accepted = "--rounds, --processor, --machine-files, --json, --quiet and --dry-run";
+            return Err(Failure::usage(format!("with --backend metal, accepted are {accepted}")));
+        }
+        let is_meant =
+            |one: &Processor| self.processors.is_empty() || self.processors.contains(one);
+        let processors = Processor::ALL.into_iter().filter(is_meant).collect();
+        let rounds = rounds.unwrap_or(times::ROUNDS);
+        if rounds > times::MOST_ROUNDS {
+            let most = times::MOST_ROUNDS;
+            return Err(Failure::usage(format!(
+                "with --backend metal, --rounds is {most} at most"
+            )));
+        }
+        Ok(Some(OnMetal { processors, rounds, files: self.machine_files.clone() }))
+    }
+
+    /// Whether something was asked for by its name, and not whatever there is.
+    pub(crate) fn is_by_name(&self) -> bool {
+        !self.experiments.is_empty()
+            || !self.variants.is_empty()
+            || self.backend != BackendChoice::Auto
+    }
+
+    /// What to run.
+    pub(crate) fn selection(&self) -> Selection {
+        let Parameters {
+            vms,
+            devices,
+            ref vcpus,
+            hz,
+            ref orders,
+            rounds,
+            ref memory,
+            ref zaps,
+            pages_a_change,
+            ksm,
+        } = self.params;
+        Selection {
+            experiments: self.experiments.clone(),
+            backend: self.backend,
+            variants: self.variants.clone(),
+            params: Params {
+                vms,
+                devices,
+                vcpus: vcpus.clone(),
+                hz,
+                orders: orders.clone(),
+                rounds,
+                memory: memory.clone(),
+                zaps: zaps.clone(),
+                pages_a_change,
+                ksm,
+            },
+            goal: Goal { precision: self.precision, seconds: self.time },
+        }
+    }
+}
+
+/// What is run on machines of QEMU's.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OnMetal {
+    pub(crate) processors: Vec<Processor>,
+    pub(crate) rounds: u32,
+    /// Where what is booted is.
+    pub(crate) files: PathBuf,
+}
+
+/// A share of a median, as `5%` or `0.05`.
+fn precision(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = plain(number).map(|number| number / scale);
+    let accepted = share.filter(|share| (0.001..=1.0).contains(share));
+    accepted.ok_or_else(|| "accepted are 0.1% to 100%, or 0.001 to 1".to_owned())
+}
+
+/// A time in seconds, as `90s`, `10m` or `1h`.
+fn seconds(text: &str) -> Result<f64, String> {
+    let units = [("min", 60.0), ("m", 60.0), ("h", 3600.0), ("s", 1.0)];
+    let in_unit =
+        |(unit, scale): (&str, f64)| Some(plain(text.strip_suffix(unit)?.trim_end())? * scale);
+    let accepted = units.into_iter().find_map(in_unit).filter(|s| (1.0..=604_800.0).contains(s));
+    accepted.ok_or_else(|| "accepted are 1s to 168h, as in 90s, 10m or 1h".to_owned())
+}
+
+/// A number in digits; Rust's own parser knows `inf`, `nan` and exponents, too.
+fn plain(text: &str) -> Option<f64> {
+    let is_plain = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    text.parse().ok().filter(|_| is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    #[test]
+    fn options_arrive_in_the_selection() {
+        let line = "mayfly run one two --backend kvm --variant a,b --variant c --hz 100 \
+                    --order memory-first,vcpus-first --vcpus 4,16 --vcpus 2 --memory 1GiB,512M \
+                    --zap range --rounds 3 --pages-a-change 8 --ksm=shared --precision 5% --time 2m";
+        let args = Args::try_parse_from(line.split_whitespace()).unwrap();
+        let Command::Run(run) = args.command else { panic!("not a run") };
+        let selection = run.selection();
+        assert_eq!(selection.experiments, ["one", "two"]);
+        assert_eq!(selection.backend, "kvm".parse().unwrap());
+        assert_eq!(selection.variants, ["a", "b", "c"]);
+        assert_eq!((selection.params.hz, selection.params.vms), (Some(100), None));
+        assert_eq!(selection.params.orders, [Order::MemoryFirst, Order::VcpusFirst]);
+        assert_eq!(selection.params.vcpus, [4, 16, 2]);
+        let sizes: Vec<_> = selection.params.memory.iter().map(ToString::to_string).collect();
+        assert_eq!(sizes, ["1 GiB", "512 MiB"]);
+        assert_eq!((selection.params.zaps, selection.params.rounds), (vec![Zap::Range], Some(3)));
+        assert_eq!(selection.params.pages_a_change, Some(8));
+        assert_eq!(selection.params.ksm, Some(Ksm::Shared));
+        assert_eq!(selection.goal, Goal { precision: Some(0.05), seconds: Some(120.0) });
+    }
+
+    #[test]
+    fn a_precision_and_a_time_are_read_as_people_write_them_and_nothing_else_is() {
+        for (text, share) in
+            [("5%", 0.05), ("0.05", 0.05), ("100%", 1.0), ("0.1%", 0.001), ("2.5%", 0.025)]
+        {
+            assert!((precision(text).unwrap() - share).abs() < 1e-12, "{text}");
+        }
+        for text in ["", "%", "0", "0%", "101%", "5", "-5%", "nan", "inf%", "5 percent", "1e-2"] {
+            assert!(precision(text).is_err(), "{text}");
+        }
+        for (text, wanted) in
+            [("90s", 90.0), ("10m", 600.0), ("10min", 600.0), ("1.5h", 5400.0), ("1 s", 1.0)]
+        {
+            assert_eq!(seconds(text), Ok(wanted), "{text}");
+        }
+        for text in ["", "s", "90", "0s", "-1s", "infs", "nanh", "200h", "10ms", "1e3s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_merger_is_left_alone_unless_it_is_asked_for_and_takes_no_word_for_a_value() {
+        for (line, asked) in [
+            ("mayfly run page-merge", None),
+            ("mayfly run --ksm page-merge", Some(Ksm::Alone)),
+            ("mayfly run page-merge --ksm=shared", Some(Ksm::Shared)),
+        ] {
+            let args = Args::try_parse_from(line.split_whitespace()).unwrap();
+            let Command::Run(run) = args.command else { panic!("not a run") };
+            let selection = run.selection();
+            assert_eq!(
+                (selection.params.ksm, &selection.experiments[..]),
+                (asked, &["page-merge".to_owned()][..])
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Pages about a command, held to the command: its options are those of the synopsis, and what pages and examples name is
+//! there.
+
+use std::collections::BTreeSet;
+
+#[path = "common/records.rs"]
+mod common;
+
+use common::success;
+
+const PAGES: [(&str, &str); 3] = [
+    ("trace", include_str!("../../../../docs/trace.md")),
+    ("watch", include_str!("../../../../docs/watch.md")),
+    ("doctor", include_str!("../../../../docs/doctor.md")),
+];
+const OTHERS: [&str; 5] = ["run", "report", "compare", "list", "check-trace"];
+
+/// A command's options as its help lists them, but for `--help` itself.
+fn options(command: &str) -> BTreeSet<String> {
+    let help = success(&[command, "--help"]);
+    let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    let long = lines.filter_map(|line| line.split([' ', ',']).find(|word| word.starts_with("--")));
+    long.filter(|option| *option != "--help").map(str::to_owned).collect()
+}
+
+/// The options that a text names.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    let options = words.filter(|word| word.len() > 2 && word.starts_with("--"));
+    options.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_page_s_synopsis_has_the_options_of_the_help_and_no_others() {
+    for (command, page) in PAGES {
+        let synopsis: Vec<&str> =
+            page.lines().skip(2).take_while(|line| line.starts_with("    ")).collect();
+        assert!(synopsis[0].starts_with(&format!("    mayfly {command} ")), "{synopsis:?}");
+        assert_eq!(named(&synopsis.join("\n")), options(command), "{command}");
+    }
+}
+
+#[test]
+fn what_a_page_says_of_options_is_said_of_some_that_there_are() {
+    let mut all: BTreeSet<String> = OTHERS.into_iter().flat_map(options).collect();
+    all.extend(PAGES.into_iter().flat_map(|(command, _)| options(command)));
+    all.insert("--help".to_owned());
+    for (command, page) in PAGES {
+        // Between two backticks is what somebody may type; what is for other programs begins with their names.
+        let code = page.split('`').skip(1).step_by(2);
+        let ours = code.filter(|code| code.starts_with("mayfly ") || code.starts_with("--"));
+        let typed = page.lines().map(str::trim_start);
+        let typed = typed.filter_map(|line| line.strip_prefix("$ ").or(line.strip_prefix("# ")));
+        let typed = typed.filter(|line| line.starts_with("mayfly "));
+        let typed = typed.map(|line| line.split(" -- ").next().unwrap_or(line));
+        for text in ours.chain(typed) {
+            let unknown: Vec<String> = named(text).difference(&all).cloned().collect();
+            assert!(unknown.is_empty(), "{command}: {text}: {unknown:?}");
+        }
+    }
+}
+
+#[test]
+fn examples_in_the_help_are_of_the_command_and_have_its_options() {
+    for (command, _) in PAGES {
+        let help = success(&[command, "--help"]);
+        let (_, examples) = help.split_once("\nExamples:\n").unwrap();
+        let (examples, _) = examples.split_once("\n\n").unwrap();
+        let examples = examples.replace("\\\n", "");
+        assert!(examples.lines().count() > 1, "{examples}");
+        for example in examples.lines() {
+            assert!(example.starts_with(&format!("  mayfly {command}")), "{example}");
+            let own = example.split([' ', '|']).take_while(|word| *word != "--");
+            let own = named(&own.collect::<Vec<_>>().join(" "));
+            assert!(own.is_subset(&options(command)), "{example}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `mayfly run --backend metal` as a process, with a QEMU that only says what one would, and with none.
+
+#[path = "host/common.rs"]
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use mayfly_lifecycle_steps::{Line, Row, Spent, Until};
+use rustix::process::{Pid, Signal, test_kill_process};
+use serde_json::Value;
+
+use common::{mayfly, ran, scratch, send, text, wait_until};
+
+/// Says on its serial line what is in the file `console` beside it; but on Cortex-A72 does what `$ON_A72` says.
+const QEMU: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+while [ $# -gt 0 ]; do
+    case $1 in
+        -cpu) processor=$2 ;;
+        -serial) serial=${2#file:} ;;
+    esac
+    shift
+done
+[ "${processor-}" != cortex-a72 ] || eval "$ON_A72"
+[ -z "${serial-}" ] || cp "$here/console" "$serial"
+"#;
+
+/// What both sides say: each step takes as much.
+fn console() -> String {
+    let line = |row: Row, until| {
+        let once = if row == Row::Nothing { 0 } else { 1000 * (1 + row.asks()) };
+        let spent = Spent { levels: [0, 0, once], nanoseconds: once };
+        format!("{}\r\n", Line { row, until, times: 1, spent })
+    };
+    let all = Row::ALL.iter().flat_map(|&row| Until::ALL.map(|until| line(row, until)));
+    let all: Vec<String> = all.collect();
+    let end = Line::end(all.len() as u32);
+    format!("mayfly-beside-kvm linux 6.12.1\r\n{}\r\n{}{end}\r\n", Line::BEGIN, all.concat())
+}
+
+/// A directory for a test, with such a QEMU, what is booted, and for temporary files.
+fn directory(test: &str) -> PathBuf {
+    let path = scratch(&format!("metal-{test}"));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(path.join("temporary")).unwrap();
+    let qemu = path.join("qemu-system-aarch64");
+    fs::write(&qemu, QEMU).unwrap();
+    fs::set_permissions(qemu, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(path.join("console"), console()).unwrap();
+    for file in ["mayfly.bin", "vmlinuz", "busybox", "mayfly"] {
+        fs::write(path.join(file), file).unwrap();
+    }
+    path
+}
+
+fn run(directory: &Path, on_a72: &str, more: &[&str]) -> Command {
+    let mut run = mayfly(&["run", "--backend", "metal", "--rounds", "1", "--machine-files"]);
+    run.arg(directory).arg("--json").arg(directory.join("r.json")).args(more);
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+    run.env("PATH", path).env("TMPDIR", directory.join("temporary")).env("ON_A72", on_a72);
+    run
+}
+
+fn record(directory: &Path) -> Option<Value> {
+    Some(common::record(&fs::read(directory.join("r.json")).ok()?))
+}
+
+fn processors(record: &Value) -> Vec<&str> {
+    let rows = record["results"].as_array().unwrap().iter();
+    let mut all: Vec<&str> = rows.map(|row| row["params"]["processor"].as_str().unwrap()).collect();
+    all.dedup();
+    all
+}
+
+fn ended(child: Child) -> (Output, String) {
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr).to_owned();
+    (output, said)
+}
+
+/// Nothing is left of what is temporary.
+fn assert_clean(directory: &Path) {
+    let left: Vec<_> = fs::read_dir(directory.join("temporary")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn both_processors_are_told_of_and_kept() {
+    let directory = directory("both");
+    let (_, said, code) = ran(run(&directory, "", &[]));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("about 60 s, 1 GiB of memory; changes nothing on this host\n"), "{said}");
+    let record = record(&directory).unwrap();
+    assert_eq!(processors(&record), ["neoverse-n1", "cortex-a72"]);
+    assert!(record["partial"].is_null());
+    assert_clean(&directory);
+}
+
+#[test]
+fn a_machine_that_fails_costs_nothing_of_what_was_done_before() {
+    let directory = directory("fails");
+    let (out, said, code) = ran(run(&directory, "echo no such processor >&2; exit 1", &[]));
+    assert_eq!(code, Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("mayfly: cortex-a72, mayfly: ") && last.contains("no such"), "{last}");
+    let record = record(&directory).unwrap();
+    assert_eq!(processors(&record), ["neoverse-n1"]);
+    assert!(record["partial"].as_str().unwrap().contains("no such processor"), "{record}");
+    assert!(out.contains("vm-created"));
+    assert_clean(&directory);
+}
+
+#[test]
+fn a_machine_that_somebody_ends_is_said_to_have_been() {
+    let directory = directory("ended");
+    let ends = "echo qemu: terminating on signal 15 from pid 7 >&2; exit 0";
+    // Once, however often it is named.
+    let named = ["--processor", "neoverse-n1,cortex-a72,neoverse-n1"];
+    let (_, said, code) = ran(run(&directory, ends, &named));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("QEMU was ended: qemu: terminating on signal 15"), "{said}");
+    assert_eq!(said.matches("mayfly: neoverse-n1: ").count(), 1, "{said}");
+    assert_eq!(processors(&record(&directory).unwrap()), ["neoverse-n1"]);
+}
+
+#[test]
+fn where_nothing_was_done_an_earlier_record_stays() {
+    let directory = directory("stays");
+    fs::write(directory.join("r.json"), "{}").unwrap();
+    let a72 = ["--processor", "cortex-a72"];
+    let (out, _, code) = ran(run(&directory, "exit 1", &a72));
+    assert_eq!((code, &out[..]), (Some(1), ""));
+    assert_eq!(record(&directory).unwrap(), serde_json::json!({}));
+    assert_clean(&directory);
+}
+
+#[test]
+fn who_interrupts_it_has_what_was_done_and_no_qemu_is_left() {
+    for (number, signal) in [Signal::INT, Signal::TERM, Signal::HUP].into_iter().enumerate() {
+        let directory = directory(&format!("interrupted-{number}"));
+        let (child, qemu) = hanging(run(&directory, &hangs(&directory), &[]), &directory);
+        send(&child, signal);
+        let (output, said) = ended(child);
+        assert_eq!(output.status.signal(), Some(signal.as_raw()), "{said}");
+        let last = said.lines().last().unwrap();
+        assert!(last.ends_with(": cortex-a72 was not finished"), "{last}");
+        assert_eq!(processors(&record(&directory).unwrap()), ["neoverse-n1"]);
+        assert!(test_kill_process(qemu).is_err(), "{qemu:?} is there still");
+        assert_clean(&directory);
+    }
+}
+
+#[test]
+fn who_starts_it_to_ignore_a_signal_is_not_interrupted_by_it() {
+    let directory = directory("ignored");
+    let mut run = run(&directory, &hangs(&directory), &[]);
+    let ignore = || {
+        // SAFETY: `signal` is async-signal-safe.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: it calls what is async-signal-safe alone, and allocates nothing.
+    unsafe { run.pre_exec(ignore) };
+    let (child, qemu) = hanging(run, &directory);
+    send(&child, Signal::HUP);
+    sleep(Duration::from_millis(500));
+    test_kill_process(qemu).expect("it runs on");
+    send(&child, Signal::TERM);
+    let (output, said) = ended(child);
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{said}");
+}
+
+/// What has a machine say nothing, and never end.
+fn hangs(directory: &Path) -> String {
+    format!("echo $$ >'{}'; exec sleep 1000", directory.join("pid").display())
+}
+
+/// Runs it until such a machine is there; gives that one's number, too.
+fn hanging(mut run: Command, directory: &Path) -> (Child, Pid) {
+    let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut number = None;
+    wait_until(|| {
+        let text = fs::read_to_string(directory.join("pid")).unwrap_or_default();
+        number = text.trim().parse().ok();
+        number.is_some()
+    });
+    (child, Pid::from_raw(number.unwrap()).unwrap())
+}
+
+#[test]
+fn without_qemu_nothing_can_run() {
+    let directory = directory("none");
+    let mut run = run(&directory, "", &[]);
+    run.env("PATH", "/nowhere");
+    let (_, said, code) = ran(run);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("there is no qemu-system-aarch64 here"), "{said}");
+    assert_eq!((said.lines().count(), record(&directory)), (1, None));
+}

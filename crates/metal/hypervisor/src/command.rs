@@ -1,0 +1,293 @@
+//! The monitor's commands, as they are typed, or stand in the boot arguments.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use mayfly_lifecycle_steps::times;
+
+/// What is asked of the monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Nothing.
+    Nothing,
+    /// `help`
+    Help,
+    /// `vm list`
+    List,
+    /// `vm stat [NAME]`
+    Stat(Option<String>),
+    /// `vm create NAME LIKE [PARAMETER]... [-- ARGUMENT...]`
+    Create {
+        /// What it is to be named.
+        name: String,
+        /// Whose kernel and ramdisks it has.
+        like: String,
+        /// Its own parameters.
+        parameters: Vec<String>,
+        /// Those of its kernel, if they are other than that VM's.
+        arguments: Option<String>,
+    },
+    /// `vm start NAME`
+    Start(String),
+    /// `vm stop NAME`
+    Stop(String),
+    /// `vm kill NAME`
+    Kill(String),
+    /// `vm restart NAME`
+    Restart(String),
+    /// `vm destroy NAME`
+    Destroy(String),
+    /// `console NAME`
+    Console(String),
+    /// `log NAME`
+    Log(String),
+    /// `wait [NAME]`
+    Wait(Option<String>),
+    /// `await NAME TEXT...`
+    Await {
+        /// Which VM.
+        name: String,
+        /// What it is to say.
+        text: String,
+    },
+    /// `lives COUNT LIKE [MILLISECONDS]`
+    Lives {
+        /// How many.
+        count: u32,
+        /// Whose kernel, ramdisks and parameters they have.
+        like: String,
+        /// The longest of them.
+        most: u64,
+    },
+    /// `measure [ROUNDS]`
+    Measure(u32),
+    /// `sleep MILLISECONDS`
+    Sleep(u64),
+    /// `trace on [MIB]`
+    TraceOn(u64),
+    /// `trace print`
+    TracePrint,
+    /// `poweroff`
+    PowerOff,
+}
+
+/// Milliseconds that a life of `lives` has at most, if nothing else is said.
+const LIFE: u64 = 50;
+
+/// MiB that a trace has room in, if nothing else is said, and at most.
+const TRACE: u64 = 8;
+const LARGEST_TRACE: u64 = 1024;
+
+/// What there is, for `help`.
+pub const HELP: &str = "\
+vm list                          VMs, and what they are at
+vm stat [NAME]                   exits by reason, memory, processor time
+vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of another: vcpus=, memory=, disk=; -- and its
+                                 kernel's arguments, if they are others
+vm start NAME                    has it begin
+vm stop NAME                     ends it, and waits until all that it had is back
+vm kill NAME                     ends it, and does not wait
+vm restart NAME                  stops it, and has it begin anew
+vm destroy NAME                  stops it, and forgets it
+console NAME                     its console; Ctrl-] comes back here
+log NAME                         the last that it has said
+wait [NAME]                      until it, or all, have ended
+await NAME TEXT                  until it has said that
+lives COUNT NAME [MILLISECONDS]  so many VMs like it, one after the other, each killed at a random moment and destroyed
+measure [ROUNDS]                 lives of a bare guest, each step of which is counted in instructions
+sleep MILLISECONDS               waits
+trace on [MIB]                   keeps what hardware sees of VMs' tables from now on; no VM lives yet
+trace print                      prints that, for mayfly check-trace, and keeps no more
+poweroff                         ends all VMs, says whether anything was lost, and ends the machine
+Commands are separated by ';' in the boot arguments.";
+
+impl Command {
+    /// Reads a command.
+    ///
+    /// # Errors
+    ///
+    /// Says what it could have been.
+    pub fn read(line: &str) -> Result<Self, &'static str> {
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else { return Ok(Self::Nothing) };
+        let second = words.next();
+        let third = words.next();
+        let name =
+            |word: Option<&str>| word.map(ToString::to_string).ok_or("a VM is named: try 'help'");
+        Ok(match (first, second) {
+            ("help" | "?", _) => Self::Help,
+            ("vm", Some("list") | None) => Self::List,
+            ("vm", Some("stat")) => Self::Stat(third.map(ToString::to_string)),
+            ("vm", Some("create")) => Self::Create {
+                name: name(third)?,
+                like: words
+                    .next()
+                    .filter(|word| *word != "--")
+                    .ok_or("a VM is created like another: try 'help'")?
+                    .to_string(),
+                parameters: words
+                    .by_ref()
+                    .take_while(|word| *word != "--")
+                    .map(ToString::to_string)
+                    .collect(),
+                arguments: line.split_once(" -- ").map(|(_, words)| words.trim().to_string()),
+            },
+            ("vm", Some("start")) => Self::Start(name(third)?),
+            ("vm", Some("stop")) => Self::Stop(name(third)?),
+            ("vm", Some("kill")) => Self::Kill(name(third)?),
+            ("vm", Some("restart")) => Self::Restart(name(third)?),
+            ("vm", Some("destroy")) => Self::Destroy(name(third)?),
+            ("console", _) => Self::Console(name(second)?),
+            ("log", _) => Self::Log(name(second)?),
+            ("wait", _) => Self::Wait(second.map(ToString::to_string)),
+            ("await", _) => {
+                let name = name(second)?;
+                let behind = line.trim_start().strip_prefix("await").unwrap_or_default();
+                let text = behind.trim_start().strip_prefix(&*name).unwrap_or_default().trim();
+                if text.is_empty() {
+                    return Err("a VM is to say something: await NAME TEXT");
+                }
+                Self::Await { name, text: text.to_string() }
+            }
+            ("lives", Some(number)) => {
+                let count = number.parse().map_err(|_| "lives takes a number of them")?;
+                let most = words.next().map_or(Ok(LIFE), str::parse);
+                let most = most.map_err(|_| "a life takes a number of milliseconds")?;
+                Self::Lives { count, like: name(third)?, most }
+            }
+            ("measure", rounds) => {
+                let rounds = rounds.map_or(Ok(times::ROUNDS), str::parse).ok();
+                let rounds = rounds.filter(|rounds| (1..=times::MOST_ROUNDS).contains(rounds));
+                Self::Measure(rounds.ok_or("measure takes a number of rounds, 1 to 100")?)
+            }
+            ("sleep", Some(number)) => {
+                Self::Sleep(number.parse().map_err(|_| "sleep takes a number of milliseconds")?)
+            }
+            ("trace", Some("on")) => {
+                let mib = third.map_or(Ok(TRACE), str::parse);
+                let fits = mib.ok().filter(|mib| (1..=LARGEST_TRACE).contains(mib));
+                Self::TraceOn(fits.ok_or("a trace takes 1 to 1024 MiB")?)
+            }
+            ("trace", Some("print")) => Self::TracePrint,
+            ("poweroff", _) => Self::PowerOff,
+            _ => return Err("there is no such command: try 'help'"),
+        })
+    }
+
+    /// The commands of boot arguments.
+    pub fn script(arguments: &str) -> impl Iterator<Item = Result<Self, &'static str>> + '_ {
+        arguments.split(';').map(Self::read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn boot_arguments_are_commands() {
+        let commands: Vec<_> = Command::script("wait vm0; vm stat vm0 ;poweroff").collect();
+        let name = || "vm0".to_string();
+        assert_eq!(
+            commands,
+            [
+                Ok(Command::Wait(Some(name()))),
+                Ok(Command::Stat(Some(name()))),
+                Ok(Command::PowerOff)
+            ]
+        );
+        assert_eq!(Command::script("").next(), Some(Ok(Command::Nothing)));
+    }
+
+    #[test]
+    fn a_vm_is_created_like_another() {
+        let (name, like) = ("b".to_string(), "a".to_string());
+        let parameters = vec!["vcpus=2".to_string()];
+        let created = |arguments| {
+            let (name, like, parameters) = (name.clone(), like.clone(), parameters.clone());
+            Ok(Command::Create { name, like, parameters, arguments })
+        };
+        assert_eq!(Command::read("vm create b a vcpus=2"), created(None));
+        let arguments = Some("console=ttyAMA0  quiet".to_string());
+        let typed = "vm create b a vcpus=2 -- console=ttyAMA0  quiet ";
+        assert_eq!(Command::read(typed), created(arguments));
+        assert_eq!(Command::read("vm create b a vcpus=2 -- "), created(Some(String::new())));
+        assert!(Command::read("vm create b").is_err());
+        assert!(Command::read("vm create b -- quiet").is_err());
+    }
+
+    #[test]
+    fn what_is_awaited_is_taken_as_it_stands() {
+        let expected = |name: &str, text: &str| {
+            Ok(Command::Await { name: name.to_string(), text: text.to_string() })
+        };
+        assert_eq!(Command::read("await a in user  space"), expected("a", "in user  space"));
+        assert_eq!(Command::read(" await await await "), expected("await", "await"));
+        assert!(Command::read("await a").is_err());
+        assert!(Command::read("await").is_err());
+    }
+
+    #[test]
+    fn lives_are_counted_and_bounded() {
+        let expected = |count, most| Ok(Command::Lives { count, like: "a".to_string(), most });
+        assert_eq!(Command::read("lives 1000 a"), expected(1000, LIFE));
+        assert_eq!(Command::read("lives 50 a 400"), expected(50, 400));
+        for line in
+            ["lives", "lives a", "lives 5", "lives -1 a", "lives 5 a b", "lives 5000000000 a"]
+        {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_measured_is_measured_in_rounds() {
+        assert_eq!(Command::read("measure"), Ok(Command::Measure(times::ROUNDS)));
+        assert_eq!(Command::read("measure 7"), Ok(Command::Measure(7)));
+        for line in ["measure 0", "measure 101", "measure x", "measure -1"] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_trace_has_room_that_is_bounded() {
+        assert_eq!(Command::read("trace on"), Ok(Command::TraceOn(TRACE)));
+        assert_eq!(Command::read("trace on 1024"), Ok(Command::TraceOn(LARGEST_TRACE)));
+        assert_eq!(Command::read("trace print"), Ok(Command::TracePrint));
+        for line in ["trace", "trace off", "trace on 0", "trace on 1025", "trace on x"] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for line in ["vm frobnicate", "vm start", "sleep x", "sleep", "reboot"] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_is_helped_with() {
+        let is_command =
+            |line: &&str| !line.starts_with(char::is_uppercase) && !line.starts_with(' ');
+        for line in HELP.lines().filter(is_command) {
+            let is_number = |word: &str| {
+                word.contains("MILLISECONDS") || matches!(word, "COUNT" | "[ROUNDS]" | "[MIB]")
+            };
+            let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
+            let plain: Vec<&str> =
+                words.iter().map(|word| if is_number(word) { "1" } else { word }).collect();
+            assert!(Command::read(&plain.join(" ")).is_ok(), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_refused(line in ".{0,80}") {
+            let _ = Command::read(&line);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `make kernels`: KVM's rows inside other kernels, side by side.
+//!
+//! Each kernel is booted by QEMU without acceleration, on one processor whose clock is the count of its instructions, and
+//! runs `mayfly run --backend kvm` in it. What it takes there is virtual time, and none of a processor: it is the same
+//! however busy this host is, so that kernels can be told apart by it; and it says nothing of caches, TLBs and barriers,
+//! which QEMU does not have.
+
+mod archive;
+mod guest;
+mod job;
+mod machine;
+mod outcome;
+mod regression;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use mayfly_qemu::Interrupt;
+
+use crate::archive::{Arch, Kernel};
+use crate::machine::Machine;
+use crate::outcome::Outcome;
+
+/// Run KVM's rows inside other kernels, from the oldest to the newest that the archive has
+///
+/// The kernels are Debian's, fetched with an apt of their own; nothing is installed. Each is booted by QEMU without
+/// acceleration, on one processor that counts its instructions instead of time. The tables are in that virtual time: it
+/// compares kernels, and is not what a processor takes. Records are kept below target/kernels/records.
+#[derive(Parser)]
+#[command(name = "mayfly-kernels", version, after_help = EXIT)]
+struct Args {
+    /// Series of kernels, such as 6.12; all that the archive has, if none is named
+    #[arg(value_name = "RELEASE")]
+    releases: Vec<String>,
+
+    /// Architectures, of kernels and processors: amd64 or arm64; both, if none is named
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    arch: Vec<Arch>,
+
+    /// Look for nothing but the wait that came with Linux 6.18, in a kernel before it and one since, and for what the doctor says
+    /// of it: a minute
+    #[arg(long, conflicts_with = "releases")]
+    quick: bool,
+
+    /// How to write the tables
+    #[arg(long, value_name = "FORMAT", default_value = "terminal")]
+    format: Format,
+
+    /// The mayfly to run, of the one architecture; those below target/ that are linked statically, if none is named
+    #[arg(long, value_name = "FILE")]
+    mayfly: Option<PathBuf>,
+}
+
+const EXIT: &str = "\
+Exit codes:
+  0   the tables are there; kernels that could not be had, or failed, are named
+  1   no kernel could be measured, or with --quick: the wait is not where it has to be
+  2   the command line means nothing
+  77  with --quick: there are no kernels to be had here";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Terminal,
+    Markdown,
+}
+
+/// What a part returns that cannot be run here.
+const SKIPPED: u8 = 77;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let interrupt = match Interrupt::listen() {
+        Ok(interrupt) => interrupt,
+        Err(error) => {
+            eprintln!("kernels: cannot listen to signals: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = run(&args, &interrupt);
+    if let Some(signal) = interrupt.signal() {
+        mayfly_qemu::die_of(signal);
+    }
+    code.unwrap_or_else(|error| {
+        eprintln!("kernels: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+    let arches = if args.arch.is_empty() { Arch::value_variants() } else { &args.arch };
+    let mut outcomes = Vec::new();
+    for &arch in arches {
+        let kernels = if args.quick {
+            archive::before_and_since(arch, regression::SINCE)
+        } else {
+            archive::fetch(arch, &args.releases)
+        };
+        // What is interrupted meanwhile has failed for that alone.
+        if interrupt.came() {
+            break;
+        }
+        let linked = Path::new("target").join(arch.target()).join("release/mayfly");
+        let mayfly = args.mayfly.as_ref().unwrap_or(&linked);
+        outcomes.extend(measured(arch, &kernels?, mayfly, args.quick, interrupt)?);
+    }
+    if args.quick && !interrupt.came() {
+        return Ok(regression::verdict(&outcomes));
+    }
+    print!("{}", table::tables(&outcomes, args.format));
+    let any = outcomes.iter().any(|outcome| outcome.rows().next().is_some());
+    Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs every machine of an architecture with every kernel.
+fn measured(
+    arch: Arch,
+    kernels: &[Kernel],
+    mayfly: &Path,
+    quick: bool,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for machine in Machine::of(arch, quick) {
+        for kernel in kernels {
+            if interrupt.came() {
+                return Ok(outcomes);
+            }
+            let jobs = job::jobs(machine, quick);
+            let outcome = outcome::of(machine, kernel, jobs, mayfly, interrupt)?;
+            eprintln!("kernels: {outcome}");
+            outcomes.push(outcome);
+        }
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,126 @@
+//! What a machine and a kernel have come to.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use mayfly_doctor::Document;
+use mayfly_qemu::{Interrupt, to_the_end};
+use mayfly_record::{Record, ResultRow};
+
+use crate::archive::{Arch, Kernel};
+use crate::guest::{self, Left, Said};
+use crate::job::Job;
+use crate::machine::Machine;
+
+/// Where records are kept, and for as long as it runs what a machine is made of.
+const RECORDS: &str = "target/kernels/records";
+
+/// Lines of the serial line that are shown where nothing came of it.
+const LAST: usize = 6;
+
+/// What came of a kernel in a machine.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) machine: Machine,
+    pub(crate) kernel: Kernel,
+    /// The jobs' records.
+    pub(crate) records: Vec<Record>,
+    /// What the doctor has found.
+    pub(crate) examination: Option<Document>,
+    /// What went wrong, in a line each.
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Outcome {
+    /// What was measured.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &ResultRow> {
+        let rows = self.records.iter().flat_map(|record| &record.results);
+        rows.filter(|row| row.skipped.is_none() && !row.metrics.is_empty())
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, kernel, wrong, .. } = self;
+        write!(f, "{} on {}: ", kernel.version, machine.name())?;
+        match self.rows().count() {
+            0 => write!(f, "nothing was measured")?,
+            rows => write!(f, "{rows} rows")?,
+        }
+        wrong.iter().try_for_each(|why| write!(f, "; {why}"))
+    }
+}
+
+/// Boots a kernel in a machine, has it do its jobs, and keeps their records.
+pub(crate) fn of(
+    machine: Machine,
+    kernel: &Kernel,
+    jobs: &[Job],
+    mayfly: &Path,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome {
+        machine,
+        kernel: kernel.clone(),
+        records: Vec::new(),
+        examination: None,
+        wrong: Vec::new(),
+    };
+    // On arm64 it is built in.
+    if machine.arch() == Arch::Amd64 && !kernel.directory.join("modules/kvm.ko").exists() {
+        outcome.wrong.push("its KVM is a module, which the archive has no more".to_owned());
+        return Ok(outcome);
+    }
+    fs::create_dir_all(RECORDS).with_context(|| format!("cannot make {RECORDS}"))?;
+    let scratch = Scratch::new()?;
+    let (files, serial) = (scratch.0.join("initial-files"), scratch.0.join("serial"));
+    fs::write(&files, guest::initial_files(kernel, mayfly, jobs)?)
+        .with_context(|| format!("cannot write {}", files.display()))?;
+    let qemu = machine.qemu(&kernel.directory.join("vmlinuz"), &files, &serial);
+    let ran = to_the_end(qemu, &serial, interrupt);
+    // What a serial line has is not always text.
+    let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
+    for job in jobs {
+        let Said { left, wrong } = guest::said(job, &said);
+        outcome.wrong.extend(wrong.map(|why| format!("{}: {why}", job.name)));
+        if let Some(left) = left {
+            let name = format!("{}-{}-{}.json", machine.name(), kernel.version, job.name);
+            let path = Path::new(RECORDS).join(name);
+            fs::write(&path, left.to_json())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            match left {
+                Left::Record(record) => outcome.records.push(*record),
+                Left::Examination(document) => outcome.examination = Some(*document),
+            }
+        }
+    }
+    if let Err(why) = ran {
+        outcome.wrong.insert(0, format!("{why:#}"));
+    }
+    if !outcome.wrong.is_empty() && !interrupt.came() {
+        let lines: Vec<_> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        for line in &lines[lines.len().saturating_sub(LAST)..] {
+            eprintln!("  {}", line.trim_end().chars().take(200).collect::<String>());
+        }
+    }
+    Ok(outcome)
+}
+
+/// A directory for as long as it is needed.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> anyhow::Result<Self> {
+        let path = Path::new("target/kernels").join(format!("machine-{}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

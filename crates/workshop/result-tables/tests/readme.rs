@@ -1,0 +1,158 @@
+//! The tables of README and of docs are those that `make figures` writes, and it can.
+
+use std::fs;
+use std::path::Path;
+
+use mayfly_lab::{Course, Order, Params, Plan, Selection, Silent, Size, experiments};
+use mayfly_record::{Backend, Conditions, Host, Record};
+use mayfly_result_tables::{HOST, Runs, RunsError, Table, check, commands, replace, tables};
+
+const README: &str = include_str!("../../../../README.md");
+
+/// README's.
+fn readme() -> Vec<Table> {
+    tables().into_iter().filter(|table| table.document == "README.md").collect()
+}
+
+#[test]
+fn every_table_of_every_document_has_the_form_in_which_it_is_written() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let tables = tables();
+    let documents: Vec<&[Table]> =
+        tables.chunk_by(|one, other| one.document == other.document).collect();
+    assert_eq!(documents.len(), 3);
+    for of_one in documents {
+        let name = of_one[0].document;
+        let document = fs::read_to_string(root.join(name)).unwrap();
+        check(&document, of_one).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn each_experiment_is_measured_by_one_command() {
+    let names: Vec<&str> =
+        commands().into_iter().map(|arguments| arguments.split(' ').next().unwrap()).collect();
+    let known: Vec<&str> = experiments().iter().map(|experiment| experiment.name()).collect();
+    assert_eq!(names, known);
+}
+
+#[test]
+fn readme_has_no_other_tables() {
+    // What is below "What it shows" is marked, all of it.
+    let shown = README.split("\n## What it shows\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    assert_eq!(shown.matches("\n| | ").count(), readme().len(), "a table without markers");
+}
+
+/// What tables have that is no metric.
+const COUNTERS: [&str; 4] = ["scenarios", "scenarios_stale", "tlbi_ipa", "tlbi_vmid"];
+
+#[test]
+fn whatever_a_table_names_is_a_variant_and_a_metric_or_a_counter() {
+    for table in tables() {
+        let experiment = experiments().iter().find(|e| e.name() == table.experiment()).unwrap();
+        for column in &table.columns {
+            let known = |backend, name| {
+                experiment.variants().iter().any(|v| (v.backend, v.name) == (backend, name))
+            };
+            assert!(known(column.backend, column.variant), "{} of {}", column.variant, table.name);
+        }
+        let metrics = experiment.describe().metrics;
+        for name in table.lines.iter().flat_map(|line| &line.names) {
+            let is_known = COUNTERS.contains(name) || metrics.iter().any(|of| of.name == *name);
+            assert!(is_known, "{name} of {}", table.name);
+        }
+    }
+}
+
+/// One run of a few VMs of two experiments, on the machine.
+fn run() -> Vec<Record> {
+    let host = Host::gather(["mayfly".to_owned()]);
+    let selection = Selection {
+        experiments: vec!["device-registration".into(), "teardown".into()],
+        backend: mayfly_lab::BackendChoice::Only(Backend::Machine),
+        params: Params {
+            vms: Some(2),
+            orders: vec![Order::DevicesFirst],
+            rounds: Some(2),
+            memory: vec!["4MiB".parse::<Size>().unwrap()],
+            ..Params::default()
+        },
+        ..Selection::default()
+    };
+    let plan = Plan::new(experiments(), &selection, &host).unwrap();
+    let course = Course::default();
+    plan.run(&course, &mut Silent);
+    vec![Record::new(host.clone(), course.outcome().rows)]
+}
+
+#[test]
+fn a_few_short_runs_are_written_as_tables_that_pass_the_check() {
+    let records: Vec<Vec<Record>> = (0..5).map(|_| run()).collect();
+    let runs = Runs::new(records.clone()).unwrap();
+    let mut document = README.to_owned();
+    document = replace(&document, HOST, &runs.told()).unwrap();
+    for table in readme() {
+        document = replace(&document, table.name, &table.markdown(&runs)).unwrap();
+    }
+    check(&document, &readme()).unwrap();
+    let starting = document.split("<!-- figures: starting-a-vm -->").nth(1).unwrap();
+    let line =
+        starting.lines().find(|line| line.starts_with("| then the first memslot |")).unwrap();
+    // Four designs were measured, KVM was not, and of each of five runs two VMs.
+    let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+    assert!(cells[1..5].iter().all(|cell| cell.contains('s')) && cells[5] == "–", "{line}");
+    assert_eq!(cells[6], "5 x 2", "{line}");
+    // What was not run is a dash, and not an old figure.
+    let caches = document.split("<!-- figures: turning-caches-on -->").nth(1).unwrap();
+    assert!(caches.contains("| all vCPUs up | – | – | – | – | 5 |"), "{caches}");
+    assert!(document.contains("5 runs on "));
+
+    assert_eq!(Runs::new(records[..4].to_vec()).err(), Some(RunsError::TooFew(4)));
+    let mut other = records.clone();
+    other[3][0].host.kernel = "7.2".into();
+    assert!(Runs::new(other).err().unwrap().to_string().contains("different kernels"));
+    let mut partial = records;
+    partial[1][0].partial = Some("it was interrupted".into());
+    assert!(Runs::new(partial).err().unwrap().to_string().contains("interrupted"));
+}
+
+#[test]
+fn a_host_is_called_loaded_for_what_others_took_and_not_for_the_runs_own_threads() {
+    let told = |others: [f64; 5]| {
+        let of = |others| {
+            let mut record = Record::new(Host::default(), Vec::new());
+            record.conditions = Some(Conditions {
+                load_before: Some(5.6),
+                load_after: Some(128.0),
+                stolen: Some(0.0),
+                others: Some(others),
+                seconds: 1.0,
+            });
+            vec![record]
+        };
+        Runs::new(others.map(of).to_vec()).unwrap().told()
+    };
+    let quiet = told([0.01, 0.02, 0.09, 0.03, 0.02]);
+    assert!(quiet.starts_with("5 runs on ") && quiet.contains("9.0% at most"), "{quiet}");
+    let loaded = told([0.01, 0.02, 0.4, 0.03, 0.02]);
+    assert!(loaded.starts_with("**The host was loaded by others"), "{loaded}");
+    assert!(loaded.contains("40% at most went to others"), "{loaded}");
+}
+
+#[test]
+fn what_was_typed_by_hand_is_refused_by_its_line() {
+    let edited = |from: &str, to: &str| {
+        let document = README.replacen(from, to, 1);
+        assert_ne!(document, README, "{from}");
+        check(&document, &readme()).unwrap_err().to_string()
+    };
+    let said = edited("| registering a device |", "| registering |");
+    assert!(said.contains("starting-a-vm") && said.contains("registering a device"), "{said}");
+    assert!(edited("<!-- end of ending-a-vm -->", "").contains("end of ending-a-vm"));
+    assert!(edited("| n |\n", "| samples |\n").contains("headings"));
+    let said = edited("ARGS=\"teardown --memory 64GiB", "ARGS=\"teardown --memory 32GiB");
+    assert!(
+        said.contains("teardown --memory 64GiB --backend machine\"` does not stand before"),
+        "{said}"
+    );
+}
