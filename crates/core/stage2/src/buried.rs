@@ -13,20 +13,11 @@
 
 use core::ptr::NonNull;
 
-use mayfly_platform::sync::{AtomicPtr, Ordering};
+use mayfly_platform::sync::Ordering;
 
 use crate::Format;
 use crate::reclaim::Reclaimer;
 use crate::root::{Root, RootRef};
-
-/// The stack of noted roots: of the format of the reclaimer that it belongs to.
-pub(crate) struct Noted(AtomicPtr<()>);
-
-impl Noted {
-    pub(crate) fn new() -> Self {
-        Self(AtomicPtr::new(core::ptr::null_mut()))
-    }
-}
 
 impl<F: Format> Root<F> {
     /// Has the reclaimer free what is buried, if anything is. Takes no lock.

@@ -19,11 +19,12 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::sync::Ordering;
 use mayfly_platform::tlb::{Entries, Scope, Span};
 
+use crate::format::breaks_blocks;
 use crate::graveyard::Dead;
 use crate::level::Level;
 use crate::range::At;
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Permissions};
+use crate::{Entry, Format};
 
 /// The invalidations of one operation, gathered: issued and completed once, by [`Flush::finish`], before anything that
 /// they protect is reused (`litmus/S2+zap+reuse`).
@@ -137,14 +138,6 @@ impl Flush {
     }
 }
 
-/// Whether a block goes out of all TLBs before its pages come in, so that what is found of one size is remembered of
-/// that size alone.
-pub(crate) fn breaks_blocks<F: Format>() -> bool {
-    let leaf = Leaf::new(Pfn::new(0), Permissions::READ);
-    let block = Entry::<F>::leaf(F::LARGEST_BLOCK, &leaf);
-    F::requires_break_before_make(F::LARGEST_BLOCK, block, Entry::table(Pfn::new(0)), true)
-}
-
 /// An operation that changes entries before it invalidates them: from the first change until the TLBs have forgotten.
 pub(crate) struct Changing<'a, F: Format> {
     root: &'a Root<F>,
@@ -218,20 +211,6 @@ impl<F: Format> Root<F> {
                 owed.paid(below, vmid, &scope, mmu);
             } else {
                 mmu.complete(mmu.issue(vmid, scope));
-            }
-        }
-    }
-
-    /// Takes whatever entry `index` of a table holds out of reach, for good: nothing will be put there again.
-    pub(crate) fn remove(&self, pfn: Pfn, index: usize) -> Entry<F> {
-        let space = self.space();
-        let cell = space.tables.cell::<F>(pfn, index);
-        loop {
-            let entry = cell.load();
-            if entry == Entry::FROZEN || entry == Entry::AWAITED {
-                space.parking.wait(cell, &*space.tables.mmu);
-            } else if cell.replace(entry, Entry::REMOVED) {
-                return entry;
             }
         }
     }

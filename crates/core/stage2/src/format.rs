@@ -1,9 +1,10 @@
 //! What differs between architectures: the shape of the tables, and the meaning of the bits.
 
-use mayfly_platform::address::{PAGE_SHIFT, Pfn};
+use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
+use mayfly_platform::frames::WORDS;
 
 use crate::level::INDEX_BITS;
-use crate::{Entry, Error, Leaf, Level};
+use crate::{Entry, Error, Leaf, Level, Permissions};
 
 mod arm;
 mod ept;
@@ -221,4 +222,21 @@ const fn mask<F: Format>() -> u64 {
 #[inline]
 fn when(condition: bool, bits: u64) -> u64 {
     u64::from(condition).wrapping_neg() & bits
+}
+
+/// Whether a block goes out of all TLBs before its pages come in, so that what is found of one size is remembered of
+/// that size alone.
+pub(crate) fn breaks_blocks<F: Format>() -> bool {
+    let leaf = Leaf::new(Pfn::new(0), Permissions::READ);
+    let block = Entry::<F>::leaf(F::LARGEST_BLOCK, &leaf);
+    F::requires_break_before_make(F::LARGEST_BLOCK, block, Entry::table(Pfn::new(0)), true)
+}
+
+impl Level {
+    /// The index of `gfn` in a table of this level; in a root of several tables, counted from the first.
+    #[inline]
+    pub(crate) fn index_in<F: Format>(self, gfn: Gfn) -> usize {
+        let index = (gfn.get() >> self.shift()) as usize;
+        if self == F::TOP { index } else { index % WORDS }
+    }
 }

@@ -3,8 +3,6 @@
 use mayfly_platform::address::Gfn;
 use mayfly_platform::frames::WORDS;
 
-use crate::Format;
-
 /// Bits of a frame number that index one table.
 pub(crate) const INDEX_BITS: u32 = WORDS.trailing_zeros();
 
@@ -65,16 +63,15 @@ impl Level {
         number.trailing_zeros() >= self.shift()
     }
 
-    /// The index of `gfn` in a table of this level; in a root of several tables, counted from the first.
-    #[inline]
-    pub(crate) fn index_in<F: Format>(self, gfn: Gfn) -> usize {
-        let index = (gfn.get() >> self.shift()) as usize;
-        if self == F::TOP { index } else { index % WORDS }
-    }
-
     /// Bits of a frame number below this level's index.
     #[inline]
     pub(crate) const fn shift(self) -> u32 {
         self.0 as u32 * INDEX_BITS
     }
+}
+
+/// The level of the table that an entry of `level` leads to.
+#[inline]
+pub(crate) fn below_of(level: Level) -> Level {
+    level.below().expect("pages have no tables below")
 }

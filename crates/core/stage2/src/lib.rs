@@ -148,15 +148,18 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod bell;
 mod buried;
 mod cell;
 mod children;
+mod dismantle;
 mod entry;
 mod error;
 mod flush;
 mod format;
 mod graveyard;
 mod hold;
+mod invalidation;
 mod leaf;
 mod level;
 mod list;
@@ -169,6 +172,8 @@ mod prune;
 mod range;
 mod reclaim;
 mod replace;
+mod retiring;
+mod role;
 mod root;
 mod roots;
 mod run;
@@ -194,6 +199,7 @@ pub use format::{
     Sv48x4, SvX4, WithArm,
 };
 pub use hold::{Held, Hold, Holder, Resident};
+pub use invalidation::Invalidation;
 pub use leaf::{Leaf, MemoryType, Permissions};
 pub use level::Level;
 pub use map::Mapped;
@@ -201,9 +207,10 @@ pub use owed::Owed;
 pub use range::Slice;
 pub use reclaim::{Reclaimed, Reclaimer};
 pub use replace::Replacement;
+pub use retiring::Retiring;
+pub use role::Role;
 pub use root::{Root, RootRef};
-pub use roots::Role;
 pub use sequence::{Announcement, InvalidationWaiters, Seen};
-pub use stage2::{Config, Invalidation, Retiring, Stage2};
+pub use stage2::{Config, Stage2};
 pub use vmid::{Activated, VcpuMark, VmidTag, Vmids, VmidsError};
 pub use zap::Tables;

@@ -3,7 +3,6 @@
 use core::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
-use mayfly_platform::frames::WORDS;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
 
@@ -11,7 +10,7 @@ use crate::cell::Cell;
 use crate::flush::{Changing, Flush};
 use crate::format::check_leaf;
 use crate::graveyard;
-use crate::range::At;
+use crate::level::below_of;
 use crate::root::Root;
 use crate::sequence::Seen;
 use crate::{Entry, Error, Format, Leaf, Level, Permissions, State};
@@ -288,75 +287,6 @@ impl<F: Format> Root<F> {
         space.parking.thaw(cell, entry, &*space.tables.mmu);
         Attempt::Done(if permitted { Mapped::Installed } else { Mapped::Retry })
     }
-
-    /// Turns the block `entry` at `gfn` into a table, which is `table`, of the next smaller size: the guest sees no
-    /// difference. No effect where `entry` is not there any more.
-    pub(crate) fn split(
-        &self,
-        cell: Cell<'_, F>,
-        level: Level,
-        gfn: Gfn,
-        entry: Entry<F>,
-        table: Pfn,
-    ) {
-        let space = self.space();
-        let (block, below) = (entry.to_leaf(level), below_of(level));
-        let leaf = |index: u64| {
-            let pfn = Pfn::new(block.pfn.get() + index * below.pages());
-            Entry::<F>::leaf(below, &Leaf { pfn, ..block }).bits()
-        };
-        // In every format the frame's number stands in the entry as it is, so one differs from the next by as much as the
-        // first from the second: to make each from its leaf takes six times as long.
-        let (first, step) = (leaf(0), leaf(1).wrapping_sub(leaf(0)));
-        space.tables.fill(table, |index| {
-            let bits = first.wrapping_add(step.wrapping_mul(index as u64));
-            debug_assert_eq!(bits, leaf(index as u64), "{index}");
-            Entry::<F>::from_bits(bits)
-        });
-        let new = Entry::table(table);
-        if !cell.replace(entry, Entry::FROZEN) {
-            self.free_table(table);
-            return;
-        }
-        // No fence: nothing is asked of the host. The frames are those of before, and who zaps them finds the entry
-        // frozen, or the table, or has zapped the block.
-        if entry.requires_break_before_make(level, new, true) {
-            self.forget(gfn, level);
-        }
-        self.children().note::<F>(level, gfn);
-        space.parking.thaw(cell, new, self.mmu());
-        self.charge_entries(1);
-    }
-
-    /// Splits a block, so that a page of it can be changed by itself. Returns whether there was memory for that; the
-    /// entry is to be loaded again then.
-    pub(crate) fn split_at(&self, at: &At<'_, F>) -> bool {
-        let Ok(table) = self.allocate_table() else { return false };
-        self.split(at.cell, at.level, at.gfn, at.entry, table);
-        true
-    }
-
-    /// Takes apart what hung below an entry that is now something else: a table whose entries are of `level`. Nobody
-    /// finds a way in any more; who is inside already finds the entries that lead further removed, and starts again.
-    ///
-    /// The entries of the lowest tables own nothing, so they stay as they are: what a fault puts there is found by
-    /// nobody, and the fault is taken again. Tells `flush` of the leaves' sizes. Returns how many entries it has gone
-    /// through.
-    pub(crate) fn dismantle(&self, table: Pfn, level: Level, flush: &mut Flush) -> u32 {
-        let is_lowest = level == Level::PAGE;
-        let indices = if is_lowest { 0..1 } else { 0..WORDS };
-        let mut entries = indices.len() as u32;
-        for index in indices {
-            match self.remove(table, index).state(level) {
-                State::Table(below) => entries += self.dismantle(below, below_of(level), flush),
-                State::Leaf => flush.found(level),
-                _ if is_lowest => flush.found(level),
-                _ => {}
-            }
-        }
-        flush.add_dead(table, self);
-        entries
-    }
 }
 
 /// Whether `present`, at `level`, maps `gfn` as `leaf` would, with no less allowed.
@@ -385,12 +315,6 @@ fn moves<F: Format>(entry: Entry<F>, level: Level, leaf: &Leaf) -> bool {
 /// Whether `leaf` allows what the leaf that was there did not.
 fn grows<F: Format>(entry: Entry<F>, level: Level, leaf: &Leaf) -> bool {
     !entry.to_leaf(level).permissions.contains(leaf.permissions)
-}
-
-/// The level of the table that an entry of `level` leads to.
-#[inline]
-pub(crate) fn below_of(level: Level) -> Level {
-    level.below().expect("pages have no tables below")
 }
 
 /// A table made ready before it is known whether it is needed.

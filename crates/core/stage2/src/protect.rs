@@ -7,7 +7,43 @@ use mayfly_platform::address::{Gfn, Pfn};
 use crate::flush::{Changing, Flush};
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level, Permissions};
+use crate::{Entry, Format, Leaf, Level, Permissions, Stage2};
+
+impl<F: Format> Stage2<F> {
+    /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault. A
+    /// block that juts out is split, so that the guest goes on writing beside; without memory for a table it is
+    /// protected as a whole.
+    ///
+    /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
+    ///
+    /// Needs no announcement: every frame stays where it is. A fault that is under way may map a page to be written
+    /// right after; who must not have that [refuses](Stage2::refuse_faults) those of before, as who takes marks out of a
+    /// dirty log, which those that come later put there again; or is inside an invalidation, as who takes the right
+    /// away for the host.
+    pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
+        self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
+    }
+
+    /// As [`Stage2::write_protect`], of those frames of `gfns` that are meant: `meant` says of some, of which each lies in
+    /// an entry of its own or all in one table, whether any is. However they lie, TLBs are invalidated once a root and
+    /// slice. Blocks are split.
+    pub fn write_protect_those(
+        &self,
+        gfns: Range<Gfn>,
+        slice: Slice,
+        meant: impl Fn(Range<Gfn>) -> bool,
+    ) {
+        self.in_slices(gfns, |root, left| {
+            root.write_protect_slice(left, slice, Some(&meant), &mut |_, _| ())
+        });
+    }
+
+    /// Clears the accessed marks of `gfns` in every root, slice by slice. `each` is called for each leaf that had one.
+    /// Needs no announcement: nothing is taken away but a mark, which the next access puts there again.
+    pub fn age(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
+        self.in_slices(gfns, |root, left| root.age_slice(left, slice, &mut each));
+    }
+}
 
 impl<F: Format> Root<F> {
     /// Write-protects what is left of `range`, one slice of it. Returns whether all is done; no CPU writes through the

@@ -23,7 +23,7 @@ use mayfly_platform::sync::Ordering;
 
 use crate::flush::{Changing, Flush};
 use crate::graveyard::BOUND;
-use crate::map::below_of;
+use crate::level::below_of;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::reclaim::{Reclaimed, Reclaimer};
 use crate::root::{Root, RootRef};

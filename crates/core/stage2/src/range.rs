@@ -22,7 +22,7 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::time::Instant;
 
 use crate::cell::Cell;
-use crate::map::below_of;
+use crate::level::below_of;
 use crate::root::Root;
 use crate::tables::Table;
 use crate::{Entry, Format, Level, State};

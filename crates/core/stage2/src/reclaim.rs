@@ -22,63 +22,27 @@
 //! below a bound; who goes above it does some of the work. So does who retires little, where that is less than to wake
 //! somebody for it ([`Reclaimer::freeing_at_once`]).
 
-use alloc::boxed::Box;
+mod work;
+
 use alloc::sync::Arc;
-use core::ops::ControlFlow;
 use core::ptr::NonNull;
 use core::time::Duration;
 
-use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::address::Gfn;
 use mayfly_platform::lock::Lock;
-use mayfly_platform::memory::{Attic, Kept};
-use mayfly_platform::observe::Step;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
 use mayfly_platform::{Mmu, Op};
 use mayfly_srcu::{Asked, Cookie, Srcu};
 
-use crate::buried::Noted;
+use work::{Advanced, Stage, Work};
+
+use crate::Format;
+use crate::bell::Bell;
 use crate::list::List;
-use crate::map::below_of;
-use crate::range::{Budget, Slice, Stop};
+use crate::range::{Budget, Slice};
 use crate::root::Root;
 use crate::space::Space;
-use crate::{Entry, Format, Level, State};
-
-/// Told when a retired root may have become free to reclaim.
-pub(crate) struct Bell {
-    word: Arc<mayfly_srcu::Bell>,
-    mmu: Arc<dyn Mmu>,
-    /// Roots whose VMs have buried tables.
-    pub(crate) noted: Noted,
-    /// What somebody may still have a handle to, of all VMs.
-    attic: Lock<Attic>,
-}
-
-/// Of what is in the attic, so much is looked at when something is put there: more than one, so that what nobody has a
-/// handle to any more is found in time.
-const LOOKS: usize = 2;
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        self.word.ring();
-    }
-
-    /// Frees `kept` when nobody has a handle to it any more.
-    pub(crate) fn leave<T: Send + Sync + 'static>(&self, kept: Kept<T>) {
-        let mut arrived = Attic::new();
-        arrived.put(kept);
-        drop(arrived.unused(1));
-        self.attic.lock(&*self.mmu).append(arrived);
-        self.look_through_attic(LOOKS);
-    }
-
-    fn look_through_attic(&self, looks: usize) {
-        let unused = self.attic.lock(&*self.mmu).unused(looks);
-        // Dropped without the lock.
-        drop(unused);
-    }
-}
 
 /// For who destroys a VM of few tables: the number of them bounds it, and a part of the work would be of no use.
 const AT_ONCE: Slice = Slice { entries: u32::MAX, time: Duration::from_secs(1) };
@@ -126,25 +90,6 @@ pub struct Reclaimer<F: Format> {
     stopped: AtomicBool,
 }
 
-/// The root that is being reclaimed, and how far.
-struct Work<F: Format> {
-    root: NonNull<Root<F>>,
-    stage: Stage,
-}
-
-// SAFETY: as for `List`.
-unsafe impl<F: Format> Send for Work<F> {}
-
-#[derive(Clone, Copy)]
-enum Stage {
-    /// Waiting for readers, references and vCPUs in their guests.
-    Held,
-    /// Freeing tables, from this frame on.
-    Tables(Gfn),
-    /// Waiting until what its VM had buried by then is freed, which it may have been noted for.
-    Buried,
-}
-
 impl<F: Format> Reclaimer<F> {
     /// 1 GiB of tables: those of 512 GiB of guest memory in pages.
     pub const BOUND: usize = 1 << 18;
@@ -152,12 +97,7 @@ impl<F: Format> Reclaimer<F> {
     /// For roots whose tables take at most `bound` frames together, beyond which who retires one helps.
     pub fn new(mmu: Arc<dyn Mmu>, bound: usize) -> Self {
         Self {
-            bell: Arc::new(Bell {
-                word: Arc::new(mayfly_srcu::Bell::new(mmu.clone())),
-                mmu,
-                noted: Noted::new(),
-                attic: Lock::new(Attic::new()),
-            }),
+            bell: Arc::new(Bell::new(mmu)),
             blind: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             bound,
@@ -395,10 +335,12 @@ impl<F: Format> Reclaimer<F> {
                     return Advanced::Waits(work);
                 }
                 *readers = None;
-                if root.references() > 1 || root.space().holds.is_held(work.root, &*self.bell.mmu) {
+                if root.references() > 1
+                    || root.space().holds.is_held(work.root.cast(), &*self.bell.mmu)
+                {
                     return Advanced::Waits(work);
                 }
-                if !root.space().leaving.remove(root.role(), work.root) {
+                if !root.space().leaving.remove(root.role(), work.root.cast()) {
                     break;
                 }
                 *readers = Some(root.space().srcu.cookie());
@@ -446,66 +388,5 @@ impl<F: Format> Drop for Reclaimer<F> {
         while self.run_slice(self.slice) == Reclaimed::More {
             self.mmu().preemption_point();
         }
-    }
-}
-
-enum Advanced<F: Format> {
-    Done,
-    Spent(Work<F>),
-    Waits(Work<F>),
-}
-
-impl<F: Format> Root<F> {
-    /// Frees every table below `table`, a table of `level`, from the one that holds `from` on; `from` goes along.
-    fn free_tables(
-        &self,
-        table: Pfn,
-        level: Level,
-        from: &mut Gfn,
-        budget: &mut Budget<'_>,
-    ) -> ControlFlow<Stop> {
-        if level == Level::PAGE {
-            return ControlFlow::Continue(());
-        }
-        let end = if level == F::TOP {
-            Self::LIMIT.get()
-        } else {
-            level.above().first(*from).get() + level.above().pages()
-        };
-        // Only where there may be tables.
-        while from.get() < end
-            && let Some((next, group_end)) = self.children().next::<F>(level, *from)
-        {
-            *from = next;
-            while *from < group_end {
-                let after = level.first(*from).get() + level.pages();
-                let cell = self.cell(table, level, *from);
-                if let State::Table(below) = cell.load().state(level) {
-                    self.free_tables(below, below_of(level), from, budget)?;
-                    cell.fill(Entry::EMPTY);
-                    self.free_table(below);
-                }
-                *from = Gfn::new(after);
-            }
-            // Not after the last: whoever goes on finds the next table then, and not this one, which is to be freed.
-            if from.get() < end {
-                let pages = group_end.get() - level.first(next).get();
-                budget.spend((pages / level.pages()) as u32)?;
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Frees what is left of a root to which nobody else has a reference, and whose tables below are gone.
-    ///
-    /// # Safety
-    ///
-    /// `root` came from [`Root::try_new`], and the caller has its only reference, which is used up.
-    pub(crate) unsafe fn discard(root: NonNull<Self>) {
-        // SAFETY: as the caller promises.
-        let root = unsafe { Box::from_raw(root.as_ptr()) };
-        let gone = Step::RootGone { top: root.top() };
-        root.space().tables.observing(|| (), |()| Some(gone));
-        root.space().tables.free(root.top(), F::ROOT_ORDER);
     }
 }

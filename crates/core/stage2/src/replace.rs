@@ -31,7 +31,8 @@ use crate::flush::{Changing, Flush};
 use crate::format::nameable;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level, MemoryType, Permissions};
+use crate::sequence::Announcement;
+use crate::{Entry, Format, Leaf, Level, MemoryType, Permissions, Stage2};
 
 /// Another frame for a page, wherever it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +43,54 @@ pub struct Replacement {
     pub new: Pfn,
     /// Whether both hold the same bytes, and nobody writes to either until the replacement is made.
     pub same_contents: bool,
+}
+
+impl<F: Format> Stage2<F> {
+    /// Has the pages of `gfns` for which `with` says so mapped to their new frames, to be read, in every root that maps
+    /// them to the old ones; with no moment in which they are absent, and one invalidation for each root and slice. A
+    /// page becomes absent where that cannot be: where the guest could write to the old frame, or the contents differ;
+    /// or where it is mapped to something else. Where it is absent it stays so. When this returns no CPU uses the old
+    /// frames for them. `prepare` is called before any CPU can find a new frame, for each root that will have
+    /// it, with the leaf that names it.
+    ///
+    /// Until `announcement` ends no fault brings an old frame back. One change of a page at a time. May be called from
+    /// inside a section: it waits for TLBs alone.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
+    pub fn replace(
+        &self,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        slice: Slice,
+        with: impl Fn(Gfn) -> Option<Replacement>,
+        mut prepare: impl FnMut(&Leaf),
+    ) {
+        self.check_announced(announcement, &gfns);
+        self.in_slices(gfns, |root, left| {
+            root.replace_slice(left, &with, slice, None, &mut prepare)
+        });
+    }
+
+    /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for [`Role::MARKED`](crate::Role::MARKED), where the
+    /// first write has to fault. Nothing is done while another invalidation of the page than `announcement` is under
+    /// way, which may be about to take away the right to write: a fault gives it then.
+    ///
+    /// When no CPU has the page by another frame any more.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
+    pub fn allow_writes(&self, announcement: &Announcement, gfn: Gfn, pfn: Pfn) {
+        let (page, frame) = (gfn..Gfn::new(gfn.get() + 1), pfn..Pfn::new(pfn.get() + 1));
+        self.check_announced(announcement, &page);
+        self.space.owed.pay_for(&page, &frame, self.mmu());
+        self.in_slices(page, |root, _| {
+            root.widen_page(gfn, pfn);
+            true
+        });
+    }
 }
 
 impl<F: Format> Root<F> {

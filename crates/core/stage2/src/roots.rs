@@ -25,56 +25,20 @@
 //!
 //! No lock, and no wait, is on a vCPU's way to its root; vCPUs write nothing here that they share.
 
+mod leaving;
+
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{AtomicPtr, Ordering};
 use mayfly_srcu::Section;
 
+pub(crate) use leaving::Leaving;
+
+use crate::role::{ROLES, Role};
 use crate::root::{Root, RootRef};
 use crate::space::Space;
 use crate::{Error, Format};
-
-/// Roots of a VM at one moment are at most so many, twice as many while they are replaced.
-pub(crate) const ROLES: usize = 4;
-
-/// What a root is for. A role names a way of seeing the VM's memory (an address space, a kind of access); what it means
-/// is its user's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Role(u8);
-
-impl Role {
-    /// The number of roles.
-    pub const COUNT: u8 = ROLES as u8;
-
-    /// The first role: what a vCPU runs on if nothing calls for another.
-    pub const MAIN: Self = Self(0);
-
-    /// The last role, under which the right to write comes with a mark in the leaf ([`Leaf::written`](crate::Leaf)), so
-    /// that it is known what was written. So that marks are not lost, no block takes a table's place here; and what the
-    /// host does to a page never gives the right.
-    pub const MARKED: Self = Self(Self::COUNT - 1);
-
-    /// Role `number`, which is below [`Role::COUNT`].
-    pub const fn new(number: u8) -> Option<Self> {
-        if number < Self::COUNT { Some(Self(number)) } else { None }
-    }
-
-    /// Its number.
-    pub const fn get(self) -> u8 {
-        self.0
-    }
-
-    /// Whether it is [`Role::MARKED`].
-    #[inline]
-    pub(crate) const fn marks_writes(self) -> bool {
-        self.0 == Self::MARKED.0
-    }
-
-    fn all() -> impl Iterator<Item = Self> {
-        (0..Self::COUNT).map(Self)
-    }
-}
 
 pub(crate) struct Roots<F: Format> {
     /// A root, null, or [`closed`]. Read when a vCPU loads a root, and written when one is made or goes, so they need no
@@ -85,28 +49,6 @@ pub(crate) struct Roots<F: Format> {
 /// In the place of a root: none is wanted any more.
 fn closed<F: Format>() -> *mut Root<F> {
     without_provenance_mut(1)
-}
-
-/// For each role, the root that has left its place, and that vCPUs may still be running on: a root of the VM's format.
-///
-/// Among what a VM's roots share, since the last to look here is the reclaimer.
-pub(crate) struct Leaving([AtomicPtr<()>; ROLES]);
-
-impl Leaving {
-    pub(crate) fn new() -> Self {
-        Self([(); ROLES].map(|()| AtomicPtr::new(null_mut())))
-    }
-
-    fn of(&self, role: Role) -> &AtomicPtr<()> {
-        &self.0[usize::from(role.0)]
-    }
-
-    /// Takes out `root`, of `role`. Returns whether it was there: then it has to wait once more for those who have
-    /// found it inside a section.
-    pub(crate) fn remove<F: Format>(&self, role: Role, root: NonNull<Root<F>>) -> bool {
-        let (root, place) = (root.as_ptr().cast(), self.of(role));
-        place.compare_exchange(root, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
 }
 
 impl<F: Format> Roots<F> {
@@ -237,7 +179,7 @@ impl<F: Format> Roots<F> {
     }
 
     fn current(&self, role: Role) -> &AtomicPtr<Root<F>> {
-        &self.current[usize::from(role.0)]
+        &self.current[usize::from(role.get())]
     }
 
     /// A reference to the root, if it is one, that was found in a place inside `_section`.

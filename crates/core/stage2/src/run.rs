@@ -7,7 +7,8 @@ use mayfly_srcu::Section;
 
 use crate::cell::Cell;
 use crate::format::{nameable, out_of_range};
-use crate::map::{Attempt, below_of};
+use crate::level::below_of;
+use crate::map::Attempt;
 use crate::root::Root;
 use crate::sequence::Seen;
 use crate::{Entry, Error, Format, Leaf, Level, Mapped, Permissions, State};

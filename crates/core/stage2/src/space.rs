@@ -6,12 +6,12 @@ use mayfly_platform::memory::Kept;
 use mayfly_platform::sync::AtomicU32;
 use mayfly_srcu::Srcu;
 
+use crate::bell::Bell;
 use crate::graveyard::Graveyard;
 use crate::hold::Holds;
 use crate::owed::Ledger;
 use crate::own::Own;
 use crate::parking::Parking;
-use crate::reclaim::Bell;
 use crate::roots::Leaving;
 use crate::sequence::Sequence;
 use crate::tables::Tables;

@@ -19,7 +19,7 @@ use mayfly_platform::address::{Gfn, Pfn};
 use crate::cell::Cell;
 use crate::flush::Flush;
 use crate::graveyard::BOUND;
-use crate::map::below_of;
+use crate::level::below_of;
 use crate::range::{At, Budget, Slice, Visitor};
 use crate::root::{Root, RootRef};
 use crate::{Entry, Error, Format, Leaf, Level, Role, Stage2, State};
@@ -82,6 +82,53 @@ impl<F: Format> Stage2<F> {
 }
 
 impl<F: Format> Root<F> {
+    /// Turns the block `entry` at `gfn` into a table, which is `table`, of the next smaller size: the guest sees no
+    /// difference. No effect where `entry` is not there any more.
+    pub(crate) fn split(
+        &self,
+        cell: Cell<'_, F>,
+        level: Level,
+        gfn: Gfn,
+        entry: Entry<F>,
+        table: Pfn,
+    ) {
+        let space = self.space();
+        let (block, below) = (entry.to_leaf(level), below_of(level));
+        let leaf = |index: u64| {
+            let pfn = Pfn::new(block.pfn.get() + index * below.pages());
+            Entry::<F>::leaf(below, &Leaf { pfn, ..block }).bits()
+        };
+        // In every format the frame's number stands in the entry as it is, so one differs from the next by as much as the
+        // first from the second: to make each from its leaf takes six times as long.
+        let (first, step) = (leaf(0), leaf(1).wrapping_sub(leaf(0)));
+        space.tables.fill(table, |index| {
+            let bits = first.wrapping_add(step.wrapping_mul(index as u64));
+            debug_assert_eq!(bits, leaf(index as u64), "{index}");
+            Entry::<F>::from_bits(bits)
+        });
+        let new = Entry::table(table);
+        if !cell.replace(entry, Entry::FROZEN) {
+            self.free_table(table);
+            return;
+        }
+        // No fence: nothing is asked of the host. The frames are those of before, and who zaps them finds the entry
+        // frozen, or the table, or has zapped the block.
+        if entry.requires_break_before_make(level, new, true) {
+            self.forget(gfn, level);
+        }
+        self.children().note::<F>(level, gfn);
+        space.parking.thaw(cell, new, self.mmu());
+        self.charge_entries(1);
+    }
+
+    /// Splits a block, so that a page of it can be changed by itself. Returns whether there was memory for that; the
+    /// entry is to be loaded again then.
+    pub(crate) fn split_at(&self, at: &At<'_, F>) -> bool {
+        let Ok(table) = self.allocate_table() else { return false };
+        self.split(at.cell, at.level, at.gfn, at.entry, table);
+        true
+    }
+
     /// Splits a batch of what is left of `range`. Returns whether all is done.
     fn split_slice(&self, range: &mut Range<Gfn>, slice: Slice) -> Result<bool, Error> {
         // What no guest can have has no blocks.

@@ -98,6 +98,7 @@
 
 mod line;
 mod numbers;
+mod root_tag;
 mod tag;
 
 use alloc::sync::Arc;
@@ -111,7 +112,7 @@ use mayfly_platform::sync::{AtomicU64, AtomicUsize, Ordering, fence};
 use mayfly_platform::tlb::Vmid;
 use mayfly_platform::{Mmu, Op};
 
-pub use tag::{Activated, VmidTag};
+pub use root_tag::{Activated, VmidTag};
 
 use line::Lines;
 use numbers::Numbers;

@@ -3,7 +3,7 @@
 use mayfly_platform::address::Gfn;
 use mayfly_srcu::Section;
 
-use crate::map::below_of;
+use crate::level::below_of;
 use crate::root::Root;
 use crate::{Format, Leaf, Level, Permissions, State};
 

@@ -7,11 +7,12 @@ use mayfly_platform::address::{Gfn, Pfn};
 
 use crate::flush::{Changing, Flush};
 use crate::graveyard;
-use crate::map::below_of;
+use crate::level::below_of;
 use crate::prune;
 use crate::range::{At, Budget, Run, Slice, Visitor};
 use crate::root::Root;
-use crate::{Entry, Format, Leaf, Level, State};
+use crate::sequence::Announcement;
+use crate::{Entry, Format, Leaf, Level, Role, Stage2, State};
 
 /// What becomes of tables that have nothing left in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +24,85 @@ pub enum Tables {
     Keep,
 }
 
+impl<F: Format> Stage2<F> {
+    /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole.
+    /// When this returns no CPU uses what was mapped there.
+    ///
+    /// Until `announcement` ends no fault installs anything of the range again.
+    ///
+    /// Waits for TLBs, and for entries that others are changing; for no reader. Where too many tables await their
+    /// readers, more are emptied and stay, and the [`Reclaimer`](crate::Reclaimer) takes them out later.
+    ///
+    /// # Panics
+    ///
+    /// If `announcement` is not [of all of `gfns`](Stage2::is_announced).
+    pub fn zap(&self, announcement: &Announcement, gfns: Range<Gfn>, tables: Tables, slice: Slice) {
+        self.zap_in(None, announcement, gfns, tables, slice);
+    }
+
+    /// As [`Stage2::zap`], in the roots of `role` alone.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
+    pub fn zap_role(
+        &self,
+        role: Role,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        tables: Tables,
+        slice: Slice,
+    ) {
+        self.zap_in(Some(role), announcement, gfns, tables, slice);
+    }
+
+    fn zap_in(
+        &self,
+        role: Option<Role>,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        tables: Tables,
+        slice: Slice,
+    ) {
+        self.check_announced(announcement, &gfns);
+        self.in_slices_of(role, gfns, |root, left| {
+            let from = left.start;
+            let zapped = root.zap_slice(left, tables, slice, None);
+            if zapped.hanging {
+                self.reclaimer.leave_hanging(root, &(from..left.start));
+            }
+            zapped.done
+        });
+    }
+
+    /// As [`Stage2::zap`] with [`Tables::Keep`]. `each` is told of every leaf, when no CPU uses it any
+    /// more: what is then cleaned out of the caches does not get into them again.
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::zap`].
+    pub fn zap_each(
+        &self,
+        announcement: &Announcement,
+        gfns: Range<Gfn>,
+        slice: Slice,
+        mut each: impl FnMut(Gfn, Level, Leaf),
+    ) {
+        self.check_announced(announcement, &gfns);
+        self.in_slices(gfns, |root, left| {
+            let mut told = Told::new();
+            let zapped = root.zap_slice(left, Tables::Keep, slice, Some(&mut told));
+            told.leaves().for_each(|(gfn, level, leaf)| each(gfn, level, leaf));
+            zapped.done
+        });
+    }
+}
+
 impl<F: Format> Root<F> {
     /// Zaps what is left of `range`, one slice of it: every page and block that maps something of it, blocks as a
     /// whole. The TLBs have forgotten what was zapped when this returns.
     ///
-    /// The caller has been shown the [`Announcement`](crate::Announcement) by which no fault installs anything of the
+    /// The caller has been shown the [`Announcement`] by which no fault installs anything of the
     /// range meanwhile.
     ///
     /// `told` gets every leaf, where tables are kept; the slice ends when it is full.

@@ -117,161 +117,28 @@
 //! the first time; a fault for each page written with caches off, and each time it is written first after a flush; a
 //! flush of exactly those pages. In a coherent format a VM does nothing for data, however it was built.
 
-use alloc::sync::Arc;
+mod upkeep;
+
 use core::ops::Range;
 
 use mayfly_memslot::Gfn;
+use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
-use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
-use mayfly_platform::sync::{AtomicBool, Ordering, fence};
-use mayfly_platform::{Op, Platform};
-use mayfly_srcu::{Section, Srcu};
+use mayfly_platform::cache::InstructionCaches;
+use mayfly_platform::sync::{Ordering, fence};
+use mayfly_srcu::Section;
 use mayfly_stage2::{Leaf, Level, Permissions, Role, Root, Tables};
 
+pub use upkeep::{CacheTraps, Caches};
+pub(crate) use upkeep::{Upkeep, VcpuCaches};
+
+use upkeep::Tracking;
+
 use crate::vm::{Inner, Vm};
-use crate::{CacheOp, Error, World};
+use crate::{CacheOp, World};
 
 /// Frames that are maintained between two points where the embedder may take interrupts: 256 KiB.
 const PIECE: u64 = 64;
-
-/// Who sees to it that a VM's guests find in memory what is in the caches, and in the caches what is in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Caches {
-    /// Nobody has to: no access of a guest goes past the caches, as on x86, and instruction caches see what is written
-    /// ([`InstructionCaches::Coherent`]). A VM is refused otherwise: what its guest executes in a page would be what was
-    /// fetched from the frame when it was another's. Forced write-back does not help there: it is about data (DDI 0487, `CTR_EL0.DIC`: unless it is set, instruction caches are to be invalidated to
-    /// the point of unification, whatever stage 2 says of the memory; Linux does so at the fault that makes a page
-    /// executable).
-    #[default]
-    Coherent,
-    /// The VM, when it maps memory, which it cleans; for the rest its user, who is told by
-    /// [`Exit::Caches`](crate::Exit::Caches) what a guest does, and has [`Vm::clean_invalidate_mapped`].
-    Reported,
-    /// The VM, which knows what guests have written past the caches, and maintains that when it has to.
-    Tracked,
-}
-
-/// Which of a guest's cache operations bring it out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CacheTraps {
-    /// None.
-    #[default]
-    None,
-    /// [`CacheOp::SetWay`] (Arm: `HCR_EL2.TSW`).
-    SetWay,
-    /// All; turning caches on and off by a trap of that register alone (`HFGWTR_EL2.SCTLR_EL1`, with `FEAT_FGT`).
-    Control,
-    /// All; by a trap of every register of stage 1, for want of anything finer (`HCR_EL2.TVM`).
-    Registers,
-}
-
-impl CacheTraps {
-    /// Whether turning the caches on or off brings the guest out.
-    pub fn toggles(self) -> bool {
-        matches!(self, Self::Control | Self::Registers)
-    }
-
-    /// Whether an operation by set and way does.
-    pub fn set_way(self) -> bool {
-        self != Self::None
-    }
-}
-
-/// The caches of one vCPU.
-#[derive(Debug)]
-pub(crate) struct VcpuCaches {
-    on: bool,
-    /// Has operated by set and way since it turned them on: it may be about to turn them off.
-    watched: bool,
-    /// What follows from the above.
-    traps: CacheTraps,
-    role: Role,
-}
-
-impl VcpuCaches {
-    #[inline]
-    pub(crate) fn traps(&self) -> CacheTraps {
-        self.traps
-    }
-
-    /// The root that the vCPU runs on.
-    pub(crate) fn role(&self) -> Role {
-        self.role
-    }
-}
-
-/// What a VM does about caches.
-pub(crate) struct Upkeep {
-    /// It does anything at all when it maps memory.
-    maps: bool,
-    mode: Caches,
-    /// [`Format::COHERENT`](mayfly_stage2::Format::COHERENT).
-    coherent: bool,
-    capabilities: CacheCapabilities,
-    /// Where marks are kept.
-    tracking: Option<Tracking>,
-}
-
-struct Tracking {
-    /// Flushes are its sections.
-    flushes: Srcu,
-    /// Something has been mapped past the caches since that was last zapped.
-    mapped: AtomicBool,
-    /// Some vCPU has turned its caches off, or cleaned them by set and way: what is mapped on the main root may have
-    /// lines of its.
-    left_behind: AtomicBool,
-}
-
-impl Upkeep {
-    pub(crate) fn try_new(
-        mode: Caches,
-        coherent: bool,
-        cache: &dyn Cache,
-        platform: &Arc<dyn Platform>,
-    ) -> Result<Self, Error> {
-        let capabilities = cache.capabilities();
-        let fetches_anew = capabilities.instructions == InstructionCaches::Coherent;
-        if mode == Caches::Coherent && !fetches_anew {
-            return Err(Error::InstructionCaches);
-        }
-        let maps = mode != Caches::Coherent && !(coherent && fetches_anew);
-        let tracking = if mode == Caches::Tracked && !coherent {
-            let flushes = Srcu::try_new(Arc::clone(platform), mayfly_srcu::Config::default())?;
-            let (mapped, left_behind) = (AtomicBool::new(false), AtomicBool::new(false));
-            Some(Tracking { flushes, mapped, left_behind })
-        } else {
-            None
-        };
-        Ok(Self { maps, mode, coherent, capabilities, tracking })
-    }
-
-    /// The caches of a new vCPU: off, where that makes a difference.
-    pub(crate) fn vcpu(&self) -> VcpuCaches {
-        let mut caches =
-            VcpuCaches { on: false, watched: false, traps: CacheTraps::None, role: Role::MAIN };
-        self.settle(&mut caches);
-        caches
-    }
-
-    /// The role of the root that a vCPU will run on, if not on its first one all the time.
-    pub(crate) fn later_role(&self) -> Option<Role> {
-        self.tracking.as_ref().map(|_| Role::MAIN)
-    }
-
-    fn settle(&self, caches: &mut VcpuCaches) {
-        let past_caches = self.tracking.is_some() && !caches.on;
-        caches.role = if past_caches { Role::MARKED } else { Role::MAIN };
-        caches.traps = if self.mode == Caches::Coherent || self.coherent {
-            CacheTraps::None
-        } else if self.capabilities.fgt {
-            CacheTraps::Control
-        } else if caches.on && !caches.watched {
-            CacheTraps::SetWay
-        } else {
-            CacheTraps::Registers
-        };
-    }
-}
 
 impl<W: World> Vm<W> {
     /// Cleans and invalidates all that is mapped at this moment, once for each root that maps it: what KVM does where

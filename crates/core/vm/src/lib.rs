@@ -97,6 +97,7 @@ mod kicker;
 mod memory;
 mod migration;
 mod notifier;
+mod on_bus;
 mod places;
 mod requests;
 #[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]

@@ -1,21 +1,23 @@
 //! A vCPU: the loop between the guest and what it needs.
 
+use alloc::sync::Arc;
 use core::ops::Deref;
 
-use mayfly_iobus::{self as iobus, IoBus, WriteHit};
+use mayfly_iobus as iobus;
 use mayfly_memslot::LastHit;
 use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
-use mayfly_srcu::{Reader, Section};
+use mayfly_srcu::Reader;
 use mayfly_stage2::{Format, Held, Holder, VcpuMark};
 
 use crate::caches::VcpuCaches;
 use crate::fault::Handled;
 use crate::guest::{Access, CacheOp, Event, Guest, MMIO_MAX, PortAccess, Translation};
 use crate::kicker::Asked;
-use crate::vm::Inner;
-use crate::{Device, Error, Kicker, Requests, World};
+use crate::on_bus::OnBus;
+use crate::vm::{Inner, Vm};
+use crate::{Error, Kicker, Requests, World};
 
 /// Why [`Vcpu::run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,33 @@ pub struct Vcpu<W: World> {
     last_slot: LastHit,
     last_mmio: iobus::LastHit,
     last_pio: iobus::LastHit,
+}
+
+impl<W: World> Vm<W> {
+    /// A new vCPU, numbered `id` (below 4096), which must not be one of the VM's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::VcpuExists`], [`Error::VcpuOutOfRange`], [`Error::OutOfMemory`]; [`Error::Stage2`] after
+    /// [`Vm::destroy`], and for the first vCPU where there are no frames for its root. The VM is as it was then.
+    pub fn create_vcpu(&self, id: u32) -> Result<Vcpu<W>, Error> {
+        let waiters = self.inner.stage2.invalidation_waiters();
+        let asked = Asked::try_new(Arc::clone(&self.inner.platform), waiters)?;
+        let reader = self.inner.srcu.reader()?;
+        let kicker = self.inner.vcpus.lock(&*self.inner.platform).add(id, asked)?;
+        // From here on it is asked to reload when roots are replaced, and dropping it takes it off the list.
+        let listed = Listed::new(id, self.inner.clone());
+        // Dropped before that if this fails.
+        let kicker = kicker;
+        let holder = self.inner.stage2.register_holder(kicker.asked())?;
+        let mut vcpu = Vcpu::new(listed, kicker, holder, reader);
+        if let Some(role) = self.inner.upkeep.later_role() {
+            // So that no memory is needed when its caches are turned on.
+            self.inner.stage2.ensure_root(role)?;
+        }
+        vcpu.load_root()?;
+        Ok(vcpu)
+    }
 }
 
 impl<W: World> Vcpu<W> {
@@ -316,45 +345,6 @@ enum Answer {
 #[inline]
 fn order_after_guest() {
     fence(Ordering::Acquire);
-}
-
-/// A bus, as a vCPU uses it.
-struct OnBus<'a, D: Device + 'static> {
-    bus: &'a IoBus<D>,
-    last: &'a mut iobus::LastHit,
-    vcpu: u32,
-}
-
-impl<D: Device + 'static> OnBus<'_, D> {
-    /// Takes an access to its device. Returns whether there is one, and it has answered.
-    fn access(
-        self,
-        section: &impl Section,
-        address: u64,
-        write: bool,
-        guest: &mut impl Guest,
-    ) -> bool {
-        let Self { bus, last, vcpu } = self;
-        let data = guest.data();
-        let len = data.len() as u64;
-        if write {
-            match bus.find_write(section, last, address, len, little_endian(data)) {
-                Some(WriteHit::Eventfd(device)) => device.write(vcpu, 0, data),
-                Some(WriteHit::Device(hit)) => hit.device.write(vcpu, hit.offset, data),
-                None => return false,
-            }
-        } else {
-            let Some(hit) = bus.find(section, last, address, len) else { return false };
-            hit.device.read(vcpu, hit.offset, data);
-        }
-        guest.answered();
-        true
-    }
-}
-
-/// The value of at most eight bytes.
-fn little_endian(data: &[u8]) -> u64 {
-    data.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
 /// A vCPU's place on its VM's list, and its share in the VM. Dropped, it takes the vCPU off the list.

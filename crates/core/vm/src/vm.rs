@@ -13,11 +13,10 @@ use mayfly_srcu::Srcu;
 use mayfly_stage2::{self as stage2, Format, Root, Slice, Stage2};
 
 use crate::caches::Upkeep;
-use crate::kicker::{Asked, Kicker};
+use crate::kicker::Kicker;
 use crate::requests::Left;
-use crate::vcpu::Listed;
 use crate::vcpus::Vcpus;
-use crate::{Cache, Caches, Error, Vcpu, World};
+use crate::{Cache, Caches, Error, World};
 
 /// One of a VM's I/O buses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,7 +74,7 @@ pub enum SlotZap {
 ///
 /// Calls may come from several threads; those that change the same thing take turns.
 pub struct Vm<W: World> {
-    inner: Shared<Inner<W>>,
+    pub(crate) inner: Shared<Inner<W>>,
 }
 
 pub(crate) struct Inner<W: World> {
@@ -93,7 +92,7 @@ pub(crate) struct Inner<W: World> {
     pub(crate) memory_writer: Lock<()>,
     /// A slot that is published no more, and that something may still be mapped through.
     pub(crate) leaving: Lock<Option<Slot<W::Backing>>>,
-    vcpus: Lock<Vcpus>,
+    pub(crate) vcpus: Lock<Vcpus>,
     destroyed: AtomicBool,
     pub(crate) srcu: Srcu,
 }
@@ -236,40 +235,15 @@ impl<W: World> Vm<W> {
         Ok(self.inner.bus(bus).try_relocate(relocations)?)
     }
 
-    /// A new vCPU, numbered `id` (below 4096), which must not be one of the VM's.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::VcpuExists`], [`Error::VcpuOutOfRange`], [`Error::OutOfMemory`]; [`Error::Stage2`] after
-    /// [`Vm::destroy`], and for the first vCPU where there are no frames for its root. The VM is as it was then.
-    pub fn create_vcpu(&self, id: u32) -> Result<Vcpu<W>, Error> {
-        let waiters = self.inner.stage2.invalidation_waiters();
-        let asked = Asked::try_new(Arc::clone(&self.inner.platform), waiters)?;
-        let reader = self.inner.srcu.reader()?;
-        let kicker = self.inner.vcpus.lock(&*self.inner.platform).add(id, asked)?;
-        // From here on it is asked to reload when roots are replaced, and dropping it takes it off the list.
-        let listed = Listed::new(id, self.inner.clone());
-        // Dropped before that if this fails.
-        let kicker = kicker;
-        let holder = self.inner.stage2.register_holder(kicker.asked())?;
-        let mut vcpu = Vcpu::new(listed, kicker, holder, reader);
-        if let Some(role) = self.inner.upkeep.later_role() {
-            // So that no memory is needed when its caches are turned on.
-            self.inner.stage2.ensure_root(role)?;
-        }
-        vcpu.load_root()?;
-        Ok(vcpu)
-    }
-
     /// How many vCPUs the VM has.
     pub fn vcpu_count(&self) -> usize {
         self.inner.vcpus.lock(&*self.inner.platform).len()
     }
 
-    /// Makes vCPU `id` come out of the guest and its [`Vcpu::run`] return [`Exit::Kicked`](crate::Exit::Kicked); if it
+    /// Makes vCPU `id` come out of the guest and its [`Vcpu::run`](crate::Vcpu::run) return [`Exit::Kicked`](crate::Exit::Kicked); if it
     /// is not running, its next run. Returns whether there is such a vCPU.
     ///
-    /// Takes a lock; [`Vcpu::kicker`] gives what does not.
+    /// Takes a lock; [`Vcpu::kicker`](crate::Vcpu::kicker) gives what does not.
     pub fn kick(&self, id: u32) -> bool {
         let vcpus = self.inner.vcpus.lock(&*self.inner.platform);
         vcpus.get(id).map(|asked| asked.ask_exit()).is_some()

@@ -4,7 +4,11 @@ use core::ops::Range;
 
 use mayfly_platform::address::Gfn;
 
-use super::{REGION, WORDS};
+/// Words. In models so few that there are several, that some collide, and that a block has more than one.
+pub(super) const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 4 } else { 64 };
+
+/// Pages of a region: of the larger blocks, each has many, of the smaller ones each lies in one.
+pub(super) const REGION: u64 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 2 } else { 512 };
 
 /// A set of words.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@ const CACHES: &str = "core/vm/src/caches.rs";
 const FAULT: &str = "core/vm/src/fault.rs";
 const MEMORY: &str = "core/vm/src/memory.rs";
 const NOTIFIER: &str = "core/vm/src/notifier.rs";
-const STAGE2: &str = "core/stage2/src/stage2.rs";
+const INVALIDATION: &str = "core/stage2/src/invalidation.rs";
 const WRITTEN: &str = "core/stage2/src/written.rs";
 
 /// Has those who are told of the frames that were written told by what takes a slice of marks, at any moment in that.
@@ -215,7 +215,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                 "let invalidation = self.stage2.begin_invalidation(&all);",
                 "let invalidation = self.stage2.begin_invalidation(&(all.start..all.start));",
             ),
-            (STAGE2, "assert!(self.is_announced(", "let _ = (self.is_announced("),
+            (INVALIDATION, "assert!(self.is_announced(", "let _ = (self.is_announced("),
         ],
         killer: STALE,
     },

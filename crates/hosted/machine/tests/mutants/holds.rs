@@ -3,8 +3,9 @@
 use crate::{Checker, Killer, Mutant};
 
 const HOLD: &str = "core/stage2/src/hold.rs";
+const HOLDS: &str = "core/stage2/src/hold/holds.rs";
 const RECLAIM: &str = "core/stage2/src/reclaim.rs";
-const STAGE2: &str = "core/stage2/src/stage2.rs";
+const RETIRING: &str = "core/stage2/src/retiring.rs";
 
 const fn loom_hold(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Loom, "stage2", ("loom_hold", test), says)
@@ -69,7 +70,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "who looks at holds executes [look] before",
         edits: &[(
-            HOLD,
+            HOLDS,
             "        // [look]
         fence(Ordering::SeqCst);
 ",
@@ -81,15 +82,16 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "a reclaimer looks at holds",
         edits: &[(
             RECLAIM,
-            "if root.references() > 1 || root.space().holds.is_held(work.root, &*self.bell.mmu) {",
-            "if root.references() > 1 {",
+            "                    || root.space().holds.is_held(work.root.cast(), &*self.bell.mmu)
+",
+            "",
         )],
         killer: DESTROYED,
     },
     Mutant {
         step: "so does who replaces roots",
         edits: &[(
-            STAGE2,
+            RETIRING,
             "        roots.leaving(leaving).for_each(|root| self.stage2.wait_left(root));
 ",
             "",
@@ -118,7 +120,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "which who finds the hold empty acquires",
         edits: &[(
-            HOLD,
+            HOLDS,
             "self.root.load(Ordering::Acquire) == root",
             "self.root.load(Ordering::Relaxed) == root",
         )],
@@ -126,13 +128,13 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a vCPU that is waited for is to tell when it comes out",
-        edits: &[(HOLD, "        if resident.tell_when_out() {", "        if true {")],
+        edits: &[(HOLDS, "        if resident.tell_when_out() {", "        if true {")],
         killer: loom_hold(FINISHED, "deadlock"),
     },
     Mutant {
         step: "who has asked for that looks at the hold once more",
         edits: &[(
-            HOLD,
+            HOLDS,
             "            return resident.hold().is_on(root);
 ",
             "            return true;

@@ -3,8 +3,10 @@
 use crate::{Checker, Killer, Mutant};
 
 const CELL: &str = "core/stage2/src/cell.rs";
+const DISMANTLE: &str = "core/stage2/src/dismantle.rs";
 const FLUSH: &str = "core/stage2/src/flush.rs";
 const GRAVEYARD: &str = "core/stage2/src/graveyard.rs";
+const LEDGER: &str = "core/stage2/src/owed/ledger.rs";
 const MAP: &str = "core/stage2/src/map.rs";
 const OWED: &str = "core/stage2/src/owed.rs";
 const PARKING: &str = "core/stage2/src/parking.rs";
@@ -14,7 +16,7 @@ const RECLAIM: &str = "core/stage2/src/reclaim.rs";
 const REPLACE: &str = "core/stage2/src/replace.rs";
 const ROOTS: &str = "core/stage2/src/roots.rs";
 const SEQUENCE: &str = "core/stage2/src/sequence.rs";
-const STAGE2: &str = "core/stage2/src/stage2.rs";
+const SPLIT: &str = "core/stage2/src/split.rs";
 const ZAP: &str = "core/stage2/src/zap.rs";
 
 const fn loom(test: &'static str, says: &'static str) -> Killer {
@@ -291,7 +293,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a block that is split is absent until TLBs have forgotten it",
         edits: &[(
-            MAP,
+            SPLIT,
             "            self.forget(gfn, level);
 ",
             "            let _ = gfn;
@@ -305,7 +307,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "who splits a block and comes second frees his table",
         edits: &[(
-            MAP,
+            SPLIT,
             "            self.free_table(table);
             return;",
             "            return;",
@@ -315,7 +317,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "the entries of a table that is taken out are removed",
         edits: &[(
-            FLUSH,
+            DISMANTLE,
             "} else if cell.replace(entry, Entry::REMOVED) {",
             "} else if cell.replace(entry, entry) {",
         )],
@@ -323,7 +325,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "who takes a table out waits for entries that are frozen",
-        edits: &[(FLUSH, "if entry == Entry::FROZEN || entry == Entry::AWAITED {", "if false {")],
+        edits: &[(
+            DISMANTLE,
+            "if entry == Entry::FROZEN || entry == Entry::AWAITED {",
+            "if false {",
+        )],
         killer: loom("a_fault_in_a_table_that_gives_way_to_a_block_ends_in_the_tree", "panicked"),
     },
     Mutant {
@@ -614,7 +620,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "the host's giving it is paid for too",
         edits: &[(
-            STAGE2,
+            REPLACE,
             "        self.space.owed.pay_for(&page, &frame, self.mmu());
 ",
             "        let _ = (&page, &frame);
@@ -628,7 +634,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "so is what else is in the frame",
         edits: &[(
-            OWED,
+            LEDGER,
             "gfns.contains(&page.gfn()) || pfns.contains(&new)",
             "gfns.contains(&page.gfn()) || pfns.contains(&new) && false",
         )],
@@ -678,7 +684,12 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "and for references",
-        edits: &[(RECLAIM, "root.references() > 1 || ", "")],
+        edits: &[(
+            RECLAIM,
+            "root.references() > 1
+                    || ",
+            "",
+        )],
         killer: loom("a_root_is_reclaimed_after_its_last_reference_and_not_before", "panicked"),
     },
     Mutant {
@@ -763,7 +774,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "an invalidation pays under its own VMID alone",
         edits: &[(
-            OWED,
+            LEDGER,
             "            page.vmid() == vmid
                 && match",
             "            (page.vmid() == vmid || true)

@@ -4,7 +4,7 @@ use crate::{Checker, Killer, Mutant};
 
 const VMID: &str = "core/stage2/src/vmid.rs";
 const NUMBERS: &str = "core/stage2/src/vmid/numbers.rs";
-const TAG: &str = "core/stage2/src/vmid/tag.rs";
+const ROOT_TAG: &str = "core/stage2/src/vmid/root_tag.rs";
 const LINE: &str = "core/stage2/src/vmid/line.rs";
 
 const fn loom_vmid(test: &'static str, says: &'static str) -> Killer {
@@ -23,7 +23,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a vCPU is told that another of its VM was on the CPU",
         edits: &[(
-            TAG,
+            ROOT_TAG,
             "flush: before != mark && before != 0",
             "flush: before != mark && before != 0 && false",
         )],
@@ -126,7 +126,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a CPU that goes to another root names none first",
         edits: &[(
-            TAG,
+            ROOT_TAG,
             "            self.vmids.shared.mmu.vacate(cpu, number);
 ",
             "            let _ = (cpu, number);
@@ -140,7 +140,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "and then its number goes from the line",
         edits: &[(
-            TAG,
+            ROOT_TAG,
             "            self.vmids.shared.mmu.vacate(cpu, number);
             if line.clear(seen) {
 ",

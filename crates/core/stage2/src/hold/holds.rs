@@ -1,0 +1,85 @@
+//! The holds of a VM's vCPUs, and who looks at them ([`hold`](super)).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::{NonNull, null_mut};
+
+use mayfly_platform::Platform;
+use mayfly_platform::lock::Lock;
+use mayfly_platform::memory::Handle;
+use mayfly_platform::sync::{AtomicBool, AtomicPtr, Ordering, fence};
+
+/// The root that a vCPU is in its guest on. Written by the vCPU, at each entry and exit: a word of its own cache line.
+#[derive(Debug)]
+pub struct Hold {
+    pub(super) root: AtomicPtr<()>,
+    /// A [`Holder`](crate::Holder) has it.
+    pub(super) taken: AtomicBool,
+}
+
+impl Hold {
+    /// Of a vCPU that is outside.
+    #[expect(clippy::new_without_default, reason = "a vCPU has one, which is made for it")]
+    pub fn new() -> Self {
+        Self { root: AtomicPtr::new(null_mut()), taken: AtomicBool::new(false) }
+    }
+
+    fn is_on(&self, root: *mut ()) -> bool {
+        // Acquire, pairing with the release of who comes out.
+        self.root.load(Ordering::Acquire) == root
+    }
+}
+
+/// What others have of a vCPU, its hold among it.
+///
+/// # Safety
+///
+/// [`Resident::hold`] gives the same hold every time.
+pub unsafe trait Resident: Send + Sync + 'static {
+    /// Its hold.
+    fn hold(&self) -> &Hold;
+
+    /// Has the vCPU call [`Stage2::came_out`](crate::Stage2::came_out) when it comes out of the guest that it is in, after its [`Held`](crate::Held) is
+    /// dropped. Returns whether it is in one; if not, what it was in on it has been dropped. Waits for nobody.
+    fn tell_when_out(&self) -> bool;
+}
+
+// SAFETY: a handle leads to the same value every time, and that to the same hold.
+unsafe impl<T: Resident> Resident for Handle<T> {
+    fn hold(&self) -> &Hold {
+        (**self).hold()
+    }
+
+    fn tell_when_out(&self) -> bool {
+        (**self).tell_when_out()
+    }
+}
+
+/// The holds of a VM's vCPUs.
+pub(crate) struct Holds {
+    pub(super) list: Lock<Vec<Box<dyn Resident>>>,
+}
+
+impl Holds {
+    pub(crate) fn new() -> Self {
+        Self { list: Lock::new(Vec::new()) }
+    }
+
+    /// Whether some vCPU is in a guest on `root`, which is in its place no more. If one is, it tells when it comes out.
+    pub(crate) fn is_held(&self, root: NonNull<()>, platform: &dyn Platform) -> bool {
+        // [look]
+        fence(Ordering::SeqCst);
+        let root = root.as_ptr();
+        self.list.lock(platform).iter().any(|resident| is_in_guest_on(&**resident, root))
+    }
+}
+
+/// Not for ever: a vCPU that was found outside publishes the root again at most as often as it has found it in its place.
+fn is_in_guest_on(resident: &dyn Resident, root: *mut ()) -> bool {
+    while resident.hold().is_on(root) {
+        if resident.tell_when_out() {
+            return resident.hold().is_on(root);
+        }
+    }
+    false
+}

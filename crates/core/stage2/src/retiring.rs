@@ -1,0 +1,90 @@
+//! All roots replaced by fresh ones, and the old ones left to the reclaimer ([`roots`](crate::roots)).
+
+use core::ptr::NonNull;
+
+use mayfly_platform::lock::LockGuard;
+use mayfly_platform::sync::Ordering;
+
+use crate::role::ROLES;
+use crate::root::Root;
+use crate::{Error, Format, Stage2};
+
+impl<F: Format> Stage2<F> {
+    /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the
+    /// caller has every vCPU leave it, and then calls [`Retiring::finish`], which waits for those who have not.
+    ///
+    /// Needs no announcement: what faults map in the fresh roots is what the host says. Who means to take something away
+    /// by this has announced it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; nothing is changed then.
+    pub fn replace_roots(&self) -> Result<Retiring<'_, F>, Error> {
+        let writer = self.writer.lock(self.mmu());
+        let mut fresh = [None; ROLES];
+        for (place, role) in fresh.iter_mut().zip(self.roots.occupied()) {
+            match Root::try_new(&self.space, role) {
+                Ok(root) => *place = Some(root),
+                Err(error) => {
+                    for root in fresh.into_iter().flatten() {
+                        // SAFETY: nobody has found it.
+                        unsafe { Root::discard(root) };
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        for root in fresh.into_iter().flatten() {
+            // SAFETY: made above, and not reclaimed before its place is changed again, which takes the lock.
+            let role = unsafe { root.as_ref() }.role();
+            self.roots.replace(role, root, &self.space.leaving);
+        }
+        Ok(Retiring { stage2: self, writer: Some(writer) })
+    }
+
+    /// Waits until no vCPU is in its guest on `root`, which is in its place no more.
+    fn wait_left(&self, root: NonNull<Root<F>>) {
+        let rung = self.reclaimer.rung();
+        loop {
+            // Before the look: who comes out of the guest that he is found in changes it.
+            let before = rung.load(Ordering::Acquire);
+            if !self.space.holds.is_held(root.cast(), self.mmu()) {
+                return;
+            }
+            self.mmu().wait(rung, before);
+        }
+    }
+}
+
+/// Roots that were replaced, and on which vCPUs may still be running. Dropping this is [`Retiring::finish`].
+#[must_use = "dropped at once, it ends before the vCPUs have left the old roots"]
+pub struct Retiring<'a, F: Format> {
+    stage2: &'a Stage2<F>,
+    writer: Option<LockGuard<'a, ()>>,
+}
+
+impl<F: Format> Retiring<'_, F> {
+    /// Leaves the old roots to the reclaimer when no vCPU is in its guest on any of them, and so none will be: operations
+    /// on ranges go through them until then. Who has had every vCPU leave waits for nobody. So does the drop.
+    ///
+    /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs that nobody runs under; the
+    /// reclaimer invalidates them, once each, before it frees the tables.
+    pub fn finish(self) {}
+}
+
+impl<F: Format> Drop for Retiring<'_, F> {
+    fn drop(&mut self) {
+        let (roots, leaving) = (&self.stage2.roots, &self.stage2.space.leaving);
+        // Nobody else takes them out meanwhile, who would have the lock.
+        roots.leaving(leaving).for_each(|root| self.stage2.wait_left(root));
+        for root in self.stage2.roots.take_leaving(&self.stage2.space.leaving) {
+            // SAFETY: its reference came with it.
+            unsafe { root.as_ref() }.set_unreachable();
+            if self.stage2.reclaimer.retire(root) {
+                self.stage2.reclaimer.bell().ring();
+            }
+        }
+        self.writer = None;
+        self.stage2.reclaimer.help();
+    }
+}
