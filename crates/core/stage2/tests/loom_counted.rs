@@ -3,6 +3,8 @@
 
 #![cfg(mayfly_loom)]
 
+#[path = "model/explore.rs"]
+mod explore;
 #[allow(dead_code)]
 mod model;
 
@@ -16,6 +18,7 @@ use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 use mayfly_srcu::Reader;
 use mayfly_stage2::{Announcement, Level, Role, RootRef, Tables};
 
+use explore::explore;
 use model::{Tiny, WHOLE, gfn, gfns, writable};
 
 type Vm = model::Vm<Tiny<false>, Forgets>;
@@ -49,10 +52,7 @@ fn vm() -> (Arc<Vm>, RootRef<Tiny<false>>, Reader) {
 
 /// Has two do `what` at once, of whom at most one finds something to do.
 fn check(what: impl Fn(&Vm, &Announcement) + Copy + Send + Sync + 'static) {
-    let mut builder = Builder::new();
-    builder.max_branches = 100_000;
-    builder.preemption_bound.get_or_insert(3);
-    builder.check(move || {
+    explore(Builder::new(), move || {
         let (vm, root, reader) = vm();
         let announced = Arc::new(vm.stage2.begin_invalidation(&gfns(5, 1)).leave());
         let act = move |vm: &Vm, announced: &Announcement| {

@@ -5,11 +5,12 @@
 
 #![cfg(mayfly_loom)]
 
+#[path = "model/explore.rs"]
+mod explore;
 #[allow(dead_code)]
 mod model;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering as Uncounted};
 
 use loom::model::Builder;
 use loom::thread::{self, JoinHandle};
@@ -19,21 +20,15 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::sync::{AtomicBool, AtomicU32, Ordering};
 use mayfly_stage2::{Reclaimed, Role};
 
+use explore::explore;
 use model::{NoTlb, Resides, WHOLE};
 
 type Vm = model::Vm<model::Tiny<false>, NoTlb>;
 
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
-    builder.max_branches = 100_000;
     builder.preemption_bound = Some(preemptions);
-    let executions = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&executions);
-    builder.check(move || {
-        count.fetch_add(1, Uncounted::Relaxed);
-        model();
-    });
-    println!("{} executions", executions.load(Uncounted::Relaxed));
+    explore(builder, model);
 }
 
 /// A VM with a root, on a machine with `frames` frames.

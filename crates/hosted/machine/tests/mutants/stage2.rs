@@ -49,7 +49,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         let permitted = space",
             "        let permitted = space",
         )],
-        killer: loom("a_fault_that_goes_the_short_way_leaves_nothing_stale_behind", "panicked"),
+        killer: loom(
+            "faults::a_fault_that_goes_the_short_way_leaves_nothing_stale_behind",
+            "panicked",
+        ),
     },
     Mutant {
         step: "a fault that changes what is there executes it, too",
@@ -60,7 +63,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         if !space.sequence",
             "        if !space.sequence",
         )],
-        killer: loom("a_fault_that_is_not_found_at_work_is_refused", "panicked"),
+        killer: loom("faults::a_fault_that_is_not_found_at_work_is_refused", "panicked"),
     },
     Mutant {
         step: "a fault asks again when it has frozen the entry",
@@ -70,7 +73,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "let permitted = { let _ = (gfns, seen); true };",
         )],
         killer: loom(
-            "a_fault_that_asked_before_an_invalidation_leaves_nothing_stale_behind",
+            "faults::a_fault_that_asked_before_an_invalidation_leaves_nothing_stale_behind",
             "panicked",
         ),
     },
@@ -113,7 +116,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         };
 ",
         )],
-        killer: loom("a_fault_that_is_not_found_at_work_is_refused", "panicked"),
+        killer: loom("faults::a_fault_that_is_not_found_at_work_is_refused", "panicked"),
     },
     Mutant {
         step: "a change of memslots executes [announce] too",
@@ -126,7 +129,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "                drop(marks);
                 return done;",
         )],
-        killer: loom("a_fault_that_is_not_found_at_work_is_refused", "panicked"),
+        killer: loom("faults::a_fault_that_is_not_found_at_work_is_refused", "panicked"),
     },
     Mutant {
         step: "an invalidation announces its ranges",
@@ -211,7 +214,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "        self.ended.0.fetch_add(1, Ordering::Relaxed);
 ",
         )],
-        killer: loom("a_fault_that_waits_for_an_invalidation_sees_its_end", "deadlock"),
+        killer: loom("faults::a_fault_that_waits_for_an_invalidation_sees_its_end", "deadlock"),
     },
     Mutant {
         step: "who waits for an invalidation says so first",
@@ -223,7 +226,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "        self.waiters.fetch_add(1, Ordering::Relaxed);
 ",
         )],
-        killer: loom("a_fault_that_waits_for_an_invalidation_sees_its_end", "deadlock"),
+        killer: loom("faults::a_fault_that_waits_for_an_invalidation_sees_its_end", "deadlock"),
     },
     Mutant {
         step: "what TLBs may not find changed is absent until they have forgotten it",
@@ -312,7 +315,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             return;",
             "            return;",
         )],
-        killer: loom("two_faults_that_split_one_block_lose_nothing_of_it", "assertion"),
+        killer: loom("tables::two_faults_that_split_one_block_lose_nothing_of_it", "assertion"),
     },
     Mutant {
         step: "the entries of a table that is taken out are removed",
@@ -330,7 +333,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "if entry == Entry::FROZEN || entry == Entry::AWAITED {",
             "if false {",
         )],
-        killer: loom("a_fault_in_a_table_that_gives_way_to_a_block_ends_in_the_tree", "panicked"),
+        killer: loom(
+            "tables::a_fault_in_a_table_that_gives_way_to_a_block_ends_in_the_tree",
+            "panicked",
+        ),
     },
     Mutant {
         step: "who finds another at work invalidates what it has visited",
@@ -441,7 +447,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "            let _ = (cookie, is_over);
 ",
         )],
-        killer: loom("a_walker_never_reads_a_table_that_a_zap_has_freed", "panicked"),
+        killer: loom("tables::a_walker_never_reads_a_table_that_a_zap_has_freed", "panicked"),
     },
     Mutant {
         step: "who thaws an entry that is awaited changes the word",
@@ -451,7 +457,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
 ",
             "",
         )],
-        killer: loom("whoever_waits_for_a_frozen_entry_is_woken", "deadlock"),
+        killer: loom("tables::whoever_waits_for_a_frozen_entry_is_woken", "deadlock"),
     },
     Mutant {
         step: "and wakes",
@@ -461,7 +467,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
 ",
             "",
         )],
-        killer: loom("whoever_waits_for_a_frozen_entry_is_woken", "deadlock"),
+        killer: loom("tables::whoever_waits_for_a_frozen_entry_is_woken", "deadlock"),
     },
     Mutant {
         step: "who waits loads the word before the entry",
@@ -480,7 +486,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             let seen = word.load(Ordering::Acquire);
 ",
         )],
-        killer: loom("whoever_waits_for_a_frozen_entry_is_woken", "deadlock"),
+        killer: loom("tables::whoever_waits_for_a_frozen_entry_is_woken", "deadlock"),
     },
     Mutant {
         step: "what loses the right to write is invalidated",
@@ -569,7 +575,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             ),
         ],
         killer: loom(
-            "a_right_that_is_given_back_is_not_given_behind_who_takes_it_away",
+            "faults::a_right_that_is_given_back_is_not_given_behind_who_takes_it_away",
             "panicked",
         ),
     },
@@ -587,7 +593,7 @@ pub(crate) const MUTANTS: &[Mutant] = &[
 ",
         )],
         killer: loom(
-            "a_right_that_is_given_back_is_not_given_behind_who_takes_it_away",
+            "faults::a_right_that_is_given_back_is_not_given_behind_who_takes_it_away",
             "panicked",
         ),
     },
@@ -671,7 +677,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                     return old;
                 }",
         )],
-        killer: loom("an_operation_on_a_range_misses_no_root_while_all_are_replaced", "panicked"),
+        killer: loom(
+            "roots::an_operation_on_a_range_misses_no_root_while_all_are_replaced",
+            "panicked",
+        ),
     },
     Mutant {
         step: "a retired root waits for readers",
@@ -690,7 +699,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
                     || ",
             "",
         )],
-        killer: loom("a_root_is_reclaimed_after_its_last_reference_and_not_before", "panicked"),
+        killer: loom(
+            "roots::a_root_is_reclaimed_after_its_last_reference_and_not_before",
+            "panicked",
+        ),
     },
     Mutant {
         step: "it leaves its second place, and waits once more",
@@ -701,7 +713,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "                break;
             }",
         )],
-        killer: loom("a_destroyed_vms_root_is_not_freed_under_an_operation_on_a_range", "panicked"),
+        killer: loom(
+            "roots::a_destroyed_vms_root_is_not_freed_under_an_operation_on_a_range",
+            "panicked",
+        ),
     },
     Mutant {
         step: "all under its VMID is invalidated",

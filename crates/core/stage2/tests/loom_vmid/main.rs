@@ -3,204 +3,20 @@
 
 #![cfg(mayfly_loom)]
 
-#[path = "vmid/world.rs"]
+mod machine;
+
+#[path = "../model/explore.rs"]
+mod explore;
+#[path = "../vmid/world.rs"]
 mod world;
 
-use loom::cell::UnsafeCell;
 use loom::model::Builder;
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::Ordering;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use mayfly_platform::Model;
-use mayfly_platform::tlb::Vmid;
-use mayfly_stage2::{VcpuMark, VmidTag, Vmids};
-
-const NUMBERS: usize = 3;
-const CPUS: usize = 3;
-
-/// The CPU that [`take`] leaves.
-const TAKER: u32 = 2;
-
-#[derive(Default)]
-struct Cpu {
-    /// What its translation base register names, and whose tables it walks with.
-    named: Option<(Vmid, u32, Arc<AtomicU64>, VcpuMark)>,
-    /// What its TLB holds under each number.
-    tlb: [Option<Translation>; NUMBERS],
-}
-
-#[derive(Clone, Copy)]
-struct Translation {
-    root: u32,
-    version: u64,
-    vcpu: VcpuMark,
-}
-
-impl Cpu {
-    fn walk(&mut self) {
-        if let Some((vmid, root, table, vcpu)) = &self.named {
-            self.tlb[index(*vmid)].get_or_insert_with(|| Translation {
-                root: *root,
-                version: table.load(Ordering::Relaxed),
-                vcpu: *vcpu,
-            });
-        }
-    }
-}
-
-#[derive(Clone)]
-struct Cpus(std::sync::Arc<Mutex<[Cpu; CPUS]>>);
-
-impl Cpus {
-    /// Has them all walk, before and after.
-    fn with<T>(&self, what: impl FnOnce(&mut [Cpu; CPUS]) -> T) -> T {
-        let mut cpus = self.0.lock().unwrap();
-        cpus.iter_mut().for_each(Cpu::walk);
-        let result = what(&mut cpus);
-        cpus.iter_mut().for_each(Cpu::walk);
-        result
-    }
-}
-
-// SAFETY: shared through loom's mutex alone.
-unsafe impl Send for Cpus {}
-// SAFETY: as above.
-unsafe impl Sync for Cpus {}
-
-impl world::Hooks for Cpus {
-    fn forget(&self) {
-        self.with(|cpus| cpus.iter_mut().for_each(|cpu| cpu.tlb = [None; NUMBERS]));
-    }
-
-    fn vacate(&self, cpu: u32, vmid: Vmid) {
-        self.with(|cpus| {
-            cpus[cpu as usize].named.take_if(|named| named.0 == vmid);
-        });
-    }
-}
-
-struct Machine {
-    vmids: Vmids,
-    cpus: Cpus,
-    /// Written by whoever is active under a number: loom fails the model where two are, or are not ordered.
-    exclusive: [UnsafeCell<u32>; NUMBERS],
-}
-
-// SAFETY: loom checks every access to the cells.
-unsafe impl Sync for Machine {}
-// SAFETY: as above.
-unsafe impl Send for Machine {}
-
-struct Root {
-    id: u32,
-    tag: VmidTag,
-    table: Arc<AtomicU64>,
-}
-
-fn index(vmid: Vmid) -> usize {
-    usize::from(vmid.0) - 1
-}
-
-impl Machine {
-    /// Of so many bits, and as many CPUs as that allows, up to three.
-    fn new(bits: u32) -> Arc<Self> {
-        let cpus = Cpus(std::sync::Arc::new(Mutex::new(Default::default())));
-        let mmu = world::mmu(Model::new(), (CPUS as u32).min((1 << bits) - 1), cpus.clone());
-        Arc::new(Self {
-            vmids: Vmids::try_new(mmu, bits).unwrap(),
-            cpus,
-            exclusive: std::array::from_fn(|_| UnsafeCell::new(0)),
-        })
-    }
-
-    fn root(&self, id: u32) -> Arc<Root> {
-        Arc::new(Root { id, tag: self.vmids.tag().unwrap(), table: Arc::new(AtomicU64::new(0)) })
-    }
-
-    /// `cpu`, on which nobody else is, goes into the guest.
-    fn enter(&self, cpu: u32, root: &Arc<Root>, vcpu: VcpuMark) -> Vmid {
-        let active = root.tag.activate(cpu, vcpu);
-        self.cpus.with(|cpus| {
-            let cpu = &mut cpus[cpu as usize];
-            cpu.named = Some((active.vmid, root.id, Arc::clone(&root.table), vcpu));
-            if active.flush {
-                cpu.tlb[index(active.vmid)] = None;
-            }
-        });
-        active.vmid
-    }
-
-    /// A guest access on a CPU that is active on `root`.
-    fn access(&self, cpu: u32, vmid: Vmid, root: &Root, vcpu: VcpuMark) {
-        let used = self.cpus.with(|cpus| cpus[cpu as usize].tlb[index(vmid)].unwrap());
-        assert_eq!(used.root, root.id, "a translation of another root");
-        assert_eq!(used.vcpu, vcpu, "a translation of another vCPU");
-    }
-
-    /// Runs on `root`, which no other CPU does.
-    fn run_alone(&self, cpu: u32, root: &Arc<Root>) -> Vmid {
-        let vcpu = self.vmids.vcpu();
-        let vmid = self.enter(cpu, root, vcpu);
-        // SAFETY: loom checks it.
-        self.exclusive[index(vmid)].with_mut(|cell| unsafe { *cell = root.id });
-        self.access(cpu, vmid, root, vcpu);
-        // SAFETY: loom checks it.
-        self.exclusive[index(vmid)].with(|cell| assert_eq!(unsafe { *cell }, root.id));
-        vmid
-    }
-
-    fn run_alone_in_thread(
-        this: &Arc<Self>,
-        cpu: u32,
-        root: &Arc<Root>,
-    ) -> thread::JoinHandle<Vmid> {
-        let (machine, root) = (Arc::clone(this), Arc::clone(root));
-        thread::spawn(move || machine.run_alone(cpu, &root))
-    }
-
-    fn change_table(&self, root: &Root) -> Option<Vmid> {
-        root.table.store(1, Ordering::Relaxed);
-        let vmid = self.vmids.assigned(&root.tag);
-        self.invalidate(vmid);
-        vmid
-    }
-
-    fn invalidate(&self, vmid: Option<Vmid>) {
-        if let Some(vmid) = vmid {
-            self.cpus.with(|cpus| cpus.iter_mut().for_each(|cpu| cpu.tlb[index(vmid)] = None));
-        }
-    }
-
-    fn retire(&self, root: &Root) {
-        self.vmids.leave(&root.tag);
-        let vmid = self.vmids.assigned(&root.tag);
-        self.invalidate(vmid);
-        self.cpus.with(|cpus| {
-            for cpu in cpus {
-                assert!(cpu.named.as_ref().is_none_or(|named| named.1 != root.id));
-                let mut held = cpu.tlb.iter().flatten();
-                assert!(held.all(|held| held.root != root.id), "a translation was left");
-            }
-        });
-        self.vmids.retire(&root.tag);
-    }
-
-    fn assert_up_to_date(&self, root: &Root) {
-        self.cpus.with(|cpus| {
-            for held in cpus.iter().flat_map(|cpu| cpu.tlb.iter().flatten()) {
-                assert!(held.root != root.id || held.version == 1, "a translation was missed");
-            }
-        });
-    }
-}
-
-/// Gives numbers to so many roots, and leaves translations of theirs behind.
-fn take(machine: &Machine, count: usize) {
-    for id in 0..count {
-        machine.run_alone(TAKER, &machine.root(100 + id as u32));
-    }
-}
+use explore::explore;
+use machine::{Machine, NUMBERS, TAKER, index, take};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
     check_preempted(3, model);
@@ -209,9 +25,8 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 /// With so many preemptions in an execution, or fewer if the environment says so.
 fn check_preempted(at_most: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
-    builder.max_branches = 100_000;
     builder.preemption_bound = builder.preemption_bound.or(Some(at_most)).map(|n| n.min(at_most));
-    builder.check(model);
+    explore(builder, model);
 }
 
 #[test]
