@@ -10,10 +10,11 @@ use crate::{Entry, Leaf, Level, MemoryType, Permissions};
 mod choice;
 mod features;
 mod registers;
+mod unsupported;
 
 pub use choice::{ArmChoice, ArmIpa, WithArm};
 pub use features::ArmFeatures;
-pub use registers::ArmUnsupported;
+pub use unsupported::ArmUnsupported;
 
 /// Arm VMSAv8-64 stage 2 with the 4 KiB granule, and guest physical addresses of 32 to 48 bits (any other number does
 /// not compile). Up to 43 bits a walk begins at the architecture's level 1, with 2 to 16 concatenated tables above 39

@@ -63,8 +63,23 @@ pub trait WithArm {
     fn with<const IPA_BITS: u32, const FWB: bool>(self) -> Self::Output;
 }
 
+impl ArmFeatures {
+    /// The format for guests with at least `ipa_bits` bits of address: the smallest that has as many, with
+    /// [FWB](super::ArmFwb) where processors have it.
+    ///
+    /// # Errors
+    ///
+    /// [`ArmUnsupported`] says what stands in the way.
+    pub fn choose(self, ipa_bits: u32) -> Result<ArmChoice, ArmUnsupported> {
+        // There is one for every number of physical bits, so it does not have more of them than the processor.
+        let fitting = ArmIpa::with_bits(ipa_bits).filter(|_| ipa_bits <= self.pa_bits());
+        let refused = ArmUnsupported::IpaBits { ipa_bits, pa_bits: self.pa_bits() };
+        ArmChoice::try_new(fitting.ok_or(refused)?, self)
+    }
+}
+
 impl ArmChoice {
-    pub(super) fn try_new(ipa: ArmIpa, features: ArmFeatures) -> Result<Self, ArmUnsupported> {
+    fn try_new(ipa: ArmIpa, features: ArmFeatures) -> Result<Self, ArmUnsupported> {
         let fwb = features.has_fwb();
         let vtcr = in_format(ipa, fwb, Vtcr(features))?;
         Ok(Self { ipa, fwb, vtcr })

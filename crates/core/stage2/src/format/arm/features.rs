@@ -1,8 +1,5 @@
 //! What processors can do at stage 2, by their ID registers.
 
-use super::registers::ArmUnsupported;
-use super::{ArmChoice, ArmIpa};
-
 /// As wide as addresses are without `FEAT_LPA2`, which is not used.
 const PA_BITS_MAX: u32 = 48;
 
@@ -74,19 +71,6 @@ impl ArmFeatures {
     /// Whether stage 2 can force write-back (`FEAT_S2FWB`).
     pub const fn has_fwb(self) -> bool {
         self.has_fwb
-    }
-
-    /// The format for guests with at least `ipa_bits` bits of address: the smallest that has as many, with
-    /// [FWB](super::ArmFwb) where processors have it.
-    ///
-    /// # Errors
-    ///
-    /// [`ArmUnsupported`] says what stands in the way.
-    pub fn choose(self, ipa_bits: u32) -> Result<ArmChoice, ArmUnsupported> {
-        // There is one for every number of physical bits, so it does not have more of them than the processor.
-        let fitting = ArmIpa::with_bits(ipa_bits).filter(|_| ipa_bits <= self.pa_bits);
-        let refused = ArmUnsupported::IpaBits { ipa_bits, pa_bits: self.pa_bits };
-        ArmChoice::try_new(fitting.ok_or(refused)?, self)
     }
 }
 

@@ -3,28 +3,8 @@
 use mayfly_platform::address::{PAGE_SHIFT, Pfn};
 use mayfly_platform::tlb::Vmid;
 
-use super::{Arm, ArmFeatures};
+use super::{Arm, ArmFeatures, ArmUnsupported};
 use crate::{Format, Level};
-
-/// Why a processor cannot walk a format's tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ArmUnsupported {
-    /// `ID_AA64MMFR0_EL1.TGran4_2`: stage 2 does not have the granule of 4 KiB.
-    #[error("stage 2 does not have the 4 KiB granule")]
-    Granule,
-    /// `ID_AA64MMFR0_EL1.PARange`: a guest's addresses have no more bits than physical ones.
-    #[error("guest physical addresses of {ipa_bits} bits do not fit into {pa_bits}")]
-    IpaBits {
-        /// Those asked for.
-        ipa_bits: u32,
-        /// Those that there are, [`ArmFeatures::pa_bits`].
-        pa_bits: u32,
-    },
-    /// `ID_AA64MMFR2_EL1.FWB`: stage 2 cannot force write-back, and the format relies on it.
-    #[error("stage 2 cannot force write-back")]
-    Fwb,
-}
 
 /// Inner and outer write-back, with read- and write-allocate; inner shareable: how tables are walked (IRGN0, ORGN0,
 /// SH0).
