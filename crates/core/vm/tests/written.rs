@@ -7,15 +7,14 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::Level;
 use mayfly_vm::{
-    CacheCapabilities, CacheOp, Caches, Config, Event, Exit, Guest, InstructionCaches, Reason,
-    Requests, SlotZap, Translation,
+    CacheCapabilities, CacheOp, Caches, Config, Exit, InstructionCaches, Reason, SlotZap,
 };
 use proptest::prelude::*;
 
-use common::{Kept, Setup, TestVcpu, TestVm, hva, read, region, write};
+use common::{Kept, Setup, TestVcpu, TestVm, Toggle, hva, read, region, write};
 
 /// Blocks of the guest's memory, the first at guest frame 0.
 const BLOCKS: u64 = 2;
@@ -58,22 +57,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Toggle(Option<CacheOp>);
-
-impl Guest for Toggle {
-    fn enter(&mut self, _: Translation, _: &Requests) -> Event {
-        self.0.take().map_or(Event::Halt, Event::Caches)
-    }
-
-    fn forget(&mut self, _: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        unreachable!("it accesses nothing")
-    }
-
-    fn answered(&mut self) {}
-}
-
 struct World {
     setup: Setup,
     vm: TestVm,
@@ -114,7 +97,7 @@ impl World {
                 }
             }
             Step::Caches(vcpu, op) => {
-                assert_eq!(self.vcpus[vcpu].run(&mut Toggle(Some(op))), Exit::Halt);
+                assert_eq!(self.vcpus[vcpu].run(&mut Toggle::new(Some(op))), Exit::Halt);
                 let on = &mut self.on[vcpu];
                 let flushes = *on != (op == CacheOp::On);
                 match op {

@@ -1,13 +1,16 @@
 //! A guest that makes one access.
 
 use std::marker::PhantomData;
+use std::sync::mpsc::Sender;
 
 use mayfly_memslot::{Gfn, Gpa, Hva, PAGE_SHIFT, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
-use mayfly_vm::{Access, AccessKind, Event, Exit, Guest, PortAccess, Requests, Translation};
+use mayfly_vm::{
+    Access, AccessKind, CacheOp, CacheTraps, Event, Exit, Guest, PortAccess, Requests, Translation,
+};
 
-use super::{TestFormat, TestVcpu, frames};
+use super::{TestFormat, TestVcpu, frames, platform};
 
 /// What came of an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,4 +179,52 @@ pub(crate) fn top<F: Format>(vcpu: &mut TestVcpu<F>) -> Pfn {
     let mut guest = Top(None);
     assert_eq!(vcpu.run(&mut guest), Exit::Halt);
     guest.0.unwrap()
+}
+
+/// A guest that does something to its caches, if it is to, and halts.
+pub(crate) struct Toggle {
+    op: Option<CacheOp>,
+    /// What it was last entered with.
+    pub(crate) traps: CacheTraps,
+}
+
+impl Toggle {
+    pub(crate) fn new(op: Option<CacheOp>) -> Self {
+        Self { op, traps: CacheTraps::None }
+    }
+}
+
+impl Guest for Toggle {
+    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+        self.traps = translation.traps;
+        self.op.take().map_or(Event::Halt, Event::Caches)
+    }
+
+    fn forget(&mut self, _: Gfn) {}
+
+    fn data(&mut self) -> &mut [u8] {
+        unreachable!("it accesses nothing")
+    }
+
+    fn answered(&mut self) {}
+}
+
+/// A guest that never leaves by itself: it sleeps until something is asked. Says whenever it is entered, and under which
+/// root.
+pub(crate) struct Sleeper(pub(crate) Sender<Pfn>);
+
+impl Guest for Sleeper {
+    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+        self.0.send(translation.load().top).unwrap();
+        requests.wait(&*platform());
+        Event::Request
+    }
+
+    fn forget(&mut self, _: Gfn) {}
+
+    fn data(&mut self) -> &mut [u8] {
+        unreachable!("it accesses nothing")
+    }
+
+    fn answered(&mut self) {}
 }

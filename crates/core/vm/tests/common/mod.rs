@@ -15,8 +15,8 @@ mod stop;
 
 pub(crate) use devices::{AnyDevice, Call, Log, Recorder, same};
 pub(crate) use guest::{
-    Once, Outcome, mmio_exit, perform, port_exit, read, read_port, top, translation, write,
-    write_port,
+    Once, Outcome, Sleeper, Toggle, mmio_exit, perform, port_exit, read, read_port, top,
+    translation, write, write_port,
 };
 pub(crate) use hardware::Hardware;
 pub(crate) use interrupts::Deaf;

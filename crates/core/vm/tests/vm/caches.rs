@@ -8,42 +8,21 @@ use mayfly_memslot::{Flags, Gfn, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::{ArmFwb, Format, Level, Permissions};
 use mayfly_vm::{
-    CacheCapabilities, CacheOp, CacheTraps, Caches, Change, Config, Event, Exit, Guest,
-    InstructionCaches, PageChange, Protection, Reason, Requests, SlotZap, Translation, Vm,
+    CacheCapabilities, CacheOp, CacheTraps, Caches, Change, Config, Exit, InstructionCaches,
+    PageChange, Protection, Reason, SlotZap, Vm,
 };
 
 use crate::common::{
-    Kept, Order, Outcome, Setup, TestFormat, TestVcpu, TestVm, deleted, frames, hva, joined, read,
-    region, top, translation, write,
+    Kept, Order, Outcome, Setup, TestFormat, TestVcpu, TestVm, Toggle, deleted, frames, hva,
+    joined, read, region, top, translation, write,
 };
 
-/// A guest that does something to its caches, if it is to, and halts.
-struct Toggle {
-    op: Option<CacheOp>,
-    traps: CacheTraps,
-}
-
-impl Guest for Toggle {
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-        self.traps = translation.traps;
-        self.op.take().map_or(Event::Halt, Event::Caches)
-    }
-
-    fn forget(&mut self, _: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        unreachable!("it accesses nothing")
-    }
-
-    fn answered(&mut self) {}
-}
-
 fn toggle<F: Format>(vcpu: &mut TestVcpu<F>, op: CacheOp) -> Exit {
-    vcpu.run(&mut Toggle { op: Some(op), traps: CacheTraps::None })
+    vcpu.run(&mut Toggle::new(Some(op)))
 }
 
 fn traps<F: Format>(vcpu: &mut TestVcpu<F>) -> CacheTraps {
-    let mut guest = Toggle { op: None, traps: CacheTraps::None };
+    let mut guest = Toggle::new(None);
     assert_eq!(vcpu.run(&mut guest), Exit::Halt);
     guest.traps
 }

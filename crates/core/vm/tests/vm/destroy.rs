@@ -9,28 +9,9 @@ use mayfly_stage2::{Role, Slice};
 use mayfly_vm::{Bus, Error, Event, Exit, Guest, Reason, Requests, SlotZap, Translation};
 
 use crate::common::{
-    AnyDevice, Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, deleted, frames, hva,
-    joined, platform, range, read, region, top, write,
+    AnyDevice, Order, Outcome, Setup, Sleeper, Stop, Stopping, TestFormat, TestVcpu, deleted,
+    frames, hva, joined, range, read, region, top, write,
 };
-
-/// A guest that never leaves by itself.
-struct Sleeper(std::sync::mpsc::Sender<()>);
-
-impl Guest for Sleeper {
-    fn enter(&mut self, _translation: Translation, requests: &Requests) -> Event {
-        self.0.send(()).unwrap();
-        requests.wait(&*platform());
-        Event::Request
-    }
-
-    fn forget(&mut self, _: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        unreachable!("it accesses nothing")
-    }
-
-    fn answered(&mut self) {}
-}
 
 fn never_entered(vcpu: &mut TestVcpu) {
     struct Never;

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::{spawn, yield_now};
 use std::time::Duration;
 
-use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region, SlotId};
+use mayfly_memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_vm::{
-    Bus, CacheCapabilities, CacheOp, Caches, Config, Device, Event, Exit, Guest, InstructionCaches,
-    Reason, Requests, SlotZap, Translation,
+    Bus, CacheCapabilities, CacheOp, Caches, Config, Device, Exit, InstructionCaches, Reason,
+    SlotZap,
 };
 
 use crate::common::{
-    AnyDevice, Log, Order, Outcome, Recorder, Setup, Stop, Stopped, TestVcpu, TestVm, deleted, hva,
-    range, read, region,
+    AnyDevice, Log, Order, Outcome, Recorder, Setup, Stop, Stopped, TestVcpu, TestVm, Toggle,
+    deleted, hva, range, read, region,
 };
 
 /// Tables that may await their readers at a time.
@@ -80,7 +80,7 @@ impl Work {
             Self::Unmap => drop(vm.invalidate_start(hva(0, 0), large().size, Reason::Unmap)),
             Self::Migrate => drop(vm.invalidate_start(hva(0, 0), PAGE_SIZE, Reason::Migrate)),
             Self::CachesOff => {
-                let exit = vcpu.lock().unwrap().run(&mut Toggle(Some(CacheOp::Off)));
+                let exit = vcpu.lock().unwrap().run(&mut Toggle::new(Some(CacheOp::Off)));
                 assert!(matches!(exit, Exit::Halt | Exit::Kicked), "{exit:?}");
             }
             Self::Unregister => drop(vm.unregister_device(Bus::Mmio, range(0x2000, 8))),
@@ -120,23 +120,6 @@ impl Within {
 
 fn large() -> Region<mayfly_memslot::Hva> {
     region(0, FIRST, TABLES * PER_TABLE)
-}
-
-/// A guest that does something to its caches, if it is to, and halts.
-struct Toggle(Option<CacheOp>);
-
-impl Guest for Toggle {
-    fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
-        self.0.take().map_or(Event::Halt, Event::Caches)
-    }
-
-    fn forget(&mut self, _gfn: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        unreachable!("it accesses nothing")
-    }
-
-    fn answered(&mut self) {}
 }
 
 /// A device that stops whoever accesses it, and then does something itself.
@@ -191,7 +174,7 @@ impl World {
             let gpa = (FIRST + table * PER_TABLE) * PAGE_SIZE;
             assert!(matches!(read(&mut off, gpa, 8), Outcome::Memory(_)));
         }
-        assert_eq!(on.run(&mut Toggle(Some(CacheOp::On))), Exit::Halt);
+        assert_eq!(on.run(&mut Toggle::new(Some(CacheOp::On))), Exit::Halt);
 
         let (stop, stopped) = Stop::new(&Order::default());
         let device: AnyDevice = Arc::new(Inside { stop, within, vm: Mutex::new(Some(vm.clone())) });

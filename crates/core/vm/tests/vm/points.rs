@@ -7,13 +7,12 @@ use mayfly_memslot::{Flags, Gfn, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::Op;
 use mayfly_stage2::{Level, Reclaimer, Slice};
 use mayfly_vm::{
-    Bus, CacheCapabilities, CacheOp, Caches, Config, Event, Exit, Guest, InstructionCaches, Reason,
-    Requests, SlotZap, Translation, Vm,
+    Bus, CacheCapabilities, CacheOp, Caches, Config, Exit, InstructionCaches, Reason, SlotZap, Vm,
 };
 
 use crate::common::{
-    Log, Outcome, PIECE, Recorder, Setup, TestVcpu, TestVm, deleted, hva, range, read, region,
-    write,
+    Log, Outcome, PIECE, Recorder, Setup, TestVcpu, TestVm, Toggle, deleted, hva, range, read,
+    region, write,
 };
 
 const MIB2: u64 = Level::MIB2.pages();
@@ -35,23 +34,6 @@ fn memory() -> Region<Hva> {
 
 fn logged() -> Region<Hva> {
     Region { flags: Flags::LOG_DIRTY_PAGES, ..memory() }
-}
-
-/// A guest that does something to its caches, and halts.
-struct Toggle(Option<CacheOp>);
-
-impl Guest for Toggle {
-    fn enter(&mut self, _: Translation, _: &Requests) -> Event {
-        self.0.take().map_or(Event::Halt, Event::Caches)
-    }
-
-    fn forget(&mut self, _: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        unreachable!("it accesses nothing")
-    }
-
-    fn answered(&mut self) {}
 }
 
 /// A VM with slots [`HERE`], which may be logged, and [`THERE`], a vCPU that has written to all of the first, and one
@@ -93,7 +75,7 @@ impl World {
     }
 
     fn turn(&mut self, op: CacheOp) {
-        assert_eq!(self.vcpu.run(&mut Toggle(Some(op))), Exit::Halt);
+        assert_eq!(self.vcpu.run(&mut Toggle::new(Some(op))), Exit::Halt);
     }
 
     fn harvest(&self) {
@@ -223,7 +205,7 @@ fn at_each_point_vcpus_fault_and_are_kicked_and_come_and_go_and_the_host_changes
             }
             other.kicker().kick();
             assert!(vm.kick(1));
-            assert_eq!(other.run(&mut Toggle(None)), Exit::Kicked);
+            assert_eq!(other.run(&mut Toggle::new(None)), Exit::Kicked);
             let mut fresh = vm.create_vcpu(10).unwrap();
             if !waits {
                 let read = read(&mut fresh, page * PAGE_SIZE, 1);

@@ -1,32 +1,11 @@
 //! What others ask of a vCPU, and what becomes of it.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 
 use mayfly_memslot::Gfn;
 use mayfly_vm::{Error, Event, Exit, Guest, Requests, Translation};
 
-use crate::common::{TestVm, joined, platform, region, vm};
-
-/// A guest that never leaves by itself: it sleeps until something is asked. Says when it is entered.
-struct Sleeper {
-    entered: Sender<()>,
-}
-
-impl Guest for Sleeper {
-    fn enter(&mut self, _translation: Translation, requests: &Requests) -> Event {
-        self.entered.send(()).unwrap();
-        requests.wait(&*platform());
-        Event::Request
-    }
-
-    fn forget(&mut self, _: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        unreachable!("it accesses nothing");
-    }
-
-    fn answered(&mut self) {}
-}
+use crate::common::{Sleeper, TestVm, joined, region, vm};
 
 /// A guest that comes out with each of these, the last one first, and counts how often it is entered.
 struct Script {
@@ -94,7 +73,7 @@ fn a_kick_wakes_a_vcpu_that_sleeps() {
     let vm = vm();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     let (entered, entries) = channel();
-    let running = std::thread::spawn(move || vcpu.run(&mut Sleeper { entered }));
+    let running = std::thread::spawn(move || vcpu.run(&mut Sleeper(entered)));
     entries.recv().unwrap();
     assert!(vm.kick(0));
     assert_eq!(joined(running), Exit::Kicked);
@@ -119,7 +98,7 @@ fn destroying_a_vm_brings_every_vcpu_out_wherever_it_is() {
             let mut vcpu = vm.create_vcpu(id).unwrap();
             let entered = entered.clone();
             std::thread::spawn(move || {
-                let exit = vcpu.run(&mut Sleeper { entered });
+                let exit = vcpu.run(&mut Sleeper(entered));
                 (vcpu, exit)
             })
         })

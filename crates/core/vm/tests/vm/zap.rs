@@ -1,17 +1,17 @@
 //! What becomes of the tables when a slot is deleted or moved.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{spawn, yield_now};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{JoinHandle, spawn, yield_now};
 
 use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::{Scope, Span};
 use mayfly_stage2::{Leaf, Level, Slice};
-use mayfly_vm::{Config, Event, Exit, Guest, Reason, Requests, SlotZap, Translation};
+use mayfly_vm::{Config, Exit, Reason, SlotZap};
 
 use crate::common::{
-    Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVm, deleted, frames, hva, joined,
-    mmio_exit, platform, read, region, top, translation, write,
+    Order, Outcome, Setup, Sleeper, Stop, Stopped, Stopping, TestFormat, TestVm, deleted, frames,
+    hva, joined, mmio_exit, read, region, top, translation, write,
 };
 
 const BOTH: [SlotZap; 2] = [SlotZap::Range, SlotZap::AllRoots];
@@ -93,25 +93,6 @@ fn every_root_that_is_replaced_is_invalidated_once_and_reclaimed() {
     assert_eq!(setup.hardware.live(), empty);
 }
 
-/// A guest that never leaves by itself, and says under which root it is whenever it is entered.
-struct Runner(Sender<Pfn>);
-
-impl Guest for Runner {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        self.0.send(translation.load().top).unwrap();
-        requests.wait(&*platform());
-        Event::Request
-    }
-
-    fn forget(&mut self, _: Gfn) {}
-
-    fn data(&mut self) -> &mut [u8] {
-        unreachable!("it accesses nothing")
-    }
-
-    fn answered(&mut self) {}
-}
-
 fn next(entries: &Receiver<Pfn>) -> Pfn {
     entries.recv().unwrap()
 }
@@ -122,7 +103,7 @@ fn a_vcpu_in_the_guest_comes_out_for_a_fresh_root_and_goes_back_in() {
     let vm = setup.vm();
     let mut vcpu = vm.create_vcpu(0).unwrap();
     let (entered, entries) = channel();
-    let running = spawn(move || vcpu.run(&mut Runner(entered)));
+    let running = spawn(move || vcpu.run(&mut Sleeper(entered)));
     let mut tops = vec![next(&entries)];
     for _ in 0..3 {
         vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
@@ -136,6 +117,29 @@ fn a_vcpu_in_the_guest_comes_out_for_a_fresh_root_and_goes_back_in() {
     assert!(entries.recv().is_err(), "it was entered once for each root");
 }
 
+/// Two vCPUs in the guest: one that does not come out before it is let go on, and one that does, and is back at once.
+struct Two {
+    order: Order,
+    stopped: Stopped,
+    deaf: JoinHandle<Exit>,
+    quick: JoinHandle<Exit>,
+    /// Those of the quick one.
+    entries: Receiver<Pfn>,
+}
+
+impl Two {
+    fn run(vm: &TestVm) -> Self {
+        let order = Order::default();
+        let (stop, stopped) = Stop::new(&order);
+        let [mut deaf, mut quick] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
+        let deaf = spawn(move || deaf.run(&mut Stopping { stop, access: None }));
+        let (entered, entries) = channel();
+        let quick = spawn(move || quick.run(&mut Sleeper(entered)));
+        stopped.wait();
+        Self { order, stopped, deaf, quick, entries }
+    }
+}
+
 #[test]
 fn a_vcpu_with_a_fresh_root_is_not_waited_for_though_it_is_in_the_guest() {
     let setup = Setup::new(SlotZap::AllRoots);
@@ -143,13 +147,7 @@ fn a_vcpu_with_a_fresh_root_is_not_waited_for_though_it_is_in_the_guest() {
     vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
     // The first one that is looked at is deaf; the second one comes out, and is back in the guest, for good, before the
     // first one is out.
-    let order = Order::default();
-    let (stop, stopped) = Stop::new(&order);
-    let [mut deaf, mut quick] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
-    let deaf = spawn(move || deaf.run(&mut Stopping { stop, access: None }));
-    let (entered, entries) = channel();
-    let quick = spawn(move || quick.run(&mut Runner(entered)));
-    stopped.wait();
+    let Two { order, stopped, deaf, quick, entries } = Two::run(&vm);
     let old = next(&entries);
 
     let (deleting, noting) = (vm.clone(), order.clone());
@@ -172,13 +170,7 @@ fn who_waits_for_a_vcpu_to_come_out_keeps_nobody_from_kicking_and_creating_other
     let setup = Setup::new(SlotZap::AllRoots);
     let vm = setup.vm();
     vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
-    let order = Order::default();
-    let (stop, stopped) = Stop::new(&order);
-    let [mut deaf, mut quick] = [0, 1].map(|id| vm.create_vcpu(id).unwrap());
-    let deaf = spawn(move || deaf.run(&mut Stopping { stop, access: None }));
-    let (entered, entries) = channel();
-    let quick = spawn(move || quick.run(&mut Runner(entered)));
-    stopped.wait();
+    let Two { order, stopped, deaf, quick, entries } = Two::run(&vm);
     let old = next(&entries);
     let deleting = vm.clone();
     let deleting = spawn(move || deleting.set_memory_region(&deleted(region(0, 0, 0))).unwrap());
