@@ -93,19 +93,7 @@ impl<F: Format> Root<F> {
         table: Pfn,
     ) {
         let space = self.space();
-        let (block, below) = (entry.to_leaf(level), below_of(level));
-        let leaf = |index: u64| {
-            let pfn = Pfn::new(block.pfn.get() + index * below.pages());
-            Entry::<F>::leaf(below, &Leaf { pfn, ..block }).bits()
-        };
-        // In every format the frame's number stands in the entry as it is, so one differs from the next by as much as the
-        // first from the second: to make each from its leaf takes six times as long.
-        let (first, step) = (leaf(0), leaf(1).wrapping_sub(leaf(0)));
-        space.tables.fill(table, |index| {
-            let bits = first.wrapping_add(step.wrapping_mul(index as u64));
-            debug_assert_eq!(bits, leaf(index as u64), "{index}");
-            Entry::<F>::from_bits(bits)
-        });
+        self.fill_with_parts(table, entry, level);
         let new = Entry::table(table);
         if !cell.replace(entry, Entry::FROZEN) {
             self.free_table(table);
@@ -119,6 +107,23 @@ impl<F: Format> Root<F> {
         self.children().note::<F>(level, gfn);
         space.parking.thaw(cell, new, self.mmu());
         self.charge_entries(1);
+    }
+
+    /// Fills `table`, which nobody can find yet, with leaves of the next smaller size for the block `entry` of `level`.
+    fn fill_with_parts(&self, table: Pfn, entry: Entry<F>, level: Level) {
+        let (block, below) = (entry.to_leaf(level), below_of(level));
+        let leaf = |index: u64| {
+            let pfn = Pfn::new(block.pfn.get() + index * below.pages());
+            Entry::<F>::leaf(below, &Leaf { pfn, ..block }).bits()
+        };
+        // In every format the frame's number stands in the entry as it is, so one differs from the next by as much as the
+        // first from the second: to make each from its leaf takes six times as long.
+        let (first, step) = (leaf(0), leaf(1).wrapping_sub(leaf(0)));
+        self.space().tables.fill(table, |index| {
+            let bits = first.wrapping_add(step.wrapping_mul(index as u64));
+            debug_assert_eq!(bits, leaf(index as u64), "{index}");
+            Entry::<F>::from_bits(bits)
+        });
     }
 
     /// Splits a block, so that a page of it can be changed by itself. Returns whether there was memory for that; the
@@ -197,11 +202,7 @@ impl<F: Format> Root<F> {
             return Ok(None);
         }
         let table = self.allocate_table()?;
-        let (leaf, below) = (block.to_leaf(level), below_of(level));
-        self.space().tables.fill(table, |index| {
-            let pfn = Pfn::new(leaf.pfn.get() + index as u64 * below.pages());
-            Entry::<F>::leaf(below, &Leaf { pfn, ..leaf })
-        });
+        self.fill_with_parts(table, block, level);
         Ok(Some(Split { cell, gfn, block, table }))
     }
 
