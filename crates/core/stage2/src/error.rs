@@ -12,13 +12,13 @@ pub enum Error {
     OutOfMemory(#[from] OutOfMemory),
     /// The VM has as many frames of tables as it may ([`Config::max_frames`](crate::Config::max_frames)), those that
     /// await reclaim included. Maps to `ENOMEM`.
-    #[error("the VM may have no more than {limit} frames of tables")]
+    #[error("the VM's stage-2 tables have reached their limit of {limit} frames (`Config::max_frames`)")]
     TableLimit {
         /// How many it may have.
         limit: usize,
     },
     /// The format has no such guest frame. Maps to `EINVAL`.
-    #[error("guest frame {gfn} is out of range: frames are below {limit}")]
+    #[error("guest frame {gfn} is out of range: the format has guest frames below {limit}")]
     OutOfRange {
         /// The frame asked for.
         gfn: Gfn,
@@ -26,7 +26,7 @@ pub enum Error {
         limit: Gfn,
     },
     /// No entry of the format can name the host frame, or the last of those that follow it. Maps to `EFAULT`.
-    #[error("host frame {pfn} is out of range: entries can name frames below {limit}")]
+    #[error("host frame {pfn} is out of range: entries of the format can name frames below {limit}")]
     PfnOutOfRange {
         /// The first of the frames that were to be mapped, or that a table was to be in.
         pfn: Pfn,
@@ -34,13 +34,13 @@ pub enum Error {
         limit: Pfn,
     },
     /// A block that the format does not have, or that does not lie at a multiple of its size. Maps to `EINVAL`.
-    #[error("frame {pfn} cannot be mapped at that size")]
+    #[error("host frame {pfn} cannot be mapped at this size: the format has no such block, or the frames are not aligned to it")]
     Misaligned {
         /// The host frame that was to be mapped.
         pfn: Pfn,
     },
     /// The VM has been destroyed, so it gets no root any more. Maps to `EIO`.
-    #[error("the VM has been destroyed")]
+    #[error("the VM has been destroyed, so it gets no root")]
     Destroyed,
 }
 

@@ -125,13 +125,13 @@ const FIRST_GENERATION: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VmidsError {
     /// VMIDs have 1 to 16 bits. Maps to `EINVAL`.
-    #[error("VMIDs of {bits} bits, where 1 to 16 are possible")]
+    #[error("VMIDs cannot have {bits} bits: 1 to 16 bits are possible")]
     Bits {
         /// As asked for.
         bits: u32,
     },
     /// There are more CPUs than VMIDs but 0, so that they could not all be in guests. Maps to `EINVAL`.
-    #[error("{cpus} CPUs, with VMIDs of {bits} bits, need more than there are")]
+    #[error("{cpus} CPUs need more VMIDs than {bits} bits give: each CPU needs one, and VMID 0 is the host's")]
     Cpus {
         /// What [`Platform::cpus`](mayfly_platform::Platform::cpus) says.
         cpus: u32,

@@ -29,20 +29,20 @@ pub enum Error {
     #[error(transparent)]
     Host(#[from] HostFault),
     /// No slot has this number.
-    #[error("there is no {0}")]
+    #[error("the VM has no {0}")]
     NoSlot(SlotId),
     /// The slot keeps no dirty log.
-    #[error("{0} keeps no dirty log")]
+    #[error("{0} has no dirty log: set `LOG_DIRTY_PAGES` for it first")]
     NoLog(SlotId),
     /// [`Caches::Coherent`](crate::Caches::Coherent) was asked for, and the instruction caches do not see what is written
     /// to memory: somebody has to drop their lines.
-    #[error("instruction caches are not coherent, and nobody would maintain them")]
+    #[error("the instruction caches are not coherent, and `Caches::Coherent` maintains none: choose `Caches::Reported` or `Caches::Tracked`")]
     InstructionCaches,
     /// There is a vCPU of this number.
     #[error("vCPU {0} exists already")]
     VcpuExists(u32),
     /// The number of a vCPU is out of range.
-    #[error("vCPU {id} is out of range: numbers are below {limit}")]
+    #[error("vCPU {id} is out of range: vCPU numbers are below {limit}")]
     VcpuOutOfRange {
         /// The number asked for.
         id: u32,

@@ -106,23 +106,23 @@ impl Resolved {
 #[non_exhaustive]
 pub enum HostFault {
     /// The host has nothing there. Maps to `EFAULT`.
-    #[error("the host has no memory there")]
+    #[error("the host has no memory behind this page")]
     NotMapped,
     /// The host allows no writes there. Maps to `EFAULT`.
-    #[error("the host's memory there is read-only")]
+    #[error("the host's memory behind this page is read-only")]
     ReadOnly,
     /// Nothing is executed there. Maps to `EFAULT`.
-    #[error("the host's memory there is not executable")]
+    #[error("the host's memory behind this page is not executable")]
     NotExecutable,
     /// The host has no frame left. Maps to `ENOMEM`.
-    #[error("the host has no memory left")]
+    #[error("the host has no memory left for this page")]
     OutOfMemory,
     /// The memory there is broken, and what was in it is lost: the guest is told so as hardware does (x86: a machine
     /// check, Arm: a synchronous external abort). Maps to `EHWPOISON`.
-    #[error("the host's memory there is broken")]
+    #[error("the host's memory behind this page is broken")]
     Poisoned,
     /// The page is the guest's alone, and was accessed as shared, or the other way round, as with `guest_memfd`: it is
     /// the caller's to make it what is wanted, or to refuse that. Maps to `EFAULT`, as `KVM_EXIT_MEMORY_FAULT`.
-    #[error("the page is private, or shared, and was accessed as the other")]
+    #[error("the page was accessed as shared, and is private, or the other way round: convert it")]
     Private,
 }
