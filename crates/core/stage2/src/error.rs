@@ -12,7 +12,9 @@ pub enum Error {
     OutOfMemory(#[from] OutOfMemory),
     /// The VM has as many frames of tables as it may ([`Config::max_frames`](crate::Config::max_frames)), those that
     /// await reclaim included. Maps to `ENOMEM`.
-    #[error("the VM's stage-2 tables have reached their limit of {limit} frames (`Config::max_frames`)")]
+    #[error(
+        "the VM's stage-2 tables have reached their limit of {limit} frames (`Config::max_frames`)"
+    )]
     TableLimit {
         /// How many it may have.
         limit: usize,
@@ -26,7 +28,9 @@ pub enum Error {
         limit: Gfn,
     },
     /// No entry of the format can name the host frame, or the last of those that follow it. Maps to `EFAULT`.
-    #[error("host frame {pfn} is out of range: entries of the format can name frames below {limit}")]
+    #[error(
+        "host frame {pfn} is out of range: entries of the format can name frames below {limit}"
+    )]
     PfnOutOfRange {
         /// The first of the frames that were to be mapped, or that a table was to be in.
         pfn: Pfn,
@@ -34,7 +38,9 @@ pub enum Error {
         limit: Pfn,
     },
     /// A block that the format does not have, or that does not lie at a multiple of its size. Maps to `EINVAL`.
-    #[error("host frame {pfn} cannot be mapped at this size: the format has no such block, or the frames are not aligned to it")]
+    #[error(
+        "host frame {pfn} cannot be mapped at this size: the format has no such block, or the frames are not aligned to it"
+    )]
     Misaligned {
         /// The host frame that was to be mapped.
         pfn: Pfn,

@@ -1,10 +1,11 @@
-//! Stage-2 page tables: what translates the physical addresses of a guest, changed by any number of CPUs at once
-//! without a lock on any vCPU's way.
+//! Stage-2 page tables: they translate the physical addresses of a guest, and any number of CPUs change them at once,
+//! without a lock on any vCPU's path.
 //!
-//! A [`Stage2`] is a VM's translation: a [`Root`] for each [`Role`], under it tables in an architecture's [`Format`].
-//! vCPUs look up ([`Root::translate`]) and map ([`Root::map`]); the host zaps, write-protects and ages ranges; roots
-//! are replaced as a whole, and reclaimed in the background ([`Reclaimer`]); [`Vmids`] tag them in the TLBs. What this
-//! crate needs of the world is [`Mmu`](mayfly_platform::Mmu): frames, TLBs, waiting.
+//! A [`Stage2`] is a VM's translation. It has a [`Root`] for each [`Role`], and under each root tables in an
+//! architecture's [`Format`]. vCPUs look up ([`Root::translate`]) and map ([`Root::map`]). The host zaps,
+//! write-protects and ages ranges. Roots are replaced as a whole, and the [`Reclaimer`] frees the old ones in the
+//! background. [`Vmids`] tag the roots in the TLBs. The embedder supplies an [`Mmu`](mayfly_platform::Mmu): frames,
+//! TLBs, waiting.
 //!
 //! # Use
 //!
@@ -33,7 +34,7 @@
 //!     &domain,
 //! )?;
 //!
-//! // A vCPU, at a fault: samples the sequence, asks the host for a frame, and maps it if nothing has changed since.
+//! // A vCPU's fault samples the sequence, asks the host for a frame, and maps it if nothing has changed since.
 //! let gfn = Gfn::new(0x100);
 //! {
 //!     let section = domain.read_lock();
@@ -56,73 +57,76 @@
 //!
 //! **An entry** is one word, and changes by one atomic step. Hardware takes the first three states for absent:
 //!
-//! - *empty*: an access faults, and the fault may fill it;
-//! - *frozen*: somebody is changing it; *awaited* is the same, and somebody sleeps until it is done;
-//! - *removed*: its table is out of the tree for good, or being taken out;
+//! - *empty*: an access faults, and the fault may fill the entry;
+//! - *frozen*: a CPU, its holder, is changing the entry; *awaited* is the same state while another CPU sleeps until the
+//!   change is done;
+//! - *removed*: the entry's table is out of the tree for good, or is being taken out;
 //! - *leaf*: a page or a block; *table*: the table below.
 //!
 //! | from | to | by | how |
 //! | --- | --- | --- | --- |
 //! | empty | leaf, table | a fault: `put`, `hang` | frozen meanwhile; back to empty, if refused |
 //! | leaf | leaf, with more allowed or another frame | a fault: `put` | frozen meanwhile; back, if refused |
-//! | leaf | table of the same frames | a fault, or who changes a page of a block, or is asked to: `split` | frozen meanwhile |
+//! | leaf | table of the same frames | a fault, a change of one page of a block, or a request: `split` | frozen meanwhile |
 //! | table | block | a fault: `put` | frozen meanwhile; back, if refused |
 //! | leaf | leaf, with less allowed or not accessed | `write_protect`, `age` | compare-exchange |
 //! | leaf | leaf, of the same contents in another frame | `replace`, which may owe the TLBs that (`owed`) | compare-exchange; frozen, if the format asks |
 //! | leaf | leaf, writable | `allow_writes` | frozen meanwhile; back, if refused |
 //! | leaf marked as written | the leaf, without the mark and with less allowed | `take_written` | compare-exchange |
 //! | leaf | leaf, accessed or dirty | hardware | compare-exchange |
-//! | leaf | empty | a zap; `replace`, not in place | compare-exchange; frozen meanwhile, if it juts out of the range |
+//! | leaf | empty | a zap; `replace`, not in place | compare-exchange; frozen meanwhile, if it extends beyond the range |
 //! | table | empty | a zap of all below | compare-exchange |
-//! | frozen | awaited | who waits | compare-exchange |
-//! | any but frozen | removed | who has taken its table out: `dismantle` | compare-exchange |
+//! | frozen | awaited | a CPU that waits | compare-exchange |
+//! | any but frozen | removed | the CPU that has taken its table out: `dismantle` | compare-exchange |
 //!
-//! Whoever makes a transition by compare-exchange has loaded the entry before, and starts again from what it finds if
-//! the entry is another one now. Nobody but who froze an entry thaws it, and removed is final.
+//! A CPU that makes a transition by compare-exchange has loaded the entry before. If the entry has changed since, the
+//! CPU starts again from the new value. Only the CPU that froze an entry thaws it. Removed is final.
 //!
-//! **A frozen entry** keeps others away from itself alone, and shortly. While it lasts its holder neither allocates,
-//! nor waits for a reader or for another entry; so one may have several. It may wait for TLBs, where the format asks
-//! for break-before-make: a CPU in a guest answers by itself, and one that waits for the entry has left its guest, so
-//! nobody waits for it. What was prepared (a table, filled) was prepared before. Waiting is in `parking`.
+//! **A frozen entry** keeps other CPUs away from that entry alone, and for a short time. Its holder neither allocates,
+//! nor waits for a reader, nor waits for another entry; so a holder may have several. The holder may wait for TLBs,
+//! where the format requires break-before-make: a CPU in a guest answers an invalidation by itself, and a CPU that
+//! waits for the entry has left its guest, so no invalidation waits for it. What the holder needs (a table, filled) it
+//! prepared before. Waiting is in `parking`.
 //!
 //! **What a vCPU waits for.** To look something up: nothing. To map: a frozen entry on its way, and the TLBs where it
 //! replaces what they may remember. To load a root: nothing. To run under a VMID: a roll-over, when all numbers are
-//! given out. A fault that the host's invalidation has refused returns, and waits outside of its section if its caller
-//! wants so ([`Stage2::wait_invalidation`]).
+//! given out. A fault that the host's invalidation has refused returns. If its caller wants to wait, it does so outside
+//! its section ([`Stage2::wait_invalidation`]).
 //!
-//! **A fault and the host** meet in the notifier sequence: a fault freezes the entry, and then asks whether what it was
-//! told is still true; an invalidation announces itself, and then loads the entries. One of them sees the other
-//! (`sequence`). Those of other frames are none of a fault's business, but for a few that look alike. It is the same for
-//! memslots, which change only while no invalidation is under way.
+//! **A fault and the host** meet in the notifier sequence. A fault freezes the entry, and then checks whether what it
+//! was told is still true. An invalidation announces itself, and then loads the entries. One of the two sees the other
+//! (`sequence`). Invalidations of other frames do not concern a fault, except for a few that look alike. Memslots
+//! follow the same rule; they change only while no invalidation is under way.
 //!
-//! **Where a table goes.** It is taken out of the tree by one exchange of the entry above. Every entry in it that leads
-//! further is removed (in a lowest table the first, which owns nothing but the table's place in a list): whoever is
-//! inside and meets one starts again at the root, and what is put in beside is found by nobody. When no TLB and no walk
-//! cache remembers the table, it is buried; when every section that may have found it is over, it is freed
-//! (`graveyard`); where too many are buried, they stay, and are taken out later (`prune`). A root's tables are freed
-//! all together, when nobody can lead to the root any more, and no vCPU is in its guest on it (`reclaim`, `hold`).
+//! **Where a table goes.** One exchange of the entry above takes a table out of the tree. Then every entry in the table
+//! that leads further is removed (in a lowest table the first entry, which owns only the table's place in a list). A
+//! CPU that is inside and meets a removed entry starts again at the root; and no CPU finds what is put in beside it.
+//! When no TLB and no walk cache remembers the table, it is buried. When every section that may have found it is over,
+//! it is freed (`graveyard`). Where too many are buried, tables stay in the tree, and are taken out later (`prune`). A
+//! root's tables are freed all together, when nothing can lead to the root any more, and no vCPU is in its guest on it
+//! (`reclaim`, `hold`).
 //!
-//! **TLBs.** An operation gathers what it has changed, and has it forgotten once, when it has visited its slice, and
-//! before anything is reused that it protects (`flush`). It knows the sizes of what it has changed, and so how far apart
-//! invalidations by address may be; under a table that it takes out, the smallest size counts, over all of its span. Two
-//! that work on the same entries answer for each other's changes. A leaf from which nothing is taken away is put in place
-//! without an invalidation: a TLB that goes on without what was added is the business of the CPU that faults by it, which
-//! is told ([`Mapped::Relaxed`], [`Mapped::Already`]).
+//! **TLBs.** An operation gathers what it has changed. It has the TLBs forget that once, when it has visited its slice,
+//! and before anything is reused that the invalidation protects (`flush`). It knows the sizes of what it has changed,
+//! and so how far apart invalidations by address may be; under a table that it takes out, the smallest size counts,
+//! over all of the table's span. Two operations that work on the same entries answer for each other's changes. A leaf
+//! from which nothing is taken away is put in place without an invalidation. If a TLB goes on without the added right,
+//! the CPU that faults by it is told ([`Mapped::Relaxed`], [`Mapped::Already`]).
 //!
 //! **Out of memory** is found before anything is changed: a table is allocated, and filled, before the entry is frozen.
 //!
 //! # Which orders what
 //!
-//! An entry is loaded with acquire and stored with release, so who finds a table finds it filled. Beyond that:
+//! Loads of an entry acquire, and stores release, so a CPU that finds a table finds it filled. Beyond that:
 //!
 //! | | pairs with | for | in |
 //! | --- | --- | --- | --- |
 //! | \[install\] fence | \[announce\] fence | freeze, then ask; announce, then load | `sequence` |
-//! | \[owe\] release | \[due\] acquire | the frame is another one before somebody invalidates for it | `owed` |
+//! | \[owe\] release | \[due\] acquire | the frame is another one before a CPU invalidates for it | `owed` |
 //! | \[paid\] release | its acquires | forgotten by the TLBs before the page is written | `owed` |
 //! | \[bury\] release | \[collect\] acquire | out of the tree before the grace period is asked for | `graveyard` |
 //! | \[leave\] release | \[sample\] acquire | a root is in one place or the other | `roots` |
-//! | \[counted\] | the entry's own | who finds a change finds its author at work, or done | `flush` |
+//! | \[counted\] | the entry's own | a CPU that finds a change finds its author at work, or done | `flush` |
 //! | \[enter\] fence | \[look\] fence | hold, then find the root in its place; take it from there, then look for holds | `hold` |
 //! | \[issue\] fence | \[enter\] fence | change, then load the VMID; take a VMID, then walk | `vmid` |
 //! | \[begin\] release | its acquires | all TLBs have forgotten before a number is given anew | `vmid` |
@@ -135,12 +139,23 @@
 //! | a fault in a table that exists | the entry's, and no other |
 //! | a fault that makes or splits a table | the new table's; the counts of tables, of the root and of the VM |
 //! | a fault that replaces what TLBs may remember | the root's count of changes; the graveyard's, if it was a table |
-//! | who waits for a frozen entry | the entry's, and a parking word |
-//! | who waits for an invalidation | the count of waiters |
+//! | a vCPU that waits for a frozen entry | the entry's, and a parking word |
+//! | a vCPU that waits for an invalidation | the count of waiters |
 //! | the first entry under a root in a generation of VMIDs | the root's tag, a number |
 //!
-//! A fault reads besides: the entries above, two lines of the sequence, the root and its place. Entering a section, and the
-//! guest, which reads the root and its place, writes the vCPU's own lines only.
+//! A fault also reads: the entries above, two lines of the sequence, the root and its place. Entering a section writes
+//! only the vCPU's own lines. So does entering the guest, which reads the root and its place.
+//!
+//! # Where to read on
+//!
+//! | floor | files |
+//! | --- | --- |
+//! | values | `level`, `leaf`, `entry`, `format`, `error` |
+//! | tables and their entries | `cell`, `tables`, `parking`, `graveyard`, `children` |
+//! | what the roots of a VM share | `space`: `sequence`, `vmid`, `owed/ledger`, `hold/holds`, `roots/leaving`, `bell` |
+//! | a root and the walks on it | `root`, `walk`, `range`, `flush`, `dismantle`, `map`, `run` |
+//! | a VM's roots and their end | `roots`, `list`, `reclaim`, `prune`, `buried` |
+//! | a VM's translation, and one file an operation | `stage2`, `invalidation`, `zap`, `protect`, `replace`, `owed`, `written`, `split`, `hold`, `retiring` |
 
 #![no_std]
 
@@ -189,7 +204,7 @@ mod walk;
 mod written;
 mod zap;
 
-/// What this crate asks of the world, and what its users meet by, so that who uses it needs to name no other crate.
+/// What this crate requires of its platform, and the domains of its readers. A user of this crate names no other crate.
 pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use entry::{Entry, State};

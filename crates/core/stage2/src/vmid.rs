@@ -131,7 +131,9 @@ pub enum VmidsError {
         bits: u32,
     },
     /// There are more CPUs than VMIDs but 0, so that they could not all be in guests. Maps to `EINVAL`.
-    #[error("{cpus} CPUs need more VMIDs than {bits} bits give: each CPU needs one, and VMID 0 is the host's")]
+    #[error(
+        "{cpus} CPUs need more VMIDs than {bits} bits give: each CPU needs one, and VMID 0 is the host's"
+    )]
     Cpus {
         /// What [`Platform::cpus`](mayfly_platform::Platform::cpus) says.
         cpus: u32,

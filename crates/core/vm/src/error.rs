@@ -36,7 +36,9 @@ pub enum Error {
     NoLog(SlotId),
     /// [`Caches::Coherent`](crate::Caches::Coherent) was asked for, and the instruction caches do not see what is written
     /// to memory: somebody has to drop their lines.
-    #[error("the instruction caches are not coherent, and `Caches::Coherent` maintains none: choose `Caches::Reported` or `Caches::Tracked`")]
+    #[error(
+        "the instruction caches are not coherent, and `Caches::Coherent` maintains none: choose `Caches::Reported` or `Caches::Tracked`"
+    )]
     InstructionCaches,
     /// There is a vCPU of this number.
     #[error("vCPU {0} exists already")]

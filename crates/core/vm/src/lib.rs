@@ -1,14 +1,14 @@
-//! The life of a VM: it is created, given memory and devices, run on its vCPUs, changed underneath, and destroyed; none
-//! of it with a wait that nobody needed.
+//! The life of a VM: it is created, given memory and devices, run on its vCPUs, changed by its host while it runs, and
+//! destroyed. No call waits without need.
 //!
-//! What is here is where the parts meet: [`mayfly_srcu`] for who may still be reading what, [`mayfly_memslot`] for
-//! memory, [`mayfly_stage2`] for the tables that map it, [`mayfly_iobus`] for devices. The embedder brings the
-//! [`World`]: the platform ([`mayfly_platform::Mmu`]), the host's memory ([`HostMemory`]), and what executes a vCPU's
-//! instructions ([`Guest`]).
+//! This crate combines the parts: [`mayfly_srcu`] protects what readers use, [`mayfly_memslot`] describes memory,
+//! [`mayfly_stage2`] maps it, and [`mayfly_iobus`] finds devices. The embedder supplies the [`World`]: the platform
+//! ([`mayfly_platform::Mmu`]), the host's memory ([`HostMemory`]), and the code that executes a vCPU's instructions
+//! ([`Guest`]).
 //!
 //! # Use
 //!
-//! With the `testing` feature there is a ready world, in a Linux process:
+//! With the `testing` feature there is a ready world in a Linux process:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -58,28 +58,31 @@
 //!
 //! | call | waits for |
 //! | --- | --- |
-//! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`], all of [`Kicker`] | nobody |
-//! | [`Vm::register_device`], [`Vm::register_eventfd`] | nobody |
-//! | [`Vm::relocate`] | nobody, nor at the hard bound, where it may refuse |
+//! | [`Vm::create`], [`Vm::create_vcpu`], [`Vm::kick`], all of [`Kicker`] | nothing |
+//! | [`Vm::register_device`], [`Vm::register_eventfd`] | nothing |
+//! | [`Vm::relocate`] | nothing; at the hard bound it may refuse, and does not wait either |
 //! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
 //! | [`Vm::set_memory_region`] that creates | invalidations |
 //! | [`Vm::set_memory_region`] that takes away | invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
 //! | [`Vm::harvest_dirty`] | TLBs |
 //! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
 //! | [`Vm::release`] | vCPUs in the guest |
-//! | [`Vm::destroy`] | nobody |
+//! | [`Vm::destroy`] | nothing |
 //! | [`Vm::wait_reclaimed`] | the reclaimer; vCPUs in the guest, or handling an exit |
-//! | [`Vcpu::run`] | nobody; at a fault, whoever is changing that very entry; or taking that very page away, until something is asked of it |
-//! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | invalidations; TLBs; others who flush |
+//! | [`Vcpu::run`] | nothing; at a fault, a CPU that is changing that very entry, or a host that is taking that very page away, until a request arrives |
+//! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | invalidations; TLBs; other flushes |
 //!
-//! *Taking away* is to delete, to move, or to change flags; vCPUs in the guest are waited for with
-//! [`SlotZap::AllRoots`] alone, until they have come out once. An *invalidation* is the host's, from
-//! [`Vm::invalidate_start`] to its end. *TLBs* is what [`Tlb::complete`](mayfly_platform::tlb::Tlb::complete) waits
-//! for: accesses, and no exits. A vCPU in the guest reads nothing of the VM's, so nobody else waits for it there. Where
-//! "nobody" is said, the old version of what was changed is freed later, in passing
-//! ([`Srcu::call`](mayfly_srcu::Srcu::call)), within bounds; at the hard bound of those, and only there, the call waits
-//! for a grace period. The same goes for tables: `destroy` helps the reclaimer where what awaits it has reached its
-//! bound, and who takes memory away for good leaves tables to it where too many await their readers already.
+//! - *Taking away* is to delete, to move, or to change flags. Only [`SlotZap::AllRoots`] waits for vCPUs in the guest,
+//!   until each has come out once.
+//! - An *invalidation* is the host's, from [`Vm::invalidate_start`] to its end.
+//! - *TLBs* stands for what [`Tlb::complete`](mayfly_platform::tlb::Tlb::complete) waits for: accesses, and no exits.
+//!
+//! A vCPU in the guest reads nothing of the VM's data, so no other call waits for it there.
+//!
+//! Where the table says "nothing", the old version of the changed data is freed later, in passing
+//! ([`Srcu::call`](mayfly_srcu::Srcu::call)), within bounds. Only at the hard bound does the call wait for a grace
+//! period. Tables follow the same rule: `destroy` helps the reclaimer where what awaits it has reached its bound, and a
+//! call that takes memory away for good leaves tables to the reclaimer where too many await their readers already.
 
 #![no_std]
 
@@ -107,7 +110,7 @@ mod vcpus;
 mod vm;
 mod world;
 
-/// The parts, so that who uses this crate needs to name no other.
+/// The parts. A user of this crate names no other crate.
 pub use {
     mayfly_iobus as iobus, mayfly_memslot as memslot, mayfly_platform as platform,
     mayfly_srcu as srcu, mayfly_stage2 as stage2,
@@ -127,7 +130,7 @@ pub use vcpu::{Exit, Vcpu};
 pub use vm::{Bus, Config, SlotZap, Vm};
 pub use world::{HostFault, HostMemory, Resolved, World};
 
-/// The code in the documentation, which is compiled, and run, as that of this page is.
+/// The examples of the documentation are compiled and run like those of this page.
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/vm.md")]
 mod documented {}

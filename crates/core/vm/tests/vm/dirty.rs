@@ -94,7 +94,10 @@ fn a_slot_without_a_log_cannot_be_harvested() {
     assert_eq!(no_slot, Error::NoSlot(SlotId::main(1)));
     assert_eq!([no_log, no_slot].map(|error| error.errno()), [2, 2]);
     let said = [no_log, no_slot].map(|error| error.to_string());
-    assert_eq!(said, ["slot 0 has no dirty log: set `LOG_DIRTY_PAGES` for it first", "the VM has no slot 1"]);
+    assert_eq!(
+        said,
+        ["slot 0 has no dirty log: set `LOG_DIRTY_PAGES` for it first", "the VM has no slot 1"]
+    );
 }
 
 #[test]
