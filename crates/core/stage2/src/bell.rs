@@ -1,4 +1,4 @@
-//! What the VMs of a machine tell their reclaimer, and leave to it.
+//! The bell of a machine's reclaimer: the VMs ring it, note roots on it, and leave it what it frees later.
 
 use alloc::sync::Arc;
 

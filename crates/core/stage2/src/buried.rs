@@ -1,15 +1,17 @@
-//! Who frees the tables that are buried.
+//! Noted roots: how the reclaimer learns of buried tables that no other caller would free.
 //!
-//! A fault that puts a block in the place of a table buries tables ([`graveyard`](crate::graveyard)), and neither waits
-//! for their readers nor looks whether there are any; nor need there ever be another who collects. A zap collects when it
-//! is done, and leaves what somebody may still be reading. So whoever leaves buried tables behind *notes* the root, and
-//! the reclaimer collects.
+//! A fault that puts a block in the place of a table buries tables ([`graveyard`](crate::graveyard)). The fault neither
+//! waits for their readers nor looks whether there are any, and there need not be another caller that collects. A zap
+//! collects when it is done, and leaves the tables that a reader may still be reading. So a caller that leaves buried
+//! tables behind *notes* the root, and the reclaimer collects.
 //!
-//! Noted roots are on a stack that takes no lock, since vCPUs put them there; each has a reference, and is on it once.
+//! Noted roots are on a stack that takes no lock, since vCPUs put them there. Each has a reference, and is on the stack
+//! once.
 //!
-//! - **\[note\]** is the exchange of a root's `noted` for true, after the tables were buried; who finds it true already
-//!   leaves it at that. **\[heed\]** is the reclaimer's exchange for false, when it has the root off the stack and before
-//!   it collects. They are steps of one word, so who left it at that has buried before [heed], and is collected for.
+//! - **\[note\]** is the exchange of a root's `noted` for true, after the tables were buried. A caller that finds it
+//!   true already does nothing more. **\[heed\]** is the reclaimer's exchange for false, when it has taken the root off
+//!   the stack and before it collects. Both are steps of one word. So a caller that did nothing more has buried before
+//!   \[heed\], and the reclaimer collects its tables.
 
 use core::ptr::NonNull;
 

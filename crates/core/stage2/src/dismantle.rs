@@ -1,4 +1,4 @@
-//! Tables taken apart: what is done to a table that is out of its tree, before it is buried.
+//! Taking a table apart that is out of its tree, before it is buried.
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::WORDS;

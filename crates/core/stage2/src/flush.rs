@@ -1,16 +1,17 @@
-//! What an operation still owes the TLBs.
+//! The invalidations that an operation still owes the TLBs.
 //!
-//! An operation changes many entries, and then invalidates them together. In between, an entry shows nothing of what
-//! TLBs still remember; another operation that comes to it then would find nothing to do, and return before the TLBs
-//! have forgotten. So operations count themselves in their root before they change anything, and out when they have
-//! invalidated ([`Changing`]); and one that finds another counted when it has visited its entries invalidates all that
-//! it has visited, whether it changed something or not. (Linux does the same where threads unmap side by side:
-//! `mm_tlb_flush_nested`, `include/linux/mm_types.h`.)
+//! An operation changes many entries, and then invalidates them together. In between, an entry does not show what TLBs
+//! still remember. Another operation that visits the entry then would find nothing to do, and would return before the
+//! TLBs have forgotten. So operations count themselves in their root before they change anything, and count out when
+//! they have invalidated ([`Changing`]). An operation that finds another one counted, after it has visited its entries,
+//! invalidates everything that it has visited, whether it changed something or not. (Linux does the same where threads
+//! unmap side by side: `mm_tlb_flush_nested`, `include/linux/mm_types.h`.)
 //!
-//! - **\[counted\]**: who finds an entry changed has acquired it, and so finds the count raised, or lowered again; the
-//!   latter is a release that comes after the invalidation. (`litmus/S2+counted`)
-//! - **\[met\]**: who invalidates for another has loaded the change, and perhaps stored nothing. That the invalidation
-//!   comes after the load is the platform's part, whose barrier is of loads too (`Tlb`; `litmus/S2+met+flush`).
+//! - **\[counted\]**: an operation that finds an entry changed has acquired the entry. So it finds the count raised, or
+//!   lowered again; the lowering is a release that comes after the invalidation. (`litmus/S2+counted`)
+//! - **\[met\]**: an operation that invalidates for another one has loaded the change, and perhaps stored nothing. The
+//!   platform guarantees that the invalidation comes after the load: its barrier covers loads too (`Tlb`;
+//!   `litmus/S2+met+flush`).
 
 use core::ops::Range;
 

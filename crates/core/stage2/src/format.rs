@@ -1,4 +1,7 @@
-//! What differs between architectures: the shape of the tables, and the meaning of the bits.
+//! The differences between architectures: the shape of the tables, and the meaning of the bits.
+//!
+//! `format.rs` and `entry.rs` import each other: an entry is an entry of a format, and a format says what its entries
+//! mean.
 
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::frames::WORDS;
@@ -135,8 +138,8 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
     /// that has been on another CPU may find, where it was before, what it has had forgotten since.
     const GUEST_REACHES_ALL: bool = false;
 
-    /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most. The frame's number stands in them as it is:
-    /// of leaves that are the same otherwise, they differ from one to the next by as much.
+    /// The bits of `leaf` at `level`, which is [`Format::LARGEST_BLOCK`] at most. The frame's number stands in them as
+    /// it is: of leaves that are the same otherwise, they differ from one to the next by as much.
     fn encode_leaf(level: Level, leaf: &Leaf) -> u64;
 
     /// The leaf with these bits at `level`.

@@ -1,19 +1,20 @@
-//! Tables that are no longer part of a tree, until nobody can be walking them.
+//! Buried tables: tables that are out of their tree, until no walker can read them.
 //!
 //! A table that was taken out of its tree, and out of every TLB and walk cache, may still be read by a walker that
-//! found it before: a vCPU that handles a fault, inside an SRCU section. It is *buried*: pushed onto a list that is
-//! linked through the tables themselves (their first entry is a removed one, which has room for a frame number), so
-//! that burying never allocates and vCPUs can do it without a lock. Whoever *collects* takes the whole list, asks for a
-//! grace period, and frees what an earlier grace period covers; the reclaimer, at the latest ([`buried`](crate::buried)).
+//! found it before: a vCPU that handles a fault, inside an SRCU section. So the table is *buried*: it is pushed onto a
+//! list that is linked through the tables themselves (the first entry of each is a removed one, which has room for a
+//! frame number). Burying therefore never allocates, and vCPUs bury without a lock. A caller that *collects* takes the
+//! whole list, asks for a grace period, and frees the tables that an earlier grace period covers. The reclaimer
+//! collects at the latest ([`buried`](crate::buried)).
 //!
 //! - **\[bury\]** is the release of the push; **\[collect\]** is the acquire of the swap that takes the list. What was
-//!   taken out of the trees before [bury] is out of them before [collect], and the grace period that is asked for after
-//!   [collect] waits for every section that could have found it. That hardware does not walk it any more is older than
-//!   [bury] (`litmus/S2+zap+reuse`).
+//!   taken out of the trees before \[bury\] is out of them before \[collect\]. The grace period that is asked for after
+//!   \[collect\] waits for every section that could have found it. Hardware has stopped walking it before \[bury\]
+//!   (`litmus/S2+zap+reuse`).
 //!
-//! A relaxed \[collect\] would do as well, and no test can tell: whoever takes the list asks for a grace period before he
-//! looks at it, and so executes a full fence (`srcu`: \[request\]), which acquires what he has loaded. The order stands
-//! where it is relied on, and costs nothing: one exchange a batch.
+//! A relaxed \[collect\] would do as well, and no test can tell: a caller that takes the list asks for a grace period
+//! before it looks at the list, and so executes a full fence (`srcu`: \[request\]), which acquires what it has loaded.
+//! The order is stated where the code relies on it, and costs nothing: one exchange a batch.
 
 use mayfly_platform::address::Pfn;
 use mayfly_platform::lock::Lock;
@@ -27,8 +28,8 @@ use crate::tables::Tables;
 const NONE: Pfn = Pfn::new(0);
 
 /// So many buried tables (16 MiB) may await their readers before others stay where they are: those that a zap has
-/// emptied are left hanging ([`prune`](crate::prune)), and those below a block that is to be are kept. Of several who look
-/// at the same time, each may bury what one entry leads to.
+/// emptied are left hanging ([`prune`](crate::prune)), and those below a block that is to be are kept. Of several who
+/// look at the same time, each may bury what one entry leads to.
 pub(crate) const BOUND: usize = 4096;
 
 pub(crate) struct Graveyard {

@@ -1,38 +1,40 @@
-//! Which root a vCPU is in its guest on.
+//! Holds: on which root each vCPU is in its guest.
 //!
-//! A vCPU does not count itself in a root. It has a word of its own, its [`Hold`], which says what it is in the guest
-//! on, and is empty while it is outside. So a vCPU that is outside, for however long, keeps no table: the reclaimer
-//! waits for those that are in a guest on the very root, and for SRCU sections.
+//! A vCPU does not count itself in a root. It has a word of its own, its [`Hold`], which says on which root the vCPU is
+//! in the guest, and which is empty while the vCPU is outside. So a vCPU that is outside keeps no table alive, for
+//! however long it stays there. The reclaimer waits for the vCPUs that are in a guest on the very root, and for SRCU
+//! sections.
 //!
 //! # The protocol
 //!
 //! - *A vCPU goes in* ([`Holder::enter`]): it loads the present root of its role, *publishes* it in its hold, executes
-//!   **\[enter\]** `fence(SeqCst)`, and loads the present root again. If that is another one, or none, the vCPU does not
-//!   go in. What it has loaded before is an address to it, and no more; it looks at the root behind it, and has hardware
-//!   walk it, when the second load has found it. (Should the first root have been freed, and a new one have its place
-//!   and its address, then the new one is what it holds, and what the second load finds.)
-//! - *It comes out* ([`Held`] is dropped): no instruction on its CPU translates by the root any more; it empties the
-//!   hold, a release. What the CPU may walk speculatively as long as its register names the root is seen to when the root
-//!   is freed ([`Vmids::leave`](crate::Vmids::leave)).
-//! - *The reclaimer* has a root that is in its place no more, executes **\[look\]** `fence(SeqCst)`, and loads every
-//!   hold, with acquire. While one names the root, somebody is in a guest on it, or about to find that he may not go in.
+//!   **\[enter\]** `fence(SeqCst)`, and loads the present root again. If that is another root, or none, the vCPU does
+//!   not go in. The result of the first load is only an address. The vCPU looks at the root behind it, and has hardware
+//!   walk it, only when the second load has found it too. (Suppose that the first root was freed, and a new root has
+//!   its place and its address: then the new root is what the vCPU holds, and what the second load finds.)
+//! - *It comes out* ([`Held`] is dropped): no instruction on its CPU translates by the root any more. The vCPU empties
+//!   the hold, a release. The CPU may walk speculatively as long as its register names the root;
+//!   [`Vmids::leave`](crate::Vmids::leave) ends that when the root is freed.
+//! - *The reclaimer* has a root that is no longer in its place. It executes **\[look\]** `fence(SeqCst)`, and loads
+//!   every hold, with acquire. While a hold names the root, its vCPU is in a guest on the root, or is about to find
+//!   that it may not go in.
 //!
-//! [enter] and [look] are store buffering: either the reclaimer finds the hold, or the vCPU's second load finds the
-//! place changed. A hold that was emptied carries with it all that the vCPU did on the root. So a root that no hold
-//! names is one that no vCPU walks, nor will; what TLBs remember of it is invalidated after that, and then it is freed.
+//! \[enter\] and \[look\] are store buffering: either the reclaimer finds the hold, or the vCPU's second load finds the
+//! place changed. A hold that was emptied carries with it everything that the vCPU did on the root. So if no hold names
+//! a root, no vCPU walks it, or will. What TLBs remember of it is invalidated after that, and then it is freed.
 //!
-//! *Outside its guest* a vCPU has the root that it finds in its place inside an SRCU section, for as long as the section
-//! lasts, and none that it was in the guest on.
+//! *Outside its guest* a vCPU uses the root that it finds in its place inside an SRCU section, for as long as the
+//! section lasts. It does not use the root on which it was in the guest.
 //!
-//! *Who comes and goes.* The holds are on a list, under a lock that no vCPU takes while it runs. One that is put there
-//! after the reclaimer has looked finds the places as they were changed before.
+//! *Registering.* The holds are on a list, under a lock that no vCPU takes while it runs. A vCPU whose hold is put
+//! there after the reclaimer has looked finds the places as they were changed before.
 //!
 //! *Waking.* Where a hold names the root, the reclaimer has its vCPU tell when it comes out
 //! ([`Resident::tell_when_out`]), and looks at the hold once more: the mark may have come too late for that stay in the
-//! guest, or be on a later one. A vCPU marks its way out with an atomic step that it takes anyhow, after it has emptied
-//! the hold, so the reclaimer that it wakes finds it empty.
+//! guest, or be on a later one. A vCPU finds such a mark by an atomic step that it executes anyhow on its way out,
+//! after it has emptied the hold. So the reclaimer that it wakes finds the hold empty.
 //!
-//! [enter] is the fence by which a vCPU also finds what is asked of it: there is one at an entry, and none at an exit.
+//! \[enter\] is also the fence by which a vCPU finds the requests to it: an entry executes one fence, and an exit none.
 
 mod holds;
 

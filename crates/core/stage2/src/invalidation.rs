@@ -1,4 +1,4 @@
-//! What the host tells of its memory: that it takes some away, and that memslots change ([`sequence`](crate::sequence)).
+//! The host's announcements: that it takes memory away, and that memslots change ([`sequence`](crate::sequence)).
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -12,15 +12,16 @@ use crate::space::Space;
 use crate::{Format, Stage2};
 
 impl<F: Format> Stage2<F> {
-    /// The notifier sequence, for [`Root::map`](crate::Root::map) of whatever frames: to be sampled before the memslots are read and the
-    /// host is asked.
+    /// The notifier sequence, for [`Root::map`](crate::Root::map) of whatever frames: to be sampled before the memslots
+    /// are read and the host is asked.
     #[inline]
     pub fn sample(&self) -> Seen {
         self.space.sequence.sample()
     }
 
-    /// Whether what the host said of `gfns`, which are some, after `seen` was sampled is still so: no invalidation of them has begun or
-    /// ended since. [`Root::map`](crate::Root::map) asks for itself; this is for what is not to be mapped for what the host said.
+    /// Whether what the host said of `gfns`, which are some, after `seen` was sampled is still so: no invalidation of
+    /// them has begun or ended since. [`Root::map`](crate::Root::map) asks for itself; this is for what is not to be
+    /// mapped for what the host said.
     pub fn is_current(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
         self.space.sequence.permits(gfns, seen)
     }
@@ -87,8 +88,8 @@ impl<F: Format> Stage2<F> {
         self.wait_invalidation_unless(gfns, || false);
     }
 
-    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so, which is asked at first, and when
-    /// those who wait are [made to look again](InvalidationWaiters::look_again); what changes before that is not missed.
+    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so, which is asked at first, and when those
+    /// who wait are [made to look again](InvalidationWaiters::look_again); what changes before that is not missed.
     pub fn wait_invalidation_unless(&self, gfns: &Range<Gfn>, called_off: impl FnMut() -> bool) {
         self.space.sequence.wait(gfns, called_off, self.mmu());
     }
@@ -138,8 +139,8 @@ impl<F: Format> Stage2<F> {
     }
 }
 
-/// An invalidation under way, from [`Stage2::begin_invalidation`]; dropped, it ends. Until then its [`Announcement`] can
-/// be shown. It stays with the thread that began it; one that another is to end is [left](Invalidation::leave).
+/// An invalidation under way, from [`Stage2::begin_invalidation`]; dropped, it ends. Until then its [`Announcement`]
+/// can be shown. It stays with the thread that began it; one that another is to end is [left](Invalidation::leave).
 #[must_use = "dropped at once, it ends before anything was taken away"]
 pub struct Invalidation<'a> {
     space: &'a Space,
@@ -149,8 +150,8 @@ pub struct Invalidation<'a> {
 }
 
 impl Invalidation<'_> {
-    /// Leaves it to [`Stage2::end_invalidation`] to end it: for hosts that tell of the start and of the end by different
-    /// calls.
+    /// Leaves it to [`Stage2::end_invalidation`] to end it: for hosts that tell of the start and of the end by
+    /// different calls.
     pub fn leave(self) -> Announcement {
         let left = ManuallyDrop::new(self);
         left.space.own.leave(&left.entered);

@@ -1,4 +1,4 @@
-//! Installing a leaf: what a fault comes to.
+//! Installing a leaf: the work of a fault.
 
 use core::ops::Range;
 
@@ -247,8 +247,9 @@ impl<F: Format> Root<F> {
         Attempt::Done(mapped)
     }
 
-    /// Puts the table in frame `table` in the place of an empty entry of `level`, on the way to `gfns`. Not while something of
-    /// those is taken away: a TLB may remember a block here still, and finding it beside a table is not for every TLB.
+    /// Puts the table in frame `table` in the place of an empty entry of `level`, on the way to `gfns`. Not while
+    /// something of those is taken away: a TLB may remember a block here still, and finding it beside a table is not
+    /// for every TLB.
     pub(crate) fn hang(
         &self,
         cell: Cell<'_, F>,

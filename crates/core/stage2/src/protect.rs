@@ -17,16 +17,16 @@ impl<F: Format> Stage2<F> {
     /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
     ///
     /// Needs no announcement: every frame stays where it is. A fault that is under way may map a page to be written
-    /// right after; who must not have that [refuses](Stage2::refuse_faults) those of before, as who takes marks out of a
-    /// dirty log, which those that come later put there again; or is inside an invalidation, as who takes the right
+    /// right after; who must not have that [refuses](Stage2::refuse_faults) those of before, as who takes marks out of
+    /// a dirty log, which those that come later put there again; or is inside an invalidation, as who takes the right
     /// away for the host.
     pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
         self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
     }
 
-    /// As [`Stage2::write_protect`], of those frames of `gfns` that are meant: `meant` says of some, of which each lies in
-    /// an entry of its own or all in one table, whether any is. However they lie, TLBs are invalidated once a root and
-    /// slice. Blocks are split.
+    /// As [`Stage2::write_protect`], of those frames of `gfns` that are meant: `meant` says of some, of which each lies
+    /// in an entry of its own or all in one table, whether any is. However they lie, TLBs are invalidated once a root
+    /// and slice. Blocks are split.
     pub fn write_protect_those(
         &self,
         gfns: Range<Gfn>,

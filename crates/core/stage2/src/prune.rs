@@ -1,19 +1,20 @@
-//! Tables that were emptied and left hanging, taken out later.
+//! Taking out tables that were emptied and left hanging.
 //!
-//! Whoever zaps does so inside an invalidation, and there nobody may wait for readers: a reader may be waiting for the
-//! invalidation to end, to create a slot, say. So where too many tables await their readers already
-//! ([`graveyard`](crate::graveyard)), a zap empties tables, and leaves them where they are. The reclaimer is told of the
-//! range, with a reference to the root. When there is room again, it announces an invalidation of the range for a slice,
-//! and takes out what is empty then; what was mapped there meanwhile stays.
+//! A zap runs inside an invalidation, where no call may wait for readers: a reader may itself be waiting for the
+//! invalidation to end, for example to create a slot. So where too many tables await their readers already
+//! ([`graveyard`](crate::graveyard)), a zap empties tables, and leaves them where they are. It tells the reclaimer the
+//! range, with a reference to the root. When there is room again, the reclaimer announces an invalidation of the range
+//! for a slice, and takes out the tables that are empty then. Tables in which something was mapped meanwhile stay.
 //!
-//! Under the announcement a table that is empty stays so: nothing is put into an empty entry but by a fault, which asks
-//! whether it may when it has frozen the entry (`sequence`: \[install\], \[announce\]). One that has frozen an entry
-//! before is waited for.
+//! Under the announcement an empty table stays empty: only a fault fills an empty entry, and a fault asks whether it
+//! may when it has frozen the entry (`sequence`: \[install\], \[announce\]). The reclaimer waits for a fault that has
+//! frozen an entry before.
 //!
-//! On the same list are the roots of VMs whose buried tables nobody else would free ([`buried`](crate::buried)): with
-//! nothing in their range, until the graveyard is empty.
+//! On the same list are the roots of VMs whose buried tables no other caller would free ([`buried`](crate::buried)).
+//! Their range is empty, and they stay on the list until the graveyard is empty.
 //!
-//! Nobody waits for anybody here: not the reclaimer, which looks again when a reader has left, nor whoever tells it.
+//! No call waits for another one here: neither the reclaimer, which looks again when a reader has left, nor a caller
+//! that tells it.
 
 use core::ops::{ControlFlow, Range};
 

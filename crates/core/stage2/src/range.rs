@@ -1,18 +1,19 @@
 //! Going through the entries of a range, in slices.
 //!
-//! An operation on a range visits the entries that map something of it, in order, and stops when its [`Budget`] is
-//! spent; the range then begins where it has to go on. Between two slices it holds nothing: no section, no entry, and no
-//! lock but that by which those who replace roots take turns. There the embedder may take interrupts, and let others run
+//! An operation on a range visits the entries that map something of the range, in order, and stops when its [`Budget`]
+//! is spent. The range then begins where the next slice continues. Between two slices the operation holds nothing: no
+//! section, no entry, and no lock except the one by which callers that replace roots take turns. There the embedder may
+//! take interrupts, and let other threads run
 //! ([`Platform::preemption_point`](mayfly_platform::Platform::preemption_point)).
 //!
-//! A slice is over when it has looked at as many entries as it may, and what it was at: at most the tables below one
-//! entry of 1 GiB, which are taken out together (two entries for each of 513 tables; where they were left empty, all of
-//! their entries), and the burial of what readers have left by then.
+//! A slice ends when it has looked at as many entries as it may, plus the entry at which it then is. That entry leads
+//! at most to the tables below one entry of 1 GiB, which are taken out together (two entries for each of 513 tables;
+//! where they were left empty, all of their entries), plus the burial of what readers have left by then.
 //!
-//! Each entry is loaded, looked at, and replaced by compare-exchange. That fails only when somebody else has changed
-//! the entry in between, which can be hardware that notes an access (twice at most: accessed, dirty) or a fault. A
-//! fault that is refused by the [sequence](crate::sequence) freezes an entry once at most, before it waits; so an
-//! operation that was announced collides with each vCPU once, however often the guest touches the range.
+//! Each entry is loaded, looked at, and replaced by compare-exchange. The exchange fails only if the entry was changed
+//! in between, by hardware that notes an access (twice at most: accessed, dirty) or by a fault. A fault that the
+//! [sequence](crate::sequence) refuses freezes an entry once at most, before it waits. So an announced operation
+//! collides with each vCPU once, however often the guest touches the range.
 
 use core::ops::{ControlFlow, Range};
 use core::time::Duration;

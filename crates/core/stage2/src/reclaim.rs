@@ -1,26 +1,27 @@
-//! What becomes of roots that nobody needs any more.
+//! Reclaiming roots that are out of use.
 //!
 //! A root that is retired goes to the [`Reclaimer`], with the reference that its place in the VM had. The reclaimer
-//! waits for what may still lead to it, in this order:
+//! waits for everything that may still lead to the root, in this order:
 //!
-//! 1. a grace period, for those who have found the root in its place inside a section: vCPUs that handle an exit, and
-//!    operations on ranges that are about to add a reference;
-//! 2. the references, until there is none but the reclaimer's own: operations on ranges give theirs up when they are
-//!    done. Whoever gives up the last but one rings the [`Bell`];
-//!    and the vCPUs that are in their guests on the root ([`hold`](crate::hold)), the last of which rings it too. A vCPU
-//!    that is outside is not waited for, however long it stays there;
-//!    1 and 2 once more for a root of a destroyed VM, which operations on ranges find until no vCPU is in a guest on it;
-//! 3. the CPUs whose translation base register still names the root, though no vCPU is in a guest there: they may walk
-//!    from it speculatively, so it is taken from them ([`Vmids::leave`](crate::Vmids::leave)); and one invalidation of
-//!    everything under the root's VMID. Both come after the vCPUs, since one that still ran on the root could fill its
-//!    TLB from it again (`litmus/S2+leave+free`);
-//! 4. and then frees the tables, a slice at a time. Nobody else can find them, so this needs no atomic
-//!    read-modify-write, and no look at the leaves: a leaf owns nothing. (A frame is dirty for the host from the moment
-//!    that it is mapped writable, so there is no mark to be saved either.)
+//! 1. It waits for a grace period, for the readers that have found the root in its place inside a section: vCPUs that
+//!    handle an exit, and operations on ranges that are about to add a reference.
+//! 2. It waits for the references, until only its own is left: operations on ranges give theirs up when they are done.
+//!    The caller that gives up the last but one rings the [`Bell`]. The reclaimer also waits for the vCPUs that are in
+//!    their guests on the root ([`hold`](crate::hold)); the last of these rings the bell too. It does not wait for a
+//!    vCPU that is outside, however long that stays there. Steps 1 and 2 are repeated once for a root of a destroyed
+//!    VM, because operations on ranges find such a root until no vCPU is in a guest on it.
+//! 3. Some CPUs' translation base registers may still name the root, though no vCPU is in a guest there. Such a CPU may
+//!    walk from the root speculatively. So the reclaimer takes the root from them
+//!    ([`Vmids::leave`](crate::Vmids::leave)), and then invalidates everything under the root's VMID once. Both come
+//!    after the vCPUs, since a vCPU that still ran on the root could fill its TLB from it again
+//!    (`litmus/S2+leave+free`).
+//! 4. It frees the tables, a slice at a time. Nothing else can find them, so this needs no atomic read-modify-write,
+//!    and no look at the leaves: a leaf owns nothing. (A frame is dirty for the host from the moment that it is mapped
+//!    writable, so no mark has to be saved either.)
 //!
-//! Nothing of that is waited for by the vCPUs, nor by whoever retires a root, as long as what awaits reclaim stays
-//! below a bound; who goes above it does some of the work. So does who retires little, where that is less than to wake
-//! somebody for it ([`Reclaimer::freeing_at_once`]).
+//! Neither a vCPU nor a caller that retires a root waits for any of that, as long as what awaits reclaim stays below a
+//! bound. A caller that goes above the bound does some of the work. So does a caller that retires little, where freeing
+//! it costs less than waking a thread ([`Reclaimer::freeing_at_once`]).
 
 mod work;
 
@@ -60,7 +61,8 @@ pub enum Reclaimed {
     All,
     /// There is more to do at once.
     More,
-    /// What is left waits: for vCPUs that handle an exit, or are in their guests on a root; or for operations on ranges.
+    /// What is left waits: for vCPUs that handle an exit, or are in their guests on a root; or for operations on
+    /// ranges.
     Waits,
 }
 
@@ -145,8 +147,8 @@ impl<F: Format> Reclaimer<F> {
 
     /// The bell: a word that changes, and is then [woken](mayfly_platform::Platform::wake), when there may be more to
     /// reclaim than before. Who calls [`Reclaimer::run_slice`] himself loads it before that, and where it came to
-    /// [`Reclaimed::All`] need not come again while it is the same: [`Platform::wait`](mayfly_platform::Platform::wait).
-    /// Nobody but the reclaimer writes it.
+    /// [`Reclaimed::All`] need not come again while it is the same:
+    /// [`Platform::wait`](mayfly_platform::Platform::wait). Nobody but the reclaimer writes it.
     pub fn rung(&self) -> &AtomicU32 {
         self.bell.word.rung()
     }
@@ -290,8 +292,8 @@ impl<F: Format> Reclaimer<F> {
         asked == Asked::Over
     }
 
-    /// Frees of what `space` has buried what can be freed now. Returns whether nothing is left; if something is, the bell
-    /// is rung when more can be freed.
+    /// Frees of what `space` has buried what can be freed now. Returns whether nothing is left; if something is, the
+    /// bell is rung when more can be freed.
     pub(crate) fn collect(&self, space: &Space) -> bool {
         let is_over = |cookie| self.is_over(&space.srcu, cookie);
         if !space.graveyard.collect_if(&space.tables, &space.srcu, is_over) {

@@ -1,7 +1,8 @@
-//! Another frame in the place of a page's: a change by the host that no vCPU has to fault for.
+//! Replacing the frame of a page: a change by the host for which no vCPU has to fault.
 //!
-//! While a page comes to be in another frame, some CPUs read it from the old one, which their TLBs remember, and others
-//! from the new one. Nobody can tell, if both hold the same bytes and nobody writes to either. So:
+//! While a page moves to another frame, some CPUs read it from the old frame, which their TLBs remember, and others
+//! from the new one. Nothing can tell the two apart, if both frames hold the same bytes and nothing writes to either.
+//! So:
 //!
 //! | from | to | how |
 //! | --- | --- | --- |
@@ -10,17 +11,20 @@
 //! | writable | the same frame, read-only | compare-exchange; the TLBs forget it (`protect`) |
 //! | anything | another frame, or one that no entry can name | empty; the TLBs forget it |
 //!
-//! By the first three no vCPU finds the entry empty, or frozen while TLBs are waited for; and Arm allows all of them:
-//! break-before-make is for another address where either entry is writable, or contents differ
-//! ([`Format::requires_break_before_make`], which is asked all the same: an entry is frozen for a format that wants
-//! it; `litmus/S2+replace+reuse`). From read-only to another frame that is writable it takes two steps, so that what Arm would ask a break for in
-//! one needs none. They are two in every format, the second when the first is done in all roots and at all places: a
-//! CPU that writes to the new frame already would have its writes missed by one that still reads the old. For the same
-//! reason nothing is left in place where contents differ: once somebody has read the new ones, nobody may read the old.
+//! In the first three cases no vCPU finds the entry empty, or frozen while its holder waits for TLBs. Arm allows all
+//! three: it requires break-before-make for another address only where either entry is writable, or contents differ.
+//! ([`Format::requires_break_before_make`] is asked all the same: an entry is frozen for a format that requires it;
+//! `litmus/S2+replace+reuse`.)
 //!
-//! A page of a block has the block split first, by a table that is allocated before anything is changed. Without memory
-//! for it, the block is zapped: an absent page is always right, it only costs the fault that brings it back, and the
-//! host's change, which has been made, cannot fail any more.
+//! A change from read-only to another frame that is writable takes two steps, so that neither step needs the break that
+//! Arm would require for both in one. The steps are separate in every format, and the second begins when the first is
+//! done in all roots and at all places. Otherwise one CPU would already write to the new frame, and another that still
+//! reads the old frame would miss the writes. For the same reason nothing is replaced in place where contents differ:
+//! once a CPU has read the new contents, no CPU may read the old ones.
+//!
+//! If the page belongs to a block, the block is split first, by a table that is allocated before anything is changed.
+//! Without memory for that table, the block is zapped. An absent page is always correct: it only costs the fault that
+//! brings it back. And the host's change, which has been made, cannot fail any more.
 
 use core::ops::Range;
 
@@ -73,9 +77,10 @@ impl<F: Format> Stage2<F> {
         });
     }
 
-    /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for [`Role::MARKED`](crate::Role::MARKED), where the
-    /// first write has to fault. Nothing is done while another invalidation of the page than `announcement` is under
-    /// way, which may be about to take away the right to write: a fault gives it then.
+    /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for
+    /// [`Role::MARKED`](crate::Role::MARKED), where the first write has to fault. Nothing is done while another
+    /// invalidation of the page than `announcement` is under way, which may be about to take away the right to write: a
+    /// fault gives it then.
     ///
     /// When no CPU has the page by another frame any more.
     ///

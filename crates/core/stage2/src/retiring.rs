@@ -1,4 +1,4 @@
-//! All roots replaced by fresh ones, and the old ones left to the reclaimer ([`roots`](crate::roots)).
+//! Replacing all roots by fresh ones, and leaving the old ones to the reclaimer ([`roots`](crate::roots)).
 
 use core::ptr::NonNull;
 
@@ -13,8 +13,8 @@ impl<F: Format> Stage2<F> {
     /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the
     /// caller has every vCPU leave it, and then calls [`Retiring::finish`], which waits for those who have not.
     ///
-    /// Needs no announcement: what faults map in the fresh roots is what the host says. Who means to take something away
-    /// by this has announced it.
+    /// Needs no announcement: what faults map in the fresh roots is what the host says. Who means to take something
+    /// away by this has announced it.
     ///
     /// # Errors
     ///
@@ -64,8 +64,9 @@ pub struct Retiring<'a, F: Format> {
 }
 
 impl<F: Format> Retiring<'_, F> {
-    /// Leaves the old roots to the reclaimer when no vCPU is in its guest on any of them, and so none will be: operations
-    /// on ranges go through them until then. Who has had every vCPU leave waits for nobody. So does the drop.
+    /// Leaves the old roots to the reclaimer when no vCPU is in its guest on any of them, and so none will be:
+    /// operations on ranges go through them until then. Who has had every vCPU leave waits for nobody. So does the
+    /// drop.
     ///
     /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs that nobody runs under; the
     /// reclaimer invalidates them, once each, before it frees the tables.

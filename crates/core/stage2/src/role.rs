@@ -1,4 +1,4 @@
-//! What a root is for.
+//! Roles: the purposes of a VM's roots.
 
 /// Roots of a VM at one moment are at most so many, twice as many while they are replaced.
 pub(crate) const ROLES: usize = 4;

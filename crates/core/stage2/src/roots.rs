@@ -1,29 +1,30 @@
-//! Which roots a VM has.
+//! The roots that a VM has.
 //!
-//! Protocol: there is one place a role (*current*), which has the root that vCPUs enter their guests on, with a reference
-//! of its own. A root is put there by compare-exchange from nothing, so there is at most one, and whoever comes second
-//! drops his own and uses that. A vCPU that enters its guest holds what it finds in the place ([`hold`](crate::hold)).
-//! Outside its guest it uses what it finds there inside an SRCU section, and for as long: the place's own reference is
-//! given up only after a grace period that begins when the place has been changed. Who needs a root for longer (an
-//! operation on a range, which works in slices) adds a reference inside the section.
+//! Protocol: there is one place for each role (*current*). It has the root on which vCPUs enter their guests, with a
+//! reference of its own. A root is put there by compare-exchange from nothing, so there is at most one; a vCPU that
+//! comes second drops its own root and uses the present one. A vCPU that enters its guest holds the root that it finds
+//! in the place ([`hold`](crate::hold)). Outside its guest it uses the root that it finds there inside an SRCU section,
+//! for as long as the section lasts: the place's own reference is given up only after a grace period that begins when
+//! the place has been changed. A user that needs a root for longer (an operation on a range, which works in slices)
+//! adds a reference inside the section.
 //!
-//! A root that leaves its place while vCPUs run on it is in its role's second place (*leaving*) before that:
-//! **\[leave\]** is the release of the exchange of *current*, **\[sample\]** the acquire of its load. Who samples a
-//! place that has been changed finds the old root in the other.
+//! A root that leaves its place while vCPUs run on it is first put into its role's second place (*leaving*).
+//! **\[leave\]** is the release of the exchange of *current*; **\[sample\]** is the acquire of its load. A caller that
+//! samples a place that has been changed finds the old root in the other place.
 //!
-//! - *Invalidating all roots* puts fresh ones in the places of the old ones. When no vCPU runs on those any more, they
-//!   leave the second place, and the reclaimer has them.
-//! - *Destroying the VM* closes the places, and the reclaimer has the roots at once. It takes them out of the second
-//!   place when no vCPU is in its guest on them, and nobody else has a reference: until then the host may take memory away
-//!   that a vCPU on its way out uses.
+//! - *Invalidating all roots* puts fresh ones in the places of the old ones. When no vCPU runs on the old roots any
+//!   more, they leave the second place, and go to the reclaimer.
+//! - *Destroying the VM* closes the places, and gives the roots to the reclaimer at once. The reclaimer takes them out
+//!   of the second place when no vCPU is in its guest on them, and no other reference is left: until then the host may
+//!   take away memory that a vCPU on its way out uses.
 //!
-//! What destroying puts in the places is no root, and stays: nobody can make one there any more.
+//! The value that destroying puts in the places is no root, and stays: no root can be made there any more.
 //!
 //! *An operation on a range* announces itself first (see [`sequence`](crate::sequence)), then samples both places of
-//! each role. A root that it does not find was put in its place later; what faults install there they install under
-//! the announcement, or after it, and so correctly.
+//! each role. A root that it does not find was put in its place later. Faults install in that root under the
+//! announcement, or after it, and so correctly.
 //!
-//! No lock, and no wait, is on a vCPU's way to its root; vCPUs write nothing here that they share.
+//! No lock and no wait is on a vCPU's path to its root, and a vCPU writes nothing here that vCPUs share.
 
 mod leaving;
 
@@ -41,8 +42,8 @@ use crate::space::Space;
 use crate::{Error, Format};
 
 pub(crate) struct Roots<F: Format> {
-    /// A root, null, or [`closed`]. Read when a vCPU loads a root, and written when one is made or goes, so they need no
-    /// lines of their own.
+    /// A root, null, or [`closed`]. Read when a vCPU loads a root, and written when one is made or goes, so they need
+    /// no lines of their own.
     current: [AtomicPtr<Root<F>>; ROLES],
 }
 

@@ -1,4 +1,7 @@
-//! The stage-2 translation of a VM, all its roots together.
+//! The stage-2 translation of a VM: how it is built, its roots, and its end.
+//!
+//! Each operation on it has its `impl Stage2` in the operation's own file ([`zap`](crate::zap),
+//! [`protect`](crate::protect), [`replace`](crate::replace), ...).
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -120,8 +123,8 @@ impl<F: Format> Stage2<F> {
         self.roots.find_or_create(role, &self.space, section)
     }
 
-    /// Sees to it that there is a root of `role`, for [`Holder::enter`](crate::Holder::enter). Takes no lock and waits for
-    /// nobody.
+    /// Sees to it that there is a root of `role`, for [`Holder::enter`](crate::Holder::enter). Takes no lock and waits
+    /// for nobody.
     ///
     /// # Errors
     ///
@@ -151,8 +154,8 @@ impl<F: Format> Stage2<F> {
         self.roots.sample(&self.space.leaving, section)
     }
 
-    /// Leaves `kept` to be freed when nobody has a handle to it any more: now, or by the reclaimer, or by whoever leaves
-    /// something there later.
+    /// Leaves `kept` to be freed when nobody has a handle to it any more: now, or by the reclaimer, or by whoever
+    /// leaves something there later.
     pub fn leave<T: Send + Sync + 'static>(&self, kept: Kept<T>) {
         self.space.bell.leave(kept);
     }
@@ -176,8 +179,8 @@ impl<F: Format> Stage2<F> {
         self.reclaimer.help();
     }
 
-    /// Waits until every table is freed, after [`Stage2::retire`]: until every vCPU has left its guest, and nobody has a
-    /// reference to a root; helps to free them. Not from inside a section.
+    /// Waits until every table is freed, after [`Stage2::retire`]: until every vCPU has left its guest, and nobody has
+    /// a reference to a root; helps to free them. Not from inside a section.
     pub fn wait_reclaimed(&self) {
         loop {
             while self.reclaimer.run_slice(self.reclaimer.slice()) == Reclaimed::More {

@@ -1,4 +1,7 @@
-//! The frames that tables are made of.
+//! The frames of which tables consist.
+//!
+//! `tables.rs` and `cell.rs` import each other: a cell is reached through its table, and reports its changes to the
+//! observer that the tables have.
 
 use alloc::sync::Arc;
 use core::time::Duration;

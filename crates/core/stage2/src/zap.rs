@@ -1,4 +1,4 @@
-//! Taking mappings away.
+//! Zapping: taking mappings away.
 
 use core::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The holds of a VM's vCPUs, and who looks at them ([`hold`](super)).
+//! The list of the holds of a VM's vCPUs, and how the reclaimer looks at them ([`hold`](super)).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,8 +39,9 @@ pub unsafe trait Resident: Send + Sync + 'static {
     /// Its hold.
     fn hold(&self) -> &Hold;
 
-    /// Has the vCPU call [`Stage2::came_out`](crate::Stage2::came_out) when it comes out of the guest that it is in, after its [`Held`](crate::Held) is
-    /// dropped. Returns whether it is in one; if not, what it was in on it has been dropped. Waits for nobody.
+    /// Has the vCPU call [`Stage2::came_out`](crate::Stage2::came_out) when it comes out of the guest that it is in,
+    /// after its [`Held`](crate::Held) is dropped. Returns whether it is in one; if not, what it was in on it has been
+    /// dropped. Waits for nobody.
     fn tell_when_out(&self) -> bool;
 }
 
@@ -74,7 +75,8 @@ impl Holds {
     }
 }
 
-/// Not for ever: a vCPU that was found outside publishes the root again at most as often as it has found it in its place.
+/// Not for ever: a vCPU that was found outside publishes the root again at most as often as it has found it in its
+/// place.
 fn is_in_guest_on(resident: &dyn Resident, root: *mut ()) -> bool {
     while resident.hold().is_on(root) {
         if resident.tell_when_out() {

@@ -1,4 +1,4 @@
-//! What a VM owes its TLBs, written down: the record of [debts](super).
+//! The ledger: the record of what a VM owes its TLBs ([`owed`](super)).
 
 use core::ops::Range;
 use core::ptr::null_mut;
@@ -16,8 +16,8 @@ use crate::format::breaks_blocks;
 /// Debts that a VM may have: pages in a root each, and so the old frames that its host keeps for it.
 pub(crate) const BOUND: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 2 } else { 64 };
 
-/// Pages between two of which something is owed that are invalidated with them: an address more costs less than one more
-/// invalidation, with its barriers, or interrupts.
+/// Pages between two of which something is owed that are invalidated with them: an address more costs less than one
+/// more invalidation, with its barriers, or interrupts.
 const GAP: u64 = 2;
 
 /// What a VM owes its TLBs. Takes memory with the first debt.

@@ -1,4 +1,4 @@
-//! How far a root's reclaim has come, and how its tables are freed.
+//! How far the reclaim of a root has come, and how its tables are freed.
 
 use alloc::boxed::Box;
 use core::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! The roots that have left their places ([`roots`](super)).
+//! The roots that have left their places and on which vCPUs may still run ([`roots`](super)).
 
 use core::ptr::{NonNull, null_mut};
 

@@ -1,4 +1,4 @@
-//! What proves that an invalidation is under way.
+//! The token that proves that an invalidation is under way ([`sequence`](super)).
 
 use super::ranges::Taken;
 use super::words::Words;

@@ -1,4 +1,4 @@
-//! A root's [`Tag`], and which vCPUs were under it where.
+//! A root's [`Tag`], and which vCPU was last under it on each CPU.
 
 use alloc::vec::Vec;
 use core::fmt;

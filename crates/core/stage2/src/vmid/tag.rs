@@ -1,4 +1,4 @@
-//! A number, and the generation in which it is a root's.
+//! A tag: a number, and the generation in which it is a root's ([`vmid`](super)).
 
 use mayfly_platform::tlb::Vmid;
 
