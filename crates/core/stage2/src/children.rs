@@ -1,13 +1,14 @@
-//! Where a root's tables have tables below them: what the reclaimer looks at instead of all their entries.
+//! Where a root's tables have tables below them: the reclaimer looks at this instead of at all their entries.
 //!
-//! A root has a few *records*, each of one table: 64 bits that stand for as many groups of its entries, and say in which
-//! there has been a table. Who puts a table in the place of an entry sets the bit before the entry can be found; nobody
-//! else writes a record, nor clears a bit. A table gets a record when the first table is put below it; when there is none
-//! left, it has none, and all its entries are looked at. A record is of the frames that its table stands for, so a table
-//! that comes back there later has it again.
+//! A root has a few *records*, each of one table: 64 bits that stand for as many groups of the table's entries, and say
+//! in which groups there has been a table. A CPU that puts a table in the place of an entry sets the bit before the
+//! entry can be found. No other code writes a record, and no bit is cleared. A table gets a record when the first table
+//! is put below it. When there is no record left, the table has none, and the reclaimer looks at all its entries. A
+//! record is of the frames for which its table stands, so a table that comes back there later has the same record
+//! again.
 //!
-//! The reclaimer reads them when nobody has a reference to the root any more, which orders what was written before. (These
-//! atomics synchronise nothing, so they are none of a model checker's.)
+//! The reclaimer reads the records when nothing has a reference to the root any more, which orders what was written
+//! before. (These atomics synchronise nothing, so a model checker does not have to see them.)
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,8 +54,8 @@ impl Children {
         }
     }
 
-    /// The first frame from `gfn` on, of those that the table of `level` stands for, whose entry may lead to a table, and
-    /// the end of its group; `None` where no other does.
+    /// The first frame from `gfn` on, of those that the table of `level` stands for, whose entry may lead to a table,
+    /// and the end of its group; `None` where no other does.
     pub(crate) fn next<F: Format>(&self, level: Level, gfn: Gfn) -> Option<(Gfn, Gfn)> {
         let marked = self.groups(name::<F>(level, gfn)) >> group::<F>(level, gfn);
         let further = match marked.trailing_zeros() {

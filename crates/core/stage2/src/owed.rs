@@ -1,60 +1,66 @@
-//! Invalidations that are owed: a page has come to be in another frame of the same contents, and TLBs may go on having
-//! the old one for a while.
+//! Owed invalidations: a page has moved to another frame of the same contents, and TLBs may keep the old frame for a
+//! while.
 //!
-//! While two frames hold the same bytes, and nobody writes to either, nobody can tell which of them a CPU reads. So who
-//! replaces a read-only page's frame by another of the same contents ([`Stage2::replace_owing`]) need not have the TLBs
-//! forget the old one at once. Most pages are merged one after the other, and some are written soon after, which takes
-//! an invalidation of the page anyhow: that one pays for both.
+//! While two frames hold the same bytes, and nothing writes to either, nothing can tell which of them a CPU reads. So a
+//! call that replaces a read-only page's frame by another one of the same contents ([`Stage2::replace_owing`]) need not
+//! have the TLBs forget the old frame at once. Most pages are merged one after the other, and some are written soon
+//! after. Such a write takes an invalidation of the page anyhow, and that one invalidation pays for both.
 //!
 //! # What holds
 //!
-//! A *debt* says: TLBs may have page `gfn` by a frame that its entry, in the root of this VMID, names no more; the entry
-//! names frame `new`. It is *paid* by an invalidation of the page under that VMID, which was issued when the entry had
-//! been changed, and is complete. Debts are numbered in the order in which they are made.
+//! A *debt* says: TLBs may have page `gfn` by a frame that its entry, in the root of this VMID, no longer names; the
+//! entry names frame `new`. The debt is *paid* by an invalidation of the page under that VMID that was issued after the
+//! entry had been changed, and that is complete. Debts are numbered in the order in which they are made.
 //!
-//! - **The old frame** is its host's to keep as it is: neither freed nor written before the debt is paid. [`Owed`] says
-//!   whether that is so; dropped, it is. The host neither writes to the new frame before by itself.
-//! - **The right to write** is given to no page of which something is owed, nor to any that is in the same frame
+//! - **The old frame:** its host keeps it as it is. The host neither frees it nor writes to it before the debt is paid.
+//!   [`Owed`] says whether it is paid; dropping an [`Owed`] pays. Nor does the host itself write to the new frame
+//!   before that.
+//! - **The right to write** is given to no page of which something is owed, nor to any other page in the same frame
 //!   ([`Ledger::pay_for`]): a CPU on the old frame would miss what is written to the new one. The page may be mapped at
-//!   several places, and in several roots, of which one asks; the frame is what they have in common.
-//!   - A fault pays before it freezes the entry. A debt that concerns it was made inside an invalidation of all the
-//!     places of the page. If that was over when the fault sampled the sequence, the fault finds the debt; otherwise it
-//!     is refused when it has frozen the entry (`sequence`: \[install\], \[announce\]).
+//!   several places, and in several roots, and only one of them asks for the right; the frame is what they have in
+//!   common.
+//!   - A fault pays before it freezes the entry. A debt that concerns the fault was made inside an invalidation of all
+//!     the places of the page. If that invalidation was over when the fault sampled the sequence, the fault finds the
+//!     debt. Otherwise the fault is refused when it has frozen the entry (`sequence`: \[install\], \[announce\]).
 //!   - [`Stage2::allow_writes`] comes after the calls that have replaced the frame, from the same host.
-//! - **Another frame**: a replacement that owes pays before what was owed of the page. One that does not is an
-//!   invalidation of the page itself, after the change: until then TLBs may have one more frame, of the same contents.
-//! - **Other contents, or nothing**: an entry that becomes empty is invalidated before anybody fills it.
-//! - **Another size**: a block in the place of a table, or a table that goes, is an invalidation of all of it. A block
-//!   has nothing owed: it is split before a page of it is replaced.
+//! - **Another frame:** a replacement that owes pays first what was owed of the page. A replacement that does not owe
+//!   is itself an invalidation of the page, after the change. Until then TLBs may have one more frame, of the same
+//!   contents.
+//! - **Other contents, or nothing:** an entry that becomes empty is invalidated before a fault fills it.
+//! - **Another size:** a block in the place of a table, or the removal of a table, is an invalidation of all of it.
+//!   Nothing is owed of a block: it is split before a page of it is replaced.
 //!
-//! An entry does not show what is owed, since what it shows could be lost: with its table, or as the same frame is
-//! mapped anew. The ledger is the only record, and errs on the safe side: a debt may stay in it that nothing is owed
-//! for any more (the VMID is given to another root by now, or the page was zapped before the debt was written down),
-//! and costs an invalidation then.
+//! An entry does not show what is owed, because that could be lost: with its table, or when the same frame is mapped
+//! anew. The ledger is the only record, and errs on the safe side. A debt may stay in it of which nothing is owed any
+//! more (the VMID has been given to another root, or the page was zapped before the debt was written down). Such a debt
+//! costs an invalidation.
 //!
 //! # Who pays
 //!
-//! Every invalidation under a VMID pays what it covers ([`Root::invalidate_tlb`]): it reads which number comes next
-//! before it is issued, and afterwards strikes out the debts below that. One of pages alone is extended by pages beside
-//! them of which something is owed: so where pages are merged one after the other, each write-protection pays for the
-//! merge before. What is not paid in passing is paid when
-//! [`BOUND`](ledger::BOUND) debts are open, all at once, those of pages that follow each other, but for `GAP`, by one invalidation;
-//! or when it is asked for. By address, as far as that goes: an invalidation of the whole VMID would cost guests what
-//! they have of other pages.
+//! Every invalidation under a VMID pays what it covers ([`Root::invalidate_tlb`]): before it is issued, it reads which
+//! number comes next, and afterwards it strikes out the debts below that number. An invalidation of pages alone is
+//! extended by pages beside them of which something is owed. So where pages are merged one after the other, each
+//! write-protection pays for the merge before.
+//!
+//! What is not paid in passing is paid when [`BOUND`](ledger::BOUND) debts are open, all at once, or when a caller asks
+//! for it. One invalidation covers pages that follow each other, with gaps of at most `GAP` pages. Invalidations are by
+//! address, as far as that is possible: an invalidation of the whole VMID would cost guests their translations of other
+//! pages.
 //!
 //! # Orders
 //!
-//! - **\[owe\]** is the release of the next number, after the entry was changed and the debt written down; **\[due\]** the
-//!   acquire of its load. Who is to strike a debt out has issued his invalidation after the change. He may have stored
-//!   nothing since: that the invalidation comes after the load is the platform's part, whose barrier is of loads too
-//!   (`Tlb`; `litmus/S2+owe+pay`).
-//! - **\[paid\]** is the release that strikes a debt out, after the invalidation was complete; it pairs with the acquires
-//!   of those who look whether there is one: what they do with the frames comes after the last access by the old entry.
+//! - **\[owe\]** is the release of the next number, after the entry was changed and the debt written down; **\[due\]**
+//!   is the acquire of its load. A CPU that is to strike a debt out has issued its invalidation after the change. It
+//!   may have stored nothing since. The platform guarantees that the invalidation comes after the load: its barrier
+//!   covers loads too (`Tlb`; `litmus/S2+owe+pay`).
+//! - **\[paid\]** is the release that strikes a debt out, after the invalidation was complete. It pairs with the
+//!   acquires of the CPUs that look whether there is a debt: what they do with the frames comes after the last access
+//!   by the old entry.
 //!
-//! Debts are written down and struck out under a lock, which nobody holds while he waits for a TLB. Those who look take
-//! none: a debt that concerns them is neither made nor moved meanwhile, and of one that is struck out it is of no
-//! matter what they find. So a vCPU waits for TLBs here, where it comes upon a debt, and for nobody else but one who
-//! strikes out another.
+//! Debts are written down and struck out under a lock, which no CPU holds while it waits for a TLB. CPUs that only look
+//! take no lock: a debt that concerns them is neither made nor moved meanwhile, and if a debt is being struck out,
+//! either answer is right. So a vCPU waits for TLBs here, where it meets a debt, and otherwise only for a CPU that is
+//! striking out another debt.
 
 mod ledger;
 
@@ -75,8 +81,8 @@ use crate::space::Space;
 use crate::{Format, Leaf, Stage2};
 
 impl<F: Format> Root<F> {
-    /// Pays what is owed of `gfns`, and of what else is in the frames from `pfn` on that they are about to be mapped to,
-    /// to be written.
+    /// Pays what is owed of `gfns`, and of what else is in the frames from `pfn` on that they are about to be mapped
+    /// to, to be written.
     #[inline]
     pub(crate) fn pay_to_write(&self, gfns: &Range<Gfn>, pfn: Pfn) {
         let end = pfn.get() + (gfns.end.get() - gfns.start.get());
@@ -155,8 +161,8 @@ impl<F: Format> Stage2<F> {
     }
 }
 
-/// What TLBs are owed for frames that were replaced: they may have the old ones. Dropped, it is paid, for which TLBs are
-/// waited for.
+/// What TLBs are owed for frames that were replaced: they may have the old ones. Dropped, it is paid, for which TLBs
+/// are waited for.
 #[must_use = "dropped at once, it is paid at once"]
 pub struct Owed {
     space: Shared<Space>,

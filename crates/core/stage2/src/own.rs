@@ -1,8 +1,10 @@
-//! Who has an invalidation under way, in debug builds: to find who would wait for his own to end.
+//! Which contexts have an invalidation under way, in debug builds: to find a caller that would wait for its own
+//! invalidation to end.
 //!
-//! A sieve, as `mayfly_srcu` has for those who wait for themselves: there is room for so many at a time, and who finds
-//! none is not remembered. An [`Invalidation`](crate::Invalidation) stays with the thread that began it, so whoever is
-//! found here is right in one; one that was [left](crate::Invalidation::leave) may be ended by anybody, and is not here.
+//! This is a sieve, like the one by which `mayfly_srcu` finds callers that wait for themselves: it has room for a fixed
+//! number at a time, and a context that finds no room is not remembered. An [`Invalidation`](crate::Invalidation) stays
+//! with the thread that began it, so a context that is found here really has one under way. An invalidation that was
+//! [left](crate::Invalidation::leave) may be ended by any thread, and is not here.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,15 +1,17 @@
 //! Waiting for a frozen entry.
 //!
-//! Protocol: an entry is `FROZEN` or `AWAITED` while somebody changes it. A waiter loads its word here (*seen*), turns
-//! `FROZEN` into `AWAITED`, or finds it `AWAITED`, and sleeps while the word is what it was. Whoever thaws an entry
-//! puts the new one in its place with one swap; where that gives `AWAITED`, it adds one to the word and wakes. If the
-//! swap comes before the waiter's mark, the waiter does not find the entry frozen any more; if it comes after, the word
-//! changes after *seen* was loaded: the sleep ends or does not begin. An entry that is thawed and frozen again has a
-//! mark of its own: a waiter that finds `AWAITED` after it loaded *seen* finds the mark of a freeze whose word is still
-//! to change, since the change of an earlier one, had *seen* missed it, ends the sleep.
+//! Protocol: an entry is `FROZEN` or `AWAITED` while its holder changes it. A waiter loads its word here (*seen*),
+//! turns `FROZEN` into `AWAITED`, or finds it `AWAITED`, and sleeps while the word is what it was. The holder thaws the
+//! entry by one swap, which puts the new entry in its place. If the swap returns `AWAITED`, the holder adds one to the
+//! word and wakes the waiters.
 //!
-//! So waiting writes the entry itself and one word that only waiters use; nobody who meets no frozen entry writes, or
-//! even reads, anything here.
+//! If the swap comes before the waiter's mark, the waiter no longer finds the entry frozen. If the swap comes after,
+//! the word changes after *seen* was loaded: the sleep ends or does not begin. An entry that is thawed and frozen again
+//! has a mark of its own. A waiter that finds `AWAITED` after it loaded *seen* finds the mark of a freeze whose word is
+//! still to change: had *seen* missed the change of an earlier freeze, that change would end the sleep.
+//!
+//! So waiting writes the entry itself and one word that only waiters use. A CPU that meets no frozen entry neither
+//! writes nor reads anything here.
 
 use mayfly_platform::sync::{AtomicU32, Ordering, spin_loop};
 use mayfly_platform::{Mmu, Op};

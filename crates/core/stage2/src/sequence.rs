@@ -1,60 +1,65 @@
-//! The notifier sequence: what keeps a fault from mapping what the host has just taken away.
+//! The notifier sequence: it keeps a fault from mapping memory that the host has just taken away.
 //!
-//! A fault asks the host which frame is behind a guest frame, and then installs it; in between, the host may give the
-//! frame to somebody else. Linux's KVM holds its lock over the check and the installation. Here there is no lock.
+//! A fault asks the host which frame is behind a guest frame, and then installs that frame. In between, the host may
+//! give the frame away. Linux's KVM holds its lock over the check and the installation. Here there is no lock.
 //!
 //! Invalidations are *numbered* as they end. Guest memory is cut into *regions* of 2 MiB, for which 64 *words* stand in
 //! turn. A word has the number of the last invalidation that took something of its regions away, and says whether one
-//! is under way. Which frames those under way take away is *announced* beside the words, exactly ([`ranges`]).
+//! is under way. Which frames the invalidations under way take away is *announced* beside the words, exactly
+//! ([`ranges`]).
 //!
-//! - A *fault* samples the last number, asks the host, then: freezes the entry, **\[install\]** `fence(SeqCst)`, and
-//!   asks [`Sequence::permits`], which loads the word of its region, or those of all regions of a block. They permit it
-//!   if none has a number that came after the sample, and none has an invalidation under way; or if none that is under
-//!   way has announced any of the fault's own frames. Only then it thaws the entry with the new leaf; otherwise it puts
-//!   back what was there, and starts again.
-//! - An *invalidation* announces its ranges, marks their words, **\[announce\]** `fence(SeqCst)`, and then loads the
-//!   entries. A frozen one it waits for. At its end it takes the next number, stores it as the last, then to each word
-//!   that it has marked, and then takes the announcement back.
+//! - A *fault* samples the last number, asks the host, and then freezes the entry, executes **\[install\]**
+//!   `fence(SeqCst)`, and asks [`Sequence::permits`]. That loads the word of the fault's region, or the words of all
+//!   regions of a block. The words permit the fault in two cases: none has a number that came after the sample, and
+//!   none has an invalidation under way; or none has a number that came after the sample, and no invalidation under way
+//!   has announced any of the fault's own frames. Only then does the fault thaw the entry with the new leaf. Otherwise
+//!   it restores the old entry, and starts again.
+//! - An *invalidation* announces its ranges, marks their words, executes **\[announce\]** `fence(SeqCst)`, and then
+//!   loads the entries. It waits for a frozen one. At its end it takes the next number, stores it as the last, then
+//!   stores it to each word that it has marked, and then takes the announcement back.
 //!
-//! Store buffering: either [install] comes before [announce], and the invalidation finds the entry frozen, or what came
-//! of it, and zaps that; or [announce] comes before [install], and the fault, whose word is that of the frames that
-//! both are about, finds the word marked and the range announced, or something newer. Newer in the word is a number
-//! after the sample, unless that was taken after the end, and then the host was asked after the end too. Newer in the
-//! place of the range was stored after the end, and acquired; so the word, which the fault loads again after the
-//! ranges, has its number. So no leaf outlives the invalidation that should have zapped it, and no vCPU ever uses one
-//! that is to be withdrawn. It takes nothing but that word, and that range; so what an invalidation does to other words
-//! is nobody's business but of those whose frames they stand for, and a block asks them all.
+//! This is store buffering. Either \[install\] comes before \[announce\]; then the invalidation finds the entry frozen,
+//! or finds what came of it, and zaps that. Or \[announce\] comes before \[install\]; then the fault, whose word is the
+//! word of the frames that both concern, finds the word marked and the range announced, or something newer. Newer in
+//! the word is a number after the sample, unless the sample was taken after the end; and then the host was asked after
+//! the end too. Newer in the place of the range was stored after the end, and acquired; so the word, which the fault
+//! loads again after the ranges, has its number. So no leaf outlives the invalidation that should have zapped it, and
+//! no vCPU ever uses a leaf that is to be withdrawn. The argument needs only that word and that range. So what an
+//! invalidation does to other words concerns only the frames for which they stand, and a block asks all of its words.
 //!
-//! Several invalidations of one word: the word stays marked until the last of them ends, and has the number of whichever
-//! ended last; each has a range of its own. The words, the ranges and the count are written under one lock, which no
-//! fault takes. A number has 63 bits, and so comes once.
+//! Several invalidations of one word: the word stays marked until the last of them ends, and has the number of the one
+//! that ended last; each has a range of its own. The words, the ranges and the count are written under one lock, which
+//! no fault takes. A number has 63 bits, and so never repeats.
 //!
-//! A memslot change takes the next number at once, for the words of its slot, after it has published the new slots: a
-//! fault that found the old ones there is then refused, and one that samples later finds the new ones. Where something is
-//! to be zapped for it, it announces that before: who acquires the new slots, which may lie where the old ones did,
-//! finds the announcement as well, and installs nothing there until it ends.
+//! A memslot change takes the next number at once, for the words of its slot, after it has published the new slots. A
+//! fault that found the old slots there is then refused, and a fault that samples later finds the new ones. Where the
+//! change requires a zap, it announces that before it publishes. A fault that acquires the new slots, which may lie
+//! where the old ones did, finds the announcement as well, and installs nothing there until the invalidation ends.
 //!
 //! The same fences order this against roots: a root that a range operation does not find was published after
-//! [announce], so whatever is installed in it is installed by a fault whose [install] comes later still.
+//! \[announce\], so whatever is installed in it is installed by a fault whose \[install\] comes later still.
 //!
-//! An invalidation that gives a right back, in place, does as a fault does: it freezes the entry, [install], and asks
-//! whether an invalidation of that page is under way beside its own, which may not have taken away yet what it is about
-//! to give.
+//! An invalidation that gives a right back in place does as a fault does: it freezes the entry, executes \[install\],
+//! and asks whether another invalidation of that page is under way, which may not yet have taken away the right that
+//! this one is about to give.
 //!
-//! # Who is refused without need
+//! # Faults that are refused without need
 //!
-//! An invalidation that is under way elsewhere refuses nobody, however long it takes, as long as there are no more of
-//! them than there are places for ranges ([`ranges::PLACES`]); those beyond share one, and stand for all in between.
+//! An invalidation under way elsewhere refuses no fault, however long it takes, as long as there are no more of them
+//! than places for ranges ([`ranges::PLACES`]). Invalidations beyond these share one place, which stands for everything
+//! in between.
 //!
-//! One that *ends* elsewhere refuses a fault if it does so between the fault's sample and its look, and has a region in
-//! common with the fault, or one that is a multiple of 64 regions, 128 MiB, away. Of invalidations that take 2 MiB or
-//! less and lie anywhere, one in 32 does (they may have two regions); of those that take 128 MiB or more, each. The fault
-//! is then made again without waiting. Exact ranges of those that have ended would have to be kept for as long as the
-//! slowest fault takes, and so be without bound, or be given up when there are many, and then refuse the slow fault for
-//! ever: words refuse a fault by who shares a word with it alone, however many end meanwhile.
+//! An invalidation that *ends* elsewhere refuses a fault if it ends between the fault's sample and its check, and if it
+//! has a region in common with the fault, or a region at a multiple of 64 regions, 128 MiB, from it. Of invalidations
+//! that take 2 MiB or less and lie anywhere, one in 32 does (they may have two regions); of those that take 128 MiB or
+//! more, each does. The fault is then made again without waiting.
 //!
-//! A fault reads the line of the last number, and that of a word, which only invalidations write; those of the ranges
-//! where its word is marked.
+//! Why not exact ranges of those that have ended? They would have to be kept for as long as the slowest fault takes. So
+//! they would be without bound; or they would be given up when there are many, and then refuse the slow fault for ever.
+//! Words refuse a fault only for an invalidation that shares a word with it, however many end meanwhile.
+//!
+//! A fault reads the line of the last number, and the line of a word, which only invalidations write; and the lines of
+//! the ranges where its word is marked.
 
 mod announcement;
 mod ranges;
@@ -84,8 +89,8 @@ pub struct Seen(
     u64,
 );
 
-/// Sequences that were made. A number is given once: by its address, what was announced in a sequence that is gone would
-/// pass for that of another which lies there now.
+/// Sequences that were made. A number is given once: by its address, what was announced in a sequence that is gone
+/// would pass for that of another which lies there now.
 static SEQUENCES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
 pub(crate) struct Sequence {
@@ -99,7 +104,8 @@ pub(crate) struct Sequence {
     active: AtomicU32,
     ended: InvalidationWaiters,
     waiters: AtomicU32,
-    /// How many invalidations are under way of each word's regions. Held by whoever writes any of the above but waiters.
+    /// How many invalidations are under way of each word's regions. Held by whoever writes any of the above but
+    /// waiters.
     marks: Lock<[u32; WORDS]>,
 }
 
@@ -196,8 +202,8 @@ impl Sequence {
         }
     }
 
-    /// Runs `publish` while no invalidation is under way, and refuses every fault in `gfns` that has sampled the sequence
-    /// before.
+    /// Runs `publish` while no invalidation is under way, and refuses every fault in `gfns` that has sampled the
+    /// sequence before.
     pub(crate) fn exclude<T>(
         &self,
         gfns: &Range<Gfn>,

@@ -1,16 +1,18 @@
-//! Blocks made pages before anybody writes to them, and pages found that could be blocks.
+//! Splitting blocks: for one page of a block, or in batches before the guest writes to them. And finding pages that
+//! could be blocks.
 //!
-//! A log of what is written is kept by the page. Where a block is split by the write that comes, a vCPU makes the table,
-//! and waits for the TLBs where the format asks for break-before-make. Here somebody else does both, before.
+//! A dirty log works by the page. If a block is split by the write that comes, the vCPU makes the table, and waits for
+//! the TLBs where the format requires break-before-make. [`Stage2::split_blocks`] does both before.
 //!
-//! A *batch* is up to [`BATCH`] blocks that follow each other in one table. Their tables are made and filled first; then
-//! the blocks are frozen, one after the other, by compare-exchange; then the TLBs forget them all, by one invalidation;
-//! and then they are thawed as tables. Nobody waits here while he has something frozen, but for TLBs: who finds an entry
-//! that another has frozen, or changed, leaves it for a later batch. So a range costs an invalidation for each so many
-//! blocks, and a vCPU that meets one of them waits for one invalidation, as it would have by its own write.
+//! A *batch* is up to [`BATCH`] blocks that follow each other in one table. Their tables are made and filled first.
+//! Then the blocks are frozen, one after the other, by compare-exchange. Then the TLBs forget them all, by one
+//! invalidation. Then they are thawed as tables. A batch waits for nothing but TLBs while it has entries frozen: if
+//! another CPU has frozen or changed an entry, the entry is left for a later batch. So a range costs one invalidation
+//! for each batch of blocks. A vCPU that meets a frozen block waits for one invalidation, as it would have by its own
+//! write.
 //!
-//! The guest sees no difference, so nothing is announced: as in [`Root::split`], whoever takes something away finds an
-//! entry frozen, or finds the table, or has been there before.
+//! The guest sees no difference, so nothing is announced. As in [`Root::split`], a call that takes something away finds
+//! an entry frozen, or finds the table, or has been there before.
 
 use core::ops::Range;
 
@@ -63,7 +65,8 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Frees what was buried when a block came in the place of a table. Not from inside a section, nor an invalidation:
-    /// waits for readers, where too many tables await theirs. Returns whether it did: a block may have been refused then.
+    /// waits for readers, where too many tables await theirs. Returns whether it did: a block may have been refused
+    /// then.
     pub fn collect_tables(&self) -> bool {
         let space = self.space();
         let waits = space.graveyard.count() >= BOUND;

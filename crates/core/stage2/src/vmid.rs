@@ -1,100 +1,105 @@
-//! VMIDs for more roots than there are.
+//! VMIDs for more roots than there are VMIDs.
 //!
 //! A root's translations are tagged with its VMID, a number of 8 or 16 bits on Arm (`ID_AA64MMFR1_EL1.VMIDBits`) and of
-//! up to 14 on RISC-V (`hgatp`). A number is a root's own for a *generation*. When all are given out, a *roll-over*
-//! begins the next one: numbers that vCPUs are active under stay with their roots, every TLB is invalidated once, and
-//! the other roots get new numbers when they are next entered. (The scheme is that of Linux, `arch/arm64/mm/context.c`
-//! and `arch/arm64/kvm/vmid.c`, from which the protocol differs.)
+//! up to 14 on RISC-V (`hgatp`). A number belongs to a root for a *generation*. When all numbers are given out, a
+//! *roll-over* begins the next generation: numbers under which vCPUs are active stay with their roots, every TLB is
+//! invalidated once, and the other roots get new numbers when they are next entered. (The scheme is that of Linux,
+//! `arch/arm64/mm/context.c` and `arch/arm64/kvm/vmid.c`, from which the protocol differs.)
 //!
 //! # The protocol
 //!
-//! **Tags.** A tag is a generation (48 bits) and a number (16 bits). A root keeps its latest in its [`VmidTag`]: it
-//! says that the number was the root's in that generation. Tags of a root only grow; they are replaced by
+//! **Tags.** A tag is a generation (48 bits) and a number (16 bits). A root keeps its latest tag in its [`VmidTag`]: it
+//! says that the number was the root's in that generation. Tags of a root only grow. They are replaced by
 //! compare-exchange, so that vCPUs which enter a root at the same time agree on one.
 //!
-//! **Lines.** A CPU's line, written by itself, by roll-overs, and by who retires a root, holds the generation that the
-//! CPU is in, and the number that its translation base register names a root under, or 0. To *activate* a root whose
-//! tag is of the line's generation, the CPU replaces its line, as it read it before, by that tag. It stays there when
-//! the vCPU leaves: the register names the root still. A roll-over adds one to the line's generation, and leaves the
-//! number. Each is one atomic step on one word, so a roll-over either finds a root active, or moves the line first;
-//! then the CPU's exchange fails, and tags of the generation that ended fit its line no more. No barrier is needed for
-//! that, and a CPU that activates again what its line shows writes nothing.
+//! **Lines.** A CPU's line is written by the CPU itself, by roll-overs, and by callers that retire a root. It holds the
+//! generation that the CPU is in, and the number under which its translation base register names a root, or 0. To
+//! *activate* a root whose tag is of the line's generation, the CPU replaces its line, as it read it before, by that
+//! tag. The tag stays there when the vCPU leaves: the register still names the root. A roll-over adds one to the line's
+//! generation, and leaves the number. Each of these is one atomic step on one word. So a roll-over either finds a root
+//! active, or moves the line first; then the CPU's exchange fails, and tags of the generation that ended no longer fit
+//! its line. No barrier is needed for that, and a CPU that activates again what its line shows writes nothing.
 //!
-//! Activating is done on the CPU whose line it is, where nothing preempts the vCPU or takes it elsewhere until the
-//! guest is left, so no two vCPUs use one line at a time. There are as many lines as CPUs, from the beginning on, and
-//! fewer than numbers and one: whoever wants a number finds one, at the latest after a roll-over, at which each CPU
-//! keeps one at most and the one that rolls over none.
+//! A CPU activates on its own line only, at a moment when nothing preempts the vCPU or moves it elsewhere until the
+//! guest is left. So no two vCPUs use one line at a time. There are as many lines as CPUs, from the beginning on, and
+//! fewer than numbers plus one. So a CPU that wants a number finds one, at the latest after a roll-over: each other CPU
+//! keeps one number at most, and the CPU that rolls over keeps none.
 //!
-//! **[vacate]** A line shows a number at least as long as the CPU may walk from the root that it names. Some CPUs do so
-//! after the guest is left, speculatively: Arm's with errata 1165522, 1319367 or 1530923, and RISC-V's, whose manual
-//! allows it. So before a number goes from a line, the platform has the CPU name no root ([`Tlb::vacate`]).
+//! **\[vacate\]** A line shows a number at least as long as the CPU may walk from the root that the number names. Some
+//! CPUs walk speculatively after the guest is left: Arm's with errata 1165522, 1319367 or 1530923, and RISC-V's, whose
+//! manual allows it. So before a number leaves a line, the platform has the CPU name no root ([`Tlb::vacate`]).
 //!
-//! **Numbers.** Of each number is known in which generation it was last held, and whether it was *kept* through the
-//! roll-over that began it. A number that was last held in an earlier generation is free. It is *claimed* by
-//! compare-exchange from such a state to (present generation, claimed): there is nothing to clear at a roll-over, and a
-//! claim that was delayed past one finds the number held in the new generation, or claims it in one that is over, where
-//! it is worth nothing. Whoever claims a number, and finds that another CPU has given the root one meanwhile, gives
-//! his back, never used. Numbers are there for each root that there is, and for each CPU, as long as VMIDs have bits
-//! for them: more are made when a root is, so none is when one is entered.
+//! **Numbers.** For each number it is known in which generation it was last held, and whether it was *kept* through the
+//! roll-over that began that generation. A number that was last held in an earlier generation is free. It is *claimed*
+//! by compare-exchange from such a state to (present generation, claimed). So nothing has to be cleared at a roll-over;
+//! and a claim that was delayed past one finds the number held in the new generation, or claims it in a generation that
+//! is over, where the claim is worth nothing. If a CPU claims a number, and finds that another CPU has given the root
+//! one meanwhile, it gives its own number back, never used. There are numbers for each root that exists, and for each
+//! CPU, as long as VMIDs have bits for them. More numbers are made when a root is made, so none has to be made when a
+//! root is entered.
 //!
-//! **A roll-over** from generation `g` is one holder of the lock's: it visits every line; marks the numbers it finds
-//! there as (`g + 1`, kept); then **[forget]** invalidates all TLBs; then **[begin]** stores `g + 1` in `generation`,
-//! releasing. While it lasts, a CPU whose line has not been visited enters what has a tag of `g`, and claims in `g`,
-//! as before. One whose line has been visited waits for the end, on the lock, which nobody holds who can be preempted
-//! there: it is the only wait, once in as many claims as there are numbers.
+//! **A roll-over** from generation `g` is done by one holder of the lock. It visits every line; it marks the numbers
+//! that it finds there as (`g + 1`, kept); then **\[forget\]** invalidates all TLBs; then **\[begin\]** stores `g + 1`
+//! in `generation`, releasing. During the roll-over, a CPU whose line has not been visited enters roots that have a tag
+//! of `g`, and claims in `g`, as before. A CPU whose line has been visited waits for the end, on the lock. No holder of
+//! the lock can be preempted there. It is the only wait, once in as many claims as there are numbers.
 //!
-//! **Why no number is active for two roots, nor reused with translations of another left in a TLB.** A number is
+//! **Why no number is active for two roots, or reused while a TLB still has translations of another root.** A number is
 //! claimed in generation `g` by one root, since the claim is one compare-exchange, and only CPUs whose line is in `g`
-//! activate that tag. What no line shows when visited cannot be shown under a tag of `g` any more, no CPU walks from its
-//! root (**[vacate]**), and **[forget]** comes after the visits, so it leaves nothing of it in any TLB; the number is
-//! claimed again by who has acquired **[begin]**. What a line shows is marked before **[begin]**, so nobody else claims
-//! it, however long the CPU has been idle.
+//! activate that tag. If no line shows a number when visited, no line can show it under a tag of `g` any more, and no
+//! CPU walks from its root (**\[vacate\]**). **\[forget\]** comes after the visits, so it leaves nothing of that number
+//! in any TLB. The next claim of the number is made by a CPU that has acquired **\[begin\]**. If a line does show a
+//! number, the number is marked before **\[begin\]**, so no other root claims it, however long the CPU has been idle.
 //!
-//! **Whose a kept number is.** A root comes with the tag (`h`, `n`), and `n` is kept in generation `g > h`. It was the
-//! root's in `h`, and still is unless somebody claimed it since. Roll-overs therefore write down in which generation a
-//! number they keep was claimed, `since`; it stays as it is while the number is kept over and over. The number is the
-//! root's if `since <= h`: the present tenancy covers `h`. A later tenant's claim came after the roll-over at which the
-//! root lost the number, so its `since` is above `h`. (Why not compare tags, as Linux does? A root that runs on without
-//! an exit keeps a tag several roll-overs old, while another of its vCPUs may have been given a newer one.)
+//! **To which root a kept number belongs.** Suppose that a root comes with the tag (`h`, `n`), and `n` is kept in
+//! generation `g > h`. The number was the root's in `h`, and still is unless another root has claimed it since. So
+//! roll-overs write down, for a number that they keep, in which generation it was claimed: `since`. The value stays the
+//! same while the number is kept repeatedly. The number is the root's if `since <= h`: the present tenancy covers `h`.
+//! A later tenant's claim came after the roll-over at which the root lost the number, so its `since` is above `h`. (Why
+//! not compare tags, as Linux does? A root that runs on without an exit keeps a tag that is several roll-overs old,
+//! while another of its vCPUs may have been given a newer one.)
 //!
-//! **Invalidation.** Whoever changes tables, and must know what the change leaves behind in TLBs, does:
+//! **Invalidation.** A caller that changes tables, and must know what the change leaves behind in TLBs, does this:
 //!
-//! - change the entries, **[issue]** `fence(SeqCst)`, load the root's tag ([`Vmids::assigned`]);
+//! - change the entries, **\[issue\]** `fence(SeqCst)`, load the root's tag ([`Vmids::assigned`]);
 //!
-//! and a CPU that changes its line does:
+//! and a CPU that changes its line does this:
 //!
-//! - load the tag or replace it, **[enter]** `fence(SeqCst)`, walk the tables.
+//! - load the tag or replace it, **\[enter\]** `fence(SeqCst)`, walk the tables.
 //!
-//! This is store buffering: either the issuer sees the tag that the CPU goes in under, or **[issue]** comes before
-//! **[enter]**, and the CPU walks the changed tables (`litmus/S2+skip+enter`; on Arm **[enter]** is a DMB, and the
-//! embedder's DSB comes before the walk). So the tag that the issuer loads is enough. Should it be
-//! replaced afterwards, by a first activation or after a roll-over, then by CPUs that find the change. If it is of the
-//! present generation, or its number is kept and still the root's, the number is to be invalidated. Otherwise the root
-//! lost the number at some roll-over that has begun its generation: the issuer has acquired its **[begin]**, or a claim
-//! or `since` written by who had, and **[forget]** has left nothing. A roll-over under way is no exception: until
-//! **[begin]** the answer is the old number. An answer that is outdated when it is used costs another root some
-//! translations, no more. (A CPU that activates again what its line shows has executed **[enter]** since it read this
-//! tag: a line shows a number for one root until the number has gone from it.)
+//! This is store buffering: either the issuer sees the tag under which the CPU goes in, or **\[issue\]** comes before
+//! **\[enter\]**, and the CPU walks the changed tables (`litmus/S2+skip+enter`; on Arm **\[enter\]** is a DMB, and the
+//! embedder's DSB comes before the walk). So the tag that the issuer loads is enough. If the tag is replaced
+//! afterwards, by a first activation or after a roll-over, then CPUs that find the change replace it. If the tag is of
+//! the present generation, or its number is kept and still the root's, the number has to be invalidated. Otherwise the
+//! root lost the number at some roll-over that has begun its generation. Then the issuer has acquired that roll-over's
+//! **\[begin\]**, or a claim or `since` written by a CPU that had, and **\[forget\]** has left nothing. A roll-over
+//! under way is no exception: until **\[begin\]** the answer is the old number. An answer that is outdated when it is
+//! used only costs another root some translations. (A CPU that activates again what its line shows has executed
+//! **\[enter\]** since it read this tag: a line shows a number for one root until the number has left the line.)
 //!
-//! **The end.** A root is retired when no vCPU is on it or will be. First its number goes from the lines that still show
-//! it ([`Vmids::leave`]), **[vacate]** before each; then what is under it is invalidated; then it becomes free by
-//! compare-exchange from the state in which it is the root's, releasing; a claim acquires that. So no line shows a number
-//! that is free, or comes to show the next root's by what it showed before. A line is cleared by compare-exchange from
-//! what it was seen to show while the number was the root's; it shows the same again only for the same root, since the
-//! generation is part of it. A roll-over that found a CPU which has left since may want to keep the number at the same
-//! moment, also by compare-exchange. If that fails, it keeps nothing; if it succeeds, the number is freed from the state
-//! that it left.
+//! **The end.** A root is retired when no vCPU is on it or will be. First its number is removed from the lines that
+//! still show it ([`Vmids::leave`]), with **\[vacate\]** before each. Then everything under the number is invalidated.
+//! Then the number becomes free, by compare-exchange from the state in which it is the root's, releasing; a claim
+//! acquires that. So no line shows a number that is free, or comes to show the next root's number because it showed
+//! this one before. A line is cleared by compare-exchange from what it was seen to show while the number was the
+//! root's. It shows the same again only for the same root, since the generation is part of it. A roll-over that found a
+//! CPU which has left since may want to keep the number at the same moment, also by compare-exchange. If that fails,
+//! the roll-over keeps nothing; if it succeeds, the number is freed from the state that it left.
 //!
 //! **Another vCPU.** What a TLB holds under a number is of one root, and so of one VM, but perhaps of several of its
-//! vCPUs, whose own tables (stage 1) need not agree on what an address or an ASID means. So a root remembers, for each
-//! CPU, which vCPU was there last, and an activation says whether that was another one ([`Activated::flush`]). By root
-//! *and* CPU: of the vCPUs A0, B0, A1 of two VMs, which come to one CPU in this order, A1 finds B0 there last, but what
-//! A0 left behind. A root that no vCPU has been on, on that CPU, has nothing there: its number was invalidated on all
-//! CPUs before it became the root's.
+//! vCPUs. Their own tables (stage 1) need not agree on what an address or an ASID means. So a root remembers, for each
+//! CPU, which vCPU was there last, and an activation says whether that was another one ([`Activated::flush`]). The
+//! record is by root *and* CPU: suppose that the vCPUs A0, B0, A1 of two VMs come to one CPU in this order. Then the
+//! CPU's last vCPU before A1 was B0, but the TLB also holds what A0 left. If no vCPU has been on a root on that CPU,
+//! nothing of the root is there: its number was invalidated on all CPUs before it became the root's.
 //!
-//! **The same vCPU, elsewhere.** A guest that has its CPU forget something of its own tables may reach that CPU alone
-//! ([`Format::GUEST_REACHES_ALL`](crate::Format::GUEST_REACHES_ALL)). So a vCPU that comes back to a CPU is another one
-//! there, if it has been elsewhere meanwhile: its user gives it a [`VcpuMark`] for each stay on a CPU.
+//! **The same vCPU, elsewhere.** A guest's invalidation of its own tables may reach only the CPU on which it runs
+//! ([`Format::GUEST_REACHES_ALL`](crate::Format::GUEST_REACHES_ALL)). So a vCPU that comes back to a CPU counts as
+//! another one there, if it has been elsewhere meanwhile: its user gives it a [`VcpuMark`] for each stay on a CPU.
+//!
+//! `vmid.rs` and `vmid/root_tag.rs` import each other: a root's tag activates under the machine's VMIDs, and the VMIDs
+//! make, renew and retire tags.
 
 mod line;
 mod numbers;

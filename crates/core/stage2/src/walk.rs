@@ -1,4 +1,4 @@
-//! Looking a frame up.
+//! Looking up a frame.
 
 use mayfly_platform::address::Gfn;
 use mayfly_srcu::Section;

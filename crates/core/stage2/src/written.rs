@@ -1,11 +1,11 @@
-//! The marks of leaves that may have been written past the caches, and what leaves there are.
+//! The marks of leaves that may have been written past the caches, and the leaves that are mapped.
 //!
-//! Under [`Role::MARKED`] a mark ([`Leaf::written`]) is put with the right to write, by one store, by the fault of a
-//! first write ([`Root::map`]); taking it takes both, by one compare-exchange. So a leaf that may be written has its
-//! mark, at every moment; and a mark that is gone is one that its taker has, who has the TLBs forget the right to write
-//! before anything else is done. The mark in the entry is the only record there is: it needs no memory, goes where the
-//! entry goes (to the pages of a block that is split, to the same frame with other rights), and stays when a dirty log
-//! takes the right to write away.
+//! Under [`Role::MARKED`] the fault of a first write ([`Root::map`]) puts a mark ([`Leaf::written`]) together with the
+//! right to write, by one store. Taking the mark takes both, by one compare-exchange. So a leaf that may be written has
+//! its mark at every moment. And a mark that is gone belongs to the caller that took it, which has the TLBs forget the
+//! right to write before anything else is done. The mark in the entry is the only record. It needs no memory. It goes
+//! where the entry goes (to the pages of a block that is split, to the same frame with other rights), and stays when a
+//! dirty log takes the right to write away.
 
 use core::ops::Range;
 
@@ -44,8 +44,8 @@ impl<F: Format> Stage2<F> {
         });
     }
 
-    /// Tells `each` of the frames, first and number, of write-back memory that is mapped in `gfns`, once for each root that maps them;
-    /// outside of any section of this one's, so that they may be mapped no more by then.
+    /// Tells `each` of the frames, first and number, of write-back memory that is mapped in `gfns`, once for each root
+    /// that maps them; outside of any section of this one's, so that they may be mapped no more by then.
     pub fn each_mapped(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Pfn, u64)) {
         self.in_slices_of(None, gfns, |root, left| {
             let mut told = Told::new();

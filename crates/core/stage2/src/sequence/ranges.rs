@@ -1,12 +1,12 @@
 //! The ranges that invalidations under way have announced: a place for each, as long as there are places.
 //!
 //! They are written under the sequence's lock, and read without it, start and end one after the other. So a reader may
-//! find the start of one range with the end of another; but what was in a place and is no more was taken back after its
-//! invalidation had ended, and who finds that, or what came after it, has acquired the end. Why that is enough is with
-//! the [sequence](super).
+//! find the start of one range with the end of another. But a value that is no longer in its place was taken back after
+//! its invalidation had ended, and a reader that finds that, or a later value, has acquired the end. The
+//! [sequence](super) says why that is enough.
 //!
-//! Ranges beyond the places share the last one, which grows by each of them and is taken back with the last. A range that
-//! is part of it lies in it for as long as it lasts.
+//! Ranges beyond the places share the last one. It grows by each of them, and is taken back with the last of them. A
+//! range that is part of it lies in it for as long as the range lasts.
 
 use core::ops::Range;
 
@@ -58,8 +58,8 @@ impl Ranges {
         if has_some(&self.places[SHARED]) { own + 2 } else { own }
     }
 
-    /// Whether all of `gfns` are in places of `taken`, which have not been given back. The shared one stands for all that
-    /// its sharers have announced.
+    /// Whether all of `gfns` are in places of `taken`, which have not been given back. The shared one stands for all
+    /// that its sharers have announced.
     ///
     /// Relaxed: the caller has what was stored when they were taken, and since then the shared one only grows.
     pub(super) fn have(&self, taken: &Taken, gfns: &Range<Gfn>) -> bool {
