@@ -1,105 +1,112 @@
-//! What a VM does for guests that go past the caches.
+//! Cache maintenance for guests that go past the caches.
 //!
-//! On Arm a vCPU whose stage-1 MMU is off reads and writes memory past the caches, and so do others where their stage 1
-//! says so; unless the format forces write-back ([`ArmFwb`](mayfly_stage2::ArmFwb)). Then a line in a cache and memory
-//! can say different things, and three things can go wrong:
+//! On Arm a vCPU whose stage-1 MMU is off reads and writes memory past the caches. So do other vCPUs where their stage
+//! 1 says so, unless the format forces write-back ([`ArmFwb`](mayfly_stage2::ArmFwb)). Then a line in a cache and
+//! memory can hold different bytes, and three things can go wrong:
 //!
-//! - **H1**: the host has written to a frame, through the caches; a vCPU reads memory behind the dirty line, and finds
-//!   what was there before: old contents, or another guest's.
-//! - **H2**: a vCPU has written to memory; a line that was filled before, or that a processor has filled by itself, is
-//!   still in a cache; when that vCPU, or another, then reads through the caches, it finds the old line.
-//! - **H3**: a vCPU has written through the caches, and turns them off; it reads memory behind its own dirty line.
+//! - **H1**: the host has written to a frame, through the caches. A vCPU reads memory behind the dirty line, and finds
+//!   old contents, or another guest's.
+//! - **H2**: a vCPU has written to memory. A line that was filled before, or that a processor has filled by itself, is
+//!   still in a cache. When that vCPU, or another, then reads through the caches, it finds the old line.
+//! - **H3**: a vCPU has written through the caches, and turns them off. It reads memory behind its own dirty line.
 //!
-//! KVM answers the latter two by cleaning and invalidating all that is mapped whenever a vCPU turns its caches on
-//! (`stage2_flush_vm` in `arch/arm64/kvm/mmu.c`). Here what is maintained is what was written.
+//! KVM answers the latter two by cleaning and invalidating everything that is mapped whenever a vCPU turns its caches
+//! on (`stage2_flush_vm` in `arch/arm64/kvm/mmu.c`). Here the VM maintains only what was written.
 //!
 //! # The protocol
 //!
-//! vCPUs whose caches are on run on the main root ([`Role::MAIN`]). Those whose caches are off run on a root of their
+//! vCPUs whose caches are on run on the main root ([`Role::MAIN`]). vCPUs whose caches are off run on a root of their
 //! own ([`Role::MARKED`]), whose leaves are read-only until they are written.
 //!
-//! - *A fault* \[clean\]: what is about to be mapped is cleaned before its entry can be found, unless this VM has it
-//!   mapped already. **H1**: whoever reads past the caches does so through an entry, and the host's lines are in memory
-//!   by then.
+//! - *A fault* \[clean\]: the VM cleans what it is about to map before the entry can be found, unless this VM has it
+//!   mapped already. **H1**: a vCPU that reads past the caches does so through an entry, and by then the host's lines
+//!   are in memory.
 //! - *A first write past the caches* \[mark\]: the fault maps the page alone (a block is split), writable and marked as
-//!   written, in one store. The mark in the entry is the record. There is no moment at which the page may be written
-//!   and is not marked.
-//! - *A flush*, of some range: \[take\] each mark is taken, together with the right to write, by one compare-exchange;
+//!   written, in one store. The mark in the entry is the record. At no moment may the page be written without being
+//!   marked.
+//! - *A flush*, of some range: \[take\] takes each mark, together with the right to write, by one compare-exchange;
 //!   \[forget\] the TLBs forget that right; \[flush\] the frames are cleaned and invalidated; \[join\] every flush that
 //!   was begun before is over. **H2**: what was written before \[take\] is in memory, and no line hides it. The order
-//!   is what matters. A write through a TLB that has not forgotten yet is in memory before the lines go; were the lines
-//!   dropped first, one could be filled again before that write, and nobody would look for it any more. After
-//!   \[forget\], a write faults, and marks the page anew: for the vCPUs that are still off the page is armed again.
+//!   matters. A write through a TLB that has not forgotten yet is in memory before the lines go. If the lines were
+//!   dropped first, a line could be filled again before that write, and no later step would look for it. After
+//!   \[forget\], a write faults, and marks the page again: so the page is armed again for the vCPUs whose caches are
+//!   still off.
 //! - *Caches on*: a flush of everything; then the vCPU takes the main root.
 //! - *Caches off*: an invalidation of everything is announced, what is marked is flushed, everything is zapped from the
-//!   root of those who are off, the announcement ends; then the vCPU takes that root, and finds nothing there. **H3**:
-//!   what it reads next is mapped for it by a fault, which cleans it \[clean\], whoever has it mapped elsewhere: from
-//!   the first time on, being mapped on the main root is no proof of being clean.
-//! - *Set and way*: a vCPU that does that with its caches on means to have its lines in memory; the same as *off*, but
-//!   that it stays on the main root, and is watched from then on for turning its caches off. While they are off, it
-//!   does nothing: what it wants in memory was brought there when they were turned off, and what it wants dropped will
-//!   be when they are turned on. (KVM's rule too: `kvm_set_way_flush`.) Where nothing has been mapped since the last
-//!   time, nothing is done: a loop over all sets and ways is one flush, and then a load each.
+//!   root of vCPUs whose caches are off, and the announcement ends. Then the vCPU takes that root, and finds nothing
+//!   there. **H3**: what the vCPU reads next is mapped for it by a fault, which cleans it \[clean\], even if another
+//!   root maps it: from the first time on, a mapping on the main root no longer proves that the frame is clean.
+//! - *Set and way*: a vCPU that operates by set and way with its caches on wants its lines in memory. The VM does the
+//!   same as for *off*, but the vCPU stays on the main root, and is watched from then on for turning its caches off.
+//!   While they are off, the operation does nothing: what the vCPU wants in memory was brought there when the caches
+//!   were turned off, and what it wants dropped will be dropped when they are turned on. (KVM has the same rule:
+//!   `kvm_set_way_flush`.) Where nothing has been mapped since the last time, nothing is done: a loop over all sets and
+//!   ways costs one flush, and then a load each.
 //! - *The host* takes a page away, moves it, or looks at it in order to merge it: it reads the page through its caches,
-//!   which is H2 with the host as the reader. So what is marked of it is flushed first, inside the invalidation that
-//!   was announced, so that no new mark comes. So is a single page that loses rights in an invalidation that took none.
-//!   Where a slot is deleted or moved, likewise. Not when the whole address space goes, nor when the VM is destroyed:
-//!   nobody looks at the guest's memory after that, and a frame's next owner writes to it before he reads.
-//!
-//! - *A dirty log* is harvested by who then reads the pages, also by its caches: H2 again. What is marked of the pages
-//!   harvested is flushed before they are write-protected; and where a log is switched on, what is marked of the slot,
-//!   for what was written before is in no log, and is copied first. A write after the flush faults, and is in the log.
+//!   which is H2 with the host as the reader. So what is marked of the page is flushed first, inside the invalidation
+//!   that was announced, so that no new mark comes. The same happens to a single page that loses rights in an
+//!   invalidation that took none, and where a slot is deleted or moved. It does not happen when the whole address space
+//!   goes, or when the VM is destroyed: the guest's memory is not read after that, and a frame's next owner writes to
+//!   the frame before it reads it.
+//! - *A dirty log* is harvested by a caller that then reads the pages, also by its caches: H2 again. What is marked of
+//!   the pages harvested is flushed before they are write-protected. Where a log is switched on, what is marked of the
+//!   slot is flushed, because what was written before is in no log, and is copied first. A write after the flush
+//!   faults, and is in the log.
 //!
 //! # Instruction caches
 //!
-//! A line of an instruction cache says what its frame said when it was fetched. What the guest writes and then executes
-//! it has dropped itself, as on hardware. What the host writes, to a frame that this guest or another has executed from,
-//! is the host's to see to: \[fetch\], before an entry that allows execution can be found, unless this VM has the
-//! frame mapped there executable already, the lines of its frames are dropped, or all lines where they are found by
-//! virtual address ([`InstructionCaches`]). After the data are cleaned, since that is what is fetched then.
+//! A line of an instruction cache holds what its frame held when the line was fetched. What the guest writes and then
+//! executes, the guest invalidates itself, as on hardware. What the host writes, to a frame from which this guest or
+//! another has executed, the VM has to invalidate: \[fetch\], before an entry that allows execution can be found,
+//! unless this VM has the frame mapped there executable already. It invalidates the lines of the frames, or all lines
+//! where they are found by virtual address ([`InstructionCaches`]). It does so after the data are cleaned, because the
+//! cleaned data are what is fetched then.
 //!
-//! Before is enough, though a processor fetches ahead when it likes: it does so by a translation that allows execution
-//! (DDI 0487: from what is execute-never nothing is fetched, not even speculatively), and the
-//! frame has none between the last one's invalidation, which the host has waited for before it wrote, and this entry.
-//! Where somebody has it mapped executable meanwhile, another VM or another root, nobody of the host writes to it.
+//! Before the entry is early enough, though a processor fetches ahead at any time. It fetches ahead by a translation
+//! that allows execution (DDI 0487: from what is execute-never nothing is fetched, not even speculatively). And the
+//! frame has no such translation between the last one's invalidation, for which the host has waited before it wrote,
+//! and this entry. If another VM or another root has the frame mapped executable meanwhile, no code of the host writes
+//! to it.
 //!
-//! A page that was mapped without the right, and now gains it, is not known in this sense, though it was cleaned. Nor
-//! is the new frame of a page that is replaced in place: the bytes are the same, but a line that is tagged by physical
-//! address may be one of the frame's last life.
+//! A page that was mapped without the right, and now gains it, does not count as known here, though it was cleaned. Nor
+//! does the new frame of a page that is replaced in place: the bytes are the same, but a line that is tagged by
+//! physical address may be a line of the frame's former contents.
 //!
-//! A fault that has dropped lines too early is refused as one that has cleaned too early is. Two vCPUs that share a CPU
-//! are told apart by [`Base::flush`](crate::Base::flush), which covers instruction caches.
+//! A fault that has dropped lines too early is refused in the same way as one that has cleaned too early.
+//! [`Base::flush`](crate::Base::flush) separates two vCPUs that share a CPU; it covers instruction caches.
 //!
 //! # When they race
 //!
-//! *Two flush at once.* A mark is one's or the other's, since it is taken by compare-exchange. The one that finds it
-//! gone must not go on before the other has flushed the page. So a flush is a section of an SRCU domain of its own
-//! (*flushes*), begun before the first mark is taken, and after it \[join\] waits for a grace period of that domain:
-//! who finds an entry without its mark has read it from the compare-exchange, or from something later, so the section
-//! of him who made it had begun, and is waited for. A flush waits for TLBs and for frozen entries, whose holders wait
-//! for TLBs; no CPU that waits for anything here is in a guest, so this ends.
+//! *Two flushes at once.* A mark belongs to one flush or the other, since it is taken by compare-exchange. The flush
+//! that finds the mark gone must not go on before the other has flushed the page. So a flush is a section of an SRCU
+//! domain of its own (*flushes*), begun before the first mark is taken. After the section, \[join\] waits for a grace
+//! period of that domain. A flush that finds an entry without its mark has read the entry from the compare-exchange, or
+//! from something later. So the section of the flush that made that exchange had begun, and is waited for. A flush
+//! waits for TLBs and for frozen entries, whose holders wait for TLBs. No CPU that waits for anything here is in a
+//! guest, so this ends.
 //!
-//! *A flush and a first write.* The fault's store comes before the visit of the entry, and the mark is taken; or after
-//! it, and then the write was not ordered before the flush began: if the guest had ordered it (by a flag that the other
-//! vCPU has read), the store would come before the write, the write before the flag, and the flag before the exit. The
-//! mark stays, for the flush by whom it is ordered before.
+//! *A flush and a first write.* The fault's store may come before the flush visits the entry; then the mark is taken.
+//! Or the store comes after the visit; then the write was not ordered before the flush began. (If the guest had ordered
+//! it, by a flag that the other vCPU has read, the store would come before the write, the write before the flag, and
+//! the flag before the exit.) The mark stays, for the flush before which the write is ordered.
 //!
-//! *A flush and a fault in flight.* A fault that puts a mark while the flush is under way puts it in the entry, whoever
-//! went by there. None is lost, and none is taken that is not flushed.
+//! *A flush and a fault in flight.* A fault that puts a mark during the flush puts it in the entry, whichever flushes
+//! have passed there. No mark is lost, and none is taken without a flush.
 //!
-//! *Caches off, and a fault that has cleaned too early.* Vcpu A writes through the caches and turns them off; vCPU B,
-//! off already, has cleaned the page before A wrote, and maps it after A has zapped. The announcement refuses that
-//! fault: it samples the sequence before it cleans, and asks afterwards.
+//! *Caches off, and a fault that has cleaned too early.* vCPU A writes through the caches and turns them off. vCPU B,
+//! whose caches are off already, has cleaned the page before A wrote, and maps it after A has zapped. The announcement
+//! refuses that fault: the fault samples the sequence before it cleans, and asks afterwards.
 //!
-//! *Nothing mapped.* A fault sets *mapped*, **\[arm\]** `fence(SeqCst)`, looks whether lines may have been left behind,
-//! and cleans; who turns its caches off says that lines may be left behind, **\[disarm\]** `fence(SeqCst)`, and looks
-//! at *mapped*. Store buffering: either the fault comes to know that it has to clean, and does so after the lines were
-//! written; or *mapped* is found, and what the fault maps is zapped, or the fault refused. *Mapped* is taken back when
-//! everything is zapped, and not before, for another vCPU may go on at once where it finds nothing mapped; and inside
-//! the announcement, for every fault that has set it by then is refused, and sets it again.
+//! *Nothing mapped.* A fault sets *mapped*, executes **\[arm\]** `fence(SeqCst)`, looks whether lines may have been
+//! left behind, and cleans. A vCPU that turns its caches off says that lines may be left behind, executes
+//! **\[disarm\]** `fence(SeqCst)`, and looks at *mapped*. This is store buffering. Either the fault learns that it has
+//! to clean, and does so after the lines were written. Or the vCPU finds *mapped*, and what the fault maps is zapped,
+//! or the fault is refused. *Mapped* is taken back when everything is zapped, and not before, because another vCPU may
+//! go on at once where it finds nothing mapped. It is taken back inside the announcement, because every fault that has
+//! set it by then is refused, and sets it again.
 //!
-//! *All roots replaced.* Marks are taken from the old roots too, as long as they are leaving: by who deletes the slot,
-//! when every vCPU has left them and before they go, or by whoever flushes before.
+//! *All roots replaced.* Marks are taken from the old roots too, as long as those are leaving: by the call that deletes
+//! the slot, when every vCPU has left them and before they go, or by any flush before that.
 //!
 //! # Which orders what
 //!
@@ -108,14 +115,15 @@
 //! | \[mark\] the release of the entry's store | \[take\] the acquire of its load | a write that was ordered before finds its mark there |
 //! | \[take\] then \[forget\], an invalidation that is complete | the guest's walk | no write through the old entry after \[flush\] (`stage2`'s `litmus/S2+forget+flush`) |
 //! | *flushes*: section | *flushes*: grace period | \[join\] |
-//! | \[arm\] fence | \[disarm\] fence | what is mapped past the caches was cleaned after the last to turn its own off |
+//! | \[arm\] fence | \[disarm\] fence | what is mapped past the caches was cleaned after the last vCPU to turn its own off |
 //! | `sequence`: \[install\] | `sequence`: \[announce\] | a fault that cleaned too early is refused |
 //!
 //! # What it costs
 //!
-//! A [`Caches::Coherent`] VM: a predictable branch at a fault. Otherwise, a clean for each page that the VM maps for
-//! the first time; a fault for each page written with caches off, and each time it is written first after a flush; a
-//! flush of exactly those pages. In a coherent format a VM does nothing for data, however it was built.
+//! A [`Caches::Coherent`] VM pays a predictable branch at a fault. Any other VM pays: a clean for each page that it
+//! maps for the first time; a fault for each page written with caches off, at the first write and at the first write
+//! after each flush; and a flush of exactly those pages. In a coherent format a VM does nothing for data, whatever its
+//! `Caches`.
 
 mod upkeep;
 
@@ -339,7 +347,8 @@ impl<W: World> Inner<W> {
         [Some(root), other]
     }
 
-    /// Readies a frame to be found by the guest where a page comes to be in it, with such rights: [clean] and \[fetch\].
+    /// Readies a frame to be found by the guest where a page comes to be in it, with such rights: [clean] and
+    /// \[fetch\].
     pub(crate) fn ready_replacement(&self, pfn: Pfn, permissions: Permissions) {
         if !self.upkeep.maps {
             return;

@@ -1,4 +1,4 @@
-//! What the guest finds behind an I/O address.
+//! The device behind an I/O address.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -1,4 +1,4 @@
-//! A guest access that found no translation: from the memslot to the entry.
+//! A fault: an access of the guest that found no translation, from the memslot to the entry.
 
 use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
@@ -229,8 +229,8 @@ impl<W: World> Inner<W> {
     }
 }
 
-/// Whether a TLB may go on having `access` fault, which the table allows: by the entry that denied it, or by there having
-/// been none.
+/// Whether a TLB may go on having `access` fault, which the table allows: by the entry that denied it, or by there
+/// having been none.
 const fn keeps_stale<W: World>(access: &Access) -> bool {
     W::Format::KEEPS_FAULTING && access.denied || W::Format::KEEPS_ABSENT
 }

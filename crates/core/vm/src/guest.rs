@@ -1,4 +1,4 @@
-//! The guest side of a vCPU, as the embedder provides it.
+//! The guest side of a vCPU, which the embedder implements.
 
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
@@ -18,8 +18,8 @@ pub trait Guest {
     /// does not find it answered.
     ///
     /// When this has returned, no instruction on the CPU translates by what was loaded any more: the tables below are
-    /// freed then, as soon as nobody else is on them. A CPU that goes on to walk from its base register speculatively is
-    /// told before that ([`Tlb::vacate`](mayfly_platform::tlb::Tlb::vacate)).
+    /// freed then, as soon as nobody else is on them. A CPU that goes on to walk from its base register speculatively
+    /// is told before that ([`Tlb::vacate`](mayfly_platform::tlb::Tlb::vacate)).
     ///
     /// Entries of the tables that were stored before this was called, by this CPU or by one that it has heard from, are
     /// what the guest walks. On Arm that takes a `DSB ISH`, since a DMB orders no walk, and then the context
@@ -33,27 +33,28 @@ pub trait Guest {
     ///
     /// # The CPU and its VMID
     ///
-    /// From before [`Translation::load`] until it returns, this stays on the CPU that [`Guest::cpu`] named, and no other
-    /// vCPU is entered there meanwhile. What is loaded is good until this returns, and no longer: the VMID may be
+    /// From before [`Translation::load`] until it returns, this stays on the CPU that [`Guest::cpu`] named, and no
+    /// other vCPU is entered there meanwhile. What is loaded is good until this returns, and no longer: the VMID may be
     /// another when the guest is next entered, so the register is written each time. It may go on naming the root
-    /// afterwards, also after the VM is gone, until another is loaded there. VMID 0 is never loaded: what it tags is the embedder's.
+    /// afterwards, also after the VM is gone, until another is loaded there. VMID 0 is never loaded: what it tags is
+    /// the embedder's.
     ///
     /// - *Arm*: `VTTBR_EL2` holds the VMID and the root. For [`Base::flush`], with the register written and an `ISB`:
-    ///   `TLBI VMALLE1`, `IC IALLU`, `DSB NSH`, `ISB`. `HCR_EL2.FB` is set, so that what the guest has its CPU forget is
-    ///   forgotten on all, and nothing is to be flushed when a vCPU comes back to a CPU. (An instruction cache that is tagged by VMID and ASID would mix up
-    ///   two vCPUs as a TLB does.)
+    ///   `TLBI VMALLE1`, `IC IALLU`, `DSB NSH`, `ISB`. `HCR_EL2.FB` is set, so that what the guest has its CPU forget
+    ///   is forgotten on all, and nothing is to be flushed when a vCPU comes back to a CPU. (An instruction cache that
+    ///   is tagged by VMID and ASID would mix up two vCPUs as a TLB does.)
     /// - *RISC-V*: so does `hgatp`. For [`Base::flush`], with it written: `HFENCE.VVMA x0, x0`, which reaches this hart
     ///   and the VMID in `hgatp` alone. The fences of [`Tlb`](mayfly_platform::tlb::Tlb) are made on each hart, by an
     ///   interrupt or the SBI; none is broadcast.
     /// - *AMD*: the VMID is the ASID in the VMCB, which tags combined translations: for [`Base::flush`], `TLB_CONTROL`
     ///   has the ASID flushed (3) at the next `VMRUN`. A machine has as many bits of VMID as fit below the ASIDs that
     ///   CPUID `8000_000A` says, and they are the same on all its CPUs.
-    /// - *Intel*: EPTP names the root, and its table's address is the tag (EP4TA). For [`Base::flush`], `INVVPID` of the
-    ///   vCPU's VPID: though each have one of its own, what the guest has invalidated on another CPU is here still.
-    ///   `INVEPT` takes the EPTP and not the
-    ///   VMID, so who implements [`Tlb`](mayfly_platform::tlb::Tlb) keeps, by VMID, the [`Base::top`] that was loaded
-    ///   with it last: one for the machine, written before the guest goes on. No other root has the VMID before an
-    ///   invalidation of all under it has completed; and none has the frame, so an EP4TA comes clean too.
+    /// - *Intel*: EPTP names the root, and its table's address is the tag (EP4TA). For [`Base::flush`], `INVVPID` of
+    ///   the vCPU's VPID: though each have one of its own, what the guest has invalidated on another CPU is here still.
+    ///   `INVEPT` takes the EPTP and not the VMID, so who implements [`Tlb`](mayfly_platform::tlb::Tlb) keeps, by VMID,
+    ///   the [`Base::top`] that was loaded with it last: one for the machine, written before the guest goes on. No
+    ///   other root has the VMID before an invalidation of all under it has completed; and none has the frame, so an
+    ///   EP4TA comes clean too.
     fn enter(&mut self, translation: Translation<'_>, requests: &Requests) -> Event;
 
     /// The CPU that [`Guest::enter`] is about to be called on, below
@@ -73,8 +74,8 @@ pub trait Guest {
     ///
     /// It is done there because the vCPU stays on its CPU there, and the translation base register names the root, from
     /// which Arm's `TLBI IPAS2E1` takes the VMID. (Arm: `TLBI IPAS2E1`, `DSB NSH`, `TLBI VMALLE1`, `DSB NSH`, `ISB`, as
-    /// Linux does when it relaxes rights; RISC-V: `HFENCE.GVMA` of the page, then `HFENCE.VVMA`.) One that goes unheeded
-    /// because the vCPU runs elsewhere later is said again there, when the guest faults.
+    /// Linux does when it relaxes rights; RISC-V: `HFENCE.GVMA` of the page, then `HFENCE.VVMA`.) One that goes
+    /// unheeded because the vCPU runs elsewhere later is said again there, when the guest faults.
     ///
     /// Never called in formats whose TLBs keep nothing of that kind ([`Format::KEEPS_FAULTING`],
     /// [`Format::KEEPS_ABSENT`]); a guest without a TLB has nothing to do.
@@ -96,8 +97,8 @@ pub trait Guest {
 /// Where a CPU finds the guest's memory.
 ///
 /// The core makes it, for one entry. A copy is as good as what it is a copy of, and no copy outlives the entry; of what
-/// the root is, nothing can be changed. ([`Translation::traps`] may be: that changes what the holder of this copy does.)
-/// So no CPU can be sent anywhere else. It cannot be made of parts:
+/// the root is, nothing can be changed. ([`Translation::traps`] may be: that changes what the holder of this copy
+/// does.) So no CPU can be sent anywhere else. It cannot be made of parts:
 ///
 /// ```compile_fail,E0451
 /// use mayfly_vm::Translation;
@@ -151,10 +152,10 @@ impl Translation<'_> {
         self.vcpu
     }
 
-    /// What the CPU's translation base register is to hold. Called once in each [`Guest::enter`], where nothing takes the
-    /// vCPU off the CPU until that returns, and before the CPU counts as one that is in a guest: where VMIDs have run
-    /// out this invalidates all TLBs, or waits for who does, and an invalidation does not wait for this CPU meanwhile.
-    /// Takes no lock otherwise, and allocates nothing.
+    /// What the CPU's translation base register is to hold. Called once in each [`Guest::enter`], where nothing takes
+    /// the vCPU off the CPU until that returns, and before the CPU counts as one that is in a guest: where VMIDs have
+    /// run out this invalidates all TLBs, or waits for who does, and an invalidation does not wait for this CPU
+    /// meanwhile. Takes no lock otherwise, and allocates nothing.
     ///
     /// # Panics
     ///
@@ -176,8 +177,9 @@ pub struct Base {
     pub vmid: Vmid,
     /// Another vCPU of the VM was on this CPU, on this root, before: what it left in the TLB, made of its own tables,
     /// this one is not to find. Or this one was, and has been on another CPU since, where alone its guest may have had
-    /// something forgotten ([`Format::GUEST_REACHES_ALL`](mayfly_stage2::Format::GUEST_REACHES_ALL)). [`Guest::enter`] has this CPU forget what it has under the VMID, before the guest's
-    /// next instruction, and also if the guest does not go on after all.
+    /// something forgotten ([`Format::GUEST_REACHES_ALL`](mayfly_stage2::Format::GUEST_REACHES_ALL)). [`Guest::enter`]
+    /// has this CPU forget what it has under the VMID, before the guest's next instruction, and also if the guest does
+    /// not go on after all.
     pub flush: bool,
 }
 
@@ -253,8 +255,8 @@ pub enum AccessKind {
     Opaque,
     /// An instruction fetch.
     Fetch,
-    /// The walk of a table of the guest's own, for whatever. It may write: on Arm (`ESR_EL2.ISS.S1PTW`) it does where it
-    /// is denied, to update the access flag or the dirty state, and reads otherwise; on Intel it does where EPT has
+    /// The walk of a table of the guest's own, for whatever. It may write: on Arm (`ESR_EL2.ISS.S1PTW`) it does where
+    /// it is denied, to update the access flag or the dirty state, and reads otherwise; on Intel it does where EPT has
     /// accessed and dirty flags (SDM vol. 3, "Accessed and Dirty Flags for EPT"); on AMD always (APM vol. 2, "Nested
     /// Paging": guest page table walks are writes).
     Walk,

@@ -1,13 +1,13 @@
-//! What somebody asks who copies a guest while it runs, and goes on with it afterwards.
+//! Calls for a caller that copies a guest while the guest runs, and goes on with it afterwards.
 //!
-//! The log of what is written is the slot's ([`Vm::harvest_dirty`]). A migration of a large guest
+//! The log of what is written belongs to the slot ([`Vm::harvest_dirty`]). A migration of a large guest
 //!
-//! 1. switches the log on, and has the blocks split by itself ([`Vm::split_blocks`]), not by the guest's writes;
+//! 1. switches the log on, and has the blocks split separately ([`Vm::split_blocks`]), and not by the guest's writes;
 //! 2. reads the log, and takes each part of it just before it sends the pages ([`Vm::read_dirty`],
-//!    [`Vm::clear_dirty`]), so that what is written while others are sent is sent once;
+//!    [`Vm::clear_dirty`]), so that a page that is written while others are sent is sent once;
 //! 3. stops the guest, or takes its memory away, and takes what is left in the log ([`Vm::harvest_dirty`],
 //!    [`Vm::replace_memory_region`]);
-//! 4. or it is called off, the log is switched off, and pages become blocks again ([`Vm::collapse_pages`]).
+//! 4. or is called off: then it switches the log off, and pages become blocks again ([`Vm::collapse_pages`]).
 
 use mayfly_memslot::{DirtyBitmap, Gfn, Gpa, LastHit, PAGE_SHIFT, Region, Slot, SlotId};
 use mayfly_stage2::{Level, Role};
@@ -18,8 +18,8 @@ use crate::{Access, Error, World};
 
 impl<W: World> Vm<W> {
     /// Reads a slot's dirty log, from word `first` on, into `into`, and leaves it as it is, as `KVM_GET_DIRTY_LOG` does
-    /// with `KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2`. Returns how many pages are marked. Nothing is write-protected: what the
-    /// caller reads of the pages may be older than the marks, until it has [taken them out](Vm::clear_dirty).
+    /// with `KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2`. Returns how many pages are marked. Nothing is write-protected: what
+    /// the caller reads of the pages may be older than the marks, until it has [taken them out](Vm::clear_dirty).
     ///
     /// # Errors
     ///
@@ -28,8 +28,8 @@ impl<W: World> Vm<W> {
         self.inner().with_log(id, |_, log| log.read(first, into))
     }
 
-    /// Takes those marks out of a slot's dirty log, from word `first` on, whose bits are set in `which`, and leaves there
-    /// those that it has taken, as `KVM_CLEAR_DIRTY_LOG` does. Returns how many they were. Otherwise as
+    /// Takes those marks out of a slot's dirty log, from word `first` on, whose bits are set in `which`, and leaves
+    /// there those that it has taken, as `KVM_CLEAR_DIRTY_LOG` does. Returns how many they were. Otherwise as
     /// [`Vm::harvest_dirty`]: the pages are write-protected again, and what is then read of them has every write that
     /// the marks stand for. Pages that were not marked are left as they are.
     ///
@@ -42,8 +42,8 @@ impl<W: World> Vm<W> {
 
     /// As [`Vm::set_memory_region`], and returns the slot as it was before, if there was one and it was changed.
     ///
-    /// The log of a slot that was deleted, or whose log was switched off, is final then: it has a mark of every page that
-    /// was written through the slot since that was last harvested, for
+    /// The log of a slot that was deleted, or whose log was switched off, is final then: it has a mark of every page
+    /// that was written through the slot since that was last harvested, for
     /// [`DirtyBitmap::harvest`](mayfly_memslot::DirtyBitmap::harvest). A slot that goes on logging shares it.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What the host tells a VM of its own memory.
+//! The notifier: calls by which the host tells a VM of changes to its memory.
 
 use core::ops::Range;
 
@@ -51,7 +51,8 @@ impl<W: World> Vm<W> {
     /// When this returns, no CPU uses the old frame for it, or has more rights.
     ///
     /// Inside of an invalidation of the page, which `announcement` proves to be under way: what
-    /// [`Vm::invalidate_start`] has returned. The host changes a page once at a time. May be called from inside [`HostMemory::resolve`](crate::HostMemory::resolve).
+    /// [`Vm::invalidate_start`] has returned. The host changes a page once at a time. May be called from inside
+    /// [`HostMemory::resolve`](crate::HostMemory::resolve).
     ///
     /// Another frame comes in place only after an invalidation that has left no right to write, and with the same
     /// contents; otherwise the page is zapped. In a slot that is read-only, or logs writes, what becomes writable stays
@@ -87,8 +88,8 @@ impl<W: World> Vm<W> {
     }
 
     /// As [`Vm::change_ptes`], but CPUs may go on reading the old frames of pages that come to be in others of the same
-    /// contents, until what this returns [is paid](Owed::is_paid). As long as it is not, the host keeps the old frames as
-    /// they are, and does not write to the new ones itself; the guest may be given the right to, which pays.
+    /// contents, until what this returns [is paid](Owed::is_paid). As long as it is not, the host keeps the old frames
+    /// as they are, and does not write to the new ones itself; the guest may be given the right to, which pays.
     ///
     /// So pages that are merged one by one need no invalidation each: those that a VM owes, 64 at most, go together, or
     /// with whatever invalidates them next.

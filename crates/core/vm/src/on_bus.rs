@@ -1,4 +1,4 @@
-//! A vCPU's access, taken to a device.
+//! Taking a vCPU's access to a device.
 
 use mayfly_iobus::{IoBus, LastHit, WriteHit};
 use mayfly_srcu::Section;

@@ -1,4 +1,4 @@
-//! Where in the guest some host memory is.
+//! Where in the guest some host memory is mapped.
 
 use core::ops::Range;
 

@@ -1,34 +1,38 @@
-//! What others ask of a vCPU while it runs, and how it is brought to look.
+//! Requests to a vCPU that runs, and how the vCPU is brought to look at them.
 //!
-//! A vCPU has two words: its *requests*, bits that others set and it takes; and its *mode*, which says where it is:
-//! outside, in the guest (on which CPU), or asleep until an invalidation ends. In the same line is its [`Hold`], the root
-//! that it is in the guest on. The argument below is the only one there
-//! is for kicks, for new roots, for a VM's end and for what an embedder asks: nobody needs an "in the guest" word or a
-//! fence of his own.
+//! A vCPU has two words. Its *requests* are bits that others set and that it takes. Its *mode* says where it is:
+//! outside, in the guest (on which CPU), or asleep until an invalidation ends. In the same line is its [`Hold`], the
+//! root on which it is in the guest. The argument below covers all requests: kicks, new roots, a VM's end, and the
+//! embedder's own. None of them needs another "in the guest" word, or another fence.
 //!
-//! - *A vCPU goes in*, or falls asleep: it stores the mode, **\[enter\]** `fence(SeqCst)`, loads the requests, and goes
-//!   on only if there is none. Where it goes in, that fence is the one of [`Holder::enter`](mayfly_stage2::Holder).
-//! - *Who asks* sets a bit, **\[ask\]** `fence(SeqCst)`, and loads the mode. If the vCPU is in the guest, the platform
-//!   [interrupts](Platform::interrupt) its CPU; if it is asleep, the word that it sleeps on is changed, and it is woken.
+//! - *A vCPU goes in*, or falls asleep: it stores the mode, executes **\[enter\]** `fence(SeqCst)`, loads the requests,
+//!   and goes on only if there is none. Where it goes in, that fence is the one of
+//!   [`Holder::enter`](mayfly_stage2::Holder).
+//! - *An asker* sets a bit, executes **\[ask\]** `fence(SeqCst)`, and loads the mode. If the vCPU is in the guest, the
+//!   platform [interrupts](Platform::interrupt) its CPU. If it is asleep, the asker changes the word on which the vCPU
+//!   sleeps, and wakes it.
 //!
-//! Store buffering, between [enter] and [ask]: either the vCPU sees the request, and stays outside, or awake; or the
-//! asker sees where it is. What is left is the way from there into the guest, or to sleep:
+//! \[enter\] and \[ask\] are store buffering: either the vCPU sees the request, and stays outside, or awake; or the
+//! asker sees where the vCPU is. What remains is the way from there into the guest, or to sleep:
 //!
 //! - *Into the guest.* The interrupt may come before the CPU is in the guest, and be over by then. So
-//!   [`Guest::enter`](crate::Guest::enter) masks interrupts, and looks at [`Requests::any`] a last time, a plain load.
-//!   An interrupt that came before the mask had its bit set before it was sent, and who takes an interrupt sees what was
-//!   written before: the look finds the bit. One that comes later is pending when the guest is entered, and brings it
-//!   out. A guest that looks at [`Requests::any`] between its steps needs no interrupt.
-//! - *To sleep.* The vCPU loads the word that it is going to sleep on after [enter], and then the requests; the asker
-//!   sets its bit before it changes that word. Either the change comes after the load, and ends the sleep, or does not
-//!   let it begin; or the load acquires the change, and the bit is found.
+//!   [`Guest::enter`](crate::Guest::enter) masks interrupts, and looks at [`Requests::any`] a last time, by a plain
+//!   load. If the interrupt came before the mask, its bit was set before it was sent, and a CPU that takes an interrupt
+//!   sees what was written before: the look finds the bit. If the interrupt comes later, it is pending when the guest
+//!   is entered, and brings the vCPU out. A guest that looks at [`Requests::any`] between its steps needs no interrupt.
+//! - *To sleep.* The vCPU loads the word on which it is going to sleep after \[enter\], and then the requests. The
+//!   asker sets its bit before it changes that word. Either the change comes after the load, and ends the sleep, or
+//!   does not let it begin; or the load acquires the change, and the vCPU finds the bit.
 //!
-//! **To come out** the vCPU empties its hold, and swaps the mode; where that gives the mark of somebody who sleeps until
-//! it is out, it wakes ([`Requests::wait_outside`]); and where it gives the reclaimer's, it tells that
-//! ([`Requests::tell_when_out`]). The mark is set by compare-exchange, and only where the vCPU is in the guest; so who
-//! sets it is told, and who finds the vCPU outside has acquired the swap, and finds the hold as it was emptied. A vCPU takes a request outside the guest alone, so an asker whose request is taken
-//! waits no more, wherever the vCPU is by then. So when [`Requests::ask_reload`] has been waited for, the vCPU has been
-//! outside since, and looks at what was asked before it is inside again. One that is asleep is outside.
+//! **To come out** the vCPU empties its hold, and swaps the mode. The old value may have two marks. If it has the mark
+//! of a caller that sleeps until the vCPU is out, the vCPU wakes that caller ([`Requests::wait_outside`]). If it has
+//! the reclaimer's mark, the vCPU tells the reclaimer ([`Requests::tell_when_out`]). A mark is set by compare-exchange,
+//! and only while the vCPU is in the guest. So a caller that sets a mark is told. And a caller that finds the vCPU
+//! outside has acquired the swap, and finds the hold as it was emptied.
+//!
+//! A vCPU takes a request only outside the guest. So an asker whose request is taken no longer waits, wherever the vCPU
+//! is by then. When a caller has waited for [`Requests::ask_reload`], the vCPU has been outside since, and looks at its
+//! requests before it is inside again. A vCPU that is asleep is outside.
 
 use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
@@ -213,8 +217,8 @@ impl Requests {
         Left { tells: marks & TELLS != 0 }
     }
 
-    /// Has [`Requests::leave_guest`] say that the reclaimer is to be told, when the vCPU next comes out. Returns whether
-    /// it is in the guest.
+    /// Has [`Requests::leave_guest`] say that the reclaimer is to be told, when the vCPU next comes out. Returns
+    /// whether it is in the guest.
     pub(crate) fn tell_when_out(&self) -> bool {
         let is_in = |mode| (mode & IN_GUEST != 0).then_some(mode | TELLS);
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! A vCPU: the loop between the guest and what it needs.
+//! A vCPU: the loop that runs the guest and handles its exits.
 
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -240,8 +240,8 @@ impl<W: World> Vcpu<W> {
         None
     }
 
-    /// Readies the vCPU for the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU: whoever
-    /// replaces a root makes the new one.
+    /// Readies the vCPU for the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU:
+    /// whoever replaces a root makes the new one.
     pub(crate) fn load_root(&mut self) -> Result<(), Error> {
         Ok(self.vm.stage2.ensure_root(self.caches.role())?)
     }

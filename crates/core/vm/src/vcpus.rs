@@ -1,4 +1,4 @@
-//! Which vCPUs a VM has. Under the VM's lock; no vCPU takes it while it runs.
+//! The list of a VM's vCPUs. It is under the VM's lock, which no vCPU takes while it runs.
 
 use alloc::vec::Vec;
 

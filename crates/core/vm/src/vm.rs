@@ -1,4 +1,4 @@
-//! A VM, from its creation to its end.
+//! A VM, from its creation to its end: the handle, what its vCPUs share, devices, and memory slots.
 
 use alloc::sync::Arc;
 use core::ptr::NonNull;
@@ -150,8 +150,8 @@ impl<W: World> Vm<W> {
     ///
     /// # Panics
     ///
-    /// In debug builds, inside an [invalidation](Vm::invalidate_start) of the caller's own, whose end it would wait for:
-    /// as [`Stage2::change_slots`].
+    /// In debug builds, inside an [invalidation](Vm::invalidate_start) of the caller's own, whose end it would wait
+    /// for: as [`Stage2::change_slots`].
     pub fn set_memory_region(&self, region: &Region<W::Backing>) -> Result<(), Error> {
         self.inner.change_memory(|slots| slots.prepare(region)).map(drop)
     }
@@ -240,8 +240,8 @@ impl<W: World> Vm<W> {
         self.inner.vcpus.lock(&*self.inner.platform).len()
     }
 
-    /// Makes vCPU `id` come out of the guest and its [`Vcpu::run`](crate::Vcpu::run) return [`Exit::Kicked`](crate::Exit::Kicked); if it
-    /// is not running, its next run. Returns whether there is such a vCPU.
+    /// Makes vCPU `id` come out of the guest and its [`Vcpu::run`](crate::Vcpu::run) return
+    /// [`Exit::Kicked`](crate::Exit::Kicked); if it is not running, its next run. Returns whether there is such a vCPU.
     ///
     /// Takes a lock; [`Vcpu::kicker`](crate::Vcpu::kicker) gives what does not.
     pub fn kick(&self, id: u32) -> bool {
@@ -260,9 +260,9 @@ impl<W: World> Vm<W> {
         self.inner.close();
     }
 
-    /// Waits until the tables are freed, after [`Vm::destroy`]; helps to free them. They are when every vCPU that was in
-    /// its guest has come out, and accesses that were being handled are done. A vCPU that is not running is not waited
-    /// for. Not from a [`Device`](crate::Device).
+    /// Waits until the tables are freed, after [`Vm::destroy`]; helps to free them. They are when every vCPU that was
+    /// in its guest has come out, and accesses that were being handled are done. A vCPU that is not running is not
+    /// waited for. Not from a [`Device`](crate::Device).
     pub fn wait_reclaimed(&self) {
         self.inner.stage2.wait_reclaimed();
     }

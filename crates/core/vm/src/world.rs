@@ -1,4 +1,4 @@
-//! What the VMs of an embedder are made of.
+//! The types of which an embedder's VMs consist.
 
 use mayfly_memslot::Backing;
 use mayfly_platform::address::Pfn;
@@ -28,14 +28,14 @@ pub trait World: 'static {
 /// What is said here is what the guest gets, and it does with it what it likes: any frame that is named may be the
 /// hypervisor's own.
 ///
-/// - [`resolve`](HostMemory::resolve) names frames that the guest may have with the rights that are said, by accesses of
-///   that type: as many as a block of the level has, of guest memory, or of a device that is passed through; none that
-///   Rust code has a reference into, but for atomics; none of tables.
+/// - [`resolve`](HostMemory::resolve) names frames that the guest may have with the rights that are said, by accesses
+///   of that type: as many as a block of the level has, of guest memory, or of a device that is passed through; none
+///   that Rust code has a reference into, but for atomics; none of tables.
 /// - They are the guest's until they are taken away, and nothing but this takes them: a
-///   [`Vm::invalidate_start`](crate::Vm::invalidate_start) of them that leaves nothing, or less, has returned, and is not
-///   ended before `resolve` says something else; or a [`Vm::change_pte`](crate::Vm::change_pte) within it has; or the
-///   slot was deleted, or the VM [released](crate::Vm::release), by a call that has returned. (What is done to the tables
-///   by [`Vm::stage2`](crate::Vm::stage2) besides takes nothing away: a fault may bring it back.)
+///   [`Vm::invalidate_start`](crate::Vm::invalidate_start) of them that leaves nothing, or less, has returned, and is
+///   not ended before `resolve` says something else; or a [`Vm::change_pte`](crate::Vm::change_pte) within it has; or
+///   the slot was deleted, or the VM [released](crate::Vm::release), by a call that has returned. (What is done to the
+///   tables by [`Vm::stage2`](crate::Vm::stage2) besides takes nothing away: a fault may bring it back.)
 ///
 /// An implementation without `unsafe` could give a guest the hypervisor:
 ///

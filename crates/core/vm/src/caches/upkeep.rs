@@ -1,4 +1,4 @@
-//! What a VM knows of its caches, and of each vCPU's ([`caches`](super)).
+//! The state of a VM's cache maintenance, and of each vCPU's caches ([`caches`](super)).
 
 use alloc::sync::Arc;
 
@@ -14,14 +14,15 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Caches {
     /// Nobody has to: no access of a guest goes past the caches, as on x86, and instruction caches see what is written
-    /// ([`InstructionCaches::Coherent`]). A VM is refused otherwise: what its guest executes in a page would be what was
-    /// fetched from the frame when it was another's. Forced write-back does not help there: it is about data (DDI 0487, `CTR_EL0.DIC`: unless it is set, instruction caches are to be invalidated to
-    /// the point of unification, whatever stage 2 says of the memory; Linux does so at the fault that makes a page
-    /// executable).
+    /// ([`InstructionCaches::Coherent`]). A VM is refused otherwise: what its guest executes in a page would be what
+    /// was fetched from the frame when it was another's. Forced write-back does not help there: it is about data (DDI
+    /// 0487, `CTR_EL0.DIC`: unless it is set, instruction caches are to be invalidated to the point of unification,
+    /// whatever stage 2 says of the memory; Linux does so at the fault that makes a page executable).
     #[default]
     Coherent,
     /// The VM, when it maps memory, which it cleans; for the rest its user, who is told by
-    /// [`Exit::Caches`](crate::Exit::Caches) what a guest does, and has [`Vm::clean_invalidate_mapped`](crate::Vm::clean_invalidate_mapped).
+    /// [`Exit::Caches`](crate::Exit::Caches) what a guest does, and has
+    /// [`Vm::clean_invalidate_mapped`](crate::Vm::clean_invalidate_mapped).
     Reported,
     /// The VM, which knows what guests have written past the caches, and maintains that when it has to.
     Tracked,
