@@ -13,7 +13,7 @@ pub(crate) struct Bell {
     pub(crate) mmu: Arc<dyn Mmu>,
     /// Roots whose VMs have buried tables.
     pub(crate) noted: Noted,
-    /// What somebody may still have a handle to, of all VMs.
+    /// Values of all VMs to which a handle may still exist.
     attic: Lock<Attic>,
 }
 
@@ -35,7 +35,7 @@ impl Bell {
         self.word.ring();
     }
 
-    /// Frees `kept` when nobody has a handle to it any more.
+    /// Frees `kept` when no handle to it exists any more.
     pub(crate) fn leave<T: Send + Sync + 'static>(&self, kept: Kept<T>) {
         let mut arrived = Attic::new();
         arrived.put(kept);

@@ -10,10 +10,10 @@ use crate::{Entry, Format};
 
 /// One word of a table, which any number of CPUs read and change at once.
 ///
-/// Loads acquire and changes release: who finds a table through an entry finds it filled. So does hardware that walks
-/// there, which needs no invalidation for it (`litmus/S2+install+publish`).
+/// Loads acquire and changes release: a CPU that finds a table through an entry finds it filled. So does hardware that
+/// walks there, which needs no invalidation for it (`litmus/S2+install+publish`).
 ///
-/// Every entry that anybody can find is written here, and so whoever wants to know of it is told
+/// Every entry that a CPU can find is written here, and so an observer is told of it
 /// ([`mayfly_platform::observe`]).
 pub(crate) struct Cell<'a, F> {
     word: &'a AtomicU64,
@@ -32,7 +32,7 @@ impl<'a, F: Format> Cell<'a, F> {
         Entry::from_bits(self.word.load(Ordering::Acquire))
     }
 
-    /// Writes a cell of a table that nobody else can find yet, or any more.
+    /// Writes a cell of a table that no other CPU can find yet, or any more.
     #[inline]
     pub(crate) fn fill(self, entry: Entry<F>) {
         if self.tables.is_observed() {
@@ -61,7 +61,7 @@ impl<'a, F: Format> Cell<'a, F> {
         Entry::from_bits(self.word.swap(new.bits(), Ordering::AcqRel))
     }
 
-    // What is told is apart, so that it costs who is not observed no registers.
+    // Telling the observer is apart, so that it costs no registers where there is none.
     #[cold]
     #[inline(never)]
     fn replace_observed(self, old: Entry<F>, new: Entry<F>) -> bool {

@@ -37,7 +37,7 @@ impl Children {
     pub(crate) fn note<F: Format>(&self, level: Level, gfn: Gfn) {
         let (name, group) = (name::<F>(level, gfn), 1 << group::<F>(level, gfn));
         for Record { table, groups } in &self.0 {
-            // Relaxed: nobody reads a record but those who set bits in it, and the reclaimer.
+            // Relaxed: only the CPUs that set bits in a record read it, and the reclaimer.
             let present = match table.load(Ordering::Relaxed) {
                 0 => match table.compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => name,

@@ -9,12 +9,12 @@ use crate::root::Root;
 use crate::{Entry, Format, Level, State};
 
 impl<F: Format> Root<F> {
-    /// Takes apart what hung below an entry that is now something else: a table whose entries are of `level`. Nobody
-    /// finds a way in any more; who is inside already finds the entries that lead further removed, and starts again.
+    /// Takes apart what hung below an entry that is now something else: a table whose entries are of `level`. No CPU
+    /// finds a way in any more. A CPU that is inside already finds the entries that lead further removed, and starts
+    /// again.
     ///
-    /// The entries of the lowest tables own nothing, so they stay as they are: what a fault puts there is found by
-    /// nobody, and the fault is taken again. Tells `flush` of the leaves' sizes. Returns how many entries it has gone
-    /// through.
+    /// The entries of the lowest tables own nothing, so they stay as they are: no CPU finds what a fault puts there,
+    /// and the fault is taken again. Tells `flush` of the leaves' sizes. Returns how many entries it has gone through.
     pub(crate) fn dismantle(&self, table: Pfn, level: Level, flush: &mut Flush) -> u32 {
         let is_lowest = level == Level::PAGE;
         let indices = if is_lowest { 0..1 } else { 0..WORDS };

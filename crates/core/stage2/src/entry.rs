@@ -33,7 +33,7 @@ pub struct Entry<F> {
 pub enum State {
     /// Nothing: an access faults, and the fault may fill it.
     Empty,
-    /// Somebody is changing it, and will shortly be done. Absent to hardware.
+    /// Its holder is changing it, and will shortly be done. Absent to hardware.
     Frozen,
     /// Its table is no longer part of a tree, and never will be again.
     Removed,
@@ -45,9 +45,9 @@ pub enum State {
 
 impl<F: Format> Entry<F> {
     pub(crate) const EMPTY: Self = Self::from_bits(EMPTY);
-    /// Frozen, and nobody waits.
+    /// Frozen, and no CPU waits.
     pub(crate) const FROZEN: Self = Self::from_bits(FROZEN);
-    /// Frozen, and whoever thaws it has to wake those who wait.
+    /// Frozen, and the holder has to wake the waiters when it thaws the entry.
     pub(crate) const AWAITED: Self = Self::from_bits(AWAITED);
     pub(crate) const REMOVED: Self = Self::from_bits(REMOVED);
 

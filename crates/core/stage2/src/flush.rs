@@ -153,8 +153,8 @@ impl<'a, F: Format> Changing<'a, F> {
 
     /// Invalidates, and buries, after `visited` was visited.
     pub(crate) fn finish(self, mut flush: Flush, visited: Range<Gfn>) {
-        // Acquire, pairing with the release in `drop`. No model can miss it: their readers pass a fence where they leave
-        // the section that this is in, also where others' pass none, and that acquires what was loaded before.
+        // Acquire, pairing with the release in `drop`. No model can miss it: their readers pass a fence where they
+        // leave the section that this is in, also where others' pass none, and that acquires what was loaded before.
         if self.root.changing.load(Ordering::Acquire) > 1 {
             flush.add_range(visited);
         }
@@ -191,7 +191,7 @@ impl<F: Format> Root<F> {
         flush.finish(self);
     }
 
-    /// Puts `new` in the place of an entry that somebody may be using, frozen until the TLBs have forgotten it
+    /// Puts `new` in the place of an entry that CPUs may be using, frozen until the TLBs have forgotten it
     /// (`litmus/S2+break+make`). Returns whether the entry was still there.
     pub(crate) fn break_and_make(&self, at: &At<'_, F>, new: Entry<F>) -> bool {
         let frozen = at.cell.replace(at.entry, Entry::FROZEN);

@@ -127,7 +127,7 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
     const COHERENT: bool;
 
     /// Whether a TLB may keep a leaf by which an access has faulted, and have the next one fault by it too, though the
-    /// table allows it by then. Whoever resolves such a fault has the CPU that took it forget the page:
+    /// table allows it by then. The code that resolves such a fault has the CPU that took it forget the page:
     /// [`Mapped::Relaxed`](crate::Mapped::Relaxed).
     const KEEPS_FAULTING: bool = true;
 
@@ -155,7 +155,7 @@ pub unsafe trait Format: Copy + Send + Sync + 'static {
 
     /// Whether the architecture forbids to overwrite the present entry `old` with the present entry `new` at `level`,
     /// so that `old` has to be made absent, and forgotten by every TLB, before `new` is stored. `same_contents`: the
-    /// frames behind the two hold the same bytes, and nobody writes them. (What comes of it on Arm otherwise is in
+    /// frames behind the two hold the same bytes, and nothing writes to them. (What comes of it on Arm otherwise is in
     /// `litmus/S2+make+unbroken`, and a change that needs none in `litmus/S2+replace+reuse`.)
     fn requires_break_before_make(
         level: Level,
@@ -189,8 +189,8 @@ pub(crate) fn out_of_range<F: Format>(pfn: Pfn) -> Error {
 /// nameable, and the first is where one can begin.
 #[inline]
 pub(crate) fn check_leaf<F: Format>(level: Level, pfn: Pfn) -> Result<(), Error> {
-    // By level, the bits that are clear in the first frame of a leaf: looked up, which is fewer instructions than to make
-    // them. Where the first is nameable, so are the others, as they are as many as a power of two.
+    // By level, the bits that are clear in the first frame of a leaf: looked up, which is fewer instructions than to
+    // make them. Where the first is nameable, so are the others, as they are as many as a power of two.
     let clear = const {
         let outside = !mask::<F>();
         let pages = [Level::PAGE.pages(), Level::MIB2.pages(), Level::GIB1.pages()];

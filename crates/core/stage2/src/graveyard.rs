@@ -87,7 +87,7 @@ impl Graveyard {
         }
     }
 
-    /// Takes over `dead`, of which no TLB remembers anything. Waits for nobody.
+    /// Takes over `dead`, of which no TLB remembers anything. Does not wait.
     pub(crate) fn bury(&self, dead: &Dead, tables: &Tables) {
         if dead.count == 0 {
             return;
@@ -120,7 +120,7 @@ impl Graveyard {
         self.batches().0.wrapping_sub(since.0) >= 2
     }
 
-    /// Frees what can be freed without waiting; where somebody is at it, they do.
+    /// Frees what can be freed without waiting; where another caller is doing so, that one does it.
     pub(crate) fn collect(&self, tables: &Tables, srcu: &Srcu) {
         self.collect_if(tables, srcu, |cookie| srcu.poll(cookie));
     }
@@ -137,7 +137,7 @@ impl Graveyard {
         true
     }
 
-    /// Frees everything that is buried, waiting for readers, and for whoever is at it. Not from inside a section.
+    /// Frees everything that is buried. Waits for readers, and for a caller that is freeing. Not from inside a section.
     pub(crate) fn collect_all(&self, tables: &Tables, srcu: &Srcu) {
         loop {
             let mut batch = self.batch.lock(&*tables.mmu);
@@ -146,12 +146,12 @@ impl Graveyard {
             if self.count() == 0 {
                 return;
             }
-            // Whoever has counted what he buries, and not buried it yet, is inside a section too.
+            // A CPU that has counted what it buries, and not buried it yet, is inside a section too.
             srcu.synchronize_expedited();
         }
     }
 
-    /// Frees everything that is buried, when nobody can be reading it.
+    /// Frees everything that is buried, when no CPU can be reading it.
     pub(crate) fn clear(&mut self, tables: &Tables) {
         let batch = self.batch.get_mut();
         for first in [batch.first, Pfn::new(self.fresh.load(Ordering::Acquire))] {
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use crate::Ept;
 
-    /// Of [bury] and [collect] alone: who buries is in no section, and has passed no fence.
+    /// Of [bury] and [collect] alone: the CPU that buries is in no section, and has executed no fence.
     #[test]
     fn what_was_done_to_a_table_before_it_was_buried_was_done_before_it_is_freed() {
         loom::model(|| {

@@ -106,7 +106,7 @@ impl<T: Resident> Holder<T> {
         assert!(self.space.is(stage2.space()), "the holder is one of another VM");
         let root = stage2.present(role)?;
         let hold = self.resident.hold();
-        // Release, pairing with the acquire of the reclaimer: who finds the hold finds the vCPU in its guest.
+        // Release, pairing with the acquire of the reclaimer: if it finds the hold, it finds the vCPU in its guest.
         hold.root.store(root.as_ptr().cast(), Ordering::Release);
         // [enter]
         fence(Ordering::SeqCst);
@@ -147,8 +147,9 @@ impl<F: Format> Deref for Held<'_, F> {
 
     #[inline]
     fn deref(&self) -> &Root<F> {
-        // SAFETY: found in its place after the hold was published and [enter] executed. So whoever frees it finds the
-        // hold first, and waits until it is emptied. What is given out was found so; what was not is dropped unseen.
+        // SAFETY: found in its place after the hold was published and [enter] executed. So the caller that frees it
+        // finds the hold first, and waits until it is emptied. What is given out was found so; what was not is dropped
+        // unseen.
         unsafe { self.root.as_ref() }
     }
 }

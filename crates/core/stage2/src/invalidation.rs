@@ -71,7 +71,7 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.is_announced(announcement.announced(), gfns)
     }
 
-    /// Panics if not: what is mapped again meanwhile would be used when the host has given it to somebody else.
+    /// Panics if not: what is mapped again meanwhile would be used when the host has given it away.
     pub(crate) fn check_announced(&self, announcement: &Announcement, gfns: &Range<Gfn>) {
         assert!(self.is_announced(announcement, gfns), "not all of {gfns:?} was announced here");
     }
@@ -88,20 +88,20 @@ impl<F: Format> Stage2<F> {
         self.wait_invalidation_unless(gfns, || false);
     }
 
-    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so, which is asked at first, and when those
-    /// who wait are [made to look again](InvalidationWaiters::look_again); what changes before that is not missed.
+    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so, which is asked at first, and when the
+    /// waiters are [made to look again](InvalidationWaiters::look_again); what changes before that is not missed.
     pub fn wait_invalidation_unless(&self, gfns: &Range<Gfn>, called_off: impl FnMut() -> bool) {
         self.space.sequence.wait(gfns, called_off, self.mmu());
     }
 
-    /// Those who wait for an invalidation to end.
+    /// The waiters for an invalidation to end.
     pub fn invalidation_waiters(&self) -> InvalidationWaiters {
         self.space.sequence.waiters()
     }
 
     /// Runs `publish`, which publishes new memslots, while no invalidation is under way; it waits for those that are,
     /// and those that come wait for it. Every fault in `gfns` that had sampled the sequence is refused: that is where
-    /// somebody may have found a memslot that has changed.
+    /// a fault may have found a memslot that has changed.
     ///
     /// So an invalidation, which looks up in the memslots where the host's memory is mapped, knows all the places until
     /// its end.

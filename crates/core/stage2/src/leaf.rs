@@ -41,7 +41,7 @@ pub struct Leaf {
     pub accessed: bool,
     /// Whether it has been written; always clear in a format that does not keep this.
     pub dirty: bool,
-    /// A mark that hardware ignores: somebody may write to it past the caches, or has, since it was last
+    /// A mark that hardware ignores: a vCPU may write to it past the caches, or has, since it was last
     /// [taken](crate::Stage2::take_written). It goes where the entry goes: to the pages of a block that is split, to
     /// the same frame with other rights.
     pub written: bool,

@@ -7,8 +7,8 @@ use mayfly_platform::sync::{AtomicPtr, Ordering};
 use crate::Format;
 use crate::root::{Root, RootRef};
 
-/// Roots linked by one of their links, each with a reference, in the order in which they came. Adding one and taking one
-/// takes the same time however many there are: who retires a root waits for the list.
+/// Roots linked by one of their links, each with a reference, in the order in which they came. Adding one and taking
+/// one takes the same time however many there are: a caller that retires a root waits for the list.
 pub(crate) struct List<F: Format> {
     first: *mut Root<F>,
     /// Null where there is no first.

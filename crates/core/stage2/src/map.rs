@@ -43,7 +43,7 @@ pub(crate) enum Attempt {
 
 impl<F: Format> Root<F> {
     /// Whether a page or block of `level` can be mapped to the frames from `pfn` on, as far as the format goes: for
-    /// whoever does something to the frames before [`Root::map`] looks at them.
+    /// callers that do something to the frames before [`Root::map`] looks at them.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl<F: Format> Root<F> {
     /// which the caller did before it asked the memslots and the host.
     ///
     /// What is smaller below it gives way to a block; a block above a page is split. Tables that are missing are made.
-    /// Waits only for an entry that somebody else is changing at that moment. In a table that exists already this
+    /// Waits only for an entry that another CPU is changing at that moment. In a table that exists already this
     /// writes nothing but the entry.
     ///
     /// # Errors

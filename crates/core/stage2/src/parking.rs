@@ -19,12 +19,12 @@ use mayfly_platform::{Mmu, Op};
 use crate::cell::Cell;
 use crate::{Entry, Format};
 
-/// Looks before a waiter sleeps: whoever holds an entry is done in less time than a sleep takes, unless it waits for
+/// Looks before a waiter sleeps: the holder of an entry is done in less time than a sleep takes, unless it waits for
 /// TLBs.
 const LOOKS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 0 } else { 200 };
 
-/// Words that waiters share. Two entries that share one cost a needless look; and words may share a line, since nobody
-/// uses it but those who sleep and those who wake them.
+/// Words that waiters share. Two entries that share one cost a needless look; and words may share a line, since only
+/// waiters and the holders that wake them use it.
 const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 16 };
 
 pub(crate) struct Parking {
@@ -36,7 +36,7 @@ impl Parking {
         Self { words: [(); WORDS].map(|()| AtomicU32::new(0)) }
     }
 
-    /// Returns when the entry in `cell` is no longer frozen by whoever had frozen it.
+    /// Returns when the entry in `cell` is no longer frozen by the holder that had frozen it.
     #[cold]
     pub(crate) fn wait<F: Format>(&self, cell: Cell<'_, F>, mmu: &dyn Mmu) {
         mmu.charge(Op::FrozenWait);

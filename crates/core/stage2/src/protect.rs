@@ -17,9 +17,9 @@ impl<F: Format> Stage2<F> {
     /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
     ///
     /// Needs no announcement: every frame stays where it is. A fault that is under way may map a page to be written
-    /// right after; who must not have that [refuses](Stage2::refuse_faults) those of before, as who takes marks out of
-    /// a dirty log, which those that come later put there again; or is inside an invalidation, as who takes the right
-    /// away for the host.
+    /// right after. A caller that must prevent that [refuses](Stage2::refuse_faults) earlier faults, as a caller does
+    /// that takes marks out of a dirty log (later faults put them there again). Or it is inside an invalidation, as a
+    /// caller is that takes the right away for the host.
     pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
         self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
     }

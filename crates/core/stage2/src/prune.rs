@@ -78,7 +78,7 @@ impl<F: Format> Reclaimer<F> {
         }
     }
 
-    /// Takes over to take out the empty tables of `gfns` in `root`, when there is room for them. Waits for nobody.
+    /// Takes over to take out the empty tables of `gfns` in `root`, when there is room for them. Does not wait.
     pub(crate) fn leave_hanging(&self, root: &RootRef<F>, gfns: &Range<Gfn>) {
         self.put_back(root, gfns);
         self.bell().ring();

@@ -45,7 +45,8 @@ use crate::range::{Budget, Slice};
 use crate::root::Root;
 use crate::space::Space;
 
-/// For who destroys a VM of few tables: the number of them bounds it, and a part of the work would be of no use.
+/// The slice of a caller that destroys a VM of few tables: their number bounds it, and a part of the work would be of
+/// no use.
 const AT_ONCE: Slice = Slice { entries: u32::MAX, time: Duration::from_secs(1) };
 
 /// How long [`Reclaimer::serve`] sleeps at first where the bell may not be rung.
@@ -71,9 +72,9 @@ pub enum Reclaimed {
 /// The embedder calls [`Reclaimer::run_slice`] when it has time, or gives it a thread that calls [`Reclaimer::serve`].
 pub struct Reclaimer<F: Format> {
     bell: Arc<Bell>,
-    /// The most frames that may await reclaim before those who retire roots help.
+    /// The most frames that may await reclaim before callers that retire roots help.
     bound: usize,
-    /// The most frames that may await reclaim for who destroys a VM to free its tables himself.
+    /// The most frames that may await reclaim for a caller that destroys a VM to free its tables itself.
     at_once: usize,
     /// What of the work others do at a time.
     slice: Slice,
@@ -83,7 +84,7 @@ pub struct Reclaimer<F: Format> {
     list: Lock<List<F>>,
     /// Roots in which empty tables hang, or whose VMs have buried tables ([`prune`](crate::prune)).
     pub(crate) hanging: Lock<List<F>>,
-    /// Held by whoever frees.
+    /// Held by the caller that frees.
     work: Lock<Option<Work<F>>>,
     /// Something is waited for that may come to pass without the bell being rung.
     blind: AtomicBool,
@@ -96,7 +97,7 @@ impl<F: Format> Reclaimer<F> {
     /// 1 GiB of tables: those of 512 GiB of guest memory in pages.
     pub const BOUND: usize = 1 << 18;
 
-    /// For roots whose tables take at most `bound` frames together, beyond which who retires one helps.
+    /// For roots whose tables take at most `bound` frames together, beyond which a caller that retires one helps.
     pub fn new(mmu: Arc<dyn Mmu>, bound: usize) -> Self {
         Self {
             bell: Arc::new(Bell::new(mmu)),
@@ -114,16 +115,17 @@ impl<F: Format> Reclaimer<F> {
         }
     }
 
-    /// Has who destroys a VM free its tables himself where no more than `frames` await reclaim, and they can be freed
-    /// without waiting: for so few, waking a thread takes longer, and costs the waker about as much. Where there is
-    /// something to wait for, or somebody else is at it, they are left to the background as ever.
+    /// Has a caller that destroys a VM free its tables itself where no more than `frames` await reclaim, and they can
+    /// be freed without waiting: for so few, waking a thread takes longer, and costs the waker about as much. Where
+    /// there is something to wait for, or another caller is freeing, they are left to the background as ever.
     #[must_use]
     pub fn freeing_at_once(mut self, frames: usize) -> Self {
         self.at_once = frames;
         self
     }
 
-    /// Has others than [`Reclaimer::serve`] work by such slices: who retires a root beyond the bound, and who waits.
+    /// Has callers other than [`Reclaimer::serve`] work by such slices: those that retire a root beyond the bound, and
+    /// those that wait.
     #[must_use]
     pub fn with_slice(mut self, slice: Slice) -> Self {
         self.slice = slice;
@@ -146,9 +148,9 @@ impl<F: Format> Reclaimer<F> {
     }
 
     /// The bell: a word that changes, and is then [woken](mayfly_platform::Platform::wake), when there may be more to
-    /// reclaim than before. Who calls [`Reclaimer::run_slice`] himself loads it before that, and where it came to
-    /// [`Reclaimed::All`] need not come again while it is the same:
-    /// [`Platform::wait`](mayfly_platform::Platform::wait). Nobody but the reclaimer writes it.
+    /// reclaim than before. A caller that calls [`Reclaimer::run_slice`] itself loads it before that, and where it came
+    /// to [`Reclaimed::All`] need not come again while it is the same:
+    /// [`Platform::wait`](mayfly_platform::Platform::wait). Only the reclaimer writes it.
     pub fn rung(&self) -> &AtomicU32 {
         self.bell.word.rung()
     }
@@ -161,8 +163,8 @@ impl<F: Format> Reclaimer<F> {
         &self.bell
     }
 
-    /// Takes over `root`, with the reference that its place had. Waits for nobody. Returns whether nobody else has one:
-    /// then who calls this rings, or [frees](Reclaimer::free_at_once) it. And whoever retires some
+    /// Takes over `root`, with the reference that its place had. Does not wait. Returns whether no other reference
+    /// exists: then the caller rings, or [frees](Reclaimer::free_at_once) it. A caller that retires some
     /// [helps](Reclaimer::help) afterwards.
     #[must_use]
     pub(crate) fn retire(&self, root: NonNull<Root<F>>) -> bool {
@@ -180,14 +182,14 @@ impl<F: Format> Reclaimer<F> {
         retired.set_retired()
     }
 
-    /// Frees what awaits reclaim, where that is [little](Reclaimer::freeing_at_once) and nobody has to be waited for.
+    /// Frees what awaits reclaim, where that is [little](Reclaimer::freeing_at_once) and nothing has to be waited for.
     /// Returns whether nothing is left. Not with a lock held that a vCPU may take.
     pub(crate) fn free_at_once(&self) -> bool {
         let mmu = &*self.bell.mmu;
         if self.frames() > self.at_once {
             return false;
         }
-        // Whoever has the lock may be through with the list already, and need the bell.
+        // The holder of the lock may be through with the list already, and need the bell.
         let Some(mut work) = self.work.try_lock(mmu) else { return false };
         mmu.charge(Op::SliceBegin);
         let reclaimed = self.run(&mut work, Budget::new(AT_ONCE, mmu));
@@ -202,8 +204,8 @@ impl<F: Format> Reclaimer<F> {
         }
     }
 
-    /// Frees for a slice, or finds that there is nothing to do now. Waits for nobody but TLBs, and whoever else is at
-    /// the same work.
+    /// Frees for a slice, or finds that there is nothing to do now. Waits only for TLBs, and for another caller that
+    /// does the same work.
     pub fn run_slice(&self, slice: Slice) -> Reclaimed {
         let mmu = &*self.bell.mmu;
         self.bell.look_through_attic(ATTIC_SLICE);
@@ -212,7 +214,7 @@ impl<F: Format> Reclaimer<F> {
         mmu.charge(Op::SliceBegin);
         let reclaimed = match self.run(&mut work, Budget::new(slice, mmu)) {
             Reclaimed::More => Reclaimed::More,
-            // What belongs to nobody first.
+            // Retired roots first.
             waits_or_all => match self.prune(slice) {
                 Reclaimed::All => waits_or_all,
                 other => other,
@@ -250,9 +252,9 @@ impl<F: Format> Reclaimer<F> {
 
     /// Frees whatever there is to free, in slices, asleep when there is nothing; returns after [`Reclaimer::stop`].
     ///
-    /// What is waited for rings: a reader that leaves, a vCPU that comes out, whoever gives up a reference. Only where
-    /// readers are fenced, or paced as Linux's, one may leave without; then this looks again, after 50 us, and after
-    /// twice as long each time.
+    /// What is waited for rings: a reader that leaves, a vCPU that comes out, a caller that gives up a reference. Only
+    /// where readers are fenced, or paced as Linux's, one may leave without; then this looks again, after 50 us, and
+    /// after twice as long each time.
     pub fn serve(&self, slice: Slice) {
         let mmu = &*self.bell.mmu;
         let mut patience = FIRST_LOOK;
@@ -297,7 +299,7 @@ impl<F: Format> Reclaimer<F> {
     pub(crate) fn collect(&self, space: &Space) -> bool {
         let is_over = |cookie| self.is_over(&space.srcu, cookie);
         if !space.graveyard.collect_if(&space.tables, &space.srcu, is_over) {
-            // Somebody is at it, who does not ring when he is through.
+            // Another caller is freeing, and does not ring when it is through.
             self.look_again();
         }
         space.graveyard.count() == 0
@@ -347,8 +349,8 @@ impl<F: Format> Reclaimer<F> {
                 }
                 *readers = Some(root.space().srcu.cookie());
             }
-            // In this order: what a CPU may still walk from cannot be invalidated for good, and who gets the VMID next
-            // is not to find anything under it.
+            // In this order: what a CPU may still walk from cannot be invalidated for good, and the root that gets the
+            // VMID next is not to find anything under it.
             root.space().vmids.leave(root.tag());
             root.invalidate_tlb(Scope::All);
             root.space().vmids.retire(root.tag());
@@ -382,7 +384,7 @@ impl<F: Format> core::fmt::Debug for Reclaimer<F> {
 }
 
 impl<F: Format> Drop for Reclaimer<F> {
-    /// Frees what is left. A root that somebody has a reference to even now, or is in a guest on, is never freed.
+    /// Frees what is left. A root that still has another reference, or on which a vCPU is in a guest, is never freed.
     fn drop(&mut self) {
         // Before the rest, since these hold roots.
         self.heed_noted();

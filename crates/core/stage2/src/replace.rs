@@ -45,7 +45,7 @@ pub struct Replacement {
     pub old: Pfn,
     /// The frame that it is in now.
     pub new: Pfn,
-    /// Whether both hold the same bytes, and nobody writes to either until the replacement is made.
+    /// Whether both hold the same bytes, and nothing writes to either until the replacement is made.
     pub same_contents: bool,
 }
 
@@ -237,7 +237,7 @@ impl<F: Format> Visitor<F> for Widen {
         // [install]
         fence(Ordering::SeqCst);
         let page = at.gfn..Gfn::new(at.gfn.get() + 1);
-        // No TLB is told: who faults by the entry as it was is (`litmus/S2+relax+local`).
+        // No TLB is told: a CPU that faults by the entry as it was is told (`litmus/S2+relax+local`).
         let new = if space.sequence.is_shared(&page) {
             at.entry
         } else {

@@ -11,9 +11,9 @@ use crate::{Error, Format, Stage2};
 
 impl<F: Format> Stage2<F> {
     /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the
-    /// caller has every vCPU leave it, and then calls [`Retiring::finish`], which waits for those who have not.
+    /// caller has every vCPU leave it, and then calls [`Retiring::finish`], which waits for those that have not.
     ///
-    /// Needs no announcement: what faults map in the fresh roots is what the host says. Who means to take something
+    /// Needs no announcement: what faults map in the fresh roots is what the host says. A caller that takes something
     /// away by this has announced it.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl<F: Format> Stage2<F> {
                 Ok(root) => *place = Some(root),
                 Err(error) => {
                     for root in fresh.into_iter().flatten() {
-                        // SAFETY: nobody has found it.
+                        // SAFETY: no CPU has found it.
                         unsafe { Root::discard(root) };
                     }
                     return Err(error);
@@ -46,7 +46,7 @@ impl<F: Format> Stage2<F> {
     fn wait_left(&self, root: NonNull<Root<F>>) {
         let rung = self.reclaimer.rung();
         loop {
-            // Before the look: who comes out of the guest that he is found in changes it.
+            // Before the look: a vCPU that comes out of the guest in which it is found changes it.
             let before = rung.load(Ordering::Acquire);
             if !self.space.holds.is_held(root.cast(), self.mmu()) {
                 return;
@@ -65,10 +65,10 @@ pub struct Retiring<'a, F: Format> {
 
 impl<F: Format> Retiring<'_, F> {
     /// Leaves the old roots to the reclaimer when no vCPU is in its guest on any of them, and so none will be:
-    /// operations on ranges go through them until then. Who has had every vCPU leave waits for nobody. So does the
-    /// drop.
+    /// operations on ranges go through them until then. A caller that has had every vCPU leave does not wait. So does
+    /// the drop.
     ///
-    /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs that nobody runs under; the
+    /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs under which no vCPU runs; the
     /// reclaimer invalidates them, once each, before it frees the tables.
     pub fn finish(self) {}
 }
@@ -76,7 +76,7 @@ impl<F: Format> Retiring<'_, F> {
 impl<F: Format> Drop for Retiring<'_, F> {
     fn drop(&mut self) {
         let (roots, leaving) = (&self.stage2.roots, &self.stage2.space.leaving);
-        // Nobody else takes them out meanwhile, who would have the lock.
+        // No other call takes them out meanwhile: it would have the lock.
         roots.leaving(leaving).for_each(|root| self.stage2.wait_left(root));
         for root in self.stage2.roots.take_leaving(&self.stage2.space.leaving) {
             // SAFETY: its reference came with it.

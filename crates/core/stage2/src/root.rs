@@ -30,19 +30,19 @@ pub struct Root<F: Format> {
     top: Pfn,
     role: Role,
     tag: VmidTag,
-    /// References: operations on ranges, and the registry or, after that, the reclaimer. vCPUs in their guests have none
-    /// ([`hold`](crate::hold)).
+    /// References: operations on ranges, and the registry or, after that, the reclaimer. vCPUs in their guests have
+    /// none ([`hold`](crate::hold)).
     references: CacheLine<AtomicUsize>,
     /// Operations that have changed entries, and not invalidated them yet ([`Changing`](crate::flush::Changing)).
     /// Written by operations on ranges, and by faults that replace what a TLB may remember.
     pub(crate) changing: CacheLine<AtomicUsize>,
-    /// Nobody runs on it any more, or can begin to.
+    /// No vCPU runs on it any more, or can begin to.
     unreachable: AtomicBool,
     /// The next root on the reclaimer's list.
     pub(crate) next: AtomicPtr<Self>,
     tables: CacheLine<Population>,
-    /// Where tables were left hanging, first frame and end, and the next root on the reclaimer's list of such; both under
-    /// the lock of that list.
+    /// Where tables were left hanging, first frame and end, and the next root on the reclaimer's list of such; both
+    /// under the lock of that list.
     pub(crate) hanging: [AtomicU64; 2],
     pub(crate) next_hanging: AtomicPtr<Self>,
     /// Whether it is on that list; under its lock.
@@ -165,7 +165,7 @@ impl<F: Format> Root<F> {
         self.references.load(Ordering::Relaxed) & RETIRED != 0
     }
 
-    /// Says that the reclaimer has the root. Returns whether nobody else has a reference; if somebody has, whoever
+    /// Says that the reclaimer has the root. Returns whether no other reference exists. If one does, the caller that
     /// gives up the last but one tells the reclaimer.
     pub(crate) fn set_retired(&self) -> bool {
         self.references.fetch_or(RETIRED, Ordering::AcqRel) == 1
@@ -188,7 +188,7 @@ impl<F: Format> Root<F> {
         Ok(table)
     }
 
-    /// Gives a table back, which nobody can find any more.
+    /// Gives a table back, which no CPU can find any more.
     pub(crate) fn free_table(&self, table: Pfn) {
         self.tables.frames.fetch_sub(1, Ordering::Relaxed);
         self.space.tables.free(table, 0);

@@ -106,7 +106,7 @@ impl<F: Format> Roots<F> {
         match self.current(role).compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(new),
             Err(other) => {
-                // SAFETY: nobody else has found it.
+                // SAFETY: no other CPU has found it.
                 unsafe { Root::discard(fresh) };
                 Ok(other)
             }

@@ -104,7 +104,7 @@ pub(crate) struct Sequence {
     active: AtomicU32,
     ended: InvalidationWaiters,
     waiters: AtomicU32,
-    /// How many invalidations are under way of each word's regions. Held by whoever writes any of the above but
+    /// How many invalidations are under way of each word's regions. Held by a caller that writes any of the above but
     /// waiters.
     marks: Lock<[u32; WORDS]>,
 }
@@ -290,7 +290,7 @@ impl Sequence {
     #[inline]
     fn number(&self, marks: &mut [u32; WORDS], words: Words, ended: u32) {
         let number = self.last.load(Ordering::Relaxed) + 1;
-        // Who samples this has acquired what was published, or what the host did before the end.
+        // A fault that samples this has acquired what was published, or what the host did before the end.
         self.last.store(number, Ordering::Release);
         // After that, so that a fault which is refused by it samples no older one when it is made again.
         words.each(|word| {
@@ -301,7 +301,7 @@ impl Sequence {
     }
 
     /// Returns when no invalidation of `gfns` is under way, or if `called_off` says so, which is asked again when
-    /// somebody has those who wait look again.
+    /// a caller has the waiters look again.
     pub(crate) fn wait(
         &self,
         gfns: &Range<Gfn>,
@@ -317,9 +317,9 @@ impl Sequence {
         self.ended.clone()
     }
 
-    /// Sleeps as long as there is something `to_wait_for`. Who ends an invalidation changes `ended`, and then looks for
-    /// waiters; who waits says so, loads `ended`, and then looks whether there is something to wait for, each time that
-    /// it has changed.
+    /// Sleeps as long as there is something `to_wait_for`. The caller that ends an invalidation changes `ended`, and
+    /// then looks for waiters. A waiter says that it waits, loads `ended`, and then looks whether there is something to
+    /// wait for, each time that `ended` has changed.
     fn wait_while(&self, mut to_wait_for: impl FnMut() -> bool, mmu: &dyn Mmu) {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -336,15 +336,15 @@ impl Sequence {
     }
 }
 
-/// Those who wait for an invalidation of one VM to end. Lock-free, and may outlive the VM.
+/// The waiters for an invalidation of one VM to end. Lock-free, and may outlive the VM.
 #[derive(Clone, Debug)]
 pub struct InvalidationWaiters(
-    /// Changes when an invalidation ends, or who waits is to look again.
+    /// Changes when an invalidation ends, or waiters are to look again.
     Handle<AtomicU32>,
 );
 
 impl InvalidationWaiters {
-    /// Has them look whether there is still something to wait for: what came before this is seen by who then looks.
+    /// Has them look whether there is still something to wait for: a waiter that then looks sees what came before this.
     ///
     /// For interrupt handlers too: calls [`Platform::wake`] and nothing else.
     pub fn look_again(&self, platform: &dyn Platform) {

@@ -33,7 +33,7 @@ pub(crate) struct Space {
     pub(crate) _ended: Ended,
 }
 
-/// Keeps the word that tells of ends of invalidations, to which those who wake others by it have handles.
+/// Keeps the word that tells of ends of invalidations, to which the callers that wake waiters by it have handles.
 pub(crate) struct Ended {
     pub(crate) word: Option<Kept<AtomicU32>>,
     pub(crate) bell: Arc<Bell>,
@@ -49,7 +49,7 @@ impl Drop for Ended {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        // No root is left, so nobody is walking any table.
+        // No root is left, so no CPU is walking any table.
         self.graveyard.clear(&self.tables);
     }
 }

@@ -102,7 +102,7 @@ impl<F: Format> Root<F> {
             self.free_table(table);
             return;
         }
-        // No fence: nothing is asked of the host. The frames are those of before, and who zaps them finds the entry
+        // No fence: nothing is asked of the host. The frames are those of before, and a zap of them finds the entry
         // frozen, or the table, or has zapped the block.
         if entry.requires_break_before_make(level, new, true) {
             self.forget(gfn, level);
@@ -112,15 +112,15 @@ impl<F: Format> Root<F> {
         self.charge_entries(1);
     }
 
-    /// Fills `table`, which nobody can find yet, with leaves of the next smaller size for the block `entry` of `level`.
+    /// Fills `table`, which no CPU can find yet, with leaves of the next smaller size for the block `entry` of `level`.
     fn fill_with_parts(&self, table: Pfn, entry: Entry<F>, level: Level) {
         let (block, below) = (entry.to_leaf(level), below_of(level));
         let leaf = |index: u64| {
             let pfn = Pfn::new(block.pfn.get() + index * below.pages());
             Entry::<F>::leaf(below, &Leaf { pfn, ..block }).bits()
         };
-        // In every format the frame's number stands in the entry as it is, so one differs from the next by as much as the
-        // first from the second: to make each from its leaf takes six times as long.
+        // In every format the frame's number stands in the entry as it is, so one differs from the next by as much as
+        // the first from the second: to make each from its leaf takes six times as long.
         let (first, step) = (leaf(0), leaf(1).wrapping_sub(leaf(0)));
         self.space().tables.fill(table, |index| {
             let bits = first.wrapping_add(step.wrapping_mul(index as u64));

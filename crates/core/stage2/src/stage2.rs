@@ -37,7 +37,7 @@ pub struct Config<F: Format> {
     pub mmu: Arc<dyn Mmu>,
     /// Where VMIDs come from.
     pub vmids: Vmids,
-    /// Who frees the tables of retired roots.
+    /// Frees the tables of retired roots.
     pub reclaimer: Arc<Reclaimer<F>>,
     /// The most frames that the VM's tables may take, so that no guest has the host run out of them:
     /// [`Error::TableLimit`]. Those that are unused by now, and not given back yet, count. What needs a table only to
@@ -64,7 +64,7 @@ impl<F: Format> Clone for Config<F> {
 pub struct Stage2<F: Format> {
     pub(crate) space: Shared<Space>,
     pub(crate) roots: Roots<F>,
-    /// Held by those who take roots away.
+    /// Held by callers that take roots away.
     pub(crate) writer: Lock<()>,
     pub(crate) reclaimer: Arc<Reclaimer<F>>,
 }
@@ -109,7 +109,7 @@ impl<F: Format> Stage2<F> {
         self.space.vmids.vcpu()
     }
 
-    /// The root of `role`, made if there is none. Takes no lock and waits for nobody.
+    /// The root of `role`, made if there is none. Takes no lock and does not wait.
     ///
     /// # Errors
     ///
@@ -154,8 +154,8 @@ impl<F: Format> Stage2<F> {
         self.roots.sample(&self.space.leaving, section)
     }
 
-    /// Leaves `kept` to be freed when nobody has a handle to it any more: now, or by the reclaimer, or by whoever
-    /// leaves something there later.
+    /// Leaves `kept` to be freed when nothing has a handle to it any more: now, or by the reclaimer, or by a caller
+    /// that leaves something there later.
     pub fn leave<T: Send + Sync + 'static>(&self, kept: Kept<T>) {
         self.space.bell.leave(kept);
     }

@@ -89,7 +89,7 @@ impl Tables {
         self.count(1 << order)?;
         let pfn = self.mmu.allocate(order).inspect_err(|_| self.discount(1 << order))?;
         if !nameable::<F>(pfn, 1 << order) {
-            // SAFETY: given a moment ago, and nobody has been told of it.
+            // SAFETY: given a moment ago, and no other code knows of it.
             unsafe { self.mmu.free(pfn, order) };
             self.discount(1 << order);
             return Err(out_of_range::<F>(pfn));
@@ -123,10 +123,10 @@ impl Tables {
         }
     }
 
-    /// Gives a table back, which nobody can find any more.
+    /// Gives a table back, which no CPU can find any more.
     pub(crate) fn free(&self, pfn: Pfn, order: u32) {
-        // SAFETY: it came from `allocate`, with this order; nobody finds it any more, as the caller has seen to, who
-        // frees a table but once, and has had TLBs and walk caches forget it before.
+        // SAFETY: it came from `allocate`, with this order; no CPU finds it any more, as the caller guarantees. The
+        // caller frees a table but once, and has had TLBs and walk caches forget it before.
         unsafe { self.mmu.free(pfn, order) };
         self.discount(1 << order);
     }
@@ -167,7 +167,7 @@ impl Tables {
         LinearMap { start: self.linear_map, tables: self }
     }
 
-    /// Fills a table that nobody else can find yet.
+    /// Fills a table that no other CPU can find yet.
     pub(crate) fn fill<F: Format>(&self, pfn: Pfn, mut entry: impl FnMut(usize) -> Entry<F>) {
         let table = self.linear_map().table(pfn);
         let fill = || {

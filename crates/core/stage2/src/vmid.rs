@@ -170,7 +170,7 @@ struct State {
     generation: AtomicU64,
     numbers: Numbers,
     lines: Lines,
-    /// Held by who rolls over, on his CPU, from the first visit to the end.
+    /// Held by the CPU that rolls over, from the first visit to the end.
     rollover: Lock<()>,
     /// Roots that there are.
     roots: AtomicUsize,
@@ -228,8 +228,8 @@ impl Vmids {
     /// The VMID under which TLBs may hold translations of `tag`'s root that were made before the caller changed its
     /// tables; `None` where none is left to invalidate.
     ///
-    /// For whoever has changed the tables, with plain stores or otherwise, and is about to invalidate: executes the
-    /// full fence that this takes.
+    /// For a caller that has changed the tables, with plain stores or otherwise, and is about to invalidate: executes
+    /// the full fence that this takes.
     pub fn assigned(&self, tag: &VmidTag) -> Option<Vmid> {
         // [issue]
         self.shared.observing(|| fence(Ordering::SeqCst), |()| Some(Step::Barrier));
@@ -298,7 +298,7 @@ impl Vmids {
         }
     }
 
-    /// Ends `generation`, unless somebody has.
+    /// Ends `generation`, unless another CPU has.
     fn roll_over(&self, generation: u64) {
         let State { mmu, numbers, lines, rollover, .. } = &*self.shared;
         let _rollover = rollover.lock(&**mmu);

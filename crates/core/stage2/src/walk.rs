@@ -10,7 +10,7 @@ use crate::{Format, Leaf, Level, Permissions, State};
 impl<F: Format> Root<F> {
     /// What `gfn` is mapped to at this moment: the page or block that it lies in, and its level.
     ///
-    /// Takes no lock and writes nothing. `None` where nothing is mapped, or somebody is just changing it.
+    /// Takes no lock and writes nothing. `None` where nothing is mapped, or another CPU is just changing it.
     ///
     /// # Panics
     ///
@@ -37,8 +37,8 @@ impl<F: Format> Root<F> {
         Some((level, entry.to_leaf(level)))
     }
 
-    /// Whether what `gfn` is mapped to allows an access that needs `wanted`, when whoever is just changing the entry is
-    /// done with it. Waits for that one entry, and asks nobody else.
+    /// Whether what `gfn` is mapped to allows an access that needs `wanted`, when a CPU that is just changing the entry
+    /// is done with it. Waits for that one entry, and for nothing else.
     ///
     /// # Panics
     ///

@@ -94,7 +94,7 @@ impl<F: Format> Visitor<F> for TakeWritten<'_> {
         let taken = Leaf { permissions, written: false, ..leaf };
         let done = at.cell.replace(at.entry, Entry::leaf(at.level, &taken));
         if done {
-            // Also where it was not writable: whoever has write-protected it may not have invalidated it yet.
+            // Also where it was not writable: the call that has write-protected it may not have invalidated it yet.
             self.flush.add(at.gfn, at.level);
             self.told.add(at.gfn, at.level, leaf);
         }

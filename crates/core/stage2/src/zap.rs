@@ -126,7 +126,7 @@ impl<F: Format> Root<F> {
         }
         drop(section);
         space.graveyard.collect(&space.tables, &space.srcu);
-        // Where somebody may still be reading them.
+        // Where readers may still be reading them.
         self.note_buried();
         Zapped { done, hanging: zap.hanging }
     }

@@ -70,6 +70,6 @@ pub struct PageChange {
     pub new: Pfn,
     /// What may be done with it from now on.
     pub protection: Protection,
-    /// Whether the two frames hold the same bytes, and nobody writes to either until `change_pte` has returned.
+    /// Whether the two frames hold the same bytes, and nothing writes to either until `change_pte` has returned.
     pub same_contents: bool,
 }

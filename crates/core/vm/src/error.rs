@@ -34,8 +34,8 @@ pub enum Error {
     /// The slot keeps no dirty log.
     #[error("{0} has no dirty log: set `LOG_DIRTY_PAGES` for it first")]
     NoLog(SlotId),
-    /// [`Caches::Coherent`](crate::Caches::Coherent) was asked for, and the instruction caches do not see what is written
-    /// to memory: somebody has to drop their lines.
+    /// [`Caches::Coherent`](crate::Caches::Coherent) was asked for, and the instruction caches do not see what is
+    /// written to memory: their lines have to be invalidated.
     #[error(
         "the instruction caches are not coherent, and `Caches::Coherent` maintains none: choose `Caches::Reported` or `Caches::Tracked`"
     )]

@@ -57,7 +57,7 @@ impl<W: World> Inner<W> {
     /// Maps the page of `access`, which has met memory in the same section, in the present root of `role`, however long
     /// it is: what lies in the next page faults by itself. In a block of `largest` at most.
     ///
-    /// Takes no lock. Waits where somebody else is changing the very entry.
+    /// Takes no lock. Waits where another CPU is changing the very entry.
     // Not where accesses to devices go, which have no use for so many registers.
     #[inline(never)]
     pub(crate) fn handle_fault(
@@ -85,8 +85,8 @@ impl<W: World> Inner<W> {
     }
 
     /// Waits, as long as nothing is asked of the vCPU, until the host is done with what it is changing where a block of
-    /// `refused` around `gfn` was. Not from inside a section: whoever changes something need not wait for this. Returns
-    /// the largest block to try next; none where something is asked.
+    /// `refused` around `gfn` was. Not from inside a section: a caller that changes something need not wait for this.
+    /// Returns the largest block to try next; none where something is asked.
     #[cold]
     pub(crate) fn wait_refused(
         &self,
@@ -157,8 +157,8 @@ impl<W: World> Inner<W> {
             permissions -= Permissions::WRITE;
         }
         if permissions.contains(Permissions::WRITE) {
-            // Before the guest can write. Whoever takes the mark has earlier faults refused, this one among them if it
-            // has not come to the entry yet, and then write-protects the page before reading it.
+            // Before the guest can write. The harvest that takes the mark has earlier faults refused, this one among
+            // them if it has not come to the entry yet, and then write-protects the page before reading it.
             slot.mark_dirty(gfn);
         }
         let mut level = block_of(gfn, slot, resolved).min(largest);

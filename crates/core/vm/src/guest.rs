@@ -18,7 +18,7 @@ pub trait Guest {
     /// does not find it answered.
     ///
     /// When this has returned, no instruction on the CPU translates by what was loaded any more: the tables below are
-    /// freed then, as soon as nobody else is on them. A CPU that goes on to walk from its base register speculatively
+    /// freed then, as soon as no other vCPU is on them. A CPU that goes on to walk from its base register speculatively
     /// is told before that ([`Tlb::vacate`](mayfly_platform::tlb::Tlb::vacate)).
     ///
     /// Entries of the tables that were stored before this was called, by this CPU or by one that it has heard from, are
@@ -51,9 +51,9 @@ pub trait Guest {
     ///   CPUID `8000_000A` says, and they are the same on all its CPUs.
     /// - *Intel*: EPTP names the root, and its table's address is the tag (EP4TA). For [`Base::flush`], `INVVPID` of
     ///   the vCPU's VPID: though each have one of its own, what the guest has invalidated on another CPU is here still.
-    ///   `INVEPT` takes the EPTP and not the VMID, so who implements [`Tlb`](mayfly_platform::tlb::Tlb) keeps, by VMID,
-    ///   the [`Base::top`] that was loaded with it last: one for the machine, written before the guest goes on. No
-    ///   other root has the VMID before an invalidation of all under it has completed; and none has the frame, so an
+    ///   `INVEPT` takes the EPTP and not the VMID, so an implementation of [`Tlb`](mayfly_platform::tlb::Tlb) keeps, by
+    ///   VMID, the [`Base::top`] that was loaded with it last: one for the machine, written before the guest goes on.
+    ///   No other root has the VMID before an invalidation of all under it has completed; and none has the frame, so an
     ///   EP4TA comes clean too.
     fn enter(&mut self, translation: Translation<'_>, requests: &Requests) -> Event;
 
@@ -154,8 +154,8 @@ impl Translation<'_> {
 
     /// What the CPU's translation base register is to hold. Called once in each [`Guest::enter`], where nothing takes
     /// the vCPU off the CPU until that returns, and before the CPU counts as one that is in a guest: where VMIDs have
-    /// run out this invalidates all TLBs, or waits for who does, and an invalidation does not wait for this CPU
-    /// meanwhile. Takes no lock otherwise, and allocates nothing.
+    /// run out this invalidates all TLBs, or waits for the CPU that does, and an invalidation does not wait for this
+    /// CPU meanwhile. Takes no lock otherwise, and allocates nothing.
     ///
     /// # Panics
     ///
@@ -237,7 +237,7 @@ impl Access {
         }
     }
 
-    /// Whether somebody else than memory can answer it: it is described, lies in its page, and is the guest's own.
+    /// Whether anything other than memory can answer it: it is described, lies in its page, and is the guest's own.
     pub(crate) fn may_be_emulated(&self) -> bool {
         self.kind == AccessKind::Data && self.len <= PAGE_SIZE - self.gpa.page_offset()
     }
@@ -246,11 +246,11 @@ impl Access {
 /// What makes an access, and how much is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessKind {
-    /// A load or a store that is described in full, by hardware (Arm: `ESR_EL2.ISS.ISV`) or by who has decoded the
-    /// instruction (x86): where, how long, of which register. The one that a device may answer.
+    /// A load or a store that is described in full, by hardware (Arm: `ESR_EL2.ISS.ISV`) or by code that has decoded
+    /// the instruction (x86): where, how long, of which register. The one that a device may answer.
     Data,
     /// A load or a store of which not all of that is known. Arm: `ISV` clear, as for `STP` and `DC ZVA`. x86: an
-    /// instruction that nobody has decoded. And, everywhere, what lies in the second page of an access that lies in
+    /// instruction that no code has decoded. And, everywhere, what lies in the second page of an access that lies in
     /// two, which hardware may describe as if it began there.
     Opaque,
     /// An instruction fetch.

@@ -12,9 +12,9 @@ use crate::requests::Whereabouts;
 /// Asks things of one vCPU: a handle, of which there may be any number, and which may outlive the vCPU and its VM; what
 /// is asked then is lost.
 ///
-/// For interrupt handlers too: asking takes no lock and waits for nobody, cloning and dropping neither allocate nor
-/// free (what the last handle leaves behind is freed by the VM's [reclaimer](mayfly_stage2::Reclaimer), or by whoever
-/// next drops a vCPU). It calls [`Platform::wake`] and [`Platform::interrupt`].
+/// For interrupt handlers too: asking takes no lock and does not wait; cloning and dropping neither allocate nor
+/// free (what the last handle leaves behind is freed by the VM's [reclaimer](mayfly_stage2::Reclaimer), or by the next
+/// caller that drops a vCPU). It calls [`Platform::wake`] and [`Platform::interrupt`].
 #[derive(Clone)]
 pub struct Kicker {
     asked: Handle<Asked>,

@@ -16,13 +16,13 @@ const TAKEN_TOGETHER: usize = 1024;
 impl<W: World> Vm<W> {
     /// Takes the marks out of a slot's dirty log, as `KVM_GET_DIRTY_LOG` does, from word `first` on, into `into`: see
     /// [`DirtyBitmap::harvest`](mayfly_memslot::DirtyBitmap::harvest). The pages taken are write-protected again when
-    /// this returns, and what was written to them past the caches is seen through them, so what the caller reads of them
-    /// has every write that the marks stand for. Returns how many pages were marked.
+    /// this returns, and what was written to them past the caches is seen through them, so what the caller reads of
+    /// them has every write that the marks stand for. Returns how many pages were marked.
     ///
     /// Goes by parts of 65,536 pages. However the marks lie, TLBs are invalidated once for each
     /// [slice](crate::Config::slice) of what lies between the first and the last of a part; and once for each 64 pages
-    /// that were written past the caches. Who changes memslots meanwhile waits while the marks of a part are taken, and no
-    /// longer.
+    /// that were written past the caches. A caller that changes memslots meanwhile waits while the marks of a part are
+    /// taken, and no longer.
     ///
     /// Likewise what was written before the log was switched on, and has no mark, is seen through the caches when that
     /// call has returned.
@@ -108,8 +108,8 @@ impl<W: World> Inner<W> {
         take: &impl Fn(&DirtyBitmap, usize, &mut [u64]) -> u64,
     ) -> Result<u64, Error> {
         let (gfns, marked) = {
-            // So that the slot stays where it is: its marks are of pages that are mapped there. What was mapped where it
-            // was before is zapped by then; and where it goes afterwards, pages are marked after these are taken.
+            // So that the slot stays where it is: its marks are of pages that are mapped there. What was mapped where
+            // it was before is zapped by then; and where it goes afterwards, pages are marked after these are taken.
             let _writer = self.memory_writer.lock(&*self.platform);
             self.with_log(id, |slot, log| (slot.gfns(), take(log, first, into)))?
         };
@@ -135,8 +135,8 @@ impl<W: World> Inner<W> {
     }
 
     /// Publishes new memslots, and makes true what that promises: nothing is mapped through a slot that is gone, and
-    /// nothing is written unnoticed where a log was switched on. Returns what was changed, if anything was, when nobody
-    /// uses the slots of before any more.
+    /// nothing is written unnoticed where a log was switched on. Returns what was changed, if anything was, when no
+    /// reader uses the slots of before any more.
     pub(crate) fn change_memory(
         &self,
         prepare: impl FnOnce(
@@ -175,13 +175,13 @@ impl<W: World> Inner<W> {
 
     /// Zaps what a slot had mapped, which was announced. So no fault maps anything there: those that had
     /// found the slot are refused, and so are those that find it there still, since it has moved by less than its
-    /// length. They would cover marks that nobody has taken, or have theirs zapped; and what TLBs still remember.
+    /// length. They would cover marks that no flush has taken, or have theirs zapped; and what TLBs still remember.
     fn zap_slot(&self, announcement: &Announcement, gfns: Range<Gfn>) {
         if self.slot_zap == SlotZap::AllRoots
             && let Ok(retiring) = self.stage2.replace_roots()
         {
             self.reload_roots();
-            // Of the old roots, which nobody writes through any more.
+            // Of the old roots, through which no vCPU writes any more.
             self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX));
             retiring.finish();
         } else {

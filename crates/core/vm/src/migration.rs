@@ -111,7 +111,7 @@ impl<W: World> Inner<W> {
     fn collapse(&self, gfn: Gfn, last: &mut LastHit) -> bool {
         let access = Access::data(Gpa::new(gfn.get() << PAGE_SHIFT), 1, false);
         let mut largest = self.largest();
-        // Who is refused twice leaves it: the host is busy with it.
+        // If it is refused twice, it is left: the host is busy with it.
         for _ in 0..2 {
             let section = self.srcu.read_lock();
             let Some(met) = self.meet(&access, last, &section) else { return false };

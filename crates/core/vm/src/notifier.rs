@@ -127,7 +127,7 @@ impl<W: World> Vm<W> {
     /// was mapped, and none ever will: vCPUs have left the guest and enter it no more, as after [`Vm::destroy`].
     ///
     /// Waits for vCPUs that are in the guest to come out, and for nothing else: no entry is visited and no TLB asked,
-    /// since nobody runs under the VM's VMIDs any more. May be called from inside
+    /// since no vCPU runs under the VM's VMIDs any more. May be called from inside
     /// [`HostMemory::resolve`](crate::HostMemory::resolve).
     pub fn release(&self) {
         let vm = self.inner();
@@ -170,7 +170,7 @@ impl<W: World> Inner<W> {
             );
             self.change_in_place(announcement, &place, changes, replace);
         });
-        // Nobody reads an old frame any more, wherever its page is mapped, but for what is owed, which is paid now.
+        // No CPU reads an old frame any more, wherever its page is mapped, except for what is owed, which is paid now.
         self.for_each_place(from, bytes, |place| {
             if place.writable {
                 for (gfn, change) in place.changes(changes) {

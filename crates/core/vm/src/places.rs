@@ -74,7 +74,7 @@ impl<W: World> Inner<W> {
     }
 
     /// The place in the slot that is being taken away, if there is one, that is backed by some of the `bytes` bytes at
-    /// `from`. Nobody finds the slot, but it is not zapped yet.
+    /// `from`. No lookup finds the slot, but it is not zapped yet.
     fn left(&self, from: W::Backing, bytes: u64) -> Option<Place> {
         let leaving = self.leaving.lock(&*self.platform);
         let slot = leaving.as_ref()?;

@@ -38,7 +38,7 @@ use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering, fence};
 use mayfly_stage2::Hold;
 
-/// The vCPU is to come out of the guest and return to whoever runs it.
+/// The vCPU is to come out of the guest and return to its caller.
 const EXIT: u32 = 1;
 /// The vCPU is to load its root anew.
 const RELOAD: u32 = 2;
@@ -47,7 +47,7 @@ const CUSTOM_SHIFT: u32 = 16;
 
 const OUTSIDE: u32 = 0;
 const IN_GUEST: u32 = 1;
-/// With [`IN_GUEST`]: somebody sleeps until it is not.
+/// With [`IN_GUEST`]: a caller sleeps until it is not.
 const AWAITED: u32 = 2;
 /// With [`IN_GUEST`]: the reclaimer is to be told when it is not.
 const TELLS: u32 = 4;
@@ -58,7 +58,7 @@ const CPU_SHIFT: u32 = 3;
 
 /// The requests of one vCPU: a word that others set and the vCPU looks at before it enters the guest, and in it.
 ///
-/// Whoever asks changes the word, wakes a vCPU that sleeps in [`Requests::wait`], and has the platform interrupt one
+/// An asker changes the word, wakes a vCPU that sleeps in [`Requests::wait`], and has the platform interrupt one
 /// that is in the guest.
 #[derive(Debug)]
 pub struct Requests {
@@ -68,7 +68,7 @@ pub struct Requests {
 #[derive(Debug)]
 struct Line {
     word: AtomicU32,
-    /// Where the vCPU is. Written by the vCPU, and by who waits for it.
+    /// Where the vCPU is. Written by the vCPU, and by callers that wait for it.
     mode: AtomicU32,
     hold: Hold,
 }
@@ -176,8 +176,8 @@ impl Requests {
         if self.line.word.load(Ordering::Relaxed) & bits == 0 {
             return 0;
         }
-        // Acquire, pairing with `ask`. Release, pairing with `wait_outside`: who finds the request taken comes after
-        // all that the vCPU did in the guest before.
+        // Acquire, pairing with `ask`. Release, pairing with `wait_outside`: a caller that finds the request taken
+        // comes after all that the vCPU did in the guest before.
         self.line.word.fetch_and(!bits, Ordering::AcqRel) & bits
     }
 
@@ -195,8 +195,8 @@ impl Requests {
         platform: &dyn Platform,
         hold: impl FnOnce() -> Option<R>,
     ) -> Result<R, Left> {
-        // Release, pairing with the acquire in `wait_outside`: who finds the vCPU in the guest finds what it took
-        // before.
+        // Release, pairing with the acquire in `wait_outside`: a caller that finds the vCPU in the guest finds what it
+        // took before.
         self.line.mode.store(IN_GUEST | cpu << CPU_SHIFT, Ordering::Release);
         match hold() {
             Some(root) if !self.any() => Ok(root),
@@ -228,14 +228,14 @@ impl Requests {
     /// Runs `sleep`, which loads the word that it is going to sleep on, and then sleeps until that changes, unless
     /// something is asked. Returns whether nothing is.
     pub(crate) fn asleep(&self, sleep: impl FnOnce()) -> bool {
-        // Who finds the vCPU asleep finds what it took before.
+        // A caller that finds the vCPU asleep finds what it took before.
         self.line.mode.store(ASLEEP, Ordering::Release);
         // [enter]
         fence(Ordering::SeqCst);
         if !self.any() {
             sleep();
         }
-        // Nobody waits for who is asleep.
+        // No caller waits for a vCPU that is asleep.
         self.line.mode.store(OUTSIDE, Ordering::Relaxed);
         !self.any()
     }

@@ -33,7 +33,7 @@ impl World for Kinds {
     type Memory = Memory;
 }
 
-/// What the VMs of a test share: the machine, its VMIDs, the host's memory, and who frees their tables.
+/// What the VMs of a test share: the machine, its VMIDs, the host's memory, and the reclaimer of their tables.
 #[derive(Debug)]
 pub struct Machine {
     process: Arc<Process>,
@@ -131,7 +131,7 @@ impl Memory {
     /// If they are not of this memory, or `hva` is no multiple of eight.
     pub fn word(&self, hva: Hva) -> &AtomicU64 {
         let pfn = Pfn::new(hva.get() >> PAGE_SHIFT);
-        assert!(self.has(pfn), "{hva} is nobody's");
+        assert!(self.has(pfn), "{hva} was not allocated");
         word(&self.process, pfn, hva.get())
     }
 
@@ -152,7 +152,8 @@ fn word(process: &Process, pfn: Pfn, address: u64) -> &AtomicU64 {
     process.arena().word(pfn, offset as usize / 8)
 }
 
-// SAFETY: frames that were given out as guests' memory, which stay so, and whose words are reached through atomics alone.
+// SAFETY: frames that were given out as guests' memory, which stay so, and whose words are reached through atomics
+// alone.
 unsafe impl HostMemory<Hva> for Memory {
     fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
         let pfn = Pfn::new(backing.get() >> PAGE_SHIFT);

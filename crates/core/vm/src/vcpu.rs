@@ -50,7 +50,7 @@ pub enum Exit {
 
 /// A vCPU. One thread at a time runs it; dropping it removes it from its VM.
 pub struct Vcpu<W: World> {
-    /// Dropped before the vCPU is taken off the list, which frees what nobody has a handle to.
+    /// Dropped before the vCPU is taken off the list, which frees what has no handle left.
     kicker: Kicker,
     /// As the kicker.
     holder: Holder<Asked>,
@@ -132,7 +132,7 @@ impl<W: World> Vcpu<W> {
 
     /// Runs the guest until its exit is one that the caller has to see.
     ///
-    /// Takes no lock. Waits for nobody but, at a fault, for who is just changing the very entry that it needs, or for
+    /// Takes no lock. Waits only, at a fault, for a CPU that is just changing the very entry that it needs, or for
     /// the host to be done with taking that page away; and where its guest turns its caches on or off, for TLBs, and
     /// for other vCPUs that are at the same. A device that was registered before (in the sense of happens-before,
     /// through guest memory included) this guest's access was made is found by it.
@@ -147,7 +147,7 @@ impl<W: World> Vcpu<W> {
 
     /// Says in `loading` whether it is loading a root.
     fn run_until_exit(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Exit {
-        // Once: who destroys the VM says so first, and then asks every vCPU to come out.
+        // Once: the caller that destroys the VM says so first, and then asks every vCPU to come out.
         let mut asked = self.requests().any() || self.vm.is_destroyed();
         loop {
             if asked && let Some(exit) = self.obey(loading) {
@@ -181,7 +181,8 @@ impl<W: World> Vcpu<W> {
             let translation = Translation { traps: self.caches.traps(), top, tag, vcpu, cpu };
             // Here, and in no function of its own, from which the event would be copied.
             let event = guest.enter(translation, requests);
-            // The CPU has left the guest. What it does there still, it does not when the root is freed (`Vmids::leave`).
+            // The CPU has left the guest. What it does there still, it does not when the root is freed
+            // (`Vmids::leave`).
             drop(inside);
             match event {
                 Event::Request => {
@@ -241,7 +242,7 @@ impl<W: World> Vcpu<W> {
     }
 
     /// Readies the vCPU for the VM's present root. No lock, no wait; no memory either, but for a VM's first vCPU:
-    /// whoever replaces a root makes the new one.
+    /// the call that replaces a root makes the new one.
     pub(crate) fn load_root(&mut self) -> Result<(), Error> {
         Ok(self.vm.stage2.ensure_root(self.caches.role())?)
     }

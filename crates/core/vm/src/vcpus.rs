@@ -32,7 +32,7 @@ impl Vcpus {
         Ok(kicker)
     }
 
-    #[must_use = "somebody may have a handle to it"]
+    #[must_use = "there may be a handle to it"]
     pub(crate) fn remove(&mut self, id: u32) -> Option<Kept<Asked>> {
         self.find(id).ok().map(|at| self.list.remove(at).1)
     }

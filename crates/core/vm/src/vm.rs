@@ -31,13 +31,13 @@ pub enum Bus {
 pub struct Config<W: World> {
     /// The domain that the VM's vCPUs read under.
     pub srcu: mayfly_srcu::Config,
-    /// Its world: frames, TLBs, waiting; VMIDs; who frees its tables in the end.
+    /// Its world: frames, TLBs, waiting; VMIDs; the reclaimer of its tables.
     pub stage2: stage2::Config<W::Format>,
     /// The host's memory.
     pub memory: Arc<W::Memory>,
     /// The host's caches.
     pub cache: Arc<dyn Cache>,
-    /// Who sees to them for guests that go past them.
+    /// How they are maintained for guests that go past them.
     pub caches: Caches,
     /// What deleting or moving a slot does to the tables.
     pub slot_zap: SlotZap,
@@ -141,8 +141,8 @@ impl<W: World> Vm<W> {
 
     /// Creates, deletes, moves or changes a memslot, as `KVM_SET_USER_MEMORY_REGION` does.
     ///
-    /// Creating waits for nobody. Deleting, moving and changing flags return when no vCPU uses the slot as it was, and
-    /// no CPU what was mapped through it: the memory behind a deleted slot may then be unmapped.
+    /// Creating waits for invalidations alone. Deleting, moving and changing flags return when no vCPU uses the slot as
+    /// it was, and no CPU what was mapped through it: the memory behind a deleted slot may then be unmapped.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl<W: World> Vm<W> {
         self.inner.change_memory(|slots| slots.prepare_private(region)).map(drop)
     }
 
-    /// Puts `device` on `range` of a bus. Waits for nobody.
+    /// Puts `device` on `range` of a bus. Does not wait.
     ///
     /// A vCPU is certain to find the device at every access that it makes after this returned, where *after* is any
     /// happens-before: a message to its thread, a kick, or a flag in guest memory that the guest has read. An access
@@ -185,7 +185,7 @@ impl<W: World> Vm<W> {
     }
 
     /// Takes the device off exactly `range` and gives it back, when no vCPU can be using it any more. Waits for the
-    /// accesses that are being handled at this moment, and for no delay that somebody else's grace period was given.
+    /// accesses that are being handled at this moment, and for no delay that another caller's grace period was given.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl<W: World> Vm<W> {
     /// Has devices and ioeventfds of a bus answer elsewhere, one relocation after the other, which become visible
     /// together: for a guest that moves a BAR. The devices stay as they are, and are not called.
     ///
-    /// Waits for nobody but others who are just changing the bus, so a [`Device`](crate::Device) may call it while it
+    /// Waits only for other callers that are just changing the bus, so a [`Device`](crate::Device) may call it while it
     /// handles an access. It then runs in the vCPU's section, under no lock but the bus's own and those of the device.
     /// The access that it handles goes on where it is; that vCPU's next one, and any that comes after this returned,
     /// finds the new places. One that another vCPU is handling may have found the old ones.
@@ -255,7 +255,7 @@ impl<W: World> Vm<W> {
     ///
     /// Only where the tables that await reclaim, of all VMs together, have reached the reclaimer's bound does this do
     /// some of the reclaimer's work first; and where they are so few that the reclaimer is told to have them [freed at
-    /// once](stage2::Reclaimer::freeing_at_once), and nobody has to be waited for, all of it.
+    /// once](stage2::Reclaimer::freeing_at_once), and nothing has to be waited for, all of it.
     pub fn destroy(self) {
         self.inner.close();
     }
@@ -326,8 +326,8 @@ impl<W: World> Inner<W> {
         for asked in self.vcpus.lock(&*self.platform).all() {
             asked.ask_reload();
         }
-        // Each without the lock, which those who kick, create, and drop vCPUs take too. A vCPU that is created by now
-        // finds the present roots.
+        // Each without the lock, which callers that kick, create, and drop vCPUs take too. A vCPU that is created by
+        // now finds the present roots.
         let mut next = 0;
         while let Some((id, kicker)) = self.vcpu_from(next) {
             kicker.wait_outside();

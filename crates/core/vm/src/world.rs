@@ -14,7 +14,7 @@ pub trait World: 'static {
     type Backing: Backing;
     /// How its CPUs translate guest addresses.
     type Format: Format;
-    /// Who knows which frames the host's memory is in.
+    /// Knows which frames the host's memory is in.
     type Memory: HostMemory<Self::Backing>;
 }
 
@@ -75,12 +75,12 @@ pub struct Resolved {
     /// What the guest may do, as far as slot and log allow it too. It may always read. If what was wanted is not among
     /// it, the access fails ([`HostFault::ReadOnly`], [`HostFault::NotExecutable`]).
     ///
-    /// A right that is missing is asked for when it is needed, so rights may be given by turns: who has blocks mapped
-    /// without the right to execute (where a fetch by a block hangs the processor: CVE-2018-12207), and is asked to
-    /// execute a page, says [`Level::PAGE`], and all rights; the core splits the block. He goes on saying pages of that
-    /// block, for a block would take the place of the page again.
+    /// A right that is missing is asked for when it is needed, so rights may be given by turns: a host that has blocks
+    /// mapped without the right to execute (where a fetch by a block hangs the processor: CVE-2018-12207), and is asked
+    /// to execute a page, says [`Level::PAGE`], and all rights; the core splits the block. He goes on saying pages of
+    /// that block, for a block would take the place of the page again.
     pub allowed: Permissions,
-    /// How the guest accesses it. Anything but [`MemoryType::WriteBack`] is nobody's to keep in caches: the host
+    /// How the guest accesses it. Anything but [`MemoryType::WriteBack`] must not be kept in caches: the host
     /// accesses it in no other way, so nothing is cleaned for it or of it, and no mark is kept of what is written.
     /// What is a device's is not executed, whatever is allowed, and its pages are never replaced in place.
     pub memory: MemoryType,

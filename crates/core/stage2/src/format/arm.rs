@@ -20,11 +20,11 @@ pub use unsupported::ArmUnsupported;
 /// not compile). Up to 43 bits a walk begins at the architecture's level 1, with 2 to 16 concatenated tables above 39
 /// bits; from 44 bits on at its level 0, with one.
 ///
-/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2.FB` is set, so
-/// that a vCPU may move between CPUs ([`Format::GUEST_REACHES_ALL`]). `HCR_EL2.FWB` is as `FWB` says. Where it is clear, memory attributes have the encoding that every version knows, and the guest's may ask
-/// for less; where it is set ([`ArmFwb`]), what is write-back here is write-back for the guest. XN is the one bit that
-/// every version has, for EL1 and EL0 alike. The contiguous hint is not used, nor are output addresses of 52 bits
-/// (`FEAT_LPA2`).
+/// `VTCR_EL2` has HA and HD clear, so that accessed is software's to set, and dirty is not kept. `HCR_EL2.FB` is set,
+/// so that a vCPU may move between CPUs ([`Format::GUEST_REACHES_ALL`]). `HCR_EL2.FWB` is as `FWB` says. Where it is
+/// clear, memory attributes have the encoding that every version knows, and the guest's may ask for less; where it is
+/// set ([`ArmFwb`]), what is write-back here is write-back for the guest. XN is the one bit that every version has, for
+/// EL1 and EL0 alike. The contiguous hint is not used, nor are output addresses of 52 bits (`FEAT_LPA2`).
 ///
 /// [`Arm::vtcr`] has what a CPU has to be told, or why it cannot be; [`ArmFeatures::choose`] makes the choice among
 /// formats when the program runs.
@@ -172,7 +172,7 @@ unsafe impl<const IPA_BITS: u32, const FWB: bool> Format for Arm<IPA_BITS, FWB> 
 
     /// The rules of "Using break-before-make when updating translation table entries": another size (a table for a
     /// block, a block for a table); another memory type, cacheability, or shareability; another output address, unless
-    /// nobody can write by either entry, and the contents at the two addresses are the same. Permissions, XN and the
+    /// no CPU can write by either entry, and the contents at the two addresses are the same. Permissions, XN and the
     /// access flag change in place. `FEAT_BBM`, which allows more, is not assumed; and a table gives way to another
     /// table only by way of an absent entry.
     fn requires_break_before_make(

@@ -25,7 +25,7 @@ impl Hold {
     }
 
     fn is_on(&self, root: *mut ()) -> bool {
-        // Acquire, pairing with the release of who comes out.
+        // Acquire, pairing with the release of the vCPU that comes out.
         self.root.load(Ordering::Acquire) == root
     }
 }
@@ -41,7 +41,7 @@ pub unsafe trait Resident: Send + Sync + 'static {
 
     /// Has the vCPU call [`Stage2::came_out`](crate::Stage2::came_out) when it comes out of the guest that it is in,
     /// after its [`Held`](crate::Held) is dropped. Returns whether it is in one; if not, what it was in on it has been
-    /// dropped. Waits for nobody.
+    /// dropped. Does not wait.
     fn tell_when_out(&self) -> bool;
 }
 

@@ -92,7 +92,7 @@ impl Ledger {
         let fresh = alloc::boxed::Box::into_raw(fresh.ok()?);
         let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
         if self.0.compare_exchange(null_mut(), fresh, release, relaxed).is_err() {
-            // SAFETY: from a box, above, and nobody else has it.
+            // SAFETY: from a box, above, and no other CPU has it.
             drop(unsafe { alloc::boxed::Box::from_raw(fresh) });
         }
         self.debts()
@@ -172,10 +172,10 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // Relaxed: whoever drops this has it to himself.
+        // Relaxed: the CPU that drops this is the only one that has it.
         let debts = self.0.load(Ordering::Relaxed);
         if !debts.is_null() {
-            // SAFETY: from a box, in `begin`, and nobody else has it any more.
+            // SAFETY: from a box, in `begin`, and no other CPU has it any more.
             drop(unsafe { alloc::boxed::Box::from_raw(debts) });
         }
     }

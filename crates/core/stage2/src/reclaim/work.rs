@@ -70,7 +70,7 @@ impl<F: Format> Root<F> {
                 }
                 *from = Gfn::new(after);
             }
-            // Not after the last: whoever goes on finds the next table then, and not this one, which is to be freed.
+            // Not after the last: a later slice finds the next table then, and not this one, which is to be freed.
             if from.get() < end {
                 let pages = group_end.get() - level.first(next).get();
                 budget.spend((pages / level.pages()) as u32)?;
@@ -79,7 +79,7 @@ impl<F: Format> Root<F> {
         ControlFlow::Continue(())
     }
 
-    /// Frees what is left of a root to which nobody else has a reference, and whose tables below are gone.
+    /// Frees what is left of a root to which no other reference exists, and whose tables below are gone.
     ///
     /// # Safety
     ///

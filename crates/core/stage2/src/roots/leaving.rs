@@ -20,7 +20,7 @@ impl Leaving {
         &self.0[usize::from(role.get())]
     }
 
-    /// Takes out `root`, of `role`. Returns whether it was there: then it has to wait once more for those who have
+    /// Takes out `root`, of `role`. Returns whether it was there: then it has to wait once more for readers that have
     /// found it inside a section.
     pub(crate) fn remove(&self, role: Role, root: NonNull<()>) -> bool {
         let (root, place) = (root.as_ptr(), self.of(role));

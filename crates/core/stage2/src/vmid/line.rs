@@ -67,7 +67,7 @@ impl Line {
 
     /// What it is, if it shows `number`.
     pub(super) fn shows(&self, number: Vmid) -> Option<Tag> {
-        // Acquire, pairing with the releases of who made it show that: the number was the root's by then.
+        // Acquire, pairing with the release of the CPU that made it show that: the number was the root's by then.
         let shown = Tag(self.0.load(Ordering::Acquire));
         (shown.number() == Some(number)).then_some(shown)
     }

@@ -70,7 +70,8 @@ impl Numbers {
         }
     }
 
-    /// Has so many be there, or as many as there can be. Takes no lock: who is second with a piece drops his own.
+    /// Has so many be there, or as many as there can be. Takes no lock: a caller that is second with a piece drops its
+    /// own.
     pub(super) fn reserve(&self, wanted: usize) -> Result<(), OutOfMemory> {
         loop {
             // Acquire, pairing with the release below.
@@ -84,7 +85,7 @@ impl Numbers {
                 piece.try_reserve_exact(len)?;
                 piece.resize_with(len, Number::free);
                 let first = Box::into_raw(piece.into_boxed_slice()).cast::<Number>();
-                // Release: who finds the piece finds what is in it.
+                // Release: a CPU that finds the piece finds what is in it.
                 let put = self.pieces[index].compare_exchange(
                     null_mut(),
                     first,
@@ -92,7 +93,7 @@ impl Numbers {
                     Ordering::Relaxed,
                 );
                 if put.is_err() {
-                    // SAFETY: it was made above, and nobody has found it.
+                    // SAFETY: it was made above, and no other CPU has found it.
                     unsafe { free(first, len) };
                 }
             }
@@ -130,8 +131,9 @@ impl Numbers {
         Some(Vmid(index as u16 + 1))
     }
 
-    /// Keeps `number`, which a line shows when `generation` ends, through the next one. Returns whether that is news: it
-    /// is not where several CPUs name one root, nor where the number was retired, which its line shows no more by now.
+    /// Keeps `number`, which a line shows when `generation` ends, through the next one. Returns whether that is news:
+    /// it is not where several CPUs name one root, nor where the number was retired, which its line shows no more by
+    /// now.
     ///
     /// Called by one roll-over at a time.
     pub(super) fn keep(&self, number: Vmid, generation: u64) -> bool {
@@ -201,7 +203,7 @@ impl Drop for Numbers {
         for index in 0..PIECES {
             let first = self.pieces[index].load(Ordering::Relaxed);
             if !first.is_null() {
-                // SAFETY: nobody else has it, and it is of so many numbers.
+                // SAFETY: no other CPU has it, and it is of so many numbers.
                 unsafe { free(first, self.piece_len(index)) };
             }
         }
@@ -212,7 +214,7 @@ impl Drop for Numbers {
 ///
 /// # Safety
 ///
-/// It is of `len` numbers, was made by [`Numbers::reserve`], and nobody has it any more.
+/// It is of `len` numbers, was made by [`Numbers::reserve`], and nothing refers to it any more.
 unsafe fn free(first: *mut Number, len: usize) {
     // SAFETY: as the caller promises.
     drop(unsafe { Box::from_raw(slice_from_raw_parts_mut(first, len)) });

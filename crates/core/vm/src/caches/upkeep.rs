@@ -10,17 +10,18 @@ use mayfly_stage2::Role;
 
 use crate::Error;
 
-/// Who sees to it that a VM's guests find in memory what is in the caches, and in the caches what is in memory.
+/// How caches are maintained, so that a VM's guests find in memory what is in the caches, and in the caches what is in
+/// memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Caches {
-    /// Nobody has to: no access of a guest goes past the caches, as on x86, and instruction caches see what is written
-    /// ([`InstructionCaches::Coherent`]). A VM is refused otherwise: what its guest executes in a page would be what
-    /// was fetched from the frame when it was another's. Forced write-back does not help there: it is about data (DDI
-    /// 0487, `CTR_EL0.DIC`: unless it is set, instruction caches are to be invalidated to the point of unification,
-    /// whatever stage 2 says of the memory; Linux does so at the fault that makes a page executable).
+    /// Nothing has to be done: no access of a guest goes past the caches, as on x86, and instruction caches see what is
+    /// written ([`InstructionCaches::Coherent`]). A VM is refused otherwise: what its guest executes in a page would be
+    /// what was fetched from the frame when it was another's. Forced write-back does not help there: it is about data
+    /// (DDI 0487, `CTR_EL0.DIC`: unless it is set, instruction caches are to be invalidated to the point of
+    /// unification, whatever stage 2 says of the memory; Linux does so at the fault that makes a page executable).
     #[default]
     Coherent,
-    /// The VM, when it maps memory, which it cleans; for the rest its user, who is told by
+    /// The VM, when it maps memory, which it cleans; for the rest its user, which is told by
     /// [`Exit::Caches`](crate::Exit::Caches) what a guest does, and has
     /// [`Vm::clean_invalidate_mapped`](crate::Vm::clean_invalidate_mapped).
     Reported,
