@@ -12,28 +12,28 @@ use crate::space::Space;
 use crate::{Format, Stage2};
 
 impl<F: Format> Stage2<F> {
-    /// The notifier sequence, for [`Root::map`](crate::Root::map) of whatever frames: to be sampled before the memslots
-    /// are read and the host is asked.
+    /// Samples the notifier sequence, for [`Root::map`](crate::Root::map) of any frames. A caller samples before it
+    /// reads the memslots and asks the host.
     #[inline]
     pub fn sample(&self) -> Seen {
         self.space.sequence.sample()
     }
 
-    /// Whether what the host said of `gfns`, which are some, after `seen` was sampled is still so: no invalidation of
-    /// them has begun or ended since. [`Root::map`](crate::Root::map) asks for itself; this is for what is not to be
-    /// mapped for what the host said.
+    /// Whether what the host said of `gfns` (which must not be empty) after `seen` was sampled is still true: no
+    /// invalidation of them has begun or ended since. [`Root::map`](crate::Root::map) checks that itself; this is for
+    /// answers that are not to be mapped.
     pub fn is_current(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
         self.space.sequence.permits(gfns, seen)
     }
 
-    /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of what this returns,
+    /// Announces that the host takes something of `gfns` away. Until the end, which is the drop of the returned value,
     /// no fault installs anything there.
     pub fn begin_invalidation(&self, gfns: &Range<Gfn>) -> Invalidation<'_> {
         self.begin_invalidation_of(|announce| announce(gfns.clone()))
     }
 
-    /// As [`Stage2::begin_invalidation`], of the ranges that `places` announces, which sees all memslots as they will
-    /// be until the end ([`Stage2::change_slots`]). What lies between them is left alone.
+    /// As [`Stage2::begin_invalidation`], of the ranges that `places` announces. `places` sees all memslots as they
+    /// will be until the end ([`Stage2::change_slots`]). The memory between the ranges is left alone.
     pub fn begin_invalidation_of(
         &self,
         places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
@@ -76,8 +76,8 @@ impl<F: Format> Stage2<F> {
         assert!(self.is_announced(announcement, gfns), "not all of {gfns:?} was announced here");
     }
 
-    /// Whether an invalidation is under way in `gfns`, which are some: something there may be frozen for longer than a
-    /// compare-exchange.
+    /// Whether an invalidation is under way in `gfns` (which must not be empty): an entry there may be frozen for
+    /// longer than a compare-exchange.
     #[inline]
     pub fn is_invalidating(&self, gfns: &Range<Gfn>) -> bool {
         self.space.sequence.is_active_in(gfns)
@@ -88,8 +88,8 @@ impl<F: Format> Stage2<F> {
         self.wait_invalidation_unless(gfns, || false);
     }
 
-    /// As [`Stage2::wait_invalidation`], but returns if `called_off` says so, which is asked at first, and when the
-    /// waiters are [made to look again](InvalidationWaiters::look_again); what changes before that is not missed.
+    /// As [`Stage2::wait_invalidation`], but returns if `called_off` returns true. It is asked at first, and whenever
+    /// the waiters are [made to look again](InvalidationWaiters::look_again). A change before that is not missed.
     pub fn wait_invalidation_unless(&self, gfns: &Range<Gfn>, called_off: impl FnMut() -> bool) {
         self.space.sequence.wait(gfns, called_off, self.mmu());
     }
@@ -99,24 +99,24 @@ impl<F: Format> Stage2<F> {
         self.space.sequence.waiters()
     }
 
-    /// Runs `publish`, which publishes new memslots, while no invalidation is under way; it waits for those that are,
-    /// and those that come wait for it. Every fault in `gfns` that had sampled the sequence is refused: that is where
-    /// a fault may have found a memslot that has changed.
+    /// Runs `publish`, which publishes new memslots, while no invalidation is under way. It waits for the invalidations
+    /// under way, and new ones wait for it. Every fault in `gfns` that had sampled the sequence is refused, because it
+    /// may have found a memslot that has changed.
     ///
     /// So an invalidation, which looks up in the memslots where the host's memory is mapped, knows all the places until
     /// its end.
     ///
     /// # Panics
     ///
-    /// In debug builds, where the platform says what [runs here](mayfly_platform::Platform::context), if that has an
-    /// [`Invalidation`] under way itself: it would wait for ever.
+    /// In debug builds, where the platform says what [runs here](mayfly_platform::Platform::context), if the caller has
+    /// an [`Invalidation`] under way itself: it would wait for ever.
     pub fn change_slots<T>(&self, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
         self.check_outside();
         self.space.sequence.exclude(gfns, publish, self.mmu())
     }
 
-    /// As [`Stage2::change_slots`], where something of `gfns` may have to be taken away: an invalidation of them has
-    /// begun before anybody finds the new memslots.
+    /// As [`Stage2::change_slots`], where something of `gfns` may have to be taken away: an invalidation of `gfns`
+    /// begins before any reader can find the new memslots.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl<F: Format> Stage2<F> {
         (published, self.invalidation(announced))
     }
 
-    /// Refuses every fault in `gfns` that had sampled the sequence: what it found since is no longer so. Waits for no
+    /// Refuses every fault in `gfns` that had sampled the sequence: what it found since is no longer true. Waits for no
     /// invalidation.
     pub fn refuse_faults(&self, gfns: &Range<Gfn>) {
         self.space.sequence.refuse(gfns, self.mmu());

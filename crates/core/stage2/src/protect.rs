@@ -11,22 +11,22 @@ use crate::{Entry, Format, Leaf, Level, Permissions, Stage2};
 
 impl<F: Format> Stage2<F> {
     /// Write-protects `gfns` in every root, slice by slice. When this returns no CPU writes there without a fault. A
-    /// block that juts out is split, so that the guest goes on writing beside; without memory for a table it is
-    /// protected as a whole.
+    /// block that extends beyond the range is split, so that the guest goes on writing beside the range. Without memory
+    /// for a table the block is protected as a whole.
     ///
     /// `each` is called with the first frame, and the number of frames, of each leaf that was writable.
     ///
     /// Needs no announcement: every frame stays where it is. A fault that is under way may map a page to be written
-    /// right after. A caller that must prevent that [refuses](Stage2::refuse_faults) earlier faults, as a caller does
-    /// that takes marks out of a dirty log (later faults put them there again). Or it is inside an invalidation, as a
-    /// caller is that takes the right away for the host.
+    /// right after. There are two ways to prevent that. A caller that takes marks out of a dirty log
+    /// [refuses](Stage2::refuse_faults) earlier faults; later faults put the marks there again. A caller that takes the
+    /// right away for the host is inside an invalidation.
     pub fn write_protect(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
         self.in_slices(gfns, |root, left| root.write_protect_slice(left, slice, None, &mut each));
     }
 
-    /// As [`Stage2::write_protect`], of those frames of `gfns` that are meant: `meant` says of some, of which each lies
-    /// in an entry of its own or all in one table, whether any is. However they lie, TLBs are invalidated once a root
-    /// and slice. Blocks are split.
+    /// As [`Stage2::write_protect`], of the frames of `gfns` that `meant` selects. `meant` is asked about some frames,
+    /// which lie in one entry or in one table, and says whether any of them is selected. However they lie, TLBs are
+    /// invalidated once for each root and slice. Blocks are split.
     pub fn write_protect_those(
         &self,
         gfns: Range<Gfn>,
@@ -38,8 +38,8 @@ impl<F: Format> Stage2<F> {
         });
     }
 
-    /// Clears the accessed marks of `gfns` in every root, slice by slice. `each` is called for each leaf that had one.
-    /// Needs no announcement: nothing is taken away but a mark, which the next access puts there again.
+    /// Clears the accessed marks of `gfns` in every root, slice by slice. `each` is called for each leaf that had a
+    /// mark. Needs no announcement: only a mark is taken away, which the next access puts there again.
     pub fn age(&self, gfns: Range<Gfn>, slice: Slice, mut each: impl FnMut(Gfn, u64)) {
         self.in_slices(gfns, |root, left| root.age_slice(left, slice, &mut each));
     }

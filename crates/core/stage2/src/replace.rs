@@ -50,15 +50,16 @@ pub struct Replacement {
 }
 
 impl<F: Format> Stage2<F> {
-    /// Has the pages of `gfns` for which `with` says so mapped to their new frames, to be read, in every root that maps
-    /// them to the old ones; with no moment in which they are absent, and one invalidation for each root and slice. A
-    /// page becomes absent where that cannot be: where the guest could write to the old frame, or the contents differ;
-    /// or where it is mapped to something else. Where it is absent it stays so. When this returns no CPU uses the old
-    /// frames for them. `prepare` is called before any CPU can find a new frame, for each root that will have
-    /// it, with the leaf that names it.
+    /// Maps the pages of `gfns` that `with` names to their new frames, to be read, in every root that maps them to the
+    /// old ones. No page is absent in between, and one invalidation covers each root and slice.
     ///
-    /// Until `announcement` ends no fault brings an old frame back. One change of a page at a time. May be called from
-    /// inside a section: it waits for TLBs alone.
+    /// A page becomes absent where that is not possible: where the guest could write to the old frame, where the
+    /// contents differ, or where the page is mapped to another frame. An absent page stays absent. When this returns no
+    /// CPU uses the old frames for these pages. `prepare` is called before any CPU can find a new frame, for each root
+    /// that will have it, with the leaf that names it.
+    ///
+    /// Until `announcement` ends no fault brings an old frame back. A caller changes a page once at a time. May be
+    /// called from inside a section: it waits for TLBs alone.
     ///
     /// # Panics
     ///
@@ -77,12 +78,12 @@ impl<F: Format> Stage2<F> {
         });
     }
 
-    /// Has page `gfn` writable in every root that maps it to frame `pfn`, in place; but for
-    /// [`Role::MARKED`](crate::Role::MARKED), where the first write has to fault. Nothing is done while another
-    /// invalidation of the page than `announcement` is under way, which may be about to take away the right to write: a
-    /// fault gives it then.
+    /// Makes page `gfn` writable in place, in every root that maps it to frame `pfn`; except in
+    /// [`Role::MARKED`](crate::Role::MARKED), where the first write has to fault. Does nothing while another
+    /// invalidation of the page than `announcement` is under way, which may be about to take the right to write away: a
+    /// fault gives the right then.
     ///
-    /// When no CPU has the page by another frame any more.
+    /// To be called when no CPU has the page by another frame any more.
     ///
     /// # Panics
     ///

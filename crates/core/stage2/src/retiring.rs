@@ -10,8 +10,8 @@ use crate::root::Root;
 use crate::{Error, Format, Stage2};
 
 impl<F: Format> Stage2<F> {
-    /// Puts fresh roots in the places of all that there are. vCPUs load those when they next enter the guest; the
-    /// caller has every vCPU leave it, and then calls [`Retiring::finish`], which waits for those that have not.
+    /// Replaces all roots by fresh ones. vCPUs load those when they next enter the guest. The caller has every vCPU
+    /// leave the guest, and then calls [`Retiring::finish`], which waits for those that have not left.
     ///
     /// Needs no announcement: what faults map in the fresh roots is what the host says. A caller that takes something
     /// away by this has announced it.
@@ -64,11 +64,11 @@ pub struct Retiring<'a, F: Format> {
 }
 
 impl<F: Format> Retiring<'_, F> {
-    /// Leaves the old roots to the reclaimer when no vCPU is in its guest on any of them, and so none will be:
-    /// operations on ranges go through them until then. A caller that has had every vCPU leave does not wait. So does
-    /// the drop.
+    /// Leaves the old roots to the reclaimer when no vCPU is in its guest on any of them, and so none will be.
+    /// Operations on ranges go through the old roots until then. If every vCPU has left already, this does not wait.
+    /// The drop does the same.
     ///
-    /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs under which no vCPU runs; the
+    /// No TLB is invalidated here. What TLBs remember of the old roots is under VMIDs under which no vCPU runs. The
     /// reclaimer invalidates them, once each, before it frees the tables.
     pub fn finish(self) {}
 }

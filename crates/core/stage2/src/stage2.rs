@@ -57,10 +57,10 @@ impl<F: Format> Clone for Config<F> {
     }
 }
 
-/// The stage-2 translation of a VM: a root a role, changed by any number of CPUs at once.
+/// The stage-2 translation of a VM: a root for each role, which any number of CPUs change at once.
 ///
-/// What vCPUs call ([`Stage2::root`], [`Stage2::sample`], [`Root::map`]) takes no lock. What works on a range goes
-/// through every root that a vCPU may be running on.
+/// The calls that vCPUs make ([`Stage2::root`], [`Stage2::sample`], [`Root::map`]) take no lock. A call that works on a
+/// range goes through every root on which a vCPU may be running.
 pub struct Stage2<F: Format> {
     pub(crate) space: Shared<Space>,
     pub(crate) roots: Roots<F>,
@@ -70,7 +70,7 @@ pub struct Stage2<F: Format> {
 }
 
 impl<F: Format> Stage2<F> {
-    /// No roots yet; walkers are readers of `srcu`.
+    /// A translation without roots. The readers of `srcu` are its walkers.
     ///
     /// # Errors
     ///
@@ -104,12 +104,12 @@ impl<F: Format> Stage2<F> {
         Ok(Self { space, roots, writer, reclaimer: config.reclaimer })
     }
 
-    /// What tells a vCPU from all others of the machine, to be entered with.
+    /// A mark that tells a vCPU from all others of the machine, with which it enters.
     pub fn vcpu(&self) -> VcpuMark {
         self.space.vmids.vcpu()
     }
 
-    /// The root of `role`, made if there is none. Takes no lock and does not wait.
+    /// The root of `role`. It is made if there is none. Takes no lock and does not wait.
     ///
     /// # Errors
     ///
@@ -123,8 +123,8 @@ impl<F: Format> Stage2<F> {
         self.roots.find_or_create(role, &self.space, section)
     }
 
-    /// Sees to it that there is a root of `role`, for [`Holder::enter`](crate::Holder::enter). Takes no lock and waits
-    /// for nobody.
+    /// Makes a root of `role` if there is none, for [`Holder::enter`](crate::Holder::enter). Takes no lock and does not
+    /// wait.
     ///
     /// # Errors
     ///
@@ -133,8 +133,8 @@ impl<F: Format> Stage2<F> {
         self.roots.ensure(role, &self.space)
     }
 
-    /// The root of `role` that vCPUs load at this moment, if there is one; without a reference of its own, so it is
-    /// read inside the section alone.
+    /// The root of `role` that vCPUs load at this moment, if there is one. It has no reference of its own, so it may be
+    /// read inside the section only.
     ///
     /// # Panics
     ///
@@ -160,11 +160,12 @@ impl<F: Format> Stage2<F> {
         self.space.bell.leave(kept);
     }
 
-    /// Has no root made any more, and leaves those that there are to the reclaimer. Returns at once. Few tables, which
-    /// nobody has to be waited for, it frees itself where the reclaimer is [told
-    /// so](crate::Reclaimer::freeing_at_once).
+    /// Closes the VM's roots: no root is made any more, and the present ones go to the reclaimer. Returns at once. If
+    /// few tables await reclaim, and nothing has to be waited for, this call frees them itself where the reclaimer is
+    /// [told so](crate::Reclaimer::freeing_at_once).
     ///
-    /// vCPUs may still be in their guests on them: operations on ranges go through a root until none is.
+    /// vCPUs may still be in their guests on these roots. Operations on ranges go through a root until no vCPU is on
+    /// it.
     pub fn retire(&self) {
         let mut free = false;
         {
@@ -179,8 +180,8 @@ impl<F: Format> Stage2<F> {
         self.reclaimer.help();
     }
 
-    /// Waits until every table is freed, after [`Stage2::retire`]: until every vCPU has left its guest, and nobody has
-    /// a reference to a root; helps to free them. Not from inside a section.
+    /// Waits until every table is freed, after [`Stage2::retire`]: until every vCPU has left its guest, and no
+    /// reference to a root is left. Helps to free them. Must not be called from inside a section.
     pub fn wait_reclaimed(&self) {
         loop {
             while self.reclaimer.run_slice(self.reclaimer.slice()) == Reclaimed::More {

@@ -25,13 +25,13 @@ pub enum Tables {
 }
 
 impl<F: Format> Stage2<F> {
-    /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of it, blocks as a whole.
-    /// When this returns no CPU uses what was mapped there.
+    /// Zaps `gfns` in every root, slice by slice: every page and block that maps something of the range, blocks as a
+    /// whole. When this returns no CPU uses what was mapped there.
     ///
     /// Until `announcement` ends no fault installs anything of the range again.
     ///
-    /// Waits for TLBs, and for entries that others are changing; for no reader. Where too many tables await their
-    /// readers, more are emptied and stay, and the [`Reclaimer`](crate::Reclaimer) takes them out later.
+    /// Waits for TLBs, and for entries that other CPUs are changing; not for readers. Where too many tables await their
+    /// readers, further tables are emptied and stay, and the [`Reclaimer`](crate::Reclaimer) takes them out later.
     ///
     /// # Panics
     ///
@@ -75,8 +75,8 @@ impl<F: Format> Stage2<F> {
         });
     }
 
-    /// As [`Stage2::zap`] with [`Tables::Keep`]. `each` is told of every leaf, when no CPU uses it any
-    /// more: what is then cleaned out of the caches does not get into them again.
+    /// As [`Stage2::zap`] with [`Tables::Keep`]. `each` is told of every leaf, when no CPU uses it any more: a frame
+    /// that is then cleaned out of the caches does not get into them again.
     ///
     /// # Panics
     ///
