@@ -58,8 +58,8 @@ impl<F: Format> Stage2<F> {
     /// CPU uses the old frames for these pages. `prepare` is called before any CPU can find a new frame, for each root
     /// that will have it, with the leaf that names it.
     ///
-    /// Until `announcement` ends no fault brings an old frame back. A caller changes a page once at a time. May be
-    /// called from inside a section: it waits for TLBs alone.
+    /// Until `announcement` ends no fault brings an old frame back. At most one change of a page may be under way at a
+    /// time. May be called from inside a section: it waits for TLBs alone.
     ///
     /// # Panics
     ///
