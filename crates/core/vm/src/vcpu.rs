@@ -130,12 +130,12 @@ impl<W: World> Vcpu<W> {
         self.kicker.clone()
     }
 
-    /// Runs the guest until its exit is one that the caller has to see.
+    /// Runs the guest until it has an exit for the caller.
     ///
-    /// Takes no lock. Waits only, at a fault, for a CPU that is just changing the very entry that it needs, or for
-    /// the host to be done with taking that page away; and where its guest turns its caches on or off, for TLBs, and
-    /// for other vCPUs that are at the same. A device that was registered before (in the sense of happens-before,
-    /// through guest memory included) this guest's access was made is found by it.
+    /// Takes no lock. Waits in two cases only. At a fault, it waits for a CPU that is just changing the very entry that
+    /// it needs, or for the host to finish with taking that page away. Where its guest turns its caches on or off, it
+    /// waits for TLBs, and for other vCPUs that do the same. If a device was registered before this guest's access was
+    /// made (in the sense of happens-before, through guest memory included), the access finds it.
     pub fn run(&mut self, guest: &mut impl Guest) -> Exit {
         let mut loading = false;
         let exit = self.run_until_exit(guest, &mut loading);
@@ -247,9 +247,9 @@ impl<W: World> Vcpu<W> {
         Ok(self.vm.stage2.ensure_root(self.caches.role())?)
     }
 
-    /// The vCPU has been reset, and so its caches are off, without its guest having turned them off: to be called when
-    /// that happens to a vCPU that has run (the guest starts it again, or the VM). What memory the host has changed by
-    /// then, the guest reads as it is, caches or not.
+    /// To be called when a vCPU that has run is reset (the guest starts it again, or the VM): its caches are off then,
+    /// without its guest having turned them off. What memory the host has changed by then, the guest reads as it is,
+    /// caches or not.
     pub fn reset_caches(&mut self) {
         self.change_caches(CacheOp::Off);
     }

@@ -70,9 +70,9 @@ pub enum SlotZap {
     AllRoots,
 }
 
-/// A virtual machine: a handle; clones are the same VM.
+/// A virtual machine: a handle. Clones are the same VM.
 ///
-/// Calls may come from several threads; those that change the same thing take turns.
+/// Several threads may call it. Calls that change the same thing take turns.
 pub struct Vm<W: World> {
     pub(crate) inner: Shared<Inner<W>>,
 }
@@ -142,7 +142,7 @@ impl<W: World> Vm<W> {
     /// Creates, deletes, moves or changes a memslot, as `KVM_SET_USER_MEMORY_REGION` does.
     ///
     /// Creating waits for invalidations alone. Deleting, moving and changing flags return when no vCPU uses the slot as
-    /// it was, and no CPU what was mapped through it: the memory behind a deleted slot may then be unmapped.
+    /// it was, and no CPU uses what was mapped through it: the memory behind a deleted slot may then be unmapped.
     ///
     /// # Errors
     ///
@@ -150,8 +150,8 @@ impl<W: World> Vm<W> {
     ///
     /// # Panics
     ///
-    /// In debug builds, inside an [invalidation](Vm::invalidate_start) of the caller's own, whose end it would wait
-    /// for: as [`Stage2::change_slots`].
+    /// In debug builds, inside an [invalidation](Vm::invalidate_start) of the caller's own, for whose end it would
+    /// wait: as [`Stage2::change_slots`].
     pub fn set_memory_region(&self, region: &Region<W::Backing>) -> Result<(), Error> {
         self.inner.change_memory(|slots| slots.prepare(region)).map(drop)
     }
@@ -218,19 +218,20 @@ impl<W: World> Vm<W> {
         Ok(self.inner.bus(bus).unregister_eventfd(on)?)
     }
 
-    /// Has devices and ioeventfds of a bus answer elsewhere, one relocation after the other, which become visible
-    /// together: for a guest that moves a BAR. The devices stay as they are, and are not called.
+    /// Moves devices and ioeventfds of a bus: one relocation after the other, and all become visible together. A guest
+    /// that moves a BAR asks for this. The devices stay as they are, and are not called.
     ///
     /// Waits only for other callers that are just changing the bus, so a [`Device`](crate::Device) may call it while it
-    /// handles an access. It then runs in the vCPU's section, under no lock but the bus's own and those of the device.
-    /// The access that it handles goes on where it is; that vCPU's next one, and any that comes after this returned,
-    /// finds the new places. One that another vCPU is handling may have found the old ones.
+    /// handles an access. It then runs in the vCPU's section, under no lock except the bus's own and those of the
+    /// device. The access that the device handles goes on where it is. That vCPU's next access, and any access that
+    /// comes after this returned, finds the new places. An access that another vCPU is handling may have found the old
+    /// ones.
     ///
     /// # Errors
     ///
-    /// [`Error::Bus`]; the bus is as it was. [`AtBound`](mayfly_iobus::Error::AtBound), `EAGAIN`: too much awaits the
-    /// end of sections that are open now. A device then leaves the move to a thread that handles no access, which calls
-    /// this again after [`Srcu::synchronize`]; or to the guest's next attempt.
+    /// [`Error::Bus`]; the bus is as it was. [`AtBound`](mayfly_iobus::Error::AtBound), `EAGAIN`: too much waits for
+    /// the end of sections that are open now. A device then leaves the move to a thread that handles no access, which
+    /// calls this again after [`Srcu::synchronize`]; or to the guest's next attempt.
     pub fn relocate(&self, bus: Bus, relocations: &[Relocation]) -> Result<(), Error> {
         Ok(self.inner.bus(bus).try_relocate(relocations)?)
     }
@@ -250,19 +251,20 @@ impl<W: World> Vm<W> {
     }
 
     /// Ends the VM: every vCPU comes out of the guest, and none enters it again. Returns at once: the tables are left
-    /// to the [reclaimer](stage2::Reclaimer), which frees them in the background when the vCPUs have come out. What
-    /// else the VM holds is freed with the last of its vCPUs and handles.
+    /// to the [reclaimer](stage2::Reclaimer), which frees them in the background when the vCPUs have come out.
+    /// Everything else that the VM holds is freed with the last of its vCPUs and handles.
     ///
-    /// Only where the tables that await reclaim, of all VMs together, have reached the reclaimer's bound does this do
-    /// some of the reclaimer's work first; and where they are so few that the reclaimer is told to have them [freed at
-    /// once](stage2::Reclaimer::freeing_at_once), and nothing has to be waited for, all of it.
+    /// In two cases this call does some of the reclaimer's work. If the tables that await reclaim, of all VMs together,
+    /// have reached the reclaimer's bound, it does a part of the work first. If they are so few that the reclaimer is
+    /// told to have them [freed at once](stage2::Reclaimer::freeing_at_once), and nothing has to be waited for, it does
+    /// all of it.
     pub fn destroy(self) {
         self.inner.close();
     }
 
-    /// Waits until the tables are freed, after [`Vm::destroy`]; helps to free them. They are when every vCPU that was
-    /// in its guest has come out, and accesses that were being handled are done. A vCPU that is not running is not
-    /// waited for. Not from a [`Device`](crate::Device).
+    /// Waits until the tables are freed, after [`Vm::destroy`]; helps to free them. They are freed when every vCPU that
+    /// was in its guest has come out, and the accesses that were being handled are done. This does not wait for a vCPU
+    /// that is not running. Must not be called from a [`Device`](crate::Device).
     pub fn wait_reclaimed(&self) {
         self.inner.stage2.wait_reclaimed();
     }
