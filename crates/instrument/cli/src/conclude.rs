@@ -1,6 +1,6 @@
 //! The end of a run, however it came: the record is kept, the report printed, and the exit code found.
 
-use mayfly_lab::{Answer, Outcome, answer};
+use mayfly_lab::{Answer, Outcome, answer, experiments};
 use mayfly_record::{Begun, Description, Goal, Host, Record, ResultRow, Sink};
 use mayfly_report::{Report, Threshold};
 
@@ -53,7 +53,8 @@ impl Conclusion {
 
     fn record(&self, outcome: &Outcome) -> Record {
         let told = self.experiments.iter().map(|experiment| {
-            let Answer { lines, verdict, by } = answer(&experiment.name, &outcome.rows, &self.host);
+            let Answer { lines, verdict, by } =
+                answer(experiments(), &experiment.name, &outcome.rows, &self.host);
             Description {
                 answer: lines,
                 verdict,

@@ -20,7 +20,8 @@ fn record(change: impl Fn(&mut Record)) -> Record {
     change(&mut record);
     let described = experiments().iter().map(|experiment| {
         let mut known = experiment.describe();
-        let Answer { lines, verdict, by } = answer(&known.name, &record.results, &record.host);
+        let Answer { lines, verdict, by } =
+            answer(experiments(), &known.name, &record.results, &record.host);
         (known.answer, known.verdict, known.answered_by) = (lines, verdict, by);
         known
     });

@@ -1,13 +1,23 @@
 //! What an experiment is.
+//!
+//! This file has the trait that each experiment implements. The types that it speaks of are files of their own below
+//! `experiment/`, and import nothing of this file.
 
-use mayfly_record::{Backend, Description, Host, MetricDescription, ResultRow};
+mod metric;
+mod param;
+mod request;
+mod variant;
+
+use mayfly_record::{Description, Host, MetricDescription, ResultRow};
 
 use crate::answer::Answer;
 use crate::needs::Needs;
-use crate::params::Params;
 use crate::progress::Progress;
-use crate::undo::Undo;
 use crate::work;
+pub use metric::Metric;
+pub use param::Param;
+pub use request::Request;
+pub use variant::Variant;
 
 /// The same work under several variants, timed.
 pub trait Experiment: Sync {
@@ -102,82 +112,4 @@ pub trait Experiment: Sync {
         request: &Request<'_>,
         progress: &mut dyn Progress,
     ) -> anyhow::Result<Vec<ResultRow>>;
-}
-
-/// One way of doing the work.
-///
-/// The variant [`BASELINE`](Self::BASELINE) is what reports compare all others with. The
-/// running kernel as it is on KVM is a variant, too.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Variant {
-    /// Where it runs. A name that runs on both backends is two variants.
-    pub backend: Backend,
-    /// The name on the command line and in records.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub summary: &'static str,
-}
-
-impl Variant {
-    /// The name of the variant that others are compared with.
-    pub const BASELINE: &'static str = mayfly_record::BASELINE;
-
-    /// The running kernel's KVM.
-    pub const KERNEL: Self = Self {
-        backend: Backend::Kvm,
-        name: "kernel",
-        summary: "/dev/kvm, as the running kernel has it",
-    };
-}
-
-/// Something that an experiment measures.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Metric {
-    /// The name in records, words joined by underscores.
-    pub name: &'static str,
-    /// What is timed, in one line: from where to where.
-    pub summary: &'static str,
-}
-
-/// A parameter that an experiment reads.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Param {
-    /// The name on the command line, without the dashes.
-    pub name: &'static str,
-    /// What is taken where the user sets nothing.
-    pub default: &'static str,
-    /// What it means to this experiment, in one line.
-    pub summary: &'static str,
-}
-
-/// What an experiment is asked to run.
-pub struct Request<'a> {
-    /// The variants, of both backends; never none.
-    pub variants: &'a [&'static Variant],
-    /// What the user set.
-    pub params: &'a Params,
-    /// Where it runs.
-    pub host: &'a Host,
-    /// Where it keeps what it changes on the host.
-    pub undo: &'a Undo,
-    /// How often it has been gone through before in this run: chance should not repeat.
-    pub pass: u32,
-}
-
-impl Request<'_> {
-    /// The names of the variants to run on `backend`.
-    pub fn variants_on(&self, backend: Backend) -> impl Iterator<Item = &'static str> {
-        self.variants.iter().filter(move |v| v.backend == backend).map(|v| v.name)
-    }
-
-    /// How many of the variants run on `backend`.
-    pub fn count_on(&self, backend: Backend) -> u32 {
-        self.variants_on(backend).map(|_| 1).sum()
-    }
-
-    /// Ticks a second of the kernel that the software machine stands for: as set, or else as the
-    /// host has; 250, which most distributions build, where the host does not tell.
-    pub fn hz(&self) -> u32 {
-        self.params.hz.or(self.host.hz).unwrap_or(250)
-    }
 }

@@ -1,6 +1,6 @@
 //! What rows come to, in words.
 
-use mayfly_lab::answer;
+use mayfly_lab::{answer, experiments};
 use mayfly_record::{Backend, Host, ResultRow, Samples, Unit};
 
 /// A row of which every metric that is named takes `ns`.
@@ -17,7 +17,7 @@ fn x86() -> Host {
 
 /// What is said of the rows of an experiment.
 fn lines(experiment: &str, rows: &[ResultRow], host: &Host) -> Vec<String> {
-    answer(experiment, rows, host).lines
+    answer(experiments(), experiment, rows, host).lines
 }
 
 /// The one line that contains `what`.
@@ -214,7 +214,7 @@ fn cache_enable_names_the_rows_that_it_speaks_of() {
     let kvm = |gib, mapping, vcpus, ns| up(Backend::Kvm, "kernel", gib, mapping, vcpus, ns);
     let of = |rows: &[ResultRow]| {
         let arm64 = Host { arch: "aarch64".to_owned(), ..Host::default() };
-        let answer = answer("cache-enable", rows, &arm64);
+        let answer = answer(experiments(), "cache-enable", rows, &arm64);
         let by = ["memory", "mapping", "vcpus"].map(|name| answer.by.get(name).cloned());
         (answer.lines, by.map(|value| value.map(|value| value.to_string())))
     };

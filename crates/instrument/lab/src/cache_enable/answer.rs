@@ -2,9 +2,10 @@
 
 use mayfly_record::{BASELINE, Host, ResultRow, units};
 
-use crate::answer::{Answer, Rows};
+use crate::answer::Answer;
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
+use crate::rows::Rows;
 
 use super::rows::{BRING_UP, MODELLED_BRING_UP};
 

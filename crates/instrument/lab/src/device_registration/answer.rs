@@ -2,8 +2,9 @@
 
 use mayfly_record::{Host, ResultRow, units};
 
-use crate::answer::{Answer, Rows};
+use crate::answer::Answer;
 use crate::params::Order;
+use crate::rows::Rows;
 
 /// What waits, here and in Mayfly, and what to do.
 pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {

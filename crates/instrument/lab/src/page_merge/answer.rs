@@ -2,7 +2,8 @@
 
 use mayfly_record::{ResultRow, units};
 
-use crate::answer::{Answer, Rows};
+use crate::answer::Answer;
+use crate::rows::Rows;
 
 use super::names::{
     BATCHED, CHANGE_PTE, FORMAT, GUEST_FAULTS, INVALIDATE, LEFT_ALONE, MERGED_WRITE, OWN_WRITE,

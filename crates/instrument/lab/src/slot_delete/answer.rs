@@ -2,8 +2,9 @@
 
 use mayfly_record::{BASELINE, Host, ResultRow, units};
 
-use crate::answer::{Answer, Rows};
+use crate::answer::Answer;
 use crate::params::{Bound, Size, Zap};
+use crate::rows::Rows;
 
 use super::metrics::{
     DELETE_CPU, LONGEST_PASS, ROOT_LOAD_AHEAD, ROOT_LOAD_CPU, SPARSE_DELETE, SPARSE_DELETE_CPU,

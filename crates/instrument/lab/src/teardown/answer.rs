@@ -2,9 +2,10 @@
 
 use mayfly_record::{BASELINE, ResultRow, units};
 
-use crate::answer::{Answer, Rows, times};
+use crate::answer::Answer;
 use crate::mapping::Mapping;
 use crate::params::Size;
+use crate::rows::{Rows, times};
 
 /// What a VM's end costs, here and in Mayfly, and what to do.
 pub(super) fn answer(rows: &[ResultRow]) -> Answer {
