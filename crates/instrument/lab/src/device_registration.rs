@@ -3,6 +3,8 @@
 mod answer;
 mod backend;
 mod chance;
+mod counted;
+mod disposal;
 mod doorbell;
 mod kvm;
 mod layout;
@@ -29,8 +31,9 @@ use crate::work;
 
 use backend::Subject;
 use chance::Chance;
+use disposal::Disposal;
 use kvm::KvmSubject;
-use machine::{Disposal, MachineSubject};
+use machine::MachineSubject;
 use needs::{DEVICES, VCPUS, VMS};
 use shape::Shape;
 use short::Short;

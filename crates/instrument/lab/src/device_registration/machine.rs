@@ -11,11 +11,11 @@ use mayfly_machine::{
     AnyDevice, Cpu, CpuThread, FRAMES, HostMemory, Instruction, Machine, MachineVcpu, MachineVm,
     MachineWorker, Processors, Register, Rigour, Running, VmOptions,
 };
-use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
+use mayfly_memslot::{Gpa, PAGE_SIZE, Region, SlotId, USER_SLOTS};
 use mayfly_platform::Host;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_record::ResultRow;
-use mayfly_srcu::{Pace, Stats};
+use mayfly_srcu::Pace;
 use mayfly_vm::{Bus, Exit};
 
 use crate::affinity::{self, Pinned};
@@ -24,6 +24,8 @@ use crate::populate::touch;
 use crate::work::{Interrupts, Meter, Spent, ThreadRole, Threads};
 
 use super::backend::Subject;
+use super::counted::Counted;
+use super::disposal::Disposal;
 use super::doorbell::Doorbell;
 use super::layout::{APIC_ACCESS_PAGE, DOORBELL, EXTRA, MEMORY, eventfd_address};
 use super::shape::Shape;
@@ -46,21 +48,6 @@ const OF_LINUX: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// How long the tables of a small VM take to be reclaimed, but for waiting.
 const RECLAIM: Duration = Duration::from_micros(100);
 
-/// What is done with the array that a registration replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Disposal {
-    /// `synchronize_srcu_expedited()`
-    Synchronize,
-    /// `call_srcu()`
-    Call,
-    /// The former before the first vCPU, the latter from then on.
-    KeyedOnVcpus,
-    /// `call_srcu_expedited()`
-    CallExpedited,
-    /// What Mayfly does.
-    Mayfly,
-}
-
 /// VMs on the software machine.
 pub(super) struct MachineSubject {
     disposal: Disposal,
@@ -82,18 +69,6 @@ pub(super) struct MachineSubject {
     running: Vec<Running>,
     meter: Option<(Meter, Interrupts)>,
     counted: Counted,
-}
-
-/// What was counted over all VMs.
-#[derive(Default)]
-struct Counted {
-    grace_periods: u64,
-    heavy_barriers: u64,
-    sleeps: u64,
-    peak_deferred: usize,
-    peak_deferred_bytes: usize,
-    missed: u64,
-    doorbells: u64,
 }
 
 impl MachineSubject {
@@ -154,39 +129,9 @@ impl MachineSubject {
         &self,
         replaced: Result<Replaced<AnyDevice>, Refused<AnyDevice>>,
     ) -> anyhow::Result<()> {
-        let replaced = replaced.map_err(|refused| refused.error)?;
-        let synchronize = match self.disposal {
-            Disposal::Synchronize => true,
-            // Those that run are with their threads.
-            Disposal::KeyedOnVcpus => self.vcpus.is_empty() && self.running.is_empty(),
-            Disposal::Call | Disposal::CallExpedited | Disposal::Mayfly => false,
-        };
-        if synchronize {
-            drop(replaced.synchronize_expedited());
-        } else if self.disposal == Disposal::CallExpedited {
-            replaced.defer_expedited();
-        } else {
-            replaced.defer();
-        }
-        Ok(())
-    }
-
-    /// Sets a slot as each design does: KVM swaps the active memslots, and synchronises, at every change.
-    fn set_slot(&self, region: &Region<Hva>, private: bool) -> anyhow::Result<()> {
-        let vm = self.vm()?;
-        match (self.disposal, private) {
-            (Disposal::Mayfly, false) => vm.set_memory_region(region)?,
-            (Disposal::Mayfly, true) => vm.set_private_memory_region(region)?,
-            (_, private) => {
-                let slots = vm.slots();
-                let change =
-                    if private { slots.apply_private(region) } else { slots.apply(region) };
-                if let Some(change) = change? {
-                    drop(change.retired.synchronize_expedited());
-                }
-            }
-        }
-        Ok(())
+        // Those that run are with their threads.
+        let has_vcpus = !self.vcpus.is_empty() || !self.running.is_empty();
+        self.disposal.dispose(replaced, has_vcpus)
     }
 
     fn eventfd(index: u32) -> Ioeventfd {
@@ -270,7 +215,7 @@ impl Subject for MachineSubject {
     fn set_memory(&mut self, index: u16) -> anyhow::Result<()> {
         let memory = &self.memory[usize::from(index)];
         let gpa = Gpa::new(MEMORY[usize::from(index)].0);
-        self.set_slot(&memory.region(SlotId::main(index), gpa), false)
+        self.disposal.set_slot(self.vm()?, &memory.region(SlotId::main(index), gpa), false)
     }
 
     fn create_vcpu(&mut self, id: u32) -> anyhow::Result<()> {
@@ -278,7 +223,7 @@ impl Subject for MachineSubject {
         if id == 0 && self.internal_slot {
             let (slot, gpa) = (SlotId::main(USER_SLOTS), Gpa::new(APIC_ACCESS_PAGE));
             let region = Region { size: PAGE_SIZE, ..self.memory[0].region(slot, gpa) };
-            self.set_slot(&region, true)?;
+            self.disposal.set_slot(self.vm()?, &region, true)?;
         }
         let cpu = self.cpus.pop().context("there are no more processors")?;
         self.vcpus.push((vcpu, cpu));
@@ -358,17 +303,7 @@ impl Subject for MachineSubject {
     }
 
     fn report(&self, row: ResultRow) -> ResultRow {
-        let Counted { missed, doorbells, .. } = self.counted;
-        row.counter("grace_periods", self.counted.grace_periods)
-            .counter("heavy_barriers", self.counted.heavy_barriers)
-            .counter("sleeps", self.counted.sleeps)
-            .counter("peak_deferred", self.counted.peak_deferred as u64)
-            .counter("peak_deferred_bytes", self.counted.peak_deferred_bytes as u64)
-            .check(
-                "device_found",
-                missed == 0,
-                format!("{missed} vCPUs missed a registered device; {doorbells} VMs checked"),
-            )
+        self.counted.report(row)
     }
 }
 
@@ -394,16 +329,6 @@ fn populated(
     let memory = machine.map(size)?;
     touch(&memory, size);
     Ok(memory)
-}
-
-impl Counted {
-    fn note(&mut self, stats: Stats) {
-        self.grace_periods += stats.grace_periods;
-        self.heavy_barriers += stats.heavy_barriers;
-        self.sleeps += stats.sleeps;
-        self.peak_deferred = self.peak_deferred.max(stats.peak_deferred);
-        self.peak_deferred_bytes = self.peak_deferred_bytes.max(stats.peak_deferred_bytes);
-    }
 }
 
 #[cfg(test)]
