@@ -12,6 +12,7 @@
 
 mod bits;
 mod buddy;
+mod failing;
 mod words;
 
 use std::io;
@@ -30,11 +31,10 @@ use crate::lock::lock;
 use crate::recorder::Recorder;
 use crate::shard::{SHARDS, shard};
 use bits::{BITS, Bits};
+pub use buddy::MAX_ORDER;
 use buddy::{Buddy, blocks};
-use words::Words;
-
-/// The largest block that is given out has `1 << MAX_ORDER` frames: 1 GiB.
-pub const MAX_ORDER: u32 = 18;
+use failing::Failing;
+pub(crate) use words::Words;
 
 /// The first frame. Numbers below, zero among them, are nobody's, and blocks of every order fit from here on.
 const FIRST: u64 = 1 << MAX_ORDER;
@@ -78,15 +78,6 @@ struct Stock {
     given: AtomicU64,
 }
 
-/// Which allocations are to fail.
-#[derive(Debug, Default)]
-struct Failing {
-    armed: AtomicBool,
-    first: AtomicU64,
-    end: AtomicU64,
-    count: AtomicU64,
-}
-
 impl Arena {
     /// An arena of `frames` frames, all free.
     ///
@@ -121,6 +112,11 @@ impl Arena {
     /// What is behind its caches, where that is a model.
     pub fn oracle(&self) -> Option<&Arc<Oracle>> {
         self.oracle.as_ref()
+    }
+
+    /// The words of all frames, from number 0 on.
+    pub(crate) fn memory(&self) -> &Words {
+        &self.memory
     }
 
     /// Has what happens to frames recorded.
@@ -180,11 +176,7 @@ impl Arena {
     /// Makes allocations fail that would not: of those from now on, counted from 0, the ones with these numbers. An
     /// empty range ends it.
     pub fn fail_allocations(&self, numbers: Range<u64>) {
-        self.failing.armed.store(false, Ordering::Relaxed);
-        self.failing.first.store(numbers.start, Ordering::Relaxed);
-        self.failing.end.store(numbers.end, Ordering::Relaxed);
-        self.failing.count.store(0, Ordering::Relaxed);
-        self.failing.armed.store(!numbers.is_empty(), Ordering::Release);
+        self.failing.arm(&numbers);
     }
 
     /// Gives out `1 << order` frames of zeroes, the first at a multiple of their number, with one reference each.
@@ -293,8 +285,7 @@ impl Arena {
     /// If `hpa` is not a multiple of eight within the arena.
     #[inline]
     pub fn word(&self, hpa: Hpa) -> &AtomicU64 {
-        assert!(hpa.get().is_multiple_of(8), "{hpa} is not a multiple of eight");
-        self.memory.word((hpa.get() / 8) as usize)
+        self.memory.at(hpa)
     }
 
     /// The byte at `hpa`.
@@ -313,8 +304,7 @@ impl Arena {
     ///
     /// If `frame` is not within the arena.
     pub fn words(&self, frame: Pfn) -> impl Iterator<Item = &AtomicU64> {
-        let first = frame.get() as usize * WORDS;
-        (first..first + WORDS).map(|word| self.memory.word(word))
+        self.memory.of(frame)
     }
 
     fn take_frame(&self, stock: &Stock) -> Option<u64> {
@@ -390,16 +380,6 @@ unsafe impl Frames for Arena {
 
     fn linear_map(&self) -> *const AtomicU64 {
         self.memory.base().as_ptr()
-    }
-}
-
-impl Failing {
-    fn next(&self) -> bool {
-        if !self.armed.load(Ordering::Acquire) {
-            return false;
-        }
-        let number = self.count.fetch_add(1, Ordering::Relaxed);
-        (self.first.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)).contains(&number)
     }
 }
 

@@ -8,6 +8,8 @@
 //! | [`Counted`](Lines::Counted) | is counted, for more memory than the host has | read and write as everybody does |
 //! | [`Modelled`](Lines::Modelled) | of caches that do the worst they may | read and write past them: see [`Oracle`] |
 
+mod instructions;
+mod line;
 mod oracle;
 mod real;
 
@@ -20,11 +22,9 @@ use mayfly_platform::cache::{Cache, CacheCapabilities};
 use mayfly_platform::sync::CacheLine;
 
 use crate::Arena;
+pub use line::LINE;
 pub use oracle::{ANOTHERS, Interlude, Moment, Oracle, View};
 use real::Real;
-
-/// Bytes of a line. Smaller than it may be on some processors, which costs instructions there and misses nothing.
-pub const LINE: u64 = 64;
 
 /// What is maintained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,9 +110,9 @@ impl Cache for DataCache {
 
     fn clean(&self, first: Pfn, count: u64) {
         let clean = || match &self.backend {
-            Backend::Real(real) => real.clean(&self.arena, first, count),
+            Backend::Real(real) => real.clean(self.arena.memory(), first, count),
             Backend::Counted => {}
-            Backend::Oracle(oracle) => oracle.clean(&self.arena, first, count),
+            Backend::Oracle(oracle) => oracle.clean(self.arena.memory(), first, count),
         };
         let cleaned = Event::Clean { frame: first.get(), count };
         self.arena.recording(clean, |()| Some(cleaned));
@@ -121,9 +121,9 @@ impl Cache for DataCache {
 
     fn clean_invalidate(&self, first: Pfn, count: u64) {
         let flush = || match &self.backend {
-            Backend::Real(real) => real.clean_invalidate(&self.arena, first, count),
+            Backend::Real(real) => real.clean_invalidate(self.arena.memory(), first, count),
             Backend::Counted => {}
-            Backend::Oracle(oracle) => oracle.clean_invalidate(&self.arena, first, count),
+            Backend::Oracle(oracle) => oracle.clean_invalidate(self.arena.memory(), first, count),
         };
         let flushed = Event::Flush { frame: first.get(), count };
         self.arena.recording(flush, |()| Some(flushed));
@@ -132,7 +132,7 @@ impl Cache for DataCache {
 
     fn invalidate_instructions(&self, first: Pfn, count: u64) {
         let fetch = || match &self.backend {
-            Backend::Real(_) => Real::invalidate_instructions(&self.arena, first, count),
+            Backend::Real(_) => Real::invalidate_instructions(self.arena.memory(), first, count),
             Backend::Counted => {}
             Backend::Oracle(oracle) => oracle.invalidate_instructions(first, count),
         };

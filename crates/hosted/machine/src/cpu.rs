@@ -308,11 +308,11 @@ fn perform<'a, F: Format>(
     if let Some(oracle) = arena.oracle()
         && leaf.permissions.contains(Permissions::EXECUTE)
     {
-        oracle.look_ahead(arena, guest.cpu(), gpa.gfn(), hpa.pfn());
+        oracle.look_ahead(arena.memory(), guest.cpu(), gpa.gfn(), hpa.pfn());
     }
     guest.record(gpa.gfn(), hpa.pfn(), write, || match arena.oracle() {
         Some(oracle) if access.kind == AccessKind::Fetch => {
-            let word = oracle.fetch(arena, guest.cpu(), gpa.gfn(), hpa);
+            let word = oracle.fetch(arena.memory(), guest.cpu(), gpa.gfn(), hpa);
             bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
         }
         _ => transfer(bytes, write, in_page, [here, beyond]),

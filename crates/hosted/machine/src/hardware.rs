@@ -208,7 +208,7 @@ impl Observer for Hardware {
             _ => {}
         }
         if let Some(recorder) = self.tlbs.recorder() {
-            recorder.step(begun.0, &step, &self.arena);
+            recorder.step(begun.0, &step, self.arena.memory());
         }
     }
 }

@@ -36,7 +36,7 @@ impl<'a> Reach<'a> {
     /// The word at `hpa`, a multiple of eight.
     pub(crate) fn load(self, hpa: Hpa) -> u64 {
         match self.modelled {
-            Some((oracle, view)) => oracle.load(self.arena, hpa, view),
+            Some((oracle, view)) => oracle.load(self.arena.memory(), hpa, view),
             None => self.arena.word(hpa).load(Ordering::Acquire),
         }
     }
@@ -44,7 +44,7 @@ impl<'a> Reach<'a> {
     /// Writes the word at `hpa`, a multiple of eight.
     pub(crate) fn store(self, hpa: Hpa, value: u64) {
         match self.modelled {
-            Some((oracle, view)) => oracle.update(self.arena, hpa, view, |_| value),
+            Some((oracle, view)) => oracle.update(self.arena.memory(), hpa, view, |_| value),
             None => self.arena.word(hpa).store(value, Ordering::Release),
         }
     }
@@ -54,7 +54,7 @@ impl<'a> Reach<'a> {
         match self.modelled {
             Some((oracle, view)) => {
                 let (word, shift) = containing(hpa);
-                (oracle.load(self.arena, word, view) >> shift) as u8
+                (oracle.load(self.arena.memory(), word, view) >> shift) as u8
             }
             None => self.arena.byte(hpa).load(Ordering::Acquire),
         }
@@ -65,7 +65,7 @@ impl<'a> Reach<'a> {
         match self.modelled {
             Some((oracle, view)) => {
                 let (word, shift) = containing(hpa);
-                oracle.update(self.arena, word, view, |old| {
+                oracle.update(self.arena.memory(), word, view, |old| {
                     old & !(0xff << shift) | u64::from(byte) << shift
                 });
             }
@@ -80,7 +80,7 @@ impl<'a> Reach<'a> {
             View::Cached => View::Memory,
             View::Memory => View::Cached,
         };
-        Some((view, oracle.load(self.arena, hpa, other)))
+        Some((view, oracle.load(self.arena.memory(), hpa, other)))
     }
 }
 

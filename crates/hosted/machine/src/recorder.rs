@@ -13,7 +13,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::observe::Step;
 use mayfly_stage2::{Ept, Format, Npt, Sv39x4, Sv48x4};
 
-use crate::Arena;
+use crate::arena::Words;
 use crate::lock::lock;
 
 /// Who gets the records, one after another, until it breaks off. Called with locks held, and with entries frozen.
@@ -68,7 +68,7 @@ impl Recorder {
     }
 
     /// The core has made `step`.
-    pub(crate) fn step(&self, begin: u64, step: &Step, arena: &Arena) {
+    pub(crate) fn step(&self, begin: u64, step: &Step, arena: &Words) {
         let event = match *step {
             Step::Entry { table, index, old, new } => {
                 Event::Entry { table: table.get(), index: index as u32, old, new }
@@ -90,8 +90,8 @@ impl Recorder {
     }
 
     /// A table was filled: in runs of entries that differ by as much from one to the next.
-    fn filled(&self, begin: u64, table: Pfn, arena: &Arena) {
-        let words: Vec<u64> = arena.words(table).map(|word| word.load(Ordering::Relaxed)).collect();
+    fn filled(&self, begin: u64, table: Pfn, arena: &Words) {
+        let words: Vec<u64> = arena.of(table).map(|word| word.load(Ordering::Relaxed)).collect();
         let mut index = 0;
         while index < words.len() {
             let value = words[index];

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::MAX_ORDER;
+/// The largest block that is given out has `1 << MAX_ORDER` frames: 1 GiB.
+pub const MAX_ORDER: u32 = 18;
 
 /// The free blocks, by order. Lower ones are given out first, which keeps the rest whole.
 #[derive(Debug, Default)]

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
+use mayfly_platform::address::{Hpa, Pfn};
+use mayfly_platform::frames::WORDS;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -13,7 +15,7 @@ const WORD: usize = size_of::<AtomicU64>();
 
 /// A mapping of so many words, zeroed.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(crate) struct Words {
     base: NonNull<AtomicU64>,
     count: usize,
     /// What holds them, if that is a file of their own.
@@ -72,6 +74,20 @@ impl Words {
         assert!(number < self.count * WORD, "no byte {number:#x}");
         // SAFETY: as in `word`.
         unsafe { self.base.cast::<AtomicU8>().add(number).as_ref() }
+    }
+
+    /// The eight bytes at `hpa`, where the first word is that of address 0; panics where that is no multiple of eight, or
+    /// not in here.
+    #[inline]
+    pub(crate) fn at(&self, hpa: Hpa) -> &AtomicU64 {
+        assert!(hpa.get().is_multiple_of(8), "{hpa} is not a multiple of eight");
+        self.word((hpa.get() / 8) as usize)
+    }
+
+    /// The words of a frame; panics where it is not in here.
+    pub(crate) fn of(&self, frame: Pfn) -> impl Iterator<Item = &AtomicU64> {
+        let first = frame.get() as usize * WORDS;
+        (first..first + WORDS).map(|word| self.word(word))
     }
 
     /// Makes these words zero by giving back the whole host pages that they are.

@@ -13,14 +13,6 @@
 //! - A frame that is given out is dirty throughout, since its owner has just made it zero, and memory has what nobody
 //!   who is to see the frame has ever written ([`ANOTHERS`]): another guest's secret, say.
 //!
-//! Instruction caches, of processors where they do not see what is written, are as unhelpful:
-//!
-//! - Each CPU has one, in which all lines of a page are as soon as the CPU has a translation of it that allows
-//!   execution, whatever it is used for, and stay until they are dropped: also when the page is unmapped, and its frame
-//!   has another owner. They say what memory said then, and not what a data cache did that was not cleaned.
-//! - Where they are found by virtual address, a line is found by the address and the frame that it was fetched from, and
-//!   an invalidation by an address of the hypervisor's meets none of a guest's.
-//!
 //! Everything happens in one order, that of a lock, in which the host's own accesses to the arena do not take part.
 //! Where one races with the invalidation of its line, it wins: the line is dirty then.
 
@@ -28,12 +20,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use mayfly_platform::address::{Gfn, Hpa, PAGE_SIZE, Pfn};
+use mayfly_platform::address::{Gfn, Hpa, Pfn};
 use mayfly_platform::cache::InstructionCaches;
 use mayfly_platform::frames::WORDS;
 
-use super::LINE;
-use crate::Arena;
+use super::instructions::Fetched;
+use super::line::{LINE, word};
+use crate::arena::Words;
 use crate::lock::lock;
 
 /// What is read of memory that its last owner left, and nobody has cleaned since.
@@ -74,12 +67,8 @@ pub struct Oracle {
     /// By frame. One that is not here is as it was given out.
     frames: Mutex<BTreeMap<u64, Behind>>,
     interlude: OnceLock<Interlude>,
-    instructions: InstructionCaches,
-    fetched: Mutex<BTreeMap<Place, Box<[u64; WORDS]>>>,
+    instructions: Fetched,
 }
-
-/// Where lines of an instruction cache are found: CPU, guest frame, frame.
-type Place = (u32, u64, u64);
 
 /// Behind a frame.
 struct Behind {
@@ -97,56 +86,44 @@ impl Oracle {
             forces_write_back,
             frames: Mutex::default(),
             interlude: OnceLock::new(),
-            instructions: InstructionCaches::Coherent,
-            fetched: Mutex::default(),
+            instructions: Fetched::new(InstructionCaches::Coherent),
         }
     }
 
     /// With instruction caches of that kind, which are empty.
     #[must_use]
     pub fn with_instructions(self, instructions: InstructionCaches) -> Self {
-        Self { instructions, ..self }
+        Self { instructions: Fetched::new(instructions), ..self }
     }
 
     /// CPU `cpu` has a translation of `gfn` to `frame` that allows execution.
-    pub(crate) fn look_ahead(&self, arena: &Arena, cpu: u32, gfn: Gfn, frame: Pfn) {
-        if self.instructions == InstructionCaches::Coherent {
-            return;
-        }
-        lock(&self.fetched).entry((cpu, gfn.get(), frame.get())).or_insert_with(|| {
-            let first = frame.hpa().expect("it is in the arena").get();
-            let word =
-                |at: usize| self.load(arena, Hpa::new(first + 8 * at as u64), self.view(false));
-            Box::new(std::array::from_fn(word))
-        });
+    pub(crate) fn look_ahead(&self, arena: &Words, cpu: u32, gfn: Gfn, frame: Pfn) {
+        self.instructions.look_ahead((cpu, gfn, frame), |hpa| self.fill(arena, hpa));
     }
 
     /// The word at `hpa`, a multiple of eight, as CPU `cpu` fetches it, whose translation of `gfn` to there allows that.
-    pub(crate) fn fetch(&self, arena: &Arena, cpu: u32, gfn: Gfn, hpa: Hpa) -> u64 {
-        self.look_ahead(arena, cpu, gfn, hpa.pfn());
-        let fetched = lock(&self.fetched);
-        match fetched.get(&(cpu, gfn.get(), hpa.pfn().get())) {
-            Some(words) => words[word(hpa)],
-            None => self.load(arena, hpa, self.view(false)),
-        }
+    pub(crate) fn fetch(&self, arena: &Words, cpu: u32, gfn: Gfn, hpa: Hpa) -> u64 {
+        self.instructions.fetch((cpu, gfn), hpa, |hpa| self.fill(arena, hpa))
+    }
+
+    /// What a line of an instruction cache is filled with.
+    fn fill(&self, arena: &Words, hpa: Hpa) -> u64 {
+        self.load(arena, hpa, self.view(false))
     }
 
     /// CPU `cpu` drops what its instruction cache has.
     pub(crate) fn forget_own_instructions(&self, cpu: u32) {
-        lock(&self.fetched).retain(|place, _| place.0 != cpu);
+        self.instructions.forget_own(cpu);
     }
 
     /// An invalidation by addresses of the hypervisor's.
     pub(super) fn invalidate_instructions(&self, first: Pfn, count: u64) {
-        if self.instructions == InstructionCaches::Physical {
-            let frames = first.get()..first.get() + count;
-            lock(&self.fetched).retain(|place, _| !frames.contains(&place.2));
-        }
+        self.instructions.invalidate(first, count);
     }
 
     /// All instruction caches are empty.
     pub(super) fn invalidate_all_instructions(&self) {
-        lock(&self.fetched).clear();
+        self.instructions.invalidate_all();
     }
 
     /// How a guest reaches memory.
@@ -161,9 +138,9 @@ impl Oracle {
     }
 
     /// The word at `hpa`, a multiple of eight, in that view.
-    pub(crate) fn load(&self, arena: &Arena, hpa: Hpa, view: View) -> u64 {
+    pub(crate) fn load(&self, arena: &Words, hpa: Hpa, view: View) -> u64 {
         let mut frames = self.frames();
-        let cached = arena.word(hpa);
+        let cached = arena.at(hpa);
         match view {
             View::Cached => cached.load(Ordering::Acquire),
             View::Memory => behind(&mut frames, hpa).memory[word(hpa)],
@@ -173,7 +150,7 @@ impl Oracle {
     /// Changes the word at `hpa`, a multiple of eight, in that view.
     pub(crate) fn update(
         &self,
-        arena: &Arena,
+        arena: &Words,
         hpa: Hpa,
         view: View,
         change: impl FnOnce(u64) -> u64,
@@ -182,7 +159,7 @@ impl Oracle {
         let behind = behind(&mut frames, hpa);
         match view {
             View::Cached => {
-                let cached = arena.word(hpa);
+                let cached = arena.at(hpa);
                 cached.store(change(cached.load(Ordering::Acquire)), Ordering::Release);
                 behind.written |= only(word(hpa));
             }
@@ -204,7 +181,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn clean(&self, arena: &Arena, first: Pfn, count: u64) {
+    pub(super) fn clean(&self, arena: &Words, first: Pfn, count: u64) {
         self.interlude(Moment::BeforeClean, first, count);
         for frame in first.get()..first.get() + count {
             let mut frames = self.frames();
@@ -213,7 +190,7 @@ impl Oracle {
         self.interlude(Moment::AfterClean, first, count);
     }
 
-    pub(super) fn clean_invalidate(&self, arena: &Arena, first: Pfn, count: u64) {
+    pub(super) fn clean_invalidate(&self, arena: &Words, first: Pfn, count: u64) {
         self.interlude(Moment::BeforeFlush, first, count);
         for frame in first.get()..first.get() + count {
             let mut frames = self.frames();
@@ -248,9 +225,8 @@ impl Default for Behind {
 
 impl Behind {
     /// Writes back what is dirty of `lines`, which has a bit for each.
-    fn clean(&mut self, arena: &Arena, frame: Pfn, lines: u64) {
-        let cached: Vec<u64> =
-            arena.words(frame).map(|word| word.load(Ordering::Acquire)).collect();
+    fn clean(&mut self, arena: &Words, frame: Pfn, lines: u64) {
+        let cached: Vec<u64> = arena.of(frame).map(|word| word.load(Ordering::Acquire)).collect();
         for line in (0..u64::BITS as usize).filter(|line| lines & 1 << line != 0) {
             let words = line * LINE_WORDS..(line + 1) * LINE_WORDS;
             let is_written = self.written & 1 << line != 0;
@@ -263,8 +239,8 @@ impl Behind {
     }
 
     /// Drops what is clean, and fills it from memory.
-    fn refill(&mut self, arena: &Arena, frame: Pfn) {
-        for (at, cached) in arena.words(frame).enumerate() {
+    fn refill(&mut self, arena: &Words, frame: Pfn) {
+        for (at, cached) in arena.of(frame).enumerate() {
             // Unless the host has written it meanwhile.
             let _ = cached.compare_exchange(
                 self.filled[at],
@@ -292,16 +268,12 @@ fn only(word: usize) -> u64 {
     1 << (word / LINE_WORDS)
 }
 
-/// The number of the word in its frame.
-fn word(hpa: Hpa) -> usize {
-    (hpa.get() % PAGE_SIZE / 8) as usize
-}
-
 const _: () = assert!(WORDS / LINE_WORDS == u64::BITS as usize && size_of::<AtomicU64>() == 8);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Arena;
 
     struct Board {
         arena: Arena,
@@ -321,20 +293,20 @@ mod tests {
         }
 
         fn read(&self, word: u64) -> (u64, u64) {
-            let read = |view| self.oracle.load(&self.arena, self.at(word), view);
+            let read = |view| self.oracle.load(self.arena.memory(), self.at(word), view);
             (read(View::Cached), read(View::Memory))
         }
 
         fn write(&self, word: u64, view: View, value: u64) {
-            self.oracle.update(&self.arena, self.at(word), view, |_| value);
+            self.oracle.update(self.arena.memory(), self.at(word), view, |_| value);
         }
 
         fn clean(&self) {
-            self.oracle.clean(&self.arena, self.frame, 1);
+            self.oracle.clean(self.arena.memory(), self.frame, 1);
         }
 
         fn flush(&self) {
-            self.oracle.clean_invalidate(&self.arena, self.frame, 1);
+            self.oracle.clean_invalidate(self.arena.memory(), self.frame, 1);
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 
 use mayfly_platform::address::{Hpa, PAGE_SHIFT, PAGE_SIZE, Pfn};
 
-use super::LINE;
-use crate::Arena;
+use super::line::LINE;
+use crate::arena::Words;
 
 /// What the processor has to maintain lines with.
 #[derive(Clone, Copy, Debug)]
@@ -19,15 +19,15 @@ impl Real {
         Self { clean: Instruction::to_clean(), clean_invalidate: Instruction::to_invalidate() }
     }
 
-    pub(super) fn clean(self, arena: &Arena, first: Pfn, count: u64) {
+    pub(super) fn clean(self, arena: &Words, first: Pfn, count: u64) {
         each_line(arena, first, count, self.clean);
     }
 
-    pub(super) fn clean_invalidate(self, arena: &Arena, first: Pfn, count: u64) {
+    pub(super) fn clean_invalidate(self, arena: &Words, first: Pfn, count: u64) {
         each_line(arena, first, count, self.clean_invalidate);
     }
 
-    pub(super) fn invalidate_instructions(arena: &Arena, first: Pfn, count: u64) {
+    pub(super) fn invalidate_instructions(arena: &Words, first: Pfn, count: u64) {
         if let Some(instruction) = Instruction::to_invalidate_instructions() {
             each_line(arena, first, count, instruction);
             forget_fetched();
@@ -36,11 +36,11 @@ impl Real {
 }
 
 /// Does `instruction` to each line of `count` frames, and returns when all are done.
-fn each_line(arena: &Arena, first: Pfn, count: u64, instruction: Instruction) {
+fn each_line(arena: &Words, first: Pfn, count: u64, instruction: Instruction) {
     for frame in first.get()..first.get() + count {
         let frame = frame << PAGE_SHIFT;
         for offset in (0..PAGE_SIZE).step_by(LINE as usize) {
-            instruction.execute(arena.word(Hpa::new(frame + offset)));
+            instruction.execute(arena.at(Hpa::new(frame + offset)));
         }
     }
     wait_for_all();
