@@ -10,8 +10,8 @@ use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Ept, Format, Permissions};
 use mayfly_vm::{Access, AccessKind, CacheOp, CacheTraps, Event, Guest, Requests, Translation};
 
-use crate::processors::Seat;
 use crate::reach::Reach;
+use crate::seat::Seat;
 use crate::tlb::{CpuCounts, InGuest, Translated};
 use crate::walk::{Cause, WalkFault};
 use crate::{Arena, Hardware, Instruction, LINE, Mismatch, Program, Rigour};

@@ -12,8 +12,8 @@ use mayfly_platform::sync::CacheLine;
 use mayfly_platform::tlb::{Scope, Span, Tlb, TlbToken, Vmid};
 use mayfly_platform::{Host, Layer, Op, Platform};
 
-use crate::processors::{Seat, SharedCpus};
 use crate::recorder::{Recorder, Sink};
+use crate::seat::{Seat, SharedCpus};
 use crate::shard::{SHARDS, shard};
 use crate::unsteady::Unsteady;
 use crate::{Arena, LeftOut, Processors, Rigour, Tlbs};

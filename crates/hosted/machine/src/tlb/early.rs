@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use mayfly_platform::tlb::TlbToken;
 
-use super::cpu::Shared;
+use super::shared::Shared;
 use crate::lock::lock;
 use crate::recorder;
 
