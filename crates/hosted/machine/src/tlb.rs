@@ -7,7 +7,7 @@
 //! it walks. It walks only in the guest. So a translation that is used between two looks was remembered, or walked,
 //! after all that the first look found had been forgotten.
 //!
-//! **Posting** ([`Tlb::issue`]). The issuer has changed the tables. It puts the request into the mailbox of every CPU
+//! **Posting** ([`Tlb::issue`](mayfly_platform::tlb::Tlb::issue)). The issuer has changed the tables. It puts the request into the mailbox of every CPU
 //! that may hold the VMID, and counts it there (`posted`). It never waits: where the mailbox is full, or somebody else
 //! is at it, it says *everything* instead.
 //!
@@ -15,7 +15,7 @@
 //! the mailbox, it forgets everything rather than wait. All posts that it loaded are then taken (they are counted after
 //! they are put), and it acknowledges as many.
 //!
-//! **Completing** ([`Tlb::complete`]) needs no names for requests: whatever the caller posted has been counted, so it
+//! **Completing** ([`Tlb::complete`](mayfly_platform::tlb::Tlb::complete)) needs no names for requests: whatever the caller posted has been counted, so it
 //! loads each CPU's `posted`, and waits until the CPU has acknowledged so many, or is outside the guest. (At most it
 //! waits for what others had posted by then, too.) Spinning a little, then asleep on the CPU's `state`, one word for
 //! both: in the guest or not, and the count of acknowledged posts.
@@ -31,7 +31,7 @@
 //!   issuer finds the CPU in the guest, and waits, or the CPU finds the post before it uses anything.
 //! - Who is about to sleep counts itself; **\[sleep\]** `fence(SeqCst)`; loads `state`. A CPU stores `state`;
 //!   **\[tell\]** `fence(SeqCst)`; loads whether anybody sleeps. Store buffering: either the CPU wakes the sleeper, or
-//!   the sleeper finds the new state; and between finding the old one and sleeping, [`Platform::wait`] compares.
+//!   the sleeper finds the new state; and between finding the old one and sleeping, [`Platform::wait`](mayfly_platform::Platform::wait) compares.
 //! - Posting releases, by the lock around the requests and by the swap that leaves the mark; taking acquires. So a CPU
 //!   that has forgotten on account of a post walks what its issuer wrote, even if it took the post before it was
 //!   counted. (It would not if the mark were stored: who takes the last store is not ordered after the stores before.)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::Level;
 
-use super::Protection;
+use super::memory::Protection;
 
 /// The pages that areas may have: 16 TiB up to 128 TiB, where a process has its own.
 const PAGES: Range<u64> = 1 << 32..1 << 35;

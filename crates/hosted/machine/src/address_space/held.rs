@@ -8,11 +8,11 @@
 //! [`Notifier::change_ptes_owing`]: super::Notifier::change_ptes_owing
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 
 use mayfly_platform::address::Pfn;
 use mayfly_stage2::Owed;
 
-use super::HostSpace;
 use crate::Arena;
 use crate::lock::lock;
 
@@ -40,15 +40,19 @@ impl Old {
 /// The fewest that have come when all are looked through again.
 const FEWEST: usize = 8;
 
+/// What is held, under a lock that nobody has who waits.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Held(Mutex<Olds>);
+
+#[derive(Debug, Default)]
+struct Olds {
     /// The oldest first.
     all: VecDeque<Old>,
     /// How many have come since all were looked through.
     come: usize,
 }
 
-impl Held {
+impl Olds {
     fn take_paid(&mut self) -> Vec<Old> {
         self.come = 0;
         let (paid, open) = self.all.drain(..).partition(Old::is_paid);
@@ -57,42 +61,42 @@ impl Held {
     }
 }
 
-impl HostSpace {
+impl Held {
     /// Gives up a reference to each of `frames` as soon as what is `owed` for them is paid.
-    pub(super) fn hold(&self, frames: Vec<Pfn>, mut owed: Vec<Owed>) {
+    pub(super) fn hold(&self, arena: &Arena, frames: Vec<Pfn>, mut owed: Vec<Owed>) {
         owed.retain(|owed| !owed.is_paid());
         if owed.is_empty() {
-            return self.release(vec![Old { frames, owed }]);
+            return Old { frames, owed }.release(arena);
         }
         let paid = {
-            let mut held = lock(&self.held);
+            let mut held = lock(&self.0);
             held.all.push_back(Old { frames, owed });
             held.come += 1;
             // To look at each takes a look at all that its VM owes: not at every page that is merged.
             let is_time = held.come >= FEWEST.max(held.all.len() / 4);
             if is_time { held.take_paid() } else { Vec::new() }
         };
-        self.release(paid);
+        release(paid, arena);
     }
 
     /// Gives up the frames for which all is paid.
-    pub(super) fn release_paid(&self) {
-        let paid = lock(&self.held).take_paid();
-        self.release(paid);
-    }
-
-    fn release(&self, paid: Vec<Old>) {
-        for old in paid {
-            old.release(&self.arena);
-        }
+    pub(super) fn release_paid(&self, arena: &Arena) {
+        let paid = lock(&self.0).take_paid();
+        release(paid, arena);
     }
 
     /// Has everything paid, and gives the frames up. Waits for TLBs.
-    pub(crate) fn settle(&self) {
-        let Held { mut all, .. } = std::mem::take(&mut *lock(&self.held));
+    pub(super) fn settle(&self, arena: &Arena) {
+        let Olds { mut all, .. } = std::mem::take(&mut *lock(&self.0));
         // Who pays the last of a VM's debts pays those before with it.
         while let Some(old) = all.pop_back() {
-            old.release(&self.arena);
+            old.release(arena);
         }
+    }
+}
+
+fn release(paid: Vec<Old>, arena: &Arena) {
+    for old in paid {
+        old.release(arena);
     }
 }

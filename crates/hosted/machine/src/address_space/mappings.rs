@@ -6,8 +6,9 @@ use std::sync::Arc;
 use mayfly_stage2::Level;
 
 use super::area::{Area, Areas, Kind};
+use super::error::{Error, Fault};
+use super::memory::{Protection, Resolved};
 use super::pages::{Held, PageTable, Released, Store, chunks_of};
-use super::{Error, Fault, Protection, Resolved};
 
 #[derive(Debug, Default)]
 pub(super) struct Mappings {

@@ -5,7 +5,10 @@ use std::ops::Range;
 use mayfly_platform::address::Hva;
 use mayfly_platform::memory::OutOfMemory;
 
-use super::{Change, Error, HostSpace, Reason, hvas, page, whole_pages};
+use super::error::Error;
+use super::notifier::{Change, Reason};
+use super::numbers::{hvas, page, whole_pages};
+use super::space::HostSpace;
 
 impl HostSpace {
     /// Puts the contents of the page at `hva` into swap, and gives its frame back; the page has another when it is next
@@ -80,10 +83,5 @@ impl HostSpace {
         let mappings = self.mappings.read();
         let mapped = mappings.mapped(&pages).flatten();
         mapped.filter(|&page| mappings.pages.frame(page).is_some()).collect()
-    }
-
-    /// How many pages are in swap.
-    pub fn swapped(&self) -> usize {
-        self.swap.len()
     }
 }

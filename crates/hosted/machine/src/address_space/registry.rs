@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{HostSpace, Notifier};
-use crate::lock::lock;
+use super::notifier::Notifier;
 
 /// Names a registered notifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,33 +30,21 @@ pub(super) struct Notifiers {
     next: u64,
 }
 
-impl HostSpace {
-    /// Has `notifier` told of changes from now on, until [`HostSpace::unregister`]. Waits for a change under way.
-    pub fn register(&self, notifier: Arc<dyn Notifier>) -> NotifierId {
-        self.edit_notifiers(|notifiers| {
-            let id = NotifierId(notifiers.next);
-            notifiers.next += 1;
-            let Registered(all) = &mut notifiers.registered;
-            *all = all.iter().cloned().chain([(id, notifier)]).collect();
-            id
-        })
-    }
-
-    /// Has a notifier told no more. Waits for a change under way: the notifier is not being called when this returns.
-    pub fn unregister(&self, id: NotifierId) {
-        self.edit_notifiers(|notifiers| {
-            let Registered(all) = &mut notifiers.registered;
-            *all = all.iter().filter(|(registered, _)| *registered != id).cloned().collect();
-        });
-    }
-
-    fn edit_notifiers<T>(&self, edit: impl FnOnce(&mut Notifiers) -> T) -> T {
-        let _changes = self.changes();
-        let _sharing = self.sharing();
-        edit(&mut lock(&self.notifiers))
-    }
-
+impl Notifiers {
     pub(super) fn registered(&self) -> Registered {
-        lock(&self.notifiers).registered.clone()
+        self.registered.clone()
+    }
+
+    pub(super) fn add(&mut self, notifier: Arc<dyn Notifier>) -> NotifierId {
+        let id = NotifierId(self.next);
+        self.next += 1;
+        let Registered(all) = &mut self.registered;
+        *all = all.iter().cloned().chain([(id, notifier)]).collect();
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: NotifierId) {
+        let Registered(all) = &mut self.registered;
+        *all = all.iter().filter(|(registered, _)| *registered != id).cloned().collect();
     }
 }

@@ -7,8 +7,11 @@ use mayfly_platform::memory::OutOfMemory;
 use mayfly_stage2::Level;
 
 use super::area::Area;
+use super::error::Error;
 use super::mappings::Mappings;
-use super::{Change, Error, HostSpace, Reason, hva, page, whole_pages};
+use super::notifier::{Change, Reason};
+use super::numbers::{hva, page, whole_pages};
+use super::space::HostSpace;
 
 /// What new addresses have in common with the old ones: their remainder by this, so that huge pages stay so.
 const ALIGN: u64 = Level::MIB2.pages();

@@ -24,27 +24,20 @@
 //! [`Notifier::change_pte`]: super::Notifier::change_pte
 
 use std::ops::Range;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use mayfly_platform::address::{Hva, Pfn};
 use mayfly_platform::memory::OutOfMemory;
+use mayfly_vm::Protection as Rights;
 
 use super::area::{Area, Kind};
+use super::error::{Error, Fault};
+use super::memory::Protection;
+use super::notifier::{Change, Notifier, PageChange, Reason};
+use super::numbers::{hva, hvas, whole_pages};
 use super::pages::{Held, copy};
-use super::{
-    Change, Error, Fault, HostSpace, Notifier, PageChange, Protection, Reason, Rights, hva, hvas,
-    whole_pages,
-};
+use super::space::HostSpace;
 use crate::Arena;
-use crate::lock::lock;
-
-/// What `sharing` protects, beside the shared pages.
-#[derive(Debug, Default)]
-pub(super) struct Sharing {
-    /// The pages that somebody is changing who does not hold the lock.
-    pub(super) changing: Range<u64>,
-}
 
 /// What the merger finds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +209,7 @@ impl HostSpace {
         let owed = registered.ask(owed).flatten().collect();
 
         registered.tell(|notifier| notifier.invalidate_end(&change));
-        self.hold(released, owed);
+        self.held.hold(&self.arena, released, owed);
         outcomes
     }
 
@@ -278,10 +271,6 @@ impl HostSpace {
         let _changes = self.changes();
         let _sharing = self.sharing();
         then()
-    }
-
-    pub(super) fn sharing(&self) -> MutexGuard<'_, Sharing> {
-        lock(&self.sharing)
     }
 
     fn is_shared(&self, page: u64) -> bool {
@@ -356,7 +345,7 @@ mod tests {
         let toucher = Arc::new(Toucher { space: space.clone(), page, loses_writing });
         let id = space.register(toucher.clone());
         let zero = space.zero_frame().unwrap();
-        assert_eq!(space.merge(super::super::page(page), &[zero]), [Merged::Now]);
+        assert_eq!(space.merge(super::super::numbers::page(page), &[zero]), [Merged::Now]);
         assert!(toucher.loses_writing.load(Ordering::Relaxed));
         space.unregister(id);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::Merger;
+use super::control::Merger;
 use crate::joined::Joined;
 
 /// A thread that scans batch after batch, with pauses, while [`Tunables::run`](super::Tunables::run) says so; until

@@ -12,9 +12,10 @@ use std::time::Duration;
 use mayfly_platform::address::Pfn;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::play::{Play, Scenario};
+use super::played::Failure;
 use super::stage::{OFF, ON, Stage, look, read, write};
 use super::suite::{FGT, NONE};
-use super::{Failure, Play, Scenario};
 use crate::cache::{Interlude, Moment};
 use crate::{GuestBarrier, Instruction};
 

@@ -4,11 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mayfly_memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_platform::address::{PAGE_SHIFT, Pfn};
-use mayfly_platform::cache::Cache;
+use mayfly_platform::cache::{Cache, CacheCapabilities};
 use mayfly_stage2::{Format, Level};
-use mayfly_vm::{Caches, Exit};
+use mayfly_vm::{Caches, Exit, SlotZap};
 
-use super::{Conditions, Failure, Played, Rule, Stale, TableFormat};
+use super::played::{Failure, Played, Stale};
+use super::rule::{Rule, TableFormat};
 use crate::address_space::Backing;
 use crate::cache::{Lines, Oracle};
 use crate::lock::lock;
@@ -25,6 +26,13 @@ const FRAMES: usize = 1 << 13;
 
 /// A slot's memory, in blocks.
 const BLOCK: u64 = Level::MIB2.pages() << PAGE_SHIFT;
+
+/// What a scenario is played on.
+#[derive(Clone, Copy)]
+pub(super) struct Conditions {
+    pub(super) capabilities: CacheCapabilities,
+    pub(super) slot_zap: SlotZap,
+}
 
 /// A VM, and what its guests have found.
 pub(super) struct Stage<'a, F: Format = TableFormat> {

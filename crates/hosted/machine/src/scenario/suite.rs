@@ -6,8 +6,9 @@ use mayfly_platform::cache::{CacheCapabilities, InstructionCaches};
 use mayfly_stage2::Format;
 use mayfly_vm::SlotZap;
 
-use super::stage::{OFF, ON, SET_WAY, Stage, read, write};
-use super::{Conditions, Failure, Play, Scenario};
+use super::play::{Play, Scenario};
+use super::played::Failure;
+use super::stage::{Conditions, OFF, ON, SET_WAY, Stage, read, write};
 
 /// Processors that leave everything to the core.
 pub(super) const NONE: Conditions = Conditions {
