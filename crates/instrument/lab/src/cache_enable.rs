@@ -16,7 +16,7 @@ use anyhow::Context;
 use mayfly_machine::cache::Lines;
 use mayfly_record::{Backend, Host, ResultRow, units};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Size};

@@ -2,7 +2,7 @@
 
 use mayfly_record::{Host, ResultRow};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::experiment::Experiment;
 
 /// What those of `rows` that the experiment named `name` has made come to. The answer is empty where there are none, or

@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::Context;
 use mayfly_record::{Backend, Host, ResultRow};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::needs::Needs;
 use crate::params::{Bound, Order};

@@ -10,7 +10,7 @@ mod variant;
 
 use mayfly_record::{Description, Host, MetricDescription, ResultRow};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::needs::Needs;
 use crate::progress::Progress;
 use crate::work;

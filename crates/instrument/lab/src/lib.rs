@@ -7,7 +7,7 @@
 //! command needs no change unless the experiment takes a new parameter, which is a field of [`Params`].
 
 mod affinity;
-mod answer;
+mod answers;
 mod bar;
 mod before;
 mod cache_enable;
@@ -38,7 +38,7 @@ mod turns;
 mod undo;
 mod work;
 
-pub use answer::Answer;
+pub use answers::Answer;
 pub use bar::Bar;
 pub use choice::BackendChoice;
 pub use conclude::answer;

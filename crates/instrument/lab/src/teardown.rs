@@ -10,7 +10,7 @@ mod rows;
 
 use mayfly_record::{Backend, Host, ResultRow};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::experiment::{Experiment, Metric, Param, Request, Variant};
 use crate::mapping::Mapping;
 use crate::needs::Needs;

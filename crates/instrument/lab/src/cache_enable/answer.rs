@@ -2,7 +2,7 @@
 
 use mayfly_record::{BASELINE, Host, ResultRow, units};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::mapping::Mapping;
 use crate::params::{Bound, Size};
 use crate::rows::Rows;

@@ -2,7 +2,7 @@
 
 use mayfly_record::{Host, ResultRow, units};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::params::Order;
 use crate::rows::Rows;
 

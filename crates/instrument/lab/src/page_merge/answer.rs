@@ -2,7 +2,7 @@
 
 use mayfly_record::{ResultRow, units};
 
-use crate::answer::Answer;
+use crate::answers::Answer;
 use crate::rows::Rows;
 
 use super::names::{
