@@ -1,6 +1,7 @@
 //! What an experiment can be told.
 
 mod ksm;
+mod named;
 mod size;
 mod zap;
 
@@ -8,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use ksm::Ksm;
+use named::by_name;
 pub use size::Size;
 pub use zap::Zap;
 
@@ -178,10 +180,7 @@ impl FromStr for Order {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|order| order.name() == text)
-            .ok_or_else(|| format!("accepted are {}", Self::ALL.map(Self::name).join(", ")))
+        by_name(&Self::ALL, Self::name, text)
     }
 }
 

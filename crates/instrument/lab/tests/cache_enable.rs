@@ -1,8 +1,12 @@
 //! The experiment `cache-enable`, as the command runs it.
 
-use mayfly_lab::{BackendChoice, Course, Params, Plan, Selection, Silent, experiments};
+#[path = "common/ran.rs"]
+mod ran;
+
+use mayfly_lab::{BackendChoice, Params, Selection};
 use mayfly_record::{Backend, Host, Record, ResultRow};
 use mayfly_report::Report;
+use ran::ran;
 
 fn run(backend: BackendChoice, host: &Host) -> Vec<ResultRow> {
     let selection = Selection {
@@ -16,11 +20,7 @@ fn run(backend: BackendChoice, host: &Host) -> Vec<ResultRow> {
         },
         ..Selection::default()
     };
-    let course = Course::default();
-    Plan::new(experiments(), &selection, host).unwrap().run(&course, &mut Silent);
-    let outcome = course.outcome();
-    assert_eq!(outcome.partial(), None);
-    outcome.rows
+    ran(&selection, host)
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! The experiment `teardown`, as the command runs it.
 
+#[path = "common/ran.rs"]
+mod ran;
+
 use std::collections::BTreeSet;
 
-use mayfly_lab::{BackendChoice, Course, Params, Plan, Selection, Silent, experiments};
+use mayfly_lab::{BackendChoice, Params, Selection};
 use mayfly_record::{Backend, Host, Record, ResultRow};
 use mayfly_report::Report;
+use ran::ran;
 
 const MEMORY: [&str; 2] = ["2MiB", "40MiB"];
 const PAGES: [u64; 2] = [512, 10_240];
@@ -18,11 +22,7 @@ fn run(backend: BackendChoice, memory: &[&str], host: &Host) -> Vec<ResultRow> {
         params: Params { memory, rounds: Some(ROUNDS), ..Params::default() },
         ..Selection::default()
     };
-    let course = Course::default();
-    Plan::new(experiments(), &selection, host).unwrap().run(&course, &mut Silent);
-    let outcome = course.outcome();
-    assert_eq!(outcome.partial(), None);
-    outcome.rows
+    ran(&selection, host)
 }
 
 fn param<'a>(row: &'a ResultRow, name: &str) -> &'a str {

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use mayfly_kvm::Company;
 
+use super::named::by_name;
+
 /// That the host's page merger (KSM) may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ksm {
@@ -37,9 +39,6 @@ impl FromStr for Ksm {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Alone, Self::Shared]
-            .into_iter()
-            .find(|ksm| ksm.name() == text)
-            .ok_or_else(|| "accepted are alone, shared".to_owned())
+        by_name(&[Self::Alone, Self::Shared], Self::name, text)
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::named::by_name;
+
 /// What deleting a memslot zaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zap {
@@ -38,10 +40,7 @@ impl FromStr for Zap {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|zap| zap.name() == text)
-            .ok_or_else(|| format!("accepted are {}", Self::ALL.map(Self::name).join(", ")))
+        by_name(&Self::ALL, Self::name, text)
     }
 }
 
