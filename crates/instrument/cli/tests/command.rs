@@ -411,9 +411,9 @@ fn shells_complete_values_that_have_names() {
 #[test]
 fn a_slip_of_a_name_is_told_what_was_meant() {
     let said = failure(mayfly(&["run", "slot-delte"]), 2);
-    assert!(said.contains("'slot-delete' is: accepted are device-registration, "), "{said}");
+    assert!(said.contains("'slot-delete'?): accepted are device-registration, "), "{said}");
     let said = failure(mayfly(&["run", "slot-delete,teardown", "--variant", "elidet"]), 2);
-    assert!(said.contains("'elided' is: accepted are write-locked, "), "{said}");
+    assert!(said.contains("'elided'?): accepted are write-locked, "), "{said}");
     assert!(said.contains(" of slot-delete; per-page, "), "{said}");
     for (slip, meant) in
         [("rnu", "run"), ("lsit", "list"), ("comprae", "compare"), ("reprot", "report")]

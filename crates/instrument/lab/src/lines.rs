@@ -1,4 +1,4 @@
-//! One line an experiment, where nothing can be drawn.
+//! Progress as one line for each experiment, where no bar can be drawn.
 
 use std::io::Write;
 use std::time::Duration;
@@ -7,24 +7,25 @@ use mayfly_record::{Goal, Widest, units};
 
 use crate::progress::Progress;
 
-/// Writes a line as each experiment begins: to a log, which is read when something takes long.
+/// Writes a line when an experiment begins. The lines go to a log, which a user reads when a run takes long.
 pub struct Lines<W>(pub W);
 
 impl<W: Write> Progress for Lines<W> {
     fn experiment(&mut self, name: &str, which: usize, of: usize, time: Duration) {
         let time = units::about(time);
-        // Who does not read it misses nothing but this.
+        // Progress is no result: a log that cannot be written does not end the run.
         let _ = writeln!(self.0, "mayfly: {name}, {which} of {of}, {time}");
     }
 
     fn again(&mut self, times: u32, widest: Option<&Widest>, goal: Goal) {
-        let wanted = goal.precision.map(|share| format!(", {} wanted", units::percent(share)));
+        let wanted = goal.precision.map(|share| format!(", the goal is {}", units::percent(share)));
         let known = widest.map(|widest| {
-            let known = widest.half_width.map_or_else(|| "not yet".to_owned(), units::percent);
-            format!(": {} is known to {known}", widest.what)
+            let known = widest.half_width.map_or_else(|| "unknown".to_owned(), units::percent);
+            format!(": the interval of {} is {known}", widest.what)
         });
         let (known, wanted) = (known.unwrap_or_default(), wanted.unwrap_or_default());
-        let _ = writeln!(self.0, "mayfly: {times} more{known}{wanted}");
+        let passes = if times == 1 { "pass" } else { "passes" };
+        let _ = writeln!(self.0, "mayfly: {times} more {passes}{known}{wanted}");
     }
 
     fn begin(&mut self, _what: &str, _steps: u64) {}
@@ -59,8 +60,9 @@ mod tests {
         Lines(&mut text).again(1, None, Goal { precision: None, seconds: Some(9.0) });
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "mayfly: 4 more: destroy of kernel on kvm is known to 8.1%, 5.0% wanted\n\
-             mayfly: 1 more: destroy of kernel on kvm is known to not yet, 5.0% wanted\nmayfly: 1 more\n"
+            "mayfly: 4 more passes: the interval of destroy of kernel on kvm is 8.1%, the goal is 5.0%\n\
+             mayfly: 1 more pass: the interval of destroy of kernel on kvm is unknown, the goal is 5.0%\n\
+             mayfly: 1 more pass\n"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for other threads, as long as they come on.
+//! Waiting for other threads, as long as they make progress.
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
 
-/// How long nothing may come on that is waited for.
+/// How long a wait lasts without any progress, before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The most that the time between two looks counts. Whoever waits is then kept from its processor as well, and so may
-/// be those that it waits for: the host is busy, or the process was stopped.
+/// The most that the time between two looks counts. A longer time means that the waiting thread was kept from its
+/// processor, and the threads that it waits for may have been, too: the host is busy, or the process was stopped.
 const GAP: Duration = Duration::from_millis(1);
 
-/// What a look at what is waited for has found: that it has come, or how far it is.
+/// What a look has found: the wait is over, or how far the other threads are.
 ///
-/// How far is any number that changes as it comes on, and that stays what it is as soon as nothing does: not how often a
-/// vCPU has run, but how often at most as often as it has to.
+/// How far they are is any number that changes while they make progress, and that stays the same as soon as one of them
+/// makes none. So it is not how often a vCPU has run, but how often of the times that it has to run.
 pub(crate) type Look = ControlFlow<(), u64>;
 
-/// How long somebody has waited in vain.
+/// How long a thread has waited without progress.
 #[derive(Debug)]
 pub(crate) struct Patience {
     looked: Instant,
@@ -34,7 +34,7 @@ impl Patience {
         Self { looked: Instant::now(), progress: 0, in_vain: Duration::ZERO }
     }
 
-    /// Whether it is worth waiting on, for what is so far now.
+    /// Whether to go on waiting; `progress` is how far the other threads are now.
     pub(crate) fn lasts(&mut self, progress: u64) -> bool {
         self.lasts_at(Instant::now(), progress)
     }
@@ -50,8 +50,8 @@ impl Patience {
     }
 }
 
-/// Waits until it has come, looking again after every `pause`. Fails with what a look fails with; and where nothing has
-/// come on for [`PATIENCE`], with `what` was waited for.
+/// Looks again after every `pause`, until `look` says that the wait is over. Fails if a look fails, or if there was no
+/// progress for [`PATIENCE`]; the error then says `what` the thread waited for.
 pub(crate) fn until(
     pause: Duration,
     what: impl Display,
@@ -59,19 +59,22 @@ pub(crate) fn until(
 ) -> anyhow::Result<()> {
     let mut patience = Patience::new();
     while let Look::Continue(progress) = look()? {
-        ensure!(patience.lasts(progress), "nothing has come on for {PATIENCE:?}, before {what}");
+        ensure!(
+            patience.lasts(progress),
+            "no progress for {PATIENCE:?} while waiting until {what}"
+        );
         sleep(pause);
     }
     Ok(())
 }
 
-/// What a vCPU's thread came to, which has been joined.
+/// The outcome of a vCPU's thread that has been joined.
 pub(crate) fn ended<T>(joined: thread::Result<anyhow::Result<T>>) -> anyhow::Result<T> {
     joined.map_err(|_| anyhow!("a vCPU's thread has panicked"))?
 }
 
-/// Whether each of `all` has counted two more since this was called: what it was at then may have been half done, what
-/// came after that was not.
+/// Looks whether each of `all` has counted two more since this call. One is not enough: what a thread was doing at the call
+/// may have been half done.
 pub(crate) fn two_more<T>(all: &[Arc<T>], count: impl Fn(&T) -> u64) -> impl Fn() -> Look {
     let before: Vec<u64> = all.iter().map(|one| count(one)).collect();
     move || {

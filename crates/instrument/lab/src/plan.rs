@@ -54,7 +54,7 @@ pub enum Error {
         accepted: String,
     },
     /// No selected experiment reads this parameter.
-    #[error("--{name} means nothing to {experiments}")]
+    #[error("--{name} is not a parameter of {experiments}: leave it out")]
     UnusedParam {
         /// The parameter.
         name: &'static str,
@@ -379,7 +379,7 @@ fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'st
 }
 
 fn meant(nearest: Option<&'static str>) -> String {
-    nearest.map_or_else(String::new, |name| format!("; '{name}' is"))
+    nearest.map_or_else(String::new, |name| format!(" (did you mean '{name}'?)"))
 }
 
 /// Names joined by commas, each once.

@@ -1,4 +1,4 @@
-//! What rows come to, in words.
+//! The answers that experiments give, from rows made up here.
 
 use mayfly_lab::{answer, experiments};
 use mayfly_record::{Backend, Host, ResultRow, Samples, Unit};
@@ -66,10 +66,14 @@ fn slot_delete_tells_of_the_most_vcpus_that_each_backend_ran() {
         row("slot-delete", Backend::Kvm, "kernel", &[], 0).param("vcpus", 128).skipped("too many"),
     ];
     let told = lines("slot-delete", &rows, &x86());
-    let here = "under 16 running vCPUs takes 309 us of the caller's processor";
+    let here = "with 16 running vCPUs takes 309 us of the caller's CPU time";
     assert!(line(&told, "this host's KVM").contains(here), "{told:?}");
-    assert!(line(&told, "Deleting").contains("256 MiB beside 1 GiB takes the caller 30.0 us of"));
-    assert!(line(&told, "up to v6.8").contains("With 128 vCPUs it finds 76 before it"));
+    assert!(
+        line(&told, "Deleting").contains("256 MiB beside 1 GiB of other memory takes 30.0 us of")
+    );
+    assert!(
+        line(&told, "up to v6.8").contains("With 128 vCPUs, a vCPU finds 76 others ahead of it")
+    );
     assert!(line(&told, "Since v6.9").contains("2.00 us. Mayfly takes no lock: 1.00 us"));
     assert!(line(&told, "What to do").contains("KVM_X86_QUIRK_SLOT_ZAP_ALL"));
 }
@@ -104,22 +108,22 @@ fn slot_delete_advises_nobody_to_run_what_runs_already() {
         assert_eq!(advice.contains("this kernel shares the lock"), shares, "{kernel}: {advice}");
         assert_eq!(advice.contains("run v6.9 or later"), !shares, "{kernel}: {advice}");
         assert!(advice.contains("KVM_X86_QUIRK_SLOT_ZAP_ALL"), "{kernel}: {advice}");
-        assert!(line(&told, "alone").starts_with("Where KVM zaps"), "{told:?}");
+        assert!(line(&told, "only the slot").starts_with("Where KVM zaps"), "{told:?}");
     }
 }
 
 #[test]
 fn slot_delete_says_of_a_range_by_itself_what_was_deleted() {
     let told = deletion("x86_64", "6.18", &["range"]);
-    assert!(told[0].contains("deleting a memslot of 2 MiB under 4 running vCPUs takes 107 us"));
-    assert!(told[0].ends_with("It zaps the slot's range alone."), "{told:?}");
+    assert!(told[0].contains("deleting a memslot of 2 MiB with 4 running vCPUs takes 107 us"));
+    assert!(told[0].ends_with("This KVM zaps only the slot's range."), "{told:?}");
     assert_eq!(told.len(), 1, "{told:?}");
 }
 
 #[test]
 fn slot_delete_gives_arm64_no_advice_about_x86s_quirk() {
     let told = deletion("aarch64", "6.18", &["range"]);
-    assert!(told[0].ends_with("It zaps the slot's range alone."), "{told:?}");
+    assert!(told[0].ends_with("This KVM zaps only the slot's range."), "{told:?}");
     assert!(told[1].starts_with("This host is not affected"), "{told:?}");
     assert!(!told.iter().any(|line| line.contains("QUIRK")), "{told:?}");
 }
@@ -187,7 +191,7 @@ fn cache_enable_tells_an_arm64_host_by_its_processors_whether_it_is_affected() {
     };
     let (without, with, unknown) = (told(Some(false)), told(Some(true)), told(None));
     assert!(without[0].starts_with("This host is affected"), "{without:?}");
-    assert!(line(&without, "What to do").contains("or take processors with FEAT_S2FWB"));
+    assert!(line(&without, "What to do").contains("or use processors with FEAT_S2FWB"));
     assert!(with[0].starts_with("This host is not affected"), "{with:?}");
     assert!(line(&with, "What to do").contains("nothing"), "{with:?}");
     assert!(unknown[0].starts_with("On this host's KVM"), "{unknown:?}");
@@ -271,8 +275,10 @@ fn page_merge_tells_what_its_kvm_row_takes_where_it_was_not_asked_for() {
         [counted("invalidate", 122_400), counted("change-pte", 97_000), counted("mayfly", 48)];
     let told = lines("page-merge", &rows, &x86());
     assert!(told[0].contains("--ksm"), "{}", told[0]);
-    assert!(line(&told, "What waits").contains("122,400 faults of guests a round, 1,224 while"));
+    assert!(line(&told, "What waits").contains("guests take 122,400 faults, 1,224 of them while"));
     let cpu = line(&told, "CPU time");
-    assert!(cpu.ends_with("122 ms in Linux's way, 48.0 us in Mayfly's."), "{cpu}");
-    assert!(line(&told, "TLB invalidations").contains("12, where Linux's way takes 30,600"));
+    assert!(cpu.ends_with("122 ms with Linux's design, 48.0 us with Mayfly's."), "{cpu}");
+    assert!(
+        line(&told, "TLB invalidations").contains("30,600 with Linux's design, 12 with Mayfly's")
+    );
 }

@@ -1,4 +1,4 @@
-//! What the rows come to.
+//! The answer of `cache-enable`: whether this host is affected, what each design flushes, and what to do.
 
 use mayfly_record::{BASELINE, Host, ResultRow, units};
 
@@ -31,7 +31,7 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let (mayfly, _) = of_size.mayfly().most(Bound::VCPUS.name);
     let bring_up = |rows: &Rows<'_>| {
         let (metric, how) =
-            [(BRING_UP, ""), (MODELLED_BRING_UP, ", its lines counted and not flushed")]
+            [(BRING_UP, ""), (MODELLED_BRING_UP, " (its lines are counted, not flushed)")]
                 .into_iter()
                 .find(|(metric, _)| rows.p50(metric).is_some())?;
         Some((rows.time(metric)?, how))
@@ -52,7 +52,7 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     };
     let not_here = || {
         (host.arch == "x86_64").then(|| {
-            "This host is not affected: x86's guests cannot get past the caches. What is measured is arm64's \
+            "This host is not affected: guests on x86 cannot bypass the caches. The run measures the designs of arm64 \
              without FEAT_S2FWB.".to_owned()
         })
     };
@@ -61,8 +61,8 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         let size = units::bytes(bytes);
         let vcpus = units::things(vcpus, "vCPU");
         Some(format!(
-            "What waits: KVM flushes all that is mapped for every vCPU that turns its caches on: {time} for {vcpus} \
-             and {size}{how}."
+            "What waits: every vCPU that turns its caches on. KVM flushes all mapped memory each time: {time} for \
+             {vcpus} and {size}{how}."
         ))
     };
     let wrong = || {
@@ -70,25 +70,25 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         let of = rows.machine("vcpu0-only").counter("scenarios")?;
         let (zero, first) = (stale("vcpu0-only")?, stale("first-vcpu")?);
         Some(format!(
-            "Flushing for vCPU 0, or for the first, alone is quick and wrong: guests read stale data in {zero} and \
-             {first} of {of} scenarios."
+            "To flush for vCPU 0 alone, or for the first vCPU alone, is quick and wrong: guests read stale data in \
+             {zero} and {first} of {of} scenarios."
         ))
     };
     let instead = || {
         let (time, _) = bring_up(&mayfly)?;
         let stale = rows.mayfly().counter("scenarios_stale");
-        let stale = stale.map(|stale| format!(" Stale data is read in {stale} scenarios."));
+        let stale = stale.map(|stale| format!(" Guests read stale data in {stale} scenarios."));
         Some(format!(
-            "Mayfly flushes what was written past the caches: {time}.{}",
+            "Mayfly flushes only what vCPUs wrote past the caches: {time}.{}",
             stale.unwrap_or_default()
         ))
     };
     let advice = || {
         kvm.p50(BRING_UP)?;
         let advice = match host.kvm_fwb {
-            Some(true) => "nothing; this KVM flushes nothing when a vCPU turns its caches on.",
+            Some(true) => "nothing. This KVM flushes nothing when a vCPU turns its caches on.",
             _ => {
-                "start secondary vCPUs before memory is touched, or take processors with FEAT_S2FWB."
+                "start secondary vCPUs before the guest touches its memory, or use processors with FEAT_S2FWB."
             }
         };
         Some(format!("What to do: {advice}"))

@@ -1,4 +1,4 @@
-//! What the rows come to.
+//! The answer of `device-registration`: whether this host waits for a timer, what Mayfly does instead, and what to do.
 
 use mayfly_record::{Host, ResultRow, units};
 
@@ -23,12 +23,12 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         let tick = units::duration(tick?);
         let slot = || {
             let time = kvm_first.time("first_memslot")?;
-            Some(format!("the first memslot after a registered device takes {time}"))
+            Some(format!("setting the first memslot after a device was registered takes {time}"))
         };
         let running = || {
             let time = kvm_busy.time("back_to_back_memslot")?;
             Some(format!(
-                "a memslot right after a registration, beside running vCPUs, takes {time}"
+                "setting a memslot right after a registration, while vCPUs run, takes {time}"
             ))
         };
         let unclear = "Whether this host is affected cannot be told";
@@ -39,24 +39,24 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
             ("This host is affected while vCPUs run", running()? + &start.unwrap_or_default())
         } else if first == Some(Wait::Unclear) {
             let before = units::duration(undisturbed?);
-            (unclear, format!("{}, and one before any {before}", slot()?))
+            (unclear, format!("{}, and setting one before any device takes {before}", slot()?))
         } else if busy == Some(Wait::Unclear) {
             let call = kvm_busy.time("busy_register")?;
-            (unclear, format!("{}, and the registration {call}", running()?))
+            (unclear, format!("{}, and the registration itself takes {call}", running()?))
         } else {
             ("This host is not affected", slot().or_else(running)?)
         };
-        Some(format!("{affected}: {what} on its KVM (a tick is {tick})."))
+        Some(format!("{affected}: {what} on its KVM (one tick is {tick})."))
     };
     let no_kvm = || {
         let time = late(&rows.machine("call-srcu")).time("first_memslot")?;
         let asked = rows.kvm_skipped().map_or_else(
-            || "No KVM was asked here.".to_owned(),
+            || "This run did not measure this host's KVM.".to_owned(),
             |why| format!("This host's KVM was not measured: {why}."),
         );
         Some(format!(
-            "{asked} As Linux v6.18 does it, the first memslot after a registered device takes {time} on the software \
-             machine."
+            "{asked} With the design of Linux v6.18, setting the first memslot after a device was registered takes \
+             {time} on the software machine."
         ))
     };
     let start = || {
@@ -65,51 +65,57 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
             first_is(&kvm, Order::MemoryFirst).time("total")?,
         );
         Some(format!(
-            "A VM's start to its first exit takes {late} with devices first, and {early} with memory first."
+            "A VM's start, up to its first exit, takes {late} when devices come first, and {early} when memory comes \
+             first."
         ))
     };
     let beside = || {
         let slot = kvm_busy.time("back_to_back_memslot")?;
         let away = kvm_busy.time("back_to_back_unregister")?;
         Some(format!(
-            "Beside running vCPUs, right after a registration: a memslot takes {slot}, taking an ioeventfd away \
-             {away}."
+            "While vCPUs run, right after a registration, setting a memslot takes {slot}, and removing an ioeventfd \
+             takes {away}."
         ))
     };
     let instead = || {
         let mayfly = late(&mayfly);
         let (first, busy) = (mayfly.time("first_memslot")?, mayfly.time("back_to_back_memslot")?);
         Some(format!(
-            "Mayfly, same calls on the software machine: {first} for the first memslot, {busy} beside running \
-             vCPUs. Whoever waits looks at once whether a vCPU still uses the old devices, and not when a timer says."
+            "With Mayfly, the same calls on the software machine take {first} for the first memslot, and {busy} while \
+             vCPUs run. A caller that has to wait checks at once whether a vCPU still uses the old devices. It does \
+             not wait for a timer."
         ))
     };
     let advice = || {
         // A kernel with such a wait beside running vCPUs may well have it at the start, too.
         let may = is(Wait::ForTimer) && first == Some(Wait::Unclear);
         let advice = if first == Some(Wait::ForTimer) || may {
-            "set memory before the irqchip and ioeventfds; or register early and do slow work in between; and \
-             register all of them before the next memslot."
+            "set memory before the irqchip and the ioeventfds. Or register devices early, and do slow work before the \
+             next memslot. Register all devices before the next memslot."
         } else if is(Wait::ForTimer) {
-            "once vCPUs run, register all devices together, and change memory before that or two ticks after."
+            "once vCPUs run, register all devices together. Change memory before that, or two ticks after."
         } else if is(Wait::Unclear) {
-            "run this again while the host does less: calls that no timer holds up take as long."
+            "run this again when the host is less busy. In this run, calls that no timer can hold up take as long."
         } else {
             first.or(busy)?;
-            "nothing; the order of calls makes no such wait on this kernel."
+            "nothing. On this kernel, no order of calls makes a caller wait for a timer."
         };
         Some(format!("What to do: {advice}"))
     };
     let designs = [start(), beside(), instead()];
     let answer = Answer::of(verdict().or_else(no_kvm), designs, advice());
-    let order = Order::ALL.into_iter().find(|order| {
-        let measured = |rows: &Rows<'_>| first_is(rows, *order).p50("first_memslot").is_some();
-        measured(&kvm) || measured(&mayfly)
-    });
-    match order {
+    match shown(&kvm, &mayfly) {
         Some(order) => answer.by(Order::PARAM, order.name()),
         None => answer,
     }
+}
+
+/// The first order of which there is a first memslot, on KVM or of Mayfly.
+fn shown(kvm: &Rows<'_>, mayfly: &Rows<'_>) -> Option<Order> {
+    Order::ALL.into_iter().find(|order| {
+        let measured = |rows: &Rows<'_>| first_is(rows, *order).p50("first_memslot").is_some();
+        measured(kvm) || measured(mayfly)
+    })
 }
 
 /// Whether a call waits for a timer.
@@ -230,7 +236,11 @@ mod tests {
             "{}",
             told[0]
         );
-        assert!(told[0].contains("6.02 ms, and one before any 3.10 ms"), "{}", told[0]);
+        assert!(
+            told[0].contains("6.02 ms, and setting one before any device takes 3.10 ms"),
+            "{}",
+            told[0]
+        );
         assert!(told[told.len() - 1].contains("run this again"), "{told:?}");
         let told = told_of(Some(6_020_000), 29_000, 16_000_000, 9_000_000);
         assert!(told[0].starts_with("This host is affected: "), "{}", told[0]);
@@ -256,7 +266,7 @@ mod tests {
     #[test]
     fn without_kvm_linuxs_way_on_the_machine_is_told_and_no_advice_given() {
         let told = told(None);
-        assert!(told[0].starts_with("No KVM was asked here."), "{}", told[0]);
+        assert!(told[0].starts_with("This run did not measure this host's KVM."), "{}", told[0]);
         assert!(told[0].contains("6.00 ms on the software machine"), "{}", told[0]);
         assert_eq!(told.len(), 2);
     }
@@ -268,7 +278,7 @@ mod tests {
             ResultRow::new("e", Backend::Kvm, "kernel").skipped("/dev/kvm: permission denied"),
         ];
         let told = answer(&rows, &Host { hz: Some(250), ..Host::default() }).lines;
-        let why = "This host's KVM was not measured: /dev/kvm: permission denied. As Linux";
+        let why = "This host's KVM was not measured: /dev/kvm: permission denied. With the design";
         assert!(told[0].starts_with(why), "{}", told[0]);
     }
 }

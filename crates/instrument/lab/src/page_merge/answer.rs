@@ -1,4 +1,4 @@
-//! What the rows come to.
+//! The answer of `page-merge`: what guests fault for while the host merges pages, and what to do.
 
 use mayfly_record::{ResultRow, units};
 
@@ -23,48 +23,51 @@ pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     let here = || {
         let (merged, own) = (rows.kvm().time(MERGED_WRITE)?, rows.kvm().time(OWN_WRITE)?);
         Some(format!(
-            "On this host's KVM a guest's write takes {merged} where its page was merged, and {own} where it was not."
+            "On this host's KVM, a guest's write takes {merged} if its page was merged, and {own} if it was not."
         ))
     };
     let not_here = || {
         if let Some(why) = rows.kvm_skipped().filter(|why| *why != LEFT_ALONE) {
             return Some(format!("This host's KVM was not measured: {why}."));
         }
-        Some("This host's KVM was not asked: --ksm, as root, lets its page merger run and measures what a write to \
-        a merged page costs.".to_owned())
+        Some("This host's KVM was not measured, because the run leaves the host's page merger alone. With --ksm, as root, \
+        the run starts the merger, and measures what a write to a merged page costs.".to_owned())
     };
     let waits = || {
         let [linux, ..] = counted(GUEST_FAULTS)?;
         let [window, ..] = counted(WINDOW_FAULTS)?;
         Some(format!(
-            "What waits: Linux takes a page out of the guest's tables for each change: {linux} faults of guests a \
-             round, {window} while their page was just being changed."
+            "What waits: guests. Linux removes a page from the guest's tables for each change. In a round, guests take \
+             {linux} faults, {window} of them while the page is being changed."
         ))
     };
     let instead = || {
         let ([_, _, faults], [_, _, window]) = (counted(GUEST_FAULTS)?, counted(WINDOW_FAULTS)?);
         Some(format!(
-            "Mayfly leaves what may still be read and replaces in place: {faults} faults, {window} of them meanwhile."
+            "Mayfly leaves mapped what guests may still read, and replaces entries in place: {faults} faults, {window} of \
+             them while the page is being changed."
         ))
     };
     let price = || {
         let [linux, _, mayfly] = counted(TLB_INVALIDATIONS)?;
-        Some(format!("TLB invalidations: {mayfly}, where Linux's way takes {linux}."))
+        Some(format!(
+            "TLB invalidations in a round: {linux} with Linux's design, {mayfly} with Mayfly's."
+        ))
     };
     let cpu = || {
         let [linux, ours] = [&invalidate, &mayfly].map(|rows| rows.time(VM_CPU));
         let (linux, ours) = (linux?, ours?);
         let together = rows.machine(BATCHED).time(VM_CPU);
         let together =
-            together.map(|cpu| format!(", and {cpu} where up to 64 pages are one change"));
+            together.map(|cpu| format!(", and {cpu} where one change covers up to 64 pages"));
         Some(format!(
-            "CPU time of all changes and faults in a round: {linux} in Linux's way, {ours} in Mayfly's{}.",
+            "CPU time of all changes and faults in a round: {linux} with Linux's design, {ours} with Mayfly's{}.",
             together.unwrap_or_default()
         ))
     };
     let advice = || {
-        Some("What to do: leave latency-bound guests out of the merger (no MADV_MERGEABLE), and let it scan when \
-        they are idle.".to_owned())
+        Some("What to do: keep guests that need low latency out of the merger (no MADV_MERGEABLE). Let it scan when \
+        guests are idle.".to_owned())
     };
     let designs = [waits(), instead(), price(), cpu()];
     let answer = Answer::of(here().or_else(not_here), designs, advice());

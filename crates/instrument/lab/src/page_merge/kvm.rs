@@ -243,7 +243,7 @@ impl Measured {
     fn merge(&mut self, pages: u64, vms: u64, ksm: &Ksm) -> anyhow::Result<()> {
         let (mut most, mut since) = (0, ksm.counter("full_scans")?);
         let mut looks = 0_u32;
-        until(LOOK, "all is merged", || {
+        until(LOOK, "all equal pages are merged", || {
             if looks.is_multiple_of(LOOKS) {
                 // The merger does not wait to be looked at: who comes may have been merged by then.
                 ksm.check_company().map_err(|refused| {
@@ -365,7 +365,7 @@ fn go(mut vcpu: Vcpu, ends: &AtomicBool, passes: &AtomicU64) -> anyhow::Result<V
 /// Has the merger look at everything once more: its counters say what it found when it last looked.
 fn look_at_all(ksm: &Ksm) -> anyhow::Result<()> {
     let scans = ksm.counter("full_scans")?;
-    until(LOOK, "all is looked at again", || {
+    until(LOOK, "the merger has scanned all pages again", || {
         let more = ksm.counter("full_scans")? - scans;
         Ok(if more >= 2 { Look::Break(()) } else { Look::Continue(more) })
     })
@@ -375,7 +375,7 @@ fn look_at_all(ksm: &Ksm) -> anyhow::Result<()> {
 /// what is no longer there. Then it stands still, where nobody else has such memory.
 fn left_merged(ksm: &Ksm) -> anyhow::Result<Option<u64>> {
     let scans = ksm.counter("full_scans")?;
-    until(LOOK, "what was merged is taken apart", || {
+    until(LOOK, "the merged pages are unmerged", || {
         let more = ksm.counter("full_scans")? - scans;
         Ok(match ksm.own_merged() {
             Some(left) if left > 0 && more < 2 => Look::Continue(left),

@@ -219,7 +219,7 @@ impl<F: Format> Running<'_, '_, F> {
     fn round(&self, round: u64, measured: &mut Measured) -> anyhow::Result<()> {
         let (start, scans) = (Instant::now(), self.rig.merger.statistics().full_scans);
         self.become_phase(2 * round + 1)?;
-        self.merge_until("all is merged", || {
+        self.merge_until("all equal pages are merged", || {
             let (Shared { sharing, zero, .. }, expected) = (self.shared(), measured.expected);
             let is_merged = sharing >= expected.sharing && zero >= expected.zero;
             if is_merged { Look::Break(()) } else { Look::Continue(sharing + zero) }

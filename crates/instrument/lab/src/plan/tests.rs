@@ -206,7 +206,7 @@ fn unknown_names_are_refused_with_those_that_exist() {
     };
     assert_eq!(
         refused(Selection { experiments: names(&["wide", "wode"]), ..Selection::default() }),
-        "no experiment is named 'wode'; 'wide' is: accepted are wide, narrow"
+        "no experiment is named 'wode' (did you mean 'wide'?): accepted are wide, narrow"
     );
     assert_eq!(
         refused(Selection { variants: names(&["mayfly", "fast"]), ..Selection::default() }),
@@ -226,7 +226,7 @@ fn unknown_names_are_refused_with_those_that_exist() {
 fn a_parameter_that_nothing_reads_is_refused() {
     let params = Params { orders: vec![Order::MemoryFirst], ..Params::default() };
     let error = run_on(&host(true), &Selection { params, ..Selection::default() }).unwrap_err();
-    assert_eq!(error.to_string(), "--order means nothing to wide, narrow");
+    assert_eq!(error.to_string(), "--order is not a parameter of wide, narrow: leave it out");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the rows come to.
+//! The answer of `slot-delete`: what vCPUs wait for while a memslot is deleted, and what to do.
 
 use mayfly_record::{BASELINE, Host, ResultRow, units};
 
@@ -26,7 +26,7 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let takes = |rows: &Rows<'_>| {
         let of_processor = || {
             let cpu = rows.time(SPARSE_DELETE_CPU)?;
-            Some(format!("{cpu} of the caller's processor"))
+            Some(format!("{cpu} of the caller's CPU time"))
         };
         rows.time(SPARSE_DELETE).or_else(of_processor)
     };
@@ -35,24 +35,24 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
     let deletion = |rows: &Rows<'_>| {
         let (delete, pass) = (takes(rows)?, rows.time(LONGEST_PASS)?);
         Some(format!(
-            "On this host's KVM deleting a memslot of 2 MiB under {running} takes {delete}; a guest's \
-             longest pass over 32 pages is {pass} then."
+            "On this host's KVM, deleting a memslot of 2 MiB with {running} takes {delete}. A guest's longest pass \
+             over 32 pages then takes {pass}."
         ))
     };
     let narrow = || {
         let (delete, pass) = (takes(&range)?, range.time(LONGEST_PASS)?);
         all.p50(LONGEST_PASS)?;
         Some(format!(
-            "Where KVM zaps the slot's range alone, it takes {delete}, and the longest pass {pass}."
+            "Where KVM zaps only the slot's range, the deletion takes {delete}, and the longest pass {pass}."
         ))
     };
     let alone = || {
         let deletion = deletion(&range).filter(|_| all.p50(LONGEST_PASS).is_none())?;
-        Some(format!("{deletion} It zaps the slot's range alone."))
+        Some(format!("{deletion} This KVM zaps only the slot's range."))
     };
     let elsewhere = || {
         range.p50(LONGEST_PASS).filter(|_| !has_quirk)?;
-        Some("This host is not affected: its KVM loads no root anew. The rest is x86's.".to_owned())
+        Some("This host is not affected: its vCPUs load no new root. The other lines are about KVM on x86.".to_owned())
     };
     let call = || {
         let [first, then, ours] = [&exclusive, &shared, &mayfly].map(|rows| rows.time(DELETE_CPU));
@@ -60,9 +60,9 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         let memory = mayfly.largest(Size::PARAM)?;
         let (deleted, stays) = (units::bytes(memory / 4), units::bytes(memory));
         Some(format!(
-            "Deleting a slot of {deleted} beside {stays} takes the caller {first} of its processor under that lock, \
-             {then} where it is shared, and {ours} with Mayfly: the tables are freed in the background, and are free \
-             after {freed}."
+            "Deleting a slot of {deleted} beside {stays} of other memory takes {first} of the caller's CPU time under \
+             that lock, {then} where vCPUs share it, and {ours} with Mayfly. Mayfly frees the tables in the background: \
+             all are free after {freed}."
         ))
     };
     let queue = || {
@@ -70,26 +70,29 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         let cpu = exclusive.time(ROOT_LOAD_CPU)?;
         let all = units::things(vcpus, "vCPU");
         Some(format!(
-            "What waits: up to v6.8 every vCPU takes a lock to load its new root. With {all} it finds \
-             {ahead} before it, in two queues together, and a load takes {cpu} of its processor."
+            "What waits: up to v6.8, each vCPU takes a lock for itself to load its new root. With {all}, a vCPU finds \
+             {ahead} others ahead of it, in two queues together. One load takes {cpu} of its CPU time."
         ))
     };
     let since = || {
         let cpu = shared.time(ROOT_LOAD_CPU)?;
         let mayfly = mayfly.time(ROOT_LOAD_CPU)?;
-        Some(format!("Since v6.9 they share it: {cpu}. Mayfly takes no lock: {mayfly}."))
+        Some(format!(
+            "Since v6.9, vCPUs share the lock, and one load takes {cpu}. Mayfly takes no lock: {mayfly}."
+        ))
     };
     let advice = || {
         all.p50(SPARSE_DELETE_CPU).filter(|_| has_quirk)?;
-        let quirk = "so that what other slots have mapped stays";
+        let quirk = "the mappings of other slots then stay";
         let turn = "turn KVM_X86_QUIRK_SLOT_ZAP_ALL off";
         Some(if release(&host.kernel).is_some_and(|release| release >= (6, 9)) {
             format!(
-                "What to do: this kernel shares the lock; where slots come and go, {turn} (v6.12 and later), {quirk}."
+                "What to do: this kernel shares the lock. If a VM often adds and deletes slots, {turn} (v6.12 and \
+                 later): {quirk}."
             )
         } else {
             format!(
-                "What to do: where slots come and go, run v6.9 or later, and from v6.12 on {turn}, {quirk}."
+                "What to do: if a VM often adds and deletes slots, run v6.9 or later. From v6.12 on, {turn}: {quirk}."
             )
         })
     };

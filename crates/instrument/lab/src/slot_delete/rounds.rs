@@ -277,7 +277,7 @@ impl<D: Design> Running<'_, D> {
 
     /// Waits until every guest has on its root what it needs: nobody else is to map it.
     fn wait_until_whole(&self) -> anyhow::Result<()> {
-        until(LOOK, "all guests have their memory again", || {
+        until(LOOK, "all guests have their memory mapped again", || {
             let whole = self.vcpus.iter().filter(|progress| progress.is_whole()).count();
             let are_all = whole == self.vcpus.len();
             Ok(if are_all { Look::Break(()) } else { Look::Continue(whole as u64) })
@@ -305,7 +305,7 @@ impl<D: Design> Running<'_, D> {
         let all_have = two_more(&run, Progress::steps);
         let mut until_freed = None;
         let mut held = 0;
-        until(LOOK, "tables are free that nobody uses", || {
+        until(LOOK, "all unused tables are free", || {
             let Left { awaited, held: by_vcpus } = self.design.left();
             held = by_vcpus;
             if awaited + held == 0 {

@@ -1,4 +1,4 @@
-//! What the rows come to.
+//! The answer of `teardown`: what destroying a VM costs, and what to do.
 
 use mayfly_record::{BASELINE, ResultRow, units};
 
@@ -21,14 +21,16 @@ pub(super) fn answer(rows: &[ResultRow]) -> Answer {
     let here = || {
         let (destroy, munmap) = (pages.time("destroy")?, pages.time("munmap")?);
         Some(format!(
-            "On this host's KVM, ending a VM of {on_kvm} in pages of 4 KiB takes {destroy}, and unmapping its \
-             memory {munmap} more."
+            "On this host's KVM, destroying a VM of {on_kvm} in pages of 4 KiB takes {destroy}, and unmapping its \
+             memory takes another {munmap}."
         ))
     };
     let in_blocks = || {
         let (destroy, munmap) = (blocks.time("destroy")?, blocks.time("munmap")?);
         let gain = times(pages.p50("munmap"), blocks.p50("munmap"))?;
-        Some(format!("Here, in huge pages: {destroy} and {munmap}, {gain} less for the memory."))
+        Some(format!(
+            "The same in huge pages: {destroy} and {munmap}. Unmapping takes {gain} less."
+        ))
     };
     let waits = || {
         let (name, time) = ["destroy", "modelled_destroy"]
@@ -37,20 +39,20 @@ pub(super) fn answer(rows: &[ResultRow]) -> Answer {
         let how = if name == "destroy" { "" } else { " (modelled from a part)" };
         let elided = elided.time("destroy")?;
         Some(format!(
-            "What waits: arm64 up to 2019 invalidated and cleaned page by page, for {size} {time}{how}; without \
-             what nobody needs {elided}."
+            "What waits: the caller that destroys the VM. Up to 2019, arm64 invalidated TLBs and cleaned caches page \
+             by page: for {size} {time}{how}. Without the work that has no effect at a VM's end: {elided}."
         ))
     };
     let instead = || {
         let (destroy, freed) = (mayfly.time("destroy")?, mayfly.time("reclaimed")?);
         Some(format!(
-            "Mayfly gives control back after {destroy}; all tables are free after {freed}."
+            "Mayfly returns to the caller after {destroy}. All tables are free after {freed}."
         ))
     };
     let advice = || {
         pages.p50("munmap")?;
-        Some("What to do: back guests with huge pages; let another thread or process unmap the memory; close the \
-        VM's fds off the path that somebody waits for.".to_owned())
+        Some("What to do: back guests with huge pages. Let another thread or process unmap the memory. Close the VM's \
+        file descriptors on a thread that no user waits for.".to_owned())
     };
     let bytes = if bytes > 0 { bytes } else { kvm_bytes };
     Answer::of(
