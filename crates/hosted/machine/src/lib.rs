@@ -1,10 +1,10 @@
-//! The software machine: an ordinary process on which Mayfly's VMs live.
+//! The software machine: it runs Mayfly's VMs in an ordinary process, without privileges.
 //!
-//! Each vCPU runs on a real thread ([`CpuThread`]) that executes a guest program ([`Instruction`]s, by a [`Cpu`]),
-//! whose accesses go through tables in real memory ([`Arena`]) and a TLB ([`CpuTlb`]); waiting, time and barriers are
-//! the host's ([`mayfly_platform::Host`]). A [`Machine`] holds what its VMs share: the hardware ([`Hardware`]), the
-//! host's address space ([`HostSpace`], of which a [`HostMemory`] is a mapping), and the threads that do their deferred
-//! work.
+//! - Each vCPU runs on a real thread ([`CpuThread`]). A [`Cpu`] executes its guest program, a list of [`Instruction`]s.
+//! - The guest's accesses go through page tables in real memory ([`Arena`]) and a TLB ([`CpuTlb`]).
+//! - Waits, time and barriers are the host's ([`mayfly_platform::Host`]).
+//! - A [`Machine`] holds what its VMs share: the hardware ([`Hardware`]), the host's address space ([`HostSpace`], of which
+//!   a [`HostMemory`] is a mapping), and the threads that do the deferred work of all VMs.
 //!
 //! ```
 //! use std::sync::Arc;

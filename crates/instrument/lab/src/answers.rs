@@ -1,22 +1,23 @@
-//! What the rows of an experiment come to, in a few lines that a person can repeat.
+//! What the rows of an experiment mean, in a few sentences that the user can repeat.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What an experiment's rows come to: three to ten sentences or so that a person can repeat.
+/// What an experiment's rows mean, in about three to ten sentences.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// All of it: what waits, how long, on this host's KVM first; what Mayfly does instead; and what to do about it.
+    /// All sentences: what waits, and how long, on this host's KVM first; what Mayfly does instead; and what to do.
     pub lines: Vec<String>,
-    /// Those of the lines that say whether this host is affected, and what to do.
+    /// The sentences that say whether this host is affected, and what to do.
     pub verdict: Vec<String>,
-    /// The parameters of the rows that it is of.
+    /// The parameters of the rows that the answer is about.
     pub by: BTreeMap<String, Value>,
 }
 
 impl Answer {
-    /// Of what is said of this host, what is said of designs, and what to do. What was not measured is not said.
+    /// From a sentence about this host, sentences about designs, and advice. A sentence is `None` if its figures were not
+    /// measured.
     pub(crate) fn of<const LINES: usize>(
         here: Option<String>,
         designs: [Option<String>; LINES],
@@ -27,7 +28,7 @@ impl Answer {
         Self { lines, verdict, by: BTreeMap::new() }
     }
 
-    /// Of rows that ran with this.
+    /// The answer is about rows that ran with this value of a parameter.
     pub(crate) fn by(mut self, param: &str, value: impl Into<Value>) -> Self {
         self.by.insert(param.to_owned(), value.into());
         self

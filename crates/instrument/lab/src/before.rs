@@ -1,4 +1,4 @@
-//! Designs that were: structures that Mayfly replaced by others, so that the experiments can measure them.
+//! Earlier designs: structures that Mayfly replaced by others. The experiments measure them.
 
 pub(crate) mod notifiers;
 pub(crate) mod tdp_mmu;

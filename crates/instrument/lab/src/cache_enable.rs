@@ -1,4 +1,4 @@
-//! What it costs that vCPUs turn their caches on, one after the other, and whether guests find what they rely on.
+//! The experiment `cache-enable`: what is flushed when vCPUs turn their caches on, and whether guests then read stale data.
 
 mod answer;
 mod bring_up;
@@ -40,41 +40,41 @@ impl Experiment for CacheEnable {
     }
 
     fn summary(&self) -> &'static str {
-        "what is flushed as vCPUs turn caches on, and who reads stale data"
+        "what is flushed when vCPUs turn caches on, and which rules give stale data"
     }
 
     fn about(&self) -> &'static str {
         "On arm64 without FEAT_S2FWB, a vCPU whose MMU is off reads and writes memory
-past the caches, so that memory and caches can disagree. KVM cleans and
-invalidates all memory that the VM has mapped whenever a vCPU turns its caches
-on (every-vcpu): with 64 vCPUs and 128 GiB, most of a boot of 33 s. It was
-proposed in April 2025 to do so for vCPU 0 alone (vcpu0-only, 5 s); the answer
-was that vCPU 0 is not special, and that the first vCPU would be the better rule
-(first-vcpu); but that with either, a guest no longer finds with its caches on
-what it wrote with them off.
+past the caches, so memory and caches can disagree. KVM cleans and invalidates
+all memory that the VM has mapped whenever a vCPU turns its caches on
+(every-vcpu). With 64 vCPUs and 128 GiB, this is most of a boot of 33 s. A
+proposal of April 2025 does so for vCPU 0 alone (vcpu0-only, 5 s). The answer
+was that vCPU 0 is not special, and that the first vCPU would be the better
+rule (first-vcpu). But with either rule, a guest no longer finds with its
+caches on what it wrote with them off.
 
-Mayfly flushes what was written: vCPUs whose caches are off run on a root of
-their own, where the first write to a page is noted.
+Mayfly flushes only what was written. vCPUs whose caches are off run on a root
+of their own, where Mayfly notes the first write to each page.
 
-A boot vCPU writes 256 KiB with its caches off, each line of it, turns them on,
-and writes three quarters of the memory, line by line, which is not part of
-bring_up; then each other vCPU in turn writes 8 KiB, turns its caches on, and
-reads what it wrote, and after each the boot vCPU writes some more of the
-memory, so that a flush finds lines that are cached. The machine's tables are
-arm64's. Lines are those of the host's processor, really cleaned and
-invalidated, where the host has twice the memory. Where it has not, or for 128
-GiB by default, they are counted, and bring_up is modelled: the time that it
-took, and for each line what one takes here.
+A boot vCPU writes 256 KiB with its caches off, each line of it, and turns them
+on. It then writes three quarters of the memory, line by line; this is not part
+of bring_up. Then each other vCPU in turn writes 8 KiB, turns its caches on,
+and reads what it wrote. After each of them the boot vCPU writes some more of
+the memory, so that a flush finds cached lines. The machine's tables are
+arm64's. The lines are those of the host's processor, really cleaned and
+invalidated, if the host has twice the memory. Otherwise, and for 128 GiB by
+default, they are counted, and bring_up is modelled: the time that it took,
+plus for each line the time that one line takes here.
 
-Whether it is right is found out with lines that are modelled to do the worst
-that caches may (lines oracle): every one may be filled at any time, and none is
+Lines that are modelled to do the worst that caches may (lines oracle) show
+whether a rule is right: every line may be filled at any time, and none is
 written back before it is cleaned. Each scenario is something that guests rely
-on. The two proposals read stale data in some of them, and the report says
-where; KVM's rule and Mayfly's must in none.
+on. The two proposals read stale data in some scenarios, and the report says in
+which. KVM's rule and Mayfly's must read none.
 
-On arm64's KVM, a guest of a few instructions does the same, and its vCPUs take
-what the running kernel flushes for them. There is nothing to run on x86's,
-whose guests cannot get past the caches."
+On arm64's KVM, a guest of a few instructions does the same, and its vCPUs pay
+for what the running kernel flushes. On x86 there is nothing to run, because
+guests there cannot bypass the caches."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -82,22 +82,22 @@ whose guests cannot get past the caches."
             Variant {
                 backend: Backend::Machine,
                 name: "every-vcpu",
-                summary: "all that is mapped is flushed at each vCPU's switch (KVM)",
+                summary: "flush all mapped memory when any vCPU turns its caches on (KVM)",
             },
             Variant {
                 backend: Backend::Machine,
                 name: "vcpu0-only",
-                summary: "all that is mapped is flushed at vCPU 0's (proposed in 2025)",
+                summary: "flush all mapped memory when vCPU 0 turns its caches on (proposed in 2025)",
             },
             Variant {
                 backend: Backend::Machine,
                 name: "first-vcpu",
-                summary: "all that is mapped is flushed when the first vCPU turns its caches on",
+                summary: "flush all mapped memory when the first vCPU turns its caches on",
             },
             Variant {
                 backend: Backend::Machine,
                 name: Variant::BASELINE,
-                summary: "what was written with caches off is flushed",
+                summary: "flush only what was written with caches off",
             },
             Variant::KERNEL,
         ]
@@ -161,8 +161,8 @@ whose guests cannot get past the caches."
     fn why_not_on_kvm_of(&self, arch: &str) -> Option<String> {
         match arch {
             "aarch64" => None,
-            "x86_64" => Some("x86's guests cannot get past the caches".to_owned()),
-            _ => Some(format!("the guest that runs on KVM is arm64's, and this host is {arch}")),
+            "x86_64" => Some("guests on x86 cannot bypass the caches".to_owned()),
+            _ => Some(format!("the guest for KVM is for arm64, and this host is {arch}")),
         }
     }
 

@@ -1,12 +1,12 @@
-//! Asks an experiment, found by its name, what rows come to.
+//! Asks an experiment what its rows mean.
 
 use mayfly_record::{Host, ResultRow};
 
 use crate::answers::Answer;
 use crate::experiment::Experiment;
 
-/// What those of `rows` that the experiment named `name` has made come to. The answer is empty where there are none, or
-/// where none of the `available` experiments has that name.
+/// What the rows mean that the experiment `name` has made. The answer is empty if there are no such rows, or if none of
+/// the `available` experiments has that name.
 pub fn answer(
     available: &[&dyn Experiment],
     name: &str,

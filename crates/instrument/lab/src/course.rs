@@ -1,4 +1,4 @@
-//! A run under way: what it has come to, for whoever ends it early.
+//! A run under way: its rows so far, also for a signal handler that ends it early.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

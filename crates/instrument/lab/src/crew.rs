@@ -1,4 +1,4 @@
-//! The threads of vCPUs that run until they are told to stop.
+//! Starts the threads of vCPUs, which run until they are told to stop.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use anyhow::Context;
 
-/// What is said to fail where a thread cannot be had.
+/// What failed, if a thread cannot be started.
 pub(crate) const WHAT: &str = "starting a vCPU's thread";
 
 /// A vCPU's thread, to be started.

@@ -1,4 +1,4 @@
-//! What registering devices costs a VM's start, and whom it makes wait.
+//! The experiment `device-registration`: what a caller waits for after a device was registered.
 
 mod answer;
 mod backend;
@@ -60,34 +60,37 @@ impl Experiment for DeviceRegistration {
     }
 
     fn about(&self) -> &'static str {
-        "Every device on an I/O bus is found by vCPUs in an array that they read under
-SRCU. Registering one publishes a copy of the array; the old one is freed after a
-grace period. Somebody waits for that grace period, or nobody does.
+        "A vCPU finds a device on an I/O bus in an array that it reads under SRCU. To
+register a device, KVM publishes a copy of the array, and frees the old one
+after a grace period. The question is who waits for that grace period.
 
-Each VM is created, gets an interrupt controller, devices, memory and vCPUs in
-one of three orders, runs to its first MMIO exit, gets another memslot, loses a
-device, then has both done to it again while its vCPUs run and write to a device, and
-is destroyed. Every call is timed. Those beside running vCPUs (busy_) each come at
-a random moment within a tick; those right after a registration (back_to_back_)
-are metrics of their own, since they wait longest.
+Each VM is created, and gets an interrupt controller, devices, memory and vCPUs
+in one of three orders. It runs to its first MMIO exit, gets another memslot,
+and loses a device. The last two happen again while its vCPUs run and write to
+a device. Then the VM is destroyed. Every call is timed. Calls beside running
+vCPUs (busy_) come at a random moment within a tick. Those right after a
+registration (back_to_back_) are metrics of their own, because they wait
+longest.
 
 The machine's variants: Linux up to v6.17 synchronised at each registration
-(synchronize); v6.18 defers (call-srcu), whereupon the next caller who must
-synchronise waits for a timer that the deferred callback armed; proposed on the
-KVM list were to defer only once there are vCPUs (keyed-on-vcpus), and to
-expedite the deferred callback (call-srcu-expedited). All four run on a domain
-paced as Linux v6.18, whose readers execute a fence, as Linux's do. On KVM, it is
-what the running kernel does; and, of a start and an end alone, what the builder
-makes of that (builder), whose order is its own whatever comes first elsewhere.
+(synchronize). v6.18 defers (call-srcu). Then the next caller that must
+synchronise waits for a timer that the deferred callback armed. Two designs
+were proposed on the KVM list: to defer only if there are vCPUs
+(keyed-on-vcpus), and to expedite the deferred callback (call-srcu-expedited).
+All four run on a domain paced as Linux v6.18, whose readers execute a fence,
+as Linux's do. On KVM, kernel is what the running kernel does. builder is what
+the builder makes of that, for a start and an end alone; the builder has an
+order of its own.
 
 Variants take turns, one VM each, in an order that is shuffled every round. VMs
-start at random moments within two ticks: in a tight loop each would start where
-the last one's wait ended, and the median would tell the length of the loop. Each
-life begins with a VM that is created, run (on the machine alone) and destroyed
-untimed, so that these calls do not pay for cold code. On the machine, the thread
-that measures, the one that runs grace periods and, under the designs that are
-paced as Linux, another for callbacks stay on one processor, as Linux has a work
-queue on each; vCPUs and KVM are not pinned."
+start at random moments within two ticks. In a tight loop, each VM would start
+where the wait of the last one ended, and the median would be the length of the
+loop. Before each timed VM, another VM is created, run (on the machine alone)
+and destroyed untimed, so that the timed calls do not pay for cold code. On the
+machine, three threads stay on one processor, because Linux has a work queue on
+each: the thread that measures, the one that runs grace periods, and, for the
+designs that are paced as Linux, another for callbacks. vCPUs and KVM are not
+pinned."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -115,13 +118,13 @@ queue on each; vCPUs and KVM are not pinned."
             Variant {
                 backend: Backend::Machine,
                 name: Variant::BASELINE,
-                summary: "deferring rides along; whoever waits drives a grace period of its own",
+                summary: "callbacks share grace periods; a caller that waits drives a grace period of its own",
             },
             Variant::KERNEL,
             Variant {
                 backend: Backend::Kvm,
                 name: BUILDER,
-                summary: "the running kernel's, by the builder: in the order that waits least here, start and end alone",
+                summary: "the running kernel's KVM, by the builder: the order that waits least here; start and end alone",
             },
         ]
     }

@@ -1,6 +1,6 @@
 //! What an experiment is.
 //!
-//! This file has the trait that each experiment implements. The types that it speaks of are files of their own below
+//! This file has the trait that each experiment implements. The types in its signatures are files of their own below
 //! `experiment/`, and import nothing of this file.
 
 mod metric;
@@ -41,24 +41,24 @@ pub trait Experiment: Sync {
         self.metrics().iter().chain(&work::METRICS).collect()
     }
 
-    /// Those of its metrics, by name, that a short report shows; if it names none, all of them. CPU time is among them
-    /// where it answers whether there is less work, or the work has moved.
+    /// The names of the metrics that a short report shows. If there are none, it shows all metrics. CPU time is among them
+    /// if it answers whether there is less work, or whether the work has moved to another thread.
     fn headlines(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Counters that are no totals, beside those that begin with `peak_`: of two passes the larger is what both come to, and
-    /// not the sum.
+    /// Counters that are no totals, beside those that begin with `peak_`. Of two passes the larger value counts, and not the
+    /// sum.
     fn levels(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// What `rows`, which are its own, come to.
+    /// What `rows`, which this experiment has made, mean to the user.
     fn answer(&self, _rows: &[ResultRow], _host: &Host) -> Answer {
         Answer::default()
     }
 
-    /// What a record says of it, for whoever shows its rows without knowing it.
+    /// What a record says of this experiment, for a program that shows its rows and does not know it.
     fn describe(&self) -> Description {
         let headlines = self.headlines();
         let metric = |metric: &Metric| MetricDescription {
@@ -77,10 +77,10 @@ pub trait Experiment: Sync {
     /// The parameters it reads.
     fn params(&self) -> &'static [Param];
 
-    /// Why its variants on KVM have no guest to run on an architecture (as `uname -m` names it), if they have none.
+    /// Why its variants on KVM have no guest for an architecture (as `uname -m` names it), if they have none.
     fn why_not_on_kvm_of(&self, arch: &str) -> Option<String> {
         (!matches!(arch, "x86_64" | "aarch64")).then(|| {
-            format!("the guests that run on KVM are x86-64's and arm64's, and this host is {arch}")
+            format!("the guests for KVM are for x86-64 and arm64, and this host is {arch}")
         })
     }
 
@@ -92,8 +92,8 @@ pub trait Experiment: Sync {
         &[]
     }
 
-    /// What of the requested variants on KVM there is no room for, as a cgroup and the process's limits have it now: a
-    /// reason each.
+    /// The parts of the requested variants on KVM for which the cgroup or the process's limits leave no room now: a reason
+    /// for each.
     fn left_out(&self, _request: &Request<'_>) -> Vec<String> {
         Vec::new()
     }
@@ -101,12 +101,12 @@ pub trait Experiment: Sync {
     /// Runs the requested variants. Every row says which parameters it ran with; those that differ between
     /// the rows of one backend are what reports group by.
     ///
-    /// All variants are handed over at once, so that an experiment can take turns between them: what
-    /// drifts on the host during a run then falls on all alike.
+    /// The experiment gets all variants at once, so that it can take turns between them. A drift of the host during a run
+    /// then affects all variants alike.
     ///
     /// # Errors
     ///
-    /// Something that keeps it from running at all. A variant that cannot run here is a skipped row.
+    /// The experiment cannot run at all. A variant that cannot run here is no error, but a skipped row.
     fn run(
         &self,
         request: &Request<'_>,

@@ -1,4 +1,5 @@
-//! Which experiments there are.
+//! The list of all experiments. Only the crate's front page imports this file: what runs or answers experiments takes the
+//! list as a parameter.
 
 use crate::cache_enable::CacheEnable;
 use crate::device_registration::DeviceRegistration;

@@ -1,10 +1,23 @@
-//! What an experiment is, how it is run, and the five that there are.
+//! The experiments of `mayfly run`, and what runs them.
 //!
-//! An [`Experiment`] runs the same work under several named variants and backends and returns one row of a record for
-//! each. A [`Plan`] is what the user selected, checked before anything runs.
+//! An [`Experiment`] runs the same work under several named variants, on the software machine and on KVM. It returns one
+//! row of a record for each variant. A [`Plan`] is the user's selection, checked before anything runs. [`Plan::run`]
+//! runs it, and a [`Course`] has the rows so far. [`answer()`] asks an experiment what its rows mean.
 //!
-//! Adding an experiment: a module with a type that implements [`Experiment`], and its line in [`experiments`]. The
-//! command needs no change unless the experiment takes a new parameter, which is a field of [`Params`].
+//! # The floors
+//!
+//! Files import each other one way, from the top down:
+//!
+//! 1. `experiments.rs`: the list of all experiments. No other file knows it; what runs or answers takes it as a parameter.
+//! 2. `plan.rs`, `passes.rs`, `conclude.rs`: check a selection, run it as often as the user wants, and ask for answers.
+//! 3. One folder for each experiment: `device_registration`, `cache_enable`, `slot_delete`, `page_merge`, `teardown`.
+//! 4. `before`: earlier designs that Mayfly replaced, for the experiments to measure.
+//! 5. What experiments share: `experiment` (the trait), `params`, `answers`, `rows`, `work` (CPU time), `patience`.
+//!
+//! # To add an experiment
+//!
+//! Write a module with a type that implements [`Experiment`], and add a line to [`experiments()`]. The command needs no
+//! change, unless the experiment takes a new parameter, which is a field of [`Params`].
 
 mod affinity;
 mod answers;

@@ -1,9 +1,9 @@
-//! What running an experiment takes of the host.
+//! What an experiment needs of the host, and what it changes there.
 
 use std::time::Duration;
 
-/// What running takes. Estimates, but for what it changes: memory within a fifth or so, time within a factor of two or
-/// three on a host that does nothing else.
+/// What a run needs. All of it is estimated, except what the run changes: memory within about a fifth, time within a factor
+/// of two or three on a host that does nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Bytes of memory that are in use at one time.

@@ -1,4 +1,4 @@
-//! What it costs guests that the host merges their pages, and takes them apart again.
+//! The experiment `page-merge`: what guests fault for while the host merges their pages, and takes them apart again.
 
 mod answer;
 #[cfg(test)]
@@ -42,40 +42,42 @@ impl Experiment for PageMerge {
     }
 
     fn summary(&self) -> &'static str {
-        "what guests fault for as equal pages are merged and taken apart"
+        "what guests fault for while equal pages are merged and taken apart"
     }
 
     fn about(&self) -> &'static str {
-        "Linux's page merger (KSM) has equal pages share one frame, to be read only; a
-write gives a page a frame of its own again. It tells KVM of each change at its
-start and at its end. KVM takes the page out of the guest's tables at the start,
-so a guest that touches it meanwhile finds nothing, and takes a full fault,
-though the contents of the page are there all the time. A call to change the
-entry in place, change_pte, was there, but never found an entry to change; Linux
-removed it in v6.10.
+        "Linux's page merger (KSM) makes equal pages share one read-only frame. A write
+gives a page a frame of its own again. Linux tells KVM of each change at its
+start and at its end. At the start, KVM removes the page from the guest's
+tables. A guest that touches the page meanwhile finds nothing, and takes a full
+fault, although the contents of the page are there all the time. A call to
+change the entry in place, change_pte, existed, but never found an entry to
+change. Linux removed it in v6.10.
 
 Several VMs run at once, as in the tests ksm01 and ksm02 of the Linux Test
-Project. In each round their pages become equal in all VMs, are merged, and
-differ again, each written by its guest; a few are written all the time, and a
-few are all zeroes. While all is merged the host write-protects the memory part
-by part and gives the right back, forks each VM's memory as fork(2) does, and
-moves some away and back (mremap(2)); when it differs again, some of it is
-migrated. vCPUs keep reading, writing and checking: what they read is what was
-written last. Each round is of VMs of its own, under every variant in turn.
+Project. In each round their pages become equal in all VMs and are merged. Then
+they differ again, each written by its guest. A few pages are written all the
+time, and a few are all zeroes. While all pages are merged, the host
+write-protects the memory part by part and gives the right back, forks each
+VM's memory as fork(2) does, and moves some of it away and back (mremap(2)).
+When the pages differ again, the host migrates some of them. vCPUs keep
+reading, writing and checking: they must read what was written last. Each round
+has VMs of its own, under every variant in turn.
 
-The machine's variants differ in what the VM does when it is told: invalidate
-zaps at every start, as Linux does; change-pte, as proposed in 2019 (Jérôme
-Glisse), ignores the start of a break, takes only the right to write at that of
-a merge, replaces what stays read-only in place, and zaps what becomes writable;
-mayfly leaves what may still be read, replaces in place, and frees tables only
-where memory goes for good. Each runs on EPT and on arm64's format, where
-entries may have to be broken before they are made.
+The machine's variants differ in what the VM does when it is told of a change.
+invalidate zaps at every start, as Linux does. change-pte, as proposed in 2019
+(Jérôme Glisse), ignores the start of a break, and takes only the right to
+write at the start of a merge. It replaces in place what stays read-only, and
+zaps what becomes writable. mayfly leaves mapped what guests may still read,
+replaces entries in place, and frees tables only where memory goes for good.
+Each variant runs on EPT and on arm64's format, where entries may have to be
+broken before they are made.
 
-On KVM: the kernel's own KSM, as root, where --ksm lets it run. It merges the
-memory of every process that lets it: where there is another such process,
-nothing is done unless with --ksm=shared. KSM's settings are put back as they
-were by whoever is left to do so: this process, a process of its own, or the
-next run. What was merged of this run is taken apart, and nothing else."
+On KVM, --ksm, as root, runs the kernel's own KSM. It merges the memory of
+every process that allows it. If there is another such process, the run does
+nothing, unless with --ksm=shared. KSM's settings are put back as they were: by
+this process, by a process of its own that outlives it, or by the next run.
+What was merged of this run is taken apart, and nothing else."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -93,7 +95,7 @@ next run. What was merged of this run is taken apart, and nothing else."
             Variant {
                 backend: Backend::Machine,
                 name: Variant::BASELINE,
-                summary: "in place wherever something may still be read; tables kept by reason",
+                summary: "replaced in place where guests may still read; tables kept if needed soon",
             },
             Variant {
                 backend: Backend::Machine,
@@ -121,9 +123,12 @@ next run. What was merged of this run is taken apart, and nothing else."
             },
             Metric {
                 name: FAULT_CPU,
-                summary: "of all guests' faults until they go on, breaks among them",
+                summary: "CPU time of all guests' faults until they continue, breaks included",
             },
-            Metric { name: NOTIFIER_CPU, summary: "of whoever else tells VMs of changes" },
+            Metric {
+                name: NOTIFIER_CPU,
+                summary: "CPU time of all other notifications of changes to VMs",
+            },
             Metric { name: GUEST_FAULTS, summary: "faults of all guests, in a round" },
             Metric {
                 name: WINDOW_FAULTS,

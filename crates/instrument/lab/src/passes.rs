@@ -1,8 +1,9 @@
-//! An experiment gone through more than once, until what it says is known as well as is wanted.
+//! Repeats an experiment until its figures are as precise as the user wants.
 //!
-//! Each pass is the whole experiment, variants in turn, so that what drifts on the host falls on all alike. After one pass,
-//! two, four and so on it is looked whether the interval of every headline is narrow enough. Not after each: who looks
-//! often enough finds a moment at which it is, by chance. Time may end it at any pass, since that depends on no figure.
+//! Each pass is the whole experiment, variants in turn, so that a drift of the host affects all variants alike. After one
+//! pass, two, four and so on, this module looks whether the confidence interval of every headline is narrow enough. It
+//! does not look after each pass: with enough looks, an interval is narrow at one of them by chance. The time limit may
+//! end the passes at any pass, because it depends on no figure.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

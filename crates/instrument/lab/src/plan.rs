@@ -1,4 +1,4 @@
-//! What to run: the user's selection, checked before anything runs.
+//! The plan of a run: the user's selection, checked before anything runs, and then run.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ pub struct Selection {
     pub variants: Vec<String>,
     /// Parameters that were set.
     pub params: Params,
-    /// What is wanted beyond going through everything once.
+    /// What the user wants beyond running everything once.
     pub goal: Goal,
 }
 
@@ -83,7 +83,7 @@ struct Part<'a> {
     needs: Needs,
 }
 
-/// One experiment of a plan, as it is told to whoever asks before.
+/// One experiment of a plan, for a caller that asks before the run.
 #[derive(Debug)]
 pub struct Planned<'a> {
     /// Its name.
@@ -147,7 +147,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// What is wanted beyond going through everything once.
+    /// What the user wants beyond running everything once.
     pub fn goal(&self) -> Goal {
         self.goal
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mayfly_record::{Goal, Widest};
 
-/// Whom a running experiment tells how far it is.
+/// A receiver of progress: a running experiment tells it how far it is.
 ///
 /// Calls may draw on the caller's thread, so they belong between measurements. There is no thread that
 /// redraws on its own: it would take time from what is being measured.
@@ -25,7 +25,7 @@ pub trait Progress {
     fn finish(&mut self);
 }
 
-/// Tells nobody.
+/// Shows nothing.
 pub struct Silent;
 
 impl Progress for Silent {

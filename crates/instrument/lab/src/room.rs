@@ -1,4 +1,4 @@
-//! Which VMs the host has room for, on KVM.
+//! Which sizes of VMs the host has room for, on KVM.
 
 use std::fs;
 

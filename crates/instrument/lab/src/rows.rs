@@ -1,11 +1,11 @@
-//! The rows of a record, to be asked for figures.
+//! Finds figures in the rows of a record.
 
 use mayfly_record::{BASELINE, Backend, ResultRow, Summary, units};
 use serde_json::Value;
 
 use crate::experiment::Variant;
 
-/// Rows, to be asked for figures.
+/// Some rows of a record.
 #[derive(Clone)]
 pub(crate) struct Rows<'a>(Vec<&'a ResultRow>);
 

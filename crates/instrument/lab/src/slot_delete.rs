@@ -1,4 +1,4 @@
-//! What deleting a memslot does to vCPUs that run.
+//! The experiment `slot-delete`: what running vCPUs wait for while a memslot is deleted.
 
 mod answer;
 pub(crate) mod design;
@@ -45,33 +45,34 @@ impl Experiment for SlotDelete {
 
     fn about(&self) -> &'static str {
         "On x86, deleting a memslot invalidates every root table of the VM by default.
-All vCPUs drop the old root and load a new one; the old tables are zapped. On
-arm64 (and on x86, on request, since v6.12) what the slot had mapped is zapped
-instead.
+All vCPUs drop the old root and load a new one, and KVM zaps the old tables. On
+arm64 (and on x86, on request, since v6.12) KVM zaps only what the slot had
+mapped.
 
-Until v6.8, KVM's TDP MMU took mmu_lock for write to drop a root and again to
-load one (write-locked). The lock is fair: all vCPUs queue for it, one after the
-other, behind a zap that gives it up every 1 GiB. Since v6.9 they take it for
-read, and the zap looks for waiters at every entry (read-locked). Mayfly's roots
-are found, made once, and released by atomics; what is zapped is freed in the
+Until v6.8, KVM's TDP MMU took mmu_lock for write to drop a root, and again to
+load one (write-locked). The lock is fair: all vCPUs queue for it, one after
+the other, behind a zap that gives it up every 1 GiB. Since v6.9 vCPUs take it
+for read, and the zap looks for waiters at every entry (read-locked). Mayfly
+finds, makes and releases roots by atomics, and frees zapped tables in the
 background.
 
-The vCPUs of a VM go over their memory, reading what they wrote before. All of
-the memory is mapped by 4 KiB. Another slot, a fourth of its size, which they go
-over too, is deleted and created again: twice while all of them run, and once
-while every other one is parked, outside the guest. In each round every variant
-has a VM of its own. Every design runs on the software machine: real tables,
-real locks, a thread for each vCPU, TLBs that others invalidate.
+The vCPUs of a VM go over their memory, and read what they wrote before. All of
+the memory is mapped by 4 KiB. They also go over another slot, a fourth of that
+size. This slot is deleted and created again: twice while all vCPUs run, and
+once while every other one is parked outside the guest. In each round every
+variant has a VM of its own. Every design runs on the software machine: real
+tables, real locks, a thread for each vCPU, and TLBs that other threads
+invalidate.
 
-Where processors are fewer than the vCPUs and two more, vCPUs are idle between
-two short stays in the guest, and the time on a clock is the scheduler's; so
-calls have no time on it then, but that of the caller's processor (delete_cpu).
-Of a root load counts how many had the lock or queued for it when it came
-(root_load_ahead), and what it took of its processor (root_load_cpu). Who waits
-for a lock sleeps then; where there are enough processors it spins, as in Linux.
+If there are fewer processors than the vCPUs and two more, vCPUs are idle
+between two short stays in the guest, and wall-clock time is the scheduler's.
+Then calls have no wall-clock time, only CPU time of the caller (delete_cpu). A
+root load then counts the vCPUs that had the lock or queued for it when it came
+(root_load_ahead), and its own CPU time (root_load_cpu). A vCPU that waits for
+a lock sleeps then; if there are enough processors it spins, as in Linux.
 
-On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
-2 MiB that is deleted: sparse_delete. Roots cannot be seen from outside."
+On KVM, guests in ring 3 write to their pages, and each to one page of a slot
+of 2 MiB that is deleted: sparse_delete. Roots cannot be seen from outside."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -125,7 +126,7 @@ On KVM, guests in ring 3 write to their pages, and each to one page of a slot of
             Param {
                 name: Bound::ROUNDS.name,
                 default: "12",
-                summary: "VMs of each variant, which take turns; in each the slot goes thrice",
+                summary: "VMs of each variant, which take turns; each deletes the slot three times",
             },
             Param {
                 name: Size::PARAM,

@@ -1,4 +1,4 @@
-//! What it costs to tear a VM down.
+//! The experiment `teardown`: what it costs to destroy a VM.
 
 mod answer;
 mod kvm;
@@ -40,34 +40,35 @@ impl Experiment for Teardown {
     }
 
     fn about(&self) -> &'static str {
-        "On arm64, Linux took a VM's memory away page by page when the VM ended: it
+        "On arm64, Linux removed a VM's memory page by page when the VM ended: it
 cleared the entry, invalidated the page in every TLB, and cleaned the page's
-cache lines to memory. The last is only of use to a device that reads memory
-past the caches, as one may that a page is swapped out to. For a VM of 64 GiB it
-took seconds.
+cache lines to memory. The cleaning is of use only to a device that reads
+memory past the caches, such as one that a page is swapped out to. For a VM of
+64 GiB all this took seconds.
 
-A VM of each size is mapped throughout, in pages of 4 KiB or in blocks of 2 MiB,
-runs its guest, and is destroyed; the time until the call returns is taken, and
-the time until every frame of its tables is free. The frames that it maps are
-mostly untouched (the arena is sparse), the entries are all there: 16.7 million
-of them for 64 GiB in pages. The tables are in arm64's format. The last 16 MiB
-are mapped by the guest's own faults, the rest as by faults, but many at once.
+A VM of each size is mapped throughout, in pages of 4 KiB or in blocks of 2
+MiB. It runs its guest, and is destroyed. Two times are taken: until the call
+returns, and until every frame of its tables is free. The frames that it maps
+are mostly untouched (the arena is sparse), but all entries are there: 16.7
+million for 64 GiB in pages. The tables are in arm64's format. The guest's own
+faults map the last 16 MiB. The rest is mapped as by faults, but many pages at
+once.
 
-The machine's variants: per-page, as arm64 did up to 2019; elided, as proposed
-then (Marc Zyngier), which leaves out what the end of a VM does not need, but
-still walks every entry before it returns; arm64-v6.18 and tdp-mmu-v6.18, as
-Linux does today on arm64 and on x86; and mayfly, which detaches the root and
-returns, and frees tables in the background without looking at their leaves. Its
-reclaimer is scheduled so that it preempts nobody (SCHED_BATCH); what that is
-worth, and costs, mayfly-preempting shows, which does without.
-per-page walks and invalidates all of a VM, and really cleans the first GiB of
-it. Where there is more, modelled_clean is what a line took times the lines that
-there are, and modelled_destroy has that in the place of what was cleaned.
+The machine's variants: per-page does what arm64 did up to 2019. elided, as
+proposed then (Marc Zyngier), leaves out what the end of a VM does not need,
+but still walks every entry before it returns. arm64-v6.18 and tdp-mmu-v6.18 do
+what Linux does today on arm64 and on x86. mayfly detaches the root and
+returns, and frees tables in the background without looking at their leaves.
+Its reclaimer is scheduled so that it preempts no other thread (SCHED_BATCH).
+mayfly-preempting has no such scheduling, and so shows what it gains and costs.
+per-page walks and invalidates all of a VM, but really cleans only the first
+GiB. If there is more, modelled_clean is the time of one line times the number
+of lines, and modelled_destroy has that in place of the real cleaning.
 
-On KVM: the guest writes to every page, the vCPU and the VM are closed, then the
-memory is unmapped. x86's kernel cleans no caches at a VM's end. Memory is in blocks where the host gives huge pages:
-madvise(2), MADV_HUGEPAGE. Sizes above half of the host's available memory are
-left out."
+On KVM, the guest writes to every page, the vCPU and the VM are closed, and
+then the memory is unmapped. x86's kernel cleans no caches at a VM's end.
+Memory is in blocks if the host gives huge pages: madvise(2), MADV_HUGEPAGE.
+Sizes above half of the host's available memory are left out."
     }
 
     fn variants(&self) -> &'static [Variant] {
@@ -85,12 +86,12 @@ left out."
             Variant {
                 backend: Backend::Machine,
                 name: "arm64-v6.18",
-                summary: "a reference given up for each entry, which stays; nothing invalidated (Linux v6.18)",
+                summary: "a reference dropped for each entry, which stays; nothing invalidated (Linux v6.18)",
             },
             Variant {
                 backend: Backend::Machine,
                 name: "tdp-mmu-v6.18",
-                summary: "each entry exchanged for nothing, level by level (x86's TDP MMU, Linux v6.18)",
+                summary: "each entry exchanged for an empty one, level by level (x86's TDP MMU, Linux v6.18)",
             },
             Variant {
                 backend: Backend::Machine,
@@ -100,7 +101,7 @@ left out."
             Variant {
                 backend: Backend::Machine,
                 name: "mayfly-preempting",
-                summary: "as mayfly, but its reclaimer may preempt who wakes it (SCHED_OTHER, not SCHED_BATCH)",
+                summary: "as mayfly, but its reclaimer may preempt the thread that wakes it (SCHED_OTHER, not SCHED_BATCH)",
             },
             Variant::KERNEL,
         ]

@@ -1,4 +1,4 @@
-//! What a run has changed on its host, and puts back.
+//! What a run has changed on its host, and how the run puts it back.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ pub trait Changed: Send + Sync {
     fn put_back(&self);
 }
 
-/// What has been changed so far. An experiment keeps here what it changes, so that whoever ends the process can put it
-/// back before; clones are of the same list.
+/// What has been changed so far. An experiment keeps here what it changes, so that code that ends the process early can
+/// put it back first. Clones share one list.
 #[derive(Clone, Default)]
 pub struct Undo {
     changed: Arc<Mutex<Vec<Arc<dyn Changed>>>>,

@@ -1,12 +1,12 @@
-//! Whose work it was: what each role's threads took of the processors in a measured part, how often they gave them up,
-//! and whom they interrupted.
+//! CPU time by role: how long the threads of each role ran in a measured part, how often they gave their processor up, and
+//! how many interrupts they caused.
 //!
-//! A design can return sooner because it does less, or because another thread does it later. The time until a call
-//! returns cannot tell the two apart; these can. A thread has its role where it is started, and is read at both ends of
-//! what is measured: its CPU clock next to the measured part, its switches outside of that.
+//! A design can return sooner because it does less, or because another thread does the work later. The time until a call
+//! returns cannot tell these two apart. The CPU time of all threads can. A thread gets its role when it is started. It is
+//! read at both ends of the measured part: its CPU clock next to the part, its switches outside of that.
 //!
-//! What the kernel does on threads of its own (KVM's workers, the host's RCU) is no thread's of this process, and in none
-//! of these figures.
+//! The kernel's own threads (KVM's workers, the host's RCU) belong to no thread of this process. Their work is in none of
+//! these figures.
 
 mod counted;
 mod meter;

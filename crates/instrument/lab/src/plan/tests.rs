@@ -134,7 +134,7 @@ fn on_another_architecture_variants_on_kvm_say_whose_their_guest_is() {
     for backend in [BackendChoice::Auto, BackendChoice::Only(Backend::Kvm)] {
         let rows = run_on(&riscv64, &Selection { backend, ..Selection::default() }).unwrap();
         let row = rows.iter().find(|row| row.backend == Backend::Kvm).unwrap();
-        let why = "the guests that run on KVM are x86-64's and arm64's, and this host is riscv64";
+        let why = "the guests for KVM are for x86-64 and arm64, and this host is riscv64";
         assert_eq!(row.skipped.as_deref(), Some(why));
     }
 }
