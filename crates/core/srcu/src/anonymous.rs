@@ -11,16 +11,15 @@
 //! picks by where its stack is, so that threads mostly keep to lines of their own. A counter is in use where one of its
 //! stripes is; what is said above of one section and its counter is said of its stripe.
 
-use core::fmt;
-use core::marker::PhantomData;
+pub(crate) mod guard;
+
 use core::ptr::NonNull;
 
 use mayfly_platform::sync::{AtomicBool, AtomicUsize, CacheLine, Ordering, compiler_fence, fence};
 use mayfly_platform::write_fields;
 
-use crate::contexts::{Contexts, Entry};
+use crate::contexts::Contexts;
 use crate::world::World;
-use crate::{Section, Srcu};
 
 /// Stripes a counter has. (Where a checker replays an execution, addresses do not.)
 const STRIPES: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 8 };
@@ -151,7 +150,7 @@ impl Anonymous {
 }
 
 /// Where a section counts.
-struct Counted {
+pub(crate) struct Counted {
     stripe: usize,
     index: usize,
 }
@@ -184,90 +183,6 @@ fn fence_behind_update() {
 #[inline(never)]
 fn too_many() -> ! {
     panic!("half of all numbers of guards are alive");
-}
-
-/// A read-side section without a [`Reader`](crate::Reader): see [`Srcu::read_lock`]. It stays on its thread:
-///
-/// ```compile_fail,E0277
-/// fn sent<T: Send>() {}
-/// sent::<mayfly_srcu::AnonymousGuard>();
-/// ```
-#[must_use = "the section ends when the guard is dropped"]
-pub struct AnonymousGuard<'a> {
-    domain: &'a Srcu,
-    counted: Counted,
-    entry: Entry,
-    /// So that whoever has entered it has it: see `contexts`.
-    one_thread: PhantomData<*const ()>,
-}
-
-impl<'a> AnonymousGuard<'a> {
-    #[inline]
-    pub(crate) fn enter(domain: &'a Srcu) -> Self {
-        let anonymous = domain.anonymous();
-        let counted = anonymous.enter();
-        let entry = anonymous.contexts[counted.index].enter(domain.inner().world());
-        Self { domain, counted, entry, one_thread: PhantomData }
-    }
-}
-
-impl Drop for AnonymousGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.domain.anonymous().contexts[self.counted.index].leave(&self.entry);
-        if self.domain.anonymous().leave(&self.counted) {
-            self.domain.inner().reader_left();
-        }
-    }
-}
-
-impl fmt::Debug for AnonymousGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AnonymousGuard")
-    }
-}
-
-// SAFETY: the section is counted from `enter` until the guard is dropped.
-unsafe impl Section for AnonymousGuard<'_> {
-    fn domain(&self) -> &Srcu {
-        self.domain
-    }
-}
-
-/// A read-side section without a [`Reader`](crate::Reader) that goes where its guard goes: see
-/// [`Srcu::read_lock_owned`].
-#[must_use = "the section ends when the guard is dropped"]
-pub struct OwnedAnonymousGuard {
-    domain: Srcu,
-    counted: Counted,
-}
-
-impl OwnedAnonymousGuard {
-    pub(crate) fn enter(domain: Srcu) -> Self {
-        let counted = domain.anonymous().enter();
-        Self { domain, counted }
-    }
-}
-
-impl Drop for OwnedAnonymousGuard {
-    fn drop(&mut self) {
-        if self.domain.anonymous().leave(&self.counted) {
-            self.domain.inner().reader_left();
-        }
-    }
-}
-
-impl fmt::Debug for OwnedAnonymousGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OwnedAnonymousGuard")
-    }
-}
-
-// SAFETY: the section is counted from `enter` until the guard is dropped.
-unsafe impl Section for OwnedAnonymousGuard {
-    fn domain(&self) -> &Srcu {
-        &self.domain
-    }
 }
 
 #[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]

@@ -21,9 +21,11 @@ use mayfly_platform::sync::{Ordering, fence};
 use mayfly_platform::time::Instant;
 
 use crate::Srcu;
-use crate::backlog::{Admission, Batches, Taken};
+use crate::backlog::Admission;
+use crate::batches::{Batches, Taken};
 use crate::callback::{Callback, Finally, run_each};
-use crate::domain::{Domain, FIRST_LOOK, LAST_LOOK, Urgency};
+use crate::domain::Domain;
+use crate::domain::waiting::{FIRST_LOOK, LAST_LOOK, Urgency};
 use crate::runners::Running;
 
 /// Callbacks taken out at a time, so that several can share what is ready.

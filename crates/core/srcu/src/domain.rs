@@ -57,7 +57,7 @@
 //! On a fenced domain that would cost each reader a second fence, for the sake of a waiter that hardly ever comes. So
 //! there a leaving reader passes none: it may miss a mark that was set in the moment in which it left. Its store is
 //! visible a moment later all the same; so a waiter there sleeps for a bounded time, looks again, and doubles that time
-//! ([`FIRST_LOOK`] to [`LAST_LOOK`]). A wake-up that was missed delays it by that much and no more.
+//! ([`FIRST_LOOK`](waiting::FIRST_LOOK) to [`LAST_LOOK`](waiting::LAST_LOOK)). A wake-up that was missed delays it by that much and no more.
 //!
 //! **Asking for haste.** A party that defers and wants it done as soon as readers leave does: store `expedited`,
 //! **[haste]** `fence(SeqCst)`, set `awaited` where it is not set, scan. A reader that leaves and finds `awaited` does,
@@ -73,45 +73,29 @@
 //! could panic there are the platform's methods, and those end the program instead (see `world`). The one exception
 //! are debug builds that find somebody waiting for himself; whoever owns something there leaks it.
 
+pub(crate) mod waiting;
+
 use core::ptr::NonNull;
-use core::time::Duration;
 
 use alloc::sync::Arc;
 
 use mayfly_platform::lock::{Lock, LockGuard};
-use mayfly_platform::sync::{
-    AtomicBool, AtomicU32, AtomicU64, CacheLine, Ordering, fence, spin_loop,
-};
+use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, CacheLine, Ordering, fence};
 use mayfly_platform::{Op, write_fields};
 
 use crate::Worker;
 use crate::anonymous::{Anonymous, Draining};
-use crate::backlog::{Backlog, Batches};
+use crate::backlog::Backlog;
+use crate::batches::Batches;
 use crate::bell::BellPull;
 use crate::config::{Config, Pace, RUN_INLINE};
-use crate::contexts::{self, Contexts};
-use crate::linux::LinuxPace;
-use crate::reader::{Record, Records, Sampled};
+use crate::contexts::Contexts;
+use crate::linux::state::LinuxPace;
+use crate::record::{Record, Records, Sampled};
 use crate::registry::Registry;
 use crate::runners::Runners;
 use crate::stats::{Counters, Stats};
 use crate::world::World;
-
-/// How often an expedited waiter looks again before it sleeps. Sections are mostly shorter than a sleep and a wake-up.
-const EXPEDITED_LOOKS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 0 } else { 100 };
-
-/// How long a waiter of a fenced domain sleeps before it looks again, at first and at last.
-pub(crate) const FIRST_LOOK: Duration = Duration::from_micros(50);
-pub(crate) const LAST_LOOK: Duration = Duration::from_millis(10);
-
-/// How patient a waiter is. Either way it drives its own grace period, at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// Sleeps as soon as a reader is found inside.
-    Lazy,
-    /// Looks again for a while first.
-    Expedited,
-}
 
 pub(crate) struct Domain {
     world: World,
@@ -299,82 +283,6 @@ impl Domain {
         cookie <= self.snapshot()
     }
 
-    /// Sees grace period `cookie` through.
-    pub(crate) fn wait_for(&self, cookie: u64, urgency: Urgency) {
-        let mut looks = match urgency {
-            Urgency::Lazy => 0,
-            Urgency::Expedited => EXPEDITED_LOOKS,
-        };
-        let mut patience = FIRST_LOOK;
-        while !self.advance(cookie) {
-            if looks > 0 {
-                looks -= 1;
-                spin_loop();
-                continue;
-            }
-            // Loaded before the readers are looked at again: what changes after that look changes this.
-            let progress = self.periods.progress.load(Ordering::Acquire);
-            if self.arm(cookie) {
-                return;
-            }
-            self.forbid_own_section(cookie);
-            self.note_sleep();
-            let word = &self.periods.progress;
-            if self.fenced {
-                self.world.wait_until(word, progress, self.world.now() + patience);
-                patience = (2 * patience).min(LAST_LOOK);
-            } else {
-                self.world.wait(word, progress);
-            }
-        }
-    }
-
-    /// Asks every reader that blocks `cookie` to say when it leaves. Returns whether `cookie` is complete.
-    pub(crate) fn arm(&self, cookie: u64) -> bool {
-        let mut gate = self.gate();
-        let mut marked = self.anonymous.mark(&gate.draining);
-        for record in gate.records.iter() {
-            if let Some(section) = record.inside()
-                && record.sampled_in(section).is_some()
-                && !record.reader.awaited.load(Ordering::Relaxed)
-            {
-                record.reader.awaited.store(true, Ordering::Relaxed);
-                marked = true;
-            }
-        }
-        if marked {
-            self.heavy_barrier();
-        }
-        self.scan(&mut gate, None);
-        drop(gate);
-        self.is_complete(cookie)
-    }
-
-    /// In builds that look for it: whoever is about to sleep for `cookie` must not be inside a section that holds it
-    /// up, for then he never wakes.
-    fn forbid_own_section(&self, cookie: u64) {
-        let Some(here) = contexts::here(&self.world) else { return };
-        let gate = self.gate();
-        let holds_up = |record: &Record| {
-            let section = record.inside().filter(|_| record.entered_by(here));
-            let first = section.and_then(|section| record.sampled_in(section));
-            first.is_some_and(|first| first <= cookie)
-        };
-        assert!(
-            !gate.records.iter().any(holds_up)
-                && !self.anonymous.is_blocked_here(&gate.draining, cookie, &self.world),
-            "waits for a grace period that a section of its own holds up"
-        );
-    }
-
-    /// In builds that look for it: callbacks do not wait.
-    pub(crate) fn forbid_callbacks(&self) {
-        assert!(
-            !self.callbacks_here.has(&self.world),
-            "a callback waits for a grace period of its own domain"
-        );
-    }
-
     /// Starts the next grace period.
     pub(crate) fn start(&self, gate: &mut Gate) {
         let period = self.periods.started.load(Ordering::Relaxed) + 1;
@@ -420,43 +328,5 @@ impl Domain {
             self.world.charge(Op::HeavyBarrier);
             self.world.heavy_barrier();
         }
-    }
-
-    /// A reader that somebody sleeps for has left.
-    #[cold]
-    pub(crate) fn reader_left(&self) {
-        self.notify();
-        // [haste]. (On x86 the update in `notify` is a fence already, and under a model checker the reader's [light] is:
-        // neither sees a test fail without this one. Elsewhere nothing else orders `expedited` behind `section`.)
-        fence(Ordering::SeqCst);
-        self.bell.ring();
-        if self.expedited.load(Ordering::Relaxed) != 0
-            && let Some(worker) = &self.worker
-        {
-            worker.kick();
-        }
-    }
-
-    /// Wakes whoever sleeps until something changes in this domain.
-    pub(crate) fn notify(&self) {
-        self.periods.progress.fetch_add(1, Ordering::Release);
-        self.world.wake(&self.periods.progress);
-    }
-
-    /// Sleeps until `done`, which is said to have changed through [`Domain::notify`].
-    pub(crate) fn sleep_until(&self, mut done: impl FnMut() -> bool) {
-        loop {
-            let progress = self.periods.progress.load(Ordering::Acquire);
-            if done() {
-                return;
-            }
-            self.note_sleep();
-            self.world.wait(&self.periods.progress, progress);
-        }
-    }
-
-    fn note_sleep(&self) {
-        self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
-        self.world.charge(Op::Sleep);
     }
 }

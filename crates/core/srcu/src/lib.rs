@@ -45,21 +45,27 @@ extern crate std;
 
 mod anonymous;
 mod backlog;
+mod batches;
 mod bell;
 mod callback;
 mod config;
 mod contexts;
+mod cookie;
 mod deferral;
 mod domain;
+mod error;
 mod handle;
+mod limits;
 pub mod linux;
 mod pointer;
 mod rcu_box;
 mod reader;
+mod record;
 mod registry;
 mod retired;
 mod roster;
 mod runners;
+mod section;
 mod srcu;
 mod stats;
 #[cfg(feature = "std")]
@@ -70,15 +76,19 @@ mod world;
 /// What a domain asks of the world, so that who uses this crate needs to name no other.
 pub use mayfly_platform as platform;
 
-pub use anonymous::{AnonymousGuard, OwnedAnonymousGuard};
+pub use anonymous::guard::{AnonymousGuard, OwnedAnonymousGuard};
 pub use bell::{Asked, Bell};
 pub use callback::Callback;
-pub use config::{Config, Limits, Pace};
+pub use config::{Config, Pace};
+pub use cookie::Cookie;
+pub use error::BuildError;
+pub use limits::Limits;
 pub use pointer::{Rcu, RcuOption};
 pub use rcu_box::RcuBox;
-pub use reader::{OwnedReadGuard, ReadGuard, Reader, Section};
+pub use reader::{OwnedReadGuard, ReadGuard, Reader};
 pub use retired::{Polled, Retired};
-pub use srcu::{BuildError, Cookie, Srcu};
+pub use section::Section;
+pub use srcu::Srcu;
 pub use stats::Stats;
 #[cfg(feature = "std")]
 pub use thread::WorkerThread;

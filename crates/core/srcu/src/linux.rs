@@ -24,98 +24,24 @@
 //! Left out: the tree of nodes for large machines, and everything about boot. There are no bounds, as there are none in
 //! Linux.
 
-use core::mem::ManuallyDrop;
-use core::ptr::NonNull;
+mod queue;
+pub(crate) mod state;
+mod waiter;
 
-use mayfly_platform::lock::Lock;
-use mayfly_platform::sync::{AtomicBool, Ordering, spin_loop};
+use core::mem::ManuallyDrop;
+
+use mayfly_platform::sync::spin_loop;
 use mayfly_platform::time::Instant;
 
-use crate::backlog::Taken;
-use crate::callback::{Act, Callback, Chain, Finally, Head};
+use self::state::{
+    Due, EXPEDITE_HOLDOFF, IDLE, LinuxPace, NANOS_PER_SECOND, RETRY_DELAY, SCAN1, SCAN2, STATE,
+    max_nodelay, snap,
+};
+use self::waiter::Waiter;
+use crate::callback::{Callback, Chain, Finally};
 use crate::domain::Domain;
 
-/// `RCU_SEQ_STATE_MASK`: the low bits of a sequence number say how far its grace period is.
-const STATE: u64 = 3;
-const IDLE: u64 = 0;
-const SCAN1: u64 = 1;
-const SCAN2: u64 = 2;
-
-/// `SRCU_INTERVAL`, in jiffies.
-const INTERVAL: u64 = 1;
-/// `SRCU_MAX_INTERVAL`, in jiffies.
-const MAX_INTERVAL: u64 = 10;
-/// `SRCU_DEFAULT_RETRY_CHECK_DELAY`, in nanoseconds.
-const RETRY_DELAY: u64 = 5_000;
-/// `DEFAULT_SRCU_EXP_HOLDOFF`, in nanoseconds.
-const EXPEDITE_HOLDOFF: u64 = 25_000;
-
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
-
-pub(crate) struct LinuxPace {
-    hz: u64,
-    state: Lock<State>,
-}
-
-/// `struct srcu_usage`, as far as it decides when something happens. Sequence numbers are 64 bits and do not wrap.
-struct State {
-    /// `srcu_gp_seq`: four times the grace periods that are over, plus the state of the present one.
-    seq: u64,
-    /// `srcu_gp_seq_needed`
-    needed: u64,
-    /// `srcu_gp_seq_needed_exp`
-    needed_exp: u64,
-    /// `srcu_gp_start`, in jiffies.
-    start: u64,
-    /// `srcu_last_gp_end`
-    last_end: Instant,
-    /// `srcu_n_exp_nodelay`
-    nodelay: u64,
-    /// `reschedule_jiffies` and `reschedule_count`
-    rescheduled: (u64, u64),
-    /// The grace period of the engine that looks at the readers for the present one.
-    scan: Option<u64>,
-    /// When the work item is armed for.
-    work: Due,
-    /// When callback invocation is due.
-    invoke: Due,
-    /// When the timer fires that makes callback invocation due.
-    invoke_timer: Due,
-    /// Callbacks in order of arrival, each with the sequence number it waits for.
-    queue: Queue,
-}
-
-/// When a work item is to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
-    Now,
-    /// At the beginning of this jiffy.
-    Jiffy(u64),
-    Unarmed,
-}
-
 impl LinuxPace {
-    /// A pace at `hz` jiffies a second, from `now` on.
-    pub(crate) fn new(hz: u32, now: Instant) -> Self {
-        Self {
-            hz: u64::from(hz),
-            state: Lock::new(State {
-                seq: 0,
-                needed: 0,
-                needed_exp: 0,
-                start: 0,
-                last_end: now,
-                nodelay: 0,
-                rescheduled: (0, 0),
-                scan: None,
-                work: Due::Unarmed,
-                invoke: Due::Unarmed,
-                invoke_timer: Due::Unarmed,
-                queue: Queue::new(),
-            }),
-        }
-    }
-
     /// `call_srcu`, and its expedited form. Returns the sequence number that `callback`, if any, waits for.
     pub(crate) fn call(&self, domain: &Domain, callback: Option<Callback>, expedited: bool) -> u64 {
         let jiffies = self.jiffies(domain);
@@ -339,196 +265,5 @@ impl LinuxPace {
                 )
             }
         }
-    }
-}
-
-impl State {
-    /// `srcu_gp_start`
-    fn start(&mut self, jiffies: u64) {
-        self.start = jiffies;
-        self.nodelay = 0;
-        self.seq += SCAN1;
-    }
-
-    /// `srcu_get_delay`, in jiffies.
-    fn delay(&mut self, hz: u64, jiffies: u64) -> u64 {
-        let mut delay = if self.seq < self.needed_exp { 0 } else { INTERVAL };
-        if self.seq & STATE != IDLE {
-            delay += jiffies.saturating_sub(1).saturating_sub(self.start);
-            if delay == 0 {
-                self.nodelay += 1;
-                if self.nodelay > max_nodelay_phase(hz) {
-                    delay = 1;
-                }
-            }
-        }
-        delay.min(MAX_INTERVAL)
-    }
-
-    /// `srcu_reschedule`
-    fn reschedule(&mut self, jiffies: u64, delay: u64) {
-        if self.seq >= self.needed && self.seq & STATE == IDLE {
-            return;
-        }
-        if self.seq & STATE == IDLE {
-            self.start(jiffies);
-        }
-        self.arm_work(jiffies, delay);
-    }
-
-    /// `queue_delayed_work`: an item that is armed stays armed for when it was.
-    fn arm_work(&mut self, jiffies: u64, delay: u64) {
-        if self.work == Due::Unarmed {
-            self.work = Due::after(jiffies, delay);
-        }
-    }
-
-    /// `srcu_queue_delayed_work_on`, whose timer is reduced (`timer_reduce`): the earlier moment counts.
-    fn arm_invoke(&mut self, jiffies: u64, delay: u64) {
-        match Due::after(jiffies, delay) {
-            Due::Now => self.invoke = Due::Now,
-            due => self.invoke_timer = self.invoke_timer.min(due),
-        }
-    }
-
-    /// When something is due next.
-    fn next(&self) -> Due {
-        self.work.min(self.invoke).min(self.invoke_timer)
-    }
-}
-
-impl Due {
-    fn after(jiffies: u64, delay: u64) -> Self {
-        match delay {
-            0 => Self::Now,
-            // A whole jiffy more than asked for, so that a timer armed just before a tick does not fire early.
-            delay => Self::Jiffy(jiffies + delay + 1),
-        }
-    }
-
-    fn is_due(self, jiffies: u64) -> bool {
-        match self {
-            Self::Unarmed => false,
-            Self::Now => true,
-            Self::Jiffy(jiffy) => jiffies >= jiffy,
-        }
-    }
-}
-
-/// `rcu_seq_snap`: the number that the first grace period that has not begun ends with.
-fn snap(seq: u64) -> u64 {
-    (seq + 2 * STATE + 1) & !STATE
-}
-
-/// `SRCU_DEFAULT_MAX_NODELAY_PHASE`: the steps without delay that fit into a jiffy; 3 to 1000.
-fn max_nodelay_phase(hz: u64) -> u64 {
-    (2 * (NANOS_PER_SECOND / hz) / RETRY_DELAY).clamp(3, 1000)
-}
-
-/// `SRCU_DEFAULT_MAX_NODELAY`
-fn max_nodelay(hz: u64) -> u64 {
-    max_nodelay_phase(hz).max(100)
-}
-
-/// Callbacks in order of arrival, each with its sequence number.
-struct Queue {
-    first: *mut Head,
-    last: *mut Head,
-}
-
-// SAFETY: the nodes are callbacks, which are `Send`, and the queue is their only owner.
-unsafe impl Send for Queue {}
-
-impl Queue {
-    fn new() -> Self {
-        Self { first: core::ptr::null_mut(), last: core::ptr::null_mut() }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.first.is_null()
-    }
-
-    fn push(&mut self, callback: Callback, seq: u64) {
-        let head = callback.into_head().as_ptr();
-        // SAFETY: the node was given up to us; `last`, if any, is a node of the queue.
-        unsafe {
-            (*head).next = core::ptr::null_mut();
-            (*head).period = seq;
-            if self.last.is_null() {
-                self.first = head;
-            } else {
-                (*self.last).next = head;
-            }
-        }
-        self.last = head;
-    }
-
-    fn first_seq(&self) -> Option<u64> {
-        // SAFETY: null or a node of the queue.
-        unsafe { self.first.as_ref() }.map(|head| head.period)
-    }
-
-    fn last_seq(&self) -> Option<u64> {
-        // SAFETY: null or a node of the queue.
-        unsafe { self.last.as_ref() }.map(|head| head.period)
-    }
-
-    /// Takes out the callbacks that wait for `seq` or less.
-    fn take_until(&mut self, seq: u64) -> Taken {
-        let (mut count, mut bytes, mut last_taken) = (0, 0, core::ptr::null_mut::<Head>());
-        let mut at = self.first;
-        // SAFETY: null or a node of the queue, as all that `next` leads to.
-        while let Some(head) = unsafe { at.as_ref() }.filter(|head| head.period <= seq) {
-            count += 1;
-            bytes += head.bytes;
-            last_taken = at;
-            at = head.next;
-        }
-        let mut taken = core::ptr::null_mut();
-        // SAFETY: null or a node of the queue, which is cut behind it.
-        if let Some(last) = unsafe { last_taken.as_mut() } {
-            last.next = core::ptr::null_mut();
-            taken = core::mem::replace(&mut self.first, at);
-            if self.first.is_null() {
-                self.last = core::ptr::null_mut();
-            }
-        }
-        // SAFETY: the nodes up to the cut leave the queue here.
-        Taken { callbacks: unsafe { Chain::from_raw(taken) }, count, bytes }
-    }
-}
-
-/// A callback on the stack of whoever waits for it (`struct rcu_synchronize`).
-#[repr(C)]
-struct Waiter {
-    head: core::cell::UnsafeCell<Head>,
-    done: AtomicBool,
-}
-
-impl Waiter {
-    fn new() -> Self {
-        /// `wakeme_after_rcu`, but for the wake-up, which follows when the batch has run (`LinuxPace::invoke`).
-        unsafe fn act(head: NonNull<Head>, act: Act) {
-            // SAFETY: `callback` made `head` from a `Waiter`, whose first field it is, and `wait` keeps that until
-            // `done`. The store is the last thing that touches it.
-            let waiter = unsafe { head.cast::<Waiter>().as_ref() };
-            if let Act::Run = act {
-                waiter.done.store(true, Ordering::Release);
-            }
-        }
-        Self { head: core::cell::UnsafeCell::new(Head::new(0, act)), done: AtomicBool::new(false) }
-    }
-
-    /// # Safety
-    ///
-    /// The callback is queued, and [`Waiter::wait`] called, before the waiter is dropped or moved.
-    unsafe fn callback(&self) -> Callback {
-        let this = NonNull::from(self).cast::<Head>();
-        // SAFETY: valid until consumed, as the caller promises; carries nothing.
-        unsafe { Callback::from_head(this) }
-    }
-
-    fn wait(&self, domain: &Domain) {
-        domain.sleep_until(|| self.done.load(Ordering::Acquire));
     }
 }

@@ -1,59 +1,28 @@
 //! The domain, as its users hold it.
+//!
+//! `srcu.rs`, `section.rs`, `reader.rs` and `anonymous/guard.rs` import each other: a domain hands out the guards of its
+//! sections, and each guard names its domain.
 
 use alloc::sync::Arc;
-use core::cmp::Ordering as Order;
 use core::ptr::NonNull;
 
 use mayfly_platform::Platform;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{Ordering, fence};
 
-use crate::anonymous::{Anonymous, AnonymousGuard, OwnedAnonymousGuard};
+use crate::anonymous::Anonymous;
+use crate::anonymous::guard::{AnonymousGuard, OwnedAnonymousGuard};
 use crate::bell::{Asked, Bell};
 use crate::callback::Callback;
 use crate::config::{Config, Pace};
-use crate::domain::{Domain, Urgency};
+use crate::cookie::Cookie;
+use crate::domain::Domain;
+use crate::domain::waiting::Urgency;
+use crate::error::BuildError;
 use crate::handle::Handle;
 use crate::reader::Reader;
 use crate::stats::Stats;
 use crate::world::World;
-
-/// Why a domain cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// No memory for the domain.
-    #[error(transparent)]
-    OutOfMemory(#[from] OutOfMemory),
-    /// The grace periods of [`Pace::Linux`] are run by a worker, and there is none.
-    #[error("a domain paced as Linux needs a worker")]
-    NoWorker,
-    /// [`Pace::Linux`] with no jiffies a second.
-    #[error("a domain paced as Linux needs at least one jiffy a second")]
-    NoJiffies,
-    /// Nobody runs callbacks: those who wait are not to ([`Config::run_inline`] is 0), there is no worker, and nobody
-    /// has said that he ticks ([`Config::ticks`]).
-    #[error("nobody would run callbacks: neither waiters, nor a worker, nor a tick")]
-    NobodyRuns,
-    /// The worker waits and is woken in another world ([`Platform::identity`]).
-    #[error("the worker has another platform")]
-    WorkerElsewhere,
-}
-
-/// Names the grace period that [`Srcu::start_poll`] asked for. Cookies of one domain are ordered as their grace
-/// periods; those of different domains are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a grace period that nobody asks about need not be started"]
-pub struct Cookie {
-    /// Where the domain is: its address, which another has at the earliest when this one's readers are all gone.
-    domain: usize,
-    number: u64,
-}
-
-impl PartialOrd for Cookie {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        (self.domain == other.domain).then(|| self.number.cmp(&other.number))
-    }
-}
 
 /// An SRCU domain: readers, and grace periods that wait for them and for nobody else's. A handle; clones are the same
 /// domain. The last one to be dropped runs what is deferred still, there and then, and frees the domain.

@@ -23,20 +23,28 @@
 //! wanted: if to be woken were a reason to work, two threads would take the domain from each other and wake each other
 //! by that for good. Who puts a domain back wakes nobody. He is about to take the next, or to sleep, and looks then; or
 //! is no thread of the worker's, and then wakes them when his turn is over.
+//!
+//! `worker.rs`, `roster.rs`, `handle.rs`, `domain.rs` and `config.rs` import each other: a worker lists its domains, and a
+//! domain, by its configuration, names its worker.
+
+mod turn;
 
 use alloc::sync::Arc;
 use core::ptr::{NonNull, null_mut};
+use core::time::Duration;
 
 use mayfly_platform::Platform;
 use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use mayfly_platform::time::Instant;
 
-use crate::config::LAZY;
 use crate::contexts::Contexts;
 use crate::handle::{Counted, Handle};
 use crate::roster::{Roster, Sleeper, Sleepers};
 use crate::world::World;
+
+/// How long a worker leaves a deferred callback alone, hoping that somebody's grace period completes it for free.
+const LAZY: Duration = Duration::from_millis(10);
 
 /// Turns that nobody called for, and that found nothing, after which the worker sleeps until it is called. Before that
 /// it looks by itself, which saves whoever defers next the wake-up.
@@ -72,18 +80,6 @@ struct Desk {
     sleepers: Sleepers,
 }
 
-/// A domain that a turn works on. Where a callback panics, it is put back.
-struct InHand<'a> {
-    worker: &'a Worker,
-    domain: Handle,
-    /// The worker's `wants` when it was taken up.
-    wanted: u32,
-    /// When it wants its next turn.
-    due: Instant,
-    /// Its callbacks have returned.
-    worked: bool,
-}
-
 impl Worker {
     /// A worker with nothing to do.
     pub fn new(platform: Arc<dyn Platform>) -> Self {
@@ -113,16 +109,6 @@ impl Worker {
         let mut desk = self.desk();
         self.have_watched(&mut desk);
         desk.roster.earliest()
-    }
-
-    /// Has each domain that is listed in hand once. Leaves to the caller that what is listed then is watched.
-    fn work_on_all(&self) {
-        assert!(!self.callbacks_here.has(&self.world), "a callback turns its own worker");
-        let listed = self.desk().roster.len();
-        for _ in 0..listed {
-            let Some(in_hand) = self.take() else { break };
-            in_hand.work();
-        }
     }
 
     /// Turns until [`Worker::stop`] is called, asleep in the platform between turns. Any number of threads may.
@@ -250,22 +236,6 @@ impl Worker {
         }
     }
 
-    /// The domain whose turn it is.
-    fn take(&self) -> Option<InHand<'_>> {
-        let mut desk = self.desk();
-        let wanted = self.wants.load(Ordering::Acquire);
-        let (domain, due) = core::iter::from_fn(|| desk.roster.pop()).find_map(|(at, due)| {
-            // SAFETY: listed until now, under this lock, so not yet freed.
-            unsafe { Handle::revive(at) }.map(|domain| (domain, due))
-        })?;
-        self.have_watched(&mut desk);
-        drop(desk);
-        if self.world.now() > due + LAZY && due > Instant::from_nanos(0) {
-            self.late_turns.fetch_add(1, Ordering::Relaxed);
-        }
-        Some(InHand { worker: self, domain, wanted, due: Instant::from_nanos(0), worked: false })
-    }
-
     /// Under the lock: wakes those who sleep if the first of them sleeps past what the first of those listed wants.
     fn have_watched(&self, desk: &mut Desk) {
         let Some(asleep_until) = desk.sleepers.earliest() else { return };
@@ -316,46 +286,6 @@ impl Worker {
             // SAFETY: listed until now, under this lock; and until the store, whoever gives up the last handle wants
             // the lock first.
             unsafe { domain.as_ref() }.detach();
-        }
-    }
-}
-
-impl InHand<'_> {
-    fn work(mut self) {
-        let lazy = self.worker.world.now() + LAZY;
-        self.due = self.domain.work(lazy);
-        if self.due == Instant::NEVER {
-            let attached = &self.domain.attached;
-            attached.swap(false, Ordering::AcqRel);
-            // Kept where it has deferred something meanwhile and nobody else has seen to it.
-            if self.domain.has_work() && !attached.swap(true, Ordering::AcqRel) {
-                self.due = lazy;
-            }
-        }
-        self.worked = true;
-    }
-}
-
-impl Drop for InHand<'_> {
-    fn drop(&mut self) {
-        if self.due == Instant::NEVER {
-            return;
-        }
-        let worker = self.worker;
-        let mut desk = worker.desk();
-        if worker.stopped.load(Ordering::Acquire) {
-            self.domain.attached.store(false, Ordering::Release);
-            return;
-        }
-        // Whoever wanted the worker meanwhile may have meant this domain, which was not to be found.
-        if worker.wants.load(Ordering::Acquire) != self.wanted {
-            self.due = Instant::from_nanos(0);
-        }
-        // SAFETY: valid while there is a handle, and whoever gives up the last one takes it off.
-        unsafe { desk.roster.push(self.domain.at(), self.due) };
-        if !self.worked {
-            // Who knows where a panic leads.
-            worker.have_watched(&mut desk);
         }
     }
 }
