@@ -48,3 +48,5 @@ pub mod psci;
 pub mod rtc;
 pub mod smccc;
 pub mod virtio;
+
+mod workaround;

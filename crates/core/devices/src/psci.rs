@@ -18,7 +18,7 @@ use arm_psci::{
 };
 use mayfly_platform::sync::{AtomicU32, Ordering};
 
-use crate::smccc::Workaround;
+use crate::workaround::Workaround;
 
 const ON: u32 = AffinityInfo::On as u32;
 const OFF: u32 = AffinityInfo::Off as u32;

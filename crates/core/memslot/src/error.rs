@@ -1,4 +1,6 @@
 //! Why a region cannot be set.
+//!
+//! `error.rs` and `region.rs` import each other: an error names its slot, and bits that name no slot are an error.
 
 use mayfly_platform::memory::OutOfMemory;
 

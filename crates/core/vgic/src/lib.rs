@@ -87,6 +87,7 @@ mod frame;
 mod inbox;
 mod inject;
 mod list_register;
+mod load;
 mod select;
 mod state;
 mod vgic;

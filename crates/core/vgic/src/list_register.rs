@@ -1,5 +1,6 @@
 //! `ICH_LR<n>_EL2`: an interrupt as the hardware gives it to the guest (Arm IHI 0069, 12.4).
 
+use crate::load::{End, Load};
 use crate::state::State;
 
 const PENDING: u64 = 1 << 62;
@@ -9,24 +10,6 @@ const GROUP1: u64 = 1 << 60;
 const PRIORITY: u32 = 48;
 const PHYSICAL: u32 = 32;
 const EOI: u64 = 1 << 41;
-
-/// How an interrupt goes into a list register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Load {
-    pub(crate) pending: bool,
-    pub(crate) active: bool,
-    pub(crate) end: End,
-}
-
-/// What is to happen when the guest has deactivated it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Nothing,
-    /// A maintenance interrupt.
-    Told,
-    /// The physical interrupt is deactivated too. Never of one that is pending and active.
-    Linked,
-}
 
 /// The list register of interrupt `intid`, in `state`, which the hardware knows as `physical` if it is linked.
 pub(crate) fn encode(intid: u32, state: State, load: Load, physical: u32) -> u64 {

@@ -11,7 +11,7 @@
 //! A latch goes into the list register when it is loaded (*carried*), so that one set later is another edge.
 
 use crate::MAX_VCPUS;
-use crate::list_register::{End, Load};
+use crate::load::{End, Load};
 
 /// The bits of the word.
 mod bit {

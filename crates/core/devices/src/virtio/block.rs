@@ -1,6 +1,7 @@
 //! A disk: virtio 1.2, 5.2.
 
-use super::{Backend, Chain, Malformed, sealed};
+use super::backend::{Backend, sealed};
+use super::chain::{Chain, Malformed};
 use crate::memory::GuestMemory;
 
 const SECTOR: u64 = 512;

@@ -1,6 +1,7 @@
 //! A source of random bytes: virtio 1.2, 5.4.
 
-use super::{Backend, Chain, Malformed, sealed};
+use super::backend::{Backend, sealed};
+use super::chain::{Chain, Malformed};
 use crate::memory::GuestMemory;
 
 /// How many bytes are given at a time; a driver asks again for more.

@@ -1,8 +1,8 @@
 //! The registers of a virtio device: virtio 1.2, 4.2.2.
 
-use super::chain::Chain;
+use super::backend::Device;
+use super::chain::{Chain, Malformed};
 use super::queue::{MAX_SIZE, Queue, Rules};
-use super::{Device, Malformed};
 use crate::memory::GuestMemory;
 
 /// The bytes of a device's registers, with its configuration.

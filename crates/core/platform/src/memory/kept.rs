@@ -14,7 +14,7 @@ use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::{NonNull, null_mut};
 
-use super::{OutOfMemory, try_box};
+use super::boxed::{OutOfMemory, try_box};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The keeper of a value, through which it can be given up for good. Dropped while there are handles, it leaves the

@@ -1,0 +1,36 @@
+//! What a device is, behind the registers that all of them share.
+
+use super::chain::{Chain, Malformed};
+use crate::memory::GuestMemory;
+
+/// What a device does with what its driver gives it.
+pub(crate) trait Backend {
+    /// Its number in virtio 1.2, chapter 5.
+    const ID: u32;
+
+    /// The bits of its own among the features that it offers.
+    fn features(&self) -> u64 {
+        0
+    }
+
+    /// The byte at `offset` into its configuration; 0 behind the end.
+    fn config(&self, offset: u64) -> u8 {
+        let _ = offset;
+        0
+    }
+
+    /// Does what a chain asks for; how many bytes were written to it.
+    fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed>;
+}
+
+/// Only this crate's devices are behind [`Mmio`](super::Mmio).
+pub(super) mod sealed {
+    /// A device of this crate.
+    pub trait Device {}
+}
+
+/// A device that [`Mmio`](super::Mmio) has behind its registers.
+#[allow(private_bounds, reason = "a backend speaks of chains, which are this crate's own")]
+pub trait Device: Backend + sealed::Device {}
+
+impl<T: Backend + sealed::Device> Device for T {}
