@@ -38,7 +38,7 @@ pub use plan::{Irqchip, Plan, Step};
 pub use reclaimer::{Ending, Reclaimer};
 pub use timeline::Timeline;
 
-use crate::vm::Lent;
+use crate::shared::Lent;
 use crate::waits::vcpu_threads;
 use crate::{Error, GuestMemory, IoEvent, IrqFd, Kvm, MemoryFlags, Vcpu, Vm, Waits};
 

@@ -57,7 +57,7 @@ pub(crate) fn install(
 pub(crate) use aarch64::{Caches, enter, forces_write_back, reset};
 
 #[cfg(not(target_arch = "aarch64"))]
-pub(crate) fn forces_write_back(_kvm: &crate::Kvm) -> Option<bool> {
+pub(crate) fn forces_write_back(_kvm: &kvm_ioctls::Kvm) -> Option<bool> {
     None
 }
 
@@ -92,7 +92,7 @@ mod aarch64 {
     use kvm_ioctls::{VcpuFd, VmFd};
 
     use super::{CODE, TABLE, VECTORS, has_fwb};
-    use crate::{Error, Kvm};
+    use crate::Error;
 
     /// Of KVM's, what the host has: no field of it that matters here is a guest's to choose (`ID_WRITABLE` in
     /// `arch/arm64/kvm/sys_regs.c`).
@@ -109,8 +109,8 @@ mod aarch64 {
     const TCR: u64 = (64 - 39) | 0b01 << 8 | 0b01 << 10 | 0b11 << 12 | 1 << 23 | 0b10 << 32;
 
     /// What a vCPU is told of it; `None` where none can be had. The kernel shows it to nobody else.
-    pub(crate) fn forces_write_back(kvm: &Kvm) -> Option<bool> {
-        let vm = kvm.fd().create_vm().ok()?;
+    pub(crate) fn forces_write_back(kvm: &kvm_ioctls::Kvm) -> Option<bool> {
+        let vm = kvm.create_vm().ok()?;
         let vcpu = vm.create_vcpu(0).ok()?;
         let mut target = kvm_vcpu_init::default();
         vm.get_preferred_target(&mut target).ok()?;

@@ -64,7 +64,7 @@ impl Kvm {
     /// Whether guests' accesses are write-back whatever they ask for (arm64's `FEAT_S2FWB`), so that KVM need flush
     /// nothing when a vCPU turns its caches on. `None` on other architectures. Makes a VM, and ends it.
     pub fn forces_write_back(&self) -> Option<bool> {
-        el1::forces_write_back(self)
+        el1::forces_write_back(&self.fd)
     }
 
     pub(crate) fn fd(&self) -> &kvm_ioctls::Kvm {

@@ -8,7 +8,7 @@ mod aarch64;
 #[cfg(not(target_arch = "aarch64"))]
 mod x86_64;
 
-use std::ops::Range;
+pub(crate) mod parameters;
 
 use kvm_ioctls::{VcpuFd, VmFd};
 
@@ -16,26 +16,7 @@ use kvm_ioctls::{VcpuFd, VmFd};
 use self::aarch64 as guest;
 #[cfg(not(target_arch = "aarch64"))]
 use self::x86_64 as guest;
-use crate::{Error, Exit, GuestMemory};
-
-/// Parameters of the guest's code.
-///
-/// Each pass writes the pass's number, from 1, as 8 bytes at the start of each 4096 bytes of
-/// `touch`; then, with a `doorbell`, as 4 bytes to that address; then, as 4 bytes, to `port`.
-///
-/// The guest's virtual addresses are its physical ones. They end with the memory that the code was installed in,
-/// rounded up to whole GiB; at 4 GiB at least, and at [`Payload::REACH`] at most.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Payload {
-    /// The guest physical range to write to. May be empty.
-    pub touch: Range<u64>,
-    /// A guest physical address without memory behind it: an MMIO exit
-    /// ([`crate::Exit::MmioWrite`]), unless an ioeventfd takes it.
-    pub doorbell: Option<u64>,
-    /// The I/O port that ends the pass ([`crate::Exit::PortWrite`]). Not one of the in-kernel
-    /// PIC's: 0x20, 0x21, 0xa0, 0xa1, 0x4d0, 0x4d1. On arm64, where ports are a window of addresses, a multiple of 4.
-    pub port: u16,
-}
+use crate::{Error, Exit, GuestMemory, Payload};
 
 impl Payload {
     /// The first guest physical address that page tables and code leave free: `touch` starts here

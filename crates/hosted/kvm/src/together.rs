@@ -2,15 +2,19 @@
 
 use std::thread;
 
-use crate::{Error, Vcpu, Vm};
+use crate::{Error, Vcpu};
 
 /// Creates the vCPUs `ids` of a VM on so many threads, this one among them; gives them in that order. What a thread was to
 /// make that there is no room for, this one makes.
-pub(crate) fn together(vm: &Vm, ids: &[u32], threads: u32) -> Result<Vec<Vcpu>, Error> {
+pub(crate) fn together(
+    ids: &[u32],
+    threads: u32,
+    create: impl Fn(u32) -> Result<Vcpu, Error> + Sync,
+) -> Result<Vec<Vcpu>, Error> {
     let threads = (threads.max(1) as usize).min(ids.len());
     let from = |first: usize| {
         let own = ids.iter().enumerate().skip(first).step_by(threads.max(1));
-        own.map(|(place, id)| Ok((place, vm.create_vcpu(*id)?))).collect::<Result<Vec<_>, Error>>()
+        own.map(|(place, id)| Ok((place, create(*id)?))).collect::<Result<Vec<_>, Error>>()
     };
     let mut all = thread::scope(|scope| {
         let others: Vec<_> = (1..threads)

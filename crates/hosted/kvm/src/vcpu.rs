@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use rustix::io::Errno;
 
-use crate::vm::Shared;
-use crate::{CacheSwitch, Error, Payload, Statistics};
+use crate::shared::Shared;
+use crate::{CacheSwitch, Error, Exit, Payload, Statistics};
 
 /// A virtual CPU. Runs on whichever thread calls [`Vcpu::run_to_exit`]; moving it between threads
 /// costs KVM a migration.
@@ -17,25 +17,6 @@ pub struct Vcpu {
     // its memory.
     fd: VcpuFd,
     vm: Arc<Shared>,
-}
-
-/// Why a vCPU came back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// `KVM_EXIT_IO`, or on arm64 `KVM_EXIT_MMIO` in the window of ports: the payload finished a pass.
-    PortWrite {
-        /// The I/O port.
-        port: u16,
-        /// The pass, from 1.
-        value: u32,
-    },
-    /// `KVM_EXIT_MMIO`: the guest wrote to its doorbell, and no ioeventfd took it.
-    MmioWrite {
-        /// The guest physical address.
-        gpa: u64,
-        /// The pass, from 1; of [`CacheSwitch`], what that says.
-        value: u32,
-    },
 }
 
 impl Vcpu {

@@ -1,19 +1,14 @@
 //! A VM, from its creation to its end.
 
-use std::any::Any;
-use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kvm_bindings::{KVM_MEM_LOG_DIRTY_PAGES, KVM_MEM_READONLY, kvm_userspace_memory_region};
 use kvm_ioctls::VmFd;
 use rustix::io::Errno;
 
-use crate::processor::Processor;
+use crate::shared::{Lent, SET_REGION, Shared};
 use crate::together::together;
 use crate::{Error, GuestMemory, IoEvent, IrqFd, Kvm, Statistics, Vcpu};
-
-const SET_REGION: &str = "KVM_SET_USER_MEMORY_REGION";
 
 /// A virtual machine. Its methods may be called from several threads; KVM serialises what must be.
 ///
@@ -21,29 +16,6 @@ const SET_REGION: &str = "KVM_SET_USER_MEMORY_REGION";
 #[derive(Debug)]
 pub struct Vm {
     shared: Arc<Shared>,
-}
-
-/// What a VM's vCPUs keep alive. Fields are dropped in order: the fd goes before the memory that
-/// the guest can reach.
-pub(crate) struct Shared {
-    /// Before the VM's: its fd is one more by which the VM lives.
-    #[cfg(target_arch = "aarch64")]
-    vgic: std::sync::OnceLock<crate::vgic::Vgic>,
-    fd: VmFd,
-    processor: Processor,
-    /// Each slot in use, with what backs it.
-    slots: Mutex<Vec<(u32, GuestMemory)>>,
-    /// What is behind the slots that were lent.
-    lent: Mutex<Vec<Lent>>,
-}
-
-/// Memory that a guest has, and that somebody else than this crate has mapped.
-pub(crate) type Lent = Box<dyn Any + Send + Sync>;
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("fd", &self.fd).finish_non_exhaustive()
-    }
 }
 
 /// How a guest may use a memslot, and whether KVM logs its writes. By default: read and write, not
@@ -309,7 +281,7 @@ impl Vm {
     /// # Errors
     /// As [`Vm::create_vcpu`]; those that were made are closed.
     pub fn create_vcpus(&self, ids: &[u32], threads: u32) -> Result<Vec<Vcpu>, Error> {
-        together(self, ids, threads)
+        together(ids, threads, |id| self.create_vcpu(id))
     }
 
     /// What KVM has counted of this VM, its vCPUs apart: `KVM_GET_STATS_FD`.
@@ -338,34 +310,5 @@ impl Vm {
         drop(lent);
         let slots = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
         slots.into_iter().map(|(_, memory)| memory).collect()
-    }
-}
-
-impl Shared {
-    pub(crate) fn fd(&self) -> &VmFd {
-        &self.fd
-    }
-
-    pub(crate) fn processor(&self) -> &Processor {
-        &self.processor
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Vec<(u32, GuestMemory)>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn borrow_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: `VmFd` owns the fd and closes it only when it is dropped, and the result borrows
-        // `self`.
-        unsafe { BorrowedFd::borrow_raw(self.fd.as_raw_fd()) }
-    }
-
-    fn set_region(&self, region: kvm_userspace_memory_region) -> Result<(), Error> {
-        // SAFETY: the guest may from now on read and write the memory that the region names. It
-        // names none, or all of a `GuestMemory` of which the caller puts a clone into `slots`, and
-        // which is taken out only when KVM has forgotten the slot or the VM has no fd left. Nothing
-        // in this process holds a Rust reference into that memory: `GuestMemory` gives volatile
-        // accesses only.
-        unsafe { self.fd.set_user_memory_region(region) }.map_err(Error::ioctl(SET_REGION))
     }
 }

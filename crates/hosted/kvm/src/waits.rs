@@ -5,6 +5,8 @@
 //! is measured: [`measure`] makes each of two calls in VMs of its own, one right after the other and one a while after, and
 //! a [`Pair`] says whether that makes a difference in ticks. [`Waits`] is what a whole host comes to, and is
 //! measured [once a boot](Waits::of_host).
+//!
+//! `waits.rs` and `waits/kept.rs` import each other: a host's waits are read from a file, and the file has their fields.
 
 mod call;
 mod kept;

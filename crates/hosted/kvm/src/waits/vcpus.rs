@@ -4,7 +4,6 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use crate::together::together;
 use crate::{Error, Kvm, Vm};
 
 /// vCPUs of each VM that is tried.
@@ -36,7 +35,7 @@ fn timed(kvm: &Kvm, threads: u32) -> Result<Duration, Error> {
     let vm = Vm::create(kvm)?;
     vm.create_irqchip()?;
     let start = Instant::now();
-    let vcpus = together(&vm, &(0..VCPUS).collect::<Vec<_>>(), threads)?;
+    let vcpus = vm.create_vcpus(&(0..VCPUS).collect::<Vec<_>>(), threads)?;
     let took = start.elapsed();
     vm.destroy(vcpus);
     Ok(took)
