@@ -10,19 +10,21 @@
 
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
+mod barrier;
+mod choices;
+
 use std::collections::VecDeque;
 use std::env;
 use std::fmt::Display;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mayfly_platform::sync::CacheLine;
-use mayfly_platform::{Host, Platform, ReaderBarrier};
+use mayfly_platform::Host;
 use mayfly_srcu::{Callback, Config, Limits, Pace, Reader, Section, Srcu, WorkerThread};
+
+use choices::Choices;
 
 /// Elements of the pool. A poisoned one is used again after all others, so it stays poisoned for a while.
 const ELEMENTS: usize = 256;
@@ -56,40 +58,6 @@ impl Element {
         for word in &self.words {
             word.store(value, Ordering::Relaxed);
         }
-    }
-}
-
-/// Numbers that look random, the same for the same seed (xorshift64*, Vigna 2016).
-struct Choices(u64);
-
-impl Choices {
-    fn new(seed: u64, thread: u64) -> Self {
-        Self((seed ^ (thread + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
-    }
-
-    /// Passes no time, mostly; or some, on the CPU or asleep. Returns whether it slept.
-    fn delay(&mut self) -> bool {
-        match self.below(200) {
-            0 => thread::sleep(Duration::from_micros(self.below(2_000))),
-            1..=5 => thread::sleep(Duration::from_micros(self.below(50))),
-            6..=15 => {
-                thread::yield_now();
-                return false;
-            }
-            16..=60 => {
-                (0..self.below(500)).for_each(|_| std::hint::spin_loop());
-                return false;
-            }
-            _ => return false,
-        }
-        true
     }
 }
 
@@ -448,67 +416,4 @@ fn no_reader_sees_what_was_freed_and_nothing_is_freed_twice_or_lost() {
         let domain = Srcu::try_new(Arc::new(host()), config).unwrap();
         round(name, domain, seed, time, !has_worker);
     }
-}
-
-/// The protocol's store buffering with nothing else around it: a reader announces itself with a plain store behind
-/// stores that miss every cache, and loads a version; an updater replaces the version, passes `barrier`, and looks for
-/// the reader. Returns how often the reader had a version that the updater took for free, and how often the updater
-/// looked.
-fn store_buffering(barrier: impl Fn()) -> (u64, u64) {
-    const COLD_LINES: usize = 1 << 20;
-    let cold: Vec<_> = (0..COLD_LINES).map(|_| CacheLine(AtomicU64::new(0))).collect();
-    let [present, freed, section] = [const { CacheLine(AtomicU64::new(0)) }; 3];
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let (mut early, mut word, mut line) = (0, 0, 1_usize);
-            while !stop.load(Ordering::Relaxed) {
-                for _ in 0..40 {
-                    line = line.wrapping_mul(5).wrapping_add(0x9e37_79b9) % COLD_LINES;
-                    cold[line].store(word, Ordering::Relaxed);
-                }
-                section.store(word + 1, Ordering::Relaxed);
-                compiler_fence(Ordering::SeqCst);
-                let version = present.load(Ordering::Acquire);
-                early += u64::from((0..200).any(|_| freed.load(Ordering::Relaxed) > version));
-                word += 2;
-                section.store(word, Ordering::Release);
-            }
-            early
-        });
-        let begin = Instant::now();
-        let mut version = 0;
-        while begin.elapsed() < Duration::from_millis(500) {
-            version += 1;
-            present.store(version, Ordering::Release);
-            barrier();
-            let word = section.load(Ordering::Acquire);
-            while word % 2 == 1 && section.load(Ordering::Acquire) == word {
-                std::hint::spin_loop();
-            }
-            freed.store(version, Ordering::Release);
-        }
-        stop.store(true, Ordering::Relaxed);
-        (reader.join().unwrap(), version)
-    })
-}
-
-#[test]
-fn the_heavy_barrier_of_this_machine_makes_up_for_the_fence_that_readers_do_without() {
-    let host = Host::new();
-    if host.reader_barrier() == ReaderBarrier::Fenced {
-        println!("this kernel has no membarrier(2)");
-        return;
-    }
-    let (early, looks) = store_buffering(|| fence(Ordering::SeqCst));
-    println!(
-        "fence alone: {early} too early of {looks}; that there are some is the machine's affair"
-    );
-    let (early, looks) = store_buffering(|| {
-        fence(Ordering::SeqCst);
-        host.heavy_barrier();
-    });
-    println!("membarrier: {early} too early of {looks}");
-    assert!(looks > AT_LEAST);
-    assert_eq!(early, 0);
 }
