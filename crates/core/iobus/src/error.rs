@@ -1,4 +1,7 @@
 //! What a bus refuses, and why.
+//!
+//! `error.rs`, `range.rs` and `ioeventfd.rs` import each other: an error names the range or the ioeventfd, and each of
+//! those two is checked where it is defined.
 
 use core::fmt;
 

@@ -51,6 +51,7 @@ extern crate alloc;
 extern crate std;
 
 mod bus;
+mod capacity;
 mod draft;
 mod edit;
 mod error;
@@ -69,6 +70,7 @@ mod version;
 pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use bus::IoBus;
+pub use capacity::MAX_DEVICES;
 pub use edit::Edit;
 pub use error::{Error, Refused};
 pub use ioeventfd::Ioeventfd;
@@ -76,4 +78,3 @@ pub use lookup::{Hit, LastHit, WriteHit};
 pub use range::IoRange;
 pub use relocation::Relocation;
 pub use replaced::{Devices, Replaced};
-pub use snapshot::MAX_DEVICES;

@@ -1,13 +1,10 @@
 //! One version of a bus.
 
+use crate::capacity::MAX_DEVICES;
 use crate::ioeventfd::Write;
 use crate::owner::Pointer;
 use crate::table::Table;
 use crate::{Error, Hit, IoRange, Ioeventfd, Relocation};
-
-/// How many devices a bus can have: `NR_IOBUS_DEVS` of Linux' `include/linux/kvm_host.h`. Ioeventfds are not counted
-/// there (`kvm_io_bus_register_dev`: their number is bounded by that of open files), nor here.
-pub const MAX_DEVICES: usize = 1000;
 
 /// Devices, with the lengths of their ranges, by the starts of these, which do not overlap. Ioeventfds by
 /// [`Ioeventfd::key`], no two of which collide.

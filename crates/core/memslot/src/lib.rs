@@ -43,6 +43,7 @@ extern crate std;
 
 mod backing;
 mod backing_index;
+mod change;
 mod dirty;
 mod edit;
 mod error;
@@ -57,8 +58,9 @@ mod snapshot;
 pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use backing::{Backing, FrameRange};
+pub use change::{Change, Prepared};
 pub use dirty::DirtyBitmap;
-pub use edit::{Change, Edit, Prepared};
+pub use edit::Edit;
 pub use error::Error;
 pub use memslots::MemSlots;
 pub use region::{AddressSpace, Flags, MAX_PAGES, PRIVATE_SLOTS, Region, SlotId, USER_SLOTS};

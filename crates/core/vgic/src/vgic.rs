@@ -1,4 +1,7 @@
 //! The interrupts of a VM, and the one way to change one.
+//!
+//! `vgic.rs` and `cpu.rs` import each other: a GIC hands out the CPU interface of a vCPU, and that interface is the
+//! GIC's state between the entry of a guest and its exit.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
