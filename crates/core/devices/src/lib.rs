@@ -1,9 +1,9 @@
-//! What a guest talks to, as state machines: no hardware, no threads, no allocation, no unsafe code.
+//! The devices that a guest talks to, as state machines: no hardware, no threads, no allocation, no unsafe code.
 //!
 //! - [`pl011`]: the UART, and so the console;
 //! - [`psci`] and [`smccc`]: the calls of a guest to its firmware;
 //! - [`virtio`]: a disk and a source of entropy, over the guest's [`memory`];
-//! - [`entropy`]: what the latter gives;
+//! - [`entropy`]: the generator behind the source of entropy;
 //! - [`rtc`]: the time of day.
 //!
 //! There is no network yet.
@@ -14,11 +14,11 @@
 //! use mayfly_devices::line::settle;
 //! use mayfly_devices::pl011::Pl011;
 //!
-//! // Shared by vCPUs, so behind a lock. The line goes to an interrupt controller.
+//! // vCPUs share the device, so it is behind a lock. The line goes to an interrupt controller.
 //! let (uart, line) = (Mutex::new(Pl011::new()), Cell::new(false));
 //! let drive = || settle(|| uart.lock().unwrap().interrupt(), |high| line.set(high));
 //!
-//! // The guest unmasks what it receives, and somebody types.
+//! // The guest unmasks the receive interrupt, and the user types.
 //! uart.lock().unwrap().write(0x38, 0x50);
 //! uart.lock().unwrap().receive(b"y");
 //! drive();
@@ -30,9 +30,9 @@
 //! assert!(!line.get());
 //! ```
 //!
-//! A device is a value with `read` and `write`, which its embedder keeps behind a lock of its own, and drives the
-//! interrupt line of without that lock ([`mod@line`]). All that a guest can say, at any offset and of any value, has an
-//! answer: what is reserved reads as zero, and ignores writes.
+//! A device is a value with `read` and `write`. Its embedder keeps it behind a lock of its own, and drives the device's
+//! interrupt line without that lock ([`mod@line`]). Every access of a guest has an answer, at any offset and of any value:
+//! reserved registers read as zero, and ignore writes.
 
 #![no_std]
 #![forbid(unsafe_code)]

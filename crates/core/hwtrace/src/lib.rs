@@ -1,15 +1,15 @@
-//! A trace of what hardware sees of stage-2 tables, and whether it keeps the manuals' rules.
+//! A trace of what hardware sees of stage-2 tables, and a checker of the manuals' rules.
 //!
-//! A trace is text, an event a line ([`Event`]; the format is in `docs/trace-format.md`): entries written, invalidations
-//! issued and complete, roots entered and left, VMIDs, frames and caches. Each event has two tickets, drawn before and
-//! after its atomic step from one counter, so that whichever event ends before another begins came first, and of the
-//! others nobody knows.
+//! A trace is text with one event a line ([`Event`]; the format is in `docs/trace-format.md`): entries written,
+//! invalidations issued and complete, roots entered and left, VMIDs, frames and caches. Each event has two tickets from one
+//! counter, drawn before and after its atomic step. An event that ends before another begins came first. The order of other
+//! events is unknown.
 //!
-//! A [`Checker`] takes records in the order of their second tickets and says which [`Rule`] is broken where. It never
-//! says so where some order that the tickets allow keeps the rule. What it keeps in memory is what is mapped, and what
-//! has been taken away and not been invalidated yet; what it cannot decide for want of room it lets pass.
+//! A [`Checker`] takes records in the order of their second tickets, and says which [`Rule`] is broken where. It never
+//! reports a rule that some order of the tickets keeps. It keeps in memory what is mapped, and what has been taken away and
+//! is not invalidated yet. What it cannot decide for lack of room passes.
 //!
-//! Where there is no operating system, there is what a trace is written by, and no checker.
+//! On a target without an operating system the crate has the writer of a trace, and no checker.
 //!
 //! ```
 //! use mayfly_hwtrace::{Checker, Lines, Rule};

@@ -1,11 +1,12 @@
-//! Guest I/O address to device: read by vCPUs under SRCU, changed by publishing a new version.
+//! The device behind a guest's I/O address. vCPUs look it up under SRCU, and writers change it by publishing a new
+//! version.
 //!
-//! An [`IoBus`] holds devices, each over a range of addresses of its own, and ioeventfds, which take single writes out
-//! of those ranges. vCPUs look up, in sorted arrays that never change; a change copies the arrays and publishes the
-//! copy. A registration does not wait for those who read the old arrays, and an unregistration waits for nobody but
-//! them.
+//! An [`IoBus`] holds devices and ioeventfds. Each device has a range of addresses of its own. Ioeventfds take single
+//! writes out of those ranges. vCPUs look up in sorted arrays that never change. A change copies the arrays and publishes
+//! the copy. A registration does not wait for readers of the old arrays. An unregistration waits for those readers and for
+//! no others.
 //!
-//! With the feature `std`, which gives `platform::Host`:
+//! With the feature `std`, which provides `platform::Host`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,9 +39,9 @@
 //!
 //! # From when on a device is seen
 //!
-//! By every section that begins after the registration returned, where *after* is any happens-before: a message, a
-//! kick, a flag in guest memory. A section that was open before may find the bus with or without the device. Who needs
-//! to know that nobody can miss the device any more calls [`IoBus::settle`], which waits for those sections.
+//! Every section that begins after the registration returned sees the device. *After* is any happens-before: a message, a
+//! kick, a flag in guest memory. A section that was open before may find the bus with or without the device. A caller that
+//! needs to know that no section can miss the device any more calls [`IoBus::settle`], which waits for those sections.
 //!
 //! The argument, the rules and the costs are in `docs/iobus.md`.
 
@@ -65,8 +66,8 @@ mod snapshot;
 mod table;
 mod version;
 
-/// What this crate asks of the world, and what its readers and writers meet by, so that who uses it needs to name no
-/// other crate.
+/// What this crate asks of its surroundings, and the SRCU that its readers and writers use. A user of this crate needs to
+/// name no other crate.
 pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use bus::IoBus;

@@ -1,11 +1,11 @@
-//! Guest frame to host memory: memslots, as immutable snapshots that vCPUs read and writers replace.
+//! Memslots: which host memory backs a guest frame. vCPUs read immutable snapshots, and writers replace them.
 //!
-//! A *memslot* says which host memory stands behind a range of guest frames. vCPUs look slots up at every fault, so a
-//! lookup takes no lock and writes no shared cache line; whoever changes a slot publishes a new [`Snapshot`] of all of
-//! them, under SRCU. The rules and the errors are those of `KVM_SET_USER_MEMORY_REGION` (`kvm_set_memory_region` in
-//! Linux v6.18, `virt/kvm/kvm_main.c`).
+//! A *memslot* says which host memory backs a range of guest frames. vCPUs look slots up at every fault, so a lookup takes
+//! no lock and writes no shared cache line. A writer that changes a slot publishes a new [`Snapshot`] of all slots, under
+//! SRCU. The rules and the errors are those of `KVM_SET_USER_MEMORY_REGION` (`kvm_set_memory_region` in Linux v6.18,
+//! `virt/kvm/kvm_main.c`).
 //!
-//! With the feature `std`, which gives `platform::Host`:
+//! With the feature `std`, which provides `platform::Host`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,8 +32,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`MemSlots::set`] decides how long a change takes: creating a slot waits for nobody, any other change waits for the
-//! vCPUs that are reading. [`MemSlots::apply`] leaves that to its caller.
+//! [`MemSlots::set`] decides how long a change takes. Creating a slot waits for no vCPU. Any other change waits for the
+//! vCPUs that are reading. [`MemSlots::apply`] leaves that decision to its caller.
 
 #![no_std]
 
@@ -53,8 +53,8 @@ mod rules;
 mod slot;
 mod snapshot;
 
-/// What this crate asks of the world, and what its readers and writers meet by, so that who uses it needs to name no
-/// other crate.
+/// What this crate asks of its surroundings, and the SRCU that its readers and writers use. A user of this crate needs to
+/// name no other crate.
 pub use {mayfly_platform as platform, mayfly_srcu as srcu};
 
 pub use backing::{Backing, FrameRange};

@@ -1,9 +1,11 @@
-//! What the Mayfly core asks of the world around it.
+//! What the Mayfly core asks of its surroundings.
 //!
 //! The core runs in an ordinary process, on bare metal, and under model checkers. It therefore touches none of them
-//! directly: it waits, reads time, orders memory across CPUs and accounts for its work through [`Platform`], allocates
-//! through [`memory`] (where every allocation may fail), and takes its atomics from [`sync`] (where a model checker's
-//! can take their place).
+//! directly:
+//!
+//! - It waits, reads time, orders memory across CPUs and accounts for its work through [`Platform`].
+//! - It allocates through [`memory`], where every allocation may fail.
+//! - It takes its atomics from [`sync`], where a model checker can replace them.
 //!
 //! With the `std` feature, `Host` is the platform of a Linux process:
 //!
@@ -14,12 +16,12 @@
 //! let (platform, ready) = (Host::new(), AtomicU32::new(0));
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| {
-//!         // A wait may return early, so callers look again.
+//!         // A wait may return early, so a caller looks again.
 //!         while ready.load(Ordering::Acquire) == 0 {
 //!             platform.wait(&ready, 0);
 //!         }
 //!     });
-//!     // The word first, then the call: nobody who waits for it is missed.
+//!     // The word first, then the call: so no waiter is missed.
 //!     ready.store(1, Ordering::Release);
 //!     platform.wake(&ready);
 //! });

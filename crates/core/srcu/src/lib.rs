@@ -1,16 +1,16 @@
-//! Sleepable RCU whose grace periods are as urgent as whoever waits for them.
+//! Sleepable RCU whose grace periods are as urgent as their waiters.
 //!
-//! Readers announce themselves with plain stores and may block while inside; writers publish a new version, and free
-//! the old one when no reader of the old one is left. Three things are particular here:
+//! Readers announce themselves with plain stores and may block while they are inside. Writers publish a new version, and
+//! free the old one when no reader of the old one is left. Three properties are particular here:
 //!
-//! - Who waits for a grace period drives it, at once, and never waits for a delay that somebody else's was given. Where
-//!   no reader is inside, nobody sleeps and no other thread takes part.
-//! - What is deferred ([`Srcu::call`]) rides along: any later grace period completes it. It is bounded in number and
-//!   bytes ([`Limits`]), and deferring never allocates, because a [`Callback`] and an [`RcuBox`] carry their own node.
-//! - A [`Reader`] needs neither a read-modify-write nor a fence where the platform has an asymmetric barrier
-//!   (`membarrier(2)` on Linux); elsewhere it executes fences. Which of the two is decided when the domain is built.
+//! - A thread that waits for a grace period drives it at once. It never waits for a delay that another caller's grace
+//!   period was given. If no reader is inside, the thread does not sleep and needs no other thread.
+//! - Any later grace period completes what is deferred ([`Srcu::call`]). What is deferred is bounded in number and bytes
+//!   ([`Limits`]). Deferring never allocates, because a [`Callback`] and an [`RcuBox`] carry their own node.
+//! - A [`Reader`] needs neither a read-modify-write nor a fence if the platform has an asymmetric barrier
+//!   (`membarrier(2)` on Linux). Elsewhere it executes fences. The domain decides which of the two when it is built.
 //!
-//! With the feature `std`, which gives `platform::Host`:
+//! With the feature `std`, which provides `platform::Host`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -26,16 +26,16 @@
 //!     assert_eq!(routes.load(&section), &["a"]);
 //! }
 //!
-//! // Frees the old version later, in passing:
+//! // Frees the old version later:
 //! routes.replace(RcuBox::try_new(vec!["a", "b"])?).defer();
-//! // Waits until nobody can be reading the old version, and gives it back:
+//! // Waits until no reader can be reading the old version, and returns it:
 //! let old = routes.replace(RcuBox::try_new(vec!["b"])?).synchronize_expedited();
 //! assert_eq!(*old, ["a", "b"]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The protocol, with its barriers, is written out at the top of the module `domain`; the argument for the asymmetric
-//! barrier is in `docs/srcu.md`.
+//! The top of the module `domain` describes the protocol with its barriers. The argument for the asymmetric barrier is in
+//! `docs/srcu.md`.
 
 #![no_std]
 
@@ -73,7 +73,7 @@ mod thread;
 mod worker;
 mod world;
 
-/// What a domain asks of the world, so that who uses this crate needs to name no other.
+/// What a domain asks of its surroundings. A user of this crate needs to name no other crate.
 pub use mayfly_platform as platform;
 
 pub use anonymous::guard::{AnonymousGuard, OwnedAnonymousGuard};

@@ -1,7 +1,7 @@
 //! A `GICv3` as a guest sees it: distributor, redistributors, SGIs, and the list registers of the virtual CPU interface.
 //!
-//! No hardware is touched, and there is no unsafe code. The embedder traps the guest's accesses to the two frames and to
-//! `ICC_SGI1R_EL1` and its kin, moves [`Registers`] to and from `ICH_*_EL2`, and kicks.
+//! The crate touches no hardware and has no unsafe code. The embedder traps the guest's accesses to the two frames and to
+//! `ICC_SGI1R_EL1` and its kin, moves [`Registers`] to and from `ICH_*_EL2`, and kicks vCPUs.
 //!
 //! ```
 //! use std::sync::Mutex;
@@ -20,7 +20,7 @@
 //! gic.write(Frame::Distributor, 0x0104, 4, 1 << 8);
 //! assert_eq!(gic.read(0, Frame::Distributor, 0x0104, 4), Read::Value(1 << 8));
 //!
-//! // vCPU 1 goes into its guest, and a device raises its line.
+//! // vCPU 1 enters its guest, and a device raises its line.
 //! gic.enter(&mut cpu);
 //! kicked.lock().unwrap().clear();
 //! gic.set_spi(40, true)?;
@@ -33,45 +33,47 @@
 //!
 //! # What an embedder does
 //!
-//! - *Before the guest*: [`Vgic::enter`], then [`CpuInterface::registers`] to the hardware, and, for each linked PPI, what
-//!   [`Vgic::holds_physical`] says to `GICR_ISACTIVER0` or `GICR_ICACTIVER0` of the CPU that it runs on.
+//! - *Before the guest*: call [`Vgic::enter`], then move [`CpuInterface::registers`] to the hardware. For each linked PPI,
+//!   write what [`Vgic::holds_physical`] says to `GICR_ISACTIVER0` or `GICR_ICACTIVER0` of the CPU that the vCPU runs on.
 //! - *An exit that does not concern the GIC* leaves the hardware as it is. With interrupts masked, right before the next
-//!   entry, [`Vgic::is_stale`] says whether there is something new: then the registers are read back, [`Vgic::leave`], and
-//!   from the top.
-//! - *A maintenance interrupt* is an exit after which it is from the top, too.
-//! - *Off the CPU* (its time slice ends, it waits, it is turned off): registers read back, [`Vgic::leave`],
-//!   `ICH_HCR_EL2` = 0, the physical active bits of linked PPIs cleared.
-//! - *WFI*: `leave`, "this vCPU sleeps" where [`Kick::kick`] sees it, then [`Vgic::is_pending`], then sleep.
+//!   entry, [`Vgic::is_stale`] says whether there is something new. If so, read the registers back, call [`Vgic::leave`],
+//!   and start from the top.
+//! - *A maintenance interrupt* is an exit. After it, start from the top, too.
+//! - *Off the CPU* (its time slice ends, it waits, it is turned off): read the registers back, call [`Vgic::leave`], set
+//!   `ICH_HCR_EL2` = 0, and clear the physical active bits of linked PPIs.
+//! - *WFI*: call `leave`, store "this vCPU sleeps" where [`Kick::kick`] sees it, call [`Vgic::is_pending`], then sleep.
 //! - *Accesses to the frames*: [`Vgic::read`], [`Vgic::write`]. *`ICC_SGI1R_EL1`, `ICC_SGI0R_EL1`, `ICC_ASGI1R_EL1`*:
-//!   [`Vgic::sgi`]. *`ICC_DIR_EL1`*, which traps: [`Vgic::deactivate`]. (`ICH_HCR_EL2.TDIR`; a CPU without that bit,
-//!   `ICH_VTR_EL2.TDS` is zero, has `TC` instead, and its embedder sets that.)
+//!   [`Vgic::sgi`]. *`ICC_DIR_EL1`*, which traps: [`Vgic::deactivate`]. (`ICH_HCR_EL2.TDIR` makes it trap. A CPU without
+//!   that bit, where `ICH_VTR_EL2.TDS` is zero, has `TC` instead, and its embedder sets that.)
 //! - *A linked physical interrupt* is taken at EL2 with `EOImode` 1, its priority dropped, and given to
 //!   [`Vgic::take_linked`].
 //!
-//! # Who guards what
+//! # How the state is guarded
 //!
-//! There are no locks. The state of an interrupt is one word, all its transitions are compare-exchanges, and so vCPUs,
-//! device threads and interrupt handlers use one [`Vgic`] at once. A vCPU has an inbox of interrupts to look at; who
-//! makes one deliverable puts it there, then gives notice, then kicks. The argument that nobody is missed is at the top of
-//! `inbox.rs`. While an interrupt is in a list register of a running vCPU, its word keeps what others ask for, and
-//! [`Vgic::leave`] brings both together. A compare-exchange is tried again only when somebody else has changed the same
-//! interrupt meanwhile.
+//! There are no locks. The state of an interrupt is one word, and all its transitions are compare-exchanges. So vCPUs,
+//! device threads and interrupt handlers use one [`Vgic`] at once. A vCPU has an inbox of interrupts to look at. A caller
+//! that makes an interrupt deliverable puts it there, then gives notice, then kicks. The top of `inbox.rs` argues that no
+//! vCPU misses an interrupt. While an interrupt is in a list register of a running vCPU, its word keeps what other parties
+//! request, and [`Vgic::leave`] combines both. A compare-exchange is tried again only when another party has changed the
+//! same interrupt meanwhile.
 //!
 //! [`CpuInterface`] belongs to its vCPU's thread.
 //!
 //! # More interrupts than list registers
 //!
-//! Nothing is dropped. The active ones come first, but one register is kept for the pending one that the guest would take
-//! next. While others wait, the hardware interrupts when none of the loaded is pending any more, and when the guest turns
-//! a group on or off. While an active one waits, it interrupts when the guest ends one that is in no register; as that
-//! does not say which, it is the one of the highest priority that waits, which is the one that the guest runs.
+//! No interrupt is dropped. The active ones come first, but one register is kept for the pending one that the guest would
+//! take next. While other pending ones wait, the hardware interrupts when none of the loaded is pending any more, and when
+//! the guest turns a group on or off. While an active one waits, the hardware interrupts when the guest ends one that is in
+//! no register. The hardware does not say which one that is, so the GIC takes the waiting one of the highest priority,
+//! which is the one that the guest runs.
 //!
 //! # How faithful it is
 //!
-//! One security state (`GICD_CTLR.DS`), affinity routing always on, both groups, 32 priorities. There are no LPIs and no
-//! ITS, no message-based SPIs, no *1 of N* routing, no extended ranges; what the manual (Arm IHI 0069) has for those reads
-//! as zero and ignores writes, as do reserved offsets and sizes of access that a register has not. A read of what only a
-//! running vCPU's list register knows ([`Read::Retry`]) waits for that vCPU to come out: guests see the true state.
+//! There is one security state (`GICD_CTLR.DS`), affinity routing that is always on, both groups, and 32 priorities. There
+//! are no LPIs and no ITS, no message-based SPIs, no *1 of N* routing, and no extended ranges. What the manual (Arm IHI
+//! 0069) has for those reads as zero and ignores writes, and so do reserved offsets and sizes of access that a register
+//! does not have. A read of what only a running vCPU's list register knows ([`Read::Retry`]) waits for that vCPU to come
+//! out: guests see the true state.
 
 #![no_std]
 #![forbid(unsafe_code)]

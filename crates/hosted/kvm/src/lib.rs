@@ -1,8 +1,7 @@
-//! The same VM life on /dev/kvm.
+//! The lifecycle of a VM through `/dev/kvm`.
 //!
-//! Every method that an experiment would time is one kernel operation; what surrounds it (mapping
-//! memory, creating eventfds, placing the guest's code) has methods of its own, so that it stays
-//! outside the measurement.
+//! Every method that an experiment would time is one kernel operation. What surrounds the operation (mapping memory,
+//! creating eventfds, placing the guest's code) has methods of its own, so it stays outside of the measurement.
 //!
 //! | method | kernel operation |
 //! | --- | --- |
@@ -21,13 +20,13 @@
 //! | [`Vm::statistics`], [`Vcpu::statistics`] | `KVM_GET_STATS_FD` |
 //! | [`Vm::destroy`] | closing the vCPUs and the VM |
 //!
-//! [`VmBuilder`] makes a VM of them in the order that waits least on this kernel, which [`Waits`] knows.
+//! [`VmBuilder`] calls these methods in the order that waits least on this kernel. [`Waits`] knows that order.
 //!
-//! [`Ksm`] is the kernel's own page merger, in the hands of this process for a while.
+//! [`Ksm`] is the kernel's own page merger, which this process controls for a while.
 //!
-//! [`Payload`] is code for the host's architecture: x86-64 or arm64. On arm64 there is [`CacheSwitch`] as well, for the
-//! one question that x86's caches do not ask. What is not for this host's architecture compiles, and gives
-//! [`Error::UnsupportedArch`].
+//! [`Payload`] is code for the host's architecture: x86-64 or arm64. On arm64 there is [`CacheSwitch`] as well, for a guest
+//! that turns its caches on, which has no counterpart on x86. A method that is not for this host's architecture compiles,
+//! and returns [`Error::UnsupportedArch`].
 //!
 //! ```no_run
 //! use mayfly_kvm::{Exit, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vm};
