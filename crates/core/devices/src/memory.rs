@@ -2,7 +2,7 @@
 
 /// There is no memory of the guest's at an address, or not all of it, or it may not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the guest has no such memory at {address:#x}")]
+#[error("the guest has no memory at {address:#x}")]
 pub struct BadAddress {
     /// Where the access began.
     pub address: u64,

@@ -49,13 +49,13 @@ impl<R: BufRead> Lines<R> {
             return Err(malformed(1, format!("not a trace of version 1: {HEADER:?} is missing")));
         };
         if !rest.is_empty() && !rest.starts_with(' ') {
-            return Err(malformed(1, "a version that is not known"));
+            return Err(malformed(1, "unknown version"));
         }
         for word in rest.split_ascii_whitespace() {
             match word {
                 "caches=maintained" => options.caches_maintained = true,
                 "caches=coherent" => options.caches_maintained = false,
-                _ => return Err(malformed(1, format!("{word:?} says nothing here"))),
+                _ => return Err(malformed(1, format!("{word:?} is no option of the header"))),
             }
         }
         Ok((lines, options))

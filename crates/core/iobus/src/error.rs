@@ -24,37 +24,41 @@ pub enum Error {
     Overlap {
         /// What was asked for.
         range: IoRange,
-        /// The first device in its way.
+        /// The first device in the way.
         with: IoRange,
     },
     /// The bus has [`MAX_DEVICES`] devices already. `ENOSPC`.
-    #[error("no room for {0}: the bus has {MAX_DEVICES} devices")]
+    #[error(
+        "no room for a device at {0}: the bus has {MAX_DEVICES} devices, the most that it can have"
+    )]
     Full(IoRange),
     /// No device has exactly this range. `ENOENT`.
-    #[error("no device at exactly {0}")]
+    #[error("no device is registered at exactly {0}")]
     NoDevice(IoRange),
     /// The length is none of 0 (any), 1, 2, 4 and 8. `EINVAL`.
-    #[error("the ioeventfd {0} is neither 1, 2, 4 nor 8 bytes long, nor of any length")]
+    #[error("the length of the ioeventfd {0} is none of 1, 2, 4, 8 and 0 (any length)")]
     EventfdLength(Ioeventfd),
     /// The write's end is past what a `u64` holds. `EINVAL`.
     #[error("the ioeventfd {0} wraps around the end of the address space")]
     EventfdOverflow(Ioeventfd),
     /// A value was given to compare with, and no length to compare. `EINVAL`.
-    #[error("the ioeventfd {0} has a datamatch without a length")]
+    #[error("the ioeventfd {0} has a datamatch without a length: give it 1, 2, 4 or 8 bytes")]
     EventfdDatamatchWithoutLength(Ioeventfd),
     /// One write could match both. `EEXIST`.
     #[error("a write could match the ioeventfd {eventfd} and also {with}")]
     Collision {
         /// What was asked for.
         eventfd: Ioeventfd,
-        /// The first one in its way.
+        /// The first ioeventfd in the way.
         with: Ioeventfd,
     },
     /// No ioeventfd has exactly this address, length and datamatch. `ENOENT`.
-    #[error("no ioeventfd {0}")]
+    #[error("no ioeventfd is registered as exactly {0}")]
     NoEventfd(Ioeventfd),
-    /// The domain's hard bound of deferred memory is reached, and nobody is to wait. `EAGAIN`.
-    #[error("as much waits for readers to leave as the domain's hard bound allows")]
+    /// The domain's hard bound of deferred memory is reached, and this call does not wait. `EAGAIN`.
+    #[error(
+        "the domain's hard bound of deferred memory is reached: try again after a grace period"
+    )]
     AtBound,
     /// No memory for the new version of the bus. `ENOMEM`.
     #[error(transparent)]

@@ -11,44 +11,44 @@ use crate::{Flags, Gfn, Gpa};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The VM has no such address space.
-    #[error("there is no address space {space}")]
+    #[error("the VM has no address space {space}")]
     NoSuchSpace {
         /// What was asked for.
         space: u16,
     },
     /// The slot's index is not one that this call may set: the user's are below [`USER_SLOTS`](crate::USER_SLOTS), and
     /// the [`PRIVATE_SLOTS`](crate::PRIVATE_SLOTS) after them are reached by the calls for private slots only.
-    #[error("{slot} is out of range")]
+    #[error("{slot} is not one that this call may set")]
     SlotOutOfRange {
         /// What was asked for.
         slot: SlotId,
     },
     /// Bits are set that stand for no flag.
-    #[error("flags {:#x} are not known", flags.bits())]
+    #[error("flags {:#x} stand for no property of a slot", flags.bits())]
     UnknownFlags {
         /// The bits in question.
         flags: Flags,
     },
     /// A private slot with flags; they mean something to a user only.
-    #[error("a private slot takes no flags")]
+    #[error("flags {:#x} are set, and a private slot takes none", flags.bits())]
     PrivateFlags {
         /// What was asked for.
         flags: Flags,
     },
     /// The size is not a multiple of the page size.
-    #[error("size {size:#x} is no multiple of the page size")]
+    #[error("size {size:#x} is not a multiple of the page size, 4096")]
     MisalignedSize {
         /// What was asked for, in bytes.
         size: u64,
     },
     /// The guest address is not that of a page.
-    #[error("guest address {gpa} is no multiple of the page size")]
+    #[error("guest address {gpa} is not a multiple of the page size, 4096")]
     MisalignedGpa {
         /// What was asked for.
         gpa: Gpa,
     },
     /// The host memory does not begin with a page.
-    #[error("host memory at {position:#x} is no multiple of the page size")]
+    #[error("host memory at {position:#x} does not begin at a multiple of the page size, 4096")]
     MisalignedBacking {
         /// Where it begins.
         position: u64,
@@ -82,7 +82,7 @@ pub enum Error {
         limit: Gfn,
     },
     /// The region is larger than a user's slot can be.
-    #[error("{pages} pages are more than {MAX_PAGES}")]
+    #[error("{pages} pages are more than the {MAX_PAGES} that a slot can have")]
     TooManyPages {
         /// What was asked for.
         pages: u64,

@@ -1,25 +1,27 @@
-//! What cannot be done, and why.
+//! The errors of creating a GIC and of injecting an interrupt.
 
 use mayfly_platform::memory::OutOfMemory;
 
 use crate::{MAX_LIST_REGISTERS, MAX_SPIS, MAX_VCPUS};
 
-/// Why there is no such [`Vgic`](crate::Vgic).
+/// Why a [`Vgic`](crate::Vgic) cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Not 1 to [`MAX_VCPUS`] vCPUs. `EINVAL`.
-    #[error("a GIC for {0} vCPUs; there are 1 to {MAX_VCPUS}")]
+    #[error("a GIC cannot have {0} vCPUs: it has 1 to {MAX_VCPUS}")]
     Vcpus(usize),
     /// More than [`MAX_SPIS`] SPIs. `EINVAL`.
-    #[error("a GIC with {0} SPIs; there are at most {MAX_SPIS}")]
+    #[error("a GIC cannot have {0} SPIs: it has at most {MAX_SPIS}")]
     Spis(usize),
     /// Not 1 to [`MAX_LIST_REGISTERS`] list registers. `EINVAL`.
-    #[error("a CPU interface with {0} list registers; there are 1 to {MAX_LIST_REGISTERS}")]
+    #[error("a CPU interface cannot have {0} list registers: it has 1 to {MAX_LIST_REGISTERS}")]
     ListRegisters(usize),
     /// What is to be linked is no PPI (16 to 31), or is linked twice, or what it is to be linked to is none of hardware's
     /// (16 to 1019). `EINVAL`.
-    #[error("PPI {ppi} cannot be linked to the physical interrupt {physical}")]
+    #[error(
+        "PPI {ppi} cannot be linked to the physical interrupt {physical}: link each of 16 to 31 once, to one of 16 to 1019"
+    )]
     Link {
         /// The guest's interrupt.
         ppi: u32,

@@ -11,7 +11,7 @@ use crate::permission;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// What was asked for is there on these architectures, and this is another one.
-    #[error("this is for KVM on {0}, and this host is {host}", host = std::env::consts::ARCH)]
+    #[error("this call needs KVM on {0}, and this host is {host}", host = std::env::consts::ARCH)]
     UnsupportedArch(&'static str),
     /// There is no KVM device: the module is not loaded, or the processor offers it no
     /// virtualisation.
@@ -79,7 +79,7 @@ pub enum Error {
     #[error("ranges of guest memory overlap, are empty, or are not in order")]
     Ranges,
     /// A vCPU came back with an exit that the payload never makes.
-    #[error("the vCPU stopped with an unexpected exit: {0}")]
+    #[error("the vCPU left the guest with an unexpected exit: {0}")]
     Exit(String),
 }
 

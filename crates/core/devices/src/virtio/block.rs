@@ -40,7 +40,7 @@ const ID_BYTES: usize = 20;
 
 /// What a disk could not do. The guest sees an I/O error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the disk cannot")]
+#[error("the disk could not carry out the request")]
 pub struct DiskError;
 
 /// What a disk keeps its bytes in.
