@@ -1,15 +1,15 @@
 //! Readers without a record: pairs of counters that all of them share.
 //!
-//! A section counts in the counter that `index` names when it begins. Counts cannot tell an old section from a new one,
-//! so a grace period that finds the current counter in use has the index flipped: from then on new sections count in
-//! the other, and the old counter drains. While one drains there is no flip; grace periods that want one meanwhile
-//! share the next. A section that read `index` before a flip and counts after it is found by the next sampling (its
-//! fence came later than the flip's grace period, which it need not hold up), and the counter it used is drained before
-//! it is flipped to again.
+//! A section counts in the counter that `index` names when it begins. Counts cannot tell an old section from a new one.
+//! So a grace period that finds the current counter in use has the index flipped: from then on new sections count in
+//! the other, and the old counter drains. While one counter drains there is no flip, and grace periods that want one
+//! meanwhile share the next. A section that read `index` before a flip and counts after it is found by the next
+//! sampling. (Its fence came later than the flip's grace period, which it need not hold up.) The counter that it used
+//! is drained before the index is flipped to it again.
 //!
-//! Each counter is several, on a cache line each: its *stripes*. A section counts up and down in one of them, which it
-//! picks by where its stack is, so that threads mostly keep to lines of their own. A counter is in use where one of its
-//! stripes is; what is said above of one section and its counter is said of its stripe.
+//! Each counter is several, on a cache line each: its *stripes*. A section counts up and down in one of them. It picks
+//! the stripe by where its stack is, so threads mostly keep to lines of their own. A counter is in use if one of its
+//! stripes is. What is said above of one section and its counter holds for its stripe.
 
 pub(crate) mod guard;
 

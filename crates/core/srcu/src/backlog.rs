@@ -1,9 +1,7 @@
 //! What is deferred: from `call` until it has run, counted against the domain's bounds.
 //!
-//! Callbacks arrive on a lock-free stack, so `call` waits for nobody. A grace period that starts takes the stack as a
-//! batch of its own number; batches queue in order of number, under the gate, and are ready once that number is
-//! complete. Where grace periods are far between, the stack is gathered before, a part at a time: turning it round goes
-//! through all its nodes, and is quick while they are near.
+//! Callbacks arrive on a lock-free stack, so `call` waits for no other thread. A grace period that starts takes the
+//! stack as a batch of its own number (`batches`).
 
 use core::ptr::null_mut;
 

@@ -1,4 +1,8 @@
 //! Deferred callbacks, in batches that each wait for one grace period.
+//!
+//! Batches queue in the order of their numbers, under the gate. A batch is ready once its number is complete. If grace
+//! periods are far apart, the stack of arrivals is gathered before, a part at a time. Gathering reverses the stack and
+//! so goes through all its nodes, which is quick while they are still in the cache.
 
 use core::mem::ManuallyDrop;
 use core::ptr::null_mut;

@@ -1,16 +1,16 @@
 //! A word by which one party sleeps for several domains, and for other things beside.
 //!
-//! Who waits for a grace period sleeps on its domain's own word, and so for one domain. A party that waits for grace
-//! periods of many domains, or for whichever of many things comes first, has a [`Bell`]: it loads the word, asks
+//! A thread that waits for a grace period sleeps on its domain's own word, and so for one domain. A party that waits
+//! for grace periods of many domains, or for the first of many events, has a [`Bell`]. It loads the word, asks
 //! ([`Srcu::poll_or_ring`](crate::Srcu::poll_or_ring)), and sleeps while the word is what it was. A domain rings one
-//! bell, the first that it was asked to, for as long as it lasts.
+//! bell, the first that it was given, for as long as the domain lasts.
 //!
-//! *The protocol.* Who asks: puts the bell in its place, **\[bell\]** `fence(SeqCst)`, asks the readers that hold the
-//! grace period up to say when they leave, and scans (see `domain`, *Sleeping*). A reader that was asked: stores
-//! `section`, and when it has found that it was asked, **\[haste\]** `fence(SeqCst)`, loads the bell. A reader that was
-//! asked by this party has acquired nothing by that, but its [haste] comes after the party's [bell], since it has read a
-//! mark that was set after that; one that somebody else had asked before is left with store buffering: either the scan
-//! sees that the reader left, or the reader sees the bell.
+//! *The protocol.* The party that asks puts the bell in its place, **\[bell\]** `fence(SeqCst)`, asks the readers that
+//! hold the grace period up to say when they leave, and scans (see `domain`, *Sleeping*). A reader that was asked
+//! stores `section`, and when it has found that it was asked, **\[haste\]** `fence(SeqCst)`, loads the bell. A reader
+//! that this party asked has acquired nothing by that, but its [haste] comes after the party's [bell], because it has
+//! read a mark that was set after that. A reader that another party had asked before is left with store buffering:
+//! either the scan sees that the reader left, or the reader sees the bell.
 
 use alloc::sync::Arc;
 use core::ptr::null_mut;

@@ -1,9 +1,9 @@
-//! Who is where, in debug builds: to find those who wait for themselves.
+//! Which context is where, in debug builds: to detect a thread that waits for itself.
 //!
-//! The core has no thread-locals, so it asks the platform what runs here ([`Platform::context`]), and remembers that
-//! where somebody enters what others may wait for. It is a sieve: there is room for so many at a time, and who finds
-//! none is not remembered; a guard that may be sent to another thread is never entered here. So whoever is found here
-//! is here, and a correct program never trips.
+//! The core has no thread-locals. So it asks the platform what runs here ([`Platform::context`]), and remembers the
+//! answer where a context enters a place that others may wait for. It is a sieve. There is room for a fixed number of
+//! contexts at a time, and a context that finds no room is not remembered. A guard that may be sent to another thread
+//! is never entered here. So a context that is found here is here, and a correct program never panics.
 //!
 //! [`Platform::context`]: mayfly_platform::Platform::context
 

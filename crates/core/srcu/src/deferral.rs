@@ -1,15 +1,16 @@
-//! Who runs what is deferred, and when.
+//! Which threads run what is deferred, and when.
 //!
-//! Callbacks are ready when the grace period of their batch is complete. Whoever runs some takes them out of the
-//! batches under the gate, a piece at a time, and runs them with no lock held; several do so at once, each with its own
-//! (`runners`). So nobody runs for others because he came first, and nobody waits for another's callback but a barrier.
+//! Callbacks are ready when the grace period of their batch is complete. A thread that runs some takes them out of the
+//! batches under the gate, a piece at a time, and runs them with no lock held. Several threads do so at once, each with
+//! its own piece (`runners`). So no thread runs the callbacks of all because it came first, and only a barrier waits
+//! for callbacks that another thread runs.
 //!
-//! - *Who waits* for a grace period runs what that one covers, up to [`Config::run_inline`](crate::Config), and leaves
-//!   the rest to the worker, or where there is none to whoever comes next. What is deferred meanwhile is never his, so
-//!   neither others who go on deferring nor a callback that defers itself again can keep him.
-//! - *Who defers* past the soft bound runs as many now and then, and looks at the readers where not so many are ready.
+//! - *A waiter* runs what its grace period covers, up to [`Config::run_inline`](crate::Config). It leaves the rest to
+//!   the worker, or without a worker to the next thread that runs callbacks. What is deferred meanwhile is never the
+//!   waiter's, so neither threads that go on deferring nor a callback that defers itself again can keep it.
+//! - *A thread that defers* past the soft bound runs as many now and then, and looks at the readers if fewer are ready.
 //! - *The worker*, and [`Srcu::tick`], run what was complete when they came.
-//! - *A barrier* runs what was deferred before it, all of it, and waits for those who have taken up the rest.
+//! - *A barrier* runs all that was deferred before it, and waits for the threads that have taken up the rest.
 //!
 //! What was taken out counts as deferred until the whole piece has run.
 

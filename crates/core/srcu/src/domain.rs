@@ -2,76 +2,79 @@
 //!
 //! # The protocol
 //!
-//! **Readers.** A reader's record holds one word: how many sections it has left, and how deeply it is nested in the
-//! present one. Entering adds one to the nesting, leaving the outermost section adds one to the sections; both are
-//! release stores by the only writer of that word. A *section* is thus named by its reader and number.
+//! **Readers.** A reader's record holds one word: how many sections the reader has left, and how deeply it is nested in
+//! the present one. Entering adds one to the nesting. Leaving the outermost section adds one to the sections. Both are
+//! release stores by the only writer of that word. So a reader and a number name a *section*.
 //!
-//! **A grace period** has a number. It *starts* under the gate: its number is announced in `started`, callbacks that
+//! **A grace period** has a number. It *starts* under the gate. Its number is announced in `started`, callbacks that
 //! have arrived become its batch, a barrier is passed, and then every record is *sampled*. A reader found inside
 //! section `s` blocks this grace period until its word shows something else than `s`. The record remembers, in words of
-//! the gate's, the last section it was sampled in and the *first* grace period that sampled it there; so the grace
-//! periods that a section blocks are all those from that first one to the latest, and one scan of the records gives the
-//! number below which everything is complete. Whoever scans stores that in `completed`. No grace period belongs to
-//! anybody: each waiter scans for itself, and all scans agree.
+//! the gate's, the last section it was sampled in and the *first* grace period that sampled it there. So a section
+//! blocks all grace periods from that first one to the latest. One scan of the records gives the number below which
+//! everything is complete, and the thread that scans stores that number in `completed`. No thread owns a grace period:
+//! each waiter scans for itself, and all scans agree.
 //!
 //! **Why completed means safe.** Let an updater unpublish `p` and then ask for a grace period, which completes as
-//! number `n`. A reader that loads `p` does so inside a section; that section either was sampled by `n` (or by an
-//! earlier one, and then blocks `n` too), or it was not seen by `n`'s scan. The barriers decide the latter:
+//! number `n`. A reader that loads `p` does so inside a section. Either `n` sampled that section (or an earlier grace
+//! period did, and then the section blocks `n` too), or `n`'s scan did not see it. The barriers decide the second case:
 //!
 //! - *[light]*: a reader enters with `section.store(inside)`, **[light]**, then loads pointers.
 //! - *[heavy]*: a starting grace period does `started.store(n)`, **[heavy]**, then loads each `section`.
 //!
 //! This is store buffering. If the scan did not see the store, then **[heavy]** came before **[light]**, and the
-//! reader's loads come after the unpublishing: it cannot find `p`. On a fenced domain both are `fence(SeqCst)`. On an
-//! asymmetric one [light] is a compiler barrier and [heavy] makes every CPU that runs a reader pass a full barrier:
-//! before it, the reader's store is visible to the scan; after it, the reader's loads see what was published before.
-//! The argument that this is the same thing is in `docs/srcu.md`, with its sources. Where no reader is registered at
-//! all, a fence does for [heavy] (see `registry`).
+//! reader's loads come after the unpublishing: the reader cannot find `p`. On a fenced domain both are `fence(SeqCst)`.
+//! On an asymmetric one [light] is a compiler barrier, and [heavy] makes every CPU that runs a reader pass a full
+//! barrier. Before that barrier, the reader's store is visible to the scan. After it, the reader's loads see what was
+//! published before. `docs/srcu.md` argues that this is the same thing, with its sources. If no reader is registered at
+//! all, a fence is enough for [heavy] (see `registry`).
 //!
-//! A section that is over when scanned was left with a release store that the scan acquires, so what it read happened
-//! before `completed` was stored (release) and before whoever acquires that frees `p`.
+//! A section that is over when it is scanned was left with a release store that the scan acquires. So what the section
+//! read happened before `completed` was stored (release), and before a thread that acquires `completed` frees `p`.
 //!
 //! **Snapshot.** A party that wants a grace period does **[request]** `fence(SeqCst)`, then loads `started` and adds
 //! one: the *cookie*. The grace period of that number announces itself in `started` before its [heavy]. Either the load
-//! sees the announcement, and the cookie names the next one; or [request] comes before [heavy], and all that the party
-//! had published is visible to every reader that this grace period does not sample.
+//! sees the announcement, and the cookie names the next grace period. Or [request] comes before [heavy], and all that
+//! the party had published is visible to every reader that this grace period does not sample.
 //!
-//! **Why nobody joins later.** A party that arrives when grace period `n` has sampled may have unpublished `p` *after*
-//! a reader entered, was not sampled (it was outside at that moment), and loaded `p`. Grace period `n` does not know
-//! that reader and may complete while it reads: freeing `p` on `n`'s completion would be a use after free. So the
-//! cookie is `n + 1`, and the party starts that one itself, at once, under the gate. Parties that queue for the gate
-//! meanwhile find, when they get it, that `started` has reached their cookie: the grace period was sampled after they
-//! arrived, and they join it. Sampling never sleeps, so nobody's delay is waited for.
+//! **Why a party does not join a grace period that has sampled.** A party that arrives when grace period `n` has
+//! sampled may have unpublished `p` *after* a reader entered, was not sampled (it was outside at that moment), and
+//! loaded `p`. Grace period `n` does not know that reader and may complete while it reads. Freeing `p` on `n`'s
+//! completion would be a use after free. So the cookie is `n + 1`, and the party starts that grace period itself, at
+//! once, under the gate. Other parties may queue for the gate meanwhile. When they get it, they find that `started` has
+//! reached their cookie: the grace period was sampled after they arrived, and they join it. Sampling never sleeps, so
+//! no party waits for another one's delay.
 //!
-//! **Urgency.** There is no state to raise. A deferred callback is lazy because nobody scans for it; as soon as anybody
-//! waits, they start a grace period of their own; being later, it completes all earlier ones, and everything deferred
-//! before it is ready with it.
+//! **Urgency.** There is no state to raise. A deferred callback is lazy because no thread scans for it. As soon as a
+//! thread waits, it starts a grace period of its own. That one is later than all others, so it completes all earlier
+//! ones, and everything that was deferred before it is ready with it.
 //!
-//! **Sleeping.** A waiter that sleeps does: load `progress`; set `awaited` in each record that blocks it, **[heavy]**;
-//! scan again; sleep while `progress` is unchanged. A leaving reader does: store `section`, **[light]**, load
-//! `awaited`; if set, it clears it, adds one to `progress` and wakes. Store buffering again: either the scan sees that
-//! the reader left, or the reader sees `awaited`; then `progress` differs from what was loaded, and the sleep ends or
-//! does not begin. A mark that is there already needs no [heavy]: whoever set it passed one before giving up the gate,
-//! and if the reader's [light] had come before that, the scan would not find the reader inside.
+//! **Sleeping.** A waiter that sleeps does this: load `progress`; set `awaited` in each record that blocks it,
+//! **[heavy]**; scan again; sleep while `progress` is unchanged. A leaving reader does this: store `section`,
+//! **[light]**, load `awaited`; if it is set, clear it, add one to `progress` and wake. This is store buffering again.
+//! Either the scan sees that the reader left, or the reader sees `awaited`; then `progress` differs from what was
+//! loaded, and the sleep ends or does not begin. A mark that is set already needs no [heavy]. The waiter that set it
+//! passed one before it released the gate. If the reader's [light] had come before that barrier, the scan would not
+//! find the reader inside.
 //!
-//! On a fenced domain that would cost each reader a second fence, for the sake of a waiter that hardly ever comes. So
-//! there a leaving reader passes none: it may miss a mark that was set in the moment in which it left. Its store is
-//! visible a moment later all the same; so a waiter there sleeps for a bounded time, looks again, and doubles that time
-//! ([`FIRST_LOOK`](waiting::FIRST_LOOK) to [`LAST_LOOK`](waiting::LAST_LOOK)). A wake-up that was missed delays it by that much and no more.
+//! On a fenced domain this would cost each reader a second fence, for a waiter that hardly ever comes. So a leaving
+//! reader passes none there, and may miss a mark that was set at the moment when it left. Its store is visible a moment
+//! later all the same. So a waiter there sleeps for a bounded time, looks again, and doubles that time
+//! ([`FIRST_LOOK`](waiting::FIRST_LOOK) to [`LAST_LOOK`](waiting::LAST_LOOK)). A missed wake-up delays the waiter by
+//! that much and no more.
 //!
-//! **Asking for haste.** A party that defers and wants it done as soon as readers leave does: store `expedited`,
-//! **[haste]** `fence(SeqCst)`, set `awaited` where it is not set, scan. A reader that leaves and finds `awaited` does,
-//! after its store of `section`: **[haste]**, load `expedited`; if set, it kicks the worker. Where the mark was there
-//! before, nobody passes a [heavy], and this store buffering is what is left: either the scan sees that the reader
-//! left, or the reader sees `expedited`. On a fenced domain the worker looks again, as a waiter does.
+//! **Asking for haste.** A party that defers and wants its callback run as soon as readers leave does this: store
+//! `expedited`, **[haste]** `fence(SeqCst)`, set `awaited` where it is not set, scan. A reader that leaves and finds
+//! `awaited` does this after its store of `section`: **[haste]**, load `expedited`; if it is set, kick the worker. If
+//! the mark was set before, no thread passes a [heavy], and this store buffering remains: either the scan sees that the
+//! reader left, or the reader sees `expedited`. On a fenced domain the worker looks again, as a waiter does.
 //!
-//! **Callbacks** are pushed with release and collected with acquire by a starting grace period before its [heavy], so
-//! whatever its deferrer had published before is visible to every reader that the grace period does not sample; no
-//! cookie and no fence is needed to defer. Who runs them is `deferral`'s matter.
+//! **Callbacks** are pushed with release. A starting grace period collects them with acquire before its [heavy]. So
+//! what the deferring thread had published before is visible to every reader that the grace period does not sample, and
+//! deferring needs no cookie and no fence. `deferral` says which threads run them.
 //!
-//! **Panics.** From the announcement of a grace period to the end of its scan nothing unwinds, nor out of a wait: what
-//! could panic there are the platform's methods, and those end the program instead (see `world`). The one exception
-//! are debug builds that find somebody waiting for himself; whoever owns something there leaks it.
+//! **Panics.** From the announcement of a grace period to the end of its scan nothing unwinds, and nothing unwinds out
+//! of a wait. What could panic there are the platform's methods, and those end the program instead (see `world`). The
+//! one exception is a debug build that finds a thread that waits for itself. Such a thread leaks what it owned there.
 
 pub(crate) mod waiting;
 

@@ -1,10 +1,11 @@
-//! The handles of a domain, counted: its last one ends it.
+//! The handles of a domain, counted: its last handle ends it.
 //!
-//! A worker's list knows domains without owning them, so that a worker that nobody turns keeps none alive. Whoever
-//! takes one off the list, under the list's lock, asks for a handle ([`Handle::revive`]); there is none to be had once
-//! the last has been given up. Who gives up the last one takes the domain off the list under the same lock before it
-//! frees it, so what is on the list is valid memory. (Counting is as in `Arc`: *[last]* each gives up its handle with
-//! release, and who finds that it was the last passes an acquire fence.)
+//! A worker's list knows domains without owning them, so a worker that no thread turns keeps no domain alive. A thread
+//! that takes a domain off the list, under the list's lock, asks for a handle ([`Handle::revive`]). It gets none once
+//! the last handle has been given up. A thread that gives up the last handle takes the domain off the list under the
+//! same lock before it frees the domain. So what is on the list is valid memory. (Counting is as in `Arc`. *[last]*:
+//! each thread gives up its handle with release, and the thread that finds that its handle was the last passes an
+//! acquire fence.)
 
 use alloc::boxed::Box;
 use core::ops::Deref;

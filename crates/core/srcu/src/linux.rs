@@ -1,13 +1,14 @@
 //! Grace periods as Linux v6.18 has them, to be measured beside ours.
 //!
-//! What is modelled is *when* things happen; *whether* a reader is still inside is asked of the same records as ever,
-//! so the domain is as safe as any. Derived from the behaviour of `kernel/rcu/srcutree.c`, by function:
+//! This module models *when* things happen. *Whether* a reader is still inside is asked of the same records as always,
+//! so the domain is as safe as any. The model is derived from the behaviour of `kernel/rcu/srcutree.c`, by function:
 //!
 //! - `srcu_gp_start_if_needed`, `srcu_funnel_gp_start`: a callback, and a synchroniser, which is a callback that wakes
 //!   its caller, asks for the first grace period that has not begun (`rcu_seq_snap`). An idle domain starts one at once
 //!   and arms its work item: after one jiffy if it is normal, without delay if it is expedited. An expedited request to
-//!   a domain with a grace period under way only raises `needed_exp`; **the work item that is armed stays armed for
-//!   when it was** (`queue_delayed_work` on a pending item does nothing). That is the wait that this project is about.
+//!   a domain with a grace period under way only raises `needed_exp`; **the work item that is armed stays armed for the
+//!   time that it was armed for** (`queue_delayed_work` on a pending item does nothing). This project is about that
+//!   wait.
 //! - `process_srcu`, `srcu_advance_state`: the work item makes two scans, with the flip between; a scan that finds
 //!   readers is tried again after 5 us if the grace period is expedited, and else at the next step.
 //! - `srcu_get_delay`: a step's delay is zero if an expedited request is pending, else one jiffy; plus the jiffies that

@@ -1,4 +1,4 @@
-//! Readers: a record each, on a cache line of its own, written by plain stores.
+//! Readers that each have a record of their own, on a cache line of its own, which plain stores write.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -1,9 +1,10 @@
-//! Whether there is any reader.
+//! Whether any reader is registered.
 //!
-//! A writer asks that without looking at the readers, and where there is none a fence of its own does for [heavy]:
-//! **[registered]** a reader counts itself and passes `fence(SeqCst)`, then enters sections; a writer publishes, passes
-//! a fence, and looks at the count. A writer whose fence comes before the reader's may find no reader: what it
-//! published before is what this reader's loads, all after its fence, find. A writer whose fence comes after finds it.
+//! A writer asks that without looking at the readers. If there is none, a fence of the writer's own is enough for
+//! [heavy]. **[registered]**: a reader counts itself and passes `fence(SeqCst)`, then enters sections; a writer
+//! publishes, passes a fence, and looks at the count. A writer whose fence comes before the reader's may find no
+//! reader. Then this reader's loads, which all come after its fence, find what the writer published before. A writer
+//! whose fence comes after the reader's finds the reader.
 
 use mayfly_platform::sync::{AtomicUsize, Ordering, fence};
 

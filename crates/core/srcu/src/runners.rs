@@ -1,10 +1,11 @@
-//! Who is running callbacks, so that a barrier can wait for those who have taken some up.
+//! Which threads run callbacks, so that a barrier can wait for threads that have taken some up.
 //!
-//! Callbacks are run by any number of threads at a time, each of which takes some out of the batches under the gate and
-//! is counted there, in the present *phase*, until it has run them. A barrier takes out and runs what is ready; what is
-//! left is in the hands of those who are counted. So it turns to the other phase, under the same gate, and waits until
-//! nobody is counted in the one before: whoever comes later does not hold it up. One barrier at a time does so, and
-//! turns only when the phase it turns to is empty, which it is because the barrier before has waited for it.
+//! Any number of threads run callbacks at a time. Each takes some out of the batches under the gate. It is counted
+//! there, in the present *phase*, until it has run them. A barrier takes out and runs what is ready. The rest is in the
+//! hands of the threads that are counted. So the barrier turns to the other phase, under the same gate, and waits until
+//! no thread is counted in the phase before. A thread that comes later does not hold it up. One barrier at a time does
+//! so. It turns only when the phase that it turns to is empty, which it is because the barrier before has waited for
+//! it.
 
 /// Under the gate.
 #[derive(Default)]

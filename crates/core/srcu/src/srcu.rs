@@ -1,4 +1,4 @@
-//! The domain, as its users hold it.
+//! The domain, as a user holds it.
 //!
 //! `srcu.rs`, `section.rs`, `reader.rs` and `anonymous/guard.rs` import each other: a domain hands out the guards of its
 //! sections, and each guard names its domain.

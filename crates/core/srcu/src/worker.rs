@@ -1,31 +1,34 @@
-//! Who runs what is deferred and nobody waits for: one worker for any number of domains.
+//! How deferred work runs that no caller waits for: one worker for any number of domains.
 //!
-//! A domain that defers its first callback puts itself into the worker's inbox (a stack that needs no lock and no
-//! memory: the domain carries the link), from where a turn puts it on the roster. A turn takes each domain that is
-//! listed into its hands, one after the other, runs what somebody's grace period has made ready, starts one itself for
-//! the rest, and puts the domain back with the time at which it wants its next turn; or lets go of it when nothing is
-//! deferred. It never waits for a reader, and holds the roster's lock for a moment only, not while callbacks run. So
-//! any number of threads may turn one worker: a domain is in one pair of hands at a time, and a callback that blocks
-//! keeps one thread.
+//! A domain that defers its first callback puts itself into the worker's inbox. The inbox is a stack that needs no lock
+//! and no memory, because the domain carries the link. From there a turn puts the domain on the roster. A turn takes
+//! each listed domain into its hands, one after the other. It runs the callbacks that any grace period has made ready,
+//! and starts a grace period itself for the rest. Then it puts the domain back with the time at which the domain wants
+//! its next turn, or lets go of it if nothing is deferred. A turn never waits for a reader. It holds the roster's lock
+//! for a moment only, and not while callbacks run. So any number of threads may turn one worker: a domain is in one
+//! pair of hands at a time, and a callback that blocks keeps one thread.
 //!
-//! The roster owns no domain. Whoever gives up the last handle of one takes it off first (`handle`).
+//! The roster owns no domain. The thread that gives up the last handle of a domain takes it off the roster first
+//! (`handle`).
 //!
-//! Whoever wants the worker (a domain was pushed, or its work is due) changes `wants` and then `calls`, passes **[call]**
-//! `fence(SeqCst)`, and wakes all who sleep if the first of them is announced to sleep past the moment that is wanted.
-//! A thread loads `calls` and then `wants`, turns, announces until when it will sleep, passes **[sleep]**
-//! `fence(SeqCst)`, and sleeps while `calls` is what it loaded. One of them sees the other. `attached` is swapped by both
-//! sides, so a domain is on the list once, and one that deferred while it was being let go of is seen by one of them.
+//! *Calling the worker.* A thread that wants the worker (a domain was pushed, or its work is due) changes `wants` and
+//! then `calls`, passes **[call]** `fence(SeqCst)`, and wakes all sleepers if the first of them is announced to sleep
+//! past the moment that is wanted. A worker's thread loads `calls` and then `wants`, turns, announces until when it
+//! will sleep, passes **[sleep]** `fence(SeqCst)`, and sleeps while `calls` is what it loaded. One of the two sees the
+//! other. Both sides swap `attached`, so a domain is on the list once. If a domain deferred while it was being let go
+//! of, one of the two sees it.
 //!
-//! Somebody always watches the roster who is not at work: a thread sleeps until the earliest time that a listed domain
-//! wants, which it looks up under the lock under which it announces itself. A thread that takes a domain into its hands
-//! may be kept by it; so it looks under that lock at what it leaves listed, and where nobody is announced to be awake in
-//! time for that, it changes `calls` and wakes them. They look at the roster, and work only if something is due or was
-//! wanted: if to be woken were a reason to work, two threads would take the domain from each other and wake each other
-//! by that for good. Who puts a domain back wakes nobody. He is about to take the next, or to sleep, and looks then; or
-//! is no thread of the worker's, and then wakes them when his turn is over.
+//! *Watching the roster.* One thread that is not at work always watches the roster. A thread sleeps until the earliest
+//! time that a listed domain wants. It looks that time up under the lock under which it announces itself. A domain may
+//! keep the thread that takes it into its hands. So this thread looks, under that lock, at what it leaves listed. If no
+//! thread is announced to be awake in time for that, it changes `calls` and wakes them. They look at the roster, and
+//! work only if something is due or was wanted. If being woken were a reason to work, two threads would take the domain
+//! from each other and wake each other by that for ever. A thread that puts a domain back wakes no other: a worker's
+//! thread is about to take the next domain, or to sleep, and looks then; any other thread wakes the worker's threads
+//! when its turn is over.
 //!
-//! `worker.rs`, `roster.rs`, `handle.rs`, `domain.rs` and `config.rs` import each other: a worker lists its domains, and a
-//! domain, by its configuration, names its worker.
+//! `worker.rs`, `roster.rs`, `handle.rs`, `domain.rs` and `config.rs` import each other: a worker lists its domains,
+//! and a domain, by its configuration, names its worker.
 
 mod turn;
 

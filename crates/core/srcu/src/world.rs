@@ -1,9 +1,10 @@
 //! The platform, whose panics go no further.
 //!
-//! Between the announcement of a grace period and the end of its scan nobody may be left believing that its readers
-//! have been looked at; whoever waits for one owns what readers may still have; and who wakes, or counts, does so for
-//! others. A platform that panics there would unwind through all that, and a reader's memory would be freed on the way.
-//! So every call of the platform's that this crate makes ends in [`no_unwind`]: it returns, or the program ends.
+//! Between the announcement of a grace period and the end of its scan, no thread may believe that its readers have been
+//! looked at. A thread that waits for a grace period owns what readers may still have. A thread that wakes, or counts,
+//! does so for others. A platform that panics there would unwind through all that, and a reader's memory would be freed
+//! on the way. So every call of the platform that this crate makes ends in [`no_unwind`]: it returns, or the program
+//! ends.
 
 use alloc::sync::Arc;
 
