@@ -1,11 +1,12 @@
 //! A generator of random bytes, for a guest's entropy device.
 //!
-//! What it is given is hashed into a key (BLAKE2s, with the key before it), and what it gives is `ChaCha20`'s stream under
-//! the key. The first 32 bytes of each stream are the next key, and the old one is gone: who learns the key later
-//! learns nothing of what was given before (Bernstein, "Fast-key-erasure random-number generators", 2017).
+//! What it is given is hashed into a key (BLAKE2s, with the key before it). What it gives is `ChaCha20`'s stream under
+//! the key. The first 32 bytes of each stream are the next key, and the old key is erased. So an attacker that learns
+//! the key later learns nothing of what was given before (Bernstein, "Fast-key-erasure random-number generators",
+//! 2017).
 //!
-//! It is as good as what it is seeded with. A seed from the device tree (`/chosen/rng-seed`), the CPU's own generator
-//! (`RNDR`), times of interrupts: give it all that there is, for none makes it worse.
+//! The generator is as good as its seeds: a seed from the device tree (`/chosen/rng-seed`), the CPU's own generator
+//! (`RNDR`), times of interrupts. Give it all that there is, because no seed makes it worse.
 
 use blake2::{Blake2s256, Digest};
 use chacha20::ChaCha20;

@@ -1,16 +1,16 @@
 //! Power State Coordination Interface, 1.1 (Arm DEN 0022): cores turned on and off, and the end of the system.
 //!
-//! A core is *off*, *on*, or *pending*: somebody has turned it on, and it does not run yet. All vCPUs may call at once;
-//! of those that turn on the same core one succeeds. The state of a core is one word, and changes so:
+//! A core is *off*, *on*, or *pending*: a vCPU has turned it on, and it does not run yet. All vCPUs may call at once.
+//! Of several vCPUs that turn on the same core, one succeeds. The state of a core is one word, and changes so:
 //!
 //! - off -> pending: `CPU_ON`, by compare-exchange, in [`Psci::call`];
-//! - pending -> on: [`Psci::started`], by who runs the core, before its first instruction;
-//! - pending -> off: [`Psci::refused`], where the core could not be started;
-//! - on -> off: [`Psci::stopped`], by who ran the core, when it will not execute another instruction. Only then does
-//!   `AFFINITY_INFO` say that it is off, which is what the kernel that unplugs a CPU waits for.
+//! - pending -> on: [`Psci::started`], by the thread that runs the core, before the core's first instruction;
+//! - pending -> off: [`Psci::refused`], if the core could not be started;
+//! - on -> off: [`Psci::stopped`], by the thread that ran the core, when the core will not execute another instruction.
+//!   Only then does `AFFINITY_INFO` say that the core is off. A kernel that unplugs a CPU waits for this.
 //!
-//! The release that makes a core off is acquired by the `CPU_ON` that turns it on again, so whoever starts it sees all
-//! that its last run wrote.
+//! The release that makes a core off is acquired by the `CPU_ON` that turns it on again. So the thread that starts the
+//! core sees all that its last run wrote.
 
 use arm_psci::{
     AffinityInfo, EntryPoint, Error, ErrorCode, Function, FunctionId, MigrateInfoType, Mpidr,

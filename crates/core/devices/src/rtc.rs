@@ -1,6 +1,7 @@
 //! The PL031 real-time clock as its driver sees it: Arm DDI 0224C.
 //!
-//! It has no clock of its own: each call says which second it is, by the embedder's clock, in seconds since 1970.
+//! The device has no clock of its own. Each call says which second it is, by the embedder's clock, in seconds since
+//! 1970.
 
 const DATA: u64 = 0x000;
 const MATCH: u64 = 0x004;

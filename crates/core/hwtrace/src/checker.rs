@@ -1,22 +1,23 @@
 //! The checker.
 //!
 //! Records come in the order of their second tickets. Of two events, the one whose second ticket is below the other's
-//! first came first; of others nobody knows, and whatever order keeps the rules is taken. What a program orders by its
-//! own means is ordered by tickets too, but for what it learns from the step itself (an entry that it finds changed, a
-//! number that is taken): that may be in the trace before it, and so nothing is held against whoever acted on it.
+//! first ticket came first. The order of other events is unknown, and the checker takes any order that keeps the rules.
+//! Tickets also order what a program orders by its own means, with one exception: what a CPU learns from the step
+//! itself (an entry that it finds changed, a number that is taken) may be in the trace before that step. So the checker
+//! holds nothing against a CPU that acted on it.
 //!
-//! **Entries.** The values of an entry follow each other: each write says what it found. Where the next in line has not
-//! come yet, since it ended later, a write waits for it. Accessed and dirty marks are nobody's and everybody's: they are
+//! **Entries.** The values of an entry follow each other: each write says what it found. If the next write in line has
+//! not come yet, because it ended later, a write waits for it. Any CPU may set accessed and dirty marks, so they are
 //! left out of the comparison.
 //!
-//! **What TLBs may have.** Whatever was present in a tree under a VMID that the root was entered with, from then on; what
-//! is taken away is *stale* until an invalidation reaches it, by scope, stride and reach, that was issued after, and is
-//! complete. An invalidation of a whole VMID that nobody was in, nor has entered since, ends the VMID's share in the
-//! root.
+//! **What TLBs may have.** A TLB may have what was present in a tree under a VMID that the root was entered with, from
+//! then on. What is taken away is *stale* until an invalidation reaches it, by scope, stride and reach, that was issued
+//! after, and is complete. An invalidation of a whole VMID that no CPU was in, nor has entered since, ends the VMID's
+//! share in the root.
 //!
-//! **What must not be before that**: the entry's next value, where break-before-make is asked for; and a CPU in the guest
-//! under that VMID after the frame of what is stale was free. These are noted with what is stale (*needs*), and judged
-//! when it is invalidated, or the trace ends.
+//! **What must not come before that**: the entry's next value, where break-before-make is asked for; and a CPU in the
+//! guest under that VMID after the frame of what is stale was free. The checker notes these with what is stale
+//! (*needs*), and judges them when it is invalidated, or when the trace ends.
 
 mod accesses;
 mod frames;

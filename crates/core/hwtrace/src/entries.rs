@@ -1,5 +1,5 @@
-//! What entries say to hardware. Written down a second time, from the manuals, so that a mistake of the core's is not
-//! repeated by who checks it.
+//! What entries say to hardware. This file decodes them a second time, from the manuals, so that the checker does not
+//! repeat a mistake of the core.
 
 use crate::event::Family;
 

@@ -1,4 +1,4 @@
-//! What TLBs may have: under which VMIDs, of which roots; and what was taken away of it.
+//! What TLBs may have: under which VMIDs, of which roots; and what of it was taken away.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The bus: a published version, and those who publish the next one.
+//! The bus: a published version, and the writers that publish the next one.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

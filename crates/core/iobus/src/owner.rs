@@ -1,15 +1,15 @@
-//! Who owns a registered device, and who only knows where it is.
+//! The owner of a registered device, and the pointers that only know where the device is.
 //!
 //! A device lives in a place of its own. Versions of the bus hold pointers to devices, so copying a version copies
-//! pointers and counts nothing. The owners themselves are kept apart:
+//! pointers and updates no counts. The owners themselves are kept apart:
 //!
 //! - until the version that adds the device is published, in its [`Draft`](crate::draft::Draft);
 //! - then with the bus, under the writers' lock;
-//! - once a version without the device is published, with the last version that had it, which goes after a grace
+//! - once a version without the device is published, with the last version that had it, which is freed after a grace
 //!   period ([`Version`](crate::version::Version)).
 //!
-//! vCPUs use a device while its owner is moved and looked for. So nobody looks at the device there, only at where it
-//! is; and no owner is a `Box`, which would say that it has the device to itself.
+//! vCPUs use a device while its owner is moved and looked for. So a writer looks only at where the device is, and not
+//! at the device. No owner is a `Box`, because a `Box` would claim to have the device to itself.
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;

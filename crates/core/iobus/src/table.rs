@@ -1,8 +1,8 @@
-//! Entries sorted by an address, the addresses side by side.
+//! Entries sorted by an address, with the addresses side by side.
 //!
-//! The search reads addresses alone: 32 of them are four cache lines, 1000 fit in a quarter of a first-level cache. Yet
-//! a table is one allocation, and versions share what has not changed between them: what a registration costs is mostly
-//! the allocations that it makes, and the cache lines that it is the first to touch.
+//! The search reads addresses alone: 32 of them are four cache lines, and 1000 fit in a quarter of a first-level cache.
+//! Still a table is one allocation, and versions share what has not changed between them. The cost of a registration is
+//! mostly the allocations that it makes, and the cache lines that it is the first to touch.
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::marker::PhantomData;

@@ -2,10 +2,10 @@
 //!
 //! Slots may share host memory, so ranges of it overlap, and a search for all that meet a range needs more than their
 //! order. The entries are sorted by their beginning, and read as a balanced search tree: the middle entry is the root,
-//! what lies left of it the left subtree, what lies right of it the right one, and so on down. Each entry knows the
-//! greatest end in its subtree, so a search leaves out what ends too early (left out whole), and what begins too late
-//! (it lies to the right). This is the interval tree of Cormen et al., "Introduction to Algorithms", section 14.3,
-//! without its pointers.
+//! the entries to its left are the left subtree, those to its right are the right one, and so on down. Each entry knows
+//! the greatest end in its subtree. So a search skips whole subtrees that end too early, and entries that begin too
+//! late, which lie to the right. This is the interval tree of Cormen et al., "Introduction to Algorithms", section
+//! 14.3, without its pointers.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -1,8 +1,8 @@
 //! Maintenance of the caches between CPUs and memory.
 //!
-//! Where every access of a guest goes through the caches, as on x86, none of this is needed. It is on Arm, unless stage 2
-//! forces write-back (`HCR_EL2.FWB`): a guest that has its stage-1 MMU or its caches off reads and writes memory past
-//! them.
+//! If every access of a guest goes through the caches, as on x86, none of this is needed. On Arm it is needed, unless
+//! stage 2 forces write-back (`HCR_EL2.FWB`): a guest that has its stage-1 MMU or its caches off reads and writes
+//! memory past them.
 
 use crate::address::Pfn;
 

@@ -1,12 +1,12 @@
 //! A lock for writers, asleep in the platform while it waits.
 //!
-//! No path that a vCPU takes while it runs the guest may use it; it serialises those who *change* something.
+//! No path that a vCPU takes while it runs the guest may use it. It serialises threads that *change* something.
 //!
-//! Protocol: `state` is `FREE`, `HELD`, or `CONTENDED` (held, and somebody may sleep). Taking it is an acquire,
-//! giving it up a release, so what one holder wrote the next one sees. A waiter marks the word `CONTENDED` and sleeps
-//! on that value; whoever gives up a `CONTENDED` lock wakes everybody. The mark and the sleep are one step for the
-//! waker ([`Platform::wait`] compares again), so no wake-up is lost. (The three states are those of Drepper, "Futexes
-//! Are Tricky", 2011, section 6.)
+//! Protocol: `state` is `FREE`, `HELD`, or `CONTENDED` (held, and a thread may sleep). Taking it is an acquire and
+//! releasing it a release, so one holder sees what the holder before it wrote. A waiter marks the word `CONTENDED` and
+//! sleeps on that value. A holder that releases a `CONTENDED` lock wakes all waiters. For the waker, the mark and the
+//! sleep are one step ([`Platform::wait`] compares again), so no wake-up is lost. (The three states are those of
+//! Drepper, "Futexes Are Tricky", 2011, section 6.)
 
 use core::cell::UnsafeCell;
 use core::hint::black_box;

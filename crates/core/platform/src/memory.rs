@@ -1,6 +1,6 @@
 //! Memory that may be refused.
 //!
-//! `Box::new` and `Arc::new` abort where no memory is left; the core returns an error instead and stays as it was.
+//! `Box::new` and `Arc::new` abort if no memory is left. The core returns an error instead and stays as it was.
 
 mod boxed;
 mod kept;

@@ -1,9 +1,9 @@
-//! What the core does that hardware sees, told as it happens.
+//! What the core does that hardware sees, reported as it happens.
 //!
-//! Some of what hardware sees passes through the platform anyway: frames, invalidations, maintenance of caches, the way
-//! into a guest and out. The rest is told here, for whoever checks it against the manuals' rules, or has hardware see
-//! it late. A platform that observes nothing pays a branch that is always predicted at each step, and nothing anywhere
-//! else.
+//! Some of what hardware sees passes through the platform anyway: frames, invalidations, maintenance of caches,
+//! entering a guest and leaving it. The rest is reported here, for an observer that checks it against the manuals'
+//! rules, or that delays what hardware sees. A platform that observes nothing pays a branch that is always predicted at
+//! each step, and nothing anywhere else.
 
 use crate::address::Pfn;
 use crate::tlb::Vmid;

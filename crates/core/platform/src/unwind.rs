@@ -1,4 +1,4 @@
-//! Where nothing may unwind.
+//! Code out of which nothing may unwind.
 
 /// Does `work`, and aborts where it panics: for what would leave a promise half kept behind it, on which the safety of
 /// others rests.

@@ -1,4 +1,4 @@
-//! What a vCPU has of the GIC's hardware while it runs, and what goes in and comes out.
+//! What a vCPU has of the GIC's hardware while it runs, and how it is loaded and read back.
 
 use mayfly_platform::sync::{Ordering, fence};
 

@@ -1,15 +1,16 @@
-//! What a vCPU is to look at when it next enters its guest: a bit an interrupt, set by anybody, and a notice that there
-//! is something new.
+//! What a vCPU has to look at when it next enters its guest: a bit for each interrupt, which any party sets, and a
+//! notice that there is something new.
 //!
-//! A bit is a hint. Whoever makes an interrupt deliverable changes its word first, sets the bit next, and the notice last;
-//! the vCPU takes the notice first, the bits next, and then looks at the words. The notice is read and written by
-//! read-modify-writes alone, each an acquire and a release, so they have one order. A notice that is given before the
-//! vCPU takes it makes the bit visible to that vCPU (and through the bit's own release, the word). One that is given
-//! after that finds it taken, and the giver kicks.
+//! A bit is a hint. A party that makes an interrupt deliverable changes the interrupt's word first, sets the bit next,
+//! and the notice last. The vCPU takes the notice first, the bits next, and then looks at the words. The notice is read
+//! and written by read-modify-writes alone, each an acquire and a release, so they have one order. A notice that is
+//! given before the vCPU takes it makes the bit visible to that vCPU (and through the bit's own release, the word). If
+//! a notice is given after that, the giver finds it taken, and kicks.
 //!
-//! The same order is what WFI rests on. The vCPU says that it sleeps, takes the notice, and looks at the bits. A giver
-//! before that is seen by the vCPU; a giver after it sees that the vCPU sleeps, and its kick wakes. A giver who finds the
-//! notice given leaves the kick to who gave it, which is after the vCPU took it last.
+//! WFI rests on the same order. The vCPU says that it sleeps, takes the notice, and looks at the bits. The vCPU sees a
+//! giver that came before that. A giver that came after it sees that the vCPU sleeps, and its kick wakes the vCPU. A
+//! giver that finds the notice given leaves the kick to the giver of that notice, which came after the vCPU last took
+//! it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Which interrupts get a list register, where there are more than registers.
+//! Which interrupts get a list register, if there are more interrupts than registers.
 
 use crate::MAX_LIST_REGISTERS;
 

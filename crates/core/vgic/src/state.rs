@@ -1,14 +1,15 @@
 //! The state of one interrupt, in one word, and its transitions.
 //!
-//! All of an interrupt is in here, so that each transition is one compare-exchange, and no lock is needed to keep parts
-//! of it together. The functions are pure; `crate::table` applies them.
+//! The word has the whole state of an interrupt. So each transition is one compare-exchange, and no lock is needed to
+//! keep parts of it together. The functions are pure; `crate::vgic` applies them.
 //!
 //! An interrupt is *pending* while its latch is set, or its line is high and it is level-sensitive. It is *active* from
 //! its acknowledgement to its deactivation; its owner is the vCPU that has acknowledged it. It is *loaded* while a list
-//! register of its owner has it, which is between that vCPU's `enter` and `leave`: the guest then changes it unseen, and
-//! what others want changed waits as a request until `leave` folds the list register into the word.
+//! register of its owner has it, which is between that vCPU's `enter` and `leave`. The guest then changes it unseen.
+//! What other parties want changed waits as a request until `leave` folds the list register into the word.
 //!
-//! A latch goes into the list register when it is loaded (*carried*), so that one set later is another edge.
+//! The latch goes into the list register when the interrupt is loaded (*carried*), so a latch that is set later is
+//! another edge.
 
 use crate::MAX_VCPUS;
 use crate::load::{End, Load};

@@ -1,8 +1,8 @@
-//! A VM made in the order of calls that waits least on this kernel.
+//! A builder that creates a VM in the order of calls that waits least on this kernel.
 //!
-//! KVM lets memory, interrupt controller, vCPUs and eventfds come in many orders, and on some kernels all but a few make a
-//! call wait for a tick or two. Which do is [measured](crate::Waits), and a [`Plan`] is the order in which the fewest
-//! wait. Registrations come one after the other, so that what one of them arms nobody pays for twice.
+//! KVM accepts memory, interrupt controller, vCPUs and eventfds in many orders. On some kernels all but a few orders make
+//! a call wait for a tick or two. [`Waits`](crate::Waits) measures which do, and a [`Plan`] is the order in which the
+//! fewest calls wait. Registrations come one after the other, so the delay that one of them arms is paid once at most.
 //!
 //! ```no_run
 //! use mayfly_kvm::{Backing, HugePages, Irqchip, Kvm, Reclaimer, VmBuilder, Waits};

@@ -1,15 +1,16 @@
-//! The kernel's own page merger: taken by one run at a time, with nobody else's memory in it unless that is asked for,
-//! and put back as it was whoever is left to do so.
+//! The kernel's own page merger. One run at a time controls it. It merges no memory of other processes unless the
+//! caller asks for that, and its settings are always put back.
 //!
-//! - *One at a time.* An exclusive `flock(2)` on the merger's own file `run`. The restorer below has it as well, so that
-//!   nobody takes the merger before it is put back.
-//! - *Nobody else's memory.* The merger goes over all memory of all processes that let it. So it is not taken where
+//! - *One at a time.* A run takes an exclusive `flock(2)` on the merger's own file `run`. The restorer below holds it
+//!   as well, so no other run takes the merger before it is put back.
+//! - *No other memory.* The merger goes over all memory of all processes that let it. So a run does not take it if
 //!   another process has such memory, or may have.
-//! - *Put back.* By this process, at the end, or from its signal handler; should it be killed, by a restorer, a process
-//!   of its own that waits for its end; should that be killed as well, by whoever takes or looks for the merger next,
-//!   from a note. Each puts back what is still as the run made it, and nothing else.
-//! - *Unmerged.* What was merged of one's own memory, [`GuestMemory::let_not_merge`](crate::GuestMemory::let_not_merge)
-//!   takes apart. Writing 2 to `run` would take everybody's apart.
+//! - *Put back.* This process puts the settings back, at the end, or from its signal handler. If it is killed, a
+//!   restorer does, a process of its own that waits for its end. If the restorer is killed as well, the next process
+//!   that takes or looks for the merger does, from a note. Each puts back what is still as the run made it, and nothing
+//!   else.
+//! - *Unmerged.* [`GuestMemory::let_not_merge`](crate::GuestMemory::let_not_merge) takes apart what was merged of this
+//!   process's own memory. Writing 2 to `run` would take apart the pages of all processes.
 
 mod note;
 mod settings;

@@ -1,12 +1,13 @@
 //! Which calls on this host's KVM wait for which others.
 //!
-//! Since Linux v6.18, registering a device on an I/O bus arms a delay, and a call that comes soon after and needs a grace
-//! period sleeps it out: one to two ticks. Which calls do either differs between kernels and between KVM's modules. So it
-//! is measured: [`measure`] makes each of two calls in VMs of its own, one right after the other and one a while after, and
-//! a [`Pair`] says whether that makes a difference in ticks. [`Waits`] is what a whole host comes to, and is
-//! measured [once a boot](Waits::of_host).
+//! Since Linux v6.18, registering a device on an I/O bus arms a delay. A call that comes soon after and needs a grace
+//! period sleeps until the delay is over: one to two ticks. Which calls do either differs between kernels and between
+//! KVM's modules. So it is measured. [`measure`] makes each of two calls in VMs of its own, one right after the other
+//! and one a while after, and a [`Pair`] says whether that makes a difference in ticks. [`Waits`] is the result for a
+//! whole host, and is measured [once a boot](Waits::of_host).
 //!
-//! `waits.rs` and `waits/kept.rs` import each other: a host's waits are read from a file, and the file has their fields.
+//! `waits.rs` and `waits/kept.rs` import each other: a host's waits are read from a file, and the file has their
+//! fields.
 
 mod call;
 mod kept;

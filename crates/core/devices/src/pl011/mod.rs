@@ -1,8 +1,8 @@
 //! The PL011 UART as its driver sees it: Arm DDI 0183G, revision r1p5.
 //!
-//! What is transmitted leaves at once: the transmit FIFO is always empty, and the transmit interrupt is there as soon as
-//! a byte has gone. What is received waits in the FIFO of 32 entries. The baud rate, and what else belongs to the wire,
-//! is kept and has no effect. There is no DMA, and no modem: its lines are always asserted.
+//! Transmitted bytes leave at once: the transmit FIFO is always empty, and the transmit interrupt is raised as soon as
+//! a byte has gone. Received bytes wait in the FIFO of 32 entries. The baud rate, and what else belongs to the wire, is
+//! kept and has no effect. There is no DMA, and no modem: the modem's lines are always asserted.
 //!
 //! The *receive time-out* stands for "32 bit times without a byte". Here no time passes, so it is raised as soon as
 //! there is something below the trigger level.

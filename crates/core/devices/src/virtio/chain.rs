@@ -1,5 +1,5 @@
-//! A chain of descriptors: what a driver gives to its device at a time. All of it is read once, and checked, before
-//! anything is done with it.
+//! A chain of descriptors: what a driver gives to its device at a time. The device reads all of it once, and checks it,
+//! before it does anything with it.
 
 use crate::memory::{BadAddress, GuestMemory};
 

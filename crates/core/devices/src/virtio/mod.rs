@@ -1,12 +1,12 @@
 //! Virtio devices behind registers in memory: virtio 1.2, 4.2 (version 2, no legacy), with split queues, indirect
 //! descriptors and the event index.
 //!
-//! A device has one queue, [`Mmio::serve`] takes one chain from it, and says whether there may be more. So its embedder
+//! A device has one queue. [`Mmio::serve`] takes one chain from it, and says whether there may be more. So its embedder
 //! decides how long it goes on, and where: at the notification, or in a thread.
 //!
-//! What a driver writes to registers, to its rings and into its requests is never trusted: it is read once, and checked.
-//! A request that makes no sense fails. Rings that make none ([`Mmio::is_broken`]) have the device ask for its reset
-//! (`DEVICE_NEEDS_RESET`), and nothing is done before that.
+//! The device never trusts what a driver writes to registers, to its rings and into its requests: it reads it once, and
+//! checks it. A request that makes no sense fails. If the rings make no sense ([`Mmio::is_broken`]), the device asks
+//! for its reset (`DEVICE_NEEDS_RESET`), and does nothing before that.
 
 mod backend;
 mod block;

@@ -1,8 +1,8 @@
 //! A split virtqueue, from the device's side (virtio 1.2, 2.7).
 //!
-//! The driver writes a ring of heads, and then its index; the device writes a ring of what it has used, and then its
-//! index. Either says to the other from which index on it wants to be told (with the event index), or whether at all.
-//! Both write, pass a full barrier, and read, so that one of them sees the other: the device's barriers are in
+//! The driver writes a ring of heads, and then its index. The device writes a ring of what it has used, and then its
+//! index. Each says to the other from which index on it wants to be notified (with the event index), or whether at all.
+//! Both write, pass a full barrier, and read, so that one of them sees the other. The device's barriers are in
 //! [`Queue::rest`] and [`Queue::complete`].
 
 use mayfly_platform::sync::{Ordering, fence};

@@ -1,12 +1,13 @@
-//! Values whose users may end where nothing may be freed: in an interrupt handler.
+//! Values whose users may end where no memory may be freed: in an interrupt handler.
 //!
-//! A value has one keeper ([`Kept`]) and any number of [`Handle`]s, which are counted, and free nothing. When the keeper
-//! needs it no more, it leaves it in an [`Attic`], which frees what nobody has a handle to any more, when it is looked
-//! through.
+//! A value has one keeper ([`Kept`]) and any number of [`Handle`]s, which are counted and free nothing. When the keeper
+//! no longer needs the value, it leaves it in an [`Attic`]. When the attic is looked through, it frees the values that
+//! have no handle any more.
 //!
-//! - **\[give up\]** is the release of a handle's last step, **\[find\]** the acquire of the count by who frees: what was
-//!   done through handles comes before the value is dropped. A handle does not touch the value, nor its count, after
-//!   that step; and none is made of nothing, so a count of zero stays, once the keeper is gone.
+//! - **\[give up\]** is the release of a handle's last step. **\[find\]** is the acquire of the count by the thread
+//!   that frees. What was done through handles comes before the value is dropped. A handle does not touch the value,
+//!   nor its count, after that step. Handles are made only from the keeper or from other handles, so a count of zero
+//!   stays once the keeper is gone.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! The order of a VM's start in which least is waited for.
+//! The order of a VM's start in which the fewest calls wait.
 
 use std::fmt;
 use std::time::Duration;

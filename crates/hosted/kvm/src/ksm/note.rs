@@ -1,4 +1,4 @@
-//! A note of what is to be put back, for whoever comes next if all who know are killed.
+//! A note of what is to be put back, for the next process that takes the merger, if all processes that know are killed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,7 +1,8 @@
-//! What was measured is kept as long as the host is up.
+//! Keeps what was measured for as long as the host is up.
 //!
-//! A file of lines: the format, the host, the pairs, and how many there are, so that what was cut off is not taken for
-//! whole. It is replaced by renaming, and believed only where it belongs to whoever reads it.
+//! The file has lines: the format, the host, the pairs, and how many pairs there are, so that a file that was cut off
+//! is not taken for whole. The writer replaces the file by renaming. A reader believes it only if the file belongs to
+//! the reader's user.
 
 use std::env;
 use std::fmt::Write as _;
