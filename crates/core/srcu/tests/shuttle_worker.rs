@@ -26,12 +26,20 @@ fn run(worker: &StdArc<Worker>) -> JoinHandle<()> {
     thread::spawn(move || worker.run())
 }
 
+/// Checks `model` with versions in a domain whose worker a thread turns until the model ends.
+fn check_beside_a_worker(model: impl Fn(&Versions) + Send + Sync + 'static) {
+    check(move || {
+        let (worker, domain) = worked(Limits::default());
+        let turning = run(&worker);
+        model(&Versions::of(&domain));
+        worker.stop();
+        join([turning]);
+    });
+}
+
 #[test]
 fn with_a_worker_nobody_reads_what_was_freed_and_nothing_is_lost() {
-    check(|| {
-        let (worker, domain) = worked(Limits::default());
-        let versions = Versions::of(&domain);
-        let turning = run(&worker);
+    check_beside_a_worker(|versions| {
         join([
             versions.reader(),
             versions.passing_readers(),
@@ -39,10 +47,8 @@ fn with_a_worker_nobody_reads_what_was_freed_and_nothing_is_lost() {
             versions.updater(),
             versions.updater(),
         ]);
-        domain.barrier();
+        versions.domain.barrier();
         versions.assert_nothing_lost();
-        worker.stop();
-        join([turning]);
     });
 }
 
@@ -120,10 +126,7 @@ fn a_callback_that_blocks_keeps_one_thread_of_a_worker_and_another_sees_to_the_o
 
 #[test]
 fn a_barrier_returns_when_all_that_was_deferred_before_it_has_run() {
-    check(|| {
-        let (worker, domain) = worked(Limits::default());
-        let versions = Versions::of(&domain);
-        let turning = run(&worker);
+    check_beside_a_worker(|versions| {
         let mut threads = vec![versions.reader(), versions.anonymous_reader()];
         threads.extend((0..2).map(|_| {
             versions.spawn(|versions| {
@@ -136,17 +139,12 @@ fn a_barrier_returns_when_all_that_was_deferred_before_it_has_run() {
             })
         }));
         join(threads);
-        worker.stop();
-        join([turning]);
     });
 }
 
 #[test]
 fn an_expedited_callback_runs_when_its_readers_have_left_though_nobody_waits_for_it() {
-    check(|| {
-        let (worker, domain) = worked(Limits::default());
-        let versions = Versions::of(&domain);
-        let turning = run(&worker);
+    check_beside_a_worker(|versions| {
         let mut threads = vec![versions.reader(), versions.anonymous_reader()];
         threads.push(versions.anonymous_reader());
         threads.extend((0..2).map(|_| {
@@ -168,10 +166,8 @@ fn an_expedited_callback_runs_when_its_readers_have_left_though_nobody_waits_for
             })
         }));
         join(threads);
-        domain.barrier();
+        versions.domain.barrier();
         versions.assert_nothing_lost();
-        worker.stop();
-        join([turning]);
     });
 }
 

@@ -4,7 +4,7 @@
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 
 use mayfly_vgic::{Config, CpuInterface, Frame, Read, SgiRegister, Vgic};
 
@@ -57,18 +57,21 @@ fn loaded(cpu: &CpuInterface) -> Vec<u32> {
     cpu.registers.lr[..cpu.used()].iter().map(|register| *register as u32).collect()
 }
 
+/// Threads that each send one of SGIs 0 and 1 to vCPU 0.
+fn inject_both(gic: &Arc<Gic>) -> [JoinHandle<()>; 2] {
+    [0, 1].map(|sgi| {
+        let gic = gic.clone();
+        thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1))
+    })
+}
+
 #[test]
 fn loom_a_vcpu_that_falls_asleep_sees_what_is_pending_or_is_woken() {
     loom::model(|| {
         let world = Arc::new(World::default());
         let gic = gic(1, &world);
         let cpu = cpu(&gic, 0);
-        let injectors: Vec<_> = (0..2)
-            .map(|sgi| {
-                let gic = gic.clone();
-                thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1))
-            })
-            .collect();
+        let injectors = inject_both(&gic);
         world.sleeps[0].store(true, Ordering::Relaxed);
         let sees = gic.is_pending(&cpu);
         for injector in injectors {
@@ -87,12 +90,7 @@ fn loom_a_vcpu_that_enters_has_what_was_injected_or_is_told_to_come_out() {
         let mut cpu = cpu(&gic, 0);
         // Of these alone, not of those that set it up.
         world.kicks[0].store(0, Ordering::Relaxed);
-        let injectors: Vec<_> = (0..2)
-            .map(|sgi| {
-                let gic = gic.clone();
-                thread::spawn(move || gic.sgi(1, SgiRegister::Sgi1, sgi << 24 | 1))
-            })
-            .collect();
+        let injectors = inject_both(&gic);
         gic.enter(&mut cpu);
         let first = loaded(&cpu);
         for injector in injectors {

@@ -1,7 +1,7 @@
 //! What old snapshots count against the bounds of their domain.
 
 use mayfly_memslot::{Gpa, Hva, Region};
-use mayfly_srcu::{Limits, Srcu};
+use mayfly_srcu::{Limits, ReadGuard, Srcu};
 
 use crate::common::{LOG, NONE, generation, region, slots, slots_within};
 
@@ -20,6 +20,19 @@ fn deferred(domain: &Srcu) -> usize {
     domain.stats().deferred_bytes
 }
 
+/// Has the last reader leave, after which nothing stays deferred.
+fn leave_and_free(section: ReadGuard<'_>, domain: &Srcu) {
+    drop(section);
+    domain.barrier();
+    assert_eq!(deferred(domain), 0);
+}
+
+/// Only a log is deferred, beside arrays of a few slots.
+fn assert_one_log_deferred(domain: &Srcu) {
+    let bytes = deferred(domain);
+    assert!((LOG_BYTES..LOG_BYTES + SMALL).contains(&bytes), "{bytes}");
+}
+
 #[test]
 fn a_log_that_a_change_drops_counts_as_deferred_with_the_last_snapshot_that_has_it() {
     let drops = [region(0, 0, 0, 0), Region { flags: NONE, ..logged() }];
@@ -32,11 +45,8 @@ fn a_log_that_a_change_drops_counts_as_deferred_with_the_last_snapshot_that_has_
         let dropped = slots.apply(&change).unwrap().unwrap();
         assert_eq!(deferred(&domain), 0);
         dropped.retired.defer();
-        let bytes = deferred(&domain);
-        assert!((LOG_BYTES..LOG_BYTES + SMALL).contains(&bytes), "{bytes}");
-        drop(section);
-        domain.barrier();
-        assert_eq!(deferred(&domain), 0);
+        assert_one_log_deferred(&domain);
+        leave_and_free(section, &domain);
     }
 }
 
@@ -53,11 +63,8 @@ fn a_log_that_goes_on_does_not_count_and_one_that_several_old_snapshots_have_cou
     let bytes = deferred(&domain);
     assert!((1..SMALL).contains(&bytes), "{bytes}");
     slots.apply(&region(0, 0, 0, 0)).unwrap().unwrap().retired.defer();
-    let bytes = deferred(&domain);
-    assert!((LOG_BYTES..LOG_BYTES + SMALL).contains(&bytes), "{bytes}");
-    drop(section);
-    domain.barrier();
-    assert_eq!(deferred(&domain), 0);
+    assert_one_log_deferred(&domain);
+    leave_and_free(section, &domain);
 }
 
 #[test]
@@ -70,9 +77,7 @@ fn a_log_counts_until_readers_have_left_however_long_the_edit_keeps_it() {
     let change = slots.apply(&region(0, 0, 0, 0)).unwrap().unwrap();
     change.retired.defer();
     assert!(deferred(&domain) >= LOG_BYTES);
-    drop(section);
-    domain.barrier();
-    assert_eq!(deferred(&domain), 0);
+    leave_and_free(section, &domain);
     let log = change.edit.before().unwrap().dirty().unwrap();
     assert_eq!(log.pages(), PAGES, "the edit has it still");
 }
@@ -90,9 +95,7 @@ fn logs_hurry_the_grace_period_past_the_soft_bound_of_bytes() {
         let hurried = domain.stats().grace_periods - before;
         assert_eq!(hurried > 0, logs > 2, "after {logs}: {hurried}");
     }
-    drop(section);
-    domain.barrier();
-    assert_eq!(deferred(&domain), 0);
+    leave_and_free(section, &domain);
 }
 
 #[test]

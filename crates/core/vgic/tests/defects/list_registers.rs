@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use mayfly_vgic::{Read, SgiRegister};
+use mayfly_vgic::{CpuInterface, Read, SgiRegister};
 
-use crate::guest::{DISTRIBUTOR, REDISTRIBUTORS, cpu, gic, loaded, resync, take_all};
+use crate::guest::{DISTRIBUTOR, Gic, REDISTRIBUTORS, cpu, gic, loaded, resync, take_all};
 use crate::hardware::Cpu;
 
 #[test]
@@ -49,27 +49,37 @@ fn what_came_again_during_its_handler_does_not_hold_up_the_more_urgent() {
     assert_eq!(take_all(&gic, &mut cpu), [0, 1, 7]);
 }
 
+/// Has the guest take SGI 7, and SGI 1 in its handler. SGI 0 is more urgent than both.
+fn nest_1_in_7(gic: &Gic<'_>, cpu: &mut CpuInterface) {
+    for (sgi, priority) in [(7, 0xa8), (1, 0x88), (0, 0x00)] {
+        gic.write(REDISTRIBUTORS, 0x1_0400 + sgi, 1, priority);
+    }
+    gic.enter(cpu);
+    for sgi in [7, 1] {
+        gic.sgi(1, SgiRegister::Sgi1, u64::from(sgi) << 24 | 1);
+        resync(gic, cpu);
+        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(sgi));
+    }
+}
+
+/// With SGI 0 in the only list register, the end of the inner handler leaves SGI 7 active.
+fn assert_1_ends_first(gic: &Gic<'_>, cpu: &mut CpuInterface) {
+    resync(gic, cpu);
+    assert_eq!(loaded(cpu), [0], "no active one has a list register");
+    Cpu(&mut cpu.registers).end(1);
+    gic.leave(cpu);
+    assert_eq!(gic.read(0, REDISTRIBUTORS, 0x1_0300, 4), Read::Value(1 << 7));
+}
+
 #[test]
 fn a_priority_that_is_written_to_an_active_interrupt_changes_no_order_of_ends() {
     let kicked = RefCell::default();
     let gic = gic(1, 1, &kicked);
     let mut cpu = cpu(&gic, 0);
-    for (sgi, priority) in [(7, 0xa8), (1, 0x88), (0, 0x00)] {
-        gic.write(REDISTRIBUTORS, 0x1_0400 + sgi, 1, priority);
-    }
-    gic.enter(&mut cpu);
-    for sgi in [7, 1] {
-        gic.sgi(1, SgiRegister::Sgi1, u64::from(sgi) << 24 | 1);
-        resync(&gic, &mut cpu);
-        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(sgi));
-    }
+    nest_1_in_7(&gic, &mut cpu);
     gic.sgi(1, SgiRegister::Sgi1, 1);
     gic.write(REDISTRIBUTORS, 0x1_0407, 1, 0);
-    resync(&gic, &mut cpu);
-    assert_eq!(loaded(&cpu), [0], "no active one has a list register");
-    Cpu(&mut cpu.registers).end(1);
-    gic.leave(&mut cpu);
-    assert_eq!(gic.read(0, REDISTRIBUTORS, 0x1_0300, 4), Read::Value(1 << 7));
+    assert_1_ends_first(&gic, &mut cpu);
 }
 
 #[test]
@@ -78,22 +88,10 @@ fn one_that_is_taken_runs_at_the_priority_it_was_loaded_with_whatever_is_written
     let kicked = RefCell::default();
     let gic = gic(1, 1, &kicked);
     let mut cpu = cpu(&gic, 0);
-    for (sgi, priority) in [(7, 0xa8), (1, 0x88), (0, 0x00)] {
-        gic.write(REDISTRIBUTORS, 0x1_0400 + sgi, 1, priority);
-    }
-    gic.enter(&mut cpu);
-    for sgi in [7, 1] {
-        gic.sgi(1, SgiRegister::Sgi1, u64::from(sgi) << 24 | 1);
-        resync(&gic, &mut cpu);
-        assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(sgi));
-    }
+    nest_1_in_7(&gic, &mut cpu);
     gic.write(REDISTRIBUTORS, 0x1_0401, 1, 0xf0);
     gic.sgi(1, SgiRegister::Sgi1, 1);
-    resync(&gic, &mut cpu);
-    assert_eq!(loaded(&cpu), [0], "no active one has a list register");
-    Cpu(&mut cpu.registers).end(1);
-    gic.leave(&mut cpu);
-    assert_eq!(gic.read(0, REDISTRIBUTORS, 0x1_0300, 4), Read::Value(1 << 7));
+    assert_1_ends_first(&gic, &mut cpu);
 }
 
 #[test]
