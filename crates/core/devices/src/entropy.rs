@@ -12,7 +12,7 @@ use blake2::{Blake2s256, Digest};
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
-/// Bytes that nobody can tell in advance, or tell back from what came after.
+/// Bytes that no guest can predict, or recover from what came after.
 ///
 /// ```
 /// use mayfly_devices::entropy::Generator;
@@ -35,7 +35,7 @@ impl core::fmt::Debug for Generator {
 }
 
 impl Generator {
-    /// A generator seeded with `seed`, which has 32 bytes that nobody else knows, in whatever form.
+    /// A generator seeded with `seed`, which has 32 bytes that no other party knows, in whatever form.
     pub fn new(seed: &[u8]) -> Self {
         let mut generator = Self { key: [0; 32] };
         generator.stir(seed);

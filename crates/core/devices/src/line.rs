@@ -1,8 +1,9 @@
 //! A device's interrupt, as a level.
 //!
-//! A device here is a state machine that says which level its interrupt line has. It is shared by vCPUs under a lock of
-//! the embedder's, and the line is not to be driven under that lock: the interrupt controller may kick a vCPU, and
-//! waking is not for who holds a device. Driven after the lock, two CPUs may drive it in the wrong order:
+//! A device here is a state machine that says which level its interrupt line has. vCPUs share it under a lock of the
+//! embedder's. The embedder must not drive the line under that lock: the interrupt controller may kick a vCPU, and a
+//! thread that holds a device must not wake another one. If two CPUs drive the line after the lock, they may drive it in
+//! the wrong order:
 //!
 //! | CPU 0 | CPU 1 |
 //! | --- | --- |
@@ -11,12 +12,12 @@
 //! | | drive low |
 //! | drive high | |
 //!
-//! [`settle`] ends with the level that the device has: whoever drives the line looks at the device again *after* that.
-//! Take the last time that anybody drives the line, and the look that follows it. If the look had seen another level,
-//! that CPU would have driven it again, and so it saw the level that is driven. If the level changed after that look,
-//! who changed it drives it later, which would be a later time. So the line has the device's level in the end. (The
-//! looks are ordered by the lock; the line orders those who drive it by itself, as any interrupt controller does that
-//! several CPUs use.)
+//! [`settle`] ends with the level that the device has, because the CPU that drives the line looks at the device again
+//! *after* that. Take the last time that any CPU drives the line, and the look that follows it. If the look had seen
+//! another level, that CPU would have driven the line again. So it saw the level that is driven. If the level changed after
+//! that look, the CPU that changed it drives the line later, which would be a later time. So the line has the device's
+//! level in the end. (The lock orders the looks. The line itself orders the CPUs that drive it, as any interrupt controller
+//! does that several CPUs use.)
 
 /// Drives a line to the level of its device, looking again until both agree: `level` takes the device's lock and gives
 /// it back, `drive` is called without it.

@@ -35,8 +35,8 @@ pub trait GuestMemory {
     /// [`BadAddress`].
     fn load_acquire(&self, address: u64) -> Result<u16, BadAddress>;
 
-    /// Stores a little-endian number at an even address by one access, which is a release: who sees it sees what was
-    /// written before.
+    /// Stores a little-endian number at an even address by one access, which is a release: a party that sees it sees
+    /// what was written before.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ pub enum Outcome {
     Start {
         /// The core, by its place among the cores.
         target: usize,
-        /// Where it begins, a physical address of the guest's that nobody has looked at.
+        /// Where it begins, a physical address of the guest's that is not checked yet.
         entry: u64,
         /// What it finds in x0.
         context: u64,

@@ -17,7 +17,7 @@ pub enum Workaround {
 /// What the CPUs need of a workaround.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Need {
-    /// Nobody knows, or there is none: the guest helps itself, or says that it is vulnerable.
+    /// The embedder does not know, or there is none: the guest helps itself, or says that it is vulnerable.
     #[default]
     Unknown,
     /// These CPUs do without: the guest need not call.

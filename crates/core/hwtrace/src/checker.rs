@@ -81,7 +81,7 @@ pub struct Checker {
     /// What ended before this was invalidated so long ago that it is not known any more.
     horizon: u64,
     unexplained: VecDeque<Unexplained>,
-    /// Entries under VMIDs of which nobody knows yet whose they are: line, VMID, second ticket.
+    /// Entries under VMIDs whose root is not known yet: line, VMID, second ticket.
     unheld: VecDeque<(u64, u16, u64)>,
     violations: Vec<Violation>,
     /// Events that the trace says are missing.
@@ -153,7 +153,7 @@ impl Checker {
                 self.apply_known();
             }
             Event::RootGone { top } => self.root_gone(line, top, begin),
-            // These are in no order, and nobody is told of them.
+            // These are in no order, and no caller is told of them.
             Event::Entry { table, old, new, .. } if self.is_same(table, old, new) => {}
             Event::Entry { table, index, .. } => {
                 let in_a_tree = self.tables.get(table).filter(|table| table.place.is_some());

@@ -108,8 +108,8 @@ impl Family {
         }
     }
 
-    /// Whether `old` must not become `new`, both present, but by way of an absent entry that every TLB has been told of.
-    /// On Arm alone. Two that nobody may write are taken to hold the same bytes, since a trace does not say.
+    /// Whether `old` must not become `new`, both present, but by way of an absent entry that every TLB has been told
+    /// of. On Arm alone. Two that no party may write are taken to hold the same bytes, since a trace does not say.
     pub(crate) fn requires_break(self, level: u32, old: u64, new: u64) -> bool {
         if !matches!(self, Self::Arm | Self::ArmFwb) {
             return false;

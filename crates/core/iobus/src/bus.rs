@@ -31,7 +31,7 @@ use crate::{
 /// Dropping the bus drops its devices; not from inside a section, since an old version may be left to be deferred.
 pub struct IoBus<D: Send + Sync + 'static> {
     present: Rcu<Version<D>>,
-    /// Locked by whoever is about to replace `present`.
+    /// Locked by a writer that is about to replace `present`.
     writers: Lock<Writers<D>>,
     platform: Arc<dyn Platform>,
 }
@@ -40,7 +40,7 @@ pub struct IoBus<D: Send + Sync + 'static> {
 struct Writers<D: Send + Sync + 'static> {
     /// Of every device in the present version.
     owners: Vec<Owner<D>>,
-    /// What a writer who must not wait replaced at the hard bound. There is at most one, and no device in it.
+    /// What a writer that must not wait replaced at the hard bound. There is at most one, and no device in it.
     left: Option<Replaced<D>>,
 }
 
@@ -136,7 +136,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     }
 
     /// Takes the device off exactly `range` and gives it back when no reader can have it any more: waits for the
-    /// sections open now, and for no delay that somebody else's grace period was given.
+    /// sections open now, and for no delay that another party's grace period was given.
     ///
     /// # Errors
     ///
@@ -279,7 +279,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
         draft: &mut Draft<D>,
         change: impl FnOnce(&mut Draft<D>) -> Result<R, E>,
     ) -> Result<(R, Replaced<D>), E> {
-        // SAFETY: only replaced here, by who has the lock.
+        // SAFETY: only replaced here, by the thread that has the lock.
         let present = unsafe { self.present.load_protected() };
         draft.snapshot = present.snapshot.share();
         let made = change(draft)?;

@@ -38,8 +38,8 @@ impl<D> Draft<D> {
         }
         let owner = Owner::try_new(device).map_err(refuse)?;
         // SAFETY: only versions that are published are looked up in, and in those only what the bus owns. From there a
-        // device goes with the bus, which everybody borrows who looks up; or with the last version that has it, which
-        // goes after a grace period, which everybody's section precedes who looked it up.
+        // device goes with the bus, which every lookup borrows; or with the last version that has it, which
+        // is freed after a grace period, which the section of every lookup precedes.
         let pointer = unsafe { owner.pointer() };
         self.added.push(owner);
         Ok(pointer)

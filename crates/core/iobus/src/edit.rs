@@ -5,7 +5,7 @@ use crate::{Error, IoRange, Ioeventfd, Refused, Relocation};
 
 /// Changes to a bus that become visible together: see [`IoBus::edit`](crate::IoBus::edit). Later changes see earlier
 /// ones.
-// A reference, so that whoever swaps two edits does not swap what two buses publish.
+// A reference, so that a caller that swaps two edits does not swap what two buses publish.
 #[derive(Debug)]
 pub struct Edit<'a, D>(&'a mut Draft<D>);
 

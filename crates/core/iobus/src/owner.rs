@@ -104,7 +104,7 @@ impl<D> Copy for Pointer<D> {}
 impl<D> Pointer<D> {
     #[inline]
     pub(crate) fn device(&self) -> &D {
-        // SAFETY: the device is there, as whoever made this with `Owner::pointer` has promised.
+        // SAFETY: the device is there, as the thread that made this with `Owner::pointer` has promised.
         unsafe { self.0.as_ref() }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     /// Writes to a device's memory without ceasing, what is no device in between, until `over`.
     fn keep_writing(device: Pointer<NonZeroU8>, began: &AtomicBool, over: &AtomicBool) {
         for value in [0, 1].into_iter().cycle() {
-            // SAFETY: the device is there, and nobody else looks at it.
+            // SAFETY: the device is there, and no other party looks at it.
             unsafe { device.0.cast::<u8>().write_volatile(value) };
             began.store(true, Ordering::Relaxed);
             if value == 1 && over.load(Ordering::Relaxed) {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn an_owner_is_known_by_where_its_device_is_and_not_by_what_others_write_there() {
         let owners = [1, 2].map(|id| Owner::try_new(NonZeroU8::new(id).unwrap()).unwrap());
-        // SAFETY: nobody looks at the devices by these.
+        // SAFETY: no thread looks at the devices by these.
         let pointers = owners.each_ref().map(|owner| unsafe { owner.pointer() });
         let (began, over) = (AtomicBool::new(false), AtomicBool::new(false));
         let busy = pointers[0];
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn devices_without_a_size_have_places_of_their_own() {
         let owners = [(), ()].map(|device| Owner::try_new(device).unwrap());
-        // SAFETY: nobody looks at the devices by these.
+        // SAFETY: no thread looks at the devices by these.
         let pointers = owners.each_ref().map(|owner| unsafe { owner.pointer() });
         assert!(owners[0].owns(pointers[0]) && !owners[0].owns(pointers[1]));
     }

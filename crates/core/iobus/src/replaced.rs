@@ -26,7 +26,7 @@ impl<D: Send + Sync + 'static> Replaced<D> {
         Self { old }
     }
 
-    /// Frees the version, and drops the devices, after a grace period that nobody is in a hurry for; at once where the
+    /// Frees the version, and drops the devices, after a grace period that no caller hurries; at once where the
     /// domain has no reader at all.
     ///
     /// Waits only where the domain's hard bound of deferred memory is reached: see

@@ -49,7 +49,7 @@ impl<E> Table<E> {
 
     #[inline]
     pub(crate) fn entries(&self) -> &[E] {
-        // SAFETY: `len` entries are there, aligned, and nobody changes them while `self` is borrowed.
+        // SAFETY: `len` entries are there, aligned, and no thread changes them while `self` is borrowed.
         unsafe { slice::from_raw_parts(self.first_entry().as_ptr(), self.len) }
     }
 
@@ -60,7 +60,7 @@ impl<E> Table<E> {
 
     #[inline]
     fn keys(&self) -> &[u64] {
-        // SAFETY: `len` keys are there, aligned, and nobody changes them while `self` is borrowed.
+        // SAFETY: `len` keys are there, aligned, and no thread changes them while `self` is borrowed.
         unsafe { slice::from_raw_parts(self.keys.as_ptr(), self.len) }
     }
 
@@ -122,7 +122,7 @@ impl<E: Copy> Table<E> {
         if self.is_shared() {
             *self = self.with_room(self.len)?;
         }
-        // SAFETY: `len` of both are there, aligned, and nobody else's since they are not shared.
+        // SAFETY: `len` of both are there, aligned, and no other party's since they are not shared.
         let (keys, entries) = unsafe {
             (
                 slice::from_raw_parts_mut(self.keys.as_ptr(), self.len),
@@ -184,13 +184,13 @@ impl<E> Table<E> {
     /// The same table, until either is changed.
     pub(crate) fn share(&self) -> Self {
         if let Some(owners) = self.owners() {
-            // Whoever has a table may share it, so the count is not zero, and needs no order.
+            // A thread that has a table may share it, so the count is not zero, and needs no order.
             owners.fetch_add(1, Ordering::Relaxed);
         }
         Self { keys: self.keys, len: self.len, capacity: self.capacity, owns: PhantomData }
     }
 
-    /// Whether others have it too. If not, nobody can come to, but by way of this.
+    /// Whether others have it too. If not, no thread can come to, but by way of this.
     fn is_shared(&self) -> bool {
         // Acquire, pairing with the release in `drop`: what others have read they have read before this is changed.
         self.owners().is_some_and(|owners| owners.load(Ordering::Acquire) != 1)
@@ -217,8 +217,8 @@ impl<E> Drop for Table<E> {
         }
         fence(Ordering::Acquire);
         let layout = Self::layout(self.capacity).expect("it was allocated by this layout");
-        // SAFETY: allocated by this layout and not freed before, and nobody else has it any more. The count is dropped,
-        // once; keys and entries, which are `Copy` where any were put in, need no drop.
+        // SAFETY: allocated by this layout and not freed before, and no other party has it any more. The count is
+        // dropped, once; keys and entries, which are `Copy` where any were put in, need no drop.
         unsafe {
             let memory = self.keys.byte_sub(Self::KEYS);
             memory.cast::<Owners>().drop_in_place();

@@ -14,7 +14,8 @@ pub(crate) type Departed<D> = SmallVec<[Owner<D>; 1]>;
 /// one is over for the others, and all of it is deferred as one.
 pub(crate) struct Version<D> {
     pub(crate) snapshot: Snapshot<D>,
-    /// Put in by the writer who replaces this version, and taken out by whoever has it to himself. Readers never look.
+    /// Put in by the writer that replaces this version, and taken out by the thread that has it to itself. Readers
+    /// never look.
     departed: Lock<Departed<D>>,
 }
 

@@ -33,7 +33,7 @@ impl Backing for Hva {
 /// Frames of the host that follow each other, behind a slot on bare metal: from a place among them to their end. A
 /// region that reaches beyond that is refused.
 ///
-/// It is a number and no more: whether a guest may have the frames is for whoever resolves it to say.
+/// It is a number and no more: whether a guest may have the frames is for the code that resolves it to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRange {
     start: Hpa,

@@ -7,7 +7,7 @@ use mayfly_srcu::{Rcu, RcuBox, Retired};
 
 use crate::{Backing, Edit, Snapshot};
 
-/// A change that nobody finds yet. It comes to nothing if it is dropped.
+/// A change that no reader finds yet. It comes to nothing if it is dropped.
 #[must_use = "nobody finds a change that is not published"]
 pub struct Prepared<'a, B: Backing> {
     edit: Edit<B>,
@@ -68,9 +68,9 @@ impl<B: Backing> Change<B> {
     /// Waits as long as the kind of change needs.
     ///
     /// A created slot takes nothing from anybody: a section that still reads the old snapshot behaves as if it had come
-    /// before the change, which it may have. Nobody waits, and the old snapshot is freed in passing.
+    /// before the change, which it may have. The call does not wait, and the old snapshot is freed later.
     ///
-    /// All other changes allow their caller something: the memory of a deleted slot may be given to somebody else, the
+    /// All other changes allow their caller something: the memory of a deleted slot may be given to another user, the
     /// old place of a moved one is free, what is written from now on is in the log that was switched on, and a log that
     /// was switched off is final. That is true when the last reader of the old snapshot is gone, so this waits for it,
     /// expedited, unless none is inside. Must not be called from inside a section.

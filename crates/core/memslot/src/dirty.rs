@@ -7,7 +7,7 @@ use mayfly_platform::sync::{AtomicU64, Ordering};
 
 /// One bit a page of a slot; the page's number counts from the slot's first, so a slot that moves keeps its log.
 ///
-/// vCPUs mark while somebody harvests, and no mark is lost: both are read-modify-writes of one word. A word covers 64
+/// vCPUs mark while a caller harvests, and no mark is lost: both are read-modify-writes of one word. A word covers 64
 /// pages (256 KiB of the guest), and vCPUs that mark pages of the same 2 MiB write the same cache line.
 #[derive(Debug)]
 pub struct DirtyBitmap {
@@ -46,8 +46,8 @@ impl DirtyBitmap {
 
     /// Marks page `page` of the slot; no effect past its end.
     ///
-    /// What the caller wrote to the page before is seen by whoever harvests the mark. A caller that marks first and
-    /// writes then, as a fault handler does that is about to map the page writable, relies on the harvester to
+    /// What the caller wrote to the page before is seen by the caller that harvests the mark. A caller that marks first
+    /// and writes then, as a fault handler does that is about to map the page writable, relies on the harvester to
     /// write-protect the page before it reads it.
     #[inline]
     pub fn mark(&self, page: u64) {
@@ -110,7 +110,7 @@ fn take_of(word: &AtomicU64, which: u64) -> u64 {
 
 /// The marks of one word, which has none left.
 fn take(word: &AtomicU64) -> u64 {
-    // A clean word is left alone, and its cache line to whoever has it.
+    // A clean word is left alone, and its cache line to the CPU that has it.
     if word.load(Ordering::Relaxed) == 0 {
         return 0;
     }

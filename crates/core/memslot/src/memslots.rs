@@ -117,8 +117,8 @@ impl<B: Backing> MemSlots<B> {
         Ok(self.prepare_private(region)?.map(Prepared::publish))
     }
 
-    /// As [`MemSlots::apply`], up to publishing: for whoever has to do something about a change before anybody finds
-    /// it. Other writers wait meanwhile.
+    /// As [`MemSlots::apply`], up to publishing: for a caller that has to do something about a change before any reader
+    /// finds it. Other writers wait meanwhile.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use crate::backing_index::BackingIndex;
 use crate::region::AddressSpace;
 use crate::{Backing, Edit, Gfn, Slot, SlotId};
 
-/// The slots of one address space, which never change: who wants others publishes another snapshot.
+/// The slots of one address space, which never change: a writer that wants others publishes another snapshot.
 ///
 /// The slots lie sorted by their first frame. The first frames lie beside them once more, eight to a cache line, and
 /// are what a lookup searches, without a branch that could be predicted wrongly; so it reads log2(n) of them and one
@@ -116,8 +116,8 @@ impl<B: Backing> Snapshot<B> {
     }
 
     /// As [`Snapshot::backed_by`], one at a time: the first at `next` or behind, and `next` is then behind it. 0 is
-    /// before all. For who leaves the section in between; as long as the snapshot is the same, none is missed, and none
-    /// found twice.
+    /// before all. For a reader that leaves the section in between; as long as the snapshot is the same, none is
+    /// missed, and none found twice.
     ///
     /// Takes time in the logarithm of the number of slots, however many were found before.
     pub fn next_backed_by(
@@ -139,7 +139,7 @@ impl<B: Backing> Snapshot<B> {
         (slot, Gfn::new(base + pages.start)..Gfn::new(base + pages.end))
     }
 
-    /// The slot named `id`. Looks at each slot; for those who change or inspect slots.
+    /// The slot named `id`. Looks at each slot; for callers that change or inspect slots.
     pub fn slot(&self, id: SlotId) -> Option<&Slot<B>> {
         self.slots.iter().find(|slot| slot.id() == id)
     }

@@ -24,7 +24,8 @@ pub enum InstructionCaches {
     /// They see what is written, when it is out of the data cache (Arm: `CTR_EL0.DIC`), or before (x86). Nothing is ever
     /// dropped.
     Coherent,
-    /// By physical address (Arm: PIPT, `CTR_EL0.L1Ip` is `0b11`): whoever names a line, by whatever address, reaches it.
+    /// By physical address (Arm: PIPT, `CTR_EL0.L1Ip` is `0b11`): an access that names a line, by whatever address,
+    /// reaches it.
     Physical,
     /// By the address that it was fetched by (Arm: VIPT, `CTR_EL0.L1Ip` is `0b10`, and whatever else it may be). A line
     /// that a guest has fetched may be where no address of the hypervisor's reaches it, so they are dropped as a whole.
@@ -45,12 +46,12 @@ pub trait Cache: Send + Sync {
     /// What need not be done here. Never changes; a VM asks when it is built.
     fn capabilities(&self) -> CacheCapabilities;
 
-    /// Writes back to memory what the caches hold of `count` frames from `first` on and memory does not, for whoever
-    /// reads memory past the caches.
+    /// Writes back to memory what the caches hold of `count` frames from `first` on and memory does not, for a guest
+    /// that reads memory past the caches.
     fn clean(&self, first: Pfn, count: u64);
 
-    /// As [`Cache::clean`], and then drops the lines: for whoever reads through the caches what was written to memory
-    /// past them.
+    /// As [`Cache::clean`], and then drops the lines: for a party that reads through the caches what was written to
+    /// memory past them.
     fn clean_invalidate(&self, first: Pfn, count: u64);
 
     /// Drops what the instruction caches of all CPUs hold of `count` frames from `first` on, whose data have been cleaned

@@ -14,7 +14,7 @@ pub enum Op {
     Callbacks(u64),
     /// A TLB invalidation was issued.
     TlbInvalidation,
-    /// So many entries of tables were written, by whoever works on a range of them, or by a fault.
+    /// So many entries of tables were written, by a call that works on a range of them, or by a fault.
     EntriesWritten(u64),
     /// So many tables were taken out of a tree, to be freed.
     TablesFreed(u64),

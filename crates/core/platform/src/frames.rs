@@ -13,7 +13,7 @@ pub const WORDS: usize = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 4 } else { 
 ///
 /// The core reads and writes what is given here, and has CPUs walk it:
 ///
-/// - What [`allocate`](Frames::allocate) gives is memory that nobody else has, from then on until it is given to
+/// - What [`allocate`](Frames::allocate) gives is memory that no other party has, from then on until it is given to
 ///   [`free`](Frames::free): neither another caller, nor the platform itself, which may read it, through atomics. It is
 ///   zero, and lies as `allocate` says.
 /// - For as long, and from any thread, each word of it is an [`AtomicU64`] where
@@ -56,7 +56,7 @@ pub unsafe trait Frames: Send + Sync {
     /// # Safety
     ///
     /// [`Frames::allocate`] of this platform gave `first` for this `order`, and it has not been taken back since.
-    /// Nobody uses it any more, no CPU's TLB or walk cache included.
+    /// No party uses it any more, no CPU's TLB or walk cache included.
     unsafe fn free(&self, first: Pfn, order: u32);
 
     /// Where the hypervisor's own mapping of frame 0 is, or would be: word `w` of frame `n` is [`WORDS`] `n` + `w`

@@ -124,7 +124,7 @@ unsafe impl Platform for Host {
 impl Host {
     fn sleep(word: &AtomicU32, expected: u32, timeout: Option<&Timespec>) {
         match futex::wait(word, futex::Flags::PRIVATE, expected, timeout) {
-            // The word has changed, a signal came, or it is time: whoever waits looks again.
+            // The word has changed, a signal came, or it is time: the thread that waits looks again.
             Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
             Err(error) => refused("futex", error, "whoever waits would spin"),
         }
@@ -137,7 +137,7 @@ const MEMORYS_TRIES: u32 = 1 << 20;
 /// Ends the process, which cannot go on without a system call that was there when it began.
 #[cold]
 fn refused(call: &str, error: Errno, otherwise: &str) -> ! {
-    // Where nobody reads standard error, that is no reason to panic and to live on.
+    // Where no thread reads standard error, that is no reason to panic and to live on.
     let _ = std::writeln!(
         std::io::stderr(),
         "mayfly: {call} was refused ({error}), and {otherwise}: aborting. A seccomp filter that was installed after \

@@ -6,7 +6,7 @@ use crate::time::Instant;
 use crate::{Context, Identity, Op, Platform, ReaderBarrier};
 
 /// A platform that is another one but for what it says itself: every method that it does not have is passed on to
-/// [`below`](Layer::below). Whoever is a layer is a [`Platform`].
+/// [`below`](Layer::below). A type that is a layer is a [`Platform`].
 ///
 /// # Safety
 ///

@@ -47,7 +47,7 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), data: UnsafeCell::new(data) }
     }
 
-    /// Takes the lock, asleep in `platform` while somebody else has it.
+    /// Takes the lock, asleep in `platform` while another thread has it.
     #[inline]
     pub fn lock<'a>(&'a self, platform: &'a dyn Platform) -> LockGuard<'a, T> {
         if !take(&self.state) {
@@ -56,13 +56,13 @@ impl<T> Lock<T> {
         LockGuard::new(self, platform)
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if no thread has it.
     #[inline]
     pub fn try_lock<'a>(&'a self, platform: &'a dyn Platform) -> Option<LockGuard<'a, T>> {
         take(&self.state).then(|| LockGuard::new(self, platform))
     }
 
-    /// The data, when nobody else can have the lock.
+    /// The data, when no other thread can have the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
@@ -84,7 +84,7 @@ fn lock_contended(state: &AtomicU32, platform: &dyn Platform) {
         spin_loop();
     }
     while state.swap(CONTENDED, Ordering::Acquire) != FREE {
-        // A panic here would leave the mark behind, and those asleep on it to whoever comes next.
+        // A panic here would leave the mark behind, and leave its sleepers to the next thread that takes the lock.
         no_unwind(|| platform.wait(state, CONTENDED));
     }
 }
@@ -99,7 +99,7 @@ pub struct LockGuard<'a, T> {
 }
 
 impl<'a, T> LockGuard<'a, T> {
-    /// For who has just taken `lock`.
+    /// For a thread that has just taken `lock`.
     #[inline]
     fn new(lock: &'a Lock<T>, platform: &'a dyn Platform) -> Self {
         Self { lock, platform, data: PhantomData }
@@ -128,7 +128,7 @@ impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
-            // The lock is free, and those who sleep for it do not know: nobody would wake them.
+            // The lock is free, and the threads that sleep for it do not know: no thread would wake them.
             no_unwind(|| self.platform.wake(&self.lock.state));
         }
     }

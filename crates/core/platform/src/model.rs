@@ -21,8 +21,8 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::time::Instant;
 use crate::{Identity, Platform, ReaderBarrier};
 
-/// A platform inside a loom model or a shuttle test. Time stands still but where somebody waits with a deadline: that ends
-/// at once, as a real wait may, and then it is as late as that.
+/// A platform inside a loom model or a shuttle test. Time stands still but where a thread waits with a deadline: that
+/// ends at once, as a real wait may, and then it is as late as that.
 ///
 /// Its barrier is asymmetric, in that readers leave it to the platform which barrier is heavy; but a checker knows no
 /// barrier that one thread executes for all, so readers execute a fence for their compiler barrier, which is what the

@@ -8,11 +8,12 @@
 use crate::address::Pfn;
 use crate::tlb::Vmid;
 
-/// Who is told.
+/// The observer.
 ///
-/// Called by whoever makes the step, with locks held, and with entries frozen: neither waits for the core, nor calls it.
+/// Called by the thread that makes the step, with locks held, and with entries frozen: neither waits for the core, nor
+/// calls it.
 pub trait Observer: Send + Sync {
-    /// A step may be about to be made. What this returns comes back with it; if none is made after all (somebody else
+    /// A step may be about to be made. What this returns comes back with it; if none is made after all (another thread
     /// was first), it does not.
     fn begin(&self) -> Ticket;
 
@@ -84,8 +85,8 @@ pub enum Step {
         /// Its number.
         generation: u64,
     },
-    /// A full barrier between a change of entries and the look at who may have walked them: on Arm a `DMB ISH`, which
-    /// no walk heeds.
+    /// A full barrier between a change of entries and the look at the CPUs that may have walked them: on Arm a
+    /// `DMB ISH`, which no walk heeds.
     Barrier,
 }
 

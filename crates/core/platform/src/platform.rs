@@ -18,8 +18,8 @@ pub enum ReaderBarrier {
     Asymmetric,
 }
 
-/// Which world a platform stands for. Platforms of one identity can take each other's place: one wakes who waits with
-/// the other, both read the same clock, and either's heavy barrier reaches the same readers.
+/// Which world a platform stands for. Platforms of one identity can take each other's place: one wakes a thread that
+/// waits with the other, both read the same clock, and either's heavy barrier reaches the same readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity(u64);
 
@@ -76,7 +76,7 @@ pub unsafe trait Platform: Send + Sync {
     /// As [`Platform::wait`], and returns at `deadline` at the latest.
     fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant);
 
-    /// Wakes everyone who waits on `word`.
+    /// Wakes every thread that waits on `word`.
     ///
     /// Interrupt handlers call this, to ask something of a vCPU: it neither waits, nor allocates or frees, nor takes a
     /// lock that what was interrupted may hold (or interrupts are masked wherever that lock is held).
@@ -116,7 +116,7 @@ pub unsafe trait Platform: Send + Sync {
     /// If the barrier cannot be carried out, this must not return.
     fn heavy_barrier(&self);
 
-    /// What runs here now, where that is known. The core asks in debug builds alone, to find those who wait for
+    /// What runs here now, where that is known. The core asks in debug builds alone, to find a thread that waits for
     /// themselves; where there is no answer it looks for nothing, which is the default.
     fn context(&self) -> Option<Context> {
         None
@@ -131,10 +131,10 @@ pub unsafe trait Platform: Send + Sync {
     /// one is), and between pieces of 256 KiB of frames whose caches are maintained. For worlds that run the core with
     /// interrupts masked, or without preemption. The default goes on at once.
     ///
-    /// None is reached with a lock held that a vCPU takes on its way, or who creates, kicks or drops one. The caller may
-    /// be in a section, in an invalidation that it has announced, or have its turn to change memslots or roots; who waits
-    /// for one of those waits for the caller. So what runs here, and may wait, has to be able to be left for the caller;
-    /// what runs on top of it, an interrupt's handler say, must not wait for those.
+    /// None is reached with a lock held that a vCPU takes on its way, or a thread that creates, kicks or drops a vCPU.
+    /// The caller may be in a section, in an invalidation that it has announced, or have its turn to change memslots or
+    /// roots; a thread that waits for one of those waits for the caller. So what runs here, and may wait, has to be
+    /// able to be left for the caller; what runs on top of it, an interrupt's handler say, must not wait for those.
     fn preemption_point(&self) {}
 
     /// Accounts for `op`. The default keeps no books.
@@ -142,7 +142,7 @@ pub unsafe trait Platform: Send + Sync {
         let _ = op;
     }
 
-    /// Who is told what the core does that hardware sees, if anybody is: the default tells nobody. The answer never
+    /// The observer of what the core does that hardware sees, if there is one: the default has none. The answer never
     /// changes; the core asks when a VM is created, and where it is about to do what takes long anyway.
     fn observer(&self) -> Option<&dyn Observer> {
         None

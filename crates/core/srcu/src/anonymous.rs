@@ -31,9 +31,9 @@ pub(crate) struct Anonymous {
     /// Which counter a new section uses: 0 or 1. Written under the gate.
     index: AtomicUsize,
     stripes: Stripes,
-    /// Somebody sleeps until a counter is zero.
+    /// A thread sleeps until a counter is zero.
     awaited: AtomicBool,
-    /// Who has a section that counts in either, and keeps to its thread.
+    /// The contexts that have a section that counts in either, and keep to their threads.
     contexts: [Contexts; 2],
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Draining {
 }
 
 impl Anonymous {
-    /// Puts counters, of nobody yet, at `place`.
+    /// Puts counters that no section uses yet at `place`.
     ///
     /// # Safety
     ///
-    /// `place` is valid for writes of them, aligned for them, and nobody else's.
+    /// `place` is valid for writes of them, aligned for them, and no other party's.
     pub(crate) unsafe fn write_new(place: NonNull<Self>) {
         let write_stripes = |stripes: NonNull<Stripes>| {
             for number in 0..STRIPES {
@@ -85,7 +85,7 @@ impl Anonymous {
         Counted { stripe, index }
     }
 
-    /// Returns whether somebody sleeps until this.
+    /// Returns whether a thread sleeps until this.
     #[inline]
     fn leave(&self, counted: &Counted) -> bool {
         // Release, pairing with the acquire in `is_in_use`.
@@ -105,8 +105,8 @@ impl Anonymous {
         self.stripes.iter().any(|stripe| stripe[index].load(Ordering::Acquire) != 0)
     }
 
-    /// Asks whoever leaves a counter that a grace period waits for at zero to say so. Returns whether nobody had asked
-    /// before.
+    /// Asks the thread that leaves a counter that a grace period waits for at zero to say so. Returns whether no thread
+    /// had asked before.
     pub(crate) fn mark(&self, draining: &Draining) -> bool {
         let marks = (draining.old.is_some() || draining.current.is_some())
             && !self.awaited.load(Ordering::Relaxed);
@@ -155,7 +155,7 @@ pub(crate) struct Counted {
     index: usize,
 }
 
-/// The stripe for whoever runs here. Stacks lie apart, and one has the same stripe for most of its depth.
+/// The stripe for the thread that runs here. Stacks lie apart, and one has the same stripe for most of its depth.
 #[inline]
 fn here() -> usize {
     const STACK_SHIFT: u32 = 14;

@@ -69,8 +69,8 @@ pub(crate) enum Admission {
 const HURRY_EVERY_PART: usize = 16;
 
 impl Backlog {
-    /// Where who hurries runs `share` callbacks, at least one. He comes no less often, so that the backlog does not
-    /// grow; and at powers of two, for each `call` past the soft bound asks whether it is to hurry.
+    /// A thread that hurries runs `share` callbacks, at least one. Threads hurry no less often, so that the backlog
+    /// does not grow; and at powers of two, for each `call` past the soft bound asks whether it is to hurry.
     pub(crate) fn new(limits: Limits, share: usize) -> Self {
         let (most_count, most_bytes) = Amount::MOST;
         let hard_count = limits.hard_count.min(most_count);
@@ -102,7 +102,7 @@ impl Backlog {
     }
 
     /// Counts a callback of `bytes`, unless that would be more than the hard bounds allow. (Otherwise the counts are
-    /// not touched, so nobody finds them above the bound, or finds a place taken that is not.)
+    /// not touched, so no thread finds them above the bound, or finds a place taken that is not.)
     pub(crate) fn admit(&self, bytes: usize) -> Admission {
         let Limits { hard_count, hard_bytes, .. } = self.limits;
         let Some((before, now)) = self.add(bytes, hard_count, hard_bytes) else {
@@ -160,7 +160,7 @@ impl Backlog {
 
     /// Uncounts callbacks that have run.
     pub(crate) fn remove(&self, count: usize, bytes: usize) {
-        // Release: whoever sees the count fall to zero sees what the callbacks did.
+        // Release: the thread that sees the count fall to zero sees what the callbacks did.
         self.held.now.fetch_sub(Amount::new(count, bytes).0, Ordering::Release);
     }
 
@@ -171,8 +171,8 @@ impl Backlog {
         loop {
             // SAFETY: the node was given up to us and is on no chain yet.
             unsafe { head.as_mut().next = first };
-            // Release, so that `Batches::collect` acquires the node and all that was published before the call; acquire,
-            // so that whoever comes too late for a batch knows that its grace period has started (see
+            // Release, so that `Batches::collect` acquires the node and all that was published before the call;
+            // acquire, so that the thread that comes too late for a batch knows that its grace period has started (see
             // `Domain::snapshot`).
             match self.arrived.compare_exchange(
                 first,

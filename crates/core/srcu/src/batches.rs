@@ -111,7 +111,7 @@ impl Batches {
         if self.last == batch {
             self.last = at;
         }
-        // SAFETY: the nodes up to `last` were given up by whoever deferred them, and leave the queue here.
+        // SAFETY: the nodes up to `last` were given up by the thread that deferred them, and leave the queue here.
         Some(Taken { callbacks: unsafe { Chain::from_raw(batch) }, count, bytes })
     }
 }

@@ -33,9 +33,9 @@ impl Bell {
         Self { rung: AtomicU32::new(0), world: World::new(platform) }
     }
 
-    /// Has whoever sleeps on it look again. Takes no lock and waits for nobody: calls [`Platform::wake`].
+    /// Makes the party that sleeps on it look again. Takes no lock and waits for no thread: calls [`Platform::wake`].
     pub fn ring(&self) {
-        // Release, pairing with the acquire of who looks again.
+        // Release, pairing with the acquire of the party that looks again.
         self.rung.fetch_add(1, Ordering::Release);
         self.world.wake(&self.rung);
     }
@@ -96,7 +96,7 @@ impl BellPull {
         match self.0.compare_exchange(null_mut(), given, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => true,
             Err(there) => {
-                // SAFETY: given a moment ago, and nobody has it.
+                // SAFETY: given a moment ago, and no thread has it.
                 drop(unsafe { Arc::from_raw(given) });
                 there == ours
             }
@@ -104,7 +104,7 @@ impl BellPull {
     }
 
     pub(crate) fn ring(&self) {
-        // SAFETY: it is given up with the domain alone, which who calls this has a handle to.
+        // SAFETY: it is given up with the domain alone, which the caller has a handle to.
         if let Some(bell) = unsafe { self.0.load(Ordering::Acquire).as_ref() } {
             bell.ring();
         }
@@ -115,7 +115,7 @@ impl Drop for BellPull {
     fn drop(&mut self) {
         let bell = self.0.load(Ordering::Acquire);
         if !bell.is_null() {
-            // SAFETY: given in `hang`, and nobody rings it any more.
+            // SAFETY: given in `hang`, and no thread rings it any more.
             drop(unsafe { Arc::from_raw(bell) });
         }
     }

@@ -53,8 +53,9 @@ pub(crate) struct Node<T> {
 /// do anything but wait for a grace period of it ([`Srcu::synchronize`](crate::Srcu::synchronize) and the like): debug
 /// builds panic there.
 ///
-/// One that panics panics in whoever runs it, after those behind it that were taken up with it have run; a
-/// `WorkerThread` goes on. Where one of those panics as well, the process aborts, as wherever a panic meets another.
+/// A callback that panics does so in the thread that runs it, after those behind it that were taken up with it have
+/// run; a `WorkerThread` goes on. Where one of those panics as well, the process aborts, as wherever a panic meets
+/// another.
 #[must_use = "a callback that is dropped is never run"]
 pub struct Callback {
     head: NonNull<Head>,
@@ -72,7 +73,8 @@ impl Callback {
     /// [`OutOfMemory`]; `work` is dropped.
     pub fn try_new<F: FnOnce() + Send + 'static>(work: F) -> Result<Self, OutOfMemory> {
         unsafe fn act<F: FnOnce()>(head: NonNull<Head>, act: Act) {
-            // SAFETY: `try_new` leaked a `Node<F>` whose first field is `head`; whoever calls `act` gives it up.
+            // SAFETY: `try_new` leaked a `Node<F>` whose first field is `head`; the thread that calls `act` gives it
+            // up.
             let node = unsafe { Box::from_raw(head.cast::<Node<F>>().as_ptr()) };
             match act {
                 Act::Run => (node.value)(),
@@ -85,7 +87,7 @@ impl Callback {
 
     /// The memory that running this gives back, in bytes, as counted against the domain's bound.
     pub fn bytes(&self) -> usize {
-        // SAFETY: the node lives as long as `self`, and nobody else has it.
+        // SAFETY: the node lives as long as `self`, and no other party has it.
         unsafe { self.head.as_ref().bytes }
     }
 
@@ -93,8 +95,8 @@ impl Callback {
     ///
     /// # Safety
     ///
-    /// `head` is valid until its `act` consumes it, what it carries may be sent to another thread, and nobody else has
-    /// it.
+    /// `head` is valid until its `act` consumes it, what it carries may be sent to another thread, and no other party
+    /// has it.
     pub(crate) unsafe fn from_head(head: NonNull<Head>) -> Self {
         Self { head }
     }
@@ -174,7 +176,7 @@ pub(crate) struct Chain {
 impl Chain {
     /// # Safety
     ///
-    /// `first` is null or the first of a chain of valid nodes that nobody else has.
+    /// `first` is null or the first of a chain of valid nodes that no other party has.
     pub(crate) unsafe fn from_raw(first: *mut Head) -> Self {
         Self { first }
     }
@@ -190,7 +192,7 @@ impl Chain {
         while !left.is_null() {
             let head = left;
             // SAFETY: every node of the chain is valid and ours. (No reference is made: it would stand for the head
-            // alone, and whoever runs the node takes all of it through this pointer.)
+            // alone, and the thread that runs the node takes all of it through this pointer.)
             unsafe {
                 left = (*head).next;
                 (*head).next = first;

@@ -19,23 +19,23 @@ pub enum Pace {
 }
 
 /// What a domain is built from. The default: bounded as [`Limits::default`] says, no worker, 128 callbacks run by
-/// whoever waits.
+/// the thread that waits.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// How much may be deferred.
     pub limits: Limits,
     /// Whose grace periods the domain has.
     pub pace: Pace,
-    /// How many callbacks whoever waits for a grace period, or defers past the soft bound, runs itself at most. Freeing
-    /// a few where the memory was last used is cheaper for all than having another processor free them; each may take
-    /// long, and is not the caller's.
+    /// How many callbacks a thread that waits for a grace period, or defers past the soft bound, runs itself at most.
+    /// Freeing a few where the memory was last used is cheaper for all than having another processor free them; each
+    /// may take long, and is not the caller's.
     ///
     /// 0: none, as in liburcu and Linux. (Two things remain: at the hard bound a [`call`](crate::Srcu::call) runs its
     /// own, and a [`barrier`](crate::Srcu::barrier) runs all that is left.) Then there has to be a worker, or a tick.
     pub run_inline: usize,
-    /// Who runs what is deferred and nobody waits for. Without one, those who synchronise run it, and
-    /// [`Srcu::tick`](crate::Srcu::tick) does. It has to wait and be woken in the same world as the domain,
-    /// and to be turned for as long: one whose thread has ended runs nothing.
+    /// The worker that runs what is deferred and that no caller waits for. Without one, callers that synchronise run
+    /// it, and [`Srcu::tick`](crate::Srcu::tick) does. It has to wait and be woken in the same world as the domain, and
+    /// to be turned for as long: one whose thread has ended runs nothing.
     pub worker: Option<Arc<Worker>>,
     /// Whether the embedder promises to call [`Srcu::tick`](crate::Srcu::tick) now and then.
     pub ticks: bool,

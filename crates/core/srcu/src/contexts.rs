@@ -16,7 +16,7 @@ use crate::world::World;
 /// So many are remembered at a time.
 const ROOM: usize = if LOOKED_FOR { 32 } else { 0 };
 
-/// Whether this build looks for those who wait for themselves. (A model checker finds them by the deadlock.)
+/// Whether this build looks for threads that wait for themselves. (A model checker finds them by the deadlock.)
 pub(crate) const LOOKED_FOR: bool =
     cfg!(debug_assertions) && !cfg!(any(mayfly_loom, mayfly_shuttle));
 

@@ -86,8 +86,8 @@ impl Domain {
         self.run_and_hand_over(|| self.run_ready(cookie, self.run_inline).is_left);
     }
 
-    /// What who defers past the soft bound does: runs what is ready. Only where that is less than its share it looks at
-    /// the readers, so that one grace period does for as much as one makes ready.
+    /// What a thread does that defers past the soft bound: it runs what is ready. Only where that is less than its
+    /// share it looks at the readers, so that one grace period does for as much as one makes ready.
     pub(crate) fn hurry(&self) {
         self.run_and_hand_over(|| {
             let Ran { count, is_left } = self.run_ready(self.completed(), self.run_inline);
@@ -112,8 +112,8 @@ impl Domain {
         is_left.set(run());
     }
 
-    /// What somebody does about what is ready who must not run it, or has run enough: calls the worker, if there is
-    /// one.
+    /// What a thread does about what is ready if it must not run it, or has run enough: it calls the worker, if there
+    /// is one.
     pub(crate) fn leave_to_worker(&self) {
         if let Some(worker) = &self.worker {
             worker.kick();
@@ -137,7 +137,7 @@ impl Domain {
         }
     }
 
-    /// Runs callbacks that were taken out by whoever is counted as `running`, and no longer is.
+    /// Runs callbacks that were taken out by the thread that is counted as `running`, and no longer is.
     pub(crate) fn run_piece(&self, taken: Taken, running: &Running) {
         let Taken { callbacks, count, bytes } = taken;
         let _through = Finally(|| {
@@ -165,7 +165,7 @@ impl Domain {
         })
     }
 
-    /// Waits until those have run what they had taken up who run callbacks now.
+    /// Waits until the threads that run callbacks now have run what they had taken up.
     pub(crate) fn wait_for_runners(&self) {
         let _one = self.barriers.lock(self.world().platform());
         self.gate().runners.turn();
@@ -186,13 +186,13 @@ impl Domain {
     }
 
     fn ask_for_haste(&self, period: u64) {
-        // Release: who takes this away in `tick` sees what was deferred.
+        // Release: the thread that takes this away in `tick` sees what was deferred.
         self.expedited.fetch_max(period, Ordering::Release);
         // [haste]
         fence(Ordering::SeqCst);
     }
 
-    /// Starts a grace period for what has arrived, or looks at the one under way; unless somebody else is at it.
+    /// Starts a grace period for what has arrived, or looks at the one under way; unless another thread does so.
     pub(crate) fn drive(&self) {
         if let Some(mut gate) = self.try_gate() {
             if gate.batches.has_gathered() || self.backlog.has_arrivals() {
@@ -213,7 +213,7 @@ impl Domain {
             if self.backlog.count() == 0 {
                 return false;
             }
-            // Somebody may just have asked for the same grace period, and have been taken for those before.
+            // A thread may just have asked for the same grace period, and have been taken for those before.
             self.ask_for_haste(expedited);
         }
         self.drive();
@@ -227,12 +227,12 @@ impl Domain {
         self.backlog.count() != 0
     }
 
-    /// The callbacks of grace period `expedited` have run, or somebody is running them, or is about to.
+    /// The callbacks of grace period `expedited` have run, or a thread is running them, or is about to.
     fn end_expedited(&self, expedited: u64) {
         let _ = self.expedited.compare_exchange(expedited, 0, Ordering::Acquire, Ordering::Relaxed);
     }
 
-    /// A turn of the worker's. Returns when the next one is wanted; `lazy` where only what nobody waits for is left.
+    /// A turn of the worker's. Returns when the next one is wanted; `lazy` where only what no thread waits for is left.
     pub(crate) fn work(&self, lazy: Instant) -> Instant {
         if let Some(linux) = &self.linux {
             return linux.work(self);
@@ -252,7 +252,7 @@ impl Domain {
         lazy
     }
 
-    /// When the first turn of the worker's is wanted; `lazy` where only what nobody waits for is to be done.
+    /// When the first turn of the worker's is wanted; `lazy` where only what no thread waits for is to be done.
     pub(crate) fn wanted(&self, lazy: impl FnOnce() -> Instant) -> Instant {
         match &self.linux {
             Some(linux) => linux.next(self),
@@ -265,7 +265,7 @@ impl Domain {
         self.backlog.count() > 0 || self.linux.as_ref().is_some_and(|linux| linux.is_busy(self))
     }
 
-    /// Runs all that is deferred, where no reader is left, and nobody else: the last handle is being given up.
+    /// Runs all that is deferred, when no reader and no other handle is left: the last handle is being given up.
     pub(crate) fn run_rest(&self) {
         let paced = self.linux.as_ref().map(|linux| linux.take_all(self));
         let mut gate = self.gate();

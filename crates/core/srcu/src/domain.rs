@@ -108,13 +108,13 @@ pub(crate) struct Domain {
     periods: CacheLine<Periods>,
     gate: Lock<Gate>,
     pub(crate) backlog: Backlog,
-    /// So many callbacks whoever waits, or defers much, runs itself at most.
+    /// A thread that waits, or defers much, runs so many callbacks itself at most.
     pub(crate) run_inline: usize,
     /// Taken by one barrier at a time.
     pub(crate) barriers: Lock<()>,
     /// What runs callbacks of this domain now.
     pub(crate) callbacks_here: Contexts,
-    /// Rung when a reader that somebody waits for has left.
+    /// Rung when a reader that a thread waits for has left.
     pub(crate) bell: BellPull,
     pub(crate) linux: Option<LinuxPace>,
     pub(crate) worker: Option<Arc<Worker>>,
@@ -122,7 +122,7 @@ pub(crate) struct Domain {
     pub(crate) attached: AtomicBool,
     /// The latest grace period whose callbacks are to run as soon as its readers have left; 0 where there is none.
     pub(crate) expedited: AtomicU64,
-    /// How often the worker has looked in vain since somebody asked for haste.
+    /// How often the worker has looked in vain since a thread asked for haste.
     pub(crate) hasty_looks: AtomicU32,
     pub(crate) counters: Counters,
 }
@@ -132,7 +132,7 @@ struct Periods {
     started: AtomicU64,
     /// Every grace period up to this one is complete. Written under the gate.
     completed: AtomicU64,
-    /// Changes when a reader that somebody sleeps for has left.
+    /// Changes when a reader that a thread sleeps for has left.
     progress: AtomicU32,
 }
 
@@ -148,7 +148,7 @@ impl Domain {
     ///
     /// # Safety
     ///
-    /// `place` is valid for writes of a domain, aligned for it, and nobody else's.
+    /// `place` is valid for writes of a domain, aligned for it, and no other party's.
     pub(crate) unsafe fn write_new(place: NonNull<Self>, world: World, config: Config) {
         let linux = match config.pace {
             Pace::Urgent => None,
@@ -217,8 +217,8 @@ impl Domain {
 
     /// The worker that has this domain on its list, if one has.
     pub(crate) fn attached_to(&self) -> Option<&Worker> {
-        // Acquire, pairing with the release in `Counted::detach`: a worker that is stopped has done with the link. (Whoever
-        // has attached it had a handle, and gave that up before this one.)
+        // Acquire, pairing with the release in `Counted::detach`: a worker that is stopped has done with the link. (A
+        // thread that has attached it had a handle, and gave that up before this one.)
         self.worker.as_deref().filter(|_| self.attached.load(Ordering::Acquire))
     }
 
@@ -247,8 +247,8 @@ impl Domain {
         self.periods.started.load(Ordering::Relaxed) + 1
     }
 
-    /// Starts grace period `cookie` if nobody has, looks at its readers, and says whether it is complete. Never sleeps
-    /// but for the gate, whose holders do not.
+    /// Starts grace period `cookie` if no thread has, looks at its readers, and says whether it is complete. Never
+    /// sleeps but for the gate, whose holders do not.
     pub(crate) fn advance(&self, cookie: u64) -> bool {
         if self.is_complete(cookie) {
             return true;
@@ -264,7 +264,7 @@ impl Domain {
     }
 
     /// Whether no reader is registered and no anonymous section is open: a grace period that is over as it begins.
-    /// Whoever comes after this fence finds what the caller has published before it (see `registry`,
+    /// A thread that comes after this fence finds what the caller has published before it (see `registry`,
     /// `Anonymous::enter`).
     pub(crate) fn is_without_readers(&self) -> bool {
         fence(Ordering::SeqCst);

@@ -104,7 +104,7 @@ impl Deref for Handle {
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        // Relaxed: whoever clones has a handle already, which is how the new one reaches other threads.
+        // Relaxed: the thread that clones has a handle already, which is how the new one reaches other threads.
         let before = self.counted().handles.fetch_add(1, Ordering::Relaxed);
         assert!(before < usize::MAX / 2, "too many handles");
         Self(self.0)
@@ -131,7 +131,7 @@ impl Drop for Handle {
             worker.forget(self.0);
         }
         let _free = Free(self.0);
-        // Nobody is left to read (a reader keeps its domain), so everything deferred can run at once.
+        // No thread is left to read (a reader keeps its domain), so everything deferred can run at once.
         domain.run_rest();
     }
 }

@@ -187,7 +187,7 @@ impl LinuxPace {
         }
     }
 
-    /// `try_check_zero`: looks twice, and once more if somebody is in a hurry.
+    /// `try_check_zero`: looks twice, and once more if a thread is in a hurry.
     fn try_check_zero(&self, domain: &Domain, scan: u64) -> bool {
         let jiffies = self.jiffies(domain);
         let urgent = self.state.lock(domain.world().platform()).delay(self.hz, jiffies) == 0;

@@ -1,4 +1,4 @@
-//! A pointer whose old values stay valid for whoever is reading them.
+//! A pointer whose old values stay valid for the readers that are reading them.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -20,7 +20,7 @@ pub struct RcuOption<T: Send + 'static> {
     owns: PhantomData<Node<T>>,
 }
 
-// SAFETY: readers on several threads share `&T`, and whoever reclaims an old value drops it, wherever that is.
+// SAFETY: readers on several threads share `&T`, and the thread that reclaims an old value drops it, wherever that is.
 unsafe impl<T: Send + Sync> Sync for RcuOption<T> {}
 // SAFETY: owns a `T` and a handle of a domain.
 unsafe impl<T: Send + Sync> Send for RcuOption<T> {}
@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// The value itself, if there is one: nobody shares it with whoever has this whole.
+    /// The value itself, if there is one: no reader shares it with the owner of this.
     pub fn into_inner(mut self) -> Option<RcuBox<T>> {
         self.take_unshared()
     }
@@ -89,7 +89,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         if !self.domain.is(section.domain()) {
             wrong_domain();
         }
-        // Acquire, pairing with the release of whoever published it.
+        // Acquire, pairing with the release of the thread that published it.
         self.node.load(Ordering::Acquire)
     }
 
@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
 impl<T: Send + 'static> RcuOption<T> {
     fn take_unshared(&mut self) -> Option<RcuBox<T>> {
         let node = self.node.swap(null_mut(), Ordering::Acquire);
-        // SAFETY: from `into_raw`; what `load` returned borrows `self`, so nobody reads the value any more.
+        // SAFETY: from `into_raw`; what `load` returned borrows `self`, so no thread reads the value any more.
         NonNull::new(node).map(|node| unsafe { RcuBox::from_raw(node) })
     }
 }
@@ -142,15 +142,15 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         unsafe { &(*node).value }
     }
 
-    /// The present value, for a writer who keeps other writers out: no section is needed, since nobody retires what
-    /// nobody replaces. (Linux' `rcu_dereference_protected`.)
+    /// The present value, for a writer that keeps other writers out: no section is needed, since no writer retires what
+    /// no writer replaces. (Linux' `rcu_dereference_protected`.)
     ///
     /// # Safety
     ///
-    /// Nobody replaces the value while what this returns is used.
+    /// No writer replaces the value while what this returns is used.
     #[inline]
     pub unsafe fn load_protected(&self) -> &T {
-        // Acquire, pairing with the release of whoever published it.
+        // Acquire, pairing with the release of the thread that published it.
         let node = self.0.node.load(Ordering::Acquire);
         // SAFETY: only what was replaced is freed, and the caller sees to it that this is not.
         unsafe { &(*node).value }
@@ -196,7 +196,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         }
     }
 
-    /// The value itself: nobody shares it with whoever has this whole.
+    /// The value itself: no reader shares it with the owner of this.
     pub fn into_inner(self) -> RcuBox<T> {
         there_was(self.0.into_inner())
     }

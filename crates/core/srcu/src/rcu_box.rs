@@ -39,8 +39,8 @@ impl<T> RcuBox<T> {
     /// [`OutOfMemory`]; `value` is dropped.
     pub fn try_new_holding(value: T, bytes: usize) -> Result<Self, OutOfMemory> {
         unsafe fn act<T>(head: NonNull<Head>, _: Act) {
-            // SAFETY: `try_new_holding` leaked a `Node<T>` whose first field is `head`; whoever calls `act` gives it
-            // up. Run or discarded, the value is dropped.
+            // SAFETY: `try_new_holding` leaked a `Node<T>` whose first field is `head`; the thread that calls `act`
+            // gives it up. Run or discarded, the value is dropped.
             drop(unsafe { Box::from_raw(head.cast::<Node<T>>().as_ptr()) });
         }
         let bytes = bytes.saturating_add(size_of::<Node<T>>());
@@ -54,7 +54,7 @@ impl<T> RcuBox<T> {
         unsafe { Box::from_raw(self.into_raw()) }.value
     }
 
-    /// Where the value is, which nobody looks at here, until the box is opened or dropped.
+    /// Where the value is, which no thread looks at here, until the box is opened or dropped.
     pub fn as_ptr(&self) -> NonNull<T> {
         // SAFETY: the node is valid, so its fields have addresses.
         unsafe { NonNull::new_unchecked(&raw mut (*self.node.as_ptr()).value) }

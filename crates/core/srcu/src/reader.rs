@@ -49,7 +49,8 @@ impl Reader {
     /// With 65,535 guards of this reader alive, as only a leak makes them.
     #[inline]
     pub fn lock(&self) -> ReadGuard<'_> {
-        // Before it is entered: who finds the section must not take it for that of whoever entered the one before.
+        // Before it is entered: a thread that finds the section must not take it for one of the context that entered
+        // the one before.
         if LOOKED_FOR && !self.is_inside() {
             let here = contexts::here(self.domain.inner().world());
             self.note_context(here.map_or(0, |here| here.get().get()));
@@ -86,8 +87,8 @@ impl Reader {
         if word & NESTING == NESTING {
             too_deep();
         }
-        // [light], see the protocol. Release, as in `leave`: who reads this word instead of that one knows by it that
-        // the section before is over, and a plain store would not carry on what that one released.
+        // [light], see the protocol. Release, as in `leave`: a thread that reads this word instead of that one knows by
+        // it that the section before is over, and a plain store would not carry on what that one released.
         if self.fenced {
             store_and_fence(section, word + 1);
         } else {
@@ -173,7 +174,7 @@ impl Drop for Reader {
         }
         // SAFETY: registered in `register`, and unregistered here alone.
         unsafe { self.domain.inner().unregister(self.record) };
-        // SAFETY: the record came from `Box::leak`, and nobody finds it any more.
+        // SAFETY: the record came from `Box::leak`, and no thread finds it any more.
         drop(unsafe { Box::from_raw(self.record.as_ptr()) });
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Record {
 pub(crate) struct ReaderLine {
     /// The number of sections left so far (48 bits), and the nesting of the present one (16 bits; 0: outside).
     pub(crate) section: AtomicU64,
-    /// Somebody sleeps until this reader leaves. Set by waiters, which is rare; read at each leave.
+    /// A thread sleeps until this reader leaves. Set by waiters, which is rare; read at each leave.
     pub(crate) awaited: AtomicBool,
     /// What entered the present section, where that is known and cannot change: see `contexts`. Synchronises nothing.
     pub(crate) entered_by: core::sync::atomic::AtomicU64,
@@ -102,7 +102,7 @@ impl Records {
         core::iter::from_fn(move || {
             // SAFETY: null, or a record of the list, which stays one while `self` is borrowed.
             let record = unsafe { at.as_ref() }?;
-            // SAFETY: links are written by those who have the list exclusively.
+            // SAFETY: links are written by a thread that has the list exclusively.
             at = unsafe { *record.gated.links.get() }.1;
             Some(record)
         })

@@ -32,7 +32,7 @@ impl<T: Send + 'static> Retired<T> {
         self.value.hold(bytes);
     }
 
-    /// Drops the value after a grace period that nobody is in a hurry for: [`Srcu::call`]. At once where the domain has
+    /// Drops the value after a grace period that no caller hurries: [`Srcu::call`]. At once where the domain has
     /// no reader at all, as before a VM's first vCPU: then there is nothing to wait for.
     pub fn defer(self) {
         drop(self);
@@ -119,7 +119,7 @@ impl<T: Send + 'static> fmt::Debug for Retired<T> {
     }
 }
 
-/// A [`Retired`] value, with the grace period after which nobody has it. Dropped, it defers the value's drop.
+/// A [`Retired`] value, with the grace period after which no reader has it. Dropped, it defers the value's drop.
 #[derive(Debug)]
 #[must_use = "ask it, or drop it"]
 pub struct Polled<T: Send + 'static> {

@@ -13,7 +13,7 @@ pub(crate) struct Runners {
     /// Threads that have taken callbacks out and not yet run all of them, by phase.
     running: [usize; 2],
     phase: usize,
-    /// Somebody sleeps until nobody is counted in the phase before.
+    /// A thread sleeps until no thread is counted in the phase before.
     awaited: bool,
 }
 
@@ -27,19 +27,19 @@ impl Runners {
         Running(self.phase)
     }
 
-    /// Returns whether somebody sleeps until this.
+    /// Returns whether a thread sleeps until this.
     pub(crate) fn end(&mut self, running: &Running) -> bool {
         self.running[running.0] -= 1;
         self.running[1 - self.phase] == 0 && core::mem::take(&mut self.awaited)
     }
 
-    /// Has those who come from now on counted apart.
+    /// From now on, counts threads that come in the other phase.
     pub(crate) fn turn(&mut self) {
         debug_assert_eq!(self.running[1 - self.phase], 0, "a barrier waits until it is empty");
         self.phase = 1 - self.phase;
     }
 
-    /// Whether nobody is counted in the phase before. If somebody is, the last of them says so ([`Runners::end`]).
+    /// Whether no thread is counted in the phase before. If a thread is, the last of them says so ([`Runners::end`]).
     pub(crate) fn are_through(&mut self) -> bool {
         let are_through = self.running[1 - self.phase] == 0;
         self.awaited = !are_through;

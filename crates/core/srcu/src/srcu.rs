@@ -24,8 +24,8 @@ use crate::reader::Reader;
 use crate::stats::Stats;
 use crate::world::World;
 
-/// An SRCU domain: readers, and grace periods that wait for them and for nobody else's. A handle; clones are the same
-/// domain. The last one to be dropped runs what is deferred still, there and then, and frees the domain.
+/// An SRCU domain: readers, and grace periods that wait for them and for no other domain's. A handle; clones are the
+/// same domain. The last one to be dropped runs what is deferred still, there and then, and frees the domain.
 #[derive(Clone)]
 pub struct Srcu {
     handle: Handle,
@@ -73,7 +73,7 @@ impl Srcu {
     }
 
     /// Enters a section without a reader: an atomic update of a cache line shared with some other threads at either
-    /// end. For those who read seldom.
+    /// end. For threads that read seldom.
     ///
     /// # Panics
     ///
@@ -92,7 +92,7 @@ impl Srcu {
     ///
     /// The caller drives the grace period itself: where no reader is inside, it neither sleeps nor waits for another
     /// thread. It then runs what was deferred before the call, [`Config::run_inline`] callbacks at most, and leaves the
-    /// rest to the worker, or to whoever waits or ticks next.
+    /// rest to the worker, or to the next thread that waits or ticks.
     ///
     /// Must not be called from inside a section of this domain, which it would wait for, nor from a callback. Debug
     /// builds find that, where the platform says what runs ([`Platform::context`]), and panic.
@@ -106,8 +106,8 @@ impl Srcu {
         self.synchronize_at(Urgency::Expedited);
     }
 
-    /// Runs `callback` after a grace period that nobody is in a hurry for: it rides along with the next one that
-    /// somebody waits for, or the worker (the embedder's [`Srcu::tick`]) starts one for all that has gathered.
+    /// Runs `callback` after a grace period that no caller hurries: the next one that
+    /// a thread waits for, or the worker (the embedder's [`Srcu::tick`]) starts one for all that has gathered.
     ///
     /// Does not wait, unless the hard bound of [`Limits`](crate::Limits) is reached: then it waits for a grace period
     /// and runs `callback` itself. Past the soft bound it may run what is ready, [`Config::run_inline`] callbacks at
@@ -163,7 +163,7 @@ impl Srcu {
 
     /// Has everything deferred so far run as soon as the readers that are inside now have left, with one grace period
     /// that starts at once. It runs in the worker; without one, here if no reader is inside ([`Config::run_inline`]
-    /// callbacks at most), else with the next tick or waiter. Waits for nobody.
+    /// callbacks at most), else with the next tick or waiter. Waits for no thread.
     pub fn expedite(&self) {
         match &self.handle.linux {
             None => self.handle.expedite(),
@@ -174,8 +174,8 @@ impl Srcu {
         }
     }
 
-    /// Runs everything deferred before this call, and waits for those who have taken some of it up. Not from inside a
-    /// section, nor from a callback, as [`Srcu::synchronize`].
+    /// Runs everything deferred before this call, and waits for the threads that have taken some of it up. Not from
+    /// inside a section, nor from a callback, as [`Srcu::synchronize`].
     pub fn barrier(&self) {
         self.handle.forbid_callbacks();
         match &self.handle.linux {
@@ -205,9 +205,9 @@ impl Srcu {
         }
     }
 
-    /// Names the grace period that would be asked for now, and leaves it to [`Srcu::poll`] to start it, or to anybody
-    /// else who waits meanwhile. Costs a fence. (Linux: `get_state_synchronize_srcu`.) A domain paced as Linux starts
-    /// it.
+    /// Names the grace period that would be asked for now, and leaves it to [`Srcu::poll`] to start it, or to any other
+    /// caller that waits meanwhile. Costs a fence. (Linux: `get_state_synchronize_srcu`.) A domain paced as Linux
+    /// starts it.
     pub fn cookie(&self) -> Cookie {
         match &self.handle.linux {
             None => self.named(self.handle.snapshot()),
@@ -319,7 +319,7 @@ impl Srcu {
         }
     }
 
-    /// Whether there is nobody who could have found what the caller has unpublished; a domain paced as Linux never
+    /// Whether there is no thread that could have found what the caller has unpublished; a domain paced as Linux never
     /// asks.
     pub(crate) fn is_without_readers(&self) -> bool {
         self.handle.linux.is_none() && self.handle.is_without_readers()

@@ -9,10 +9,10 @@ pub struct Stats {
     pub grace_periods: u64,
     /// Barriers that the platform passed on behalf of every CPU. On a platform that reaches a CPU by interrupting it,
     /// so often was every CPU interrupted that could have been running a reader, and its guest brought out: once a
-    /// grace period while there is a reader, and once whenever somebody goes to sleep for readers that nobody sleeps
+    /// grace period while there is a reader, and once whenever a thread goes to sleep for readers that no thread sleeps
     /// for yet.
     pub heavy_barriers: u64,
-    /// Times that somebody went to sleep for a grace period.
+    /// Times that a thread went to sleep for a grace period.
     pub sleeps: u64,
     /// Callbacks that have run.
     pub callbacks: u64,

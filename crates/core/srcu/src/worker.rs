@@ -46,17 +46,17 @@ use crate::handle::{Counted, Handle};
 use crate::roster::{Roster, Sleeper, Sleepers};
 use crate::world::World;
 
-/// How long a worker leaves a deferred callback alone, hoping that somebody's grace period completes it for free.
+/// How long a worker leaves a deferred callback alone, hoping that a thread's grace period completes it for free.
 const LAZY: Duration = Duration::from_millis(10);
 
-/// Turns that nobody called for, and that found nothing, after which the worker sleeps until it is called. Before that
-/// it looks by itself, which saves whoever defers next the wake-up.
+/// Turns that no thread called for, and that found nothing, after which the worker sleeps until it is called. Before
+/// that it looks by itself, which saves the thread that defers next the wake-up.
 const IDLE_TURNS: u32 = if cfg!(any(mayfly_loom, mayfly_shuttle)) { 1 } else { 100 };
 
 /// Runs the deferred work of the domains built with it ([`Config::worker`](crate::Config)).
 ///
 /// An embedder calls [`Worker::turn`] from its own tick, or gives it threads with [`Worker::run`]; with the `std`
-/// feature, `WorkerThread` is such threads. A worker that nobody turns keeps no domain alive.
+/// feature, `WorkerThread` is such threads. A worker that no thread turns keeps no domain alive.
 ///
 /// A callback that blocks holds up the thread that runs it. With `n` threads, `n - 1` domains whose callbacks block
 /// delay no other. With one thread a callback that blocks delays them all, which cannot be otherwise;
@@ -66,11 +66,11 @@ pub struct Worker {
     /// Domains that were attached since the last turn.
     inbox: AtomicPtr<Counted>,
     desk: Lock<Desk>,
-    /// What is slept on. Changes when the worker is wanted, and when those who sleep are to look at the roster again.
+    /// What is slept on. Changes when the worker is wanted, and when the sleepers are to look at the roster again.
     calls: AtomicU32,
     /// Changes when the worker is wanted, before `calls` does.
     wants: AtomicU32,
-    /// Until when the first of those who sleep does, in nanoseconds; 0 where nobody sleeps. Written under the lock.
+    /// Until when the first of the sleepers sleeps, in nanoseconds; 0 where no thread sleeps. Written under the lock.
     asleep_until: AtomicU64,
     stopped: AtomicBool,
     late_turns: AtomicU64,
@@ -143,10 +143,10 @@ impl Worker {
         earliest != Instant::NEVER && earliest <= self.world.now()
     }
 
-    /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when somebody asks
+    /// Lets go of every domain, and makes [`Worker::run`] return. What is deferred from then on runs when a thread asks
     /// for it ([`Srcu::barrier`](crate::Srcu::barrier), [`Srcu::tick`](crate::Srcu::tick)) or when its domain is
-    /// dropped. A domain paced as Linux has its grace periods from its worker alone: whoever waits for one from then on
-    /// waits for good.
+    /// dropped. A domain paced as Linux has its grace periods from its worker alone: the thread that waits for one from
+    /// then on waits for good.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.kick();
@@ -207,8 +207,8 @@ impl Worker {
         let mut desk = self.desk.lock(self.world.platform());
         let mut at = self.inbox.swap(null_mut(), Ordering::Acquire);
         while let Some(domain) = NonNull::new(at) {
-            // SAFETY: put there by somebody who had a handle; whoever gives up the last one takes this lock first, and
-            // so finds the domain on the roster.
+            // SAFETY: put there by a thread that had a handle; the thread that gives up the last one takes this lock
+            // first, and so finds the domain on the roster.
             let link = unsafe { &domain.as_ref().link };
             at = link.next.load(Ordering::Relaxed);
             let due = Instant::from_nanos(link.due.load(Ordering::Relaxed));
@@ -239,7 +239,7 @@ impl Worker {
         }
     }
 
-    /// Under the lock: wakes those who sleep if the first of them sleeps past what the first of those listed wants.
+    /// Under the lock: wakes the sleepers if the first of them sleeps past what the first of those listed wants.
     fn have_watched(&self, desk: &mut Desk) {
         let Some(asleep_until) = desk.sleepers.earliest() else { return };
         if asleep_until > desk.roster.earliest() {
@@ -279,15 +279,15 @@ impl Worker {
         self.asleep_until.store(earliest, Ordering::Relaxed);
     }
 
-    /// Lets go of every domain, once `stopped` is set. Those that are in somebody's hands are let go of there.
+    /// Lets go of every domain, once `stopped` is set. Those that are in a thread's hands are let go of there.
     fn release(&self) {
         // A domain that is attached from here on finds `stopped`: its attacher's [call] comes after this fence, or the
         // inbox shows it.
         fence(Ordering::SeqCst);
         let mut desk = self.desk();
         while let Some((domain, _)) = desk.roster.pop() {
-            // SAFETY: listed until now, under this lock; and until the store, whoever gives up the last handle wants
-            // the lock first.
+            // SAFETY: listed until now, under this lock; and until the store, the thread that gives up the last handle
+            // wants the lock first.
             unsafe { domain.as_ref() }.detach();
         }
     }
@@ -306,8 +306,8 @@ mod tests {
     use loom::model::Builder;
     use mayfly_platform::Model;
 
-    /// In [haste] nobody passes a heavy barrier where the reader is asked already, and somebody else has started the
-    /// grace period.
+    /// In [haste] no thread passes a heavy barrier where the reader is asked already, and another thread has started
+    /// the grace period.
     #[test]
     fn who_asks_for_haste_finds_that_the_reader_left_or_the_reader_finds_that_it_was_asked() {
         let mut builder = Builder::new();
@@ -318,7 +318,7 @@ mod tests {
             let config = Config { worker: Some(Arc::clone(&worker)), ..Config::default() };
             let domain = Srcu::try_new(Arc::new(Model::new()), config).unwrap();
             let section = domain.reader().unwrap().lock_owned();
-            // Has the reader asked to say when it leaves; and then nobody is in a hurry any more.
+            // Has the reader asked to say when it leaves; and then no thread is in a hurry any more.
             domain.expedite();
             assert!(!domain.tick());
             let reader = {

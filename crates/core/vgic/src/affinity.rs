@@ -6,8 +6,8 @@
 pub const MAX_VCPUS: usize = 512;
 
 /// The affinity fields of `MPIDR_EL1` of vCPU `index`, which is below [`MAX_VCPUS`]: `Aff0` in bits 7 to 0, `Aff1` in
-/// bits 15 to 8. The levels above are zero. Whoever shows the guest its `MPIDR_EL1` takes it from here, for interrupts are
-/// routed by it.
+/// bits 15 to 8. The levels above are zero. An embedder that shows the guest its `MPIDR_EL1` takes it from here, for
+/// interrupts are routed by it.
 ///
 /// ```
 /// assert_eq!(mayfly_vgic::affinity(3), 0x003);

@@ -121,7 +121,7 @@ impl<K: Kick> Vgic<K> {
         own.inbox.take(|intid| {
             let Some((candidate, state)) = self.candidate(cpu, intid) else { return };
             if !state.is_active() && !state.is_in(groups) {
-                // Not to be given now, but to be seen by who asks what would end a WFI.
+                // Not to be given now, but to be seen by a vCPU that asks what would end a WFI.
                 own.inbox.put(intid);
                 return;
             }
@@ -160,8 +160,8 @@ impl<K: Kick> Vgic<K> {
                 cpu.registers.hcr |= change << (2 * group);
             }
         }
-        // Of nothing loaded there is nothing to take back. Pairs with the fence in `set_groups`: who turns a group off sees
-        // what is loaded, and takes it back; or it is seen here that the group is off.
+        // Of nothing loaded there is nothing to take back. Pairs with the fence in `set_groups`: a vCPU that turns a
+        // group off sees what is loaded, and takes it back; or it is seen here that the group is off.
         if cpu.count == 0 {
             return true;
         }
@@ -178,8 +178,8 @@ impl<K: Kick> Vgic<K> {
         Some((Candidate { masked, priority: state.rank(), intid }, state))
     }
 
-    /// Loads an interrupt, if it still is what it was a moment ago. If it is not, whoever changed it has told whom it
-    /// concerns, this vCPU too.
+    /// Loads an interrupt, if it still is what it was a moment ago. If it is not, the party that changed it has told
+    /// the vCPU that it concerns, this vCPU too.
     ///
     /// Where others are `left` out that are pending, what is pending behind an active one waits for the end of that: it
     /// might be less urgent than those, and keep the hardware from saying that nothing is pending.

@@ -37,7 +37,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no interrupt {intid} of vCPU {vcpu}")]
 pub struct NoSuchInterrupt {
-    /// The vCPU that was named; 0 for an SPI, which is nobody's own.
+    /// The vCPU that was named; 0 for an SPI, which belongs to no vCPU.
     pub vcpu: usize,
     /// The number that was named.
     pub intid: u32,

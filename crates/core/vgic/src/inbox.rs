@@ -60,7 +60,7 @@ impl Inbox {
         self.notice.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the notice: whoever comes after this kicks.
+    /// Takes the notice: a party that comes after this kicks.
     pub(crate) fn take_notice(&self) {
         self.notice.swap(0, Ordering::AcqRel);
     }

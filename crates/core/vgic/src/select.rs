@@ -28,7 +28,7 @@ impl First {
         &self.candidates[..self.len]
     }
 
-    /// Puts `candidate` in its place; gives back who is now behind the first `limit`.
+    /// Puts `candidate` in its place; gives back the one that is now behind the first `limit`.
     pub(crate) fn offer(&mut self, candidate: Candidate, limit: usize) -> Option<Candidate> {
         let limit = limit.min(MAX_LIST_REGISTERS);
         let place = self.as_slice().partition_point(|other| *other < candidate);

@@ -31,7 +31,7 @@ mod bit {
     pub(super) const DROP_PENDING: u64 = 1 << 9;
     pub(super) const DROP_ACTIVE: u64 = 1 << 10;
     pub(super) const SET_ACTIVE: u64 = 1 << 11;
-    /// Somebody waits for the list register to be folded, to see the state.
+    /// A reader waits for the list register to be folded, to see the state.
     pub(super) const ASKED: u64 = 1 << 12;
     /// It was disabled while loaded, and may still be taken: `RWP` is one.
     pub(super) const RECALLED: u64 = 1 << 13;
@@ -207,7 +207,7 @@ impl State {
             .with(bit::DROP_PENDING, self.has(bit::CARRIED) || self.has(bit::DROP_PENDING))
     }
 
-    /// A write that makes it active, on `owner` if it is nobody's yet.
+    /// A write that makes it active, on `owner` if it is no thread's yet.
     pub(crate) const fn activated(self, owner: usize) -> Self {
         if self.is_loaded() {
             self.with(bit::DROP_ACTIVE, false).with(bit::SET_ACTIVE, true)
@@ -227,7 +227,7 @@ impl State {
         }
     }
 
-    /// Somebody wants to see what the guest has made of it.
+    /// A reader wants to see what the guest has made of it.
     pub(crate) const fn asked(self) -> Self {
         if self.is_loaded() { self.with(bit::ASKED, true) } else { self }
     }

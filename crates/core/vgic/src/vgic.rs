@@ -24,9 +24,9 @@ pub trait Kick {
     /// Has vCPU `vcpu` come out of its guest if it is in it, and wakes it if it sleeps in a WFI. It then looks at
     /// [`Vgic::is_stale`] before it goes into its guest, and at [`Vgic::is_pending`] before it sleeps.
     ///
-    /// Called by whoever injects, or changes a register, with no lock of this crate's held; from interrupt handlers, if
-    /// they inject. It does not wait for the vCPU. May be called for a vCPU that is not running, and for the caller's
-    /// own.
+    /// Called by the thread that injects, or changes a register, with no lock of this crate's held; from interrupt
+    /// handlers, if they inject. It does not wait for the vCPU. May be called for a vCPU that is not running, and for
+    /// the caller's own.
     fn kick(&self, vcpu: usize);
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Redistributor {
     pub(crate) asked: AtomicU64,
 }
 
-/// The `GICv3` of one VM: a distributor, and a redistributor a vCPU. Shared by all vCPUs, and by whoever injects; no
+/// The `GICv3` of one VM: a distributor, and a redistributor a vCPU. Shared by all vCPUs, and by all that inject; no
 /// method waits.
 #[derive(Debug)]
 pub struct Vgic<K> {
@@ -70,8 +70,8 @@ pub struct Vgic<K> {
     pub(crate) spis: Box<[AtomicU64]>,
     /// The enables of groups 0 and 1 of `GICD_CTLR`.
     pub(crate) groups: AtomicU32,
-    /// How many words are recalled, so that who reads `RWP` need not look at all. Each is counted before its word says so,
-    /// and no more after that: counted later, one that is folded at once would take another's place.
+    /// How many words are recalled, so that a reader of `RWP` need not look at all. Each is counted before its word
+    /// says so, and no more after that: counted later, one that is folded at once would take another's place.
     pub(crate) recalled: AtomicU32,
     pub(crate) list_registers: usize,
     /// The physical interrupt that each PPI is linked to, or 0.
@@ -143,7 +143,7 @@ impl<K: Kick> Vgic<K> {
     }
 
     /// As after power-on, for a VM that begins anew: only while no vCPU is between [`Vgic::enter`] and
-    /// [`Vgic::leave`], and nobody else uses it. Lines stay as they were driven. Each vCPU takes a new
+    /// [`Vgic::leave`], and no other thread uses it. Lines stay as they were driven. Each vCPU takes a new
     /// [`Vgic::cpu_interface`].
     pub fn reset(&self) {
         self.groups.store(0, Ordering::Relaxed);
@@ -207,7 +207,7 @@ impl<K: Kick> Vgic<K> {
 
     /// Applies `step` to an interrupt, in one; what it was, and what it is.
     ///
-    /// The word is released, and acquired by who sees it; nothing else is ordered by it.
+    /// The word is released, and acquired by the thread that sees it; nothing else is ordered by it.
     pub(crate) fn apply(
         &self,
         vcpu: usize,
@@ -286,7 +286,7 @@ impl<K: Kick> Vgic<K> {
         }
     }
 
-    /// Gives notice to a vCPU, and kicks it if nobody else does.
+    /// Gives notice to a vCPU, and kicks it if no other thread does.
     pub(crate) fn notify(&self, vcpu: usize) {
         if self.redistributors.get(vcpu).is_some_and(|target| target.inbox.notify()) {
             self.kick.kick(vcpu);

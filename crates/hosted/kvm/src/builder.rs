@@ -80,8 +80,8 @@ impl std::fmt::Debug for Region {
 pub struct Built {
     /// The VM. Its memslots are numbered in the order in which their memory was given.
     pub vm: Vm,
-    /// Its vCPUs, in order of their numbers. Whoever runs them on threads takes them out, and puts them back before the
-    /// end.
+    /// Its vCPUs, in order of their numbers. A caller that runs them on threads takes them out, and puts them back
+    /// before the end.
     pub vcpus: Vec<Vcpu>,
     /// What was registered.
     pub ioeventfds: Vec<IoEvent>,

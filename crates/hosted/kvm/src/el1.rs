@@ -108,7 +108,7 @@ mod aarch64 {
     /// 39 bits through `TTBR0_EL1`, none through `TTBR1_EL1`; granules of 4 KiB, walked as such memory is; 40 bits out.
     const TCR: u64 = (64 - 39) | 0b01 << 8 | 0b01 << 10 | 0b11 << 12 | 1 << 23 | 0b10 << 32;
 
-    /// What a vCPU is told of it; `None` where none can be had. The kernel shows it to nobody else.
+    /// What a vCPU is told of it; `None` where none can be had. The kernel shows it to no other user.
     pub(crate) fn forces_write_back(kvm: &kvm_ioctls::Kvm) -> Option<bool> {
         let vm = kvm.create_vm().ok()?;
         let vcpu = vm.create_vcpu(0).ok()?;

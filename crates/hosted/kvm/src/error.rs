@@ -26,7 +26,7 @@ pub enum Error {
     NoPermission {
         /// The device.
         path: PathBuf,
-        /// Who may open it, and what to do about it.
+        /// The users that may open it, and what to do about it.
         what_helps: String,
     },
     /// The KVM device could not be opened for another reason.

@@ -61,17 +61,17 @@ rm -f "$note"
 pub enum Company {
     /// This process's alone.
     None,
-    /// That of whoever lets it.
+    /// That of every process that lets it.
     Any,
 }
 
 /// Why the merger cannot be had, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is none, it is not this user's to set, or somebody has it.
+    /// There is none, this user may not set it, or another process has it.
     #[error("{0}")]
     NotToBeHad(String),
-    /// Somebody else's memory would be merged.
+    /// The memory of another process would be merged.
     #[error("{first}{}", and_more(*more))]
     Strangers {
         /// The first of them.
@@ -114,7 +114,7 @@ impl Places {
         Self { directory: DIRECTORY.into(), note: Note::at(NOTE), proc: "/proc".into() }
     }
 
-    /// The lock, if nobody has it.
+    /// The lock, if no process has it.
     fn lock(&self) -> Result<File, String> {
         let run = self.directory.join("run");
         if !run.exists() {
@@ -219,7 +219,7 @@ impl Ksm {
     /// [`Error::Call`] with the file's name: EINVAL for a value that it does not take; EPERM if the settings have been
     /// put back.
     pub fn start(&self) -> Result<(), Error> {
-        // Held, so that whoever puts them back does so before, and nothing is started, or after.
+        // Held, so that the process that puts them back does so before, and nothing is started, or after.
         let held = self.held();
         if held.is_none() {
             return Err(Error::call("run")(Errno::PERM));
@@ -228,7 +228,8 @@ impl Ksm {
         settings::make_ours(&self.places.directory, &self.settings).map_err(failed)
     }
 
-    /// Whether nobody else's memory is merged: who comes after the merger was taken can still be seen so.
+    /// Whether no other process's memory is merged: a process that comes after the merger was taken can still be seen
+    /// so.
     ///
     /// # Errors
     ///
@@ -244,7 +245,7 @@ impl Ksm {
         }
     }
 
-    /// Who else has mergeable memory, or may have.
+    /// The other processes that have mergeable memory, or may have.
     pub fn strangers(&self) -> Vec<Stranger> {
         self.places.strangers()
     }
@@ -259,7 +260,8 @@ impl Ksm {
         text.trim().parse().map_err(|_| Error::call(name)(Errno::INVAL))
     }
 
-    /// How many of this process's pages are merged, whoever else's are: `ksm_merging_pages`, since Linux v5.19.
+    /// How many of this process's pages are merged, whichever other processes' are: `ksm_merging_pages`, since Linux
+    /// v5.19.
     pub fn own_merged(&self) -> Option<u64> {
         let text = fs::read_to_string(self.places.proc.join("self/ksm_merging_pages")).ok()?;
         text.trim().parse().ok()

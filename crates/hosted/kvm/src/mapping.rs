@@ -42,7 +42,7 @@ impl Mapping {
         let start = wide.wrapping_byte_add(before);
         let parts = [(wide, before), (start.wrapping_byte_add(size), HUGE_PAGE - before)];
         for (part, bytes) in parts.into_iter().filter(|(_, bytes)| *bytes > 0) {
-            // SAFETY: what was mapped too much, before and behind, of which nobody knows yet.
+            // SAFETY: what was mapped too much, before and behind, of which no other code knows yet.
             unsafe { munmap(part, bytes) }.map_err(Error::call("munmap"))?;
         }
         let bits = |prot: ProtFlags, flags: MapFlags| {

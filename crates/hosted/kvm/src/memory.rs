@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 /// A handle on a private anonymous mapping; clones name the same mapping.
 ///
 /// A VM holds a clone for each of its memslots, so the mapping outlives the guest's use of it. It
-/// is unmapped when the last handle is dropped: whoever times a VM's operations keeps one
+/// is unmapped when the last handle is dropped: a caller that times a VM's operations keeps one
 /// meanwhile.
 #[derive(Clone, Debug)]
 pub struct GuestMemory {

@@ -9,7 +9,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 /// Reading and writing.
 const RW: u32 = 0o6;
 
-/// Who may open a file, and who asks.
+/// The owner and the mode of a file, and the user that asks.
 struct Access<'a> {
     path: &'a Path,
     mode: u32,
@@ -21,7 +21,7 @@ struct Access<'a> {
     is_member: bool,
 }
 
-/// What helps whoever was refused at `path`, in a few words.
+/// What helps a user that was refused at `path`, in a few words.
 pub(crate) fn what_helps(path: &Path) -> String {
     let Ok(of) = fs::metadata(path) else {
         return "its directory cannot be looked into".to_owned();

@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) lent: Mutex<Vec<Lent>>,
 }
 
-/// Memory that a guest has, and that somebody else than this crate has mapped.
+/// Memory that a guest has, and that another party than this crate has mapped.
 pub(crate) type Lent = Box<dyn Any + Send + Sync>;
 
 impl fmt::Debug for Shared {

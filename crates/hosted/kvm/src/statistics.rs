@@ -23,7 +23,7 @@ const CALL: &str = "KVM_GET_STATS_FD";
 const HEADER: usize = 24;
 const DESCRIPTOR: usize = 16;
 
-/// More than any such file has: whoever hands one over may have another.
+/// More than any such file has: a caller that hands one over may have another.
 const MOST: usize = 1 << 20;
 
 /// Numbers that only grow, by KVM's names for them: `exits`, `remote_tlb_flush`.
@@ -46,7 +46,7 @@ impl Statistics {
         self.0.keys().map(String::as_str)
     }
 
-    /// What a statistics file says that somebody has open; where he reads on in it stays as it is.
+    /// What a statistics file says that a caller has open; the caller's position in it stays as it is.
     ///
     /// # Errors
     /// It cannot be read, or is no such file (EBADMSG).

@@ -46,8 +46,9 @@ impl Vcpu {
         guest.enter(&self.fd, self.vm.fd())
     }
 
-    /// Initialises the vCPU (`KVM_ARM_VCPU_INIT`) so that the next run begins at the guest physical address `pc`, as out of
-    /// a reset: MMU and caches off, exceptions masked, with a PSCI that KVM answers. For who brings a guest of their own.
+    /// Initialises the vCPU (`KVM_ARM_VCPU_INIT`) so that the next run begins at the guest physical address `pc`, as
+    /// out of a reset: MMU and caches off, exceptions masked, with a PSCI that KVM answers. For a caller that brings a
+    /// guest of its own.
     ///
     /// # Errors
     /// [`Error::Call`] with the ioctl that failed; [`Error::UnsupportedArch`].

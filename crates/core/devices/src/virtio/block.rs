@@ -166,7 +166,7 @@ impl<D: Disk> Backend for Block<D> {
             8..16 => {
                 (u64::from(MAX_SEGMENT_BYTES) | u64::from(MAX_DATA_SEGMENTS) << 32).to_le_bytes()
             }
-            // The geometry that nobody has is in the first half.
+            // The geometry that no disk has is in the first half.
             16..24 => (SECTOR << 32).to_le_bytes(),
             _ => [0; 8],
         };

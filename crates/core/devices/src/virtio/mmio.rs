@@ -109,7 +109,7 @@ impl<D: Device> Mmio<D> {
             0x000 => 0x7472_6976,
             0x004 => 2,
             0x008 => D::ID,
-            // Nobody's in particular, as it says for who has no number.
+            // No vendor in particular, as the specification says for a vendor that has no number.
             0x00c => 0x554d_4551,
             0x010 => word(self.offered(), self.device_features_word),
             0x034 if self.selected == 0 => MAX_SIZE.into(),

@@ -15,7 +15,7 @@ impl Checker {
         for table in self.tables.known_in(&frames) {
             let Some(known) = self.tables.get(table) else { continue };
             if let Some(Place { root, level, gfn }) = known.place {
-                // It hangs in its tree still. That is for a root that nobody is on any more.
+                // It hangs in its tree still. That is for a root that no CPU is on any more.
                 let what =
                     format!("table {table:#x}, which guest frame {gfn:#x} is found by, is free");
                 let need = need(Rule::TableFreed, what);

@@ -166,7 +166,7 @@ impl Checker {
             };
             for vmid in lists {
                 let Some(stale) = self.stale.get_mut(&vmid) else { continue };
-                // Of a VMID that nobody has entered since, nothing is left.
+                // Of a VMID that no CPU has entered since, nothing is left.
                 let ends = |(of, enters): &(u16, u64)| {
                     *of == vmid && self.exposures.get(of).is_some_and(|one| one.enters == *enters)
                 };

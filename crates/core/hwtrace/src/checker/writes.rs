@@ -54,7 +54,7 @@ impl Checker {
 
     /// Whether hardware takes one for the other in an entry of the table, but for the bits that it sets itself.
     ///
-    /// An absent entry is as good as another: what software notes there (that it is frozen, that somebody waits) comes and
+    /// An absent entry is as good as another: what software notes there (that it is frozen, that a CPU waits) comes and
     /// goes, and of two that note the same, either may have been first.
     pub(super) fn is_same(&self, table: u64, one: u64, other: u64) -> bool {
         if one & PRESENT == 0 || other & PRESENT == 0 {
@@ -65,7 +65,7 @@ impl Checker {
         one | marks == other | marks
     }
 
-    /// Says so of the first write of the table that found what nobody has written, and goes on from there.
+    /// Says so of the first write of the table that found what no CPU has written, and goes on from there.
     pub(super) fn lost(&mut self, table: u64) {
         while let Some(waiting) = self.waiting.get_mut(&table).filter(|waiting| !waiting.is_empty())
         {

@@ -41,7 +41,7 @@ pub unsafe fn try_box_with<T>(write: impl FnOnce(NonNull<T>)) -> Result<Box<T>, 
     const { assert!(size_of::<T>() > 0, "a zero-sized value needs no memory") };
     // SAFETY: the layout is not zero-sized, as asserted above.
     let memory = unsafe { alloc(Layout::new::<T>()) }.cast::<T>();
-    // Valid for writes of a `T`, aligned for it, and nobody else's.
+    // Valid for writes of a `T`, aligned for it, and no other party's.
     let memory = NonNull::new(memory).ok_or(OutOfMemory)?;
     write(memory);
     // SAFETY: there is a `T` now, as the caller promises; `Box` frees it with the same layout and the same (global)
@@ -64,15 +64,15 @@ pub unsafe fn try_box_with<T>(write: impl FnOnce(NonNull<T>)) -> Result<Box<T>, 
 ///
 /// let mut place = MaybeUninit::<Pair>::uninit();
 /// let at = NonNull::from(&mut place).cast::<Pair>();
-/// // SAFETY: the place is there, and nobody else looks at it.
+/// // SAFETY: the place is there, and no other party looks at it.
 /// unsafe { write_fields!(at => Pair { left: 1, right: [2; 100] }) };
 /// // SAFETY: all of it is written.
 /// let pair = unsafe { place.assume_init() };
 /// assert_eq!((pair.left, pair.right[99]), (1, 2));
 /// ```
 ///
-/// `field => write` in the place of `field: value` calls `write` with where the field is, a [`NonNull`], for one that is
-/// large itself.
+/// `field => write` in the place of `field: value` calls `write` with where the field is, a [`NonNull`], for one that
+/// is large itself.
 ///
 /// A field that is left out is an error:
 ///
@@ -91,8 +91,8 @@ pub unsafe fn try_box_with<T>(write: impl FnOnce(NonNull<T>)) -> Result<Box<T>, 
 ///
 /// # Safety
 ///
-/// The place, a [`NonNull`], is valid for writes of the structure, aligned for it, and nobody else's. Whatever is there
-/// is overwritten, and not dropped.
+/// The place, a [`NonNull`], is valid for writes of the structure, aligned for it, and no other party's. Whatever is
+/// there is overwritten, and not dropped.
 #[macro_export]
 macro_rules! write_fields {
     (@ $field:ident, $at:expr, $value:expr) => { $at.write($value) };

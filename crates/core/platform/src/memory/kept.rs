@@ -25,7 +25,7 @@ pub struct Kept<T> {
     owns: PhantomData<Counted<T>>,
 }
 
-/// One of those who use a value. Cloning and dropping it take no lock, and neither allocate nor free.
+/// One of the users of a value. Cloning and dropping it take no lock, and neither allocate nor free.
 pub struct Handle<T> {
     inner: NonNull<Counted<T>>,
     shares: PhantomData<T>,
@@ -53,7 +53,7 @@ struct Node {
 unsafe impl<T: Send + Sync> Send for Kept<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Kept<T> {}
-// SAFETY: as above; a handle does not drop the value, but lets who frees it do so after it, on any thread.
+// SAFETY: as above; a handle does not drop the value, but lets the thread that frees it do so after it, on any thread.
 unsafe impl<T: Send + Sync> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Handle<T> {}
@@ -97,7 +97,7 @@ impl<T> Deref for Kept<T> {
 
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
-        // SAFETY: the keeper ends here, and nobody else frees what is in no attic.
+        // SAFETY: the keeper ends here, and no other party frees what is in no attic.
         unsafe { Node::free_if_unused(self.inner.cast()) };
     }
 }
@@ -143,7 +143,7 @@ impl<T: fmt::Debug> fmt::Debug for Handle<T> {
 
 impl Node {
     fn add_handle(&self) {
-        // Relaxed: whoever adds one has the keeper or a handle already.
+        // Relaxed: the thread that adds one has the keeper or a handle already.
         let before = self.handles.fetch_add(1, Ordering::Relaxed);
         assert!(before < usize::MAX / 2, "too many handles");
     }
@@ -155,7 +155,7 @@ impl Node {
 
     /// # Safety
     ///
-    /// There is no keeper, and nobody else frees `node`.
+    /// There is no keeper, and no other party frees `node`.
     unsafe fn free_if_unused(node: NonNull<Self>) -> bool {
         // SAFETY: not freed yet.
         let Self { free, .. } = unsafe { node.as_ref() };
@@ -177,7 +177,7 @@ unsafe fn free<T>(node: NonNull<Node>) {
     drop(unsafe { Box::from_raw(node.cast::<Counted<T>>().as_ptr()) });
 }
 
-/// Values that their keepers have left, until nobody has a handle to them. Dropped, it leaves those that somebody still
+/// Values that their keepers have left, until no user has a handle to them. Dropped, it leaves those that a user still
 /// has where they are, for ever.
 pub struct Attic {
     first: *mut Node,

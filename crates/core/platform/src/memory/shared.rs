@@ -83,7 +83,7 @@ impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         // SAFETY: as in `deref`.
         let owners = unsafe { &self.inner.as_ref().owners };
-        // Relaxed: whoever clones has an ownership already, which is how the new one reaches other threads.
+        // Relaxed: the thread that clones has an ownership already, which is how the new one reaches other threads.
         let before = owners.fetch_add(1, Ordering::Relaxed);
         assert!(before < usize::MAX / 2, "too many owners");
         Self { inner: self.inner, owns: PhantomData }

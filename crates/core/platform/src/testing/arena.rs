@@ -15,7 +15,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// a test wants it.
 #[derive(Debug)]
 pub struct Arena {
-    /// Frame `n` at `n * WORDS`; frame 0 is nobody's. Pages of the process, which has what is touched.
+    /// Frame `n` at `n * WORDS`; frame 0 belongs to no user. Pages of the process, which has what is touched.
     words: NonNull<AtomicU64>,
     count: usize,
     state: Mutex<State>,
@@ -154,7 +154,7 @@ impl State {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody has it any more.
+        // SAFETY: allocated with this layout, and no thread has it any more.
         unsafe { dealloc(self.words.as_ptr().cast(), Self::layout(self.count)) };
     }
 }

@@ -1,7 +1,7 @@
 //! Threads of a test that end together: where one fails, no other waits for it for ever.
 //!
-//! What is waited for is counted in looks, and not in seconds: where the host is busy, whoever looks is kept from its
-//! processor as well.
+//! What is waited for is counted in looks, and not in seconds: where the host is busy, the thread that looks is kept
+//! from its processor as well.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};

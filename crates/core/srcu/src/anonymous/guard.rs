@@ -18,7 +18,7 @@ pub struct AnonymousGuard<'a> {
     domain: &'a Srcu,
     counted: Counted,
     entry: Entry,
-    /// So that whoever has entered it has it: see `contexts`.
+    /// So that the thread that has entered it has it: see `contexts`.
     one_thread: PhantomData<*const ()>,
 }
 

@@ -78,8 +78,8 @@ impl Domain {
         self.is_complete(cookie)
     }
 
-    /// In builds that look for it: whoever is about to sleep for `cookie` must not be inside a section that holds it
-    /// up, for then he never wakes.
+    /// In builds that look for it: a thread that is about to sleep for `cookie` must not be inside a section that holds
+    /// it up, for then it never wakes.
     fn forbid_own_section(&self, cookie: u64) {
         let Some(here) = contexts::here(&self.world) else { return };
         let gate = self.gate();
@@ -103,7 +103,7 @@ impl Domain {
         );
     }
 
-    /// A reader that somebody sleeps for has left.
+    /// A reader that a thread sleeps for has left.
     #[cold]
     pub(crate) fn reader_left(&self) {
         self.notify();
@@ -118,7 +118,7 @@ impl Domain {
         }
     }
 
-    /// Wakes whoever sleeps until something changes in this domain.
+    /// Wakes the threads that sleep until something changes in this domain.
     pub(crate) fn notify(&self) {
         self.periods.progress.fetch_add(1, Ordering::Release);
         self.world.wake(&self.periods.progress);

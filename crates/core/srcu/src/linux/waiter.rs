@@ -7,7 +7,7 @@ use mayfly_platform::sync::{AtomicBool, Ordering};
 use crate::callback::{Act, Callback, Head};
 use crate::domain::Domain;
 
-/// A callback on the stack of whoever waits for it (`struct rcu_synchronize`).
+/// A callback on the stack of the thread that waits for it (`struct rcu_synchronize`).
 #[repr(C)]
 pub(super) struct Waiter {
     head: core::cell::UnsafeCell<Head>,

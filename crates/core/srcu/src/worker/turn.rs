@@ -54,7 +54,7 @@ impl InHand<'_> {
         if self.due == Instant::NEVER {
             let attached = &self.domain.attached;
             attached.swap(false, Ordering::AcqRel);
-            // Kept where it has deferred something meanwhile and nobody else has seen to it.
+            // Kept where it has deferred something meanwhile and no other party has seen to it.
             if self.domain.has_work() && !attached.swap(true, Ordering::AcqRel) {
                 self.due = lazy;
             }
@@ -74,11 +74,11 @@ impl Drop for InHand<'_> {
             self.domain.attached.store(false, Ordering::Release);
             return;
         }
-        // Whoever wanted the worker meanwhile may have meant this domain, which was not to be found.
+        // A thread that wanted the worker meanwhile may have meant this domain, which was not to be found.
         if worker.wants.load(Ordering::Acquire) != self.wanted {
             self.due = Instant::from_nanos(0);
         }
-        // SAFETY: valid while there is a handle, and whoever gives up the last one takes it off.
+        // SAFETY: valid while there is a handle, and the thread that gives up the last one takes it off.
         unsafe { desk.roster.push(self.domain.at(), self.due) };
         if !self.worked {
             // Who knows where a panic leads.

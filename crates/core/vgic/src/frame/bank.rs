@@ -102,9 +102,10 @@ impl<K: Kick> Vgic<K> {
     /// Whether the words of all these interrupts say what is true at a moment between the first time that `caller` has
     /// asked for them and now.
     ///
-    /// One that is loaded is asked for, which its vCPU takes away when it comes out. If it is loaded again when the caller
-    /// comes back, and nobody waits for it, its word says what was true when it was loaded, which was after the question.
-    /// (A guest that gives an access up, and makes the same much later, is answered as if it had never gone.)
+    /// One that is loaded is asked for, which its vCPU takes away when it comes out. If it is loaded again when the
+    /// caller comes back, and no reader waits for it, its word says what was true when it was loaded, which was after
+    /// the question. (A guest that gives an access up, and makes the same much later, is answered as if it had never
+    /// gone.)
     fn is_known(&self, caller: usize, vcpu: usize, fields: Fields) -> bool {
         let Some(reader) = self.redistributors.get(caller) else { return true };
         let private = fields.first < crate::vgic::PRIVATE;

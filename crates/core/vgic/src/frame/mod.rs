@@ -50,7 +50,7 @@ fn identification(offset: u64, part: u8) -> Option<u64> {
     bytes.get(index as usize).map(|byte| u64::from(*byte))
 }
 
-/// Implementer Arm, as all virtual GICs say, and a product that is nobody's.
+/// Implementer Arm, as all virtual GICs say, and a product that is no thread's.
 const IIDR: u64 = 0x4d00_043b;
 
 impl<K: Kick> Vgic<K> {

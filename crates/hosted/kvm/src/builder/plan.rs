@@ -98,7 +98,7 @@ impl Plan {
         best.unwrap_or_else(|| Self { steps: steps.to_vec(), waits: Vec::new() })
     }
 
-    /// What waits in this order, step right after step. Whoever waits, waits for all that was armed before.
+    /// What waits in this order, step right after step. A call that waits, waits for all that was armed before.
     fn of(waits: &Waits, irqchip: Irqchip, order: &[Step]) -> Self {
         let (mut armed, mut all) = (Vec::<Step>::new(), Vec::new());
         for &step in order {

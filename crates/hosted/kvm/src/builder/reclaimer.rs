@@ -6,15 +6,15 @@ use std::thread;
 
 use crate::{Vcpu, Vm};
 
-/// A thread that closes VMs and frees their memory, while whoever gave them to it goes on.
+/// A thread that closes VMs and frees their memory, while the caller that gave them to it goes on.
 ///
-/// When it is dropped, the thread still ends what it has, and then itself; nobody waits for it. What a process leaves, the
-/// kernel ends as the process ends.
+/// When it is dropped, the thread still ends what it has, and then itself; no caller waits for it. What a process
+/// leaves, the kernel ends as the process ends.
 pub struct Reclaimer {
     queue: Option<SyncSender<Remains>>,
 }
 
-/// A VM that is to end, and whoever waits for that: dropping `done` tells.
+/// A VM that is to end, and the caller that waits for that: dropping `done` tells.
 struct Remains {
     vm: Vm,
     vcpus: Vec<Vcpu>,
@@ -71,7 +71,7 @@ impl fmt::Debug for Reclaimer {
 }
 
 impl Ending {
-    /// Waits until the VM is closed and its memory is freed. Whoever does not want to wait drops this.
+    /// Waits until the VM is closed and its memory is freed. A caller that does not want to wait drops this.
     pub fn wait(self) {
         // Nothing is ever sent: the other end goes when the VM is gone.
         let _ = self.over.recv();

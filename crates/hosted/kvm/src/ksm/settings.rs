@@ -27,7 +27,7 @@ impl Setting {
         Some(Self { name, before: before.to_owned(), ours: ours.to_owned() })
     }
 
-    /// Puts it back, if it still is what the run made it: somebody may have set it anew since.
+    /// Puts it back, if it still is what the run made it: another process may have set it anew since.
     fn put_back(&self, directory: &Path) -> io::Result<bool> {
         let file = directory.join(self.name);
         let is_ours = selected(&fs::read_to_string(&file)?) == self.ours;

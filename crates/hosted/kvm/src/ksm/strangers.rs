@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// The PID namespace that has all processes: `PROC_PID_INIT_INO`, `include/linux/proc_ns.h`.
 const OF_THE_HOST: &str = "pid:[4026531836]";
 
-/// Somebody whose memory would be merged, or may be.
+/// A process whose memory would be merged, or may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stranger {
     /// A process with mergeable memory.
@@ -29,7 +29,7 @@ pub enum Stranger {
         /// What the system said.
         why: String,
     },
-    /// Whoever is not in this process's PID namespace.
+    /// Processes that are not in this process's PID namespace.
     Unseen,
 }
 

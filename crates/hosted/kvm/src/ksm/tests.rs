@@ -156,7 +156,7 @@ fn what_is_left_when_the_restorer_is_killed_too_the_next_start_puts_back() {
         assert_eq!(Ksm::put_back_what_was_left_in(&host.places()), 0, "the run is alive");
         assert!(host.take(Company::None).is_err());
         drop(lock);
-        // Set anew by somebody since.
+        // Set anew by another process since.
         host.set("pages_to_scan", "77");
         if takes {
             drop(host.taken_when_free());

@@ -45,7 +45,7 @@ pub(super) fn host() -> Option<String> {
 pub(super) fn read(path: &Path, host: &str) -> Option<Waits> {
     let file = File::open(path).ok()?;
     let about = file.metadata().ok()?;
-    // Somebody else's could say anything.
+    // Another user's file could say anything.
     if !about.is_file() || about.uid() != geteuid().as_raw() {
         return None;
     }
