@@ -15,17 +15,14 @@
 //! by Holm's method (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979). Below six rounds on either
 //! side nothing can be told.
 
-mod pairs;
-mod shown;
+pub(crate) mod pairs;
+pub(crate) mod shown;
 mod statistics;
 
 use mayfly_record::{Record, ResultRow, Unit};
 
-pub use pairs::Mismatch;
-pub use shown::Format;
-
 use crate::noise;
-use pairs::Pair;
+use pairs::{Mismatch, Pair};
 use statistics::{Change, holm};
 
 /// The chance that anything is called different where nothing is, at most.

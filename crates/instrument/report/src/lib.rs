@@ -19,7 +19,9 @@ mod threshold;
 mod value;
 mod verdicts;
 
-pub use compare::{Comparison, Format, Line, Mismatch, Verdict};
+pub use compare::pairs::Mismatch;
+pub use compare::shown::Format;
+pub use compare::{Comparison, Line, Verdict};
 pub use page::Page;
 pub use report::Report;
 pub use text::WIDTH;

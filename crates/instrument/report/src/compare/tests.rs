@@ -1,5 +1,6 @@
 use mayfly_record::{Backend, Chance, Host, Samples};
 
+use super::shown::Format;
 use super::*;
 
 /// A record whose metrics have rounds around `middle` that differ by up to a twentieth, by `seed`.

@@ -6,8 +6,8 @@
 use maud::{Markup, html};
 use mayfly_record::{BASELINE, ResultRow, Summary};
 
-use super::Runs;
 use super::axis::Axis;
+use super::runs::Runs;
 use crate::group::Group;
 
 /// Dots in a strip; of more samples than that, so many are shown, evenly.

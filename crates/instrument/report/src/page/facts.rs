@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use mayfly_record::{Record, units};
 use serde_json::Value;
 
-use super::Runs;
+use super::runs::Runs;
 use crate::noise;
 
 /// What stands at the top: the host and the command of each record, and what is to be known before it is believed.

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use mayfly_record::{BASELINE, Unit, units};
 
-use super::Runs;
+use super::runs::Runs;
 use crate::group::Group;
 use crate::value::whole;
 

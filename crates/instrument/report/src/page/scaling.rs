@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use mayfly_record::{BASELINE, ResultRow, Unit, units};
 
-use super::Runs;
 use super::axis::Axis;
+use super::runs::Runs;
 use crate::group::{IN_BYTES, listed};
 
 /// Parameters that something may grow with.

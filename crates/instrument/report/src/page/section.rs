@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 use mayfly_record::{Description, MetricDescription};
 
-use super::{Runs, distribution, numbers, scaling};
+use super::runs::Runs;
+use super::{distribution, numbers, scaling};
 use crate::group::Grouping;
 use crate::{metrics, passes};
 

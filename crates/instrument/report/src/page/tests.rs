@@ -1,4 +1,6 @@
-use mayfly_record::{Backend, Description, Host, MetricDescription, Samples, Summary, units};
+use mayfly_record::{
+    Backend, Description, Host, MetricDescription, ResultRow, Samples, Summary, units,
+};
 
 use super::*;
 use crate::value::whole;
