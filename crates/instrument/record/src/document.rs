@@ -64,4 +64,15 @@ impl Record {
         let checks = self.results.iter().flat_map(|row| row.checks.iter().map(move |c| (row, c)));
         checks.filter(|(_, check)| !check.ok)
     }
+
+    /// The document, indented, with a final newline.
+    ///
+    /// # Panics
+    ///
+    /// Never: every map of a record has strings for keys, and no number of it is without a JSON form.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a record has a JSON form");
+        text.push('\n');
+        text
+    }
 }

@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
-use crate::document::Record;
-
 /// Symbolic links that are followed one after the other, as many as Linux follows.
 const MOST_LINKS: usize = 40;
 
@@ -107,19 +105,6 @@ impl Sink {
             }
         };
         written.map_err(|source| WriteError { path: self.path.clone(), source })
-    }
-}
-
-impl Record {
-    /// The document, indented, with a final newline.
-    ///
-    /// # Panics
-    ///
-    /// Never: every map of a record has strings for keys, and no number of it is without a JSON form.
-    pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("a record has a JSON form");
-        text.push('\n');
-        text
     }
 }
 
@@ -227,6 +212,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+    use crate::document::Record;
     use crate::host::Host;
 
     /// A directory of a test's own, gone at its end.
