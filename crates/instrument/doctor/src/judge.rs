@@ -11,11 +11,13 @@ use crate::finding::{Code, Finding};
 /// How many times as long it has to take for small pages to be worth a word.
 const WORTH: u64 = 2;
 
-/// The findings, the most important first.
-pub(crate) fn findings(seen: &Examination) -> Vec<Finding> {
-    let judges =
-        [grace_period, no_good_order, slow_create, slow_first_run, slow_close, small_pages];
-    judges.into_iter().filter_map(|judge| judge(seen)).collect()
+impl Examination {
+    /// What it comes to, the most important first.
+    pub fn findings(&self) -> Vec<Finding> {
+        let judges =
+            [grace_period, no_good_order, slow_create, slow_first_run, slow_close, small_pages];
+        judges.into_iter().filter_map(|judge| judge(self)).collect()
+    }
 }
 
 /// The median of a metric, in nanoseconds.
@@ -226,7 +228,7 @@ mod tests {
     use mayfly_record::Host;
 
     use super::*;
-    use crate::probe::samples;
+    use crate::row::samples;
 
     fn host() -> Host {
         Host { hz: Some(250), huge_pages: Some("madvise".to_owned()), ..Host::default() }
@@ -244,11 +246,11 @@ mod tests {
     fn row(name: &str, metrics: &[(&str, u64)]) -> ResultRow {
         let with =
             |row: ResultRow, (name, us): &(&str, u64)| row.metric(name, &samples(&[us * 1000]));
-        metrics.iter().fold(crate::examination::row(name), with)
+        metrics.iter().fold(crate::row::row(name), with)
     }
 
     fn codes(seen: &Examination) -> Vec<Code> {
-        findings(seen).into_iter().map(|finding| finding.code).collect()
+        seen.findings().into_iter().map(|finding| finding.code).collect()
     }
 
     #[test]
@@ -263,7 +265,7 @@ mod tests {
             row("builder-full", &[("start", 400), ("start_and_close", 14_000)])
                 .param("order", "memory, irqchip"),
         ];
-        let found = &findings(&seen(pairs, rows))[0];
+        let found = &seen(pairs, rows).findings()[0];
         assert_eq!(found.code, Code::GracePeriod);
         assert!(
             found.what.contains("right after irqchip-full and ioeventfd-add"),
@@ -294,10 +296,10 @@ mod tests {
     fn a_processor_that_leaves_no_good_order_is_told_so_and_of_the_split_irqchip() {
         let planned = |name, ns| row(name, &[("start", 6800)]).counter("planned_wait_ns", ns);
         let full = planned("builder-full", 6_000_000);
-        let found = findings(&seen(vec![], vec![full.clone(), planned("builder-split", 0)]));
+        let found = seen(vec![], vec![full.clone(), planned("builder-split", 0)]).findings();
         assert_eq!(found[0].code, Code::NoGoodOrder);
         assert!(found[0].change.contains("KVM_CAP_SPLIT_IRQCHIP"));
-        let found = findings(&seen(vec![], vec![full, planned("builder-split", 5_000_000)]));
+        let found = seen(vec![], vec![full, planned("builder-split", 5_000_000)]).findings();
         assert!(!found[0].change.contains("KVM_CAP_SPLIT_IRQCHIP"));
         assert_eq!(codes(&seen(vec![], vec![planned("builder-full", 0)])), []);
     }
@@ -319,7 +321,7 @@ mod tests {
     fn small_pages_are_told_where_huge_ones_are_to_be_had_by_asking() {
         let of = |name, us| row(name, &[("guest_fault", us)]).param("bytes", 32 << 20);
         let rows = |huge| vec![of("pages-4k", 30_000), of("pages-thp", huge)];
-        let found = findings(&seen(vec![], rows(3000)));
+        let found = seen(vec![], rows(3000)).findings();
         assert_eq!(found[0].code, Code::SmallPages);
         assert!(found[0].gain.as_deref().unwrap().contains("960 ms -> 96.0 ms"), "{found:?}");
         assert_eq!(codes(&seen(vec![], rows(20_000))), []);

@@ -9,18 +9,21 @@
 
 mod document;
 mod examination;
+mod examine;
 mod finding;
 mod judge;
 mod metrics;
 mod probe;
+mod record;
+mod row;
 mod text;
 
 pub use document::{Document, PairSaid, SCHEMA};
-pub use examination::{COUNTED, COUNTERS, Examination, Probe, Yield, examine, examine_with};
+pub use examination::Examination;
+pub use examine::{examine, examine_with};
 pub use finding::{Code, Finding};
 pub use metrics::openmetrics;
-pub use probe::metrics;
+pub use probe::{Probe, Yield, metrics};
+pub use record::{COUNTED, COUNTERS};
+pub use row::NAME;
 pub use text::Text;
-
-/// The name that rows of an examination have as their experiment's.
-pub const NAME: &str = "doctor";

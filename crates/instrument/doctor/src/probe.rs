@@ -4,14 +4,16 @@ mod life;
 mod memory;
 mod order;
 mod pairs;
+mod shared;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use mayfly_kvm::{Call, Error, Kvm, Waits};
-use mayfly_record::{ResultRow, Samples, Unit};
+use mayfly_kvm::{Call, Kvm};
 
-use crate::examination::{Probe, Yield, row};
+use crate::row::names_of;
+use shared::Shared;
+pub use shared::{Probe, Yield};
 
 /// All probes of a host whose tick lasts so long; what matters most first, and what is left out where a busy host leaves
 /// no time for it, last.
@@ -28,14 +30,6 @@ pub(crate) fn all(kvm: Kvm, tick: Duration) -> Vec<Probe> {
         of(memory::NAME, memory::probe),
         of(pairs::OTHERS, pairs::probe_others),
     ]
-}
-
-/// What probes have in common.
-struct Shared {
-    kvm: Arc<Kvm>,
-    tick: Duration,
-    /// What the first of them has found out, for the builder.
-    waits: Arc<OnceLock<Waits>>,
 }
 
 /// Every probe and metric that there may be in an examination, by their names.
@@ -55,20 +49,4 @@ pub fn metrics() -> Vec<(&'static str, String)> {
         .chain(of(&order::ROWS, &order::METRICS))
         .chain(of(&memory::ROWS, &memory::METRICS));
     calls.chain(others).collect()
-}
-
-/// The metrics of a call: right after another, and a while after.
-pub(crate) fn names_of(call: Call) -> [String; 2] {
-    let name = call.name().replace('-', "_");
-    [name.clone(), name + "_later"]
-}
-
-/// Samples in nanoseconds.
-pub(crate) fn samples(nanoseconds: &[u64]) -> Samples {
-    Samples::of(Unit::Nanoseconds, nanoseconds.iter().copied())
-}
-
-/// The row `name` with what `measure` adds to it; or with the call that failed.
-fn measured(name: &str, measure: impl FnOnce(ResultRow) -> Result<ResultRow, Error>) -> ResultRow {
-    measure(row(name)).unwrap_or_else(|error| row(name).skipped(error.to_string()))
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mayfly_kvm::{Error, GuestMemory, IoEvent, Kvm, MemoryFlags, Payload, Vm};
 use mayfly_record::{ResultRow, Samples};
 
-use super::{Shared, measured};
-use crate::examination::Yield;
+use super::shared::{Shared, Yield, measured};
+use crate::row::samples;
 
 pub(super) const NAME: &str = "life";
 
@@ -61,8 +61,7 @@ fn lives(kvm: &Kvm, apart: Duration, until: Instant, row: ResultRow) -> Result<R
             }
         }
     }
-    let with =
-        |row: ResultRow, (name, of): (&str, &Vec<u64>)| row.metric(name, &super::samples(of));
+    let with = |row: ResultRow, (name, of): (&str, &Vec<u64>)| row.metric(name, &samples(of));
     Ok(METRICS.into_iter().zip(&of).fold(row, with))
 }
 

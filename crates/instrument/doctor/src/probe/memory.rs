@@ -8,8 +8,7 @@ use mayfly_kvm::{Backing, Error, GuestMemory, HugePages, Irqchip, Kvm, Payload, 
 use mayfly_record::{ResultRow, Samples};
 
 use super::life::{none, timed, took};
-use super::{Shared, measured};
-use crate::examination::Yield;
+use super::shared::{Shared, Yield, measured};
 
 pub(super) const NAME: &str = "memory";
 

@@ -10,8 +10,8 @@ use mayfly_kvm::{
 use mayfly_record::{ResultRow, Samples};
 
 use super::life::{none, timed, took};
-use super::{Shared, measured};
-use crate::examination::{Yield, row};
+use super::shared::{Shared, Yield, measured};
+use crate::row::row;
 
 pub(super) const NAME: &str = "order";
 

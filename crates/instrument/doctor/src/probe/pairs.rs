@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use mayfly_kvm::{Call, Effort, Waits, measure};
 
-use super::Shared;
-use crate::examination::Yield;
+use super::shared::{Shared, Yield};
 
 pub(super) const NAME: &str = "pairs";
 pub(super) const OTHERS: &str = "other-pairs";
