@@ -10,8 +10,8 @@ use mayfly_record::ResultRow;
 use mayfly_record::units::{duration, ratio};
 use serde_json::{Value, json};
 
+use crate::figures::{COUNTERS, figure_names};
 use crate::record::{Call, Trace};
-use crate::{COUNTERS, figure_names};
 
 /// Two traces, compared.
 pub struct Comparison<'a> {

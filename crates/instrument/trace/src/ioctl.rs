@@ -35,6 +35,13 @@ pub(crate) fn name(request: u64, on: &Object) -> String {
     known.map_or_else(|| format!("KVM_{request:#x}"), |(.., name)| (*name).to_owned())
 }
 
+/// The name of the call to KVM with this number, as linux/kvm.h has it; `KVM_0x...` where it is not known. Whether it is
+/// on a vCPU's descriptor or on another one tells apart two that have one number.
+pub fn ioctl_name(request: u64, on_vcpu: bool) -> String {
+    let on = if on_vcpu { Object::Vcpu { vm: 0, id: 0 } } else { Object::Vm { vm: 0 } };
+    name(request, &on)
+}
+
 /// How many bytes of a call's structure are looked at; none where it has none that matters.
 pub(crate) fn looked_at(name: &str) -> usize {
     match name {

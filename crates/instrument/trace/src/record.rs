@@ -64,6 +64,15 @@ pub struct Trace {
 /// The version of [`Trace`].
 pub const SCHEMA: &str = "mayfly.trace/1";
 
+impl Trace {
+    /// The document, as it is kept in a file.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
 /// What recorded a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -2,7 +2,7 @@
 
 use mayfly_record::units::bytes;
 
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Stall, Trace};
 
 /// Less is no image, in bytes.

@@ -2,7 +2,7 @@
 
 use mayfly_record::units::{duration, percent};
 
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Cause, Trace};
 
 /// The share of a call that was waited for a processor, from which on that is its cause.

@@ -6,7 +6,7 @@
 //! thread of its own to be started.
 
 use super::evidence::Stretch;
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Cause, Trace};
 
 const MAKES: [&str; 3] = ["KVM_CREATE_IRQCHIP", "KVM_CREATE_PIT", "KVM_CREATE_PIT2"];

@@ -2,7 +2,7 @@
 //! tables (`kvm_destroy_vm` of `virt/kvm/kvm_main.c`).
 
 use super::evidence::Stretch;
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Cause, Object, Trace};
 
 pub(super) const DESTROYS: [&str; 7] = [

@@ -6,7 +6,7 @@
 
 use mayfly_record::units::duration;
 
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Object, Stall, Trace};
 
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {

@@ -4,7 +4,7 @@ use mayfly_record::units::{bytes, duration};
 
 use super::destroy::DESTROYS;
 use super::evidence::Stretch;
-use super::likely;
+use super::likely::likely;
 use crate::record::{Stall, Trace};
 
 /// Memory that takes no time to speak of, in bytes.

@@ -7,7 +7,7 @@
 use mayfly_record::units::duration;
 
 use super::evidence::{Stretch, kernel, own, ran, told};
-use super::likely;
+use super::likely::likely;
 use crate::life::MEMORY;
 use crate::record::{Call, Cause, Object, Trace};
 

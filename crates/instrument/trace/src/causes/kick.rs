@@ -3,7 +3,7 @@
 
 use mayfly_record::units::duration;
 
-use super::likely;
+use super::likely::likely;
 use crate::life::runs_vcpu;
 use crate::record::{Stall, Thread, Trace};
 

@@ -14,6 +14,7 @@ mod exit;
 mod grace_period;
 mod kick;
 mod large_memslot;
+mod likely;
 mod poll;
 mod populate;
 mod sleep;
@@ -27,7 +28,7 @@ mod worker;
 
 pub(crate) use evidence::own;
 
-use crate::record::{Call, Cause, Stall, Trace, Verdict};
+use crate::record::{Call, Cause, Stall, Trace};
 
 /// Finds the cause of one long call, if it is the one that this is about.
 type OfCall = fn(&Trace, &Call) -> Option<Cause>;
@@ -76,16 +77,4 @@ pub(crate) fn find(trace: &Trace) -> Vec<Stall> {
     let mut stalls: Vec<Stall> = long.filter_map(of_call).collect();
     stalls.extend(OF_LIVES.iter().flat_map(|find| find(trace)));
     stalls
-}
-
-/// A cause that its evidence speaks for.
-fn likely(code: &str, what: impl Into<String>, remedy: &str, evidence: Vec<String>) -> Cause {
-    Cause {
-        code: code.to_owned(),
-        what: what.into(),
-        remedy: remedy.to_owned(),
-        evidence,
-        verdict: Verdict::Likely,
-        gain: None,
-    }
 }

@@ -3,7 +3,7 @@
 use mayfly_record::units::duration;
 
 use super::evidence::runners;
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Stall, Trace};
 
 /// The end of a thread may be told before the sleep that began before it, in nanoseconds.

@@ -3,7 +3,7 @@
 use mayfly_record::units::bytes;
 
 use super::evidence::{Stretch, ran, told};
-use super::likely;
+use super::likely::likely;
 use crate::life::MEMORY;
 use crate::record::{Call, Cause, Trace};
 

@@ -3,7 +3,7 @@
 use mayfly_record::units::duration;
 
 use super::evidence::runners;
-use super::likely;
+use super::likely::likely;
 use super::poll::ended_in;
 use crate::record::{Call, Stall, Trace};
 

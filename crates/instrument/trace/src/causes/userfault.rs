@@ -1,6 +1,6 @@
 //! A guest touches memory that is not there, and whoever gives it takes its time.
 
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Sample, Stall, Trace};
 
 /// How long a thread did what it was seen at: until it was seen at something else, or its call ended.

@@ -3,7 +3,7 @@
 use mayfly_record::units::duration;
 
 use super::evidence::own;
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Cause, Object, Stall, Trace};
 
 /// Fewer are no matter.

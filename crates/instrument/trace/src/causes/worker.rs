@@ -5,7 +5,7 @@
 //! `arch/x86/kvm/mmu/mmu.c`).
 
 use super::evidence::Stretch;
-use super::likely;
+use super::likely::likely;
 use crate::record::{Call, Cause, Trace};
 
 const STARTS: [&str; 4] = [

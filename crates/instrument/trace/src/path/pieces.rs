@@ -2,14 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use super::critical::{Doing, Piece};
 use super::index::Index;
-use super::{Doing, Piece, Stretch};
 use crate::record::Call;
 
 /// Lines.
 const MOST: usize = 10;
 /// What is shorter than this part of a path is not told apart.
 const SMALL: u64 = 50;
+
+/// A stretch in which everything hung on a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) tid: i32,
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
 
 /// A piece, and what it was before others were added.
 struct Part {

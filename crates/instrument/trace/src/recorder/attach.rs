@@ -16,9 +16,8 @@ use super::clock::Clock;
 use super::denied::denied;
 use super::error::Error;
 use super::follow::Follower;
-use super::guardian::{
-    Message, NOT_FOR_GUARDIANS, PASSED_ON, Recorded, is_closed, listen, live_apart, say,
-};
+use super::guardian::{Message, PASSED_ON, is_closed, listen, live_apart, say};
+use super::launch::Recorded;
 use super::proc::{command_of, process_of, threads_of};
 use super::sampler::{self, Watched};
 use crate::record::Recorder;
@@ -72,7 +71,7 @@ pub(super) fn run(pid: i32, life: Life) -> Result<Recorded, Error> {
 
 /// The guardian's life.
 fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> {
-    signals::ignore(&NOT_FOR_GUARDIANS);
+    signals::ignore(&signals::NOT_FOR_GUARDIANS);
     let null = process::null()?;
     live_apart(&null, &[to_front.as_raw_fd(), wanted.as_raw_fd()])?;
     // A thread's number stands for its process: what ends with it is that.

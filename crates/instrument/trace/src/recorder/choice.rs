@@ -1,7 +1,8 @@
 //! Which of the two recorders it is to be.
 
 use super::error::Error;
-use super::guardian::{self, Launch, Recorded};
+use super::guardian;
+use super::launch::{Launch, Recorded};
 use super::rights::{self, is_32_bit};
 use super::{attach, tracefs};
 

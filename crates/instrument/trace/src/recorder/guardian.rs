@@ -7,7 +7,7 @@
 //! kernel ends the program with it.
 
 use std::cell::Cell;
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,43 +25,14 @@ use super::book::Book;
 use super::clock::Clock;
 use super::denied::denied;
 use super::error::Error;
-use super::follow::{Delay, Follower};
+use super::follow::Follower;
+use super::launch::{Launch, Recorded};
 use super::program::{Said, Waiting, redirect_all};
 use super::rights;
 use super::sampler::{self, Watched};
 use crate::record::{Recorder, Trace};
 use crate::sys::process::{self, Forked};
 use crate::sys::{ptrace, signals};
-
-/// What to record.
-#[derive(Clone, Debug, Default)]
-pub struct Launch {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Where its output goes.
-    pub output: Output,
-    /// A call that is held back, for a proof: whoever asks this process to end ends such a program, which is not asked.
-    pub delay: Option<Delay>,
-}
-
-/// Where a program's output goes, and its input comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Output {
-    /// Where that of this process does.
-    #[default]
-    Untouched,
-    /// Nowhere.
-    Null,
-}
-
-/// What was recorded.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// The record, without host, phases and stalls.
-    pub trace: Trace,
-    /// Whether somebody asked this process to end meanwhile.
-    pub was_interrupted: bool,
-}
 
 /// What the guardian says, a line of JSON each.
 #[derive(Serialize, Deserialize)]
@@ -84,18 +55,6 @@ pub(super) const PASSED_ON: [i32; 7] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
     libc::SIGWINCH,
-];
-
-/// Signals that are not to end, or stop, a guardian.
-pub(super) const NOT_FOR_GUARDIANS: [i32; 8] = [
-    libc::SIGPIPE,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGHUP,
-    libc::SIGTSTP,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
 ];
 
 /// Runs a program to its end, and records it.

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::guardian::{Launch, NOT_FOR_GUARDIANS, Output};
+use super::launch::{Launch, Output};
 use crate::filter;
 use crate::sys::process::{self, Forked};
 use crate::sys::signals;
@@ -46,7 +46,7 @@ impl Waiting {
         };
         // Only now: the program has what this process was given. The front end may be gone when it is written to; and the
         // terminal has no say in when this process ends.
-        signals::ignore(&NOT_FOR_GUARDIANS);
+        signals::ignore(&signals::NOT_FOR_GUARDIANS);
         // They were set for the program, which ends with this process.
         process::lift_limits();
         Ok(Self { pid, go, status })

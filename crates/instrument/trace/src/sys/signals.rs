@@ -69,6 +69,18 @@ pub(crate) fn ignore(signals: &[c_int]) {
 /// Signals by which somebody asks this process to end.
 pub(crate) const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
+/// Signals that are not to end, or stop, a guardian.
+pub(crate) const NOT_FOR_GUARDIANS: [i32; 8] = [
+    libc::SIGPIPE,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGTSTP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
 /// Those signals, held back from this thread, and from those that it starts, until this is dropped.
 pub(crate) struct Asked(io::Result<OwnedFd>);
 

@@ -17,7 +17,8 @@ use crate::recorder::book::Book;
 use crate::recorder::clock::Clock;
 use crate::recorder::descriptors::is_of_kvm;
 use crate::recorder::follow::Follower;
-use crate::recorder::guardian::{Launch, Message, NOT_FOR_GUARDIANS, is_closed, live_apart, say};
+use crate::recorder::guardian::{Message, is_closed, live_apart, say};
+use crate::recorder::launch::Launch;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::proc::{command_of, lives, process_of, threads_of};
 use crate::recorder::program::{Said, Waiting};
@@ -70,7 +71,7 @@ pub(in crate::recorder) fn attach(
     to_front: &OwnedFd,
     wanted: OwnedFd,
 ) -> io::Result<Message> {
-    signals::ignore(&NOT_FOR_GUARDIANS);
+    signals::ignore(&signals::NOT_FOR_GUARDIANS);
     let null = process::null()?;
     let pid = process_of(pid).map_or(pid, |(process, _)| process);
     let Some(first) = threads(pid).filter(|all| !all.is_empty()) else {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Act, Change, IoEvent, Part, Script, Step, vm_of};
+use super::step::{Act, Change, IoEvent, Part, Script, Step, vm_of};
 use crate::life::MEMORY;
 use crate::record::{Call, Object, Trace};
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Call, Recorder};
+use crate::record::{Call, Object, Recorder};
 
 /// A call of a VM's, with arguments.
 pub(crate) fn call(name: &str, at: u64, arguments: &[(&str, u64)]) -> Call {

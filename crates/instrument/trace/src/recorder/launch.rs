@@ -1,0 +1,36 @@
+//! What is to be recorded of a program that is started for it, and what comes of it.
+
+use std::ffi::OsString;
+
+use super::follow::Delay;
+use crate::record::Trace;
+
+/// What to record.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Where its output goes.
+    pub output: Output,
+    /// A call that is held back, for a proof: whoever asks this process to end ends such a program, which is not asked.
+    pub delay: Option<Delay>,
+}
+
+/// Where a program's output goes, and its input comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// Where that of this process does.
+    #[default]
+    Untouched,
+    /// Nowhere.
+    Null,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The record, without host, phases and stalls.
+    pub trace: Trace,
+    /// Whether somebody asked this process to end meanwhile.
+    pub was_interrupted: bool,
+}
