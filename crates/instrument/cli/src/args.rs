@@ -22,7 +22,7 @@ use crate::watch::Watch;
 pub(crate) use run::{OnMetal, Run};
 pub(crate) use trace::{Recorder, Trace};
 
-/// Measures the waits in a VM's life, Mayfly's beside KVM's.
+/// Measures what a VM waits for from its creation to its end, on KVM and on Mayfly's own core.
 #[derive(Parser)]
 #[command(name = "mayfly", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -32,17 +32,17 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  mayfly doctor                     what this host makes a VM wait for
-  mayfly list                       what there is to run
-  mayfly run                        run it all, on software machine and KVM
-  mayfly run --backend machine      leave /dev/kvm alone
-  mayfly run --json r.json          keep the record, too
-  mayfly report r.json -o r.html    look at it in a browser
-  mayfly compare old.json new.json  what is slower, beyond doubt
-  mayfly check-trace trace.txt      check what hardware saw of page tables
+  mayfly doctor                     find what this host makes a VM wait for
+  mayfly list                       list the experiments
+  mayfly run                        run all of them, on software machine and KVM
+  mayfly run --backend machine      run without /dev/kvm
+  mayfly run --json r.json          also write the record to a file
+  mayfly report r.json -o r.html    make a page of it for a browser
+  mayfly compare old.json new.json  find the metrics that are slower
+  mayfly check-trace trace.txt      check a trace of page-table accesses
   mayfly trace -- qemu-system-x86_64 -accel kvm ...
-                                    where the start and the end of a VM go
-  mayfly watch                      every VM of this host, a line each";
+                                    find where a VM's start and end take time
+  mayfly watch                      show every VM of this host, one line each";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -56,75 +56,76 @@ pub(crate) enum Command {
     Watch(Watch),
     Lives(Lives),
     Completions(Completions),
-    /// Print the manual page, as man(1) reads it: mayfly man | man -l -
+    /// Print the manual page in the format of man(1): mayfly man | man -l -
     Man,
 }
 
-/// Show records: on the terminal, or as a page for a browser
+/// Show records on the terminal, or as a page for a browser
 ///
-/// Without -o, each record is printed as `mayfly run` does. With it, all of them are in one page, which needs nothing
-/// beside itself: pictures first, then every number, and the facts of the hosts. Of traces, the timeline comes first.
+/// Without -o, each record is printed as `mayfly run` prints it. With -o, all records go into one HTML file that needs no
+/// other file: first the pictures, then every number, then the facts of the hosts. The page of a trace begins with its
+/// timeline.
 #[derive(ClapArgs)]
 pub(crate) struct Report {
-    /// Records that `mayfly run --json` has written, or those of `mayfly trace --json`
+    /// Files that `mayfly run --json` or `mayfly trace --json` has written
     #[arg(value_name = "RECORD", required = true)]
     pub(crate) records: Vec<PathBuf>,
 
-    /// Write one page of HTML to FILE; - is standard output
+    /// Write one HTML page to FILE; - is standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Print everything that was measured, counted and checked; of a trace, every call
+    /// Print every metric, counter and check; for a trace, every call
     #[arg(long, conflicts_with = "output")]
     pub(crate) full: bool,
 }
 
-/// Say what is slower or faster in one record than in another
+/// Say which metrics are slower or faster in one record than in another
 ///
-/// A metric is called slower or faster where its median differs by more than it does by itself, and by more than chance
-/// would have it in any of all the metrics together. Exits with 1 if one is slower. Two records of `mayfly trace` are set
-/// side by side, phase by phase: as each is of one run, none is called slower, and only --fail-if makes it exit with 1.
+/// A metric is called slower or faster if its median differs by more than the metric varies within either run, and by more
+/// than chance explains over all metrics together. The command exits with 1 if a metric is slower. Two traces of
+/// `mayfly trace` are shown side by side, phase by phase. Each trace is of one run, so no phase is called slower, and the
+/// command exits with 1 only because of --fail-if.
 #[derive(ClapArgs)]
 pub(crate) struct Compare {
-    /// The record that is compared with
+    /// The record to compare with
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
 
-    /// The record that is compared
+    /// The record to compare
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
 
-    /// Fail only where what is slower is beyond this bound, too, as in 'ratio > 1.2' or 'teardown.kvm.ratio > 1.1'; may be
-    /// repeated
+    /// Exit with 1 only if a metric is slower and this holds for it, as in 'ratio > 1.2' or 'teardown.kvm.ratio > 1.1'. The option
+    /// may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
 
-    /// How to write it: text, json, markdown or csv
+    /// The format of the output: text, json, markdown or csv
     #[arg(long, value_name = "FORMAT", default_value_t)]
     pub(crate) format: Format,
 
-    /// Show the metrics that cannot be told apart, too
+    /// Also show the metrics of which nothing can be told
     #[arg(long)]
     pub(crate) full: bool,
 }
 
-/// Show the experiments and their variants
+/// List the experiments and their variants
 ///
-/// With names, all there is to know about these: the problem behind each, what it measures, and the
-/// parameters it takes.
+/// With names, print what each of these experiments is about: its problem, its metrics, and its parameters.
 #[derive(ClapArgs)]
 pub(crate) struct List {
-    /// Experiments to tell about, by name
+    /// The experiments to describe
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
 }
 
-/// Check a trace of what hardware sees of stage-2 tables
+/// Check a trace of what the hardware sees of stage-2 tables
 ///
-/// Reads FILE, which has the format of docs/trace-format.md, and says which rule of the architecture's manual is broken
-/// at which line: break-before-make, tables and frames that are free before every TLB has forgotten them, VMIDs given to
-/// somebody else too early, barriers and cache maintenance that are missing. The software machine's storms and soaks
-/// write such a trace: see there.
+/// FILE has the format of docs/trace-format.md. The command says which rule of the architecture's manual is broken at which
+/// line. The rules are about break-before-make, tables and frames that are freed while a TLB may still use them, VMIDs
+/// that are reused too early, and missing barriers and cache maintenance. The storm and soak tests of the software
+/// machine write such traces.
 #[derive(ClapArgs)]
 #[command(after_help = CHECK_TRACE_EXIT)]
 pub(crate) struct CheckTrace {
@@ -136,18 +137,19 @@ pub(crate) struct CheckTrace {
 const CHECK_TRACE_EXIT: &str = "\
 Exit codes:
   0  no rule is broken
-  1  some rule is
-  2  FILE cannot be read, or is no such trace";
+  1  at least one rule is broken
+  2  FILE cannot be read, or is not such a trace";
 
-/// Count what steps of a VM's life take on this arm64 kernel's KVM: what `mayfly run --backend metal` has run in its machine
+/// Count the instructions of each step of a VM's lifecycle on the KVM of this arm64 kernel; `mayfly run --backend metal` runs
+/// this in its machine
 #[derive(ClapArgs)]
 #[command(hide = true)]
 pub(crate) struct Lives {
-    /// How often
+    /// How often to repeat the lifecycle
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: u32,
 
-    /// The kernel runs at EL2, and not at EL1
+    /// The kernel runs at EL2 instead of EL1
     #[arg(long)]
     pub(crate) kernel_at_el2: bool,
 }
@@ -214,7 +216,7 @@ fn meant(error: &clap::Error) -> String {
     }
 }
 
-/// Print what makes a shell complete mayfly's names and options
+/// Print the completion script of a shell
 #[derive(ClapArgs)]
 pub(crate) struct Completions {
     /// The shell

@@ -39,7 +39,7 @@ fn check(from: impl BufRead, path: &Path) -> Result<(), Failure> {
     let found = if dropped > 0 { checker.found().to_vec() } else { checker.finish() };
     let Some(first) = found.first() else {
         if dropped > 0 {
-            let what = format!("{path} is not whole: {dropped} events are missing from it");
+            let what = format!("{path} is incomplete: {dropped} events are missing");
             return Err(Failure::runtime(what));
         }
         return Stream::Out.write(&format!("{path}: {events} events, and no rule is broken\n"));

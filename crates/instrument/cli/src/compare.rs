@@ -22,7 +22,7 @@ pub(crate) fn compare(options: &Compare) -> Result<(), Failure> {
 fn records_of(records: &[Record], options: &Compare) -> Result<(), Failure> {
     let [base, new] = records else { return Ok(()) };
     let comparison = Comparison::of(base, new)
-        .map_err(|error| Failure::usage(format!("not to be compared: {error}")))?;
+        .map_err(|error| Failure::usage(format!("the records cannot be compared: {error}")))?;
     // Before anything is printed: a bound that names nothing is a mistake.
     let slower = regressions(&comparison, options).map_err(|e| Failure::usage(e.to_string()))?;
     let (colour, width) = (Stream::Out.colour(), Stream::Out.width());

@@ -44,8 +44,9 @@ impl Conclusion {
         record.partial.get_or_insert_with(|| NOTHING.to_owned());
         match &self.sink {
             _ if !outcome.rows.is_empty() => self.tell(&record),
-            Some(sink) if sink.would_replace() => Stream::Err
-                .write("mayfly: the record that stood there stays: nothing is done yet\n"),
+            Some(sink) if sink.would_replace() => Stream::Err.write(
+                "mayfly: no experiment has finished, so the earlier record in that file is kept\n",
+            ),
             Some(sink) => sink.write(&record.to_json()).map_err(Failure::runtime),
             None => Ok(()),
         }

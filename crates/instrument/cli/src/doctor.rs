@@ -15,30 +15,30 @@ use crate::output::Stream;
 
 /// Say what this host makes a VM wait for, and what to do about it
 ///
-/// Makes VMs of its own, for less than ten seconds, and changes nothing else. Tells which calls wait for which others, what
-/// creation, first entry and end of a VM take, and first touches of its memory; and what another order of calls or
-/// another setting gains, as measured here.
+/// The command creates VMs of its own for less than ten seconds, and changes nothing else on the host. It says which calls
+/// to KVM wait because of which earlier calls, and how long a VM's creation, first entry, first accesses to memory, and
+/// end take. It also measures what another order of calls or another kind of memory gains on this host.
 #[derive(Args)]
 #[expect(clippy::doc_markdown, reason = "this is the help, which is no Markdown")]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Doctor {
-    /// Write what was found and measured to FILE as JSON. With - or /dev/stdout it goes to standard output, and the text
-    /// to standard error
+    /// Write the findings and the measurements to FILE as JSON. With - or /dev/stdout, they go to standard output, and the
+    /// text to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write it to FILE as metrics, in the OpenMetrics text format, for the textfile collector of a node exporter. The
-    /// file is replaced whole; - is standard output
+    /// Write the findings and the measurements to FILE as metrics, in the OpenMetrics text format, for the textfile collector
+    /// of a node exporter. The file is replaced as a whole; - is standard output
     #[arg(long, value_name = "FILE")]
     openmetrics: Option<PathBuf>,
 
-    /// Fail if a figure is on this side of a bound, as in 'memslot_add > 1ms', 'life.close.p50 > 20ms' or 'findings > 0';
-    /// may be repeated. Names are those of --full: PROBE.METRIC.STATISTIC, or a counter: findings, waits, unclear,
-    /// unmeasured, failed
+    /// Exit with 1 if this holds for a figure, as in 'memslot_add > 1ms', 'life.close.p50 > 20ms' or 'findings > 0'. The
+    /// names are those that --full shows: PROBE.METRIC.STATISTIC, or one of the counters findings, waits, unclear,
+    /// unmeasured and failed. The option may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     fail_if: Vec<Threshold>,
 
-    /// Show every figure
+    /// Show every pair of calls and every median
     #[arg(long, conflicts_with = "quiet")]
     full: bool,
 
@@ -56,11 +56,10 @@ Examples:
     --openmetrics /var/lib/prometheus/node-exporter/mayfly.prom
 
 Exit codes:
-  0  it was examined, whatever was found
-  1  a figure was on the wrong side of a --fail-if, or something could not be
-     written
-  2  a name or value that is not accepted
-  3  nothing could be examined: one line says why";
+  0  the host was examined, whatever was found
+  1  a --fail-if holds for a figure, or a file could not be written
+  2  a name or a value is not accepted
+  3  nothing could be examined; one line says why";
 
 /// Examines this host, tells of it, and holds it against bounds.
 pub(crate) fn doctor(options: &Doctor) -> Result<(), Failure> {
@@ -99,7 +98,7 @@ fn names_something(threshold: &Threshold) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "'{threshold}' names nothing of an examination; there are the counters {}, and what --full shows, as in memslot_add > 1ms or life.close.p50 > 20ms",
+        "'{threshold}' names no figure of an examination; there are the counters {}, and what --full shows, as in memslot_add > 1ms or life.close.p50 > 20ms",
         COUNTERS.join(", ")
     )))
 }

@@ -31,7 +31,7 @@ impl Failure {
 
     /// Nothing of what was asked for by name could run: exit code 3.
     pub(crate) fn nothing_ran(why: impl Display) -> Self {
-        Self { code: 3, message: format!("nothing of what was asked for could run: {why}") }
+        Self { code: 3, message: format!("nothing that was asked for could run: {why}") }
     }
 
     /// Says it, in exactly one line whatever it quotes, and gives the exit code.

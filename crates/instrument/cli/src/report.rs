@@ -18,7 +18,7 @@ pub(crate) fn report(options: &args::Report) -> Result<(), Failure> {
     if let Some(record) = replaced(options) {
         let record = record.display();
         return Err(Failure::usage(format!(
-            "{record} is a record to be read: the page would replace it"
+            "{record} is a record to read: the page would overwrite it"
         )));
     }
     // Before anything else is opened: the number of a stream is then that of a stream.

@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     match command {
         Ok(Command::Run(like)) => run_selected(&like.told_as(options)),
         _ => Err(Failure::usage(format!(
-            "{} does not say how it was made: its host.arguments are not those of mayfly run",
+            "{} cannot be repeated: its host.arguments are not those of mayfly run",
             path.display()
         ))),
     }

@@ -219,7 +219,7 @@ fn names_something(threshold: &Threshold) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "'{threshold}' names nothing of a trace; there are {}, {}",
+        "'{threshold}' names no figure of a trace; there are {}, {}",
         figure_names().join(", "),
         COUNTERS.join(" and ")
     )))

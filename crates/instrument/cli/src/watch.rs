@@ -10,33 +10,33 @@ use mayfly_watch::{Sight, Watcher, csv, head_of_csv, openmetrics, text};
 use crate::failure::Failure;
 use crate::output::Stream;
 
-/// Show all VMs of this host, a line each: what they do, how often they leave their guests, which calls wait
+/// Show all VMs of this host, one line each: their state, their exits, and the calls that wait
 ///
-/// Whoever's they are and whichever VMM they have; of other users', root alone sees them. Reads what the kernel shows of
-/// them, stops nothing, and changes nothing. A VM's busy share is that of its vCPUs' threads which were found at work, and
-/// not in a halt. On a terminal the table stays in its place. Ends at ^C.
+/// The command shows the VMs of any VMM. It shows those of other users only to root. It reads what the kernel reports; it
+/// stops no VM and changes nothing. BUSY is the share of looks that found a thread of a vCPU at work and not in a halt. On
+/// a terminal, the table stays in its place. ^C ends the command.
 #[derive(Args)]
 #[expect(clippy::doc_markdown, reason = "this is the help, which is no Markdown")]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Watch {
-    /// Show the VMs of one process
+    /// Show only the VMs of process PID
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
 
-    /// Show what was seen so often: 500ms, 2s, 1min
+    /// Print a table after each interval of this length, as in 500ms, 2s or 1min
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval, allow_negative_numbers = true)]
     interval: Duration,
 
-    /// End after so many intervals
+    /// End after N intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Print comma-separated values, a line a VM and interval
+    /// Print comma-separated values: one line for each VM and interval
     #[arg(long)]
     csv: bool,
 
-    /// Write what was seen to FILE as metrics, in the OpenMetrics text format, for the textfile collector of a node exporter.
-    /// The file is replaced whole after each interval; - is standard output
+    /// Write metrics to FILE in the OpenMetrics text format, for the textfile collector of a node exporter. The file is
+    /// replaced as a whole after each interval; - is standard output
     #[arg(long, value_name = "FILE")]
     openmetrics: Option<PathBuf>,
 
@@ -54,17 +54,17 @@ Examples:
     --openmetrics /var/lib/prometheus/node-exporter/mayfly-vms.prom
 
 Exit codes:
-  0  it was watched, whatever was seen
-  1  something could not be written
-  2  a name or value that is not accepted
-  3  there is no such process: one line says so";
+  0  the VMs were watched, whatever was seen
+  1  a file could not be written
+  2  a name or a value is not accepted
+  3  there is no such process";
 
 /// Shows what is seen, interval by interval.
 pub(crate) fn watch(options: &Watch) -> Result<(), Failure> {
     let metrics = options.openmetrics.as_deref().map(Sink::open).transpose();
     let metrics = metrics.map_err(Failure::runtime)?;
     if metrics.as_ref().is_some_and(Sink::is_stdout) && !options.quiet {
-        return Err(Failure::usage("--openmetrics to standard output takes --quiet"));
+        return Err(Failure::usage("--openmetrics to standard output requires --quiet"));
     }
     is_there(options.pid)?;
     let mut watcher = Watcher::new(options.pid);

@@ -103,8 +103,8 @@ fn what_means_nothing_on_metal_is_refused_and_what_is_missing_is_named_with_what
 #[test]
 fn a_bound_in_another_unit_than_its_metric_is_refused_before_anything_runs() {
     for (bound, said) in [
-        ("kvm.first_memslot.p50 > 1", "is a time: say ns, us, ms or s"),
-        ("slot-delete.root_load_ahead > 1ms", "is no time: say a number alone"),
+        ("kvm.first_memslot.p50 > 1", "is a time: write ns, us, ms or s"),
+        ("slot-delete.root_load_ahead > 1ms", "is not a time: write a number without a unit"),
         ("teardown.p99 > 3", "names nothing here"),
     ] {
         let message = failure(mayfly(&["run", "--fail-if", bound]), 2);
@@ -457,7 +457,7 @@ fn what_is_repeated_until_it_is_known_says_so_everywhere() {
     let (report, said) = success(run(&["--json", json.to_str().unwrap()]));
     // Three rounds have no interval; six may have one that is as wide as it likes.
     assert!(said.contains("then again, until") && said.contains(" more: "), "{said}");
-    assert!(report.contains("- Gone through "), "{report}");
+    assert!(report.contains("- Measured "), "{report}");
     let record: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(record["goal"], serde_json::json!({"precision": 1.0, "seconds": 60.0}));
     let passes = record["experiments"][0]["passes"]["count"].as_u64().unwrap();

@@ -36,12 +36,12 @@ fn what_it_is_told_wrong_is_one_line_before_anything_is_measured() {
     let said = failure(doctor(&["--fail-if", "memslot_ad.p50 > 1ms"]), 2);
     assert!(said.contains("'memslot_ad.p50 > 1ms' names nothing"), "{said}");
     let said = failure(doctor(&["--fail-if", "wait > 0"]), 2);
-    assert!(said.contains("'wait > 0' names nothing of an examination"), "{said}");
+    assert!(said.contains("'wait > 0' names no figure of an examination"), "{said}");
     assert!(said.contains("findings, waits, unclear, unmeasured, failed"), "{said}");
     let said = failure(doctor(&["--fail-if", "waits > 1ms"]), 2);
-    assert!(said.contains("doctor.kvm.found.waits is no time"), "{said}");
+    assert!(said.contains("doctor.kvm.found.waits is not a time"), "{said}");
     let said = failure(doctor(&["--fail-if", "memslot_add"]), 2);
-    assert!(said.contains("is no threshold"), "{said}");
+    assert!(said.contains("is not a threshold"), "{said}");
     let said = failure(doctor(&["--json", "-", "--openmetrics", "/dev/stdout"]), 2);
     assert!(said.contains("cannot both go to standard output"), "{said}");
     let said = failure(doctor(&["--json", "/nonexistent/doctor.json"]), 1);

@@ -34,7 +34,7 @@ fn named(text: &str) -> BTreeSet<String> {
 fn a_page_s_synopsis_has_the_options_of_the_help_and_no_others() {
     for (command, page) in PAGES {
         let synopsis: Vec<&str> =
-            page.lines().skip(2).take_while(|line| line.starts_with("    ")).collect();
+            page.lines().skip_while(|line| !line.starts_with(&first)).take_while(code).collect();
         assert!(synopsis[0].starts_with(&format!("    mayfly {command} ")), "{synopsis:?}");
         assert_eq!(named(&synopsis.join("\n")), options(command), "{command}");
     }

@@ -58,7 +58,7 @@ fn output_and_exit_code_are_the_program_s() {
     let Output { status, stdout, stderr } = shell(&[], "echo out").output().unwrap();
     assert!(status.success());
     assert_eq!(text(&stdout), "out\n");
-    assert!(text(&stderr).contains("it never opened /dev/kvm"), "{}", text(&stderr));
+    assert!(text(&stderr).contains("the program never opened /dev/kvm"), "{}", text(&stderr));
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn the_calls_are_made_again_as_they_were_and_in_the_better_order_in_turns() {
     }
     for line in [
         "mayfly: replaying its calls as recorded, and in 1 better way\n".to_owned(),
-        "replayed for the gains, in VMs of our own: 7 calls; not replayed: KVM_".to_owned(),
+        "replayed to measure gains, in VMs of mayfly's own: 7 calls; not replayed: KVM_".to_owned(),
         format!("(replayed {rounds} times; the call itself took "),
     ] {
         assert!(said.contains(&line), "{line} {said}");
@@ -246,7 +246,7 @@ fn a_vm_that_there_is_no_room_for_is_not_replayed_and_a_line_says_which_limit_it
     let why = gain(&record).unwrap()["not_measured"].as_str().unwrap();
     assert!(why.starts_with("8.13 GiB of address space for replaying a VM of 8.00 GiB, "), "{why}");
     assert!(why.ends_with(" allowed (RLIMIT_AS, RLIMIT_DATA)") && !why.contains('\n'), "{why}");
-    assert!(record["replay"].is_null() && !said.contains("replayed for the gains"), "{said}");
+    assert!(record["replay"].is_null() && !said.contains("replayed to measure gains"), "{said}");
     // Its other memslot may have waited, too.
     assert!(said.contains(&format!("    no gain is claimed: {why}\n")), "{said}");
 }

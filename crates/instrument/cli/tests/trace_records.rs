@@ -110,7 +110,7 @@ fn a_page_of_a_trace_has_its_timeline_first() {
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
     assert!(page.find("<svg").unwrap() < page.find("<table").unwrap());
     assert!(page.matches("<rect class=\"call\"").count() >= 3, "{page}");
-    assert!(failure(&["report", &trace, "-o", &trace], 2).contains("would replace it"));
+    assert!(failure(&["report", &trace, "-o", &trace], 2).contains("would overwrite it"));
 }
 
 #[test]

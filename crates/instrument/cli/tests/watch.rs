@@ -22,7 +22,7 @@ fn where_there_is_no_vm_it_says_so_as_often_as_it_was_asked() {
     let (table, said, code) = ran(watch(&["--count", "2"]));
     assert_eq!(
         (table.as_str(), said.as_str(), code),
-        ("no VM is here\n\nno VM is here\n", "", Some(0))
+        ("no VM was found\n\nno VM was found\n", "", Some(0))
     );
     let (lines, _, code) = ran(watch(&["--count", "2", "--csv"]));
     assert!(lines.starts_with("time,seconds,pid,vm,program,") && code == Some(0), "{lines}");
@@ -59,7 +59,7 @@ fn it_ends_with_the_process_that_it_watches() {
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     sleeper.wait().unwrap();
     let Output { status, stdout, .. } = child.wait_with_output().unwrap();
-    assert!(status.success() && stdout.starts_with(b"no VM is here\n"), "{stdout:?}");
+    assert!(status.success() && stdout.starts_with(b"no VM was found\n"), "{stdout:?}");
 }
 
 #[test]

@@ -38,7 +38,8 @@ pub fn examine_with(probes: Vec<Probe>, host: Host, longest: Duration) -> Examin
             }
         }
     });
-    let refused = thread.err().map(|error| format!("no thread for it: {error}"));
+    let refused =
+        thread.err().map(|error| format!("no thread could be started for the probes: {error}"));
     for name in names {
         let left = longest.saturating_sub(begun.elapsed());
         let missing = match told.recv_timeout(left) {
@@ -47,7 +48,7 @@ pub fn examine_with(probes: Vec<Probe>, host: Host, longest: Duration) -> Examin
                 found.rows.extend(given.rows);
                 continue;
             }
-            Ok(None) => "it failed inside: this is a defect of Mayfly".to_owned(),
+            Ok(None) => "the probe panicked: this is a defect of Mayfly".to_owned(),
             Err(RecvTimeoutError::Timeout) => {
                 format!("a call has not returned after {:.0} s", longest.as_secs_f64())
             }

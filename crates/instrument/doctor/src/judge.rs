@@ -66,14 +66,14 @@ fn grace_period(seen: &Examination) -> Option<Finding> {
     Some(Finding {
         code: Code::GracePeriod,
         what: format!("right after {after}: {call} can wait, {} is usual", in_ticks(seen, wait)),
-        why: "what is replaced in the VM (an I/O bus when a device joins it, say) is freed after a grace period, whose \
-              steps are delayed by ticks; a call that needs a grace period of the same VM soon after sleeps that delay \
-              out. The same calls a few ticks later do not wait."
+        why: "KVM frees what it replaces in the VM (such as the I/O bus, when a device is registered) after a \
+              grace period, whose steps are delayed by ticks. A call that needs a grace period of the same VM soon \
+              afterwards sleeps until that delay is over. The same calls a few ticks later do not wait."
             .to_owned(),
         change: match row(seen, "builder-full").and_then(|row| row.params.get("order")?.as_str()) {
             Some(order) => format!(
-                "start a VM in this order: {order}. Later, register together and change memory before that or two \
-                 ticks after. mayfly_kvm::VmBuilder does so."
+                "start a VM in this order: {order}. Later, register devices together, and change memory before \
+                 that or two ticks after. mayfly_kvm::VmBuilder does so."
             ),
             None => "make these calls before those, or two ticks after.".to_owned(),
         },
@@ -112,11 +112,12 @@ fn no_good_order(seen: &Examination) -> Option<Finding> {
     Some(Finding {
         code: Code::NoGoodOrder,
         what: format!(
-            "with a full irqchip no order of a VM's start is without a wait: {} in the best",
+            "with a full irqchip every order of a VM's start has a wait: {} in the best",
             in_ticks(seen, wait)
         ),
-        why: "the irqchip has to come before the vCPUs, and here the first vCPU waits for what the irqchip has armed: \
-              KVM adds a memslot of its own with it (VMX and AVIC, for the APIC access page)."
+        why: "the irqchip has to come before the vCPUs. On this host, KVM adds a memslot of its own with the first vCPU \
+              (VMX and AVIC, for the APIC access page), and that waits for the grace period that the irqchip has \
+              started."
             .to_owned(),
         change: if split == Some(0) {
             "use KVM_CAP_SPLIT_IRQCHIP, with which there is an order without a wait; or do slow work, such as loading \
@@ -136,8 +137,8 @@ fn slow_create(seen: &Examination) -> Option<Finding> {
         code: Code::SlowCreate,
         what: format!("KVM_CREATE_VM takes {}", in_ticks(seen, wait)),
         why: "up to Linux 6.12, KVM starts a thread for huge pages with each VM and moves it into the control groups of \
-              its creator; the lock of that move waits for a grace period of the whole host. What else slows \
-              this call is not told apart."
+              its creator; the lock of that move waits for a grace period of the whole host. Other reasons for a slow \
+              call are not told apart from this one."
             .to_owned(),
         change: "mount control groups with favordynmods, or load kvm with nx_huge_pages=never where the processor needs \
                  no such protection; or create VMs before they are needed."
@@ -153,8 +154,8 @@ fn slow_first_run(seen: &Examination) -> Option<Finding> {
     (wait > a_tick(seen)).then(|| Finding {
         code: Code::SlowFirstRun,
         what: format!("a VM's first KVM_RUN takes {} more than its second", in_ticks(seen, wait)),
-        why: "since about Linux 6.14, KVM starts a VM's thread for huge pages with its first KVM_RUN; before that the call \
-              makes the VM's first tables alone."
+        why: "since about Linux 6.14, KVM starts a VM's thread for huge pages with its first KVM_RUN; before that, \
+              the call only makes the VM's first tables."
             .to_owned(),
         change: "load kvm with nx_huge_pages=never where the processor needs no such protection.".to_owned(),
         gain: None,
@@ -174,9 +175,9 @@ fn slow_close(seen: &Examination) -> Option<Finding> {
         why: "KVM ends a VM in the call that closes its last fd: it waits there for grace periods of the VM's own and of \
               the process's memory (mmu_notifier_unregister)."
             .to_owned(),
-        change: "close VMs on a thread that nobody waits for. mayfly_kvm::Built::teardown does so.".to_owned(),
+        change: "close VMs on a thread that nothing waits for. mayfly_kvm::Built::teardown does so.".to_owned(),
         gain: teardown.map(|ns| {
-            format!("control is back after {}, and the end goes on beside", units::duration(ns))
+            format!("control returns after {}, and the VM ends in the background", units::duration(ns))
         }),
         wait_ns: wait,
     })
@@ -209,8 +210,8 @@ fn small_pages(seen: &Examination) -> Option<Finding> {
             "each page is a fault of its own, and this host gives huge pages {}.",
             match seen.host.huge_pages.as_deref() {
                 Some("never") => "to nobody",
-                Some(_) => "only to who asks for them",
-                None => "nobody knows to whom",
+                Some(_) => "only to programs that ask for them",
+                None => "to programs that it does not name",
             }
         ),
         change: "ask for them with madvise(MADV_HUGEPAGE) on the guest's memory, which begins at a multiple of 2 MiB; or \

@@ -45,7 +45,7 @@ pub fn openmetrics(seen: &Examination, time: u64) -> String {
     metrics.gauge("probe_seconds", "The median of what a probe has measured.", of_rows);
 
     let failed = Sample::of(&[], seen.failed().len());
-    metrics.gauge("failed_probes", "What could not be measured.", [failed]);
+    metrics.gauge("failed_probes", "How many measurements failed.", [failed]);
     let took = Sample::of(&[], seen.took.as_secs_f64());
     metrics.gauge("duration_seconds", "How long the examination took.", [took]);
     let help = "When the host was examined, in seconds since 1970.";

@@ -174,7 +174,7 @@ fn refuse_what_streams_go_to(file: &Path) -> io::Result<()> {
     };
     for (name, stream) in [("output", io::stdout().as_fd()), ("error", io::stderr().as_fd())] {
         if is_it(stream) {
-            return Err(io::Error::other(format!("standard {name} goes there")));
+            return Err(io::Error::other(format!("standard {name} goes to this file already")));
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, record: &Record, style: Style) -
     }
     match &record.partial {
         Some(why) => {
-            writeln!(f, "{}", style.alarm(&style.wrapped(&format!("not all of it: {why}"))))
+            writeln!(f, "{}", style.alarm(&style.wrapped(&format!("incomplete: {why}"))))
         }
         None => Ok(()),
     }

@@ -6,13 +6,13 @@ use mayfly_record::{Description, Goal, units};
 pub(crate) fn told(known: &Description, goal: Option<Goal>) -> Option<String> {
     let passes = known.passes.as_ref()?;
     let times = match passes.count {
-        1 => "Gone through once".to_owned(),
-        count => format!("Gone through {count} times"),
+        1 => "Measured once".to_owned(),
+        count => format!("Measured {count} times"),
     };
     let wanted = goal.and_then(|goal| goal.precision).map(units::percent);
     let widest = passes.widest.as_ref().map(|widest| {
         let known = widest.half_width.map_or_else(
-            || "is of fewer than six rounds".to_owned(),
+            || "has fewer than six rounds".to_owned(),
             |width| format!("is known to {} only", units::percent(width)),
         );
         format!("{} {known}", widest.what)
@@ -22,7 +22,7 @@ pub(crate) fn told(known: &Description, goal: Option<Goal>) -> Option<String> {
             format!("{times}: every median below is known to {wanted}.")
         }
         (Some(wanted), Some(widest)) => {
-            format!("{times}, and time was up: {widest}, and {wanted} was wanted.")
+            format!("{times}, until time was up: {widest}, and {wanted} was wanted.")
         }
         (_, Some(widest)) => format!("{times}: {widest}."),
         (_, None) => format!("{times}."),
@@ -48,15 +48,15 @@ mod tests {
         };
         assert_eq!(
             told(4, true, Some(0.03), Some(0.05)),
-            "Gone through 4 times: every median below is known to 5.0%."
+            "Measured 4 times: every median below is known to 5.0%."
         );
         assert_eq!(
             told(1, false, Some(0.12), Some(0.05)),
-            "Gone through once, and time was up: destroy of kernel on kvm is known to 12% only, and 5.0% was wanted."
+            "Measured once, until time was up: destroy of kernel on kvm is known to 12% only, and 5.0% was wanted."
         );
         assert_eq!(
             told(2, false, None, None),
-            "Gone through 2 times: destroy of kernel on kvm is of fewer than six rounds."
+            "Measured 2 times: destroy of kernel on kvm has fewer than six rounds."
         );
     }
 }

@@ -216,9 +216,11 @@ impl Threshold {
                 (number, bound)
             }
             (Figure::Time(_), Bound::Number(_)) => {
-                return Err(wrong_unit("is a time: say ns, us, ms or s"));
+                return Err(wrong_unit("is a time: write ns, us, ms or s"));
             }
-            (_, Bound::Time(_)) => return Err(wrong_unit("is no time: say a number alone")),
+            (_, Bound::Time(_)) => {
+                return Err(wrong_unit("is not a time: write a number without a unit"));
+            }
         };
         Ok(self.comparison.holds(number, bound))
     }

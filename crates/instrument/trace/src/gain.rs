@@ -155,9 +155,13 @@ impl fmt::Display for Gain {
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "replayed for the gains, in VMs of our own: {}", things(self.calls, "call"))?;
+        write!(
+            f,
+            "replayed to measure gains, in VMs of mayfly's own: {}",
+            things(self.calls, "call")
+        )?;
         if !self.stands_in.is_empty() {
-            write!(f, "; replayed otherwise: {}", self.stands_in.join(", "))?;
+            write!(f, "; replaced in the replay: {}", self.stands_in.join(", "))?;
         }
         let shown = self.left_out.len().min(SHOWN);
         write!(f, "; not replayed: {}", self.left_out[..shown].join(", "))?;
@@ -176,10 +180,14 @@ impl fmt::Display for Measured {
         match benefit {
             Benefit::Gain => write!(f, "gain: {}{}", time(whole.saved), within(*whole))?,
             Benefit::Moved => {
-                write!(f, "no gain, for what is saved in one place is paid in another")?;
+                write!(f, "no gain, since the time saved in one place is spent in another")?;
             }
             Benefit::Unclear => {
-                write!(f, "no gain is claimed: of the whole it is not clear{}", within(*whole))?;
+                write!(
+                    f,
+                    "no gain is claimed: the difference in total time is not clear{}",
+                    within(*whole)
+                )?;
             }
             Benefit::None => write!(f, "no gain")?,
         }
@@ -247,7 +255,7 @@ mod tests {
         let start = rounds(12_000_000, 5_000_000, 10_000);
         let found = measured(&start, &rounds(16_000_000, -5_000_000, 10_000));
         assert_eq!(found.benefit, Benefit::Moved);
-        assert!(Gain::Measured(found).to_string().starts_with("no gain, for what is saved"));
+        assert!(Gain::Measured(found).to_string().starts_with("no gain, since the time saved"));
         assert_eq!(
             measured(&start, &rounds(16_000_000, -9_000_000, 10_000)).benefit,
             Benefit::Moved

@@ -22,7 +22,7 @@ pub struct Page<'a>(pub &'a [Trace]);
 impl fmt::Display for Page<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let title = match self.0 {
-            [trace] => format!("{}: where its VM's life went", command(trace)),
+            [trace] => format!("{}: where its VM's time went", command(trace)),
             traces => format!("Mayfly, {} traces", traces.len()),
         };
         let page = html! {
@@ -67,7 +67,7 @@ fn section(trace: &Trace) -> Markup {
                 @if let Some(stop) = trace.stop() { " Stop (last exit to process gone): " b { (duration(stop)) } "." }
             }
             @for note in &trace.notes { p.note { (note) } }
-            @if trace.lost > 0 { p.note { (trace.lost) " calls and samples were too many to be kept" } }
+            @if trace.lost > 0 { p.note { (trace.lost) " calls and samples were dropped: there were too many" } }
             (picture::picture(trace))
             (phases(trace))
             (paths(trace))

@@ -45,7 +45,9 @@ pub fn prove(launch: &Launch, trace: &mut Trace) -> Result<bool, Error> {
             for _ in 0..RUNS {
                 let run = record(&again, &mut |_| {})?;
                 if run.was_interrupted {
-                    trace.notes.push("interrupted: what is likely may not be proved".to_owned());
+                    trace.notes.push(
+                        "interrupted: not every likely cause was put to the proof".to_owned(),
+                    );
                     return Ok(false);
                 }
                 let mut calls = run.trace.calls.iter().filter(|call| call.name == name);

@@ -29,7 +29,11 @@ impl fmt::Display for Text<'_> {
             writeln!(f, "note: {}", plain(note))?;
         }
         if trace.lost > 0 {
-            writeln!(f, "note: {} calls and samples were too many to be kept", trace.lost)?;
+            writeln!(
+                f,
+                "note: {} calls and samples were dropped: there were too many",
+                trace.lost
+            )?;
         }
         if !trace.calls.iter().any(Call::is_kvm) {
             return writeln!(f, "{}", no_kvm(trace));
@@ -127,12 +131,12 @@ fn line(stall: &Stall) -> String {
 fn no_kvm(trace: &Trace) -> String {
     let opened = trace.calls.iter().find(|call| call.name == "open");
     match opened.map(|call| call.result) {
-        None => "it never opened /dev/kvm: there is nothing to tell".to_owned(),
+        None => "the program never opened /dev/kvm: there is nothing to report".to_owned(),
         Some(Some(error @ ..0)) => {
             let error = std::io::Error::from_raw_os_error(i32::try_from(-error).unwrap_or(0));
-            format!("it could not open /dev/kvm: {error}")
+            format!("the program could not open /dev/kvm: {error}")
         }
-        Some(_) => "it opened /dev/kvm, and made no call on it".to_owned(),
+        Some(_) => "the program opened /dev/kvm and made no call on it".to_owned(),
     }
 }
 
@@ -165,7 +169,7 @@ mod tests {
     fn a_program_that_has_nothing_to_do_with_kvm_is_told_so() {
         let mut trace =
             Trace { command: vec!["true".into()], end: Some(End::Code(0)), ..Trace::default() };
-        assert!(Text(&trace).to_string().contains("it never opened /dev/kvm"));
+        assert!(Text(&trace).to_string().contains("the program never opened /dev/kvm"));
         let open = |result| Call { name: "open".into(), result: Some(result), ..Call::default() };
         trace.calls = vec![open(-i64::from(libc::EACCES))];
         assert!(Text(&trace).to_string().contains("could not open /dev/kvm: Permission denied"));

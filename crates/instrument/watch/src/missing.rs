@@ -5,7 +5,7 @@ use std::io;
 /// Why there is no debugfs.
 pub(crate) fn debugfs(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "no debugfs: it takes root".to_owned(),
+        io::ErrorKind::PermissionDenied => "no debugfs: reading it requires root".to_owned(),
         io::ErrorKind::NotFound => "no debugfs: KVM has no directory in it".to_owned(),
         _ => format!("no debugfs: {error}"),
     }
@@ -14,7 +14,7 @@ pub(crate) fn debugfs(error: &io::Error) -> String {
 /// Why KVM's tracepoints are not counted.
 pub(crate) fn tracepoints(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => "no tracepoints: it takes root".to_owned(),
+        io::ErrorKind::PermissionDenied => "no tracepoints: counting them requires root".to_owned(),
         io::ErrorKind::NotFound => "no tracepoints: KVM has none".to_owned(),
         _ => format!("no tracepoints: {error}"),
     }
@@ -24,7 +24,7 @@ pub(crate) fn tracepoints(error: &io::Error) -> String {
 pub(crate) fn closed(count: usize) -> Option<String> {
     match count {
         0 => None,
-        1 => Some("1 process is another user's: VMs of it are not shown".to_owned()),
-        _ => Some(format!("{count} processes are other users': VMs of them are not shown")),
+        1 => Some("1 process belongs to another user: its VMs are not shown".to_owned()),
+        _ => Some(format!("{count} processes belong to other users: their VMs are not shown")),
     }
 }

@@ -44,14 +44,14 @@ impl Numbers {
         let mut missing = Vec::new();
         match self.debugfs.as_ref().map(|debugfs| debugfs.vm(threads, vm)) {
             Err(why) => missing.push(why.clone()),
-            Ok(None) => missing.push("debugfs has it by a thread that is gone".to_owned()),
+            Ok(None) => missing.push("debugfs names it by a thread that has ended".to_owned()),
             Ok(Some(counted)) => {
                 known.vcpus = Some(counted.vcpus.len());
                 known.threads = counted.vcpus.into_iter().filter(|tid| *tid > 0).collect();
                 if let Some(exits) = Exits::of(&counted.counters) {
                     return Known { exits: Some(exits), source: Some("debugfs"), ..known };
                 }
-                let locked = "the kernel locks debugfs";
+                let locked = "the kernel's lockdown hides the counters in debugfs";
                 let why = if counted.is_locked { locked } else { "debugfs counts no exits" };
                 missing.push(why.to_owned());
             }
@@ -65,7 +65,7 @@ impl Numbers {
         }
         match self.by_tracepoints((holder.pid, vm)) {
             Ok((exits, is_partial)) => {
-                let why = "this KVM does not trace its exits: what it traces of them is counted, and there are more";
+                let why = "this KVM has no tracepoint for its exits: its other tracepoints are counted, and there are more exits than that";
                 let missing = is_partial.then(|| why.to_owned());
                 Known { exits: Some(exits), source: Some("tracepoints"), missing, ..known }
             }

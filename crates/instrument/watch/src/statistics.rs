@@ -21,12 +21,12 @@ pub(crate) fn of(holder: &Holder) -> Result<Counters, String> {
     }
     if holder.vms.len() > 1 {
         return Err(
-            "its VMM has several VMs, and their statistics files do not say whose they are"
+            "its VMM has several VMs, and a statistics file does not say which VM it is of"
                 .to_owned(),
         );
     }
     let taken = |what: &'static str| move |error| format!("{what}: {error}");
-    let pid = Pid::from_raw(holder.pid).ok_or("it is gone")?;
+    let pid = Pid::from_raw(holder.pid).ok_or("its process has ended")?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(taken("pidfd_open"))?;
     let mut counters = Counters::new();
     for fd in &holder.statistics {

@@ -13,72 +13,73 @@ use crate::failure::Failure;
 
 /// Run experiments and print what they measured
 ///
-/// Each experiment runs the same work under several variants: how Linux did it, what was proposed,
-/// and what Mayfly does. The report says what waits, for how long, and what to do about it, and has the medians;
-/// with --full, every metric's percentiles and how many times Mayfly's median each variant's is.
+/// Each experiment runs the same work under several variants: what Linux did, what was proposed, and what Mayfly does. The
+/// report says what waits, for how long, and what to do about it, and shows the medians. With --full, it also shows the
+/// percentiles of every metric, and the ratio of each variant's median to Mayfly's.
 #[derive(ClapArgs)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct Run {
-    /// Experiments to run, by name; all of them if none is named; may be several with commas
+    /// The experiments to run; separate several by spaces or commas. Without a name, all of them run
     #[arg(value_name = "EXPERIMENT", value_delimiter = ',')]
     experiments: Vec<String>,
 
-    /// Where to run: on the software `machine`, on the running kernel's `kvm`, or `auto` for the
-    /// machine and, if /dev/kvm can be opened, KVM. On `metal`, QEMU's arm64 machine is started with Mayfly at EL2, and with
-    /// a Linux and its KVM: lives of one guest are counted in instructions on both
+    /// Where to run: `machine` is the software machine, `kvm` is the KVM of the running kernel, and `auto` is the machine and,
+    /// if /dev/kvm can be opened, KVM. `metal` starts an arm64 machine in QEMU, once with Mayfly at EL2 and once with Linux
+    /// and its KVM, and counts the instructions of the same VM lifecycle on both
     #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
     backend: BackendChoice,
 
-    /// Run this variant only; may be repeated, or name several with commas
+    /// Run only this variant. The option may be repeated, or take several names separated by commas
     #[arg(long = "variant", value_name = "NAME", value_delimiter = ',')]
     variants: Vec<String>,
 
-    /// Write the record of the run to FILE as JSON. With - or /dev/stdout it goes to standard output, and the report to
-    /// standard error
+    /// Write the record of the run to FILE as JSON. With - or /dev/stdout, the record goes to standard output and the report
+    /// to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Run as the record in FILE says that it was made, on this host; of all that is said beside, --json, --full, --fail-if,
-    /// --quiet and --dry-run alone count
+    /// Repeat on this host the run whose record is FILE: the same experiments, variants and parameters. Of the other options,
+    /// only --json, --full, --fail-if, --quiet and --dry-run have an effect
     #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "backend", "variants", "Parameters"])]
     pub(crate) like: Option<PathBuf>,
 
-    /// What was said, argument by argument; of the command line that is repeated, if one is
+    /// The arguments as given; with --like, those of the run that is repeated
     #[arg(skip)]
     pub(crate) arguments: Vec<String>,
 
-    /// Announce nothing and show no progress; with --json -, no report either
+    /// Print no announcement and no progress; with --json -, print no report either
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// Show everything that was measured, counted and checked, and not what it comes to and the medians alone
+    /// Show every metric, counter and check, and not only the conclusions and the medians
     #[arg(long)]
     pub(crate) full: bool,
 
-    /// Fail if a figure is on this side of a bound: NAMES > NUMBER, as in 'device-registration.kvm.first_memslot.p50 > 1ms'
-    /// or 'ratio > 1.1'; may be repeated. Names are EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, any of them left out
+    /// Exit with 1 if this holds for a figure. THRESHOLD is NAMES > NUMBER, as in
+    /// 'device-registration.kvm.first_memslot.p50 > 1ms' or 'ratio > 1.1'. NAMES is
+    /// EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, of which any may be left out. The option may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
 
-    /// Go through each experiment again, until the median of every metric that a short report has is known so well: its
-    /// interval at 95 % goes no further to either side. Ends after --time, 10 minutes if that is not said
+    /// Repeat each experiment until the medians are known this well: the 95 % interval of every metric in the short report
+    /// extends no further than this share of the median to either side. Stops after --time, or after 10 minutes without that option
     #[arg(long, value_name = "SHARE", value_parser = precision, allow_negative_numbers = true)]
     precision: Option<f64>,
 
-    /// Go through each experiment again as long as this lasts, in all: 90s, 10m, 1h. Without --precision, all of it is
-    /// used; everything is gone through once, even if that takes longer
+    /// Repeat the experiments for at most this long in all, as in 90s, 10m or 1h. Without --precision, all of the time is
+    /// used. Each experiment runs at least once, even if that takes longer
     #[arg(long, value_name = "TIME", value_parser = seconds, allow_negative_numbers = true)]
     time: Option<f64>,
 
-    /// Run nothing: say what would be run, what it takes, and what it changes on this host
+    /// Run nothing. Print what would run, how long it takes, how much memory it needs, and what it changes on this host
     #[arg(long = "dry-run")]
     pub(crate) plan_only: bool,
 
-    /// With --backend metal: the processors of its machine, neoverse-n1 or cortex-a72; both, if none is named
+    /// With --backend metal: the processor of the machine, neoverse-n1 or cortex-a72. Without a name, both are used
     #[arg(long = "processor", value_name = "NAME", value_delimiter = ',')]
     processors: Vec<Processor>,
 
-    /// With --backend metal: where `make metal-run` has put what is booted
+    /// With --backend metal: the directory in which `make metal-run` has put the files to boot
     #[arg(long, value_name = "DIRECTORY", default_value = "target/metal")]
     machine_files: PathBuf,
 
@@ -98,47 +99,50 @@ Examples:
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Parameters of experiments")]
 struct Parameters {
-    /// VMs: one after another, or all at once
+    /// The number of VMs; the experiment runs them one after another, or all at once
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::VMS.parse(text), allow_negative_numbers = true)]
     vms: Option<u32>,
 
-    /// Devices registered in each VM
+    /// The number of devices registered in each VM
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::DEVICES.parse(text), allow_negative_numbers = true)]
     devices: Option<u32>,
 
-    /// vCPUs of each VM; may be repeated, or name several numbers with commas: they are gone through in turn
+    /// The number of vCPUs of each VM. The option may be repeated, or take several numbers separated by commas: the
+    /// experiment runs with each of them
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = |text: &str| Bound::VCPUS.parse(text),
         allow_negative_numbers = true)]
     vcpus: Vec<u32>,
 
-    /// Ticks a second of the kernel that the software machine stands for; KVM runs at the host's
+    /// Ticks a second of the kernel that the software machine models; KVM runs with the host's
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::HZ.parse(text), allow_negative_numbers = true)]
     hz: Option<u32>,
 
-    /// What a VM gets first: devices-first, vcpus-first or memory-first; may be repeated, or name several
-    /// with commas
+    /// What a VM gets first: devices-first, vcpus-first or memory-first. The option may be repeated, or take several values
+    /// separated by commas
     #[arg(long = Order::PARAM, value_name = "ORDER", value_delimiter = ',')]
     orders: Vec<Order>,
 
-    /// How often each variant goes through what is measured
+    /// The number of rounds: how often each variant does the measured work
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::ROUNDS.parse(text), allow_negative_numbers = true)]
     rounds: Option<u32>,
 
-    /// Memory of each VM, such as 512MiB, 1g or 1.5GiB; may be repeated, or name several sizes with commas
+    /// The memory of each VM, such as 512MiB, 1g or 1.5GiB. The option may be repeated, or take several sizes separated by
+    /// commas
     #[arg(long = Size::PARAM, value_name = "SIZE", value_delimiter = ',', allow_negative_numbers = true)]
     memory: Vec<Size>,
 
-    /// What deleting a memslot zaps: all-roots or range; may be repeated, or name both with a comma
+    /// What the deletion of a memslot zaps: all-roots or range. The option may be repeated, or take both values separated by
+    /// a comma
     #[arg(long = Zap::PARAM, value_name = "WHAT", value_delimiter = ',')]
     zaps: Vec<Zap>,
 
-    /// Pages that the machine's page merger merges together, at most, if they are one after the other
+    /// The number of consecutive pages that the software machine's page merger merges in one change, at most
     #[arg(long, value_name = "N", value_parser = |text: &str| Bound::PAGES_A_CHANGE.parse(text),
         allow_negative_numbers = true)]
     pages_a_change: Option<u32>,
 
-    /// Let this host's page merger (KSM) run, as root: its settings are changed, and put back. With =alone, which is
-    /// what --ksm by itself means, not where another process has memory that would be merged; with =shared, there too
+    /// Use this host's page merger (KSM). This requires root; the run changes KSM's settings and restores them. With =alone,
+    /// the default of --ksm, the run leaves KSM alone if another process has mergeable memory. With =shared, the run uses KSM even then
     #[arg(long = Ksm::PARAM, value_name = "alone|shared", num_args = 0..=1, require_equals = true,
         default_missing_value = Ksm::Alone.name())]
     ksm: Option<Ksm>,
@@ -158,7 +162,7 @@ impl Run {
             return if self.processors.is_empty() {
                 Ok(None)
             } else {
-                Err(Failure::usage("--processor means nothing but with --backend metal"))
+                Err(Failure::usage("--processor requires --backend metal"))
             };
         }
         if let Some(other) = self.experiments.iter().find(|name| *name != mayfly_beside_kvm::NAME) {

@@ -7,11 +7,12 @@ use clap::builder::ValueHint;
 use clap::{Args as ClapArgs, ValueEnum};
 use mayfly_report::Threshold;
 
-/// Run a program, and say where the life of its VM goes
+/// Run a program that uses KVM, and say where the start and the end of its VM take time
 ///
-/// Follows the program, its threads and its children from outside, without a change to it: its calls to KVM, the phases
-/// from its execution to its end, and the longest waits. Its output, its signals and its exit code stay its own; what
-/// there is to say comes on standard error when all of it has ended.
+/// The command traces the program, its threads and its child processes from outside; the program needs no change. The report
+/// shows the program's phases from its execution to its end, and the longest waits with their causes. The program keeps
+/// its output, its signals and its exit code. The report goes to standard error when the program and all its children
+/// have ended.
 #[derive(ClapArgs)]
 #[command(after_help = TRACE_EXIT, override_usage = "mayfly trace [OPTIONS] -- COMMAND...\n       mayfly trace [OPTIONS] --pid PID")]
 pub(crate) struct Trace {
@@ -20,24 +21,24 @@ pub(crate) struct Trace {
         value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 
-    /// Write the trace to FILE as JSON (mayfly.trace/1). With - or /dev/stdout it goes to standard output, after the
-    /// program's own
+    /// Write the trace to FILE as JSON (mayfly.trace/1). With - or /dev/stdout, the trace goes to standard output, after the
+    /// program's own output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write a timeline to FILE that <https://ui.perfetto.dev> opens: a track a thread with its calls, the phases, and the
-    /// longest waits with their causes. - is standard output, as above
+    /// Write a timeline to FILE, which <https://ui.perfetto.dev> opens. It has the phases, the longest waits with their causes,
+    /// and a track for each thread with its calls. - is standard output, as above
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
 
-    /// Follow process PID, which runs already, until it ends or this command is told to by ^C. By ptrace, it is stopped at
-    /// every system call, so that it runs slower meanwhile
+    /// Trace the running process PID until it ends, or until ^C ends this command. With ptrace, the process stops at every
+    /// system call and runs slower
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "prove"],
         value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) pid: Option<i32>,
 
-    /// Who follows: `tracefs`, which takes root and stops nothing; `ptrace`, which stops the program at the calls that
-    /// matter; or `auto`, tracefs where it can be had
+    /// How to trace: `tracefs` requires root and never stops the program; `ptrace` stops it at the calls that matter; `auto` is
+    /// tracefs if it can be used, and else ptrace
     #[arg(
         long,
         value_name = "auto|tracefs|ptrace",
@@ -47,14 +48,14 @@ pub(crate) struct Trace {
     )]
     pub(crate) recorder: Recorder,
 
-    /// Prove causes that pass with time: run the program again, twelve times for each, without input or output, and hold
-    /// the call back by 0, 1, 2 and 4 ticks. Proved is what waits as much less. What remedies gain is measured, too. ^C
-    /// ends it, and the report has what is known by then
+    /// Prove each cause that passes with time: run the program twelve more times for each, without input or output, and delay the
+    /// waiting call by 0, 1, 2 and 4 ticks. The cause is proved if the call then waits that much less. This option also
+    /// measures what remedies gain, as --gain does. ^C ends the proof, and the report has what is known by then
     #[arg(long)]
     pub(crate) prove: bool,
 
-    /// Measure what remedies gain: make the recorded calls to KVM again, in VMs of this command's own, as they were and in
-    /// the better order, in turns. The program need not be there any more, and is not run
+    /// Measure what remedies gain: replay the recorded calls to KVM in this command's own VMs, in the recorded order and in
+    /// the better order, in turns. The program does not run again
     #[arg(long)]
     pub(crate) gain: bool,
 
@@ -62,14 +63,14 @@ pub(crate) struct Trace {
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
-    /// Fail if a figure is on this side of a bound, as in 'start > 50ms' or 'calls > 500'; may be repeated. There are
-    /// start (exec to first entry), stop (last exit to the end), total, longest (wait), each phase by its name, as `vm_created`,
-    /// calls and stops
+    /// Exit with 1 if this holds for a figure, as in 'start > 50ms' or 'calls > 500'. The figures are start (exec to
+    /// first entry), stop (last exit to the end), total, longest (wait), each phase by its name, such as `vm_created`, calls
+    /// and stops. The option may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
 }
 
-/// Who follows a program.
+/// How a program is traced.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Recorder {
     Auto,
@@ -87,10 +88,10 @@ Examples:
   mayfly trace --timeline t.perfetto.json -- ./vmm
 
 Exit codes:
-  the program's own, and the signal that ended it; where that is 0:
-  1    a figure is on the wrong side of a bound, or the trace cannot be made or
-       kept
+  the exit code of the program, or the signal that ended it. If that is 0:
+  1    a --fail-if holds for a figure, or the trace could not be recorded or
+       written
   2    the command line is wrong
-  3    a bound is about what the program did not do
+  3    a bound names a figure that this program does not have
   126  the program cannot be executed
   127  there is no such program";

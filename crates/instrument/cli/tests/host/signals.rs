@@ -45,7 +45,7 @@ fn what_is_done_is_printed_and_kept_and_the_process_dies_of_the_signal() {
         assert_eq!(status.signal(), Some(signal.as_raw()), "{stderr}");
         let said = format!("mayfly: ended by {name}: slot-delete was not finished\n");
         assert_eq!(stderr, said);
-        assert!(stdout.contains("\nnot all of it: slot-delete was not finished\n"), "{stdout}");
+        assert!(stdout.contains("\nincomplete: slot-delete was not finished\n"), "{stdout}");
         assert!(stdout.contains("first_memslot"), "{stdout}");
         let record = record(&fs::read(&file).unwrap());
         assert_eq!(record["partial"], "slot-delete was not finished");
@@ -134,7 +134,7 @@ fn a_run_that_ends_before_anything_is_done_keeps_a_record_that_says_so() {
         is_told(&fs::read(&file).unwrap());
         let (report, _, code) = ran(mayfly(&["report", file.to_str().unwrap()]));
         assert_eq!(code, Some(0));
-        assert!(report.contains(&format!("not all of it: {why}")), "{report}");
+        assert!(report.contains(&format!("incomplete: {why}")), "{report}");
         fs::write(&file, "").unwrap();
     }
     // Whoever reads the stream gets a document, too.

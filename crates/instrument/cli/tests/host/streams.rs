@@ -115,7 +115,7 @@ fn a_run_of_nothing_that_was_named_ends_with_3_and_a_run_of_some_of_it_with_0() 
     let (.., stderr, code) = ran(mayfly(&["run", "page-merge", "--vms", "300"]));
     assert_eq!(code, Some(3));
     assert!(
-        stderr.contains("mayfly: nothing of what was asked for could run: page-merge, "),
+        stderr.contains("mayfly: nothing that was asked for could run: page-merge, "),
         "{stderr}"
     );
     let (.., code) = ran(mayfly(&["run", "page-merge", "--vms", "1", "--rounds", "1"]));

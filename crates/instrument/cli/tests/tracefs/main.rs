@@ -188,7 +188,10 @@ fn without_tracefs_it_is_followed_by_ptrace_and_a_line_says_so() {
     let said = String::from_utf8(stderr).unwrap();
     assert_eq!((status.code(), &stdout[..]), (Some(5), &b"out\n"[..]), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with("mayfly: no tracefs (") && said.contains("by ptrace"), "{said}");
+    assert!(
+        said.starts_with("mayfly: tracefs cannot be used (") && said.contains("using ptrace"),
+        "{said}"
+    );
     // Where nothing else is wanted the program is not run.
     let Output { status, stdout, stderr } = run(&["--quiet", "--recorder", "tracefs"]);
     assert_eq!((status.code(), stdout.len()), (Some(1), 0));

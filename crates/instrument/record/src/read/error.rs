@@ -15,7 +15,7 @@ pub enum ReadError {
         source: io::Error,
     },
     /// It is larger than a record can be.
-    #[error("{} has {size} bytes, and no record has more than {most}", path.display())]
+    #[error("{} has {size} bytes, and a record has {most} at most", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,

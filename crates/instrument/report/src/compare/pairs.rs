@@ -110,7 +110,7 @@ fn differing(kind: &Kind<'_>, base: &[&ResultRow], new: &[&ResultRow]) -> Mismat
         .map(|(name, base, new)| format!("{name} is {base} in BASE and {new} in NEW"))
         .collect();
     let parameters = if differ.is_empty() {
-        "they have other combinations of the same parameters".to_owned()
+        "they have different combinations of the same parameters".to_owned()
     } else {
         differ.join("; ")
     };

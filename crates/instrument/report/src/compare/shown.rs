@@ -91,7 +91,7 @@ impl<'a> Comparison<'a> {
         let hosts = self.differences_of_hosts();
         let hosts = (!hosts.is_empty()).then(|| format!("different hosts: {}", hosts.join("; ")));
         let partial = |name: &str, record: &Record| {
-            Some(format!("{name} is not all of it: {}", record.partial.as_ref()?))
+            Some(format!("{name} is incomplete: {}", record.partial.as_ref()?))
         };
         let partial = [partial("BASE", self.base), partial("NEW", self.new)];
         let few = [self.of_few("BASE", |line| line.base), self.of_few("NEW", |line| line.new)];

@@ -134,9 +134,9 @@ fn a_part_of_a_run_and_few_rounds_are_said_before_anything_is_compared() {
         (comparison.shown(Format::Text, false, false, 80), json["warnings"].clone())
     };
     let (text, json) = shown(&base, &new);
-    assert!(text.starts_with("BASE is not all of it: teardown was interrupted\n"), "{text}");
-    assert_eq!(json, serde_json::json!(["BASE is not all of it: teardown was interrupted"]));
-    assert!(shown(&new, &base).0.starts_with("NEW is not all of it"));
+    assert!(text.starts_with("BASE is incomplete: teardown was interrupted\n"), "{text}");
+    assert_eq!(json, serde_json::json!(["BASE is incomplete: teardown was interrupted"]));
+    assert!(shown(&new, &base).0.starts_with("NEW is incomplete"));
     assert_eq!(shown(&new, &new).1, serde_json::json!([]));
 
     let of_rounds = |rounds: u64| {

@@ -21,7 +21,7 @@ pub(super) fn summary(runs: &Runs<'_>) -> Markup {
             @if let Some(bound) = noise::bound(record) {
                 p.alarm { "Noisy host: ratios below " (units::ratio((bound * 10.0).ceil() / 10.0)) " mean nothing here." }
             }
-            @if let Some(why) = &record.partial { p.alarm { "Not all of it: " (why) "." } }
+            @if let Some(why) = &record.partial { p.alarm { "Incomplete: " (why) "." } }
         }
         nav aria-label="Experiments" {
             @for name in runs.experiments() { a href=(format!("#{name}")) { (name) } " " }

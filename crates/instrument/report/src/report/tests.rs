@@ -121,7 +121,7 @@ fn the_heading_says_that_a_run_came_to_an_early_end() {
     let mut record = record();
     record.partial = Some("teardown was not finished".to_owned());
     let line = shown(&record).lines().nth(3).map(str::to_owned);
-    assert_eq!(line.as_deref(), Some("not all of it: teardown was not finished"));
+    assert_eq!(line.as_deref(), Some("incomplete: teardown was not finished"));
 }
 
 #[test]

@@ -6,10 +6,12 @@ use super::names::STATISTICS;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdError {
     /// It is no comparison.
-    #[error("'{0}' is no threshold; one reads: NAMES > NUMBER, where > may be >=, < or <=")]
+    #[error("'{0}' is not a threshold; write NAMES > NUMBER, where > may also be >=, < or <=")]
     NoComparison(String),
     /// What is on the right is no number.
-    #[error("'{number}' in '{threshold}' is no number; one reads: 1.1, 250ns, 30us, 1.5ms, 2s")]
+    #[error(
+        "'{number}' in '{threshold}' is not a number; write one such as 1.1, 250ns, 30us, 1.5ms or 2s"
+    )]
     NoNumber {
         /// What stands there.
         number: String,
@@ -18,7 +20,7 @@ pub enum ThresholdError {
     },
     /// It names nothing that there is.
     #[error(
-        "'{names}' names nothing here; names are EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, any of them left out; statistics: {}",
+        "'{names}' names nothing here; write EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, of which any may be left out; statistics: {}",
         STATISTICS.join(", ")
     )]
     NamesNothing {
@@ -27,7 +29,7 @@ pub enum ThresholdError {
     },
     /// Two records are compared by their ratio alone.
     #[error(
-        "'{0}' holds no ratio against a bound; for two records that is all there is: 'ratio > 1.1', 'destroy > 1.1'"
+        "'{0}' is not about a ratio, and two records are compared by ratios only: write 'ratio > 1.1' or 'destroy > 1.1'"
     )]
     NoRatio(String),
     /// A time is held against a number, or the other way round.

@@ -54,7 +54,7 @@ fn a_ratio_is_to_mayfly_on_the_same_backend() {
         wrong("kvm.first_memslot.ratio > 1").unwrap_err().split_once(" names nothing"),
         Some((
             "'kvm.first_memslot.ratio'",
-            " here; names are EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, any of them left out; statistics: p50, min, max, mean, p90, p99, n, ratio"
+            " here; write EXPERIMENT.BACKEND.VARIANT.METRIC.STATISTIC, of which any may be left out; statistics: p50, min, max, mean, p90, p99, n, ratio"
         ))
     );
 }
@@ -62,12 +62,12 @@ fn a_ratio_is_to_mayfly_on_the_same_backend() {
 #[test]
 fn what_cannot_be_read_or_names_nothing_is_one_line() {
     for (threshold, said) in [
-        ("first_memslot", "is no threshold"),
-        ("> 1ms", "is no threshold"),
-        ("first_memslot > fast", "'fast' in 'first_memslot > fast' is no number"),
-        ("first_memslot > nan", "is no number"),
-        ("first_memslot > -1ms", "is no number"),
-        ("first_memslot > infms", "is no number"),
+        ("first_memslot", "is not a threshold"),
+        ("> 1ms", "is not a threshold"),
+        ("first_memslot > fast", "'fast' in 'first_memslot > fast' is not a number"),
+        ("first_memslot > nan", "is not a number"),
+        ("first_memslot > -1ms", "is not a number"),
+        ("first_memslot > infms", "is not a number"),
         ("first_memslot > 1", "is a time"),
         ("first_memslt.p50 > 1ms", "names nothing"),
         ("kvm.mayfly.first_memslot > 1ms", "names nothing"),
@@ -96,8 +96,8 @@ fn what_may_be_meant_is_known_before_it_is_measured() {
         may.unwrap_err().to_string()
     };
     assert!(wrong("destroy > 1", true).contains("teardown.machine.mayfly.destroy.p50 is a time"));
-    assert!(wrong("destroy.n > 1ms", true).contains("is no time"));
-    assert!(wrong("destroy > 1ms", false).contains("is no time"));
+    assert!(wrong("destroy.n > 1ms", true).contains("is not a time"));
+    assert!(wrong("destroy > 1ms", false).contains("is not a time"));
     let counter = |text: &str| text.parse::<Threshold>().unwrap().may_name_a_counter();
     assert!(counter("teardown.tlbi_vmid > 3"));
     assert!(!counter("tlbi_vmid > 3s") && !counter("tlbi_vmid.p50 > 3"));
@@ -116,7 +116,7 @@ fn a_counter_that_is_known_beforehand_is_named_whole_and_as_a_number() {
         assert_eq!(may(other), Ok(false), "{other}");
     }
     let said = may("waits > 1ms").unwrap_err().to_string();
-    assert!(said.contains("doctor.kvm.found.waits is no time"), "{said}");
+    assert!(said.contains("doctor.kvm.found.waits is not a time"), "{said}");
 }
 
 proptest! {

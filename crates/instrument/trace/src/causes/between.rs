@@ -27,7 +27,7 @@ fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
     let read = after.read?.checked_sub(before.read?).filter(|read| *read >= LITTLE)?;
     let cause = likely(
         "image-loading",
-        "the program reads what its guest is to have",
+        "the program reads the image of its guest",
         "map the file instead of reading it, or read it on a thread of its own while KVM is set up",
         vec![format!("it read {} meanwhile", bytes(read))],
     );

@@ -21,11 +21,11 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         return None;
     }
     let evidence = format!(
-        "it could run, and had to wait for {}, {} of the call",
+        "it was runnable and waited {} for a processor, {} of the call",
         duration(used.queued),
         percent(queued)
     );
     let remedy =
-        "end what else runs on this host, or give the VMM processors of its own, and trace again";
-    Some(likely("busy-processor", "others had the processor", remedy, vec![evidence]))
+        "stop other work on this host, or give the VMM processors of its own, and trace again";
+    Some(likely("busy-processor", "other threads had the processor", remedy, vec![evidence]))
 }

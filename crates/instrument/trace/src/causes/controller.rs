@@ -32,10 +32,10 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     }
     let seen = Stretch::of(trace, call).seen_in(&WORKS_IN)?;
     let what = match call.name.as_str() {
-        "KVM_CREATE_IRQCHIP" => "KVM makes its interrupt controllers",
-        _ => "KVM makes its interval timer",
+        "KVM_CREATE_IRQCHIP" => "KVM creates the VM's interrupt controllers",
+        _ => "KVM creates the VM's interval timer",
     };
-    let remedy = "use a split irqchip: KVM then makes no PIC, no IOAPIC, and no PIT";
+    let remedy = "use a split irqchip: KVM then creates no PIC, no IOAPIC, and no PIT";
     let evidence = vec![format!("it was seen in {seen}")];
     Some(likely("irqchip-creation", what, remedy, evidence))
 }

@@ -30,7 +30,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         channel.filter(|_| !stretch.stacks_are_told())
     })?;
     let evidence =
-        vec!["it gives up the VM's last descriptor".to_owned(), format!("it was seen in {seen}")];
-    let remedy = "close the VM on a thread that nobody waits for, or end the process and let others see it gone by a pidfd";
+        vec!["it drops the VM's last descriptor".to_owned(), format!("it was seen in {seen}")];
+    let remedy = "close the VM on a thread that nothing waits for, or end the process and have others watch for its end by a pidfd";
     Some(likely("vm-destruction", "the VM is destroyed in the caller", remedy, evidence))
 }

@@ -31,12 +31,12 @@ fn elsewhere(trace: &Trace, made: &Call) -> Option<Stall> {
         return None;
     }
     let evidence = vec![
-        format!("process {}, which made the VM, was gone {} before", made.pid, duration(took)),
-        format!("process {} closed a descriptor of the VM then", last.pid),
+        format!("process {}, which created the VM, had ended {} before", made.pid, duration(took)),
+        format!("process {} then closed a descriptor of the VM", last.pid),
     ];
     let what = "another process holds the VM's descriptor";
-    let remedy = "close the VM's descriptors in the processes that are forked, and send none to a process that outlives the VM";
+    let remedy = "close the VM's descriptors in forked processes, and send none to a process that outlives the VM";
     let cause = Some(likely("held-elsewhere", what, remedy, evidence));
-    let what = "a VM whose process is gone".to_owned();
+    let what = "a VM whose process has ended".to_owned();
     Some(Stall { what, tid: last.tid, at: gone, took, cause, ..Stall::default() })
 }

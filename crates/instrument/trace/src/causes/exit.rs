@@ -13,45 +13,51 @@ const FREES: [&str; 6] =
     ["exit_mm*", "exit_mmap", "unmap_*", "zap_*", "mmput", "free_pages_and_swap_cache"];
 
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
-    trace.processes.iter().filter_map(|process| {
-        let leader = trace.threads.iter().find(|one| one.tid == process.pid && one.gone.is_some())?;
-        let threads = trace.threads.iter().filter(|one| one.pid == process.pid);
-        let (from, to) = (threads.filter_map(|one| one.ending).max()?, process.gone?);
-        let stretch = Stretch { trace, tid: leader.tid, from, to };
-        if stretch.took() < trace.least() {
-            return None;
-        }
-        let (ran, took) = (stretch.ran(), stretch.took());
-        let resident = process.resident.unwrap_or(0);
-        let stall = Stall {
-            what: "the end of the process".to_owned(),
-            tid: leader.tid,
-            at: from,
-            took,
-            ..Stall::default()
-        };
-        let cause = match (stretch.seen_in(&DESTROYS), stretch.seen_in(&FREES)) {
-            (Some(function), _) if ran < took / 2 => likely(
-                "vm-destruction",
-                "the VM is destroyed when its process has ended",
-                "close the VM on a thread that nobody waits for before the process ends",
-                vec![format!("it was seen in {function}")],
-            ),
-            (_, seen) if resident >= LITTLE && (ran >= trace.least() / 2 || seen.is_some()) => {
-                let mut evidence =
-                    vec![format!("it had {} of memory when it ended", bytes(resident))];
-                // What it ran for is seen by differences, of which a short end has none.
-                evidence.extend((ran > 0).then(|| format!("it ran for {} of it", duration(ran))));
-                evidence.extend(seen.map(|function| format!("it was seen in {function}")));
-                likely(
-                    "memory-freed-at-exit",
-                    "its memory is freed page by page before it is gone",
-                    "use huge pages, or have whoever waits for the process see what it waits for earlier",
-                    evidence,
-                )
+    trace
+        .processes
+        .iter()
+        .filter_map(|process| {
+            let leader =
+                trace.threads.iter().find(|one| one.tid == process.pid && one.gone.is_some())?;
+            let threads = trace.threads.iter().filter(|one| one.pid == process.pid);
+            let (from, to) = (threads.filter_map(|one| one.ending).max()?, process.gone?);
+            let stretch = Stretch { trace, tid: leader.tid, from, to };
+            if stretch.took() < trace.least() {
+                return None;
             }
-            _ => return Some(stall),
-        };
-        Some(Stall { cause: Some(cause), ..stall })
-    }).collect()
+            let (ran, took) = (stretch.ran(), stretch.took());
+            let resident = process.resident.unwrap_or(0);
+            let stall = Stall {
+                what: "the end of the process".to_owned(),
+                tid: leader.tid,
+                at: from,
+                took,
+                ..Stall::default()
+            };
+            let cause = match (stretch.seen_in(&DESTROYS), stretch.seen_in(&FREES)) {
+                (Some(function), _) if ran < took / 2 => likely(
+                    "vm-destruction",
+                    "the VM is destroyed when its process has ended",
+                    "close the VM on a thread that nothing waits for, before the process ends",
+                    vec![format!("it was seen in {function}")],
+                ),
+                (_, seen) if resident >= LITTLE && (ran >= trace.least() / 2 || seen.is_some()) => {
+                    let mut evidence =
+                        vec![format!("it had {} of memory when it ended", bytes(resident))];
+                    // What it ran for is seen by differences, of which a short end has none.
+                    evidence
+                        .extend((ran > 0).then(|| format!("it ran for {} of it", duration(ran))));
+                    evidence.extend(seen.map(|function| format!("it was seen in {function}")));
+                    likely(
+                        "memory-freed-at-exit",
+                        "the process's memory is freed page by page before the process is gone",
+                        "use huge pages, or signal the process that waits before this one ends",
+                        evidence,
+                    )
+                }
+                _ => return Some(stall),
+            };
+            Some(Stall { cause: Some(cause), ..stall })
+        })
+        .collect()
 }

@@ -60,7 +60,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         }
         _ => return None,
     }
-    let what = format!("a grace period that {} has begun", armed.name);
+    let what = format!("a grace period that {} started", armed.name);
     let remedy = "set memory before devices are registered, or do slow work in between: the grace period runs from the registration";
     Some(likely("grace-period", what, remedy, evidence))
 }

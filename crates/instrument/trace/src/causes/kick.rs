@@ -54,16 +54,16 @@ fn lost(trace: &Trace, thread: &Thread) -> Option<Stall> {
     }
     let evidence = vec![
         format!(
-            "its thread got signal {} {} before the one that it left its guest by",
+            "its thread got signal {} {} before the signal that made it leave its guest",
             heard.1,
             duration(took)
         ),
-        "and went on into the guest after the first".to_owned(),
+        "and it entered the guest after the first".to_owned(),
     ];
     let cause = likely(
         "lost-kick",
-        "a kick came before the vCPU was entered, and the next had to end a wait",
-        "set kvm_run's immediate_exit in the signal's handler, or block the signal but in KVM_RUN (KVM_SET_SIGNAL_MASK)",
+        "a kick came before the vCPU was entered and was lost, and only the next one ended the run",
+        "set kvm_run's immediate_exit in the signal's handler, or block the signal except in KVM_RUN (KVM_SET_SIGNAL_MASK)",
         evidence,
     );
     Some(Stall {

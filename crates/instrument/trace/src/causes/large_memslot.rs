@@ -22,7 +22,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     let ran = ran(call).filter(|ran| *ran >= 0.75)?;
     let evidence =
         vec![format!("slot {} is new, and has {}", call.argument("slot"), bytes(size)), told(ran)];
-    let what = "KVM makes and zeroes what it keeps of each page of the slot";
+    let what = "KVM allocates and zeroes its metadata for each page of the slot";
     let remedy = "add memory when the VM asks for it, or set the slot on a thread of its own while others load images";
     Some(likely("large-memslot", what, remedy, evidence))
 }

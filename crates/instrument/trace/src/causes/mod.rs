@@ -36,7 +36,7 @@ type OfCall = fn(&Trace, &Call) -> Option<Cause>;
 /// Finds waits that are no single call, and their cause.
 type OfLife = fn(&Trace) -> Vec<Stall>;
 
-/// In the order in which they are asked: that others had the processor comes last, for it makes all else longer.
+/// In the order in which they are asked: that other threads had the processor comes last, for it makes all else longer.
 const OF_CALLS: [OfCall; 10] = [
     worker::find,
     grace_period::find,

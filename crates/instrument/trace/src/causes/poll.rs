@@ -33,7 +33,7 @@ fn missed(trace: &Trace, sleep: &Call) -> Option<Stall> {
     ];
     let cause = likely(
         "polled-join",
-        "the program looks for the end of its vCPU threads from time to time",
+        "the program polls for the end of its vCPU threads",
         "join the threads, or have each signal an eventfd when it ends",
         evidence,
     );

@@ -29,6 +29,6 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     let length = call.argument("length").max(call.argument("size"));
     let mut evidence = vec![format!("{} at once: {how}", bytes(length))];
     evidence.extend(ran(call).map(told));
-    let remedy = "leave it to the guest's faults, use huge pages, or populate on several threads while other set-up goes on";
+    let remedy = "leave the memory to the guest's faults, use huge pages, or populate on several threads while other set-up goes on";
     Some(likely("populated-memory", "memory is populated in the caller", remedy, evidence))
 }

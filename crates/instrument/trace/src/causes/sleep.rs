@@ -39,12 +39,12 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
         };
         let evidence = vec![
             format!("it asked to sleep for {}", duration(call.argument("time"))),
-            format!("by the thread that makes the VM, {when}"),
+            format!("by the thread that creates the VM, {when}"),
         ];
         let cause = likely(
             "own-sleep",
-            "the program sleeps by its own wish",
-            "wait for what is meant, by an eventfd or a futex, and not for a time",
+            "the program itself asks to sleep",
+            "wait for the event itself, by an eventfd or a futex, and not for a fixed time",
             evidence,
         );
         Stall { cause: Some(cause), ..trace.stall_of(call) }

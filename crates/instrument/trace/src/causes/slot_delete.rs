@@ -38,5 +38,5 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     let mut evidence = vec![format!("slot {slot}, of {}, is deleted", bytes(size)), told(ran)];
     evidence.extend(seen.map(|function| format!("it was seen in {function}")));
     let remedy = "delete slots before the guest has mapped much, or leave them and have the guest give the memory back";
-    Some(likely("slot-delete", "what the guest has mapped is taken away", remedy, evidence))
+    Some(likely("slot-delete", "KVM zaps what the guest has mapped", remedy, evidence))
 }

@@ -35,6 +35,6 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     };
     let mut evidence = vec![format!("{} {whose} are unmapped", bytes(range.1)), told(ran)];
     evidence.extend(seen.map(|function| format!("it was seen in {function}")));
-    let remedy = "use huge pages, or unmap on a thread that nobody waits for";
+    let remedy = "use huge pages, or unmap on a thread that nothing waits for";
     Some(likely("unmapped-memory", "memory is freed page by page in the caller", remedy, evidence))
 }

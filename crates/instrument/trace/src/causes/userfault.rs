@@ -24,8 +24,8 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
         let evidence = vec![format!("its thread was seen in handle_userfault {} times", one.seen)];
         let cause = likely(
             "userfault",
-            "a vCPU waits for a page that userfaultfd is to bring",
-            "bring the pages that a guest touches first before it runs, or have more threads bring them",
+            "a vCPU waits for a page from the userfaultfd handler",
+            "load the pages that a guest touches first before it runs, or have more threads load pages",
             evidence,
         );
         Stall {

@@ -28,7 +28,7 @@ pub(super) fn find_one(trace: &Trace, call: &Call) -> Option<Cause> {
 fn cause(made: &[&Call], last: &Call) -> Cause {
     let evidence = vec![
         format!(
-            "one thread made {}, {} each",
+            "one thread created {}, {} each",
             made.len(),
             duration(in_calls(made) / made.len() as u64)
         ),

@@ -33,6 +33,6 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     let mut evidence = vec![format!("it was seen in {starts}")];
     evidence.extend(stretch.seen_in(&JOINS).map(|joins| format!("and in {joins}")));
     let what = "KVM starts its worker for huge pages, which joins the VMM's control group";
-    let remedy = "mount cgroup2 with favordynmods, or load kvm with nx_huge_pages=never where the processor needs no such care";
+    let remedy = "mount cgroup2 with favordynmods, or load kvm with nx_huge_pages=never where the processor needs no such protection";
     Some(likely("huge-page-worker", what, remedy, evidence))
 }

@@ -66,7 +66,8 @@ impl CriticalPath {
         let mut threads: Vec<i32> = self.pieces.iter().map(|piece| piece.tid).collect();
         threads.sort_unstable();
         threads.dedup();
-        let inferred = if self.inferred { "; who ended a wait is inferred, not seen" } else { "" };
+        let inferred =
+            if self.inferred { "; the thread that ended a wait is inferred, not seen" } else { "" };
         let (took, threads) = (duration(self.took), things(threads.len() as u64, "thread"));
         format!("critical path to {}: {took}, {threads}{inferred}", self.to)
     }
@@ -77,16 +78,16 @@ impl fmt::Display for Doing {
         match self {
             Self::Call(name) => f.write_str(name),
             // How long may not have been seen.
-            Self::Sleeps { times: 1, each: 0 } => f.write_str("sleeps by its own wish"),
+            Self::Sleeps { times: 1, each: 0 } => f.write_str("sleeps by its own request"),
             Self::Sleeps { times, each: 0 } => write!(f, "polls: {times} sleeps"),
             Self::Sleeps { times: 1, each } => {
-                write!(f, "sleeps by its own wish, for {}", duration(*each))
+                write!(f, "sleeps by its own request, for {}", duration(*each))
             }
             Self::Sleeps { times, each } => {
                 write!(f, "polls: {times} sleeps of {}", duration(*each))
             }
             Self::Waits(function) => {
-                write!(f, "waits in {function}, ended by no thread that was seen")
+                write!(f, "waits in {function}; no thread was seen to end the wait")
             }
             Self::Own | Self::Short { calls: 0, threads: 1 } => f.write_str("its own code"),
             Self::Short { calls, threads: 1 } => {

@@ -103,7 +103,7 @@ fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> 
     watched.over.store(true, Ordering::Release);
     let mut trace = follower.book.finish(looking);
     trace.recorder = Recorder::PtraceEveryCall;
-    let note = "it ran before it was followed: what came before is not here, and each of its calls stopped twice";
+    let note = "the process ran before it was traced: earlier calls are missing, and each call stopped it twice";
     trace.notes.push(note.to_owned());
     Ok(Message::Done(Box::new(trace)))
 }

@@ -50,7 +50,7 @@ pub fn record_by(
 pub fn attach_by(choice: Choice, pid: i32, warn: &mut dyn FnMut(&str)) -> Result<Recorded, Error> {
     let by_ptrace = |warn: &mut dyn FnMut(&str)| {
         warn(&format!(
-            "following process {pid} by ptrace, which stops it at every call; ^C ends that, and not the process"
+            "tracing process {pid} by ptrace, which stops it at every system call; ^C ends the trace, not the process"
         ));
         attach::attach(pid)
     };
@@ -81,5 +81,5 @@ fn may() -> bool {
 }
 
 fn without(why: &str) -> String {
-    format!("no tracefs ({why}): it is followed by ptrace")
+    format!("tracefs cannot be used ({why}): using ptrace instead")
 }

@@ -27,32 +27,32 @@ fn of_process(pid: i32, me: u32, stat: &str, status: &str) -> Option<String> {
     let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
     let tracer = value("TracerPid:").filter(|tracer| *tracer != "0");
     if flags & PF_KTHREAD != 0 {
-        return Some(format!("{pid} is a thread of the kernel's, which nobody can follow"));
+        return Some(format!("{pid} is a kernel thread, which cannot be traced"));
     }
     if ["Z", "X"].contains(&state) {
-        return Some(format!("process {pid} has ended, and its parent has not asked how"));
+        return Some(format!("process {pid} has ended, and its parent has not waited for it"));
     }
     if let Some(tracer) = tracer {
         return Some(format!(
-            "process {tracer} traces process {pid} already, and there can be but one"
+            "process {tracer} already traces process {pid}, and a process can have only one tracer"
         ));
     }
     let mut users = value("Uid:")?.split_ascii_whitespace();
     let is_other = users.any(|user| user.parse() != Ok(me));
     (is_other && me != 0).then(|| {
-        format!("process {pid} has another user's rights: it takes CAP_SYS_PTRACE, which root has")
+        format!("process {pid} has another user's rights: tracing it requires CAP_SYS_PTRACE, which root has")
     })
 }
 
 /// What lies in the host, by what Yama allows.
 fn of_host(scope: &str) -> &'static str {
     match scope.trim() {
-        "3" => "kernel.yama.ptrace_scope is 3, which forbids it to everybody until the next boot",
-        "2" => "kernel.yama.ptrace_scope is 2: it takes CAP_SYS_PTRACE, which root has",
+        "3" => "kernel.yama.ptrace_scope is 3, which forbids ptrace until the next boot",
+        "2" => "kernel.yama.ptrace_scope is 2: ptrace requires CAP_SYS_PTRACE, which root has",
         "1" => {
-            "kernel.yama.ptrace_scope is 1: only what was started by the tracer may be followed, or with CAP_SYS_PTRACE, which root has"
+            "kernel.yama.ptrace_scope is 1: a process may trace only what it has started, unless it has CAP_SYS_PTRACE, which root has"
         }
-        _ => "a filter of system calls, as containers have, or a security module forbids it",
+        _ => "a seccomp filter, as containers have, or a security module forbids ptrace",
     }
 }
 
@@ -67,9 +67,9 @@ mod tests {
         let of = |stat: &str, status: &str| of_process(5, 70, stat, status);
         let stat = "5 (a) S 0) S 1 5 5 0 -1 4194304 100 0";
         assert_eq!(of(stat, mine), None);
-        assert!(of(stat, &traced).unwrap().contains("process 77 traces process 5"));
+        assert!(of(stat, &traced).unwrap().contains("process 77 already traces process 5"));
         let kernel = "5 (kworker/0:1-) I 2 0 0 0 -1 69238880 0 0";
-        assert!(of(kernel, mine).unwrap().contains("of the kernel"));
+        assert!(of(kernel, mine).unwrap().contains("a kernel thread"));
         assert!(of("5 (true) Z 1 5 5 0 -1 4227084 0 0", mine).unwrap().contains("has ended"));
         for bad in ["", "5", "5 (a", "5 (a) S", "5 (a) S 1 5 5 0 -1", "5 (a) S 1 5 5 0 -1 x"] {
             assert_eq!(of(bad, &traced), None, "{bad}");

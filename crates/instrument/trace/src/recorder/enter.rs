@@ -9,9 +9,9 @@ use crate::record::{Call, Object};
 /// Where in the structure of `KVM_CREATE_DEVICE` the kernel puts the descriptor.
 const DEVICE_FD: u64 = 4;
 /// Debuggers, and tracers of calls, do not work in what is traced.
-const PTRACE_REFUSED: &str = "a process of it was refused ptrace: what is traced here cannot be traced by another, as by a debugger";
+const PTRACE_REFUSED: &str = "a process of the program was refused ptrace: a traced process cannot have a second tracer, such as a debugger";
 /// Tracepoints show numbers alone.
-const NOT_READ: &str = "what structures held is known of those calls alone that lasted: tracepoints do not show it, so slots have no sizes";
+const NOT_READ: &str = "tracepoints do not show the contents of structures: these are known only for long calls, so most memslots have no size";
 /// A private mapping of a file that is shorter is a library's.
 const LONG_FILE: u64 = 16 << 20;
 

@@ -30,10 +30,12 @@ pub enum Error {
     System(#[from] io::Error),
     /// The guardian is gone, and with it the program.
     #[error(
-        "the recorder ended before the program did, and the kernel has ended that: nothing was recorded"
+        "the recorder ended before the program did, so the kernel killed the program: nothing was recorded"
     )]
     GuardianDied,
     /// The same by tracefs, on which the program does not hang.
-    #[error("the recorder ended before the program did, which goes on: nothing was recorded")]
+    #[error(
+        "the recorder ended before the program did: the program goes on, and nothing was recorded"
+    )]
     ReaderDied,
 }

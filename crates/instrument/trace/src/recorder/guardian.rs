@@ -236,7 +236,7 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
         if let Some(error) = told.get().not_executed {
             return Ok(Message::NotExecuted(error));
         }
-        follower.book.note("it was ended before it was executed");
+        follower.book.note("the program was ended before it was executed");
     }
     watched.over.store(true, Ordering::Release);
     let mut trace = follower.book.finish(looking);
@@ -245,7 +245,7 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     }
     if told.get().gave_up_rights {
         trace.notes.push(
-            "programs that it executed had no rights beyond its own: without root, a filter takes them away (no_new_privs)"
+            "set-user-ID programs that it executed got no extra rights: without root, a seccomp filter requires no_new_privs"
                 .to_owned(),
         );
     }

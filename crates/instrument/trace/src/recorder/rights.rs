@@ -32,7 +32,7 @@ pub(super) fn lost_by(program: &Path) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "{} {what}, and runs without these rights where it is traced by somebody who is not root",
+        "{} {what}: without root, mayfly trace runs it without these rights",
         program.display()
     ))
 }

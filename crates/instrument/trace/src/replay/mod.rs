@@ -137,19 +137,19 @@ fn watched(script: Script, ways: Vec<Vec<Step>>, asked: &Asked) -> Result<Vec<Ro
         let _ = answer.send(rounds(&script, &ways));
     };
     let begun = thread::Builder::new().name("replay".to_owned()).spawn(all);
-    begun.map_err(|why| format!("there is no thread for a replay: {why}"))?;
+    begun.map_err(|why| format!("no thread could be started for the replay: {why}"))?;
     let until = Instant::now() + PATIENCE;
     loop {
         match answered.recv_timeout(LOOK) {
             Ok(rounds) => return rounds,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err("the replay ended without an answer".to_owned());
+                return Err("the replay ended without a result".to_owned());
             }
             Err(RecvTimeoutError::Timeout) if asked.has_come() => {
                 return Err("the replay was interrupted".to_owned());
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() >= until => {
-                return Err(format!("the replay was not over after {} s", PATIENCE.as_secs()));
+                return Err(format!("the replay did not end within {} s", PATIENCE.as_secs()));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }

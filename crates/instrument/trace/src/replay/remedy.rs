@@ -31,9 +31,13 @@ impl Remedy {
             }
             "irqchip-creation" => Ok(Self::SplitIrqchip),
             "vcpus-one-by-one" => Ok(Self::VcpusTogether),
-            "huge-page-worker" => Err("the remedy is a setting of the host's, which is left alone"),
+            "huge-page-worker" => {
+                Err("the remedy is a setting of the host, which mayfly does not change")
+            }
             "slot-delete" => Err("what the guest had mapped is not in the record"),
-            "vm-destruction" => Err("the remedy has another thread wait, and saves no call"),
+            "vm-destruction" => {
+                Err("the remedy moves the wait to another thread and saves no call")
+            }
             _ => Err("the order of KVM's calls does not matter for it"),
         }
         .map_err(str::to_owned)
@@ -56,22 +60,24 @@ impl Remedy {
             Self::SplitIrqchip => split(steps),
             Self::VcpusTogether => together(steps),
         };
-        if better == steps { Err("the calls are made that way already") } else { Ok(better) }
+        if better == steps {
+            Err("the program makes the calls in that order already")
+        } else {
+            Ok(better)
+        }
     }
 }
 
 fn not_replayed(trace: &Trace, stall: &Stall) -> &'static str {
     let call = number(trace, stall).map(|call| &trace.calls[call]);
     if call.is_some_and(|call| trace.vm() != vm_of(call.on.as_ref())) {
-        return "one VM is replayed, and it is another's";
+        return "only one VM is replayed, and the call is on another VM";
     }
     match trace.recorder {
         Recorder::Tracefs => {
-            "too little was seen of the call to make it again; with --recorder ptrace more is"
+            "too little of the call was recorded to repeat it: --recorder ptrace records more"
         }
-        Recorder::Ptrace | Recorder::PtraceEveryCall => {
-            "the call is not one that can be made again"
-        }
+        Recorder::Ptrace | Recorder::PtraceEveryCall => "the call cannot be replayed",
     }
 }
 
@@ -239,8 +245,8 @@ mod tests {
             let trace = Trace { recorder, ..Trace::default() };
             Remedy::of(&trace, &Script::default(), &stall("grace-period")).unwrap_err()
         };
-        assert!(why(Recorder::Tracefs).ends_with("with --recorder ptrace more is"));
-        assert!(why(Recorder::Ptrace).ends_with("one that can be made again"));
+        assert!(why(Recorder::Tracefs).ends_with("--recorder ptrace records more"));
+        assert!(why(Recorder::Ptrace).ends_with("cannot be replayed"));
         let vm = |vm| Some(Object::Vm { vm });
         let calls =
             [vm(0), vm(1)].map(|on| Call { name: "KVM_IRQFD".into(), on, ..Call::default() });
@@ -254,6 +260,6 @@ mod tests {
             let stall = Stall { what: "KVM_IRQFD".into(), nth: Some(nth), ..stall("grace-period") };
             Remedy::of(&trace, &Script::default(), &stall).unwrap_err()
         };
-        assert!(why(0).ends_with("it is another's") && !why(1).ends_with("it is another's"));
+        assert!(why(0).ends_with("on another VM") && !why(1).ends_with("on another VM"));
     }
 }

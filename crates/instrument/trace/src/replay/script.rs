@@ -40,7 +40,7 @@ impl Script {
             script.left_out.push(format!("{many} calls made while vCPUs ran"));
         }
         script.leave_out_a_run_without_room();
-        script.left_out.push("what the guest did, and what was touched of its memory".to_owned());
+        script.left_out.push("the guest's own work, and accesses to its memory".to_owned());
         Ok(script)
     }
 }
@@ -53,7 +53,7 @@ impl Script {
         let run = self.steps.iter().position(|step| matches!(step.act, Act::Run(_)));
         if let Some(run) = run.filter(|run| room.is_none_or(|room| room > *run)) {
             self.steps.remove(run);
-            self.left_out.push("KVM_RUN, for want of memory at the guest's address 0".to_owned());
+            self.left_out.push("KVM_RUN, because the guest has no memory at address 0".to_owned());
         }
     }
 }

@@ -89,7 +89,7 @@ fn wait(nanoseconds: u64) {
     }
 }
 
-/// Times a call, without what others had the processor for: that is theirs, and would be taken for a wait.
+/// Times a call, without what other threads had the processor for: that is theirs, and would be taken for a wait.
 struct Clock {
     queued: u64,
     begun: Instant,

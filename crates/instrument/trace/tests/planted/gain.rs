@@ -54,7 +54,7 @@ pub(crate) fn memory_first() {
     trace.stalls = vec![stall];
     measure_gains(&mut trace, &mut |_| panic!("there is no better order"));
     let gain = trace.stalls[0].cause.as_ref().unwrap().gain.as_ref().unwrap();
-    assert!(gain.to_string().contains("made that way already"), "{gain}");
+    assert!(gain.to_string().contains("in that order already"), "{gain}");
     assert_eq!(trace.replay, None);
 }
 

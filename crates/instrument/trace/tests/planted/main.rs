@@ -225,7 +225,7 @@ fn is_soon_so(is_so: impl Fn() -> bool) {
         in_vain += u32::from(waited * 4 < begun.elapsed());
         assert!(in_vain < 5, "the wait does not pass with time");
     }
-    println!("not proved: others had the processors");
+    println!("not proved: other threads had the processors");
 }
 
 /// How long somebody on this host could run, and had to wait for it: Linux's pressure stall information, if it keeps any.

@@ -41,7 +41,7 @@ pub fn openmetrics(sight: &Sight) -> String {
     let vms = Sample::of(&[], sight.rows.len());
     metrics.gauge("vms", "How many VMs were seen.", [vms]);
     let time = sight.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let help = "When it was looked, in seconds since 1970.";
+    let help = "When the VMs were looked at, in seconds since 1970.";
     metrics.gauge("timestamp_seconds", help, [Sample::of(&[], time)]);
     metrics.finish()
 }

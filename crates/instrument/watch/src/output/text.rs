@@ -19,7 +19,7 @@ const INDENT: &str = "            ";
 pub fn text(sight: &Sight, width: usize) -> String {
     let mut lines = Vec::new();
     if sight.rows.is_empty() {
-        lines.push("no VM is here".to_owned());
+        lines.push("no VM was found".to_owned());
     } else {
         lines.push(format!(
             "{:>7} {:>3} {:<15} {:>5} {:<7} {:>4} {:>8}  {}",
@@ -36,7 +36,7 @@ pub fn text(sight: &Sight, width: usize) -> String {
             lines.extend(wrap(&sentence, wrapping).into_iter().map(Cow::into_owned));
         }
         if row.waits.len() > WAITS {
-            lines.push(format!("{INDENT}and {} calls more that waited", row.waits.len() - WAITS));
+            lines.push(format!("{INDENT}and {} more calls that waited", row.waits.len() - WAITS));
         }
         if let Some(why) = &row.missing {
             match missing.iter_mut().find(|(known, _)| known == why) {
@@ -150,11 +150,14 @@ mod tests {
         let mut row = row();
         (row.recent, row.exits, row.busy, row.vcpus) = (None, None, None, None);
         row.waits.clear();
-        row.missing = Some("no debugfs: it takes root".to_owned());
+        row.missing = Some("no debugfs: reading it requires root".to_owned());
         let shown = text(&sight(vec![row]), 80);
         assert!(shown.contains(" - runs       -        -\n"), "{shown}");
-        assert!(shown.ends_with("\nexits of 1 VM: no debugfs: it takes root\n"), "{shown}");
-        assert_eq!(text(&sight(vec![]), 80), "no VM is here\n");
+        assert!(
+            shown.ends_with("\nexits of 1 VM: no debugfs: reading it requires root\n"),
+            "{shown}"
+        );
+        assert_eq!(text(&sight(vec![]), 80), "no VM was found\n");
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub(in crate::recorder) fn attach(
         recording.follower.ensure(tid, None);
     }
     recording.learn_descriptors(pid);
-    recording.follower.book.note("it ran before it was followed: what came before is not here");
+    recording.follower.book.note("the process ran before it was traced: earlier calls are missing");
     let _ = say(to_front, &Message::Started(pid));
     let front = to_front.try_clone()?;
     recording.run(&move || is_closed(&wanted) || is_closed(&front), false);
@@ -255,7 +255,7 @@ impl Recording {
         book.note(match lost {
             0 => format!("{count} events were read, and none was lost"),
             _ => format!(
-                "{count} events were read, and {lost} were lost: calls may be missing, and what is said of causes is no more than likely"
+                "{count} events were read, and {lost} were lost: calls may be missing, and every cause named is only likely"
             ),
         });
         let mut trace = book.finish(looking);

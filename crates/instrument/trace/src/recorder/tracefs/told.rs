@@ -220,7 +220,7 @@ fn becomes(follower: &mut Follower, tid: i32, former: i32) {
 fn note_32_bit(follower: &mut Follower, program: &Path) {
     if is_32_bit(program) {
         follower.book.note(
-            "it executes a 32-bit program, whose calls tracepoints do not show: --recorder ptrace does",
+            "the program executes a 32-bit program, whose calls tracepoints do not show: use --recorder ptrace",
         );
     }
 }

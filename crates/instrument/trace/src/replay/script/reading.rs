@@ -17,7 +17,7 @@ const SPLIT_IRQCHIP: u64 = 121;
 const FLAGS: u64 = 3;
 /// A memslot whose size nobody saw.
 const SIZE: u64 = 2 << 20;
-const UNSEEN_SLOTS: &str = "memslots, of which the recorder saw no sizes, with 2 MiB each";
+const UNSEEN_SLOTS: &str = "memslots of unrecorded size, with 2 MiB each";
 /// A device whose address nobody saw; each has its own behind it.
 const ADDRESS: u64 = 0xd000_0000;
 /// Where Linux keeps its TSS if it is not asked, and QEMU and others have it.
@@ -156,7 +156,7 @@ impl<'a> Reading<'a> {
             "KVM_ENABLE_CAP" if call.argument("cap") == SPLIT_IRQCHIP => Some(Act::SplitIrqchip),
             "KVM_CREATE_PIT" | "KVM_CREATE_PIT2" => Some(Act::Pit),
             "KVM_SET_GSI_ROUTING" => {
-                self.note("tables of interrupt routes, with others of as many");
+                self.note("interrupt routing tables, with other routes of the same number");
                 Some(Act::Routing(call.argument("routes")))
             }
             "KVM_REGISTER_COALESCED_MMIO" | "KVM_UNREGISTER_COALESCED_MMIO" if !unseen => {
@@ -221,7 +221,7 @@ impl<'a> Reading<'a> {
             if part != Part::Start {
                 return None;
             }
-            self.note("ioeventfds, of which the recorder saw no addresses, with others of 4 bytes");
+            self.note("ioeventfds of unrecorded address, with others of 4 bytes");
             let address = ADDRESS + 8 * self.events.len() as u64;
             let event =
                 IoEvent { address, length: 4, value: None, is_port: false, eventfd: u64::MAX };
@@ -250,7 +250,7 @@ impl<'a> Reading<'a> {
             if part != Part::Start {
                 return None;
             }
-            self.note("irqfds, of which the recorder saw no lines, with others");
+            self.note("irqfds of unrecorded line, with others");
             let (eventfd, gsi) = (u64::MAX - self.lines.len() as u64, 5);
             self.lines.insert((eventfd, gsi));
             return Some(Act::IrqFd { eventfd, gsi, change: Change::Comes });
@@ -262,7 +262,7 @@ impl<'a> Reading<'a> {
             return was_there.then_some(Act::IrqFd { eventfd, gsi, change: Change::Goes });
         }
         if flags & RESAMPLE != 0 {
-            self.note("irqfds, without the events by which levels are sampled again");
+            self.note("irqfds, without their resample events");
         }
         let is_new = self.lines.insert((eventfd, gsi));
         is_new.then_some(Act::IrqFd { eventfd, gsi, change: Change::Comes })

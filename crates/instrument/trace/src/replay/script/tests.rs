@@ -161,7 +161,7 @@ fn what_failed_and_what_is_on_another_vm_is_left_out_and_said() {
     let script = Script::of(&trace(calls)).unwrap();
     assert_eq!(acts(&script), [Act::CreateVm, Act::Vcpu(0)]);
     let said = script.left_out.join(", ");
-    for expected in ["KVM_CREATE_PIT2", "other VMs", "KVM_RUN, for want of memory"] {
+    for expected in ["KVM_CREATE_PIT2", "other VMs", "KVM_RUN, because the guest has no memory"] {
         assert!(said.contains(expected), "{said}");
     }
 }
