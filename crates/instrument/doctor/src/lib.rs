@@ -1,11 +1,11 @@
 //! What this host makes a VM wait for.
 //!
-//! [`examine`] makes VMs of its own and times what a VMM does with one: pairs of calls of which the second may wait for
-//! what the first has armed, a VM's start in two orders, its end, first touches of its memory. An [`Examination`] is what
-//! was measured; [`Finding`]s are what that comes to, with what to do about it and what it gains. Nothing on the host is
-//! changed.
+//! [`examine`] creates VMs of its own and times what a VMM does with a VM: pairs of calls of which the second may wait for a
+//! grace period that the first has started, the start of a VM in two orders, its end, and first touches of its memory. An
+//! [`Examination`] is what was measured. Its [`Finding`]s say what the VM waits for, what to do about it, and what that
+//! gains. Nothing on the host is changed.
 //!
-//! It is told as [`Text`], as JSON ([`Document`], `mayfly.doctor/1`), and as metrics ([`openmetrics`]).
+//! An examination is printed as [`Text`], as JSON ([`Document`], `mayfly.doctor/1`), and as metrics ([`openmetrics`]).
 
 mod document;
 mod examination;

@@ -1,8 +1,8 @@
-//! What was measured: the record of a run, its statistics, and the facts of the host it ran on.
+//! The record of a run: what was measured, its statistics, and the facts of the host.
 //!
-//! A [`Record`] is the one document that a run writes as JSON and that other tools read. It holds a [`Host`], and a
-//! [`ResultRow`] for each thing that was measured: metrics as [`Summary`] of [`Samples`], counters and checks. Nothing
-//! here knows an experiment, and nothing here shows a record to a person.
+//! A [`Record`] is the JSON document that a run writes and that other tools read. It holds a [`Host`], and one
+//! [`ResultRow`] for each variant that was measured. A row has metrics, each a [`Summary`] of [`Samples`], and counters and
+//! checks. This crate knows no experiment, and it shows no record to a reader: `mayfly-report` does.
 
 mod backend;
 mod bootstrap;

@@ -1,7 +1,8 @@
-//! How a record is shown to a person.
+//! Shows a record to a reader, and compares two records.
 //!
-//! A [`Report`] is for a terminal, a [`Page`] for a browser. Either needs nothing but the record: what an experiment is
-//! called, what it measures and in which order its metrics stand, the record says itself.
+//! A [`Report`] is for a terminal, a [`Page`] is for a browser, and a [`Comparison`] is of two records. A [`Threshold`] is a
+//! bound that a figure must keep. All of them need only the record: the record itself says what an experiment is called,
+//! what it measures, and in which order its metrics stand.
 
 mod compare;
 mod group;

@@ -1,6 +1,7 @@
-//! A program that runs VMs is followed from outside: its calls to KVM, the phases of its life, its waits and their causes.
+//! Traces a program that runs VMs from outside: its calls to KVM, its phases, its waits and their causes.
 //!
-//! [`record`] runs a program and gives a [`Trace`]; [`Trace::concluded`] finds in it what can be told, [`Text`] tells it.
+//! [`record`] runs a program and returns a [`Trace`]. [`Trace::concluded`] adds the phases, the waits with their causes and
+//! the critical paths. [`Text`] prints them, [`prove`] proves causes, and [`measure_gains`] measures what remedies gain.
 
 // The kernel's words are signed here and unsigned there.
 #![allow(clippy::cast_sign_loss, clippy::cast_possible_wrap)]

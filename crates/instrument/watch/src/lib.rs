@@ -1,9 +1,10 @@
 //! All VMs of a host, one row each: what their vCPUs do, how often they leave their guests and why, and which calls to
-//! KVM wait. Nothing is stopped, and nothing of the host is changed.
+//! KVM wait. This crate stops no process and changes nothing on the host.
 //!
-//! VMs are found by what processes have open. Numbers come from debugfs, mounted for this process alone where nobody has
-//! mounted it; else from the statistics files that a VMM holds open itself; else from KVM's tracepoints, which are counted
-//! from then on. Where none of these is to be had, the row says what is missing. What threads wait in is what `/proc` says in many short looks.
+//! It finds VMs by the descriptors that processes have open. It counts exits with the first of three sources that is
+//! available: debugfs, which it mounts for this process only if it is not mounted; the statistics files that a VMM itself
+//! holds open; and KVM's tracepoints, counted from then on. If none is available, the row says what is missing. What a
+//! thread waits in is known from many short looks at `/proc`.
 
 mod counters;
 mod debugfs;
