@@ -1,4 +1,4 @@
-//! The end of a run, however it came: the record is kept, the report printed, and the exit code found.
+//! The end of a run, complete or not: writes the record, prints the report, and finds the exit code.
 
 use mayfly_lab::{Answer, Outcome, answer, experiments};
 use mayfly_record::{Begun, Description, Goal, Host, Record, ResultRow, Sink};

@@ -1,5 +1,5 @@
-//! Being told to end: what is done is kept first, what was changed on the host is put back, and then the process dies of
-//! the signal that it got, as whoever waits for it expects.
+//! Signals that tell a run to end: the command first keeps the results and restores what it changed on the host, and
+//! then dies of the signal that it got, as its parent expects.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;

@@ -1,4 +1,4 @@
-//! What was measured comes to findings.
+//! The findings: what the measurements of an examination mean.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is measured. Each probe makes VMs of its own and ends them.
+//! The probes: each creates VMs of its own, measures, and ends them.
 
 mod life;
 mod memory;

@@ -1,4 +1,4 @@
-//! Where a text goes: that of a record, or of a page.
+//! The destination of a text, which is a record or a page: a file, a device, or a stream.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

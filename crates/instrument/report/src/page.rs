@@ -1,8 +1,9 @@
-//! Records as one page of HTML, which needs nothing beside itself.
+//! Records as one HTML page, which needs no other file.
 //!
-//! Pictures first: for each metric the distribution of every variant on one logarithmic axis, and where the number of vCPUs
-//! or the size of memory varies, the median against it. Below stand the numbers, the host's facts, and how to do it
-//! again. Everything that a picture shows is in a table, too: for who listens to the page, and for who copies from it.
+//! The pictures come first: for each metric the distribution of every variant on one logarithmic axis, and, if the
+//! number of vCPUs or the size of memory varies, the median against it. Below stand the numbers, the facts of the
+//! host, and the command that repeats the run. Everything that a picture shows also stands in a table, for readers
+//! who listen to the page and for readers who copy from it.
 
 mod axis;
 mod distribution;

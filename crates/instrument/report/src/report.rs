@@ -1,11 +1,14 @@
-//! A record as a person reads it.
+//! A record as a report for the terminal.
 //!
-//! In short: of all experiments, where there are several, whether this host is affected and what to do; then, for each,
-//! what else it comes to, in a few lines; the medians of what matters most, a line for each metric, of the combination of
-//! parameters that the answer is of; what was skipped and why, and every check that failed. In full there are the whole
-//! answer, the parameters that all rows share, for each combination of parameters (each order, say) one table of every
-//! metric and variant with its percentiles and its ratio to [`BASELINE`] on the same backend, counters, checks and
-//! findings; and the medians of all metrics. Plain ASCII, at most 80 columns where the names allow it.
+//! The short report has, of all experiments together if there are several, whether this host is affected and what to
+//! do. Then it has for each experiment its other conclusions in a few lines; the medians of the most important
+//! metrics, one line for each metric, for the combination of parameters that the conclusions are about; what was
+//! skipped and why; and every check that failed.
+//!
+//! The full report has all conclusions and the parameters that all rows share. For each combination of parameters
+//! (each order, for example) it has one table of every metric and variant with percentiles and the ratio to
+//! [`BASELINE`] on the same backend, then counters, checks and findings; and at the end the medians of all metrics.
+//! Both are plain ASCII, at most 80 columns wide if the names allow it.
 
 use std::fmt;
 

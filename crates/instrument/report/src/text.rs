@@ -1,4 +1,4 @@
-//! Lines, columns and the little colour there is.
+//! Lines, columns and colours of a report on a terminal.
 
 use std::fmt;
 use std::ops::Range;

@@ -5,9 +5,9 @@
 //! ratio > 1.1
 //! ```
 //!
-//! On the left stand names, joined by dots, in this order, of which any but the last may be left out: experiment, backend,
-//! variant, metric, statistic; or a counter in the place of metric and statistic. What is left out is any. The statistic
-//! is `p50` where none is named. On the right stands a number: with `ns`, `us`, `ms` or `s` where times are meant.
+//! On the left stand names, joined by dots: experiment, backend, variant, metric, statistic, in this order. Any of them may
+//! be left out, and then any name fits. A counter stands in the place of metric and statistic. The statistic is `p50` if
+//! none is named. On the right stands a number; a time has one of the units `ns`, `us`, `ms` or `s`.
 
 mod bound;
 mod error;

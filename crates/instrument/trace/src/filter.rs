@@ -1,5 +1,5 @@
-//! The filter of system calls, as a program for the kernel: what is looked at stops for whoever follows, all else goes on
-//! at once. It says the same as [`wanted`](crate::calls::wanted).
+//! The seccomp filter, as a program for the kernel: the calls that are recorded stop for the tracer, and all others
+//! go on at once. It selects the same calls as [`wanted`](crate::calls::wanted).
 
 use libc::sock_filter;
 

@@ -1,4 +1,4 @@
-//! The life of a program's VM, found in its calls: when it was first entered, when it was last left, who ran it.
+//! A program's VM, as found in its calls: when it was first entered, when it was last left, and which threads ran it.
 
 use crate::calls::KVM_RUN;
 use crate::record::{Call, Object, Recorder, Sample, Thread, Trace};

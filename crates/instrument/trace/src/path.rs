@@ -1,11 +1,14 @@
-//! What the start and the end of a VM's life hung on: not what took long, but what the next thing had to wait for.
+//! The critical paths of the start and of the end of a VM: what the next thread had to wait for, which is not always
+//! what took long.
 //!
-//! It is found backwards. From its end a thread is followed to where it was last woken by another; from there that one is,
-//! for without it the first would have slept on; and from a thread's beginning the one that made it. What a thread was
-//! doing on the way is on the path. So a wait for another thread is not on it, and what that thread did meanwhile is.
+//! A path is found backwards. It follows a thread from its end back to where another thread last woke it. From there
+//! it follows the other thread, without which the first would have slept on. At the beginning of a thread it
+//! continues with the thread that created it. The path has what each thread was doing on the way. So a wait for
+//! another thread is not on the path, and what that thread did meanwhile is.
 //!
-//! tracefs sees who wakes whom. By `ptrace` the ends of waits are told by no event: they are taken from looks at the thread,
-//! and who ended one is inferred, where a thread ended just then, or was the only other one.
+//! tracefs shows which thread wakes which. `ptrace` has no event for the end of a wait: the ends of waits are taken
+//! from looks at the thread. The thread that ended a wait is inferred, if a thread ended just then, or if there was
+//! only one other thread.
 
 mod critical;
 mod index;

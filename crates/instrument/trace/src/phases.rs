@@ -1,7 +1,7 @@
-//! The phases of a VM's life: what had happened when, and how long that took since what had happened before.
+//! The phases of a VM: when each event had happened, and how long it took since the event before.
 //!
-//! Programs do things in different orders, so phases stand in the order in which they ended. Together they are the whole
-//! trace, without a gap and without an overlap.
+//! Programs do things in different orders, so the phases stand in the order in which they ended. Together they are
+//! the whole trace, without a gap and without an overlap.
 
 use crate::life::{DEVICES, MEMORY, overlap};
 use crate::record::{Call, Object, Phase, Trace};

@@ -1,7 +1,8 @@
-//! Proof of a cause that passes with time: the call is held back, and waits as much less.
+//! The proof of a cause that passes with time: if the call is delayed, it waits that much less.
 //!
-//! What a call waits for may have begun before it, as a grace period has. Then a call that begins a tick later waits a tick
-//! less, and one that begins late enough does not wait. What the call does itself takes as long whenever it begins.
+//! What a call waits for may have begun before it, as a grace period has. Then a call that begins a tick later waits
+//! a tick less, and a call that begins late enough does not wait. The call's own work takes as long whenever the call
+//! begins.
 
 use mayfly_record::units::duration;
 

@@ -1,4 +1,4 @@
-//! The waits that are worth a line: which there were, and which cause each has.
+//! The waits that a report shows, and the cause of each.
 
 use crate::causes;
 use crate::record::{Call, Stall, Trace};

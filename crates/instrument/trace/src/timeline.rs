@@ -1,7 +1,8 @@
 //! A trace as a timeline that <https://ui.perfetto.dev> shows: Chrome's trace events, as JSON.
 //!
-//! A track a thread has its calls; another, where there is something to see, what it was seen to do between them. The
-//! phases have a track of their own, and so have the longest waits. A call that is one of these waits says so itself, too.
+//! Each thread has a track of its calls. If the thread was seen at something between them, a second track has that.
+//! The phases have a track of their own, and so have the longest waits. A call that is one of these waits also says
+//! so itself.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

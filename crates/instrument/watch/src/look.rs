@@ -1,4 +1,4 @@
-//! Looks at all VMs, interval by interval.
+//! Looks at all VMs, once for each interval.
 
 use std::collections::HashMap;
 use std::thread::sleep;

@@ -1,4 +1,4 @@
-//! Where a VM's exits are from, the best first.
+//! The sources of a VM's exits, the best first.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What the threads of a VMM are found in.
+//! The threads of a VMM in one interval: which run vCPUs, which are at work, and in which calls they wait.
 
 mod proc;
 

@@ -1,4 +1,4 @@
-//! What is done where a thread begins a call that is looked at, and where it ends it.
+//! The work at the beginning and at the end of each call that is recorded.
 
 use super::follow::Follower;
 use super::threads::{Inside, Then};

@@ -1,9 +1,10 @@
-//! Follows a program, its threads and its children, from stop to stop.
+//! Traces a program, its threads and its children, from stop to stop.
 //!
-//! With a filter, a thread stops at the calls that are looked at, twice each: when it comes and when it leaves. A run of a
-//! vCPU is none of them. But the first is wanted: so a thread that may be about to run a vCPU (it is new and there is a VM,
-//! or it sets a vCPU up that has not run) stops at all its calls, until it has run one or none is left that has not.
-//! Without a filter all threads stop at all calls, and the same calls are looked at.
+//! With a filter, a thread stops twice at each call that is recorded: at its beginning and at its end. `KVM_RUN` is
+//! not among these calls, but the first one is needed. So a thread that may be about to run a vCPU stops at all its
+//! calls: a new thread while there is a VM, or a thread that sets up a vCPU that has not run. It does so until it has
+//! run a vCPU, or until every vCPU has run. Without a filter, all threads stop at all calls, and the same calls are
+//! recorded.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;

@@ -1,10 +1,10 @@
-//! The three processes of a trace: who asks for it, the guardian, and the program.
+//! The three processes of a trace: the front end, which the user starts; the guardian, which traces; and the program.
 //!
-//! A filter of system calls cannot be taken away from a program, and once nobody follows it, each call that the filter
-//! looks at fails. So it is not the front end that follows, which a user may kill: it is a guardian, out of reach of the
-//! terminal's signals, which keeps what it sees in memory, and hands it over when the program has ended. When the front
-//! end is gone it keeps nothing any more, and lets everything through until then. Should the guardian itself die, the
-//! kernel ends the program with it.
+//! A seccomp filter cannot be removed from a program, and without a tracer each call that the filter checks fails. So
+//! the front end, which a user may kill, does not trace. The guardian traces. Signals of the terminal do not reach
+//! it. It keeps the trace in memory, and hands it over when the program has ended. If the front end has ended, the
+//! guardian keeps nothing more, and lets the program run to its end. If the guardian itself is killed, the kernel
+//! kills the program.
 
 use std::cell::Cell;
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! Records by `ptrace`, or by tracefs.
+//! Records a program by `ptrace` or by tracefs.
 
 mod attach;
 mod book;

@@ -1,5 +1,5 @@
-//! The program's process until it is the program: it waits for its turn, takes the filter, and says why it executes
-//! nothing.
+//! The program's process before it executes the program: it waits for its turn, installs the filter, and reports why
+//! an execution failed.
 
 use std::ffi::CString;
 use std::fs::File;

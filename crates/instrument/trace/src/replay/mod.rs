@@ -1,8 +1,10 @@
-//! The gain of remedies: what a program has called is called again, in VMs of our own, as it was and in the better order.
+//! Measures the gain of remedies: replays the recorded calls in VMs of its own, in the recorded order and in the
+//! better order.
 //!
-//! Nothing of the program is needed but its trace, and nothing of anybody's is touched. Each round lives every way once, in
-//! turns, and begins at any moment of a tick; so both meet the same host. What the program did between its calls passes as
-//! time, up to four ticks each, for what passes with time is the point; only the calls count.
+//! The replay needs only the trace of the program, and touches no other process and no other VM. Each round plays
+//! every order once, in turns, and begins at a random moment of a tick, so that all orders meet the same host. The
+//! time between two calls of the program passes in the replay too, up to four ticks each, because grace periods pass
+//! with time; only the time in calls counts.
 
 mod memory;
 mod remedy;

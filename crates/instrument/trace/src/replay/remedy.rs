@@ -1,4 +1,4 @@
-//! What a cause's remedy makes of a recorded life, where it is a matter of which calls are made, and when.
+//! Changes a script as a cause's remedy says, if the remedy is about which calls are made, and when.
 
 use super::script::{Act, Part, Script, Step, vm_of};
 use crate::record::{Recorder, Stall, Trace};

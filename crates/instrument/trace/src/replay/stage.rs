@@ -1,4 +1,4 @@
-//! Playing a life in a VM of our own, by a guest of a few instructions.
+//! Plays a script in a VM of its own, with a guest of a few instructions.
 
 #[cfg(test)]
 mod tests;
