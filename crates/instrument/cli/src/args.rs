@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// What is broken over two lines can be copied by nobody.
+    /// A line that is broken in two cannot be copied.
     #[test]
     fn examples_and_exit_codes_fit_eighty_columns() {
         let command = command();

@@ -78,7 +78,7 @@ impl Conclusion {
         })
     }
 
-    /// Whether what ran also did right: whoever reads nothing but the exit code has to know.
+    /// Whether what ran also gave right results: the exit code has to say so.
     fn verdict(&self, record: &Record) -> Result<(), Failure> {
         let mut failed = record.failed_checks();
         if let Some((row, check)) = failed.next() {

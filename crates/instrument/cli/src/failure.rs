@@ -36,7 +36,7 @@ impl Failure {
 
     /// Says it, in exactly one line whatever it quotes, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        // Nobody may be listening; the exit code still tells.
+        // Standard error may be closed; the exit code still tells.
         let _ = writeln!(stderr(), "mayfly: {}", one_line(&self.message));
         ExitCode::from(self.code)
     }

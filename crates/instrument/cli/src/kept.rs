@@ -20,7 +20,7 @@ pub(crate) enum AllKept {
 }
 
 impl Kept {
-    /// What a file has; one that cannot be read is a mistake of whoever named it.
+    /// What a file has; one that cannot be read is a mistake of the user.
     fn read(path: &Path) -> Result<Self, Failure> {
         let kept = |path: &Path| -> Result<Self, ReadError> {
             let document = mayfly_trace::document(path)?;
@@ -55,7 +55,7 @@ pub(crate) fn read<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<AllK
     Ok(AllKept::Traces(traces.into_iter().map(|(_, trace)| trace).collect()))
 }
 
-/// The record of a run that a file has; one that cannot be read is a mistake of whoever named it.
+/// The record of a run that a file has; one that cannot be read is a mistake of the user.
 pub(crate) fn record(path: &Path) -> Result<Record, Failure> {
     Record::read(path).map_err(|error| Failure::usage(error.to_string()))
 }

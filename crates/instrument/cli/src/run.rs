@@ -71,7 +71,7 @@ fn run_selected(options: &Run) -> Result<(), Failure> {
         Stream::Err.write(&line)?;
     }
     plan.run(&course, &mut *progress(options.quiet, &bar));
-    // Held to the end of the process: who was told to end it meanwhile has nothing more to do.
+    // Held to the end of the process: the thread that a signal tells to end the run then has nothing to do.
     let conclusion = conclusion.lock().unwrap_or_else(PoisonError::into_inner);
     bar.wipe();
     let concluded = conclusion.of_run(&course.outcome());

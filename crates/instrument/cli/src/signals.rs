@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// The signals that ask a process to end.
 const ASKING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// A signal that comes later than this after the first is from somebody who does not want to wait: `timeout(1)` sends
+/// A signal that comes later than this after the first is from a sender that does not want to wait: `timeout(1)` sends
 /// its own twice, to the process and to its group.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -34,8 +34,8 @@ pub(crate) fn outlive_full_files() {
     }
 }
 
-/// Listens from now on, on a thread of its own, and has another that ends the run. Who ends the run, be it done or told to,
-/// holds `conclusion`.
+/// Listens from now on, on a thread of its own, and has another that ends the run. The thread that ends the run, finished
+/// or interrupted, holds `conclusion`.
 pub(crate) fn listen(
     conclusion: Arc<Mutex<Conclusion>>,
     course: Course,
@@ -62,7 +62,7 @@ pub(crate) fn listen(
                 None => {
                     ending = Some(Instant::now());
                     if tell.send(signal).is_err() {
-                        // Whoever was to end the run has failed: nothing is kept, but the host is left as it was.
+                        // The thread that was to end the run has panicked: nothing is kept, but the host is restored.
                         course.undo.put_all_back();
                         die_of(signal);
                     }
@@ -81,7 +81,7 @@ pub(crate) fn listen(
 /// Ends the run, and the process.
 fn end(signal: i32, conclusion: &Mutex<Conclusion>, course: &Course, bar: &Bar) -> ! {
     course.undo.put_all_back();
-    // If the run is over, this waits until the process ends of itself, or until somebody will not wait for that.
+    // If the run is over, this waits until the process ends of itself, or until a second signal comes.
     let conclusion = conclusion.lock().unwrap_or_else(PoisonError::into_inner);
     bar.wipe();
     let outcome = course.outcome();

@@ -30,7 +30,7 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     let files = Files::open(options)?;
     let launch = Launch { command: options.command.clone(), ..Launch::default() };
     let mut warn = |line: &str| {
-        // Nobody may be listening; the program runs all the same.
+        // Standard error may be closed; the program runs all the same.
         let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
     };
     if let Some(pid) = options.pid {
@@ -139,12 +139,12 @@ fn told(
         }
         proved = prove(launch, &mut trace).map_err(failure);
     }
-    // Whoever has interrupted the one does not wait for the other.
+    // A user who has interrupted the one does not wait for the other.
     if measures_gains && matches!(proved, Ok(true)) {
         measure_gains(&mut trace, &mut |ways| {
             if !options.quiet {
                 let ways = things(ways as u64, "better way");
-                // Nobody may be listening.
+                // Standard error may be closed.
                 let _ = Stream::Err
                     .write(&format!("mayfly: replaying its calls as recorded, and in {ways}\n"));
             }

@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_the_wait_is_told_nothing_of_it() {
-        // Up to v6.17 the registration itself pays, in microseconds, and nobody else.
+        // Up to v6.17 the registration itself waits, for microseconds, and no other call does.
         let pairs: Vec<_> = Call::ALL
             .into_iter()
             .flat_map(|after| Call::ALL.map(|call| pair(after, call, 70)))

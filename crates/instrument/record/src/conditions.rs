@@ -1,4 +1,4 @@
-//! How the host was while a run went on: who else used its processors.
+//! The state of the host during a run: how loaded it was, and how much of its processors' time others used.
 
 use std::fs;
 use std::time::Instant;
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_run_does_not_count_as_its_own_noise() {
-        // Busy until the kernel says so, whoever else is: ticks come a hundred times a second.
+        // Busy until the kernel says so, whatever else runs: ticks come a hundred times a second.
         let begun = Ticks::now().unwrap();
         let patience = Instant::now();
         let mut now = begun;

@@ -1,4 +1,4 @@
-//! Control characters in what somebody else has written: shown on a terminal, they would move it, colour it or worse.
+//! Control characters in foreign text: shown on a terminal, they would move the cursor, change colours or worse.
 
 use std::mem;
 

@@ -1,4 +1,4 @@
-//! What an experiment is, told to whoever shows its rows without knowing it.
+//! The description of an experiment, for programs that show its rows without knowing it.
 
 use std::collections::BTreeMap;
 

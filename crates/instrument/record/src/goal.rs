@@ -16,7 +16,7 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// What a run takes at most that is to reach a precision, where nobody says.
+    /// The time that a run with a precision may take by default.
     const SECONDS: f64 = 600.0;
 
     /// Whether everything is gone through once, and that is all.

@@ -71,7 +71,7 @@ pub struct Host {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_options: Option<String>,
     /// What the kernel was configured with that bears on timing, each as `NAME=value` (of `CONFIG_NAME`): what it
-    /// preempts, how it ticks, its RCU, its KVM, and what makes it slow because somebody debugs it.
+    /// preempts, how it ticks, its RCU, its KVM, and the debug options that make it slow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_options: Vec<String>,
     /// How control groups are mounted: with `favordynmods`, say, moving a thread waits for a grace period less.

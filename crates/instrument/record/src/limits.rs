@@ -1,4 +1,4 @@
-//! How much memory there is to be had: the host's, and what is left of it by those who divide it up.
+//! How much memory is available: the host's, and what the cgroup and the process's limits leave of it.
 
 mod cgroup;
 mod rlimit;
@@ -6,7 +6,7 @@ mod rlimit;
 use crate::host::memory;
 use crate::units;
 
-/// What a process can have. What nobody says is not limited.
+/// What a process can have. What is unknown is not limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory that the host has available.

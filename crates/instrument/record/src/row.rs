@@ -199,7 +199,7 @@ impl ResultRow {
     }
 }
 
-/// Lists of numbers, which nobody wants to have one below the other.
+/// Lists of numbers, each written in one line.
 fn in_one_line_each<S: Serializer>(
     samples: &BTreeMap<String, Vec<Vec<u64>>>,
     serializer: S,

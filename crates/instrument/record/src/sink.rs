@@ -180,7 +180,7 @@ fn refuse_what_streams_go_to(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a file's content in one step. Who may read it stays as it was.
+/// Replaces a file's content in one step. The file's permissions stay as they were.
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = temporary(file)?;
     let written = File::create_new(&temporary)

@@ -3,7 +3,7 @@
 //! # What is called different
 //!
 //! Medians of two runs differ for reasons that have nothing to do with what was changed: where the program and its
-//! memory lie, which CPUs it got, who else ran. Rounds of one run do not show that, so a test by rounds alone would
+//! memory lie, which CPUs it got, and what else ran. Rounds of one run do not show that, so a test by rounds alone would
 //! call almost everything different. Therefore a metric has a *margin*, within which nothing is claimed: a tenth, or as
 //! much as the metric differed from itself within either run (every other round beside the rest, the first half beside
 //! the second), whichever is most. A metric that is not *steady* (the middle half of its rounds spans more than 8 %,

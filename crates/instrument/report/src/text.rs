@@ -14,7 +14,7 @@ pub(crate) struct Style {
     pub(crate) width: usize,
 }
 
-/// Columns that a line has where nobody says otherwise, and the most that are legible.
+/// The columns of a line by default, and the most that are legible.
 pub const WIDTH: usize = 80;
 
 impl Style {

@@ -121,7 +121,7 @@ impl Threshold {
         self.is_wrong(&what, Figure::Number(0.0)).map(|_| true)
     }
 
-    /// Whether a counter can be meant that nobody knows beforehand: it is a number and has no statistic.
+    /// Whether it may name a counter that is not known beforehand: it is a number and has no statistic.
     pub fn may_name_a_counter(&self) -> bool {
         !self.names.end_in_a_statistic() && matches!(self.bound, Bound::Number(_))
     }

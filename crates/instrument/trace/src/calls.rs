@@ -38,7 +38,7 @@ pub(crate) enum Test {
     Always,
     /// KVM's, but `KVM_RUN`: a vCPU that runs would stop at each.
     Kvm,
-    /// Whoever opens `/dev/kvm` wants to write to it; libraries are opened for reading. The argument with the flags.
+    /// A VMM opens `/dev/kvm` for writing; libraries are opened for reading. The argument with the flags.
     Writes(u8),
     /// At least [`LONG`], in this argument.
     Long(u8),

@@ -24,7 +24,7 @@ use index::Index;
 use pieces::{Stretch, pieces};
 use wakes::Wakes;
 
-/// Threads are gone through no more often: nobody would read it.
+/// The most turns of a path: a longer one would not be readable.
 const MOST_TURNS: usize = 10_000;
 
 impl Trace {
@@ -67,7 +67,7 @@ impl Trace {
                     inferred |= wakes.inferred;
                     (wake.at, wake.by)
                 }
-                // Who made it had to come first.
+                // The thread that created it had to come first.
                 (None, Some(Thread { at, maker, .. })) if *at > from => {
                     (*at, self.maker(*maker, tid, *at))
                 }
@@ -103,7 +103,7 @@ impl Trace {
         self.thread_number(tid, at).map(|number| &self.threads[number])
     }
 
-    /// Who made a thread: as told; else the first of its process, if that was there.
+    /// The thread that created a thread, as recorded; else the first thread of its process, if that was there.
     fn maker(&self, told: Option<i32>, tid: i32, at: u64) -> Option<i32> {
         let first = || {
             let pid = self.thread_at(tid, at)?.pid;

@@ -89,7 +89,7 @@ impl Trace {
             times.rfind(|at| entry.is_none_or(|entry| *at <= entry))
         });
         let gone = self.processes.iter().filter(|one| Some(one.pid) == program);
-        // Who joins a thread goes on as soon as it has ended, and tears the VM down, before that has been seen.
+        // A thread that joins another goes on as soon as that has ended, and tears the VM down, before the end was seen.
         let torn_down = |since| {
             let calls = unmapped.clone().chain(closed.clone());
             calls.map(|call| call.at).filter(|at| *at >= since).min()

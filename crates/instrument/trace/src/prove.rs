@@ -25,7 +25,7 @@ pub fn runs_to_prove(trace: &Trace) -> usize {
 }
 
 /// Runs the program again and again, without input or output, and proves the causes that can be: those that pass with
-/// time. What is not proved stays likely, and its evidence says what was tried. Once somebody asks this process to end, it
+/// time. What is not proved stays likely, and its evidence says what was tried. Once this process is asked to end, it
 /// runs the program no more, and a note says so; gives whether that was not so.
 ///
 /// # Errors

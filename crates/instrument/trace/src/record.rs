@@ -41,7 +41,7 @@ pub struct Trace {
     pub calls: Vec<Call>,
     /// What threads waited in, or ran, when they were looked at.
     pub samples: Vec<Sample>,
-    /// Waits whose end was seen, by tracefs: who was woken by whom, in the order of these ends.
+    /// Waits whose end was seen, by tracefs: which thread woke which, in the order of these ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wakes: Vec<Wake>,
     /// What else has to be said, a sentence each.
@@ -82,7 +82,7 @@ pub enum Recorder {
     Ptrace,
     /// `ptrace`, stopped at every system call.
     PtraceEveryCall,
-    /// Tracepoints, which stop nobody.
+    /// Tracepoints, which stop no thread.
     Tracefs,
 }
 

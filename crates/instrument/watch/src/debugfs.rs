@@ -32,7 +32,7 @@ pub(crate) struct Counted {
     pub(crate) counters: Counters,
     /// Of each vCPU, the thread that has run it last; 0 where none has, or the kernel does not say (before 5.19).
     pub(crate) vcpus: Vec<i32>,
-    /// Whether the kernel lets nobody read its numbers, as a locked-down one does.
+    /// Whether the kernel refuses to have its numbers read, as a locked-down one does.
     pub(crate) is_locked: bool,
 }
 
@@ -73,7 +73,7 @@ fn is_vcpu(name: &str) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// A VM: who has made it, its descriptor, and who has run each of its vCPUs, where that is told.
+    /// A VM: the thread that created it, its descriptor, and the threads that ran its vCPUs, if debugfs names them.
     type Vm<'a> = (i32, i32, &'a [Option<i32>]);
 
     /// What is found in a directory of KVM's with these VMs.

@@ -1,4 +1,4 @@
-//! File systems of the kernel's that somebody has mounted, or nobody.
+//! File systems of the kernel, whether they are mounted or not.
 
 use std::fs;
 use std::io;

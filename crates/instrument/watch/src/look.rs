@@ -22,7 +22,7 @@ struct Vm {
     has_run: bool,
 }
 
-/// Whoever looks.
+/// Looks at VMs, interval by interval.
 pub struct Watcher {
     only: Option<i32>,
     numbers: Numbers,
@@ -158,7 +158,7 @@ impl Seen {
             _ if !self.has_run => State::Starts,
             (Some((true, 0)), _) => State::Idle,
             (Some((true, _)), _) | (None, Some(true)) => State::Runs,
-            // A VM that came in this interval was not looked at; nor are threads that nobody names.
+            // A VM that came in this interval was not looked at; nor are threads that no source names.
             (None, None) => State::Unknown,
             _ => State::Stopped,
         }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(state(true, None, Some((false, 0))), State::Stopped);
         assert_eq!(state(true, Some(true), None), State::Runs);
         assert_eq!(state(true, None, None), State::Unknown);
-        // Nobody says whose the vCPUs of the process are: it may have run, or not.
+        // No source says which VM the vCPUs of the process belong to: it may have run, or not.
         let nameless = Seen { has_run: false, is_told: false, has_exits: None, threads: None };
         assert_eq!(nameless.state(), State::Unknown);
     }

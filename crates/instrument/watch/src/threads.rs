@@ -158,7 +158,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A process of which threads were seen: who, and in a call on which descriptor.
+    /// A process of which these threads were seen, each in a call on a descriptor.
     pub(crate) fn that_wait(seen: &[(i32, i32)]) -> Threads {
         let mut threads = Threads::default();
         for (tid, fd) in seen {

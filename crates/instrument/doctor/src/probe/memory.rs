@@ -41,7 +41,7 @@ pub(super) fn probe(shared: &Shared, until: Instant) -> Yield {
     Yield { rows: here.map(row).collect(), ..Yield::default() }
 }
 
-/// Whether so many pages of 2 MiB are set aside, and nobody has them.
+/// Whether so many pages of 2 MiB are set aside and free.
 fn enough() -> bool {
     let free = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
     let free = free.ok().and_then(|free| free.trim().parse::<usize>().ok());

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use flate2::read::GzDecoder;
 
 /// Prefixes of the options that are kept: how the kernel preempts, ticks, and waits for grace periods; what it does with
-/// memory; its KVM; and what makes it slow because somebody debugs it.
+/// memory; its KVM; and the debug options that make it slow.
 const PREFIXES: [&str; 22] = [
     "CGROUP_FAVOR_DYNMODS",
     "DEBUG_ATOMIC_SLEEP",

@@ -58,7 +58,7 @@ pub(super) fn section(runs: &Runs<'_>, name: &str) -> Markup {
     }
 }
 
-/// What a metric is, in a line; nothing, where nobody says.
+/// What a metric is, in a line; nothing, if the record does not say.
 fn meaning<'a>(declared: &'a [MetricDescription], name: &str) -> &'a str {
     let metric = declared.iter().find(|metric| metric.name == name);
     metric.map_or("", |metric| &metric.summary)

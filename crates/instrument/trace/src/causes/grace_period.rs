@@ -1,4 +1,4 @@
-//! A grace period that a registration has begun, and whoever next needs one has to wait for.
+//! A grace period that a registration has started, and that the next call that needs one waits for.
 //!
 //! Since Linux 6.18 `kvm_io_bus_register_dev` and `_unregister_dev` free the old bus by `call_srcu` (`virt/kvm/kvm_main.c`).
 //! That grace period is a normal one: it takes one to two ticks. `synchronize_srcu_expedited`, which a change of memslots
@@ -32,7 +32,7 @@ const WAITS_IN: [&str; 4] =
     ["__synchronize_srcu", "synchronize_srcu*", "srcu_*", "kvm_swap_active_memslots"];
 /// A grace period has ended so many ticks after it has begun, with room for a host that is late.
 const LASTS: u64 = 3;
-/// And so many where the host is so busy that nobody was there to look.
+/// And so many if the host is so busy that the sampler did not run.
 const SLOWEST: u64 = 12;
 /// The first kernel that defers.
 const DEFERS: (u32, u32) = (6, 18);
@@ -51,7 +51,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         format!("{} came {} before", armed.name, duration(since)),
         format!("{}, and slept the rest", told(ran)),
     ];
-    // Whoever may see stacks has seen it there, if it was looked at.
+    // If stacks may be read, the sampler has seen it there, if it was looked at.
     let would_be_seen = stretch.stacks_are_told() && stretch.samples().next().is_some();
     match (seen, would_be_seen, kernel(trace)) {
         (Some(function), ..) => evidence.push(format!("it was seen in {function}")),

@@ -35,7 +35,7 @@ fn is_new(trace: &Trace, call: &Call) -> bool {
     let mut was_there = false;
     for other in earlier {
         if other.arguments.is_empty() {
-            // Nobody saw which slot it was about. Before the first run no guest has anything mapped.
+            // It was not recorded which slot it was about. Before the first run no guest has anything mapped.
             return trace.first_entry().is_none_or(|entry| entry > call.at);
         }
         if other.argument("slot") == call.argument("slot") && other.result == Some(0) {

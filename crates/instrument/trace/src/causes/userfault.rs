@@ -1,4 +1,4 @@
-//! A guest touches memory that is not there, and whoever gives it takes its time.
+//! A guest touches memory that is not there, and waits until the userfaultfd handler provides it.
 
 use super::likely::likely;
 use crate::record::{Call, Sample, Stall, Trace};

@@ -14,7 +14,7 @@ pub struct CriticalPath {
     pub at: u64,
     /// How long it is.
     pub took: u64,
-    /// Whether who ended a wait was inferred somewhere, and not seen.
+    /// Whether the thread that ended a wait was inferred somewhere, and not seen.
     #[serde(default)]
     pub inferred: bool,
     /// What it is made of, in order, without gaps; ten at the most.

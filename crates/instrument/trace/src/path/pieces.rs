@@ -1,4 +1,4 @@
-//! What threads did on a path, in no more lines than somebody reads.
+//! What threads did on a path, in no more lines than a reader reads.
 
 use std::collections::BTreeSet;
 

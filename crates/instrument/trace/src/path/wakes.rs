@@ -1,4 +1,4 @@
-//! Who ended whose wait, as seen or as inferred.
+//! Which thread ended the wait of which, as seen or as inferred.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Follows a program that runs already, until it ends or nobody wants to know more.
+//! Traces a running program, until it ends or the user ends the trace.
 //!
 //! No filter can be put on it, so every system call of it stops, twice. The guardian is a process of its own here, too: it
 //! lets the program go when the front end is gone. The kernel lets it go if the guardian is.

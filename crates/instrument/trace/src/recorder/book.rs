@@ -21,7 +21,7 @@ const MOST_SIGNALS: usize = 100;
 pub(super) struct Book {
     pub(super) clock: Clock,
     pub(super) trace: Trace,
-    /// Whether nobody waits for it any more.
+    /// Whether it is no longer wanted.
     pub(super) closed: bool,
     /// What events have told, where it is by these that a program is followed: then it is later than what is written down.
     pub(super) ledger: Option<Ledger>,
@@ -89,7 +89,7 @@ impl Book {
         let now = self.now();
         let Some(call) = self.trace.calls.get(number) else { return };
         let took = now.saturating_sub(call.at);
-        // Of a short one nobody asks.
+        // A short one is never looked at.
         let used = (took >= LONG).then(|| self.used(call.tid)).flatten();
         let used = used.zip(call.used).map(|(after, before)| usage::between(before, after));
         let call = &mut self.trace.calls[number];

@@ -1,4 +1,4 @@
-//! Which of the two recorders it is to be.
+//! The choice between the two recorders.
 
 use super::error::Error;
 use super::guardian;
@@ -66,7 +66,7 @@ pub fn attach_by(choice: Choice, pid: i32, warn: &mut dyn FnMut(&str)) -> Result
     }
 }
 
-/// Takes away what a guardian has left that somebody has killed.
+/// Removes what a killed guardian has left.
 fn after(recorded: Result<Recorded, Error>) -> Result<Recorded, Error> {
     if !matches!(recorded, Err(Error::GuardianDied)) {
         return recorded;

@@ -1,4 +1,4 @@
-//! Why the kernel lets nobody follow a process, as far as it can be told.
+//! Why the kernel refuses to have a process traced, as far as that can be known.
 
 use std::fs;
 use std::io;
@@ -74,7 +74,7 @@ mod tests {
         for bad in ["", "5", "5 (a", "5 (a) S", "5 (a) S 1 5 5 0 -1", "5 (a) S 1 5 5 0 -1 x"] {
             assert_eq!(of(bad, &traced), None, "{bad}");
         }
-        // One who is not root may not follow another user's; root may, so it is something else.
+        // Without root, another user's process may not be traced. Root may trace it, so it is something else.
         for other in [mine.replacen("70", "71", 1), mine.replacen("70\n", "0\n", 1)] {
             assert!(of(stat, &other).unwrap().contains("another user"));
             assert_eq!(of_process(5, 0, stat, &other), None);

@@ -19,7 +19,7 @@ pub enum Error {
         /// Why not.
         error: io::Error,
     },
-    /// Nobody may follow processes here.
+    /// No process may be traced here.
     #[error("{0}")]
     Denied(String),
     /// There is no tracefs, or it has no events; nothing was run.

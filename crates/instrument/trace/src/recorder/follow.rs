@@ -34,14 +34,14 @@ pub struct Delay {
     pub time: u64,
 }
 
-/// It is looked so often whether somebody still wants to know.
+/// How often the follower checks whether the trace is to end.
 const IDLE: Duration = Duration::from_millis(20);
 
 /// So long are threads waited for that are to be let go, in nanoseconds. One that waits for its `vfork`ed child, or in an
 /// uninterruptible sleep, may never stop.
 const PATIENCE: u64 = 1_000_000_000;
 
-/// Whoever follows.
+/// The follower: the part of the guardian that handles stops.
 pub(super) struct Follower {
     pub(super) book: Book,
     pub(super) followers: Followers,
@@ -65,7 +65,7 @@ pub(super) struct Follower {
     pub(super) met: usize,
     /// Threads that are held back, until when.
     pub(super) held: Vec<(u64, i32)>,
-    /// Says whether nobody wants to know more; of a program that is not let go before its end there is none.
+    /// Says whether the trace is to end; none for a program that is traced to its end.
     pub(super) leaves: Option<Box<dyn Fn() -> bool>>,
     /// Since when the threads are let go, each at its next stop.
     leaving: Option<u64>,
@@ -216,7 +216,7 @@ impl Follower {
         }
     }
 
-    /// Has every thread stop, to be let go, when nobody wants to know more.
+    /// Stops every thread, so that it can be released, when the trace is to end.
     fn leave_if_wanted(&mut self) {
         if self.leaving.is_some() || !self.leaves.as_ref().is_some_and(|leaves| leaves()) {
             return;

@@ -69,10 +69,10 @@ pub fn record(launch: &Launch, warn: &mut dyn FnMut(&str)) -> Result<Recorded, E
     run(launch, warn, follow)
 }
 
-/// A guardian's life, to the last thing that it has to say.
+/// The work of a guardian, up to its last message.
 pub(super) type Life = fn(&Launch, &[CString], &OwnedFd) -> io::Result<Message>;
 
-/// Has a guardian live so.
+/// Starts a guardian that does this work.
 pub(super) fn run(
     launch: &Launch,
     warn: &mut dyn FnMut(&str),
@@ -104,7 +104,7 @@ pub(super) fn run(
         let asks_to_end = signals::ENDING.contains(&signal);
         was_interrupted |= asks_to_end;
         if asks_to_end && launch.delay.is_some() {
-            // Nobody waits for what it would do with the signal: it runs once more for the sake of a proof alone.
+            // It runs once more only for a proof, so what it would do with the signal does not matter.
             signals::send(program, libc::SIGKILL);
         } else if sent {
             // Else the terminal has sent it to the program, too.
@@ -151,7 +151,7 @@ pub(super) fn listen(
         }
         if !has_said {
             if program.is_none() {
-                // A signal that nobody is there for yet; it stays pending.
+                // A signal, and no program yet to pass it to; it stays pending.
                 std::thread::sleep(Duration::from_millis(1));
             }
             continue;
@@ -183,7 +183,7 @@ pub(super) fn say(to_front: &OwnedFd, message: &Message) -> io::Result<()> {
     File::from(to_front.try_clone()?).write_all(&line)
 }
 
-/// The guardian's life; gives its exit code, which nobody looks at.
+/// The guardian's work; returns its exit code, which is not used.
 fn guard(life: Life, launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> i32 {
     let message = match life(launch, arguments, to_front) {
         Ok(message) => message,
@@ -263,7 +263,7 @@ pub(super) fn live_apart(null: &OwnedFd, kept: &[i32]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nobody is at the other end of a pipe any more.
+/// Whether the other end of a pipe is closed.
 pub(super) fn is_closed(pipe: &OwnedFd) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -12,7 +12,7 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// Where its output goes.
     pub output: Output,
-    /// A call that is held back, for a proof: whoever asks this process to end ends such a program, which is not asked.
+    /// A call that is delayed, for a proof. A signal that asks this process to end then kills the program.
     pub delay: Option<Delay>,
 }
 
@@ -31,6 +31,6 @@ pub enum Output {
 pub struct Recorded {
     /// The record, without host, phases and stalls.
     pub trace: Trace,
-    /// Whether somebody asked this process to end meanwhile.
+    /// Whether this process was asked to end meanwhile.
     pub was_interrupted: bool,
 }

@@ -7,7 +7,7 @@ use crate::record::{Used, Wake};
 
 /// Waits that are kept: a program that goes on for days is not to fill the memory.
 const MOST: usize = 50_000;
-/// One that is shorter holds nobody up, in nanoseconds.
+/// A shorter wait delays no other thread, in nanoseconds.
 const SHORT: u64 = 20_000;
 
 /// What a thread does, as the scheduler has it.
@@ -51,7 +51,7 @@ pub(super) struct Ledger {
     pub(super) at: u64,
     /// When memory was last read, after what it was read for had begun.
     pub(super) looked: Cell<Option<u64>>,
-    /// Waits that are over, and who ended each.
+    /// Waits that are over, and the thread that ended each.
     pub(super) woken: Vec<Wake>,
     accounts: HashMap<i32, Account>,
     read: HashMap<i32, u64>,
@@ -70,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// A thread may go on; `by` is who saw to it, if that was a thread.
+    /// A thread was woken; `by` is the thread that woke it, if it was a thread.
     pub(super) fn wakes(&mut self, tid: i32, by: Option<i32>) {
         let at = self.at;
         // One of which nothing was seen before has begun to wait at a time that is not known.
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_wait_is_known_from_its_beginning_and_by_who_ended_it_if_it_was_long() {
         let mut ledger = Ledger { at: 1_000, ..Ledger::default() };
-        // Nobody saw when this one began.
+        // The beginning of this one was not seen.
         ledger.wakes(6, Some(8));
         ledger.switches(7, false, 8);
         ledger.at += SHORT;

@@ -121,7 +121,7 @@ fn become_program(
     if rustix::io::read(turn, &mut [0]) != Ok(1) {
         process::exit(127);
     }
-    // Rust's runtime ignores it, and so may whoever has started this one, as systemd does.
+    // Rust's runtime ignores it, and so may this process's parent, as systemd does.
     if !signals::pipe_was_ignored() {
         process::default_signal(libc::SIGPIPE);
     }

@@ -17,7 +17,7 @@ pub(super) fn found(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// What there is to say of a program that would get rights when it is executed, and gets none from whoever is not root.
+/// A warning about a program that would get rights when it is executed, and gets none under a tracer without root.
 pub(super) fn lost_by(program: &Path) -> Option<String> {
     if rustix::process::geteuid().is_root() {
         return None;

@@ -26,7 +26,7 @@ const DEPTH: usize = 24;
 /// Threads that are looked at each time.
 const MOST_THREADS: usize = 64;
 
-/// What the sampler and the one who follows share.
+/// What the sampler and the follower share.
 #[derive(Default)]
 pub(super) struct Watched {
     /// The threads that are looked at.
@@ -35,7 +35,7 @@ pub(super) struct Watched {
     pub(super) last: AtomicU64,
     /// Whether to end.
     pub(super) over: AtomicBool,
-    /// Whether nobody waits for the record any more.
+    /// Whether the record is no longer wanted.
     pub(super) abandoned: AtomicBool,
 }
 
@@ -104,7 +104,7 @@ impl Look {
         let channel = file("wchan").filter(|name| name != "0" && !name.is_empty());
         let channel = channel.as_deref().map(function);
         let stack = file("stack").map(|text| stack(&text)).unwrap_or_default();
-        // Stopped by whoever follows it: nothing that it would do by itself.
+        // Stopped by its tracer: nothing that it would do by itself.
         let stopped = |name: &str| name.starts_with("ptrace_");
         if channel.as_deref().is_some_and(stopped) || stack.iter().take(3).any(|name| stopped(name))
         {

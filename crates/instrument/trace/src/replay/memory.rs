@@ -1,4 +1,4 @@
-//! Memory for a life that is played: mapped, and touched by nobody but a guest of a few instructions.
+//! Memory for a VM that is replayed: mapped, and touched only by a guest of a few instructions.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use mayfly_record::units::bytes;
 use super::script::{Act, Script};
 
 /// What has to be there for a page of a memslot, in bytes: four times what KVM may keep for it, in reverse maps and dirty
-/// logs, where it has them. It takes that at once, and a cgroup at its limit ends whoever is in it without a word.
+/// logs, where it has them. It takes that at once, and a cgroup at its limit kills a process in it without notice.
 const KEPT: u64 = 4 * 16;
 /// The same for a vCPU.
 const KEPT_FOR_VCPU: u64 = 4 * (64 << 10);

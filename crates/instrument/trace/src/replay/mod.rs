@@ -36,13 +36,13 @@ const FEWEST: usize = 6;
 const SHORT: u64 = 4;
 /// How long rounds are begun.
 const TIME: Duration = Duration::from_secs(20);
-/// How long is waited for all of them, before somebody is told that there is no answer.
+/// How long the replay may take before it is given up.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How often is looked whether somebody wants it to be over.
+/// How often the replay checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Measures what the remedy of each cause gains, where that is a matter of which calls are made and when, and says why of
-/// the others. `told` is told before it begins how many ways there are. Once somebody asks this process to end, it is over,
+/// the others. `told` is told before it begins how many ways there are. Once this process is asked to end, it is over,
 /// and that is why.
 pub fn measure_gains(trace: &mut Trace, told: &mut dyn FnMut(usize)) {
     measure_by(trace, &mut |script, ways| {

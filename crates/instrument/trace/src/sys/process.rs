@@ -12,7 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::checked;
 
-/// How long a thread may still be listed when it has been joined: whoever joins is woken before the kernel is done with it.
+/// How long a thread may still be listed when it has been joined: the joining thread is woken before the kernel is done
+/// with it.
 const LINGERS: Duration = Duration::from_secs(1);
 
 /// The two sides of a fork.
@@ -25,7 +26,7 @@ pub(crate) enum Forked {
 /// Splits this process in two.
 ///
 /// # Errors
-/// This process has more than one thread (`EDEADLK`): the child would wait for locks that nobody there will release. Or
+/// This process has more than one thread (`EDEADLK`): the child would wait for locks that no thread there will release. Or
 /// there is no room for one process more.
 pub(crate) fn fork() -> io::Result<Forked> {
     const THREADS: &str = "/proc/self/task";
@@ -36,7 +37,7 @@ pub(crate) fn fork() -> io::Result<Forked> {
         }
         thread::sleep(Duration::from_millis(1));
     }
-    // SAFETY: this process has one thread, as was just seen, so nobody but it could have started another or hold a lock:
+    // SAFETY: this process has one thread, as was just seen, so no other could have started one or hold a lock:
     // the child may do all that the parent may.
     let pid = checked(unsafe { libc::fork() })?;
     Ok(if pid == 0 { Forked::Child } else { Forked::Parent(pid) })
@@ -47,7 +48,7 @@ fn of_file(path: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{path}: {error}"))
 }
 
-/// The device that swallows all, for streams that nobody is to see.
+/// The device that discards everything, for streams that are not to be seen.
 pub(crate) fn null() -> io::Result<OwnedFd> {
     const NULL: &str = "/dev/null";
     rustix::fs::open(NULL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())

@@ -66,7 +66,7 @@ pub(crate) fn ignore(signals: &[c_int]) {
     }
 }
 
-/// Signals by which somebody asks this process to end.
+/// Signals that ask this process to end.
 pub(crate) const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Signals that are not to end, or stop, a guardian.
@@ -123,7 +123,7 @@ pub(crate) fn descriptor(signals: &[c_int]) -> io::Result<OwnedFd> {
     let fd = checked(unsafe {
         libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     })?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -12,7 +12,8 @@ const STOPS: [&str; 5] =
     ["do_signal_stop", "ptrace_stop", "get_signal", "do_freezer_trap", "__refrigerator"];
 
 /// Of a thread that the kernel has started in a process's name, in the flags of `/proc/TID/stat` (linux/sched.h, from 6.4
-/// on). KVM's worker for huge pages is one. What such a thread has of system calls is its maker's, who was in `KVM_RUN`.
+/// on). KVM's worker for huge pages is one. The system call that `/proc` names for such a thread is
+/// that of its creator, which was in `KVM_RUN`.
 const PF_USER_WORKER: u64 = 0x4000;
 
 /// What a thread is found in.
@@ -22,7 +23,7 @@ pub(super) enum Found {
     Runs,
     /// In `KVM_RUN`, in a function of the kernel's.
     InRun(String),
-    /// Out of `KVM_RUN`, and held by the kernel until somebody lets it go on.
+    /// Out of `KVM_RUN`, and held by the kernel until it is continued.
     Held,
     /// In another call to KVM, with this descriptor and number.
     InCall(i32, u64, String),

@@ -23,7 +23,7 @@ pub(super) enum Event {
     Signal { tid: i32, signal: i32, default: bool },
     /// A processor goes from one thread to another. The first may be gone for good, or may go on when it is its turn.
     Switches { from: i32, goes_on: bool, gone: bool, to: i32 },
-    /// A thread may go on, and who saw to it; none where that was an interrupt.
+    /// A thread was woken, and the thread that woke it; none if that was an interrupt.
     Wakes { tid: i32, by: Option<i32> },
     /// A vCPU is entered.
     Guest { tid: i32 },

@@ -1,8 +1,8 @@
 //! Where tracefs is, and instances of our own in it.
 //!
-//! Where nobody has mounted it, it is mounted for this process alone, in no directory: it goes with its descriptor.
+//! If tracefs is not mounted, it is mounted for this process alone, in no directory: it goes with its descriptor.
 //! An instance bears the number of the process that made it, and when that began; one whose maker is gone is taken away by
-//! the next that comes. The kernel refuses to take away one that somebody reads.
+//! the next that comes. The kernel refuses to remove an instance that is being read.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -97,7 +97,7 @@ fn began_at(pid: u32) -> Option<u64> {
     fields(&stat)?.nth(19)?.parse().ok()
 }
 
-/// An instance: buffers and events of our own, of which nobody else sees anything. It is gone when this is dropped.
+/// An instance: buffers and events of our own, which no other process sees. It is gone when this is dropped.
 pub(super) struct Instance {
     path: PathBuf,
 }

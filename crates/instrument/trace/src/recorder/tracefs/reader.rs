@@ -82,7 +82,7 @@ impl Reader {
         self.kept.drain(..told).collect()
     }
 
-    /// How many events nobody will ever read.
+    /// How many events were lost.
     pub(super) fn lost(&self) -> u64 {
         self.ours.instance.lost() + self.all.instance.lost()
     }

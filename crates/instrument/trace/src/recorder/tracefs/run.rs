@@ -65,7 +65,7 @@ pub(in crate::recorder) fn record(
     Ok(recording.done())
 }
 
-/// Follows a process that runs already: a guardian's life. `wanted` is closed when nobody wants to know more.
+/// Follows a process that runs already: the guardian's work. `wanted` is closed when the trace is to end.
 pub(in crate::recorder) fn attach(
     pid: i32,
     to_front: &OwnedFd,
@@ -150,7 +150,7 @@ impl Recording {
         Ok(Self { follower, told, reader, place, looking, has_entries, end })
     }
 
-    /// Reads until nothing is left to be followed, or nobody wants to know more.
+    /// Reads until no process is left to follow, or the trace is to end.
     fn run(&mut self, is_over: &dyn Fn() -> bool, is_child: bool) {
         let mut turn = 0u32;
         while !is_over() {

@@ -14,10 +14,10 @@ use crate::recorder::threads::Followed;
 /// A process of its own, or a thread of one; descriptors of its own, or another's (`clone(2)`).
 const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
-/// Followed by nobody: what KVM starts in its program's name is made with it.
+/// Followed by no tracer: what KVM starts in its program's name is made with it.
 const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
-/// Signals that end nobody by themselves.
+/// Signals that end no process by themselves.
 const HARMLESS: [i32; 8] = [
     libc::SIGCHLD,
     libc::SIGCONT,

@@ -15,10 +15,10 @@ const RESAMPLE: u64 = 1 << 1;
 const SPLIT_IRQCHIP: u64 = 121;
 /// What slots may have that can be had here: a dirty log, and no writes.
 const FLAGS: u64 = 3;
-/// A memslot whose size nobody saw.
+/// The size of a memslot whose size was not recorded.
 const SIZE: u64 = 2 << 20;
 const UNSEEN_SLOTS: &str = "memslots of unrecorded size, with 2 MiB each";
-/// A device whose address nobody saw; each has its own behind it.
+/// The address of a device whose address was not recorded; each further one has its own behind it.
 const ADDRESS: u64 = 0xd000_0000;
 /// Where Linux keeps its TSS if it is not asked, and QEMU and others have it.
 const TSS: u64 = 0xfffb_d000;
