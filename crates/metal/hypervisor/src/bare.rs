@@ -1,28 +1,24 @@
-//! The program, on its machine.
+//! The program on its machine, in floors. A file imports from its own floor and from those below it, never from one above.
+//!
+//! | floor, from the lowest | what it has |
+//! | --- | --- |
+//! | [`processor`] | processors, frames and the heap, the serial port, the trace of what hardware sees |
+//! | [`threads`] | threads, waiting, interrupts, the console |
+//! | [`world`] | what the core asks of its platform; the memory of a VM |
+//! | [`devices`] | the devices of a VM |
+//! | [`vm`] | a VM, its vCPUs, and one run of it from its first vCPU to its end |
+//! | [`measure`] | lifecycles of a bare guest, counted in instructions |
+//! | [`monitor`] | the commands that start VMs, end them and show their state |
+//! | [`boot`] | from the boot loader to the monitor |
+//!
+//! What knows the architecture is in the folder `arm64` of each floor. A floor imports its own as `arch`, or re-exports
+//! from it under a neutral name. Another architecture writes these folders again, and nothing else here.
 
-mod clock;
-mod console;
-mod cpus;
+mod boot;
 mod devices;
-mod disk;
-mod entropy;
-mod entry;
-mod heap;
-mod kick;
-mod life;
-mod machine;
-mod map;
-mod masked;
 mod measure;
-mod memory;
 mod monitor;
-mod once;
-mod seat;
-mod shared;
+mod processor;
 mod threads;
-mod trace;
-mod uart;
-mod vcpu;
-mod virtio;
 mod vm;
 mod world;

@@ -1,32 +1,36 @@
-//! `measure`: lives of a bare guest, each step of which is counted in retired instructions ([`mayfly_lifecycle_steps`]). What they are
-//! made of is what other VMs are made of; their vCPUs run on the monitor's thread, one at a time.
+//! `measure`: lifecycles of a bare guest, each step of which is counted in retired instructions ([`mayfly_lifecycle_steps`]).
+//! Their VMs are made of what other VMs are made of. Their vCPUs run on the monitor's thread, one at a time.
 
+mod arm64;
 mod counted;
 mod guest;
-mod lives;
+mod steps;
 
 use mayfly_lifecycle_steps::Line;
 
-use super::console::say;
-use super::cpus;
-use super::vm::HostOf;
+use crate::bare::processor::cpus;
+use crate::bare::threads::console::say;
+use crate::bare::vm::{Host, TableFormat};
+use arm64 as arch;
 use counted::Counter;
 
-/// Has lives be lived for so many rounds, and prints what they took.
-pub(super) fn run<const FWB: bool>(host: &HostOf<FWB>, rounds: u32) {
+/// Counts the lifecycles for so many rounds, and prints what their steps take.
+pub(crate) fn run<F: TableFormat>(host: &Host<F>, rounds: u32) {
     if let Err(why) = measured(host, rounds) {
-        say!("mayfly: nothing is measured: {why}");
+        say!("mayfly: cannot measure: {why}");
     }
 }
 
-fn measured<const FWB: bool>(host: &HostOf<FWB>, rounds: u32) -> Result<(), &'static str> {
+fn measured<F: TableFormat>(host: &Host<F>, rounds: u32) -> Result<(), &'static str> {
     if cpus::count() != 1 {
-        return Err("what other processors execute is not counted: start the machine with one");
+        return Err(
+            "the machine has several CPUs, and only one is counted: start it with one (QEMU: -smp 1)",
+        );
     }
     let mut counter = Counter::begin()?;
     say!("{}", Line::BEGIN);
     for _ in 0..rounds {
-        lives::round(host, &mut counter)?;
+        steps::round(host, &mut counter)?;
     }
     say!("{}", Line::end(counter.lines()));
     Ok(())

@@ -1,43 +1,43 @@
-//! The monitor: it has VMs begin, end, and says how they are; by what is typed, and by the boot arguments.
+//! The monitor: its commands start VMs, end them and show their state. They come from the boot arguments, and from the
+//! console.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
 
-use mayfly_arm64::timer;
 use mayfly_hypervisor::command::{Command, HELP};
 use mayfly_hypervisor::plan::{self, Plan};
 use mayfly_hypervisor::tree::Board;
 
-use super::console::{self, say};
-use super::life::End;
-use super::vm::{self, Host, Machine};
-use super::{entropy, machine, threads, trace};
-
 mod account;
+mod ends;
+mod host;
+mod trace;
 
+use crate::bare::processor::{power_off, timer};
+use crate::bare::threads;
+use crate::bare::threads::console::{self, say};
+use crate::bare::vm::{End, Machine};
+use crate::bare::world::entropy;
 use account::{Possession, list, say_bounds, stat};
+use host::AnyHost;
 
-/// Ctrl-], by which a guest's console is left for the monitor.
+/// Ctrl-], which leads from a guest's console to the monitor.
 const LEAVES: u8 = 0x1d;
 
-/// Changes when a life ends.
-static ENDS: AtomicU32 = AtomicU32::new(0);
-
 struct Monitor {
-    host: Arc<dyn Host>,
+    host: Arc<dyn AnyHost>,
     machines: Vec<Arc<Machine>>,
-    /// Whose console what is typed goes to; nobody's, where it is the monitor's.
+    /// The VM that typed bytes go to; none, where they go to the monitor.
     front: Option<Arc<Machine>>,
 }
 
 /// The monitor's thread.
-pub(super) fn main(board: &Board) {
-    let Ok(host) = vm::host() else {
-        say!("mayfly: there is no memory to begin with");
-        machine::power_off()
+pub(crate) fn main(board: &Board) {
+    let Ok(host) = host::start() else {
+        say!("mayfly: there is too little memory to start");
+        power_off()
     };
     let before = Possession::now();
     let is_whole = {
@@ -58,11 +58,11 @@ pub(super) fn main(board: &Board) {
         }
         (frames, bytes) => say!("mayfly: LOST {frames} frames, {bytes} bytes of heap"),
     }
-    machine::power_off()
+    power_off()
 }
 
 impl Monitor {
-    /// Has the VMs of the modules begin.
+    /// Makes the VMs of the modules, and starts them.
     fn begin(&mut self, board: &Board) {
         let (plans, wrong) = Plan::all(&board.modules);
         for why in wrong {
@@ -82,7 +82,7 @@ impl Monitor {
         }
     }
 
-    /// Does what the boot arguments say, and then what is typed, until the machine is to end.
+    /// Does the commands of the boot arguments, and then those that are typed, until one powers the machine off.
     fn serve(&mut self, arguments: &str) {
         for command in Command::script(arguments) {
             if self.obey(command) {
@@ -115,7 +115,7 @@ impl Monitor {
         }
     }
 
-    /// The next byte that is typed for the monitor; what is typed for a guest goes there.
+    /// The next byte that is typed for the monitor. Bytes that are typed for a guest go there.
     fn typed(&mut self, deadline: u64) -> Option<u8> {
         loop {
             let byte = console::next_typed(deadline)?;
@@ -127,16 +127,12 @@ impl Monitor {
                     prompt();
                 }
                 Some(machine) => {
-                    // Its FIFO is full where it takes nothing; what is typed then waits for a moment, and is lost.
+                    // A guest that takes no byte has a full FIFO. The byte waits for a moment, and is lost then.
                     for _ in 0..100 {
-                        if machine.uart.typed(&[byte]) == 1 || !machine.is_living() {
+                        if machine.uart.typed(&[byte]) == 1 || !machine.is_running() {
                             break;
                         }
-                        threads::wait(
-                            &ENDS,
-                            ENDS.load(Ordering::Relaxed),
-                            timer::ticks() + timer::frequency() / 1000,
-                        );
+                        ends::wait(timer::ticks() + timer::frequency() / 1000);
                     }
                 }
             }
@@ -162,7 +158,7 @@ impl Monitor {
         found.cloned()
     }
 
-    /// Does a command. Returns whether the machine is to end.
+    /// Does a command. Returns whether the machine is to be powered off.
     fn obey(&mut self, command: Result<Command, &'static str>) -> bool {
         threads::preemption_point();
         match command {
@@ -212,7 +208,7 @@ impl Monitor {
             }
             Ok(Command::Console(name)) => {
                 if let Some(machine) = self.find(&name) {
-                    say!("mayfly: the console of {name}; Ctrl-] comes back");
+                    say!("mayfly: the console of {name}; Ctrl-] returns to the monitor");
                     self.show(Some(machine));
                 }
             }
@@ -234,15 +230,15 @@ impl Monitor {
             Ok(Command::Await { name, text }) => {
                 if let Some(machine) = self.find(&name) {
                     let is_said = || machine.uart.has_said(text.as_bytes());
-                    self.pass_on_until(u64::MAX, |_| !machine.is_living() || is_said());
+                    self.pass_on_until(u64::MAX, |_| !machine.is_running() || is_said());
                     if !is_said() {
-                        say!("mayfly: {name} has ended, and has not said: {text}");
+                        say!("mayfly: {name} has stopped, and has not said: {text}");
                     }
                 }
             }
             Ok(Command::Lives { count, like, most }) => {
                 if let Some(model) = self.find(&like) {
-                    self.lives(count, &model.plan, most);
+                    self.lifecycles(count, &model.plan, most);
                 }
             }
             Ok(Command::Measure(rounds)) => self.host.measure(rounds),
@@ -251,9 +247,9 @@ impl Monitor {
                 self.pass_on_until(timer::ticks().saturating_add(ticks), |_| false);
             }
             Ok(Command::TraceOn(mib)) => {
-                if self.machines.iter().any(|machine| machine.is_living()) {
+                if self.machines.iter().any(|machine| machine.is_running()) {
                     say!(
-                        "mayfly: a trace begins before VMs do: start=no, and trace on, and vm start"
+                        "mayfly: a trace begins before any VM runs: give VMs start=no, then trace on, then vm start"
                     );
                 } else {
                     trace::start(mib);
@@ -271,7 +267,7 @@ impl Monitor {
             return say!("mayfly: a name has 1 to 32 letters, digits, '-' and '_'");
         }
         if self.machines.iter().any(|machine| machine.plan.name == name) {
-            return say!("mayfly: there is a VM {name}");
+            return say!("mayfly: there is a VM {name} already");
         }
         let mut plan = Plan { name: name.to_string(), ..model.plan.clone() };
         if let Some(arguments) = arguments {
@@ -287,17 +283,17 @@ impl Monitor {
 
     fn start(&self, machine: &Arc<Machine>) {
         if !machine.begin() {
-            return say!("mayfly: {} lives", machine.plan.name);
+            return say!("mayfly: {} is running", machine.plan.name);
         }
         let (host, its) = (Arc::clone(&self.host), Arc::clone(machine));
-        if threads::spawn(move || live(&*host, &its)).is_err() {
+        if threads::spawn(move || run(&*host, &its)).is_err() {
             machine.over();
             say!("mayfly: there is no memory for a thread");
         }
     }
 
-    /// Has VMs like one live, one after the other, each killed at a random moment and forgotten; says what they have lost.
-    fn lives(&mut self, count: u32, like: &Plan, most: u64) {
+    /// Runs `count` VMs like `like`, one after the other, and kills each at a random moment. Prints what they have lost.
+    fn lifecycles(&mut self, count: u32, like: &Plan, most: u64) {
         let before = Possession::now();
         let longest = timer::frequency().saturating_mul(most) / 1000;
         for number in 0..count {
@@ -310,7 +306,7 @@ impl Monitor {
         }
         let (frames, bytes) = Possession::lost_since(before);
         say!(
-            "mayfly: {count} lives like {}: {frames} frames and {bytes} bytes of heap lost",
+            "mayfly: {count} runs like {}: {frames} frames and {bytes} bytes of heap lost",
             like.name
         );
     }
@@ -320,9 +316,9 @@ impl Monitor {
         self.wait(machine);
     }
 
-    /// Waits until a VM has ended, and all that it had is back.
+    /// Waits until a VM has stopped, and everything that it had is freed.
     fn wait(&mut self, machine: &Machine) {
-        self.pass_on_until(u64::MAX, |_| !machine.is_living());
+        self.pass_on_until(u64::MAX, |_| !machine.is_running());
     }
 
     /// Passes on what is typed, until `is_over`, or the deadline.
@@ -333,7 +329,7 @@ impl Monitor {
         }
     }
 
-    /// Ends all VMs. Returns whether nothing of them is left.
+    /// Ends all VMs. Returns whether all have stopped.
     fn end(mut self) -> bool {
         let machines = core::mem::take(&mut self.machines);
         for machine in &machines {
@@ -344,8 +340,8 @@ impl Monitor {
         }
         self.show(None);
         trace::discard();
-        // The threads of lives, the last of which may just be on its way out.
-        machines.iter().all(|machine| !machine.is_living())
+        // The thread of the last may just be about to end.
+        machines.iter().all(|machine| !machine.is_running())
     }
 }
 
@@ -353,23 +349,22 @@ fn prompt() {
     console::bytes(b"mayfly> ");
 }
 
-/// What the thread of a VM does: a life, and others as long as the guest starts anew.
-fn live(host: &dyn Host, machine: &Machine) {
+/// What the thread of a VM does: a run, and another as long as the guest restarts the machine.
+fn run(host: &dyn AnyHost, machine: &Machine) {
     let name = &machine.plan.name;
     loop {
-        match host.live(machine) {
-            Ok(End::Reset) => say!("mayfly: {name} starts anew"),
+        match host.run(machine) {
+            Ok(End::Reset) => say!("mayfly: {name} restarts"),
             Ok(end) => {
                 say!("mayfly: {name} {end}");
                 break;
             }
             Err(why) => {
-                say!("mayfly: {name} does not begin: {why}");
+                say!("mayfly: {name} does not start: {why}");
                 break;
             }
         }
     }
     machine.over();
-    ENDS.fetch_add(1, Ordering::Release);
-    threads::wake(&ENDS);
+    ends::note();
 }

@@ -1,17 +1,17 @@
-//! From one moment to another, in retired instructions and virtual time.
+//! What happens between two moments, in retired instructions and virtual time.
 
 use core::sync::atomic::AtomicU32;
 
-use mayfly_arm64::pmu::{Count, NoCounters, Retired};
-use mayfly_arm64::timer;
 use mayfly_lifecycle_steps::{Line, Row, Spent, Until, times};
 
-use crate::bare::console::say;
+use super::arch::{Count, Retired, begin};
+use crate::bare::processor::timer;
 use crate::bare::threads;
+use crate::bare::threads::console::say;
 
 /// A moment.
 #[derive(Clone, Copy)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     ticks: u64,
     count: Count,
 }
@@ -27,29 +27,29 @@ impl Moment {
 }
 
 /// Counts, and prints a line for each sample.
-pub(super) struct Counter {
+pub(crate) struct Counter {
     retired: Retired,
     lines: u32,
 }
 
 impl Counter {
-    pub(super) fn begin() -> Result<Self, &'static str> {
-        let retired = Retired::begin().map_err(NoCounters::why)?;
+    pub(crate) fn begin() -> Result<Self, &'static str> {
+        let retired = begin()?;
         Ok(Self { retired, lines: 0 })
     }
 
     /// How many lines there were.
-    pub(super) fn lines(&self) -> u32 {
+    pub(crate) fn lines(&self) -> u32 {
         self.lines
     }
 
-    /// Something begins.
-    pub(super) fn now(&self) -> Moment {
+    /// The moment at which a step begins.
+    pub(crate) fn now(&self) -> Moment {
         Moment { ticks: timer::ticks(), count: self.retired.read() }
     }
 
-    /// It is done, and the caller has control back; then all is waited for that was left to others.
-    pub(super) fn done(&mut self, row: Row, times: u32, begun: Moment) {
+    /// Ends a step twice: now, when the caller has control back, and after a wait for the work that was left to other threads.
+    pub(crate) fn done(&mut self, row: Row, times: u32, begun: Moment) {
         let caller = self.now();
         settle();
         let all = self.now();
@@ -60,8 +60,8 @@ impl Counter {
     }
 }
 
-/// Sleeps, so that the processor is others'.
-pub(super) fn settle() {
+/// Sleeps, so that other threads have the processor.
+pub(crate) fn settle() {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     let ticks = timer::frequency() * times::SETTLE_MILLISECONDS / 1000;
     threads::wait(&NEVER, 0, timer::ticks() + ticks);

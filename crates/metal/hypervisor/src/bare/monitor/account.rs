@@ -1,37 +1,35 @@
-//! What is said of VMs, and of the program: what they have, what they did, what was lost.
+//! What the monitor prints of VMs, and of the program: what they have, what they did, what was lost.
 
-use core::sync::atomic::Ordering;
-
-use mayfly_arm64::timer;
 use mayfly_hypervisor::plan::Plan;
 
-use super::ENDS;
-use crate::bare::console::say;
+use super::ends;
+use crate::bare::processor::{frames, heap, masked, timer};
+use crate::bare::threads;
+use crate::bare::threads::console::say;
 use crate::bare::vm::Machine;
-use crate::bare::{heap, masked, threads, world};
 
 /// What the program has, for an account of what was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Possession {
+pub(crate) struct Possession {
     /// Frames that are free.
-    pub(super) frames: u64,
+    pub(crate) frames: u64,
     /// Bytes of the heap that are in use.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Possession {
-    pub(super) fn now() -> Self {
-        Self { frames: world::free_frames(), bytes: heap::allocated() }
+    pub(crate) fn now() -> Self {
+        Self { frames: frames::count_free(), bytes: heap::allocated() }
     }
 
     /// How many frames, and bytes of heap, are not back, after a while for what is on its way: what a thread has is freed
     /// by the next one on its processor.
-    pub(super) fn lost_since(before: Self) -> (i64, isize) {
+    pub(crate) fn lost_since(before: Self) -> (i64, isize) {
         let deadline = timer::ticks() + timer::frequency();
         let mut now = Self::now();
         while now != before && timer::ticks() < deadline {
             let soon = timer::ticks() + timer::frequency() / 100;
-            threads::wait(&ENDS, ENDS.load(Ordering::Relaxed), soon);
+            ends::wait(soon);
             now = Self::now();
         }
         let frames = before.frames.cast_signed() - now.frames.cast_signed();
@@ -40,7 +38,7 @@ impl Possession {
 }
 
 /// Says how long interrupts were masked, and how long a thread that could run has waited.
-pub(super) fn say_bounds() {
+pub(crate) fn say_bounds() {
     say!(
         "mayfly: interrupts were masked for {} ns at a time at most, and who could run has waited for {} % of its bound",
         masked::longest(),
@@ -49,15 +47,15 @@ pub(super) fn say_bounds() {
 }
 
 /// Says what a VM is at.
-pub(super) fn list(machine: &Machine) {
+pub(crate) fn list(machine: &Machine) {
     let Plan { name, vcpus, memory, .. } = &machine.plan;
     say!("{name}: {}, {vcpus} vCPUs, {} MiB promised", machine.state(), memory >> 20);
 }
 
 /// Says what a VM has, and how often it came out for what.
-pub(super) fn stat(machine: &Machine) {
+pub(crate) fn stat(machine: &Machine) {
     list(machine);
-    let milliseconds = machine.books.ticks() * 1000 / timer::frequency();
+    let milliseconds = machine.counts.ticks() * 1000 / timer::frequency();
     say!(
         "{}: {} KiB given, {milliseconds} ms of processors",
         machine.plan.name,
@@ -71,7 +69,7 @@ pub(super) fn stat(machine: &Machine) {
             machine.plan.disk >> 10
         );
     }
-    for (reason, count) in machine.books.all().filter(|(_, count)| *count > 0) {
+    for (reason, count) in machine.counts.exits().filter(|(_, count)| *count > 0) {
         say!("{}: {count} {reason}", machine.plan.name);
     }
 }

@@ -1,11 +1,10 @@
-//! What runs on each processor, and until when.
+//! The thread that each processor runs, and the end of its slice.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use mayfly_arm64::{cpu, timer};
-
-use super::{Thread, cpus};
+use super::thread::Thread;
+use crate::bare::processor::{cpu, cpus, timer};
 
 /// How long a thread has the processor while others want it: 10 ms.
 const SLICE: u64 = 100;
@@ -15,14 +14,14 @@ static SLICE_TICKS: AtomicU64 = AtomicU64::new(0);
 
 /// What runs on a processor, and when its slice is over. In cache lines of its own.
 #[repr(align(64))]
-pub(super) struct Local {
-    pub(super) current: AtomicPtr<Thread>,
-    pub(super) idle: AtomicPtr<Thread>,
+pub(crate) struct Local {
+    pub(crate) current: AtomicPtr<Thread>,
+    pub(crate) idle: AtomicPtr<Thread>,
     /// A thread that is over, whose stack the next one frees.
-    pub(super) over: AtomicPtr<Thread>,
-    pub(super) slice_end: AtomicU64,
+    pub(crate) over: AtomicPtr<Thread>,
+    pub(crate) slice_end: AtomicU64,
     /// It is over, and others want the processor.
-    pub(super) is_over: AtomicBool,
+    pub(crate) is_over: AtomicBool,
     /// When the processor's timer is set to.
     alarm: AtomicU64,
 }
@@ -40,27 +39,27 @@ static LOCAL: [Local; cpus::MAX] = [const {
 
 /// This processor's.
 #[inline]
-pub(super) fn local() -> &'static Local {
-    // SAFETY: processors are numbered below `cpus::MAX`, each before it comes here (`cpus::prepare`).
+pub(crate) fn local() -> &'static Local {
+    // SAFETY: processors are numbered below `cpus::MAX`, each before it comes here (`this_cpu::prepare`).
     unsafe { LOCAL.get_unchecked(cpu::number()) }
 }
 
 /// A slice, in ticks of a counter of that frequency.
-pub(super) fn slice(frequency: u64) -> u64 {
+pub(crate) fn slice(frequency: u64) -> u64 {
     (frequency / SLICE).max(1)
 }
 
 impl Local {
     /// This processor runs `idle`, from which it takes threads.
-    pub(super) fn begin(&self, idle: *mut Thread) {
+    pub(crate) fn begin(&self, idle: *mut Thread) {
         SLICE_TICKS.store(slice(timer::frequency()), Ordering::Relaxed);
         self.current.store(idle, Ordering::Relaxed);
         self.idle.store(idle, Ordering::Relaxed);
     }
 
-    /// Has the thread that runs here, which asks, do what it does when it gives its processor up.
+    /// Does what the thread that runs here, the caller's, does when it gives its processor up.
     #[inline]
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         // SAFETY: the thread's own; what it asked for may be called.
         unsafe {
             if let Some((leave, argument)) = (*self.current.load(Ordering::Relaxed)).leave {
@@ -71,18 +70,18 @@ impl Local {
 
     /// Whether the slice of the thread that runs here is over, and others want the processor.
     #[inline]
-    pub(super) fn is_over_time(&self) -> bool {
+    pub(crate) fn is_over_time(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
     /// Whether nothing runs here.
-    pub(super) fn idles(&self) -> bool {
+    pub(crate) fn idles(&self) -> bool {
         self.current.load(Ordering::Relaxed) == self.idle.load(Ordering::Relaxed)
     }
 
-    /// Whoever runs here has a slice from now on. Returns when it is over.
+    /// The thread that runs here has a slice from now on. Returns when the slice ends.
     #[inline]
-    pub(super) fn begin_slice(&self, now: u64) -> u64 {
+    pub(crate) fn begin_slice(&self, now: u64) -> u64 {
         let end = now + SLICE_TICKS.load(Ordering::Relaxed);
         self.slice_end.store(end, Ordering::Relaxed);
         self.is_over.store(false, Ordering::Relaxed);
@@ -91,7 +90,7 @@ impl Local {
 
     /// Sets the processor's timer, or to nothing by `u64::MAX`.
     #[inline]
-    pub(super) fn set_alarm(&self, alarm: u64) {
+    pub(crate) fn set_alarm(&self, alarm: u64) {
         if self.alarm.load(Ordering::Relaxed) != alarm {
             self.alarm.store(alarm, Ordering::Relaxed);
             timer::set_alarm((alarm != u64::MAX).then_some(alarm));
@@ -100,13 +99,13 @@ impl Local {
 
     /// Sets it to a moment that it is not set to.
     #[inline]
-    pub(super) fn set_alarm_to(&self, alarm: u64) {
+    pub(crate) fn set_alarm_to(&self, alarm: u64) {
         self.alarm.store(alarm, Ordering::Relaxed);
         timer::set_alarm(Some(alarm));
     }
 
     /// The processor's timer has come, and is set to nothing.
-    pub(super) fn alarm_has_come(&self) {
+    pub(crate) fn alarm_has_come(&self) {
         self.alarm.store(u64::MAX, Ordering::Relaxed);
         timer::set_alarm(None);
     }

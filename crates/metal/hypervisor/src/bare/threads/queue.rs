@@ -2,27 +2,27 @@
 
 use core::ptr::null_mut;
 
-use super::Thread;
+use super::thread::Thread;
 
 /// Threads in the order in which they came. A thread is on one queue at most.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     first: *mut Thread,
     last: *mut Thread,
     count: u64,
 }
 
 impl Queue {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { first: null_mut(), last: null_mut(), count: 0 }
     }
 
     /// How many there are.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// Puts a thread at the end.
-    pub(super) fn push(&mut self, thread: *mut Thread) {
+    pub(crate) fn push(&mut self, thread: *mut Thread) {
         // SAFETY: threads on queues are there, and their links are the queue's.
         unsafe {
             (*thread).next = null_mut();
@@ -37,12 +37,12 @@ impl Queue {
     }
 
     /// Takes the first.
-    pub(super) fn pop(&mut self) -> Option<*mut Thread> {
+    pub(crate) fn pop(&mut self) -> Option<*mut Thread> {
         self.take(|_| true)
     }
 
     /// Takes the first that is `wanted`.
-    pub(super) fn take(&mut self, wanted: impl Fn(&Thread) -> bool) -> Option<*mut Thread> {
+    pub(crate) fn take(&mut self, wanted: impl Fn(&Thread) -> bool) -> Option<*mut Thread> {
         let (mut before, mut at) = (null_mut::<Thread>(), self.first);
         while !at.is_null() {
             // SAFETY: as above.
@@ -66,7 +66,7 @@ impl Queue {
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Thread> {
         let mut at = self.first;
         core::iter::from_fn(move || {
             // SAFETY: as above.

@@ -1,22 +1,21 @@
-//! Who has a processor next: the queue of threads that can run, and those that sleep.
+//! Which thread runs next: the queue of threads that can run, and the threads that sleep.
 
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use mayfly_arm64::spin::SpinLock;
-use mayfly_arm64::{cpu, timer};
-
 use super::local::{Local, slice};
 use super::queue::Queue;
-use super::{Thread, cpus};
+use super::thread::Thread;
+use crate::bare::processor::spin::SpinLock;
+use crate::bare::processor::{cpu, kick, timer};
 
-pub(super) struct Scheduler {
+pub(crate) struct Scheduler {
     ready: Queue,
-    pub(super) asleep: Queue,
+    pub(crate) asleep: Queue,
     /// No sleeper wakes by itself before that, in ticks.
-    pub(super) next_wake: u64,
+    pub(crate) next_wake: u64,
     /// A bit for each processor that waits for a thread.
-    pub(super) idle: u64,
+    pub(crate) idle: u64,
     /// The last number.
     numbers: u64,
     /// How many processors take threads from it.
@@ -28,7 +27,7 @@ pub(super) struct Scheduler {
 // SAFETY: threads are reached through the scheduler alone, under its lock, or by themselves.
 unsafe impl Send for Scheduler {}
 
-pub(super) static SCHEDULER: SpinLock<Scheduler> = SpinLock::new(Scheduler {
+pub(crate) static SCHEDULER: SpinLock<Scheduler> = SpinLock::new(Scheduler {
     ready: Queue::new(),
     asleep: Queue::new(),
     next_wake: u64::MAX,
@@ -39,24 +38,24 @@ pub(super) static SCHEDULER: SpinLock<Scheduler> = SpinLock::new(Scheduler {
 });
 
 /// Threads that sleep, or are about to.
-pub(super) static SLEEPERS: AtomicU32 = AtomicU32::new(0);
+pub(crate) static SLEEPERS: AtomicU32 = AtomicU32::new(0);
 
 impl Scheduler {
     /// This processor takes threads; the first one does from the beginning.
-    pub(super) fn add_processor(&mut self) {
+    pub(crate) fn add_processor(&mut self) {
         if cpu::number() != 0 {
             self.processors = self.processors.saturating_add(1);
         }
     }
 
     /// A number that no thread has had.
-    pub(super) fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
     /// Puts a thread at the end of the queue.
-    pub(super) fn queue(&mut self, thread: *mut Thread, now: u64) {
+    pub(crate) fn queue(&mut self, thread: *mut Thread, now: u64) {
         // SAFETY: the thread is on no queue, and its registers are saved, or will be before the lock is given up.
         unsafe {
             self.ready.push(thread);
@@ -67,7 +66,7 @@ impl Scheduler {
     }
 
     /// Takes the first thread of the queue.
-    pub(super) fn take(&mut self, now: u64) -> Option<*mut Thread> {
+    pub(crate) fn take(&mut self, now: u64) -> Option<*mut Thread> {
         let thread = self.ready.pop()?;
         // SAFETY: the thread is there, and nobody else's now.
         let waited = unsafe { now.wrapping_sub((*thread).ready_since) / (*thread).rivals };
@@ -78,12 +77,12 @@ impl Scheduler {
     }
 
     /// Whether another thread could run.
-    pub(super) fn has_ready(&self) -> bool {
+    pub(crate) fn has_ready(&self) -> bool {
         self.ready.count() != 0
     }
 
     /// Puts a thread that has come to be able to run on the queue, and has a processor that idles look.
-    pub(super) fn make_ready(&mut self, thread: *mut Thread, now: u64) {
+    pub(crate) fn make_ready(&mut self, thread: *mut Thread, now: u64) {
         // SAFETY: nobody else's: it is on no queue.
         unsafe { ((*thread).word, (*thread).deadline) = (0, u64::MAX) };
         self.queue(thread, now);
@@ -91,25 +90,25 @@ impl Scheduler {
             let idle = self.idle.trailing_zeros() as usize;
             self.idle &= !(1 << idle);
             if idle != cpu::number() {
-                cpus::kick(idle);
+                kick(idle);
             }
         }
     }
 
     /// Takes the thread that a processor that has none is to go on with.
-    pub(super) fn next(&mut self, here: &Local, now: u64) -> *mut Thread {
+    pub(crate) fn next(&mut self, here: &Local, now: u64) -> *mut Thread {
         self.take(now).unwrap_or(here.idle.load(Ordering::Relaxed))
     }
 
     /// Puts a thread that has said what it sleeps for, and until when, to sleep.
-    pub(super) fn put_to_sleep(&mut self, thread: *mut Thread) {
+    pub(crate) fn put_to_sleep(&mut self, thread: *mut Thread) {
         // SAFETY: the thread is the one that asks.
         self.next_wake = self.next_wake.min(unsafe { (*thread).deadline });
         self.asleep.push(thread);
     }
 
     /// Wakes those whose time has come.
-    pub(super) fn wake_due(&mut self, now: u64) {
+    pub(crate) fn wake_due(&mut self, now: u64) {
         if now < self.next_wake {
             return;
         }
@@ -124,7 +123,7 @@ impl Scheduler {
 
 /// The longest that a thread which could run has waited for a processor, in hundredths of what it may: a slice for each of the
 /// threads that could run, divided by the processors.
-pub(in crate::bare) fn longest_wait() -> u64 {
+pub(crate) fn longest_wait() -> u64 {
     let (longest, processors) = {
         let scheduler = SCHEDULER.lock();
         (scheduler.longest_wait, scheduler.processors.get())

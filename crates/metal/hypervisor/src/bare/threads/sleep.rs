@@ -1,23 +1,25 @@
-//! Sleep for a word, and the way out of it.
+//! Sleep for a word.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-use mayfly_arm64::timer;
 use mayfly_vm::Kicker;
 
+use super::course::{current, leave, switch};
+use super::interrupts;
+use super::kick::LOOK;
 use super::local::local;
 use super::scheduler::{SCHEDULER, SLEEPERS};
-use super::{Thread, current, leave, switch};
-use crate::bare::kick::LOOK;
-use crate::bare::world;
+use super::thread::Thread;
+use crate::bare::processor::spin::relax;
+use crate::bare::processor::timer;
 
 /// Sleeps while `*word == expected`, until `deadline` (in ticks) at the latest.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: u64) {
     let thread = current();
     if thread == local().idle.load(Ordering::Relaxed) {
-        // An idle processor has nothing to give way to: it looks again.
-        world::take_interrupts();
-        mayfly_arm64::spin::relax();
+        // The idle thread has no other to give way to: its caller looks again.
+        interrupts::take();
+        relax();
         return;
     }
     // SAFETY: this thread's own.
@@ -49,7 +51,7 @@ fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
     switch(here, scheduler, to, now);
 }
 
-/// Does `work`, in which this thread sleeps at most until `at`: then `kicker` is asked to look, and goes on.
+/// Does `work`, in which this thread sleeps until `at` at the latest. Then `kicker` is asked to look, and the thread goes on.
 pub(crate) fn with_alarm(at: Option<u64>, kicker: Kicker, work: impl FnOnce()) {
     let thread = current();
     // SAFETY: this thread's own.
@@ -57,19 +59,4 @@ pub(crate) fn with_alarm(at: Option<u64>, kicker: Kicker, work: impl FnOnce()) {
     work();
     // SAFETY: as above.
     unsafe { (*thread).alarm = None };
-}
-
-/// Wakes all that sleep for `word`.
-pub(crate) fn wake(word: &AtomicU32) {
-    fence(Ordering::SeqCst);
-    if SLEEPERS.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let address = core::ptr::from_ref(word).addr();
-    let mut scheduler = SCHEDULER.lock();
-    let now = timer::ticks();
-    while let Some(thread) = scheduler.asleep.take(|thread| thread.word == address) {
-        SLEEPERS.fetch_sub(1, Ordering::Relaxed);
-        scheduler.make_ready(thread, now);
-    }
 }

@@ -1,0 +1,23 @@
+//! The boot: from the boot loader to the monitor.
+
+use mayfly_hypervisor::tree::Board;
+
+use crate::bare::monitor;
+use crate::bare::processor::{power_off, serial};
+use crate::bare::threads;
+use crate::bare::threads::console::say;
+
+mod arm64;
+mod memory;
+mod panic;
+
+/// Starts the monitor on a machine that is prepared, and becomes the idle thread of this processor.
+fn run(board: Board) -> ! {
+    serial::listen();
+    threads::interrupts::look();
+    if let Err(error) = threads::spawn(move || monitor::main(&board)) {
+        say!("mayfly: the monitor does not start: {error}");
+        power_off()
+    }
+    threads::idle()
+}

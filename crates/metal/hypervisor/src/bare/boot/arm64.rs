@@ -1,0 +1,6 @@
+//! The boot on arm64: the first instructions, EL2's own tables, and the other processors.
+
+mod cpus;
+mod entry;
+mod map;
+mod start;

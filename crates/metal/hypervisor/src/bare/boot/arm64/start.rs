@@ -1,0 +1,123 @@
+//! The start of the program in Rust: it prepares what the device tree says that the machine has.
+
+use core::ptr::with_exposed_provenance;
+use core::slice;
+
+use mayfly_arm64::cpu;
+use mayfly_arm64::gic::Gic;
+use mayfly_arm64::tlb::EmptyRoot;
+use mayfly_arm64::virtual_gic::Shape;
+use mayfly_hypervisor::tree::{self, Board};
+
+use super::{cpus, map};
+use crate::bare::boot::{memory, run};
+use crate::bare::devices::clock;
+use crate::bare::processor::shared::{self, Shared};
+use crate::bare::processor::{cpus as processors, frames, heap, pl011, power_off, this_cpu};
+use crate::bare::threads;
+use crate::bare::threads::console::say;
+use crate::bare::vm::arch::IPA_BITS;
+use crate::bare::world::entropy;
+
+/// What the first processor does first in Rust.
+pub(crate) extern "C" fn main(tree: u64) -> ! {
+    heap::prepare();
+    // SAFETY: before anything asks for it.
+    unsafe { cpu::set_number(0) };
+    // There is no console to print the error on.
+    let Some(tree) = read_tree(tree) else { power_off() };
+    let board = match Board::read(tree) {
+        Ok(board) => board,
+        Err(error) => {
+            // Not printed where it is the console that is missing.
+            say!("mayfly: {error}");
+            power_off()
+        }
+    };
+    // SAFETY: the device tree says so, and the first 4 GiB are mapped as devices where they are not memory.
+    unsafe { pl011::use_at(board.uart.start as usize) };
+    match prepare(&board, tree) {
+        Ok(table) => {
+            cpus::start_others(&board, table);
+            say!(
+                "mayfly: EL{}, {} CPUs, {} MiB free, FWB {}",
+                cpu::exception_level(),
+                processors::count(),
+                frames::count_free() >> 8,
+                if cpu::stage2_features().has_fwb() { "yes" } else { "no" },
+            );
+        }
+        Err(why) => {
+            say!("mayfly: {why}");
+            power_off()
+        }
+    }
+    run(board)
+}
+
+fn read_tree(at: u64) -> Option<&'static [u8]> {
+    let start = with_exposed_provenance::<u8>(at as usize);
+    // SAFETY: the boot protocol says that the tree is there; its GiB is mapped.
+    let header = unsafe { start.cast::<[u8; 8]>().read() };
+    let size = tree::size(&header)?;
+    // SAFETY: as above; the frames are kept for it.
+    Some(unsafe { slice::from_raw_parts(start, size) })
+}
+
+fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
+    if cpu::exception_level() != 2 {
+        return Err(
+            "this is not EL2: start the machine with virtualization (QEMU: -M virt,virtualization=on)",
+        );
+    }
+    let table =
+        map::activate(board).map_err(|_| "there is too little memory to map the machine")?;
+    let tree = tree.as_ptr().addr() as u64..tree.as_ptr().addr() as u64 + tree.len() as u64;
+    memory::add(board, &[tree, map::image()])?;
+    let format = cpu::stage2_features().choose(IPA_BITS);
+    let format = format.map_err(|_| "this processor's stage 2 cannot map guests of 1 TiB")?;
+    // Sixteen tables, as many as a root can have, aligned as such.
+    let empty = threads::frames::allocate(4).ok_or("there is too little memory")?;
+    // SAFETY: the device tree says so, they are mapped as devices, and nothing else uses them.
+    let gic = unsafe {
+        let bytes = board.redistributors.end - board.redistributors.start;
+        Gic::new(
+            board.distributor.start as usize,
+            board.redistributors.start as usize,
+            bytes as usize,
+        )
+    };
+    gic.prepare();
+    if board.clock.start != 0 {
+        let clock = with_exposed_provenance::<u32>(board.clock.start as usize);
+        // SAFETY: the device tree says that a PL031 is there, mapped as a device: its data register, which reading does not
+        // change.
+        clock::set(u64::from(unsafe { clock.read_volatile() }));
+    }
+    entropy::prepare(&board.seed);
+    shared::set(Shared {
+        gic,
+        vtcr: format.vtcr(),
+        empty: EmptyRoot::new(empty),
+        uart_interrupt: board.uart_interrupt,
+        interface: Shape::read(),
+    });
+    cpus::prepare(0)?;
+    if let Some(number) = board.uart_interrupt {
+        gic.enable_shared(number, this_cpu::affinity(0));
+    }
+    Ok(table)
+}
+
+/// An exception that EL2 itself has taken, which is a defect.
+#[unsafe(no_mangle)]
+extern "C" fn arm64_lost(vector: u64) -> ! {
+    let syndrome = mayfly_arm64::read_register!("esr_el2");
+    let (at, address) =
+        (mayfly_arm64::read_register!("elr_el2"), mayfly_arm64::read_register!("far_el2"));
+    let image = map::image().start;
+    panic!(
+        "exception by vector {vector}: ESR {syndrome:#x} at image + {:#x}, FAR {address:#x}",
+        at.wrapping_sub(image)
+    )
+}

@@ -1,0 +1,61 @@
+//! The machine's memory, shared out between the heap and the pool of frames.
+
+use alloc::vec::Vec;
+use core::ptr::with_exposed_provenance_mut;
+use core::slice;
+
+use mayfly_hypervisor::frames::{FrameInfo, FramePool};
+use mayfly_hypervisor::tree::{Board, Region};
+use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE};
+
+use crate::bare::processor::{frames, heap};
+
+/// The share of the frames that the heap gets: 1 in 64, and 4 MiB at least.
+const HEAP_SHARE: u64 = 64;
+const HEAP_LEAST: u64 = 4 << 20;
+
+/// Gives the free frames to the pool, and a share of them to the heap. `others` are not free, beside what the device tree
+/// reserves.
+pub(super) fn add(board: &Board, others: &[Region]) -> Result<(), &'static str> {
+    let mut free: Vec<Region> = board.memory.clone();
+    for taken in board.reserved.iter().chain(others) {
+        let taken = taken.start & !(PAGE_SIZE - 1)..taken.end.next_multiple_of(PAGE_SIZE);
+        free = free.iter().flat_map(|region| without(region, &taken)).collect();
+    }
+    free.retain(|region| !region.is_empty());
+    let first = free.iter().map(|region| region.start).min().unwrap_or(0) >> PAGE_SHIFT;
+    let last = free.iter().map(|region| region.end).max().unwrap_or(0) >> PAGE_SHIFT;
+    // The information on each frame is in the first region that is large enough.
+    let count = (last - first) as usize;
+    let bytes = (count * size_of::<FrameInfo>()) as u64;
+    let all: u64 = free.iter().map(|region| region.end - region.start).sum();
+    let wanted = bytes.next_multiple_of(PAGE_SIZE)
+        + (all / HEAP_SHARE).max(HEAP_LEAST).next_multiple_of(PAGE_SIZE);
+    let room = free.iter_mut().find(|region| region.end - region.start >= wanted);
+    let room = room.ok_or("there is too little memory")?;
+    let infos = with_exposed_provenance_mut::<FrameInfo>(room.start as usize);
+    let heap_start = room.start + bytes.next_multiple_of(PAGE_SIZE);
+    room.start += wanted;
+    // SAFETY: the device tree says that this memory is free, and it leaves the pool here.
+    let pool = unsafe {
+        (0..count).for_each(|number| infos.add(number).write(FrameInfo::ABSENT));
+        heap::add(
+            with_exposed_provenance_mut(heap_start as usize),
+            (room.start - heap_start) as usize,
+        );
+        slice::from_raw_parts_mut(infos, count)
+    };
+    let mut pool = FramePool::new(first, pool);
+    for region in free {
+        // Frame 0 is not used: lists end with it.
+        pool.add((region.start >> PAGE_SHIFT).max(1)..region.end >> PAGE_SHIFT);
+    }
+    frames::set(pool);
+    Ok(())
+}
+
+fn without(region: &Region, taken: &Region) -> [Region; 2] {
+    let below = region.start..region.end.min(taken.start).max(region.start);
+    let above = region.start.max(taken.end).min(region.end)..region.end;
+    [below, above]
+}

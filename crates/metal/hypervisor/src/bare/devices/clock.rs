@@ -1,0 +1,77 @@
+//! The clock of a guest, and the time of day by which it goes.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_devices::line::settle;
+use mayfly_vm::Device;
+
+use super::arch::{CLOCK_INTERRUPT, Controller, RealTimeClock, set_line};
+use super::bell::Bell;
+use super::words::{answer, written};
+use crate::bare::processor::spin::SpinLock;
+use crate::bare::processor::timer;
+
+/// The second in which the counter was 0, since 1970.
+static START: AtomicU64 = AtomicU64::new(0);
+
+/// Sets the time of day, in seconds since 1970. Once: from then on the counter tells the time.
+pub(crate) fn set(now: u64) {
+    let since = timer::ticks() / timer::frequency();
+    START.store(now.saturating_sub(since), Ordering::Relaxed);
+}
+
+/// The time of day, in seconds since 1970.
+fn now() -> u64 {
+    START.load(Ordering::Relaxed) + timer::ticks() / timer::frequency()
+}
+
+/// A guest's clock.
+pub(crate) struct Clock {
+    device: SpinLock<RealTimeClock>,
+    line: Arc<Controller>,
+    bell: Arc<Bell>,
+}
+
+impl Clock {
+    pub(crate) fn new(line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
+        let (line, bell) = (Arc::clone(line), Arc::clone(bell));
+        Self { device: SpinLock::new(RealTimeClock::new()), line, bell }
+    }
+
+    fn drive(&self) {
+        settle(
+            || self.device.lock().interrupt(),
+            |level| set_line(&self.line, CLOCK_INTERRUPT, level),
+        );
+    }
+
+    /// Raises an alarm that is due. Returns when the next one is, in ticks; `u64::MAX` for never.
+    pub(crate) fn advance(&self) -> u64 {
+        let now = now();
+        let next = {
+            let mut device = self.device.lock();
+            device.advance(now);
+            device.next_alarm(now)
+        };
+        self.drive();
+        next.map_or(u64::MAX, |seconds| {
+            let second = timer::ticks() / timer::frequency() + u64::from(seconds);
+            second.saturating_mul(timer::frequency())
+        })
+    }
+}
+
+impl Device for Clock {
+    fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
+        answer(self.device.lock().read(offset, now()), data);
+        self.drive();
+    }
+
+    fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
+        self.device.lock().write(offset, written(data), now());
+        self.drive();
+        // The write may have set an alarm.
+        self.bell.ring();
+    }
+}

@@ -1,0 +1,122 @@
+//! The console of a guest: a serial port whose other end is the machine's own console while the VM is in front.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use mayfly_devices::line::settle;
+use mayfly_hypervisor::log::{Log, PIECE, Search};
+use mayfly_vm::Device;
+
+use super::arch::{Controller, SerialPort, UART_INTERRUPT, set_line};
+use super::words::{answer, written};
+use crate::bare::processor::spin::SpinLock;
+use crate::bare::threads;
+use crate::bare::threads::console;
+
+/// The console of a VM. It outlives the runs of its VM.
+pub(crate) struct Uart {
+    name: String,
+    device: SpinLock<SerialPort>,
+    /// The interrupt controller of the present run.
+    line: SpinLock<Option<Arc<Controller>>>,
+    is_in_front: AtomicBool,
+    log: SpinLock<Log>,
+}
+
+impl Uart {
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            device: SpinLock::new(SerialPort::new()),
+            line: SpinLock::new(None),
+            is_in_front: AtomicBool::new(false),
+            log: SpinLock::new(Log::default()),
+        }
+    }
+
+    /// The VM's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A run is about to begin: the log of the last one is cleared.
+    pub(crate) fn begin(&self) {
+        self.log.lock().begin();
+    }
+
+    /// Resets it, as at power-on. Its line goes to the controller of a run, or, when the run ends, to none.
+    pub(crate) fn reset(&self, line: Option<Arc<Controller>>) {
+        if line.is_some() {
+            self.begin();
+        }
+        *self.device.lock() = SerialPort::new();
+        let old = core::mem::replace(&mut *self.line.lock(), line);
+        drop(old);
+    }
+
+    /// Shows what the guest prints, or not.
+    pub(crate) fn set_in_front(&self, is_in_front: bool) {
+        self.is_in_front.store(is_in_front, Ordering::Relaxed);
+    }
+
+    /// Gives the guest bytes that were typed. Returns how many it took.
+    pub(crate) fn typed(&self, bytes: &[u8]) -> usize {
+        let taken = self.device.lock().receive(bytes);
+        self.drive();
+        taken
+    }
+
+    /// Prints the last that the guest has printed.
+    pub(crate) fn print_log(&self) {
+        let (mut at, to) = (0, self.log.lock().end());
+        let mut piece = [0; PIECE];
+        loop {
+            let (next, count) = self.log.lock().copy(at, to, &mut piece);
+            if count == 0 {
+                break;
+            }
+            console::bytes(&piece[..count]);
+            threads::preemption_point();
+            at = next;
+        }
+    }
+
+    /// Whether the log of the present or last run has `text`.
+    pub(crate) fn has_said(&self, text: &[u8]) -> bool {
+        let mut at = 0;
+        loop {
+            let search = self.log.lock().search(at, text);
+            match search {
+                Search::Found => return true,
+                Search::Missing => return false,
+                Search::Onward(next) => at = next,
+            }
+            threads::preemption_point();
+        }
+    }
+
+    fn drive(&self) {
+        let line = self.line.lock().clone();
+        let Some(line) = line else { return };
+        settle(|| self.device.lock().interrupt(), |level| set_line(&line, UART_INTERRUPT, level));
+    }
+}
+
+impl Device for Uart {
+    fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
+        answer(self.device.lock().read(offset), data);
+        self.drive();
+    }
+
+    fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
+        let sent = self.device.lock().write(offset, written(data));
+        if let Some(byte) = sent {
+            self.log.lock().put(byte);
+            if self.is_in_front.load(Ordering::Relaxed) {
+                console::bytes(&[byte]);
+            }
+        }
+        self.drive();
+    }
+}

@@ -1,0 +1,145 @@
+//! A virtio device of a guest: its registers, which vCPUs access, and its rings, which the thread of the VM's devices serves.
+//!
+//! Threads sleep for its lock, so that a long request may be preempted while it is served.
+
+use alloc::sync::Arc;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use mayfly_devices::line::settle;
+use mayfly_devices::memory::{BadAddress, GuestMemory as Memory};
+use mayfly_devices::virtio::{self, Mmio, Served};
+use mayfly_vm::platform::lock::Lock;
+use mayfly_vm::{Device, HostFault};
+
+use super::arch::{Controller, MEMORY, set_line};
+use super::bell::Bell;
+use crate::bare::threads;
+use crate::bare::world::World;
+use crate::bare::world::memory::GuestMemory;
+
+/// A virtio device.
+pub(crate) struct Virtio<D> {
+    world: Arc<World>,
+    device: Lock<Mmio<D>>,
+    line: Arc<Controller>,
+    interrupt: u32,
+    /// Its driver has notified it.
+    is_notified: AtomicBool,
+    bell: Arc<Bell>,
+}
+
+/// The memory of the guest, as a device reaches it.
+pub(crate) struct Ram<'a> {
+    memory: &'a GuestMemory,
+    /// There was no frame for a page that it accessed.
+    is_short: Cell<bool>,
+}
+
+impl<'a> Ram<'a> {
+    pub(crate) fn new(memory: &'a GuestMemory) -> Self {
+        Self { memory, is_short: Cell::new(false) }
+    }
+
+    /// Whether the guest needs more memory than there is.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short.get()
+    }
+
+    fn place(&self, address: u64, bytes: u64) -> Result<u64, BadAddress> {
+        let at = address.checked_sub(MEMORY).ok_or(BadAddress { address })?;
+        if self.memory.contains(at, bytes) { Ok(at) } else { Err(BadAddress { address }) }
+    }
+
+    fn failed(&self, address: u64, fault: HostFault) -> BadAddress {
+        if fault == HostFault::OutOfMemory {
+            self.is_short.set(true);
+        }
+        BadAddress { address }
+    }
+}
+
+impl Memory for Ram<'_> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BadAddress> {
+        let at = self.place(address, into.len() as u64)?;
+        self.memory.read(at, into).map_err(|fault| self.failed(address, fault))
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), BadAddress> {
+        let at = self.place(address, from.len() as u64)?;
+        self.memory.write(at, from).map_err(|fault| self.failed(address, fault))
+    }
+
+    fn load_acquire(&self, address: u64) -> Result<u16, BadAddress> {
+        let at = self.place(address, 2)?;
+        let number = self.memory.shared_number(at);
+        let number = number.map_err(|fault| self.failed(address, fault))?;
+        Ok(u16::from_le(number.load(Ordering::Acquire)))
+    }
+
+    fn store_release(&self, address: u64, value: u16) -> Result<(), BadAddress> {
+        let at = self.place(address, 2)?;
+        let number = self.memory.shared_number(at);
+        let number = number.map_err(|fault| self.failed(address, fault))?;
+        number.store(value.to_le(), Ordering::Release);
+        Ok(())
+    }
+}
+
+impl<D: virtio::Device> Virtio<D> {
+    /// The device as after a reset. It raises `interrupt` of the controller `line`, and rings `bell` when its driver notifies it.
+    pub(crate) fn new(
+        world: &Arc<World>,
+        device: D,
+        line: &Arc<Controller>,
+        interrupt: u32,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        Self {
+            world: Arc::clone(world),
+            device: Lock::new(Mmio::new(device)),
+            line: Arc::clone(line),
+            interrupt,
+            is_notified: AtomicBool::new(false),
+            bell: Arc::clone(bell),
+        }
+    }
+
+    fn drive(&self) {
+        settle(
+            || self.device.lock(&*self.world).interrupt(),
+            |level| set_line(&self.line, self.interrupt, level),
+        );
+    }
+
+    /// Serves the requests of its driver, until there are no more, or `is_over`.
+    pub(crate) fn serve(&self, ram: &Ram<'_>, is_over: impl Fn() -> bool) {
+        if !self.is_notified.swap(false, Ordering::Acquire) {
+            return;
+        }
+        loop {
+            let served = self.device.lock(&*self.world).serve(ram);
+            self.drive();
+            if served == Served::Nothing || is_over() {
+                return;
+            }
+            threads::preemption_point();
+        }
+    }
+}
+
+impl<D: virtio::Device + Send + 'static> Device for Virtio<D> {
+    fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
+        self.device.lock(&*self.world).read(offset, data);
+    }
+
+    fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
+        let is_notified = self.device.lock(&*self.world).write(offset, data);
+        self.drive();
+        if is_notified {
+            // Release: the thread that takes it sees what the driver wrote before.
+            self.is_notified.store(true, Ordering::Release);
+            self.bell.ring();
+        }
+    }
+}

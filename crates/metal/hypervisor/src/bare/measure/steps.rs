@@ -1,0 +1,258 @@
+//! The lifecycles.
+
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use mayfly_hypervisor::plan::Plan;
+use mayfly_lifecycle_steps::guest::{
+    DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION, TABLE, program,
+    table,
+};
+use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
+use mayfly_lifecycle_steps::{Row, times};
+use mayfly_vm::iobus::IoRange;
+use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
+use mayfly_vm::{Bus, Device, Vm};
+
+use super::arch::{BLOCK, DISTRIBUTOR};
+use super::counted::{Counter, settle};
+use super::guest::{Obedient, seat};
+use crate::bare::devices::uart::Uart;
+use crate::bare::processor::frames;
+use crate::bare::threads;
+use crate::bare::vm::{Host, Kinds, Run, TableFormat};
+use crate::bare::world::memory::GuestMemory;
+
+type Outcome<T> = Result<T, &'static str>;
+
+/// Each lifecycle once, and the small one several times.
+pub(crate) fn round<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
+    for _ in 0..times::SMALL_LIVES {
+        nothing(counter);
+        all_back(|| small(host, counter))?;
+    }
+    for lifecycle in Large::ALL {
+        all_back(|| large(host, counter, lifecycle))?;
+    }
+    all_back(|| cached(host, counter))
+}
+
+/// Checks that a lifecycle frees all of its frames.
+fn all_back(lifecycle: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
+    let before = frames::count_free();
+    lifecycle()?;
+    settle();
+    if frames::count_free() == before {
+        Ok(())
+    } else {
+        Err("a lifecycle has not freed all of its frames")
+    }
+}
+
+/// What is subtracted from every other step.
+fn nothing(counter: &mut Counter) {
+    let begun = counter.now();
+    counter.done(Row::Nothing, 1, begun);
+}
+
+/// A doorbell: it wakes the threads that sleep for it.
+#[derive(Default)]
+struct Doorbell(AtomicU32);
+
+impl Device for Doorbell {
+    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
+        data.fill(0);
+    }
+
+    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
+        self.0.fetch_add(1, Ordering::Release);
+        threads::wake(&self.0);
+    }
+}
+
+/// The memory of a VM, all of it with frames, and the guest's code in it.
+fn memory<F: TableFormat>(
+    host: &Host<F>,
+    bytes: u64,
+    mapping: Mapping,
+) -> Outcome<Arc<GuestMemory>> {
+    let none = "there is too little memory for a guest";
+    let memory = GuestMemory::try_new(host.world.clone(), bytes).map_err(|_| none)?;
+    let memory = match mapping {
+        Mapping::Pages => memory.in_pages(),
+        Mapping::Blocks => memory,
+    };
+    for block in (0..bytes).step_by(BLOCK as usize) {
+        memory.write(block, &[0]).map_err(|_| none)?;
+    }
+    let code: Vec<u8> = program(DISTRIBUTOR).into_iter().flat_map(u32::to_le_bytes).collect();
+    let table: Vec<u8> = table().into_iter().flat_map(u64::to_le_bytes).collect();
+    memory.write(0, &code).and_then(|()| memory.write(TABLE - MEMORY, &table)).map_err(|_| none)?;
+    Ok(Arc::new(memory))
+}
+
+/// The machine of a VM, without the core's part.
+fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Run> {
+    let plan = Plan {
+        name: "measured".to_string(),
+        vcpus,
+        memory: bytes,
+        disk: 0,
+        starts: false,
+        kernel: 0..0,
+        ramdisks: Vec::new(),
+        arguments: String::new(),
+    };
+    let uart = Arc::new(Uart::new(&plan.name));
+    Run::try_new(host.world.clone(), &plan, &uart, &Arc::default(), None, F::confinement())
+        .map_err(|_| "there is no memory for a VM")
+}
+
+fn create<F: TableFormat>(host: &Host<F>, memory: &Arc<GuestMemory>) -> Outcome<Vm<Kinds<F>>> {
+    Vm::create(host.config(memory)).map_err(|_| "there is no memory for a VM")
+}
+
+fn slot<F: TableFormat>(vm: &Vm<Kinds<F>>, number: u32, gpa: u64, size: u64) -> Outcome<()> {
+    let region = Region {
+        slot: SlotId::main(number as u16),
+        flags: Flags::empty(),
+        gpa: Gpa::new(gpa),
+        size,
+        backing: Hva::new(gpa.saturating_sub(MEMORY)),
+    };
+    vm.set_memory_region(&region).map_err(|_| "a slot cannot be set")
+}
+
+fn doorbell<F: TableFormat>(vm: &Vm<Kinds<F>>, at: u64) -> Outcome<()> {
+    let range = IoRange { start: at, len: DOORBELL_BYTES };
+    let device: Arc<dyn Device> = Arc::<Doorbell>::default();
+    vm.register_device(Bus::Mmio, range, device).map_err(|_| "a device cannot be registered")
+}
+
+/// A small VM: everything that a vCPU does, and the short steps.
+fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
+    let bytes = 4 * MEMORY_BYTES;
+    let memory = memory(host, bytes, Mapping::Pages)?;
+
+    let begun = counter.now();
+    let vm = create(host, &memory)?;
+    counter.done(Row::VmCreated, 1, begun);
+
+    let begun = counter.now();
+    let run = machine(host, bytes, 1)?;
+    counter.done(Row::MachineCreated, 1, begun);
+
+    let begun = counter.now();
+    doorbell(&vm, DOORBELL)?;
+    counter.done(Row::DeviceFirst, 1, begun);
+
+    let begun = counter.now();
+    slot(&vm, 0, MEMORY, bytes)?;
+    counter.done(Row::FirstMemslot, 1, begun);
+
+    let begun = counter.now();
+    let seat = seat(&run, 0)?;
+    let vcpu = vm.create_vcpu(0).map_err(|_| "there is no memory for a vCPU")?;
+    let mut vcpu = Obedient::new(&run, &seat, vcpu);
+    counter.done(Row::VcpuCreated, 1, begun);
+
+    let begun = counter.now();
+    doorbell(&vm, LATER_DOORBELL)?;
+    counter.done(Row::DeviceLater, 1, begun);
+
+    vcpu.run()?;
+    let steps = [
+        (Row::MmioUser, Order::Ask, 1, 1),
+        (Row::FirstFault, Order::Pages, 1, 1),
+        (Row::Hvc, Order::Calls, times::TIMES, times::TIMES),
+        (Row::MmioDoorbell, Order::Rings, times::TIMES, times::TIMES),
+        (Row::MmioGic, Order::Reads, times::TIMES, times::TIMES),
+    ];
+    for (row, order, order_times, row_times) in steps {
+        // So that its registers are in the processor, as they are between two exits.
+        vcpu.obey(Order::Ask, 0)?;
+        let begun = counter.now();
+        vcpu.obey(order, order_times)?;
+        counter.done(row, row_times, begun);
+    }
+
+    let begun = counter.now();
+    drop(vcpu);
+    drop(seat);
+    vm.destroy();
+    drop(run);
+    counter.done(Row::Destroyed, 1, begun);
+    Ok(())
+}
+
+/// A VM with a slot of its own for the pages that its guest writes to.
+fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) -> Outcome<()> {
+    let bytes = MEMORY_BYTES + times::BYTES;
+    let memory = memory(host, bytes, large.mapping)?;
+    let (vm, run) = (create(host, &memory)?, machine(host, bytes, 1)?);
+    slot(&vm, 0, MEMORY, MEMORY_BYTES)?;
+    slot(&vm, 1, REGION, times::BYTES)?;
+    let seat = seat(&run, 0)?;
+    let vcpu = vm.create_vcpu(0).map_err(|_| "there is no memory for a vCPU")?;
+    let mut vcpu = Obedient::new(&run, &seat, vcpu);
+    vcpu.run()?;
+
+    if large.is_cached {
+        vcpu.obey(Order::Caches, 1)?;
+    }
+    let (row, order, touches) = large.touches();
+    let begun = counter.now();
+    vcpu.obey(order, touches)?;
+    counter.done(row, touches, begun);
+
+    match large.goes {
+        Goes::Deleted => {
+            let begun = counter.now();
+            slot(&vm, 1, REGION, 0)?;
+            counter.done(large.end(), 1, begun);
+            drop(vcpu);
+            vm.destroy();
+        }
+        Goes::Destroyed => {
+            let begun = counter.now();
+            drop(vcpu);
+            drop(seat);
+            vm.destroy();
+            drop(run);
+            counter.done(large.end(), 1, begun);
+        }
+    }
+    Ok(())
+}
+
+/// A VM whose vCPUs turn their caches on.
+fn cached<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
+    let bytes = MEMORY_BYTES + times::CACHED_BYTES;
+    let memory = memory(host, bytes, Mapping::Blocks)?;
+    let (vm, run) = (create(host, &memory)?, machine(host, bytes, times::CACHED_VCPUS)?);
+    slot(&vm, 0, MEMORY, bytes)?;
+    let seats = (0..times::CACHED_VCPUS).map(|number| seat(&run, number));
+    let seats = seats.collect::<Outcome<Vec<_>>>()?;
+    let vcpu = |(number, seat)| {
+        let vcpu = vm.create_vcpu(number).map_err(|_| "there is no memory for a vCPU")?;
+        let mut vcpu = Obedient::new(&run, seat, vcpu);
+        vcpu.run()?;
+        vcpu.rest();
+        Ok(vcpu)
+    };
+    let mut vcpus = (0..).zip(&seats).map(vcpu).collect::<Outcome<Vec<_>>>()?;
+    vcpus[0].obey(Order::Blocks, (times::CACHED_BYTES / BLOCK) as u32)?;
+    vcpus[0].rest();
+
+    let begun = counter.now();
+    for vcpu in &mut vcpus {
+        vcpu.obey(Order::Caches, 1)?;
+        vcpu.rest();
+    }
+    counter.done(Row::CachesOn, 1, begun);
+    drop(vcpus);
+    vm.destroy();
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! The host of VMs, whatever the format of their tables.
+
+use alloc::sync::Arc;
+
+use mayfly_vm::platform::memory::OutOfMemory;
+
+use crate::bare::measure;
+use crate::bare::vm::arch::with_format;
+use crate::bare::vm::{End, Host, Machine, TableFormat, WithFormat};
+
+/// A [`Host`] of any format.
+pub(super) trait AnyHost: Send + Sync {
+    /// Runs a VM until the run has ended and everything that the run had is freed.
+    fn run(&self, machine: &Machine) -> Result<End, &'static str>;
+
+    /// Counts the steps of lifecycles, for so many rounds.
+    fn measure(&self, rounds: u32);
+}
+
+impl<F: TableFormat> AnyHost for Host<F> {
+    fn run(&self, machine: &Machine) -> Result<End, &'static str> {
+        Host::run(self, machine)
+    }
+
+    fn measure(&self, rounds: u32) {
+        measure::run(self, rounds);
+    }
+}
+
+struct Start;
+
+impl WithFormat for Start {
+    type Output = Result<Arc<dyn AnyHost>, OutOfMemory>;
+
+    fn run<F: TableFormat>(self) -> Self::Output {
+        let host: Arc<dyn AnyHost> = Host::<F>::start()?;
+        Ok(host)
+    }
+}
+
+/// The host of the format that this machine's processors have.
+pub(super) fn start() -> Result<Arc<dyn AnyHost>, OutOfMemory> {
+    with_format(Start)
+}

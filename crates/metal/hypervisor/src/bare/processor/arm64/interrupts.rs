@@ -1,0 +1,32 @@
+//! The interrupts that come to a processor, as the floors above see them.
+
+use mayfly_arm64::{gic, timer};
+
+use super::shared;
+
+pub(crate) use mayfly_arm64::gic::{acknowledge, deactivate};
+
+/// What an interrupt means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The processor's alarm ([`timer::set_alarm`]).
+    Alarm,
+    /// A guest's own timer is due.
+    Guest,
+    /// Something was typed.
+    Console,
+    /// The processor was to leave its guest, and has done so; or there is nothing to do.
+    Nothing,
+}
+
+/// What interrupt `number` means.
+#[inline]
+pub(crate) fn meaning(number: u32) -> Meaning {
+    match number {
+        timer::EL2_TIMER => Meaning::Alarm,
+        gic::KICK | gic::MAINTENANCE => Meaning::Nothing,
+        timer::VIRTUAL_TIMER => Meaning::Guest,
+        number if shared::get().uart_interrupt == Some(number) => Meaning::Console,
+        _ => Meaning::Nothing,
+    }
+}

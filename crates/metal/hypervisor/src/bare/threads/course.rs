@@ -1,0 +1,155 @@
+//! The thread that runs on this processor, and its switch to the next one.
+
+use alloc::boxed::Box;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering;
+
+use super::arch::{STACK_ORDER, switch_to};
+use super::local::{Local, local};
+use super::scheduler::{SCHEDULER, Scheduler};
+use super::thread::{Leave, Thread};
+use crate::bare::processor::spin::SpinGuard;
+use crate::bare::processor::{cpu, frames, kick, timer};
+
+/// The thread that runs here; null before [`adopt`].
+pub(super) fn current() -> *mut Thread {
+    local().current.load(Ordering::Relaxed)
+}
+
+/// Makes what runs on this processor the thread that runs when no other can. Once on each processor.
+pub(crate) fn adopt() {
+    let mut thread = Box::new(Thread::new(None, None));
+    let mut scheduler = SCHEDULER.lock();
+    scheduler.add_processor();
+    thread.number = scheduler.number();
+    local().begin(Box::into_raw(thread));
+}
+
+/// Whether this processor has come so far that it runs threads.
+pub(super) fn has_begun() -> bool {
+    !current().is_null()
+}
+
+/// The number of the thread that runs here; 0 where there is none.
+pub(crate) fn number() -> u64 {
+    let thread = current();
+    if thread.is_null() {
+        return 0;
+    }
+    // SAFETY: it is this thread's, which is there.
+    unsafe { (*thread).number }
+}
+
+/// Calls `leave` with its argument each time that this thread gives its processor up.
+///
+/// # Safety
+///
+/// It may be called so until [`on_leave`] is called with something else, or the thread ends. It neither waits nor calls
+/// anything in this folder.
+pub(crate) unsafe fn on_leave(leave: Option<Leave>) {
+    // SAFETY: this thread's own.
+    unsafe { (*current()).leave = leave };
+}
+
+/// Does what this thread does when it gives its processor up.
+pub(super) fn leave() {
+    local().leave();
+}
+
+/// Goes on with `to` on this processor, which is `here`: with another thread that can run, or with the idle thread. The present
+/// thread is queued, asleep or over, and has done what it does when it gives its processor up ([`leave`]).
+#[inline]
+pub(super) fn switch(
+    here: &Local,
+    scheduler: SpinGuard<'static, Scheduler>,
+    to: *mut Thread,
+    now: u64,
+) {
+    let from = here.current.load(Ordering::Relaxed);
+    here.current.store(to, Ordering::Relaxed);
+    let end = here.begin_slice(now);
+    if to == here.idle.load(Ordering::Relaxed) {
+        here.set_alarm(scheduler.next_wake);
+    } else {
+        here.set_alarm_to(end.min(scheduler.next_wake));
+    }
+    // The thread that goes on releases the lock.
+    core::mem::forget(scheduler);
+    // SAFETY: the registers of `to` are saved where its stack says, and no other processor runs it: it was on the queue, or it
+    // is this processor's own.
+    unsafe {
+        switch_to(&raw mut (*from).stack, (*to).stack);
+        SCHEDULER.unlock();
+    }
+    free_over();
+}
+
+/// Frees the thread that this processor ran last, if that thread is over.
+#[inline]
+pub(super) fn free_over() {
+    let over = &local().over;
+    if !over.load(Ordering::Relaxed).is_null() {
+        free(over.swap(null_mut(), Ordering::Relaxed));
+    }
+}
+
+#[cold]
+fn free(over: *mut Thread) {
+    // SAFETY: it was made of a box, is on no queue, and this processor has left its stack.
+    let thread = unsafe { Box::from_raw(over) };
+    if let Some(stack) = thread.frames {
+        // SAFETY: as above.
+        unsafe { frames::free(stack, STACK_ORDER) };
+    }
+}
+
+/// Sets the alarm to the end of the slice, or to the moment at which a sleeper wakes.
+pub(super) fn arm(scheduler: &Scheduler, here: &Local) {
+    let slice = if here.idles() { u64::MAX } else { here.slice_end.load(Ordering::Relaxed) };
+    here.set_alarm(slice.min(scheduler.next_wake));
+}
+
+/// The processor's alarm has come.
+pub(super) fn tick() {
+    let here = local();
+    here.alarm_has_come();
+    let mut scheduler = SCHEDULER.lock();
+    let now = timer::ticks();
+    scheduler.wake_due(now);
+    if here.slice_end.load(Ordering::Relaxed) <= now {
+        here.begin_slice(now);
+        here.is_over.store(scheduler.has_ready(), Ordering::Relaxed);
+    }
+    arm(&scheduler, here);
+}
+
+/// Whether this thread's slice is over, and others want the processor.
+pub(crate) fn is_over_time() -> bool {
+    local().is_over_time()
+}
+
+/// After interrupts were served where this thread cannot give its processor up: if the slice is over, this processor interrupts
+/// itself. So a guest that is entered comes out at once, and the others have the processor then.
+pub(super) fn remember_slice() {
+    if is_over_time() {
+        kick(cpu::number());
+    }
+}
+
+/// Lets others that can run have the processor, which is `here`, before this thread has it again.
+pub(super) fn give_way(here: &Local) {
+    // A thread that is woken by it takes the lock.
+    here.leave();
+    let mut scheduler = SCHEDULER.lock();
+    let now = timer::ticks();
+    let Some(to) = scheduler.take(now) else {
+        here.begin_slice(now);
+        return arm(&scheduler, here);
+    };
+    let thread = here.current.load(Ordering::Relaxed);
+    if thread != here.idle.load(Ordering::Relaxed) {
+        // Not `make_ready`: no idle processor is to take it from here.
+        scheduler.queue(thread, now);
+    }
+    switch(here, scheduler, to, now);
+}

@@ -1,0 +1,39 @@
+//! What is done with an interrupt.
+
+use super::course::{has_begun, leave, remember_slice, tick};
+use super::waking::wake;
+use crate::bare::processor::interrupts::{Meaning, acknowledge, deactivate, meaning};
+use crate::bare::processor::{masked, serial, serve_others};
+
+/// Serves the interrupts that are pending on this processor.
+pub(crate) fn take() {
+    masked::look();
+    serve_others();
+    while let Some(number) = acknowledge() {
+        handle(number);
+    }
+}
+
+/// As [`take`]; does nothing on a processor that is not prepared yet. The thread keeps its processor.
+pub(crate) fn look() {
+    if has_begun() {
+        take();
+        remember_slice();
+    }
+}
+
+/// Serves one interrupt that was acknowledged, and that no guest is to see.
+pub(crate) fn handle(number: u32) {
+    match meaning(number) {
+        Meaning::Alarm => tick(),
+        // Of the guest that this thread has left, or of one that was here before. It comes again when the registers of the
+        // guest that it is due for are back in the processor.
+        Meaning::Guest => leave(),
+        Meaning::Console => {
+            serial::receive();
+            wake(&serial::TYPING);
+        }
+        Meaning::Nothing => {}
+    }
+    deactivate(number);
+}

@@ -1,0 +1,15 @@
+//! VMs on arm64: the format of their tables, their GIC and PSCI, the exits of a vCPU, and how a kernel is loaded.
+
+mod board;
+mod chipset;
+mod format;
+mod load;
+mod seat;
+
+pub(crate) use board::{Processor, Stop, answer, processor, stop};
+pub(crate) use chipset::Chipset;
+pub(crate) use format::{IPA_BITS, vmid_bits, with_format};
+pub(crate) use load::load;
+pub(crate) use mayfly_arm64::guest::Confinement;
+pub(crate) use mayfly_arm64::machine::Reason;
+pub(crate) use seat::Seat;

@@ -1,0 +1,202 @@
+//! The exits of a vCPU on arm64: what the run answers itself, and with what the vCPU stops.
+
+use mayfly_arm64::guest::GuestCpu;
+use mayfly_arm64::machine::{Machine, Next, Reason, WAITS};
+use mayfly_arm64::switch::Registers;
+use mayfly_arm64::sysreg::{self, SysReg};
+use mayfly_arm64::{gic, timer};
+use mayfly_devices::psci::{Outcome, Refusal};
+use mayfly_devices::smccc::{self, Workarounds};
+use mayfly_hypervisor::layout::{
+    DISTRIBUTOR, DISTRIBUTOR_BYTES, MEMORY, REDISTRIBUTOR_BYTES, REDISTRIBUTORS,
+};
+use mayfly_vgic::{Frame, Read, SgiRegister};
+use mayfly_vm::platform::Platform;
+use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::tlb::Vmid;
+use mayfly_vm::{Access, Guest};
+
+use super::seat::{Seat, is_maintenance};
+use crate::bare::processor::{masked, serve_others, trace};
+use crate::bare::threads;
+use crate::bare::vm::run::Run;
+
+/// Numbers of [`Exit::Custom`](mayfly_vm::Exit::Custom), beside [`WAITS`].
+const CPU_OFF: u64 = 1;
+const SYSTEM_OFF: u64 = 2;
+const SYSTEM_RESET: u64 = 3;
+
+/// Why a vCPU stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It waits for an interrupt.
+    Wait,
+    /// It turns itself off.
+    Off,
+    /// It powers the machine off.
+    SystemOff,
+    /// It restarts the machine.
+    SystemReset,
+}
+
+/// What a number of [`Exit::Custom`](mayfly_vm::Exit::Custom) means.
+pub(crate) fn stop(number: u64) -> Option<Stop> {
+    match number {
+        WAITS => Some(Stop::Wait),
+        CPU_OFF => Some(Stop::Off),
+        SYSTEM_OFF => Some(Stop::SystemOff),
+        SYSTEM_RESET => Some(Stop::SystemReset),
+        _ => None,
+    }
+}
+
+/// The processor of a vCPU.
+pub(crate) type Processor<'a> = GuestCpu<'a, Board<'a>>;
+
+/// The processor of vCPU `vcpu` of a run.
+pub(crate) fn processor<'a>(run: &'a Run, seat: &'a Seat, vcpu: usize) -> Processor<'a> {
+    let board = Board { run, seat, vcpu, is_traced: trace::is_on() };
+    GuestCpu::new(&seat.resident, run.chipset.confinement, board)
+}
+
+/// What answers a vCPU's processor.
+pub(crate) struct Board<'a> {
+    run: &'a Run,
+    seat: &'a Seat,
+    vcpu: usize,
+    /// A trace is being kept, since before the VM was made.
+    is_traced: bool,
+}
+
+impl Machine for Board<'_> {
+    fn call(&mut self, registers: &mut Registers) -> Next {
+        let arguments = [registers.x[0], registers.x[1], registers.x[2], registers.x[3]];
+        let outcome =
+            smccc::call(&self.run.chipset.psci, Workarounds::default(), self.vcpu, &arguments);
+        let (answer, next) = match outcome {
+            Outcome::Return(value) => (value, Next::Resume),
+            Outcome::Start { target, entry, context } => {
+                (self.start(target, entry, context), Next::Resume)
+            }
+            Outcome::Stop => (0, Next::Exit(CPU_OFF)),
+            Outcome::Wait => (0, Next::Exit(WAITS)),
+            Outcome::SystemOff => (0, Next::Exit(SYSTEM_OFF)),
+            Outcome::SystemReset => (0, Next::Exit(SYSTEM_RESET)),
+            // No workaround is offered.
+            Outcome::Workaround(_) => (0, Next::Resume),
+        };
+        registers.x[0] = answer;
+        next
+    }
+
+    fn send_interrupt(&mut self, register: SysReg, value: u64) {
+        let register = match register {
+            sysreg::ICC_SGI1R_EL1 => SgiRegister::Sgi1,
+            _ => SgiRegister::Sgi0,
+        };
+        self.run.chipset.controller.sgi(self.vcpu, register, value);
+    }
+
+    fn deactivate(&mut self, value: u64) {
+        self.seat.take_interrupts();
+        self.run.chipset.controller.deactivate(self.vcpu, (value & 0xff_ffff) as u32);
+    }
+
+    fn before(&mut self) {
+        self.seat.show_interrupts();
+        masked::end();
+    }
+
+    fn after(&mut self) {
+        masked::begin();
+    }
+
+    #[inline]
+    fn enters(&mut self, top: Pfn, vmid: Vmid) {
+        if self.is_traced {
+            trace::enters(top, vmid);
+        }
+    }
+
+    #[inline]
+    fn leaves(&mut self, vmid: Vmid) {
+        if self.is_traced {
+            trace::leaves(vmid);
+        }
+    }
+
+    // Out of line: by its name `scripts/switches` tells the instructions of the interrupt from those of the switch.
+    #[inline(never)]
+    fn interrupt(&mut self) -> Next {
+        masked::begin();
+        serve_others();
+        while let Some(number) = gic::acknowledge() {
+            if number == timer::VIRTUAL_TIMER {
+                self.seat.take_timer();
+                continue;
+            }
+            if is_maintenance(number) {
+                self.seat.take_interrupts();
+            }
+            threads::interrupts::handle(number);
+        }
+        if threads::is_over_time() { Next::Yield } else { Next::Resume }
+    }
+
+    fn count(&mut self, reason: Reason) {
+        self.run.counts.count(reason);
+    }
+}
+
+impl Board<'_> {
+    fn start(&self, target: usize, entry: u64, context: u64) -> u64 {
+        let memory = MEMORY..MEMORY + self.run.memory;
+        if !memory.contains(&entry) {
+            return self.run.chipset.psci.refused(target, Refusal::Address);
+        }
+        self.run.turn_on(target, entry, context);
+        0
+    }
+}
+
+/// Answers an access to the interrupt controller. Returns whether it is one.
+pub(crate) fn answer(
+    run: &Run,
+    vcpu: usize,
+    access: &Access,
+    cpu: &mut Processor<'_>,
+    seat: &Seat,
+) -> bool {
+    let at = access.gpa.get();
+    let redistributors = REDISTRIBUTORS + REDISTRIBUTOR_BYTES * run.power.len() as u64;
+    let (frame, offset) = match at {
+        DISTRIBUTOR.. if at < DISTRIBUTOR + DISTRIBUTOR_BYTES => {
+            (Frame::Distributor, at - DISTRIBUTOR)
+        }
+        REDISTRIBUTORS.. if at < redistributors => (Frame::Redistributors, at - REDISTRIBUTORS),
+        _ => return false,
+    };
+    if access.write {
+        let mut value = [0; 8];
+        let data = cpu.data();
+        value[..data.len()].copy_from_slice(data);
+        let _ = run.chipset.controller.write(frame, offset, access.len, u64::from_le_bytes(value));
+    } else {
+        let value = match run.chipset.controller.read(vcpu, frame, offset, access.len) {
+            Read::Value(value) => value,
+            Read::Reserved => 0,
+            Read::Retry => {
+                // The part of it that this vCPU has is seen once its registers are saved; that of another, once that one has left
+                // its guest.
+                seat.take_interrupts();
+                run.world.relax();
+                return true;
+            }
+        };
+        let data = cpu.data();
+        let length = data.len();
+        data.copy_from_slice(&value.to_le_bytes()[..length]);
+    }
+    cpu.answered();
+    true
+}

@@ -1,0 +1,59 @@
+//! What the vCPUs of a run share on arm64: the GIC, PSCI, the offset of the virtual counter.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use mayfly_arm64::guest::Confinement;
+use mayfly_arm64::timer;
+use mayfly_devices::psci::{Core, Psci};
+use mayfly_hypervisor::layout::SHARED_INTERRUPTS;
+use mayfly_vgic::{Config, Vgic, affinity};
+use mayfly_vm::platform::memory::OutOfMemory;
+
+use crate::bare::devices::arch::{Controller, Kicked};
+use crate::bare::processor::shared;
+use crate::bare::threads::kick::Places;
+
+/// What the vCPUs of a run share.
+pub(crate) struct Chipset {
+    pub(crate) controller: Arc<Controller>,
+    pub(super) psci: Psci<Vec<Core>>,
+    /// How many ticks the guest's counter is behind.
+    pub(super) timer_offset: u64,
+    pub(super) confinement: Confinement,
+}
+
+impl Chipset {
+    /// That of `vcpus` vCPUs, of which the first is on.
+    pub(crate) fn try_new(
+        vcpus: usize,
+        places: &Arc<Places>,
+        confinement: Confinement,
+    ) -> Result<Self, OutOfMemory> {
+        let config = Config {
+            vcpus,
+            spis: SHARED_INTERRUPTS as usize,
+            list_registers: shared::get().interface.list_registers,
+            linked: &[(timer::VIRTUAL_TIMER, timer::VIRTUAL_TIMER)],
+        };
+        let vgic = Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)?;
+        let cores = (0..vcpus).map(|vcpu| match vcpu {
+            0 => Core::on(affinity(vcpu)),
+            _ => Core::off(affinity(vcpu)),
+        });
+        let psci = Psci::new(cores.collect());
+        Ok(Self { controller: Arc::new(vgic), psci, timer_offset: timer::ticks(), confinement })
+    }
+
+    /// A vCPU begins: it may not have been asked for, as the first.
+    pub(crate) fn started(&self, vcpu: usize) {
+        if !self.psci.is_on(vcpu) {
+            self.psci.started(vcpu);
+        }
+    }
+
+    /// A vCPU is off.
+    pub(crate) fn stopped(&self, vcpu: usize) {
+        self.psci.stopped(vcpu);
+    }
+}

@@ -1,0 +1,68 @@
+//! What all VMs share.
+
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use mayfly_vm::platform::memory::OutOfMemory;
+use mayfly_vm::srcu::Worker;
+use mayfly_vm::stage2::{Reclaimer, Slice, Vmids};
+use mayfly_vm::{Caches, Config, SlotZap, stage2};
+
+use super::arch::vmid_bits;
+use super::format::{Kinds, TableFormat};
+use crate::bare::threads;
+use crate::bare::world::World;
+use crate::bare::world::memory::GuestMemory;
+
+/// How much the core does before it looks for interrupts: at most 20,000 instructions.
+const SLICE: Slice = Slice { entries: 32, time: Duration::from_micros(50) };
+/// The same for entries of tables that are freed: each may be a table, whose frame is freed, too.
+const FREED: Slice = Slice { entries: 16, ..SLICE };
+
+/// What all VMs share, for one format of their tables.
+pub(crate) struct Host<F: TableFormat> {
+    pub(crate) world: Arc<World>,
+    vmids: Vmids,
+    reclaimer: Arc<Reclaimer<F>>,
+    worker: Arc<Worker>,
+}
+
+impl<F: TableFormat> Host<F> {
+    /// Makes it, and starts the threads that work for all VMs.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`].
+    pub(crate) fn start() -> Result<Arc<Self>, OutOfMemory> {
+        let world = World::new();
+        let vmids = Vmids::try_new(world.clone(), vmid_bits()).map_err(|_| OutOfMemory)?;
+        let bound = Reclaimer::<F>::BOUND;
+        let reclaimer = Arc::new(Reclaimer::new(world.clone(), bound).with_slice(FREED));
+        let worker = Arc::new(Worker::new(world.clone()));
+        let (works, reclaims) = (Arc::clone(&worker), Arc::clone(&reclaimer));
+        threads::spawn(move || works.run())?;
+        threads::spawn(move || reclaims.serve(FREED))?;
+        Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
+    }
+
+    /// The configuration of a VM with that memory.
+    pub(crate) fn config(&self, memory: &Arc<GuestMemory>) -> Config<Kinds<F>> {
+        Config {
+            srcu: mayfly_vm::srcu::Config {
+                worker: Some(Arc::clone(&self.worker)),
+                ..Default::default()
+            },
+            stage2: stage2::Config {
+                mmu: self.world.clone(),
+                vmids: self.vmids.clone(),
+                reclaimer: self.reclaimer.clone(),
+                max_frames: usize::MAX,
+            },
+            memory: Arc::clone(memory),
+            cache: self.world.clone(),
+            caches: Caches::Tracked,
+            slot_zap: SlotZap::Range,
+            slice: SLICE,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! One run of a VM: from its first vCPU to its end. A restart is another run.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use mayfly_hypervisor::plan::Plan;
+use mayfly_vm::platform::Platform;
+use mayfly_vm::platform::memory::OutOfMemory;
+use mayfly_vm::platform::sync::AtomicU32;
+
+use super::arch::{Chipset, Confinement};
+use super::counts::Counts;
+use crate::bare::devices::Devices;
+use crate::bare::devices::disk::Frames;
+use crate::bare::devices::uart::Uart;
+use crate::bare::threads;
+use crate::bare::threads::kick::Places;
+use crate::bare::world::World;
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum End {
+    /// The guest has powered the machine off.
+    Off = 1,
+    /// The guest restarts the machine.
+    Reset,
+    /// The user has ended it.
+    Killed,
+    /// It needed more memory than there is.
+    OutOfMemory,
+    /// It could not begin.
+    Failed,
+}
+
+impl End {
+    fn of(number: u32) -> Option<Self> {
+        [Self::Off, Self::Reset, Self::Killed, Self::OutOfMemory, Self::Failed]
+            .into_iter()
+            .find(|end| *end as u32 == number)
+    }
+}
+
+/// A vCPU that is off, or is to begin.
+pub(crate) struct Power {
+    /// [`OFF`], or [`STARTS`].
+    pub(crate) word: AtomicU32,
+    pub(crate) entry: AtomicU64,
+    pub(crate) context: AtomicU64,
+}
+
+pub(crate) const OFF: u32 = 0;
+pub(crate) const STARTS: u32 = 1;
+
+/// What the vCPUs of a VM share while it runs.
+pub(crate) struct Run {
+    pub(crate) world: Arc<World>,
+    pub(crate) chipset: Chipset,
+    pub(crate) places: Arc<Places>,
+    pub(crate) power: Vec<Power>,
+    pub(crate) uart: Arc<Uart>,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) devices: Devices,
+    pub(crate) memory: u64,
+    /// How it ends, once it does: an [`End`].
+    ending: AtomicU32,
+    /// How many threads it has: those of its vCPUs, and the one of its devices.
+    pub(crate) alive: AtomicU32,
+}
+
+impl core::fmt::Display for End {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Off => "has powered off",
+            Self::Reset => "restarts",
+            Self::Killed => "was ended",
+            Self::OutOfMemory => "was ended: it needs more memory than there is",
+            Self::Failed => "was ended: it cannot continue",
+        })
+    }
+}
+
+impl Run {
+    pub(crate) fn try_new(
+        world: Arc<World>,
+        plan: &Plan,
+        uart: &Arc<Uart>,
+        counts: &Arc<Counts>,
+        disk: Option<Frames>,
+        confinement: Confinement,
+    ) -> Result<Self, OutOfMemory> {
+        let places = Arc::new(Places::try_new(plan.vcpus)?);
+        let chipset = Chipset::try_new(plan.vcpus as usize, &places, confinement)?;
+        threads::preemption_point();
+        let devices = Devices::new(&world, &chipset.controller, disk);
+        threads::preemption_point();
+        let power = || Power {
+            word: AtomicU32::new(OFF),
+            entry: AtomicU64::new(0),
+            context: AtomicU64::new(0),
+        };
+        Ok(Self {
+            world,
+            chipset,
+            places,
+            power: (0..plan.vcpus).map(|_| power()).collect(),
+            uart: Arc::clone(uart),
+            counts: Arc::clone(counts),
+            devices,
+            memory: plan.memory,
+            ending: AtomicU32::new(0),
+            alive: AtomicU32::new(0),
+        })
+    }
+
+    /// Starts vCPU `vcpu`.
+    pub(crate) fn turn_on(&self, vcpu: usize, entry: u64, context: u64) {
+        let power = &self.power[vcpu];
+        power.entry.store(entry, Ordering::Relaxed);
+        power.context.store(context, Ordering::Relaxed);
+        power.word.store(STARTS, Ordering::Release);
+        self.world.wake(&power.word);
+    }
+
+    /// Ends it, unless it is ending: all vCPUs leave their guest for good.
+    pub(crate) fn end(&self, end: End) {
+        let set = self.ending.compare_exchange(0, end as u32, Ordering::AcqRel, Ordering::Relaxed);
+        if set.is_ok() {
+            self.places.kick_all();
+            for power in &self.power {
+                // The vCPU that sleeps for it sees that the run ends.
+                power.word.store(STARTS, Ordering::Release);
+                self.world.wake(&power.word);
+            }
+            self.devices.ring();
+        }
+    }
+
+    /// How it ends, once it does.
+    pub(crate) fn ending(&self) -> Option<End> {
+        End::of(self.ending.load(Ordering::Acquire))
+    }
+
+    /// A thread of it has ended.
+    pub(crate) fn gone(&self) {
+        self.alive.fetch_sub(1, Ordering::AcqRel);
+        self.world.wake(&self.alive);
+    }
+}

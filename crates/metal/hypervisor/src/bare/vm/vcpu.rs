@@ -1,0 +1,111 @@
+//! The thread of a vCPU.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use mayfly_vm::platform::Platform;
+use mayfly_vm::{Error, Exit, HostFault, Vcpu};
+
+use super::arch::{Processor, Seat, Stop, answer, processor, stop};
+use super::format::{Kinds, TableFormat};
+use super::run::{End, OFF, Run};
+use crate::bare::processor::timer;
+use crate::bare::threads;
+use crate::bare::threads::console::say;
+
+/// What the thread of a vCPU does.
+pub(super) fn main<F: TableFormat>(run: &Arc<Run>, mut vcpu: Vcpu<Kinds<F>>) {
+    let number = vcpu.id() as usize;
+    let Some(seat) = Seat::try_new(run, number) else { return };
+    run.places.take(number, vcpu.kicker());
+    // SAFETY: the seat lasts until this is taken back, below; putting it neither waits nor switches.
+    unsafe { threads::on_leave(Some((put, core::ptr::from_ref(&seat).cast_mut().cast()))) };
+
+    let mut cpu = processor(run, &seat, number);
+    let mut has_run = false;
+    while run.ending().is_none() {
+        let power = &run.power[number];
+        if power.word.load(Ordering::Acquire) == OFF {
+            run.world.wait(&power.word, OFF);
+            continue;
+        }
+        power.word.store(OFF, Ordering::Relaxed);
+        if run.ending().is_some() {
+            break;
+        }
+        if core::mem::replace(&mut has_run, true) {
+            vcpu.reset_caches();
+            seat.reset();
+        }
+        cpu.start(power.entry.load(Ordering::Relaxed), power.context.load(Ordering::Relaxed));
+        run.chipset.started(number);
+        serve(run, &mut vcpu, &mut cpu, &seat);
+    }
+
+    seat.put();
+    // SAFETY: nothing is left to be put.
+    unsafe { threads::on_leave(None) };
+    run.places.leave(number);
+    // Before the vCPU is freed.
+    threads::preemption_point();
+}
+
+/// Saves the registers of a vCPU that are in the processor.
+///
+/// # Safety
+///
+/// `seat` is a [`Seat`], of the thread that calls this.
+pub(crate) unsafe fn put(seat: *mut ()) {
+    // SAFETY: the caller's promise.
+    unsafe { &*seat.cast::<Seat>() }.put();
+}
+
+/// Runs a vCPU until it is off, or the run ends.
+fn serve<F: TableFormat>(
+    run: &Run,
+    vcpu: &mut Vcpu<Kinds<F>>,
+    cpu: &mut Processor<'_>,
+    seat: &Seat,
+) {
+    loop {
+        match vcpu.run(cpu) {
+            Exit::Custom(number) => match stop(number) {
+                Some(Stop::Wait) => wait(run, vcpu, seat),
+                Some(Stop::Off) => {
+                    seat.put();
+                    run.chipset.stopped(vcpu.id() as usize);
+                    return;
+                }
+                Some(Stop::SystemOff) => return run.end(End::Off),
+                Some(Stop::SystemReset) => return run.end(End::Reset),
+                None => {}
+            },
+            Exit::Mmio(access) => {
+                if !answer(run, vcpu.id() as usize, &access, cpu, seat) {
+                    cpu.inject_abort(&access);
+                }
+            }
+            Exit::Unbacked(access) => cpu.inject_abort(&access),
+            Exit::Failed(access, error) => {
+                let (name, vcpu, gpa) = (run.uart.name(), vcpu.id(), access.gpa);
+                say!("mayfly: {name}: vCPU {vcpu} failed at {gpa}: {error}");
+                let is_memory =
+                    matches!(error, Error::Host(HostFault::OutOfMemory) | Error::OutOfMemory(_));
+                return run.end(if is_memory { End::OutOfMemory } else { End::Failed });
+            }
+            Exit::Kicked if run.ending().is_some() => return,
+            // The vCPU was to look at its interrupts, or has found nothing that it asks for.
+            Exit::Kicked | Exit::Asked(_) | Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
+        }
+    }
+}
+
+/// Sleeps until there is an interrupt for the vCPU, or something is asked of it.
+fn wait<F: TableFormat>(run: &Run, vcpu: &Vcpu<Kinds<F>>, seat: &Seat) {
+    seat.put();
+    let due = seat.timer_due();
+    if seat.is_pending() || due.is_some_and(|due| due <= timer::ticks()) {
+        return;
+    }
+    threads::with_alarm(due, vcpu.kicker(), || vcpu.requests().wait(&*run.world));
+}

@@ -1,0 +1,44 @@
+//! Random numbers for guests, from one generator. It is seeded by what the machine has.
+
+use mayfly_devices::entropy::Generator;
+
+use crate::bare::processor::spin::SpinLock;
+use crate::bare::processor::{cpu, timer};
+use crate::bare::threads::console::say;
+
+static POOL: SpinLock<Option<Generator>> = SpinLock::new(None);
+
+/// Seeds it by what the firmware left in the device tree, and by what the processor gives.
+pub(crate) fn prepare(seed: &[u8]) {
+    let mut generator = Generator::new(seed);
+    let given = stir(&mut generator);
+    if seed.is_empty() && !given {
+        say!(
+            "mayfly: random numbers of guests can be guessed: the device tree has no rng-seed, and the processor has no RNDR"
+        );
+    }
+    *POOL.lock() = Some(generator);
+}
+
+/// Adds what is new: the time, and what the processor gives. Returns whether it gives anything.
+fn stir(generator: &mut Generator) -> bool {
+    generator.stir(&timer::ticks().to_le_bytes());
+    let mut given = false;
+    for _ in 0..4 {
+        if let Some(number) = cpu::random() {
+            generator.stir(&number.to_le_bytes());
+            given = true;
+        }
+    }
+    given
+}
+
+/// A seed that no other caller gets.
+pub(crate) fn seed<const BYTES: usize>() -> [u8; BYTES] {
+    let mut seed = [0; BYTES];
+    let mut pool = POOL.lock();
+    let generator = pool.get_or_insert_with(|| Generator::new(&[]));
+    stir(generator);
+    generator.fill(&mut seed);
+    seed
+}

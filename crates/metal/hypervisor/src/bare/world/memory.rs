@@ -1,0 +1,234 @@
+//! The memory of one VM: an address space of the hypervisor's own, whose pages get frames when they are first touched. A
+//! disk is such memory, too.
+//!
+//! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of memory there is a word. The
+//! word is empty, or names a block of 2 MiB, or names a table of pages, which is made when no block is free. Frames stay
+//! until the memory is dropped. It is dropped when no vCPU can reach it and no TLB holds a translation to it.
+//!
+//! A word, and a page's entry in a table, is written once, under the lock, after its frames are zeroed. The write is a
+//! release. It pairs with the acquire of the caller that reads the word.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use mayfly_vm::memslot::Hva;
+use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::platform::lock::Lock;
+use mayfly_vm::platform::memory::OutOfMemory;
+use mayfly_vm::stage2::{Level, Permissions};
+use mayfly_vm::{HostFault, HostMemory, Resolved};
+
+use super::copy;
+use super::platform::World;
+use crate::bare::processor::frames::free;
+use crate::bare::threads;
+use crate::bare::threads::frames::allocate;
+
+const BLOCK_SHIFT: u32 = 21;
+const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
+const BLOCK_ORDER: u32 = BLOCK_SHIFT - PAGE_SHIFT;
+const PAGES: u64 = 1 << BLOCK_ORDER;
+
+/// How many words are made between two looks for interrupts.
+const WORDS_AT_ONCE: usize = 1024;
+/// How many frames are freed between two.
+const FRAMES_AT_ONCE: usize = 32;
+
+/// What a word says, in its lowest bits; above them is the first frame's address.
+const KIND: u64 = 3;
+const BLOCK: u64 = 1;
+const TABLE: u64 = 2;
+
+/// The memory of one VM.
+pub(crate) struct GuestMemory {
+    world: Arc<World>,
+    words: Vec<AtomicU64>,
+    /// Held while frames are given.
+    giving: Lock<()>,
+    frames: AtomicU64,
+    /// It is mapped by pages, though it may lie in blocks.
+    in_pages: bool,
+}
+
+impl GuestMemory {
+    /// Memory of `bytes` bytes, rounded up to 2 MiB. None of it has a frame yet.
+    pub(crate) fn try_new(world: Arc<World>, bytes: u64) -> Result<Self, OutOfMemory> {
+        let mut words = Vec::new();
+        let count = bytes.div_ceil(BLOCK_BYTES) as usize;
+        words.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        while words.len() < count {
+            words.resize_with(count.min(words.len() + WORDS_AT_ONCE), || AtomicU64::new(0));
+            threads::preemption_point();
+        }
+        Ok(Self { world, words, giving: Lock::new(()), frames: AtomicU64::new(0), in_pages: false })
+    }
+
+    /// The same, mapped by pages of 4 KiB alone.
+    pub(crate) fn in_pages(mut self) -> Self {
+        self.in_pages = true;
+        self
+    }
+
+    /// Frames that it has.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Whether all of `bytes` from `address` on are in it.
+    pub(crate) fn contains(&self, address: u64, bytes: u64) -> bool {
+        let size = self.words.len() as u64 * BLOCK_BYTES;
+        address.checked_add(bytes).is_some_and(|end| end <= size)
+    }
+
+    /// Writes bytes to it, which the guest may be using.
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
+        let mut at = address;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let page = self.page(at)?;
+            let into = at % PAGE_SIZE;
+            let (now, later) = rest.split_at(rest.len().min((PAGE_SIZE - into) as usize));
+            // SAFETY: the frame is this memory's, and lasts as long as it.
+            unsafe { copy::write(page.get() * PAGE_SIZE + into, now) };
+            at += now.len() as u64;
+            rest = later;
+            threads::preemption_point();
+        }
+        Ok(())
+    }
+
+    /// Reads bytes from it. A page that was never touched is zeroes, and stays without a frame.
+    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), HostFault> {
+        let mut at = address;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let into = at % PAGE_SIZE;
+            let length = rest.len().min((PAGE_SIZE - into) as usize);
+            let (now, later) = rest.split_at_mut(length);
+            match self.page_if_given(at)? {
+                // SAFETY: as above.
+                Some(page) => unsafe { copy::read(page.get() * PAGE_SIZE + into, now) },
+                None => now.fill(0),
+            }
+            at += length as u64;
+            rest = later;
+            threads::preemption_point();
+        }
+        Ok(())
+    }
+
+    /// The number at an even address, which the guest and a device share to announce what they have written elsewhere. Gives
+    /// it a frame.
+    pub(crate) fn shared_number(&self, address: u64) -> Result<&AtomicU16, HostFault> {
+        if !address.is_multiple_of(2) {
+            return Err(HostFault::NotMapped);
+        }
+        let at = self.page(address)?.get() * PAGE_SIZE + address % PAGE_SIZE;
+        // SAFETY: the frame is this memory's, and lasts as long as it; the address is even.
+        Ok(unsafe { &*with_exposed_provenance_mut::<AtomicU16>(at as usize) })
+    }
+
+    fn page_if_given(&self, address: u64) -> Result<Option<Pfn>, HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let found = Self::look(word, (address >> PAGE_SHIFT) % PAGES);
+        Ok(found.map(|found| Self::page_in(found, address)))
+    }
+
+    fn page_in((first, level): (Pfn, Level), address: u64) -> Pfn {
+        let into = if level == Level::MIB2 { (address % BLOCK_BYTES) >> PAGE_SHIFT } else { 0 };
+        Pfn::new(first.get() + into)
+    }
+
+    fn page(&self, address: u64) -> Result<Pfn, HostFault> {
+        Ok(Self::page_in(self.find(address)?, address))
+    }
+
+    /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.
+    fn find(&self, address: u64) -> Result<(Pfn, Level), HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let page = (address >> PAGE_SHIFT) % PAGES;
+        if let Some(found) = Self::look(word, page) {
+            return Ok(found);
+        }
+        let _giving = self.giving.lock(&*self.world);
+        if let Some(found) = Self::look(word, page) {
+            return Ok(found);
+        }
+        if word.load(Ordering::Relaxed) == 0 {
+            if let Some(block) = allocate(BLOCK_ORDER) {
+                self.frames.fetch_add(PAGES, Ordering::Relaxed);
+                word.store(block.get() << PAGE_SHIFT | BLOCK, Ordering::Release);
+                return Ok((block, Level::MIB2));
+            }
+            let table = allocate(0).ok_or(HostFault::OutOfMemory)?;
+            self.frames.fetch_add(1, Ordering::Relaxed);
+            word.store(table.get() << PAGE_SHIFT | TABLE, Ordering::Release);
+        }
+        let frame = allocate(0).ok_or(HostFault::OutOfMemory)?;
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        entry(word.load(Ordering::Relaxed), page).store(frame.get(), Ordering::Release);
+        Ok((frame, Level::PAGE))
+    }
+
+    fn look(word: &AtomicU64, page: u64) -> Option<(Pfn, Level)> {
+        let value = word.load(Ordering::Acquire);
+        match value & KIND {
+            BLOCK => Some((Pfn::new(value >> PAGE_SHIFT), Level::MIB2)),
+            TABLE => match entry(value, page).load(Ordering::Acquire) {
+                0 => None,
+                frame => Some((Pfn::new(frame), Level::PAGE)),
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The entry of a page in the table that a word names.
+fn entry<'a>(word: u64, page: u64) -> &'a AtomicU64 {
+    let table = with_exposed_provenance_mut::<AtomicU64>((word & !(PAGE_SIZE - 1)) as usize);
+    // SAFETY: the table is the memory's, which outlives the caller; it holds zeroes and what was stored here.
+    unsafe { &*table.add(page as usize) }
+}
+
+// SAFETY: frames that are this memory's alone, by blocks as they were given, and stay so until it goes: which is when the
+// VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them.
+unsafe impl HostMemory<Hva> for GuestMemory {
+    fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
+        let (_, level) = self.find(backing.get())?;
+        let level = if self.in_pages { Level::PAGE } else { level };
+        Ok(Resolved::memory(self.page(backing.get())?, level, true))
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        for (number, word) in self.words.iter_mut().enumerate() {
+            if number.is_multiple_of(FRAMES_AT_ONCE) {
+                threads::preemption_point();
+            }
+            let value = *word.get_mut();
+            let first = Pfn::new(value >> PAGE_SHIFT);
+            match value & KIND {
+                // SAFETY: they were given for that order, and nobody uses them: see above.
+                BLOCK => unsafe { free(first, BLOCK_ORDER) },
+                TABLE => {
+                    for page in 0..PAGES {
+                        let frame = entry(value, page).load(Ordering::Relaxed);
+                        if frame != 0 {
+                            // SAFETY: as above.
+                            unsafe { free(Pfn::new(frame), 0) };
+                        }
+                        if (page as usize).is_multiple_of(FRAMES_AT_ONCE) {
+                            threads::preemption_point();
+                        }
+                    }
+                    // SAFETY: as above.
+                    unsafe { free(first, 0) };
+                }
+                _ => {}
+            }
+        }
+    }
+}

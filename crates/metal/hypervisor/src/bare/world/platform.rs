@@ -1,0 +1,111 @@
+//! What the core runs in: frames, threads to wait with, and the time. TLBs and caches are the architecture's part.
+
+use alloc::sync::Arc;
+use core::num::NonZeroU64;
+
+use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::frames::Frames;
+use mayfly_vm::platform::memory::OutOfMemory;
+use mayfly_vm::platform::observe::{Observer, Step, Ticket};
+use mayfly_vm::platform::sync::{AtomicU32, AtomicU64};
+use mayfly_vm::platform::time::Instant;
+use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
+
+use crate::bare::processor::{cpu, cpus, frames, kick, timer, trace};
+use crate::bare::threads;
+
+/// What the core runs in here. Every value of it is the same.
+#[derive(Debug)]
+pub(crate) struct World(());
+
+impl World {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(()))
+    }
+}
+
+// SAFETY: readers execute a fence; no two threads have the same number.
+unsafe impl Platform for World {
+    fn observer(&self) -> Option<&dyn Observer> {
+        trace::is_on().then_some(self)
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::new(1)
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        threads::wait(word, expected, u64::MAX);
+    }
+
+    fn wait_until(&self, word: &AtomicU32, expected: u32, deadline: Instant) {
+        let deadline =
+            if deadline == Instant::NEVER { u64::MAX } else { timer::ticks_at(deadline) };
+        threads::wait(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        threads::wake(word);
+    }
+
+    fn cpus(&self) -> u32 {
+        // Not the number of those that are up: this one never changes.
+        cpus::MAX as u32
+    }
+
+    fn interrupt(&self, cpu: u32) {
+        if cpu as usize != cpu::number() {
+            kick(cpu as usize);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        timer::instant(timer::ticks())
+    }
+
+    fn reader_barrier(&self) -> ReaderBarrier {
+        ReaderBarrier::Fenced
+    }
+
+    fn heavy_barrier(&self) {
+        unreachable!("readers are fenced");
+    }
+
+    fn context(&self) -> Option<Context> {
+        NonZeroU64::new(threads::number()).map(Context::new)
+    }
+
+    fn relax(&self) {
+        threads::preemption_point();
+    }
+
+    fn preemption_point(&self) {
+        threads::preemption_point();
+    }
+}
+
+impl Observer for World {
+    fn begin(&self) -> Ticket {
+        Ticket(trace::ticket())
+    }
+
+    fn end(&self, begun: Ticket, step: Step) {
+        trace::step(begun.0, &step);
+    }
+}
+
+// SAFETY: frames are given to one owner at a time, zeroed, and mapped where their number says.
+unsafe impl Frames for World {
+    fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
+        threads::frames::allocate(order).ok_or(OutOfMemory)
+    }
+
+    unsafe fn free(&self, first: Pfn, order: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { frames::free(first, order) };
+    }
+
+    fn linear_map(&self) -> *const AtomicU64 {
+        core::ptr::with_exposed_provenance(0)
+    }
+}
