@@ -9,6 +9,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod course;
 pub mod guest;
 pub mod large;
 mod line;

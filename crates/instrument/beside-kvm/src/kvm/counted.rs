@@ -1,4 +1,4 @@
-//! From one moment to another, in retired instructions and time: those of processor 0, whoever executes them.
+//! What happens between two moments, in retired instructions and time: those of processor 0, in any process.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -8,9 +8,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use mayfly_lifecycle_steps::{Line, Row, Spent, Until, times};
+use mayfly_lifecycle_steps::{Line, Spent, course, times};
 
-use super::KernelAt;
+use super::kernel_at::KernelAt;
 
 /// `struct perf_event_attr` as it was first (`PERF_ATTR_SIZE_VER0`), which kernels take for good: `perf_event_open(2)`.
 #[repr(C)]
@@ -52,13 +52,13 @@ fn counter(flags: u64, leader: Option<&File>) -> anyhow::Result<File> {
         ..Attributes::default()
     };
     let group: RawFd = leader.map_or(-1, AsRawFd::as_raw_fd);
-    let (everybody, processor, no_flags) = (-1, 0, 0_u64);
+    let (all_processes, processor, no_flags) = (-1, 0, 0_u64);
     // SAFETY: reads one `perf_event_attr`, of the size that is said in it, and writes nothing.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
-            everybody,
+            all_processes,
             processor,
             group,
             no_flags,
@@ -69,15 +69,15 @@ fn counter(flags: u64, leader: Option<&File>) -> anyhow::Result<File> {
         let what = "perf_event_open of retired instructions (the PMU of QEMU has them with -icount shift=0)";
         return Err(Error::last_os_error()).context(what);
     }
-    // SAFETY: a new descriptor, which is nobody else's.
+    // SAFETY: a new descriptor, which nothing else owns.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// A moment: what the counters show, and the time before they were read and behind: an interrupt may come between.
+/// A moment: what the counters show, and the time before and after they were read. An interrupt may come between.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     before: Instant,
-    behind: Instant,
+    after: Instant,
     user: u64,
     el1: u64,
     el1_and_2: u64,
@@ -87,7 +87,7 @@ impl Moment {
     fn since(self, earlier: Self) -> Spent {
         let el1 = self.el1 - earlier.el1;
         let el2 = (self.el1_and_2 - earlier.el1_and_2).saturating_sub(el1);
-        let nanoseconds = self.behind.duration_since(earlier.before).as_nanos();
+        let nanoseconds = self.after.duration_since(earlier.before).as_nanos();
         Spent {
             levels: [self.user - earlier.user, el1, el2],
             nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
@@ -95,7 +95,7 @@ impl Moment {
     }
 }
 
-/// Counts, and keeps what there is to be printed: a console that is being written to interrupts.
+/// Counts, and keeps the lines until the end: a console that is written to causes interrupts.
 pub(super) struct Counter {
     leader: File,
     /// They count as long as they are open.
@@ -104,11 +104,11 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Begins to count. At which level the kernel runs, perf does not say, and means by its words: with the kernel at EL1,
-    /// what is beyond it is the hypervisor's; with the kernel at EL2, EL1 is the guests', and theirs alone.
+    /// Begins to count. Perf does not say at which level the kernel runs, and its flags depend on it. With the kernel at EL1,
+    /// "hypervisor" means EL2. With the kernel at EL2, EL1 belongs to guests alone.
     ///
-    /// What counts at EL2 alone cannot be asked for in both cases: a counter that leaves out guests has its filter of EL0
-    /// changed by KVM (`kvm_vcpu_pmu_restore_host`). So one counts EL1 and EL2, and EL1's is taken off.
+    /// A counter of EL2 alone cannot be had in both cases: KVM changes the filter of EL0 of a counter that excludes guests
+    /// (`kvm_vcpu_pmu_restore_host`). So one counter counts EL1 and EL2, and the count of EL1 is subtracted.
     pub(super) fn begin(kernel_at: KernelAt) -> anyhow::Result<Self> {
         let leader = counter(EXCLUDE_KERNEL | EXCLUDE_HV, None)?;
         let not_el2 = match kernel_at {
@@ -122,48 +122,51 @@ impl Counter {
         Ok(Self { leader, _others: others, samples: Vec::with_capacity(1 << 14) })
     }
 
-    /// Something begins.
-    pub(super) fn now(&self) -> anyhow::Result<Moment> {
+    /// All lines.
+    pub(super) fn lines(self) -> String {
+        let mut lines = format!("{}\n", Line::BEGIN);
+        for line in &self.samples {
+            let _ = writeln!(lines, "{line}");
+        }
+        let _ = writeln!(lines, "{}", Line::end(self.samples.len() as u32));
+        lines
+    }
+}
+
+impl course::Counter for Counter {
+    type Moment = Moment;
+    type Error = anyhow::Error;
+
+    fn now(&self) -> anyhow::Result<Moment> {
         let before = Instant::now();
         let mut bytes = [0; 32];
         let read = (&self.leader).read(&mut bytes).context("cannot read the counters")?;
-        anyhow::ensure!(read == bytes.len(), "the counters are not running: they were not pinned");
+        anyhow::ensure!(
+            read == bytes.len(),
+            "the counters do not run: perf could not pin them to the PMU"
+        );
         let number = |index: usize| {
             let bytes = bytes[8 * index..].first_chunk();
             bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         };
         Ok(Moment {
             before,
-            behind: Instant::now(),
+            after: Instant::now(),
             user: number(1),
             el1: number(2),
             el1_and_2: number(3),
         })
     }
 
-    /// It is done, and the caller has control back; then all is waited for that was left to others.
-    pub(super) fn done(&mut self, row: Row, times: u32, begun: Moment) -> anyhow::Result<()> {
-        let caller = self.now()?;
-        settle();
-        let all = self.now()?;
-        for (until, moment) in [(Until::Caller, caller), (Until::All, all)] {
-            self.samples.push(Line { row, until, times, spent: moment.since(begun) });
-        }
-        Ok(())
+    fn between(earlier: &Moment, later: &Moment) -> Spent {
+        later.since(*earlier)
     }
 
-    /// All that is to be printed.
-    pub(super) fn told(self) -> String {
-        let mut told = format!("{}\n", Line::BEGIN);
-        for line in &self.samples {
-            let _ = writeln!(told, "{line}");
-        }
-        let _ = writeln!(told, "{}", Line::end(self.samples.len() as u32));
-        told
+    fn settle(&self) {
+        sleep(Duration::from_millis(times::SETTLE_MILLISECONDS));
     }
-}
 
-/// Sleeps, so that the processor is others'.
-pub(super) fn settle() {
-    sleep(Duration::from_millis(times::SETTLE_MILLISECONDS));
+    fn keep(&mut self, line: Line) {
+        self.samples.push(line);
+    }
 }

@@ -7,12 +7,14 @@ mod guest;
 mod steps;
 
 use mayfly_lifecycle_steps::Line;
+use mayfly_lifecycle_steps::course::Side as _;
 
 use crate::bare::processor::cpus;
 use crate::bare::threads::console::say;
 use crate::bare::vm::{Host, TableFormat};
 use arm64 as arch;
 use counted::Counter;
+use steps::Mayfly;
 
 /// Counts the lifecycles for so many rounds, and prints what their steps take.
 pub(crate) fn run<F: TableFormat>(host: &Host<F>, rounds: u32) {
@@ -30,7 +32,7 @@ fn measured<F: TableFormat>(host: &Host<F>, rounds: u32) -> Result<(), &'static 
     let mut counter = Counter::begin()?;
     say!("{}", Line::BEGIN);
     for _ in 0..rounds {
-        steps::round(host, &mut counter)?;
+        Mayfly { host, counter: &mut counter }.round()?;
     }
     say!("{}", Line::end(counter.lines()));
     Ok(())

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use mayfly_lifecycle_steps::{Line, Row, Spent, Until, times};
+use mayfly_lifecycle_steps::{Line, Spent, times};
 
 use super::arch::{Count, Retired, begin};
 use crate::bare::processor::timer;
@@ -42,21 +42,27 @@ impl Counter {
     pub(crate) fn lines(&self) -> u32 {
         self.lines
     }
+}
 
-    /// The moment at which a step begins.
-    pub(crate) fn now(&self) -> Moment {
-        Moment { ticks: timer::ticks(), count: self.retired.read() }
+impl mayfly_lifecycle_steps::course::Counter for Counter {
+    type Moment = Moment;
+    type Error = &'static str;
+
+    fn now(&self) -> Result<Moment, &'static str> {
+        Ok(Moment { ticks: timer::ticks(), count: self.retired.read() })
     }
 
-    /// Ends a step twice: now, when the caller has control back, and after a wait for the work that was left to other threads.
-    pub(crate) fn done(&mut self, row: Row, times: u32, begun: Moment) {
-        let caller = self.now();
+    fn between(earlier: &Moment, later: &Moment) -> Spent {
+        later.since(*earlier)
+    }
+
+    fn settle(&self) {
         settle();
-        let all = self.now();
-        for (until, moment) in [(Until::Caller, caller), (Until::All, all)] {
-            say!("{}", Line { row, until, times, spent: moment.since(begun) });
-            self.lines += 1;
-        }
+    }
+
+    fn keep(&mut self, line: Line) {
+        say!("{line}");
+        self.lines += 1;
     }
 }
 

@@ -53,8 +53,18 @@ impl<'a, F: TableFormat> Obedient<'a, F> {
         }
     }
 
-    /// Gives it an order, which it has asked for, and runs it until it asks again.
-    pub(crate) fn obey(&mut self, order: Order, times: u32) -> Result<(), &'static str> {
+    /// Saves its registers, so that another vCPU may be run.
+    pub(crate) fn rest(&self) {
+        self.seat.put();
+        // SAFETY: nothing is left to be put.
+        unsafe { threads::on_leave(None) };
+    }
+}
+
+impl<F: TableFormat> mayfly_lifecycle_steps::course::Vcpu for Obedient<'_, F> {
+    type Error = &'static str;
+
+    fn obey(&mut self, order: Order, times: u32) -> Result<(), &'static str> {
         let bytes = answer(order, times).to_le_bytes();
         let data = self.cpu.data();
         if data.len() != bytes.len() {
@@ -63,13 +73,6 @@ impl<'a, F: TableFormat> Obedient<'a, F> {
         data.copy_from_slice(&bytes);
         self.cpu.answered();
         self.run()
-    }
-
-    /// Saves its registers, so that another vCPU may be run.
-    pub(crate) fn rest(&self) {
-        self.seat.put();
-        // SAFETY: nothing is left to be put.
-        unsafe { threads::on_leave(None) };
     }
 }
 

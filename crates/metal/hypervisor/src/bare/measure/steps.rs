@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_hypervisor::plan::Plan;
+use mayfly_lifecycle_steps::course::{self, Counter as _, Side, Vcpu as _};
 use mayfly_lifecycle_steps::guest::{
-    DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION, TABLE, program,
-    table,
+    DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION,
 };
 use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
 use mayfly_lifecycle_steps::{Row, times};
@@ -27,16 +27,30 @@ use crate::bare::world::memory::GuestMemory;
 
 type Outcome<T> = Result<T, &'static str>;
 
-/// Each lifecycle once, and the small one several times.
-pub(crate) fn round<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
-    for _ in 0..times::SMALL_LIVES {
-        nothing(counter);
-        all_back(|| small(host, counter))?;
+/// Mayfly's side.
+pub(crate) struct Mayfly<'a, F: TableFormat> {
+    pub(crate) host: &'a Host<F>,
+    pub(crate) counter: &'a mut Counter,
+}
+
+impl<F: TableFormat> Side for Mayfly<'_, F> {
+    type Error = &'static str;
+
+    fn nothing(&mut self) -> Outcome<()> {
+        self.counter.step(Row::Nothing, || Ok(()))
     }
-    for lifecycle in Large::ALL {
-        all_back(|| large(host, counter, lifecycle))?;
+
+    fn small(&mut self) -> Outcome<()> {
+        all_back(|| small(self.host, self.counter))
     }
-    all_back(|| cached(host, counter))
+
+    fn large(&mut self, lifecycle: Large) -> Outcome<()> {
+        all_back(|| large(self.host, self.counter, lifecycle))
+    }
+
+    fn cached(&mut self) -> Outcome<()> {
+        all_back(|| cached(self.host, self.counter))
+    }
 }
 
 /// Checks that a lifecycle frees all of its frames.
@@ -49,12 +63,6 @@ fn all_back(lifecycle: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
     } else {
         Err("a lifecycle has not freed all of its frames")
     }
-}
-
-/// What is subtracted from every other step.
-fn nothing(counter: &mut Counter) {
-    let begun = counter.now();
-    counter.done(Row::Nothing, 1, begun);
 }
 
 /// A doorbell: it wakes the threads that sleep for it.
@@ -87,9 +95,7 @@ fn memory<F: TableFormat>(
     for block in (0..bytes).step_by(BLOCK as usize) {
         memory.write(block, &[0]).map_err(|_| none)?;
     }
-    let code: Vec<u8> = program(DISTRIBUTOR).into_iter().flat_map(u32::to_le_bytes).collect();
-    let table: Vec<u8> = table().into_iter().flat_map(u64::to_le_bytes).collect();
-    memory.write(0, &code).and_then(|()| memory.write(TABLE - MEMORY, &table)).map_err(|_| none)?;
+    course::install(DISTRIBUTOR, |at, bytes| memory.write(at, bytes)).map_err(|_| none)?;
     Ok(Arc::new(memory))
 }
 
@@ -136,55 +142,28 @@ fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
     let bytes = 4 * MEMORY_BYTES;
     let memory = memory(host, bytes, Mapping::Pages)?;
 
-    let begun = counter.now();
-    let vm = create(host, &memory)?;
-    counter.done(Row::VmCreated, 1, begun);
+    let vm = counter.step(Row::VmCreated, || create(host, &memory))?;
+    let run = counter.step(Row::MachineCreated, || machine(host, bytes, 1))?;
+    counter.step(Row::DeviceFirst, || doorbell(&vm, DOORBELL))?;
+    counter.step(Row::FirstMemslot, || slot(&vm, 0, MEMORY, bytes))?;
 
-    let begun = counter.now();
-    let run = machine(host, bytes, 1)?;
-    counter.done(Row::MachineCreated, 1, begun);
-
-    let begun = counter.now();
-    doorbell(&vm, DOORBELL)?;
-    counter.done(Row::DeviceFirst, 1, begun);
-
-    let begun = counter.now();
-    slot(&vm, 0, MEMORY, bytes)?;
-    counter.done(Row::FirstMemslot, 1, begun);
-
-    let begun = counter.now();
+    let begun = counter.now()?;
     let seat = seat(&run, 0)?;
     let vcpu = vm.create_vcpu(0).map_err(|_| "there is no memory for a vCPU")?;
     let mut vcpu = Obedient::new(&run, &seat, vcpu);
-    counter.done(Row::VcpuCreated, 1, begun);
+    counter.done(Row::VcpuCreated, 1, &begun)?;
 
-    let begun = counter.now();
-    doorbell(&vm, LATER_DOORBELL)?;
-    counter.done(Row::DeviceLater, 1, begun);
+    counter.step(Row::DeviceLater, || doorbell(&vm, LATER_DOORBELL))?;
 
     vcpu.run()?;
-    let steps = [
-        (Row::MmioUser, Order::Ask, 1, 1),
-        (Row::FirstFault, Order::Pages, 1, 1),
-        (Row::Hvc, Order::Calls, times::TIMES, times::TIMES),
-        (Row::MmioDoorbell, Order::Rings, times::TIMES, times::TIMES),
-        (Row::MmioGic, Order::Reads, times::TIMES, times::TIMES),
-    ];
-    for (row, order, order_times, row_times) in steps {
-        // So that its registers are in the processor, as they are between two exits.
-        vcpu.obey(Order::Ask, 0)?;
-        let begun = counter.now();
-        vcpu.obey(order, order_times)?;
-        counter.done(row, row_times, begun);
-    }
+    course::small(&mut vcpu, counter)?;
 
-    let begun = counter.now();
+    let begun = counter.now()?;
     drop(vcpu);
     drop(seat);
     vm.destroy();
     drop(run);
-    counter.done(Row::Destroyed, 1, begun);
-    Ok(())
+    counter.done(Row::Destroyed, 1, &begun)
 }
 
 /// A VM with a slot of its own for the pages that its guest writes to.
@@ -199,29 +178,21 @@ fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) ->
     let mut vcpu = Obedient::new(&run, &seat, vcpu);
     vcpu.run()?;
 
-    if large.is_cached {
-        vcpu.obey(Order::Caches, 1)?;
-    }
-    let (row, order, touches) = large.touches();
-    let begun = counter.now();
-    vcpu.obey(order, touches)?;
-    counter.done(row, touches, begun);
+    course::touches(large, &mut vcpu, counter)?;
 
     match large.goes {
         Goes::Deleted => {
-            let begun = counter.now();
-            slot(&vm, 1, REGION, 0)?;
-            counter.done(large.end(), 1, begun);
+            counter.step(large.end(), || slot(&vm, 1, REGION, 0))?;
             drop(vcpu);
             vm.destroy();
         }
         Goes::Destroyed => {
-            let begun = counter.now();
+            let begun = counter.now()?;
             drop(vcpu);
             drop(seat);
             vm.destroy();
             drop(run);
-            counter.done(large.end(), 1, begun);
+            counter.done(large.end(), 1, &begun)?;
         }
     }
     Ok(())
@@ -246,12 +217,12 @@ fn cached<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> 
     vcpus[0].obey(Order::Blocks, (times::CACHED_BYTES / BLOCK) as u32)?;
     vcpus[0].rest();
 
-    let begun = counter.now();
+    let begun = counter.now()?;
     for vcpu in &mut vcpus {
         vcpu.obey(Order::Caches, 1)?;
         vcpu.rest();
     }
-    counter.done(Row::CachesOn, 1, begun);
+    counter.done(Row::CachesOn, 1, &begun)?;
     drop(vcpus);
     vm.destroy();
     Ok(())

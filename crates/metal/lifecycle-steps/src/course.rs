@@ -1,0 +1,196 @@
+//! The course of the lifecycles, and what of it both sides do alike.
+
+use crate::guest::{self, Order};
+use crate::large::Large;
+use crate::{Line, Row, Spent, Until, times};
+
+/// A side on which lifecycles run: Mayfly, or KVM.
+pub trait Side {
+    /// Why a lifecycle failed.
+    type Error;
+
+    /// Measures an empty step.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn nothing(&mut self) -> Result<(), Self::Error>;
+
+    /// A small VM: everything that a vCPU does, and the short steps.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn small(&mut self) -> Result<(), Self::Error>;
+
+    /// A VM with a slot of its own for the pages that its guest writes to.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn large(&mut self, large: Large) -> Result<(), Self::Error>;
+
+    /// A VM whose vCPUs turn their caches on.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn cached(&mut self) -> Result<(), Self::Error>;
+
+    /// Each lifecycle once, and the small one several times.
+    ///
+    /// # Errors
+    ///
+    /// That of the first lifecycle that failed.
+    fn round(&mut self) -> Result<(), Self::Error> {
+        for _ in 0..times::SMALL_LIVES {
+            self.nothing()?;
+            self.small()?;
+        }
+        for large in Large::ALL {
+            self.large(large)?;
+        }
+        self.cached()
+    }
+}
+
+/// Counts what happens between two moments.
+pub trait Counter {
+    /// A moment: what the counters show.
+    type Moment;
+    /// Why a side cannot go on.
+    type Error;
+
+    /// The present moment.
+    ///
+    /// # Errors
+    ///
+    /// When the counters cannot be read.
+    fn now(&self) -> Result<Self::Moment, Self::Error>;
+
+    /// What happened between two moments.
+    fn between(earlier: &Self::Moment, later: &Self::Moment) -> Spent;
+
+    /// Sleeps, so that other threads have the processor.
+    fn settle(&self);
+
+    /// Keeps a sample, or prints it.
+    fn keep(&mut self, line: Line);
+
+    /// Ends a step that began at `begun` twice: now, when the caller has control back, and after a wait for the work that was
+    /// left to other threads.
+    ///
+    /// # Errors
+    ///
+    /// When the counters cannot be read.
+    fn done(&mut self, row: Row, times: u32, begun: &Self::Moment) -> Result<(), Self::Error> {
+        let caller = self.now()?;
+        self.settle();
+        let all = self.now()?;
+        for (until, moment) in [(Until::Caller, caller), (Until::All, all)] {
+            self.keep(Line { row, until, times, spent: Self::between(begun, &moment) });
+        }
+        Ok(())
+    }
+
+    /// Measures `work` as one step. Returns what it returns.
+    ///
+    /// # Errors
+    ///
+    /// That of `work`, or when the counters cannot be read.
+    fn step<T>(
+        &mut self,
+        row: Row,
+        work: impl FnOnce() -> Result<T, Self::Error>,
+    ) -> Result<T, Self::Error> {
+        let begun = self.now()?;
+        let made = work()?;
+        self.done(row, 1, &begun)?;
+        Ok(made)
+    }
+}
+
+/// A vCPU that runs the guest's program.
+pub trait Vcpu {
+    /// Why it failed.
+    type Error;
+
+    /// Gives it an order, which it has asked for, and runs it until it asks again.
+    ///
+    /// # Errors
+    ///
+    /// When it leaves the guest for another reason.
+    fn obey(&mut self, order: Order, times: u32) -> Result<(), Self::Error>;
+}
+
+/// Measures everything that the vCPU of a small VM does.
+///
+/// # Errors
+///
+/// Those of the vCPU and the counter.
+pub fn small<E>(
+    vcpu: &mut impl Vcpu<Error = E>,
+    counter: &mut impl Counter<Error = E>,
+) -> Result<(), E> {
+    let steps = [
+        (Row::MmioUser, Order::Ask, 1),
+        (Row::FirstFault, Order::Pages, 1),
+        (Row::Hvc, Order::Calls, times::TIMES),
+        (Row::MmioDoorbell, Order::Rings, times::TIMES),
+        (Row::MmioGic, Order::Reads, times::TIMES),
+    ];
+    for (row, order, times) in steps {
+        // So that its registers are in the processor, as they are between two exits.
+        vcpu.obey(Order::Ask, 0)?;
+        ordered(vcpu, counter, row, order, times)?;
+    }
+    Ok(())
+}
+
+/// Measures the first writes of the vCPU of a large VM.
+///
+/// # Errors
+///
+/// Those of the vCPU and the counter.
+pub fn touches<E>(
+    large: Large,
+    vcpu: &mut impl Vcpu<Error = E>,
+    counter: &mut impl Counter<Error = E>,
+) -> Result<(), E> {
+    if large.is_cached {
+        vcpu.obey(Order::Caches, 1)?;
+    }
+    let (row, order, touches) = large.touches();
+    ordered(vcpu, counter, row, order, touches)
+}
+
+fn ordered<E>(
+    vcpu: &mut impl Vcpu<Error = E>,
+    counter: &mut impl Counter<Error = E>,
+    row: Row,
+    order: Order,
+    times: u32,
+) -> Result<(), E> {
+    let begun = counter.now()?;
+    vcpu.obey(order, times)?;
+    counter.done(row, times, &begun)
+}
+
+/// Writes the guest's program and its table to the memory that it begins with. `write` takes the distance from
+/// [`guest::MEMORY`], and the bytes.
+///
+/// # Errors
+///
+/// That of `write`.
+pub fn install<E>(
+    distributor: u64,
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    for (at, word) in (0..).step_by(4).zip(guest::program(distributor)) {
+        write(at, &word.to_le_bytes())?;
+    }
+    for (at, word) in (guest::TABLE - guest::MEMORY..).step_by(8).zip(guest::table()) {
+        write(at, &word.to_le_bytes())?;
+    }
+    Ok(())
+}
