@@ -1,11 +1,11 @@
-//! The monitor's commands, as they are typed, or stand in the boot arguments.
+//! The monitor's commands, as the user types them, or writes them in the boot arguments.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use mayfly_lifecycle_steps::times;
 
-/// What is asked of the monitor.
+/// A command to the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Nothing.
@@ -18,13 +18,13 @@ pub enum Command {
     Stat(Option<String>),
     /// `vm create NAME LIKE [PARAMETER]... [-- ARGUMENT...]`
     Create {
-        /// What it is to be named.
+        /// The name of the new VM.
         name: String,
-        /// Whose kernel and ramdisks it has.
+        /// The VM whose kernel and ramdisks it gets.
         like: String,
-        /// Its own parameters.
+        /// Parameters of the VM.
         parameters: Vec<String>,
-        /// Those of its kernel, if they are other than that VM's.
+        /// The arguments of its kernel, if they are not those of the other VM.
         arguments: Option<String>,
     },
     /// `vm start NAME`
@@ -47,16 +47,16 @@ pub enum Command {
     Await {
         /// Which VM.
         name: String,
-        /// What it is to say.
+        /// The text to wait for.
         text: String,
     },
     /// `lives COUNT LIKE [MILLISECONDS]`
     Lives {
         /// How many.
         count: u32,
-        /// Whose kernel, ramdisks and parameters they have.
+        /// The VM whose kernel, ramdisks and parameters they get.
         like: String,
-        /// The longest of them.
+        /// The longest time that one runs, in milliseconds.
         most: u64,
     },
     /// `measure [ROUNDS]`
@@ -71,34 +71,34 @@ pub enum Command {
     PowerOff,
 }
 
-/// Milliseconds that a life of `lives` has at most, if nothing else is said.
+/// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LIFE: u64 = 50;
 
-/// MiB that a trace has room in, if nothing else is said, and at most.
+/// The MiB that a trace has room in, unless the user gives another number; and the most.
 const TRACE: u64 = 8;
 const LARGEST_TRACE: u64 = 1024;
 
-/// What there is, for `help`.
+/// What `help` prints.
 pub const HELP: &str = "\
-vm list                          VMs, and what they are at
-vm stat [NAME]                   exits by reason, memory, processor time
-vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of another: vcpus=, memory=, disk=; -- and its
-                                 kernel's arguments, if they are others
-vm start NAME                    has it begin
-vm stop NAME                     ends it, and waits until all that it had is back
+vm list                          the VMs and their states
+vm stat [NAME]                   exits by reason, memory, CPU time
+vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; vcpus=, memory=, disk= change it, and
+                                 '-- ARGUMENT...' gives its kernel other arguments
+vm start NAME                    starts it
+vm stop NAME                     ends it, and waits until everything that it had is freed
 vm kill NAME                     ends it, and does not wait
-vm restart NAME                  stops it, and has it begin anew
-vm destroy NAME                  stops it, and forgets it
-console NAME                     its console; Ctrl-] comes back here
-log NAME                         the last that it has said
-wait [NAME]                      until it, or all, have ended
-await NAME TEXT                  until it has said that
-lives COUNT NAME [MILLISECONDS]  so many VMs like it, one after the other, each killed at a random moment and destroyed
-measure [ROUNDS]                 lives of a bare guest, each step of which is counted in instructions
+vm restart NAME                  stops it, and starts it again
+vm destroy NAME                  stops it, and removes it
+console NAME                     goes to its console; Ctrl-] returns to the monitor
+log NAME                         prints the last 4 KiB that it has printed
+wait [NAME]                      waits until it has stopped, or until all have
+await NAME TEXT                  waits until it has printed TEXT
+lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
+measure [ROUNDS]                 counts the instructions of each step in the lifecycles of a bare guest
 sleep MILLISECONDS               waits
-trace on [MIB]                   keeps what hardware sees of VMs' tables from now on; no VM lives yet
-trace print                      prints that, for mayfly check-trace, and keeps no more
-poweroff                         ends all VMs, says whether anything was lost, and ends the machine
+trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
+trace print                      prints that, for mayfly check-trace, and stops
+poweroff                         ends all VMs, prints whether anything was lost, and powers the machine off
 Commands are separated by ';' in the boot arguments.";
 
 impl Command {
@@ -106,14 +106,15 @@ impl Command {
     ///
     /// # Errors
     ///
-    /// Says what it could have been.
+    /// Why it is no command.
     pub fn read(line: &str) -> Result<Self, &'static str> {
         let mut words = line.split_whitespace();
         let Some(first) = words.next() else { return Ok(Self::Nothing) };
         let second = words.next();
         let third = words.next();
-        let name =
-            |word: Option<&str>| word.map(ToString::to_string).ok_or("a VM is named: try 'help'");
+        let name = |word: Option<&str>| {
+            word.map(ToString::to_string).ok_or("the command needs the name of a VM: try 'help'")
+        };
         Ok(match (first, second) {
             ("help" | "?", _) => Self::Help,
             ("vm", Some("list") | None) => Self::List,
@@ -123,7 +124,7 @@ impl Command {
                 like: words
                     .next()
                     .filter(|word| *word != "--")
-                    .ok_or("a VM is created like another: try 'help'")?
+                    .ok_or("vm create needs the name of a VM to copy: try 'help'")?
                     .to_string(),
                 parameters: words
                     .by_ref()
@@ -145,14 +146,18 @@ impl Command {
                 let behind = line.trim_start().strip_prefix("await").unwrap_or_default();
                 let text = behind.trim_start().strip_prefix(&*name).unwrap_or_default().trim();
                 if text.is_empty() {
-                    return Err("a VM is to say something: await NAME TEXT");
+                    return Err("await needs a text: await NAME TEXT");
                 }
                 Self::Await { name, text: text.to_string() }
             }
             ("lives", Some(number)) => {
-                let count = number.parse().map_err(|_| "lives takes a number of them")?;
+                let count = number
+                    .parse()
+                    .map_err(|_| "lives needs a number of VMs: lives COUNT NAME [MILLISECONDS]")?;
                 let most = words.next().map_or(Ok(LIFE), str::parse);
-                let most = most.map_err(|_| "a life takes a number of milliseconds")?;
+                let most = most.map_err(
+                    |_| "lives takes a number of milliseconds: lives COUNT NAME [MILLISECONDS]",
+                )?;
                 Self::Lives { count, like: name(third)?, most }
             }
             ("measure", rounds) => {
@@ -166,7 +171,7 @@ impl Command {
             ("trace", Some("on")) => {
                 let mib = third.map_or(Ok(TRACE), str::parse);
                 let fits = mib.ok().filter(|mib| (1..=LARGEST_TRACE).contains(mib));
-                Self::TraceOn(fits.ok_or("a trace takes 1 to 1024 MiB")?)
+                Self::TraceOn(fits.ok_or("trace on takes 1 to 1024 MiB")?)
             }
             ("trace", Some("print")) => Self::TracePrint,
             ("poweroff", _) => Self::PowerOff,

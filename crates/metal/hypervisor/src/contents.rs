@@ -1,8 +1,8 @@
-//! What is in a module that has a kernel: an Image as it is, or packed by gzip (RFC 1952), alone or in an EFI program (zboot,
-//! `drivers/firmware/efi/libstub/zboot-header.S` in Linux).
+//! The contents of a kernel's module: an Image that is not packed, or one packed by gzip (RFC 1952), alone or in an EFI program
+//! (zboot, `drivers/firmware/efi/libstub/zboot-header.S` in Linux).
 //!
-//! A packed kernel is unpacked piece by piece, through a window of 32 KiB, into where it is to be. Each piece takes bounded
-//! work, and all of them are no more than the kernel's own header says, so that a module takes no more memory than that.
+//! A packed kernel is unpacked piece by piece, through a window of 32 KiB, to its final place. Each piece takes bounded work. All
+//! pieces together have at most as many bytes as the kernel's own header says, so that a module takes no more memory.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,13 +12,13 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress_with_limit, infla
 
 use crate::image::{Kernel, NoKernel};
 
-/// What deflate looks back at most.
+/// How far deflate looks back at most.
 const WINDOW: usize = 32 << 10;
-/// A piece is as much at most.
+/// The most bytes of a piece.
 const PIECE: usize = 1 << 10;
-/// Of what is packed, as much is looked at for one piece: it may be tables of codes, again and again.
+/// How many packed bytes are read for one piece: they may be tables of codes, again and again.
 const BITE: usize = 128;
-/// What a kernel's header is in.
+/// The bytes that hold a kernel's header.
 const HEADER: usize = 64;
 
 /// The contents of a module, as pieces.
@@ -30,7 +30,7 @@ pub enum Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    /// Looks at a module: what its kernel says of itself, and what is in it.
+    /// Reads the header of a module's kernel. Returns it, and the contents.
     ///
     /// # Errors
     ///
@@ -50,11 +50,11 @@ impl<'a> Contents<'a> {
         Ok((kernel, Self::Packed(packed)))
     }
 
-    /// The next piece, in which there may be nothing; `None` behind the last one.
+    /// The next piece, which may be empty; `None` after the last one.
     ///
     /// # Errors
     ///
-    /// [`NoKernel::Damaged`], when what is packed is not whole, or more than the kernel's header says.
+    /// [`NoKernel::Damaged`], when the packed kernel is incomplete, or larger than its header says.
     pub fn next_piece(&mut self) -> Result<Option<&[u8]>, NoKernel> {
         match self {
             Self::Plain(bytes) => Ok(bytes.take()),
@@ -63,7 +63,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// What of a module is packed by gzip, if it is.
+/// The bytes of a module that gzip has packed, if there are any.
 fn packed(module: &[u8]) -> Result<Option<&[u8]>, NoKernel> {
     if module.starts_with(&[0x1f, 0x8b]) {
         return Ok(Some(module));

@@ -1,7 +1,7 @@
-//! The frames of a machine: who has which, in blocks of powers of two (a buddy allocator).
+//! The frames of a machine, in blocks of powers of two (a buddy allocator).
 //!
-//! What is known of a frame is beside the frames, not in them: so giving one back writes nothing to it, and one that is
-//! zero stays so. Nothing here allocates, and every step is bounded by the number of orders.
+//! The information on a frame is beside the frames, not in them. So freeing a frame writes nothing to it, and a frame of zeroes
+//! stays so. Nothing here allocates, and the number of orders bounds every step.
 
 use core::ops::Range;
 
@@ -10,7 +10,7 @@ pub const ORDERS: usize = 19;
 
 const NONE: u32 = u32::MAX;
 
-/// What is known of one frame.
+/// The information on one frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameInfo {
     /// The next on the list of free blocks, if it is the first of one.
@@ -23,7 +23,7 @@ pub struct FrameInfo {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody's to give: not memory, or the hypervisor's own; or inside of a block.
+    /// Not to be given: no memory, or the hypervisor's own; or inside of a block.
     Inside,
     /// The first of a block that is free.
     Free,

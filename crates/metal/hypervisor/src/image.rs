@@ -1,20 +1,20 @@
-//! A kernel as it is in memory: the header of an arm64 Linux Image (`Documentation/arch/arm64/booting.rst`).
+//! The header of an unpacked kernel, an arm64 Linux Image (`Documentation/arch/arm64/booting.rst`).
 
 /// What the header says of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Where it begins, from a multiple of 2 MiB on.
+    /// The distance of its start from a multiple of 2 MiB.
     pub offset: u64,
-    /// How much memory it takes from there on, what is not in the file included.
+    /// The bytes of memory that it takes from there on, including what is not in the file.
     pub size: u64,
 }
 
-/// Why it is no kernel that can be started.
+/// Why a module is no kernel that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoKernel {
-    /// It is an EFI program with a kernel in it that is packed by something else than gzip.
+    /// It is an EFI program with a kernel that something else than gzip has packed.
     Packed,
-    /// What is packed in it is not whole, or more than its header says.
+    /// The packed kernel is incomplete, or larger than its header says.
     Damaged,
     /// It is something else.
     Unknown,
@@ -24,10 +24,10 @@ impl core::fmt::Display for NoKernel {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Packed => {
-                "the kernel is packed in an EFI program (zboot), and not by gzip: unpack it first"
+                "the kernel is packed in an EFI program (zboot) by something else than gzip: unpack it first"
             }
-            Self::Damaged => "the packed kernel is damaged",
-            Self::Unknown => "the kernel is no arm64 Linux Image",
+            Self::Damaged => "the packed kernel is damaged: it is cut off, or larger than its header says",
+            Self::Unknown => "the kernel is not an arm64 Linux Image",
         })
     }
 }

@@ -1,6 +1,6 @@
-//! A guest's machine: where things are in it, and the device tree that says so.
+//! The machine of a guest on arm64: the addresses of its memory and devices, and the device tree that lists them.
 //!
-//! It is laid out as QEMU's `virt` is, so that what a kernel's command line says of it is what people are used to.
+//! It is laid out as QEMU's `virt` is, so that users write the kernel's command line as they do for QEMU.
 
 use alloc::format;
 use alloc::string::String;
@@ -39,7 +39,7 @@ pub const DISK: u64 = 0x0a00_0200;
 pub const DISK_INTERRUPT: u32 = 49;
 /// Bytes of a virtio device's registers.
 pub const VIRTIO_BYTES: u64 = 0x200;
-/// SPIs that there are. Few: a guest writes a register for each.
+/// How many SPIs there are. Few: a guest writes a register for each.
 pub const SHARED_INTERRUPTS: u32 = 32;
 /// Where memory begins.
 pub const MEMORY: u64 = 0x4000_0000;
@@ -48,7 +48,7 @@ pub const MAX_VCPUS: u32 = 64;
 /// Bytes of a block, which a kernel begins at a multiple of.
 pub const BLOCK: u64 = 2 << 20;
 
-/// Where a guest finds what was loaded for it.
+/// The addresses at which a guest finds what was loaded for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The kernel.

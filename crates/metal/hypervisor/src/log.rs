@@ -1,7 +1,7 @@
-//! The last that a guest has said.
+//! The last bytes that a guest has printed.
 //!
-//! It is looked through a piece at a time: whoever does so has the lock, and no interrupt, no longer than for a piece.
-//! The guest may go on speaking in between, so places count from its first byte on.
+//! A reader reads it a piece at a time. So it holds the lock, and keeps interrupts masked, for no longer than one piece. The
+//! guest may print more in between, so places count from its first byte on.
 
 /// How many bytes are kept.
 const KEPT: usize = 4096;
@@ -9,13 +9,13 @@ const KEPT: usize = 4096;
 /// How many bytes a piece has.
 pub const PIECE: usize = 64;
 
-/// The last bytes that a guest has said, over its lives.
+/// The last bytes that a guest has printed, over all its runs.
 #[derive(Debug)]
 pub struct Log {
     bytes: [u8; KEPT],
-    /// How many were said.
+    /// How many bytes were printed.
     count: usize,
-    /// How many of them before the present life.
+    /// How many of them before the present run.
     before: usize,
 }
 
@@ -26,7 +26,7 @@ pub enum Search {
     Found,
     /// There is more to look through, from this place on.
     Onward(usize),
-    /// It was not said.
+    /// It was not printed.
     Missing,
 }
 

@@ -10,6 +10,8 @@ mod bare;
 
 #[cfg(not(target_os = "none"))]
 fn main() {
-    eprintln!("this is an image for a machine of its own: `make metal` builds and runs it");
+    eprintln!(
+        "mayfly-hypervisor runs on a bare machine, not as a process: `make metal` builds and starts it"
+    );
     std::process::exit(1);
 }

@@ -1,8 +1,8 @@
-//! Which VMs there are to be, by the modules that were loaded.
+//! The VMs that the modules describe.
 //!
-//! Who loads modules says of each where it is and what it is, and not which belong together. So a VM is a kernel, and the
-//! ramdisks at higher addresses up to the next kernel. Its own parameters stand before `--` in the kernel's `bootargs`,
-//! those of the kernel behind.
+//! The device tree says of each module where it is and what it is, but not which modules belong together. So a VM is a kernel
+//! and the ramdisks at higher addresses, up to the next kernel. In the kernel's `bootargs`, the VM's own parameters stand
+//! before `--`, and the kernel's arguments after it.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::layout::MAX_VCPUS;
 use crate::tree::{Module, ModuleKind, Region};
 
-/// A VM that is to be.
+/// What a VM is to be made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Its name: letters, digits, `-` and `_`.
@@ -22,7 +22,7 @@ pub struct Plan {
     pub memory: u64,
     /// Bytes of its disk; 0 for none.
     pub disk: u64,
-    /// It begins by itself.
+    /// It starts by itself.
     pub starts: bool,
     /// Where its kernel is.
     pub kernel: Region,
@@ -32,20 +32,20 @@ pub struct Plan {
     pub arguments: String,
 }
 
-/// Least memory of a VM: a kernel, and what it needs to say that it has too little.
+/// The least memory of a VM: a kernel, and what it needs to print that it has too little.
 const LEAST_MEMORY: u64 = 16 << 20;
-/// The most: as much as its physical addresses reach to above where memory begins.
+/// The most: the reach of its physical addresses above the start of memory.
 const MOST_MEMORY: u64 = (1 << 40) - (1 << 30);
 /// The smallest disk.
 const LEAST_DISK: u64 = 1 << 20;
-/// What a VM has that is not told otherwise.
+/// The memory of a VM that has no `memory=`.
 const MEMORY: u64 = 512 << 20;
 
 impl Plan {
-    /// The VMs of these modules, which are in the order of their addresses; and what is wrong with those that cannot be.
+    /// The VMs of these modules, which are sorted by address; and what is wrong with the others.
     pub fn all(modules: &[Module]) -> (Vec<Self>, Vec<String>) {
         let (mut plans, mut wrong) = (Vec::<Self>::new(), Vec::new());
-        // Ramdisks of a VM that cannot be are not the next one's, nor the last one's.
+        // The ramdisks of a VM that has an error belong neither to the VM before it nor to the one after it.
         let mut takes_ramdisks = false;
         for module in modules {
             match module.kind {
@@ -66,7 +66,10 @@ impl Plan {
                 ModuleKind::Ramdisk => match plans.last_mut().filter(|_| takes_ramdisks) {
                     Some(plan) => plan.ramdisks.push(module.region.clone()),
                     None => {
-                        wrong.push(format!("the ramdisk at {:#x} is no VM's", module.region.start));
+                        wrong.push(format!(
+                            "the ramdisk at {:#x} belongs to no VM: no kernel comes before it",
+                            module.region.start
+                        ));
                     }
                 },
                 ModuleKind::Other => {}
@@ -115,20 +118,24 @@ impl Plan {
                 Some(memory) if (LEAST_MEMORY..=MOST_MEMORY).contains(&memory) => {
                     self.memory = memory.next_multiple_of(crate::layout::BLOCK);
                 }
-                _ => return wrong("a VM has 16M of memory at least, and 1023G at most"),
+                _ => return wrong("a VM has at least 16M of memory and at most 1023G"),
             },
             "disk" => match bytes(value) {
                 Some(disk) if disk == 0 || (LEAST_DISK..=MOST_MEMORY).contains(&disk) => {
                     self.disk = disk.next_multiple_of(crate::layout::BLOCK);
                 }
-                _ => return wrong("a disk has 1M at least, and 1023G at most; 0 is none"),
+                _ => return wrong("a disk has at least 1M and at most 1023G; 0 is no disk"),
             },
             "start" => match value {
                 "yes" => self.starts = true,
                 "no" => self.starts = false,
                 _ => return wrong("start is yes or no"),
             },
-            _ => return wrong("there are name=, vcpus=, memory=, disk= and start="),
+            _ => {
+                return wrong(
+                    "there is no such parameter; there are name=, vcpus=, memory=, disk= and start=",
+                );
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! The machine that the program finds, as its device tree says.
+//! The machine that the program runs on, as its device tree describes it.
 //!
-//! What is not there, or is not as the specification has it, is an error with the name of what is missing: a tree comes
-//! from firmware, but modules and boot arguments in it from whoever starts the machine.
+//! A node or property that is missing, or is not as the specification says, is an error with its name. The tree comes from
+//! firmware, but its modules and boot arguments come from the user who starts the machine.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -59,7 +59,7 @@ pub enum ModuleKind {
     Kernel,
     /// `multiboot,ramdisk`.
     Ramdisk,
-    /// Another: nobody's.
+    /// Another kind, which is not used.
     Other,
 }
 

@@ -8,7 +8,7 @@ use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::vm::Machine;
 
-/// What the program has, for an account of what was lost.
+/// What the program has, to find what was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Possession {
     /// Frames that are free.
@@ -22,8 +22,8 @@ impl Possession {
         Self { frames: frames::count_free(), bytes: heap::allocated() }
     }
 
-    /// How many frames, and bytes of heap, are not back, after a while for what is on its way: what a thread has is freed
-    /// by the next one on its processor.
+    /// How many frames, and bytes of heap, are not freed. Waits for a while, since the next thread on a processor frees the
+    /// stack of the one before.
     pub(crate) fn lost_since(before: Self) -> (i64, isize) {
         let deadline = timer::ticks() + timer::frequency();
         let mut now = Self::now();
@@ -37,27 +37,27 @@ impl Possession {
     }
 }
 
-/// Says how long interrupts were masked, and how long a thread that could run has waited.
+/// Prints how long interrupts were masked, and how long a thread that could run has waited.
 pub(crate) fn say_bounds() {
     say!(
-        "mayfly: interrupts were masked for {} ns at a time at most, and who could run has waited for {} % of its bound",
+        "mayfly: interrupts were masked for at most {} ns at a time; a thread that could run waited for at most {} % of its bound",
         masked::longest(),
         threads::longest_wait()
     );
 }
 
-/// Says what a VM is at.
+/// Prints the state of a VM.
 pub(crate) fn list(machine: &Machine) {
     let Plan { name, vcpus, memory, .. } = &machine.plan;
-    say!("{name}: {}, {vcpus} vCPUs, {} MiB promised", machine.state(), memory >> 20);
+    say!("{name}: {}, {vcpus} vCPUs, {} MiB of memory", machine.state(), memory >> 20);
 }
 
-/// Says what a VM has, and how often it came out for what.
+/// Prints what a VM has, and its exits by reason.
 pub(crate) fn stat(machine: &Machine) {
     list(machine);
     let milliseconds = machine.counts.ticks() * 1000 / timer::frequency();
     say!(
-        "{}: {} KiB given, {milliseconds} ms of processors",
+        "{}: {} KiB allocated, {milliseconds} ms of CPU time",
         machine.plan.name,
         machine.frames() * 4
     );
