@@ -1,10 +1,10 @@
-// The barest of what the world switch does (src/bare/switch.rs, context.rs, virtual_gic.rs), to be counted beside it
-// (scripts/switches). Nothing is decided here but what kind of exit it is; nothing is looked up, no thread is chosen, no
-// interrupt is looked for; there are no requests, no root that is held, no books. It is assembled, and never executed.
+// The shortest code that does what the world switch does (src/bare/switch.rs, context.rs, virtual_gic.rs), to be counted beside it
+// (scripts/switches). It only finds out what kind of exit it is. It looks nothing up, chooses no thread and looks for no interrupt.
+// It has no requests, holds no root and counts no exits. It is assembled, and never executed.
 //
 // A hypercall takes
 //   x0 to x30, ELR_EL2, SPSR_EL2, of the guest
-//   ESR_EL2, to know it by
+//   ESR_EL2, to recognise it
 //
 // and a switch to another vCPU, beside those,
 //   SCTLR, CPACR, TTBR0, TTBR1, TCR, ESR, AFSR0, AFSR1, FAR, MAIR, AMAIR, VBAR, CONTEXTIDR, CNTKCTL, PAR, TPIDR, ELR, SPSR,
@@ -13,7 +13,7 @@
 //   CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVOFF_EL2
 //   ICH_HCR_EL2, ICH_VMCR_EL2, ICH_AP0R0_EL2, ICH_AP1R0_EL2, and of the list registers one
 //   VMPIDR_EL2, HCR_EL2, VTTBR_EL2
-//   where vCPUs of one VM share a VMID, what the processor's TLB has of it
+//   where vCPUs of one VM share a VMID, the processor's TLB entries under it
 //   EL2's timer, which ends the slice
 //
 // It leaves out keys of pointer authentication (10 registers, a Cortex-A72 has none), and the physical interrupt of the

@@ -1,4 +1,4 @@
-//! What both sides come to, in sentences.
+//! The results of both sides, in sentences.
 
 use mayfly_lifecycle_steps::{Row, Until};
 use mayfly_record::{Description, units};
@@ -7,7 +7,8 @@ use crate::figures::Figures;
 use crate::rows::description;
 use crate::run::Both;
 
-/// What Mayfly is to take a tenth of for its caller, and as sentences name it.
+/// The steps of which Mayfly is to take a tenth of KVM's instructions until the caller has control back, and their names in
+/// sentences.
 const TENTH: [(Row, &str); 5] = [
     (Row::VmCreated, "create a VM"),
     (Row::Deleted4k, "delete a slot of 256 MiB mapped by 4 KiB"),
@@ -20,13 +21,13 @@ const TENTH: [(Row, &str); 5] = [
 pub(crate) fn why_not_fewer(row: Row) -> &'static str {
     match row {
         Row::MachineCreated => {
-            "it makes PSCI, a clock, a console and virtio devices, and seeds a generator, where KVM makes a vGIC alone"
+            "it makes PSCI, a clock, a console and virtio devices, and seeds a generator; KVM makes only a vGIC"
         }
         Row::Faults2m | Row::Faults2mUncached => {
-            "it asks of each of a block's 512 pages whether another root has it mapped and cleaned, and looks for \
-             interrupts 64 times while it cleans"
+            "for each of a block's 512 pages it checks whether another root has mapped and cleaned the page, and it looks \
+             for interrupts 64 times while it cleans"
         }
-        _ => "nobody has looked why",
+        _ => "the reason is not known",
     }
 }
 
@@ -34,9 +35,9 @@ pub(crate) fn why_not_fewer(row: Row) -> &'static str {
 fn why_no_tenth(row: Row) -> &'static str {
     match row {
         Row::Deleted4kUncached => {
-            "both clean the lines of every page, 64 of each: Mayfly those of what was written past the caches, KVM of all"
+            "both clean lines, 64 per page: Mayfly those of pages that were written past the caches, KVM those of all pages"
         }
-        _ => "nobody has looked why",
+        _ => "the reason is not known",
     }
 }
 
@@ -52,7 +53,7 @@ impl Pair {
         Some(Self { mayfly: median(mayfly)?, kvm: median(kvm)? })
     }
 
-    /// How many times as many KVM's are.
+    /// How many times as many instructions KVM takes.
     pub(crate) fn ratio(&self) -> String {
         if self.mayfly == 0 {
             "-".to_owned()
@@ -62,12 +63,12 @@ impl Pair {
     }
 }
 
-/// What all processors come to.
+/// The results on all processors.
 pub fn answer(all: &[Both]) -> Vec<String> {
     all.iter().flat_map(of_one).collect()
 }
 
-/// What a record says of the experiment, and of these.
+/// The description of the experiment in a record, with these results.
 pub fn describe(all: &[Both]) -> Description {
     let lines = answer(all);
     Description { verdict: lines.clone(), answer: lines, ..description() }
@@ -80,7 +81,7 @@ fn of_one(both: &Both) -> Vec<String> {
         let pair = pair(row, Until::Caller)?;
         let numbers = (units::grouped(pair.mayfly), units::grouped(pair.kvm));
         let why = if pair.kvm < 10 * pair.mayfly {
-            format!(", no tenth: {}", why_no_tenth(row))
+            format!(", not a tenth: {}", why_no_tenth(row))
         } else {
             String::new()
         };
@@ -95,16 +96,17 @@ fn of_one(both: &Both) -> Vec<String> {
     let more: Vec<_> = more.collect();
     vec![
         format!(
-            "On {}, in retired instructions, Mayfly's and those of KVM in Linux {}, until the caller has control back: {}.",
+            "On {}, retired instructions of Mayfly and of KVM in Linux {}, until the caller has control back: {}.",
             both.processor,
             both.linux,
             caller.join("; ")
         ),
         if more.is_empty() {
-            "Until all is done and freed, Mayfly takes fewer in every row.".to_owned()
+            "Until all work is done and all memory is freed, Mayfly takes fewer in every row."
+                .to_owned()
         } else {
             format!(
-                "Until all is done and freed, Mayfly takes fewer in every row but: {}.",
+                "Until all work is done and all memory is freed, Mayfly takes fewer in every row but: {}.",
                 more.join("; ")
             )
         },
@@ -126,10 +128,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tenth_says_why() {
+    fn a_step_of_more_than_a_tenth_says_why() {
         let lines = answer(&[both([0, 0, 1000], [0, 0, 9999])]);
-        assert_eq!(lines[0].matches("no tenth: ").count(), TENTH.len(), "{}", lines[0]);
-        assert!(lines[0].contains("(10.0x, no tenth: both clean the lines"), "{}", lines[0]);
+        assert_eq!(lines[0].matches("not a tenth: ").count(), TENTH.len(), "{}", lines[0]);
+        assert!(lines[0].contains("(10.0x, not a tenth: both clean lines"), "{}", lines[0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Both machines, one after the other, and what their consoles have said.
+//! Both machines, started one after the other, and the output of their consoles.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use mayfly_qemu::{Archive, Interrupt, to_the_end};
 
 use crate::machine::{Files, Processor, qemu};
 
-/// Who runs the lives.
+/// What runs the lifecycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Mayfly, at EL2.
@@ -36,7 +36,7 @@ impl Side {
 pub struct Both {
     /// The processor.
     pub processor: Processor,
-    /// Rounds of lives.
+    /// Rounds of lifecycles.
     pub rounds: u32,
     /// The other side's kernel, as `uname -r` names it.
     pub linux: String,
@@ -56,11 +56,11 @@ impl Both {
     }
 }
 
-/// What the kernel's version stands behind on the console.
+/// What precedes the kernel's version on the console.
 const LINUX: &str = "mayfly-beside-kvm linux ";
 
-/// The first process of the Linux: KVM and perf are there by themselves. At which level the kernel runs is said by nobody
-/// but KVM, when it begins. Huge pages are given to who asks, and to nobody later.
+/// The first process of the Linux. KVM and perf are built in. Only KVM prints at which level the kernel runs, when it starts.
+/// Huge pages are given to processes that ask for them, at once, and never later.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -75,11 +75,11 @@ echo \"mayfly-beside-kvm linux $(/bin/busybox uname -r)\"
 /bin/busybox poweroff -f
 ";
 
-/// Starts both on a processor, for so many rounds of lives each, and reads what they have said.
+/// Starts both on a processor, for so many rounds of lifecycles each, and reads their samples.
 ///
 /// # Errors
 ///
-/// Why one of them did not come to its end, or what of what it has said cannot be.
+/// Why one of them did not end, or which line of its output is wrong.
 pub fn run(
     processor: Processor,
     rounds: u32,
@@ -109,7 +109,7 @@ pub fn run(
             }
         };
         let ran = to_the_end(qemu(processor, &serial, &boots), &serial, interrupt);
-        // What a serial line has is not always text.
+        // The output of a serial line is not always text.
         let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
         ran.with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
         let told = samples(&said)
@@ -118,8 +118,7 @@ pub fn run(
             Side::Mayfly => both.mayfly = told,
             Side::Kvm => {
                 both.kvm = told;
-                both.linux =
-                    linux(&said).context("the other side does not say which Linux it is")?;
+                both.linux = linux(&said).context("the Linux has not printed its version")?;
             }
         }
     }
@@ -146,15 +145,15 @@ fn linux(said: &str) -> Option<String> {
     Some(version.to_owned()).filter(|version| !version.is_empty())
 }
 
-/// The last that a console has that is no sample: what is wrong, if anything is.
+/// The last line of a console that is no sample: it says what is wrong, if anything is.
 fn last(said: &str) -> String {
     let mut lines = said.lines().map(str::trim);
     let line = lines.rfind(|line| !line.is_empty() && !line.starts_with(Line::MARK));
-    let line = line.unwrap_or("it has said nothing");
-    format!("the last that it said: {}", line.chars().take(200).collect::<String>())
+    let line = line.unwrap_or("nothing");
+    format!("the last line that it printed: {}", line.chars().take(200).collect::<String>())
 }
 
-/// What the Linux finds as its files.
+/// The initial files of the Linux.
 fn initial_files(files: &Files, rounds: u32) -> anyhow::Result<Vec<u8>> {
     let read =
         |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
@@ -175,9 +174,9 @@ mod tests {
     #[test]
     fn what_a_console_has_beside_samples_says_what_went_wrong() {
         let said = format!("booting\r\n{}\r\nmayfly: KVM_RUN: no\r\n\r\n", Line::BEGIN);
-        assert_eq!(last(&said), "the last that it said: mayfly: KVM_RUN: no");
-        assert_eq!(samples(&said).unwrap_err().to_string(), "it did not come to its end");
-        assert_eq!(last(""), "the last that it said: it has said nothing");
+        assert_eq!(last(&said), "the last line that it printed: mayfly: KVM_RUN: no");
+        assert_eq!(samples(&said).unwrap_err().to_string(), "its measurement did not end");
+        assert_eq!(last(""), "the last line that it printed: nothing");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A machine that QEMU makes up: running it to its end, for as long as it comes on and anybody wants it
-//! ([`to_the_end`]), and the initial file system of a Linux in it ([`Archive`]).
+//! A machine in QEMU: [`to_the_end`] runs it until it ends, makes no more progress or is interrupted. [`Archive`] packs the
+//! initial files of a Linux in it.
 
 mod cpio;
 mod interrupt;

@@ -1,4 +1,4 @@
-//! Running QEMU to its end: for as long as it comes on, and no longer than anybody wants it.
+//! Runs QEMU until it ends, makes no more progress, or is interrupted.
 
 use std::fs;
 use std::io::Read;
@@ -12,16 +12,16 @@ use rustix::param::clock_ticks_per_second;
 
 use crate::interrupt::Interrupt;
 
-/// How often QEMU is looked at.
+/// How often QEMU is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Processor time that QEMU may use up without a word on its serial line. Its own, since hosts are busy.
+/// CPU time that QEMU may use without output on its serial line. Not wall-clock time, since hosts are busy.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Time in which it has to use up some of it: it never has nothing to do.
+/// Wall-clock time in which it must use some CPU time: it is never idle.
 const STANDSTILL: Duration = Duration::from_secs(300);
 
-/// A QEMU, which does not outlive this.
+/// A QEMU process, which is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -32,11 +32,11 @@ impl Drop for Running {
     }
 }
 
-/// Runs it until it ends, or stands still. Its serial line is written to the file `serial`.
+/// Runs QEMU until it ends, or makes no more progress. Its serial line is written to the file `serial`.
 ///
 /// # Errors
 ///
-/// Why it could not be run, was not left to, or ended badly.
+/// Why it could not be started, was stopped, or failed.
 pub fn to_the_end(
     mut command: Command,
     serial: &Path,
@@ -44,7 +44,7 @@ pub fn to_the_end(
 ) -> anyhow::Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let program = command.get_program().to_string_lossy().into_owned();
-    let child = command.spawn().with_context(|| format!("{program} cannot be run"))?;
+    let child = command.spawn().with_context(|| format!("cannot start {program}"))?;
     let mut running = Running(child);
     let mut bounds = Bounds::new();
     loop {
@@ -53,7 +53,7 @@ pub fn to_the_end(
             if let Some(mut stderr) = running.0.stderr.take() {
                 let _ = stderr.read_to_string(&mut said);
             }
-            // Whoever ends QEMU by a signal is no failure to it.
+            // QEMU exits with success when a signal ends it.
             let killed = said.lines().find(|line| line.contains("terminating on signal"));
             if let Some(killed) = killed {
                 bail!("QEMU was ended: {killed}");
@@ -76,7 +76,7 @@ pub fn to_the_end(
     }
 }
 
-/// How long nothing has come on.
+/// Since when there has been no progress.
 struct Bounds {
     written: (u64, Duration),
     used: (Duration, Instant),
@@ -87,7 +87,7 @@ impl Bounds {
         Self { written: (0, Duration::ZERO), used: (Duration::ZERO, Instant::now()) }
     }
 
-    /// Why it is not worth waiting on, if it is not.
+    /// Why the run is to be given up, if it is.
     fn passed(&mut self, now: Instant, written: u64, used: Duration) -> Option<String> {
         if written != self.written.0 {
             self.written = (written, used);

@@ -1,4 +1,4 @@
-//! What is there on a bare arm64 alone.
+//! The modules that are built for a bare arm64 alone.
 
 /// Reads a system register by its name.
 #[macro_export]
@@ -11,7 +11,7 @@ macro_rules! read_register {
     }};
 }
 
-/// Writes a system register by its name. What that does to the program is for who writes it to argue.
+/// Writes a system register by its name. The caller argues what that does to the program.
 #[macro_export]
 macro_rules! write_register {
     ($name:literal, $value:expr) => {

@@ -1,8 +1,8 @@
-//! What a guest reads of its processor: the hardware's ID registers, as far as a list allows it.
+//! What a guest reads of its processor: those fields of the hardware's ID registers that are on a list.
 //!
-//! A field that is not listed reads as zero, which says that there is no such thing (DDI 0487, "Principles of the ID
-//! scheme for fields in ID registers"); so does a register that is not. What comes with a later architecture is hidden
-//! by that, until somebody has looked at what it takes to switch it between guests.
+//! A field or register that is not on the list reads as zero, which means that the feature is absent (DDI 0487, "Principles of
+//! the ID scheme for fields in ID registers"). So features of later architectures are hidden, until this crate switches their
+//! registers between guests.
 
 use crate::sysreg::{self, SysReg};
 

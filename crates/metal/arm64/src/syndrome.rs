@@ -1,7 +1,7 @@
-//! What brought a guest out: `ESR_EL2`, read (DDI 0487, at that register, "ISS encoding for ...").
+//! Why a guest exited: `ESR_EL2`, decoded (DDI 0487, at that register, "ISS encoding for ...").
 //!
-//! Whatever the number is, there is an answer, and none of them is a panic: a class that this does not know is
-//! [`Trap::Undefined`], since a guest can only reach it by an instruction that its ID registers do not offer.
+//! Every number has an answer, and none panics. An unknown class is [`Trap::Undefined`], since a guest can reach it only by an
+//! instruction that its ID registers do not offer.
 
 use mayfly_vm::memslot::{Gpa, PAGE_SIZE};
 use mayfly_vm::{Access, AccessKind};

@@ -1,14 +1,16 @@
-//! A guest that uses memory, with its MMU off, so past the caches. A word of its parameters says how; MIB is where it stops:
+//! A guest that uses memory, with its MMU off, so past the caches. A word of its parameters selects what it does, up to MIB:
 //!
-//! - `guest=fills:MIB` writes a pattern to all of its memory, and turns itself off;
-//! - `guest=seeks:MIB` looks whether any of its memory is not zero, and turns itself off;
-//! - `guest=lives:MIB` touches its memory page by page, on as many as two vCPUs, and then waits to be killed.
+//! - `guest=fills:MIB` writes a pattern to all of its memory, and powers off;
+//! - `guest=seeks:MIB` checks that all of its memory is zero, and powers off;
+//! - `guest=lives:MIB` writes to its memory page by page, on up to two vCPUs, and then waits to be killed.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(not(target_os = "none"))]
 fn main() {
-    eprintln!("this is a guest for a machine of its own: `make metal-test` builds and runs it");
+    eprintln!(
+        "mayfly-memory-guest is a guest, not a process: `make metal-test` builds and starts it"
+    );
     std::process::exit(1);
 }
 

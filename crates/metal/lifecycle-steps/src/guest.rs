@@ -1,26 +1,26 @@
-//! The guest: it asks by a read of a device's register what it is to do, does it so many times, and asks again.
+//! The guest: it asks for an order by reading a register of a device, does it so many times, and asks again.
 //!
-//! It begins at its first instruction as out of a reset: at EL1, MMU and caches off. The register, at [`BELL`], is nobody's
-//! but the caller's, so each read of it leaves the guest for whoever runs it.
+//! It starts at its first instruction as after a reset: at EL1, with MMU and caches off. No device is registered at [`BELL`], so
+//! each read of that register exits to the caller that runs the vCPU.
 
 /// Where the guest's memory begins: its code first, then its table of stage 1.
 pub const MEMORY: u64 = 0x4000_0000;
 /// Where the table is.
 pub const TABLE: u64 = MEMORY + 0x1000;
-/// Bytes of what it begins with; behind them are the pages that it touches, from [`REGION`] on.
+/// The bytes of memory that it starts with. After them come the pages that it writes to, from [`REGION`] on.
 pub const MEMORY_BYTES: u64 = 2 << 20;
-/// The first page that [`Order::Pages`] and [`Order::Blocks`] touch.
+/// The first page that [`Order::Pages`] and [`Order::Blocks`] write to.
 pub const REGION: u64 = MEMORY + MEMORY_BYTES;
-/// The register that it asks by.
+/// The register that it reads to ask for an order.
 pub const BELL: u64 = 0x0b00_0000;
-/// A device that takes a write of four bytes, and tells somebody else so.
+/// A device that takes a write of four bytes, and wakes another thread.
 pub const DOORBELL: u64 = 0x0b01_0000;
-/// A device like it, of which the guest knows nothing.
+/// A device like it, which the guest does not use.
 pub const LATER_DOORBELL: u64 = 0x0b02_0000;
 /// Bytes of each of the two.
 pub const DOORBELL_BYTES: u64 = 4;
 
-/// What a guest is asked to do.
+/// An order to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Order {
@@ -40,7 +40,7 @@ pub enum Order {
     Caches = 6,
 }
 
-/// The value that the guest is to read at [`BELL`]. `times` is at least 1, where anything is to be done.
+/// The value that the guest is to read at [`BELL`]. `times` is at least 1, unless the order is [`Order::Ask`].
 pub const fn answer(order: Order, times: u32) -> u64 {
     order as u64 | (times as u64) << 8
 }
@@ -142,7 +142,7 @@ const CODE: [u32; 54] = [
     0xd518_1005, //        msr  sctlr_el1, x5
     0xd503_3fdf, //        isb
     0x17ff_ffcc, //        b    ask
-                 // bell, doorbell, region, distributor, attributes, translation, table: behind it, eight bytes each.
+                 // bell, doorbell, region, distributor, attributes, translation, table follow, eight bytes each.
 ];
 
 #[cfg(test)]

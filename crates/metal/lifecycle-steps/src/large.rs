@@ -1,9 +1,9 @@
-//! Lives of a VM that has much mapped: the same on both sides.
+//! The lifecycles of a VM with much mapped memory.
 
 use crate::guest::Order;
 use crate::{Row, times};
 
-/// By what memory is mapped, and touched.
+/// The size by which memory is mapped and written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// By pages of 4 KiB.
@@ -12,7 +12,7 @@ pub enum Mapping {
     Blocks,
 }
 
-/// How a life goes on when all is touched.
+/// What follows when all pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goes {
     /// Its slot is deleted.
@@ -21,19 +21,19 @@ pub enum Goes {
     Destroyed,
 }
 
-/// A life: [`times::BYTES`] are touched, in a slot of their own, and then it goes on.
+/// A lifecycle: the guest writes to [`times::BYTES`] in a slot of their own. Then the slot is deleted or the VM destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Large {
-    /// By what its memory is mapped.
+    /// The size by which its memory is mapped.
     pub mapping: Mapping,
     /// Whether the guest turns its MMU and caches on first, as an operating system does.
     pub is_cached: bool,
-    /// What becomes of it.
+    /// What follows.
     pub goes: Goes,
 }
 
 impl Large {
-    /// All of them. What is destroyed is not looked at by how it was written, so that life is there once.
+    /// All of them. The caches make no difference to a VM that is destroyed, so that lifecycle is there once.
     pub const ALL: [Self; 6] = {
         const fn of(mapping: Mapping) -> [Large; 3] {
             [
@@ -46,7 +46,7 @@ impl Large {
         [a, b, c, d, e, f]
     };
 
-    /// What its touches are measured as, what the guest is asked for, and how many there are.
+    /// The row of its writes, the order for them, and their number.
     pub const fn touches(self) -> (Row, Order, u32) {
         let (row, order, size) = match (self.mapping, self.is_cached) {
             (Mapping::Pages, true) => (Row::Faults4k, Order::Pages, 4 << 10),
@@ -57,7 +57,7 @@ impl Large {
         (row, order, (times::BYTES / size) as u32)
     }
 
-    /// What becomes of it is measured as that.
+    /// The row of what follows.
     pub const fn end(self) -> Row {
         match (self.goes, self.mapping, self.is_cached) {
             (Goes::Deleted, Mapping::Pages, true) => Row::Deleted4k,

@@ -1,8 +1,9 @@
-//! Lives of a bare arm64 guest whose steps are counted in retired instructions, on Mayfly at EL2 and on KVM alike: the
-//! guest's code, what is measured, and the lines in which both tell it.
+//! The lifecycles of a VM whose steps are counted in retired instructions, on Mayfly at EL2 and on KVM alike: the code of their
+//! bare arm64 guest ([`guest`]), their course ([`course`]), what is measured ([`Row`]), and the lines in which both sides print it
+//! ([`Line`]).
 //!
-//! Whoever measures runs [`guest::program`] in a VM, and prints [`Line::BEGIN`], a [`Line`] for each sample, and
-//! [`Line::end`]. [`read`] is for whoever has the console's output.
+//! A side implements the traits of [`course`], and runs [`guest::program`] in its VMs. It prints [`Line::BEGIN`], a [`Line`] for
+//! each sample, and [`Line::end`]. [`read`] reads them back from the output of a console.
 
 #![no_std]
 

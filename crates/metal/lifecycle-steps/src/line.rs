@@ -1,7 +1,7 @@
-//! The lines that a measurement is told in: written where there is nothing but a console, and read strictly.
+//! The lines in which a measurement is printed on a console. They are read strictly.
 //!
-//! A console has other lines as well, before, behind and between. What begins with [`Line::MARK`] is one of these; one that
-//! then is not what it has to be is an error, and so is a measurement that does not end, or has lost a line.
+//! A console has other lines as well, before, after and between these. A line that begins with [`Line::MARK`] is one of these. It is
+//! an error if such a line is malformed, if a measurement does not end, or if it has lost a line.
 
 use core::fmt;
 
@@ -21,7 +21,7 @@ pub struct Spent {
 pub enum Until {
     /// When the caller has control back.
     Caller,
-    /// After [`SETTLE_MILLISECONDS`](crate::times::SETTLE_MILLISECONDS) more, in which all is done that was left to others.
+    /// After [`SETTLE_MILLISECONDS`](crate::times::SETTLE_MILLISECONDS) more, in which the work is done that was left to other threads.
     All,
 }
 
@@ -47,17 +47,17 @@ pub struct Line {
     pub until: Until,
     /// How often it was done.
     pub times: u32,
-    /// What it took, all times together.
+    /// What it took, for all times together.
     pub spent: Spent,
 }
 
 impl Line {
-    /// What all of them begin with.
+    /// How all of them begin.
     pub const MARK: &'static str = "mayfly-life";
-    /// The first.
+    /// The first line.
     pub const BEGIN: &'static str = "mayfly-life begin";
 
-    /// The last: how many there were, without the first and this.
+    /// The last line: it has the number of lines between it and the first.
     pub fn end(lines: u32) -> impl fmt::Display {
         End(lines)
     }
@@ -83,20 +83,20 @@ impl fmt::Display for Line {
     }
 }
 
-/// What is wrong with what was read.
+/// What is wrong with a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong<'a> {
     /// There is no [`Line::BEGIN`].
     NotBegun,
-    /// There is no [`Line::end`]: it did not come to its end.
+    /// There is no [`Line::end`].
     NotEnded,
-    /// A line is none of those that there are.
+    /// A line is malformed.
     Line(&'a str),
-    /// There are not as many lines as its end says.
+    /// The number of samples is not what the last line says.
     Lost {
-        /// How many its end says.
+        /// The number in the last line.
         said: u32,
-        /// How many there are.
+        /// The number of samples.
         found: u32,
     },
 }
@@ -104,11 +104,14 @@ pub enum Wrong<'a> {
 impl fmt::Display for Wrong<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotBegun => f.write_str("it has measured nothing"),
-            Self::NotEnded => f.write_str("it did not come to its end"),
-            Self::Line(line) => write!(f, "a line of it means nothing: '{line}'"),
+            Self::NotBegun => f.write_str("it has not begun to measure"),
+            Self::NotEnded => f.write_str("its measurement did not end"),
+            Self::Line(line) => write!(f, "one of its lines is malformed: '{line}'"),
             Self::Lost { said, found } => {
-                write!(f, "it says that it has printed {said} lines, and {found} have come")
+                write!(
+                    f,
+                    "its last line says that it has printed {said} samples, and {found} have arrived"
+                )
             }
         }
     }
@@ -116,7 +119,7 @@ impl fmt::Display for Wrong<'_> {
 
 impl core::error::Error for Wrong<'_> {}
 
-/// What a line of a console says of a measurement.
+/// A line of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It begins.
@@ -128,7 +131,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// Reads a line. Nothing, where it is of something else.
+    /// Reads a line; `None` for other lines.
     fn read(line: &str) -> Option<Result<Self, Wrong<'_>>> {
         let line = line.trim_end();
         let rest = line.strip_prefix(Line::MARK)?;
@@ -161,11 +164,11 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| is_plain)
 }
 
-/// Has `sample` see each sample of the measurement that a console has said.
+/// Calls `sample` with each sample of the measurement in a console's output.
 ///
 /// # Errors
 ///
-/// [`Wrong`] says what of it cannot be so. What `sample` has seen until then is not to be used.
+/// [`Wrong`], if the measurement is malformed or incomplete. The samples until then must not be used.
 pub fn read(console: &str, mut sample: impl FnMut(Line)) -> Result<(), Wrong<'_>> {
     let (mut has_begun, mut found) = (false, 0);
     for line in console.lines() {

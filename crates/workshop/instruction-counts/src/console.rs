@@ -1,4 +1,4 @@
-//! What the machine prints, and how it ends.
+//! The output of the image, and its end.
 
 use core::arch::asm;
 use core::fmt::{self, Write};

@@ -1,4 +1,4 @@
-//! A guest that is made up: each entry gives its next exit.
+//! A guest whose exits are made up: each entry returns the next exit.
 
 use mayfly_vm::memslot::{Gfn, Gpa};
 use mayfly_vm::{Access, Event, Guest, Requests, Translation};

@@ -1,4 +1,4 @@
-//! The allocator: takes the next bytes, and takes none back.
+//! The allocator: it hands out the next bytes, and frees none.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;

@@ -1,6 +1,6 @@
 //! What the core costs, counted in instructions: an image for QEMU's `virt` machine that runs the crates at EL2 of a
-//! Cortex-A72, steps through each piece of work one instruction at a time, and says what it took. There is no guest: its
-//! exits are made up. `make instructions` builds and runs it; see `docs/instructions.md`.
+//! Cortex-A72, steps through each piece of work one instruction at a time, and prints the counts. There is no guest: the image
+//! makes its exits up. `make instructions` builds and runs it; see `docs/instructions.md`.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -30,6 +30,8 @@ mod table;
 
 #[cfg(not(target_os = "none"))]
 fn main() {
-    eprintln!("this is an image for a machine of its own: `make instructions` builds and runs it");
+    eprintln!(
+        "mayfly-instruction-counts runs on a bare machine, not as a process: `make instructions` builds and starts it"
+    );
     std::process::exit(1);
 }

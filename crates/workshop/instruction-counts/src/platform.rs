@@ -1,4 +1,4 @@
-//! The world: one processor, frames, and TLBs of which it is counted what they are told.
+//! The platform: one processor, frames, and TLBs that count their invalidations.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64 as Word, Ordering};

@@ -1,14 +1,14 @@
 //! Counting by single steps.
 //!
 //! A piece of work is begun and ended by a `BRK`. In between the processor takes an exception after each instruction
-//! (DDI 0487, "Software Step exceptions"), and the handler looks at the one that comes next: whose it is, and what it is.
-//! So the counts are exact, and the same each time.
+//! (DDI 0487, "Software Step exceptions"), and the handler looks at the next instruction: which code it belongs to, and what it
+//! is. So the counts are exact, and the same each time.
 //!
-//! *Whose*: the core's, but for what is in the sections that the [linker script](../link.ld) sets apart (allocator,
-//! platform, host memory, device, guest), with all that those call, until they return.
+//! An instruction belongs to the core, unless it is in one of the sections that the [linker script](../link.ld) sets apart
+//! (allocator, platform, host memory, device, guest), or in code that those call.
 //!
-//! An exception clears the exclusive monitor, so a store-exclusive that is stepped to never succeeds. The handler does
-//! loads and stores of that kind itself; nobody else is there to come between the two.
+//! An exception clears the exclusive monitor, so a store-exclusive that is stepped to never succeeds. The handler does such
+//! loads and stores itself; no other processor can come between the two.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;

@@ -1,4 +1,4 @@
-//! Caches, as [`Cache`] asks for them: memory is mapped one to one, so that a frame is where its number says.
+//! Caches, as [`Cache`] asks for them. Memory is mapped one to one, so the number of a frame is its address.
 
 use core::arch::asm;
 

@@ -1,6 +1,6 @@
 //! The registers of a vCPU beside the general ones: those of EL1, floating point, keys, the virtual timer.
 //!
-//! They stay in the processor between two stays of one vCPU, and are saved when its thread gives the processor up.
+//! They stay in the processor between two entries of one vCPU, and are saved when its thread gives the processor up.
 
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};

@@ -1,4 +1,4 @@
-//! The processor that this runs on: what it is, what it can do, and what EL2 has to be set to once.
+//! This processor: what it is, what it can do, and the registers of EL2 that are set once.
 
 use core::arch::asm;
 

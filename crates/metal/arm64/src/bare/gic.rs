@@ -1,13 +1,12 @@
 //! The physical interrupt controller, a `GICv3` (IHI 0069), as EL2 uses it.
 //!
-//! All interrupts are group 1. The end of one is in two steps (`EOImode`): the priority drops when EL2 has seen it
-//! ([`acknowledge`]), and it becomes inactive when it has been dealt with ([`deactivate`]), which for the virtual timer
-//! is the guest's doing.
+//! All interrupts are group 1. An interrupt ends in two steps (`EOImode`). Its priority drops when EL2 has seen it
+//! ([`acknowledge`]). It becomes inactive when it has been served ([`deactivate`]); the guest does that for the virtual timer.
 
 use core::arch::asm;
 use core::ptr::with_exposed_provenance_mut;
 
-/// The software interrupt by which one processor has another look.
+/// The software interrupt by which one processor makes another look for new work.
 pub const KICK: u32 = 0;
 /// The private interrupt that says that list registers have run empty.
 pub const MAINTENANCE: u32 = 25;

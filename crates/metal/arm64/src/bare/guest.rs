@@ -1,7 +1,7 @@
-//! A vCPU's processor: what the core enters and comes out of ([`Guest`]).
+//! The processor of a vCPU, which the core enters and leaves ([`Guest`]).
 //!
-//! What a guest's machine is made of beside (interrupts, PSCI) is behind [`Machine`]. Exits that need nothing of the
-//! core are answered here, and the guest goes on at once: each way back looks at the requests first, as the core asks.
+//! The rest of a guest's machine (interrupts, PSCI) is behind [`Machine`]. Exits that do not concern the core are answered here,
+//! and the guest continues at once. Before each entry the requests are looked at, as the core asks.
 
 use core::arch::asm;
 use core::cell::Cell;

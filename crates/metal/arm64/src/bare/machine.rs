@@ -1,4 +1,4 @@
-//! What a guest's machine is made of beside memory and its processor.
+//! The parts of a guest's machine other than its memory and its processor.
 
 use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::tlb::Vmid;

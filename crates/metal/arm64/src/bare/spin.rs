@@ -1,6 +1,6 @@
-//! A lock for what is held for a moment with interrupts masked, as they always are at EL2.
+//! A lock that is held for a moment with interrupts masked, as they always are at EL2.
 //!
-//! Tickets: who comes first is served first, so that no processor waits for ever beside others that come and go.
+//! It has tickets: the processor that comes first is served first, so that none waits for ever beside others.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;

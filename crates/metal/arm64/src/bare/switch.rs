@@ -1,10 +1,10 @@
-//! The way into a guest and out: the world switch, and the vectors of EL2.
+//! The entry of a guest and its exit: the world switch, and the vectors of EL2.
 //!
-//! EL2 is built without floating point and touches no register of EL1, so between two stays of one vCPU only the general
-//! registers change hands, the program counter and PSTATE. The others are switched when another vCPU comes to the
-//! processor ([`context`](super::context)).
+//! EL2 is built without floating point and touches no register of EL1. So between two entries of one vCPU, only the general
+//! registers, the program counter and PSTATE are switched. The others are switched when another vCPU comes to the processor
+//! ([`context`](super::context)).
 //!
-//! While a guest runs, the hypervisor's stack holds what it goes on with: from `sp` up, where the guest's registers go,
+//! While a guest runs, the hypervisor's stack holds its own state. From `sp` up, these are the address for the guest's registers,
 //! an unused word, and x19 to x30.
 
 use core::arch::global_asm;

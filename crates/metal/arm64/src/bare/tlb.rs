@@ -1,14 +1,13 @@
 //! TLBs, as [`Tlb`](mayfly_vm::platform::tlb::Tlb) asks for them.
 //!
-//! An invalidation by VMID takes the VMID from `VTTBR_EL2`, so it is borrowed, unless the register has it anyway: whoever
-//! invalidates puts the VMID beside the *empty root*, a table without an entry, and then puts back what was there.
-//! Interrupts are masked at EL2, so nothing comes between. What the processor may walk meanwhile, speculatively, is the
-//! empty root, which leaves nothing behind.
+//! An invalidation by VMID takes the VMID from `VTTBR_EL2`. So the invalidation borrows the register, unless it has the VMID
+//! already: it writes the VMID beside the *empty root*, a table without an entry, and then restores the old value. Interrupts
+//! are masked at EL2, so nothing comes between. Meanwhile the processor can walk only the empty root, speculatively, which leaves
+//! nothing in the TLB.
 //!
-//! The register goes on naming a root when its guest has been left, so that coming back costs nothing. Some processors
-//! walk from it there though the architecture forbids that ([`walks_out_of_guests`]): they are told to name the empty root
-//! before the one that they name is somebody else's ([`EmptyRoot::replace`]), and when another vCPU's registers are
-//! loaded.
+//! The register still names a root after the exit of its guest, so that the next entry costs nothing. Some processors walk from
+//! it then, though the architecture forbids that ([`walks_out_of_guests`]). They are told to name the empty root before the named
+//! root gets another use ([`EmptyRoot::replace`]), and when the registers of another vCPU are loaded.
 
 use core::arch::asm;
 

@@ -1,4 +1,4 @@
-//! System registers and instructions of a guest's that are trapped, answered as the architecture says.
+//! The trapped system registers and instructions of a guest, answered as the architecture says.
 
 use core::arch::asm;
 

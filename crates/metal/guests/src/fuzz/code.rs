@@ -1,4 +1,4 @@
-//! Instructions that are made up, as words.
+//! Made-up instructions, as words.
 
 use crate::random::Random;
 

@@ -1,4 +1,6 @@
-//! What it does, episode by episode.
+//! The episodes.
+//!
+//! `entry.rs` and `episode.rs` import each other: see there.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;

@@ -1,10 +1,10 @@
-//! A guest that does at EL1 whatever its hypervisor might not expect, for ever: `docs/bare-metal.md` says how it is run.
+//! A guest that does random things at EL1, for ever: `docs/bare-metal.md` says how it is run.
 //!
-//! What it does comes in episodes, of which each is drawn by a random number generator (`random.rs`): most are a few
-//! instructions that are written into memory and executed (`code.rs`). Nearly all end in exceptions. The handler goes on
-//! behind the instruction, and after some of them with the next episode, with a fresh stack and the MMU off (`entry.rs`):
-//! so the guest itself survives what it does, for the most part. The seed is `seed=` on its command line, and the time;
-//! `kinds=` is a bit for each kind of episode that is drawn, all without it.
+//! It does one episode after the other, each drawn by a random number generator (`random.rs`). Most are a few instructions that
+//! are written into memory and executed (`code.rs`). Nearly all end in exceptions. The handler continues after the instruction.
+//! After some exceptions it continues with the next episode, with a fresh stack and the MMU off (`entry.rs`). So the guest itself
+//! mostly survives. The seed is `seed=` on its command line, and the time. `kinds=` has a bit for each kind of episode that may be
+//! drawn; without it, all may.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -19,6 +19,8 @@ mod random;
 
 #[cfg(not(target_os = "none"))]
 fn main() {
-    eprintln!("this is a guest for a machine of its own: `make metal-fuzz` builds and runs it");
+    eprintln!(
+        "mayfly-fuzz-guest is a guest, not a process: `make metal-fuzz` builds and starts it"
+    );
     std::process::exit(1);
 }
