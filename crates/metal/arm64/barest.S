@@ -1,6 +1,7 @@
-// The shortest code that does what the world switch does (src/bare/switch.rs, context.rs, virtual_gic.rs), to be counted beside it
-// (scripts/switches). It only finds out what kind of exit it is. It looks nothing up, chooses no thread and looks for no interrupt.
-// It has no requests, holds no root and counts no exits. It is assembled, and never executed.
+// The shortest code that does what the world switch does (src/bare/switch.rs, context.rs, virtual_gic.rs), to be
+// counted beside it (scripts/switches). It only finds out what kind of exit it is. It looks nothing up, chooses no
+// thread and looks for no interrupt. It has no requests, holds no root and counts no exits. It is assembled, and never
+// executed.
 //
 // A hypercall takes
 //   x0 to x30, ELR_EL2, SPSR_EL2, of the guest

@@ -7,8 +7,8 @@ use crate::figures::Figures;
 use crate::rows::description;
 use crate::run::Both;
 
-/// The steps of which Mayfly is to take a tenth of KVM's instructions until the caller has control back, and their names in
-/// sentences.
+/// The steps of which Mayfly is to take a tenth of KVM's instructions until the caller has control back, and their
+/// names in sentences.
 const TENTH: [(Row, &str); 5] = [
     (Row::VmCreated, "create a VM"),
     (Row::Deleted4k, "delete a slot of 256 MiB mapped by 4 KiB"),

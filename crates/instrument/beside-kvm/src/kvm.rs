@@ -1,5 +1,5 @@
-//! The lifecycles on this kernel's KVM, counted by its PMU. This runs inside the machine that [`run`](crate::run) starts with
-//! a Linux in it.
+//! The lifecycles on this kernel's KVM, counted by its PMU. This runs inside the machine that [`run`](crate::run)
+//! starts with a Linux in it.
 
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 mod counted;

@@ -1,5 +1,5 @@
-//! Mayfly at EL2 beside KVM on arm64: both run the same lifecycles ([`mayfly_lifecycle_steps`]) on one machine model of QEMU's.
-//! The instructions that each step retires are counted ([`run`]).
+//! Mayfly at EL2 beside KVM on arm64: both run the same lifecycles ([`mayfly_lifecycle_steps`]) on one machine model of
+//! QEMU's. The instructions that each step retires are counted ([`run`]).
 
 mod answer;
 mod figures;

@@ -59,8 +59,8 @@ impl Both {
 /// What precedes the kernel's version on the console.
 const LINUX: &str = "mayfly-beside-kvm linux ";
 
-/// The first process of the Linux. KVM and perf are built in. Only KVM prints at which level the kernel runs, when it starts.
-/// Huge pages are given to processes that ask for them, at once, and never later.
+/// The first process of the Linux. KVM and perf are built in. Only KVM prints at which level the kernel runs, when it
+/// starts. Huge pages are given to processes that ask for them, at once, and never later.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys

@@ -1,5 +1,5 @@
-//! A machine in QEMU: [`to_the_end`] runs it until it ends, makes no more progress or is interrupted. [`Archive`] packs the
-//! initial files of a Linux in it.
+//! A machine in QEMU: [`to_the_end`] runs it until it ends, makes no more progress or is interrupted. [`Archive`] packs
+//! the initial files of a Linux in it.
 
 mod cpio;
 mod interrupt;

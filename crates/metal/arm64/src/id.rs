@@ -1,8 +1,8 @@
 //! What a guest reads of its processor: those fields of the hardware's ID registers that are on a list.
 //!
-//! A field or register that is not on the list reads as zero, which means that the feature is absent (DDI 0487, "Principles of
-//! the ID scheme for fields in ID registers"). So features of later architectures are hidden, until this crate switches their
-//! registers between guests.
+//! A field or register that is not on the list reads as zero, which means that the feature is absent (DDI 0487,
+//! "Principles of the ID scheme for fields in ID registers"). So features of later architectures are hidden, until this
+//! crate switches their registers between guests.
 
 use crate::sysreg::{self, SysReg};
 
@@ -21,8 +21,8 @@ const fn at_most(shift: u32, at_most: u64) -> Field {
     Field { shift, at_most }
 }
 
-/// `ID_AA64PFR0_EL1`: `DIT`, CSV2, CSV3. Not shown: `SVE`, `RAS`, `MPAM`, `AMU`, `SEL2`, `RME`, `CSV2` above 1 (`SCXTNUM_EL1` is not
-/// switched).
+/// `ID_AA64PFR0_EL1`: `DIT`, CSV2, CSV3. Not shown: `SVE`, `RAS`, `MPAM`, `AMU`, `SEL2`, `RME`, `CSV2` above 1
+/// (`SCXTNUM_EL1` is not switched).
 const PFR0: &[Field] = &[any(48), at_most(56, 1), any(60)];
 /// `ID_AA64PFR1_EL1`: `BT`, `SSBS`. Not shown: `MTE`, `SME`, `MPAM_frac`, `RNDR_trap`, `NMI`, `GCS`.
 const PFR1: &[Field] = &[any(0), at_most(4, 2)];
@@ -43,8 +43,8 @@ const ISAR0: &[Field] = &[
     any(56),
     any(60),
 ];
-/// `ID_AA64ISAR1_EL1`: DPB, APA, API, JSCVT, FCMA, LRCPC, GPA, GPI, FRINTTS, SB, SPECRES, BF16, DGH, I8MM. Not shown: XS,
-/// LS64.
+/// `ID_AA64ISAR1_EL1`: DPB, APA, API, JSCVT, FCMA, LRCPC, GPA, GPI, FRINTTS, SB, SPECRES, BF16, DGH, I8MM. Not shown:
+/// XS, LS64.
 const ISAR1: &[Field] = &[
     any(0),
     any(4),
@@ -69,7 +69,8 @@ const MMFR0: &[Field] = &[any(4), any(8), any(16), any(20), any(24), any(28)];
 /// `ID_AA64MMFR1_EL1`: `HAFDBS` (up to the dirty state), HPDS, PAN, ETS. Not shown: VMID bits, VH, LO, `SpecSEI`, XNX,
 /// TWED, HCX, AFP, nTLBPA, TIDCP1, CMOW.
 const MMFR1: &[Field] = &[at_most(0, 2), any(12), any(20), any(36)];
-/// `ID_AA64MMFR2_EL1`: `CnP`, UAO, `LSM`, `VARange`, CCIDX, AT, TTL, BBM, `E0PD`. Not shown: IESB, NV, ST, IDS, FWB, EVT.
+/// `ID_AA64MMFR2_EL1`: `CnP`, UAO, `LSM`, `VARange`, CCIDX, AT, TTL, BBM, `E0PD`. Not shown: IESB, NV, ST, IDS, FWB,
+/// EVT.
 const MMFR2: &[Field] =
     &[any(0), any(4), any(8), any(16), any(20), any(32), any(48), any(52), any(60)];
 

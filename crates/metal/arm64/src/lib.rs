@@ -1,8 +1,9 @@
 //! The Mayfly core on arm64: what a hypervisor at EL2 needs to run guests.
 //!
-//! Three modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]), what a
-//! guest reads of its processor ([`id`]), and what an exception does to a guest ([`inject`]). The others are built for a bare
-//! arm64 alone: the world switch, the registers of a vCPU, TLBs and caches, the physical interrupt controller and the timers.
+//! Three modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]),
+//! what a guest reads of its processor ([`id`]), and what an exception does to a guest ([`inject`]). The others are
+//! built for a bare arm64 alone: the world switch, the registers of a vCPU, TLBs and caches, the physical interrupt
+//! controller and the timers.
 //!
 //! One layout of the EL2 registers serves all processors: `HCR_EL2.E2H` is clear.
 

@@ -1,7 +1,7 @@
 //! Why a guest exited: `ESR_EL2`, decoded (DDI 0487, at that register, "ISS encoding for ...").
 //!
-//! Every number has an answer, and none panics. An unknown class is [`Trap::Undefined`], since a guest can reach it only by an
-//! instruction that its ID registers do not offer.
+//! Every number has an answer, and none panics. An unknown class is [`Trap::Undefined`], since a guest can reach it
+//! only by an instruction that its ID registers do not offer.
 
 use mayfly_vm::memslot::{Gpa, PAGE_SIZE};
 use mayfly_vm::{Access, AccessKind};

@@ -1,4 +1,5 @@
-//! A guest that uses memory, with its MMU off, so past the caches. A word of its parameters selects what it does, up to MIB:
+//! A guest that uses memory, with its MMU off, so past the caches. A word of its parameters selects what it does, up to
+//! MIB:
 //!
 //! - `guest=fills:MIB` writes a pattern to all of its memory, and powers off;
 //! - `guest=seeks:MIB` checks that all of its memory is zero, and powers off;

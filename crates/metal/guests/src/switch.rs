@@ -1,8 +1,8 @@
-//! A guest of two vCPUs on one CPU that makes its hypervisor do two things, over and over: answer a hypercall, and switch to the
-//! other vCPU. `scripts/switches` counts their instructions (`docs/bare-metal.md`).
+//! A guest of two vCPUs on one CPU that makes its hypervisor do two things, over and over: answer a hypercall, and
+//! switch to the other vCPU. `scripts/switches` counts their instructions (`docs/bare-metal.md`).
 //!
-//! The hypercall is `PSCI_VERSION`. The hypervisor switches for two reasons. First the vCPUs wake each other in turn by a software
-//! interrupt, and wait for the next one in `WFI`. Then both are busy, so that time slices end.
+//! The hypercall is `PSCI_VERSION`. The hypervisor switches for two reasons. First the vCPUs wake each other in turn by
+//! a software interrupt, and wait for the next one in `WFI`. Then both are busy, so that time slices end.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 

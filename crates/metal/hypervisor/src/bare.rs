@@ -1,4 +1,5 @@
-//! The program on its machine, in floors. A file imports from its own floor and from those below it, never from one above.
+//! The program on its machine, in floors. A file imports from its own floor and from those below it, never from one
+//! above.
 //!
 //! | floor, from the lowest | what it has |
 //! | --- | --- |

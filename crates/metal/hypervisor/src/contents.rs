@@ -1,8 +1,9 @@
-//! The contents of a kernel's module: an Image that is not packed, or one packed by gzip (RFC 1952), alone or in an EFI program
-//! (zboot, `drivers/firmware/efi/libstub/zboot-header.S` in Linux).
+//! The contents of a kernel's module: an Image that is not packed, or one packed by gzip (RFC 1952), alone or in an EFI
+//! program (zboot, `drivers/firmware/efi/libstub/zboot-header.S` in Linux).
 //!
-//! A packed kernel is unpacked piece by piece, through a window of 32 KiB, to its final place. Each piece takes bounded work. All
-//! pieces together have at most as many bytes as the kernel's own header says, so that a module takes no more memory.
+//! A packed kernel is unpacked piece by piece, through a window of 32 KiB, to its final place. Each piece takes bounded
+//! work. All pieces together have at most as many bytes as the kernel's own header says, so that a module takes no more
+//! memory.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! The frames of a machine, in blocks of powers of two (a buddy allocator).
 //!
-//! The information on a frame is beside the frames, not in them. So freeing a frame writes nothing to it, and a frame of zeroes
-//! stays so. Nothing here allocates, and the number of orders bounds every step.
+//! The information on a frame is beside the frames, not in them. So freeing a frame writes nothing to it, and a frame
+//! of zeroes stays so. Nothing here allocates, and the number of orders bounds every step.
 
 use core::ops::Range;
 

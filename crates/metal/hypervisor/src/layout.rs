@@ -60,8 +60,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Lays out a kernel and ramdisks of so many bytes in `memory` bytes; `None` where they do not fit. The ramdisks follow
-    /// each other without a gap, for to a kernel they are one.
+    /// Lays out a kernel and ramdisks of so many bytes in `memory` bytes; `None` where they do not fit. The ramdisks
+    /// follow each other without a gap, for to a kernel they are one.
     pub fn new(kernel: Kernel, ramdisks: &[u64], memory: u64) -> Option<Self> {
         let end = MEMORY.checked_add(memory)?;
         let start = MEMORY + kernel.offset;

@@ -1,5 +1,5 @@
-//! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine, its device tree and the
-//! modules in it, the device tree of a guest, packed kernels, the log of a guest, and the monitor's commands.
+//! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine, its device tree
+//! and the modules in it, the device tree of a guest, packed kernels, the log of a guest, and the monitor's commands.
 //!
 //! The program itself is in `src/bare`, and is built for a bare machine alone.
 

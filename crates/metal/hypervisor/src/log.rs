@@ -1,7 +1,7 @@
 //! The last bytes that a guest has printed.
 //!
-//! A reader reads it a piece at a time. So it holds the lock, and keeps interrupts masked, for no longer than one piece. The
-//! guest may print more in between, so places count from its first byte on.
+//! A reader reads it a piece at a time. So it holds the lock, and keeps interrupts masked, for no longer than one
+//! piece. The guest may print more in between, so places count from its first byte on.
 
 /// How many bytes are kept.
 const KEPT: usize = 4096;
@@ -66,8 +66,8 @@ impl Log {
         }
     }
 
-    /// Copies a piece of what was said in any life, from `from` on or the first byte that is kept, and up to `to`. Returns the
-    /// place behind it, and how many bytes it has: none at the end.
+    /// Copies a piece of what was said in any life, from `from` on or the first byte that is kept, and up to `to`.
+    /// Returns the place behind it, and how many bytes it has: none at the end.
     pub fn copy(&self, from: usize, to: usize, piece: &mut [u8; PIECE]) -> (usize, usize) {
         let from = from.max(self.first());
         let end = to.min(self.count).min(from + PIECE).max(from);

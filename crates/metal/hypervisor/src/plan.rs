@@ -1,8 +1,8 @@
 //! The VMs that the modules describe.
 //!
-//! The device tree says of each module where it is and what it is, but not which modules belong together. So a VM is a kernel
-//! and the ramdisks at higher addresses, up to the next kernel. In the kernel's `bootargs`, the VM's own parameters stand
-//! before `--`, and the kernel's arguments after it.
+//! The device tree says of each module where it is and what it is, but not which modules belong together. So a VM is a
+//! kernel and the ramdisks at higher addresses, up to the next kernel. In the kernel's `bootargs`, the VM's own
+//! parameters stand before `--`, and the kernel's arguments after it.
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -1,7 +1,7 @@
 //! The machine that the program runs on, as its device tree describes it.
 //!
-//! A node or property that is missing, or is not as the specification says, is an error with its name. The tree comes from
-//! firmware, but its modules and boot arguments come from the user who starts the machine.
+//! A node or property that is missing, or is not as the specification says, is an error with its name. The tree comes
+//! from firmware, but its modules and boot arguments come from the user who starts the machine.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -207,8 +207,8 @@ fn module(node: FdtNode<'_>) -> Option<Module> {
     Some(Module { region, kind, arguments: text(node, "bootargs").unwrap_or_default().into() })
 }
 
-/// Where a module is. By the length of its `reg`: QEMU writes two cells each, whatever `/chosen` says of cells, and says
-/// nothing there.
+/// Where a module is. By the length of its `reg`: QEMU writes two cells each, whatever `/chosen` says of cells, and
+/// says nothing there.
 fn module_region(reg: &[u8]) -> Option<Region> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
     let cells = match reg.len() {

@@ -77,8 +77,8 @@ pub trait Counter {
     /// Keeps a sample, or prints it.
     fn keep(&mut self, line: Line);
 
-    /// Ends a step that began at `begun` twice: now, when the caller has control back, and after a wait for the work that was
-    /// left to other threads.
+    /// Ends a step that began at `begun` twice: now, when the caller has control back, and after a wait for the work
+    /// that was left to other threads.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The guest: it asks for an order by reading a register of a device, does it so many times, and asks again.
 //!
-//! It starts at its first instruction as after a reset: at EL1, with MMU and caches off. No device is registered at [`BELL`], so
-//! each read of that register exits to the caller that runs the vCPU.
+//! It starts at its first instruction as after a reset: at EL1, with MMU and caches off. No device is registered at
+//! [`BELL`], so each read of that register exits to the caller that runs the vCPU.
 
 /// Where the guest's memory begins: its code first, then its table of stage 1.
 pub const MEMORY: u64 = 0x4000_0000;

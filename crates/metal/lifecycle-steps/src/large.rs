@@ -21,7 +21,8 @@ pub enum Goes {
     Destroyed,
 }
 
-/// A lifecycle: the guest writes to [`times::BYTES`] in a slot of their own. Then the slot is deleted or the VM destroyed.
+/// A lifecycle: the guest writes to [`times::BYTES`] in a slot of their own. Then the slot is deleted or the VM
+/// destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Large {
     /// The size by which its memory is mapped.

@@ -1,9 +1,9 @@
-//! The lifecycles of a VM whose steps are counted in retired instructions, on Mayfly at EL2 and on KVM alike: the code of their
-//! bare arm64 guest ([`guest`]), their course ([`course`]), what is measured ([`Row`]), and the lines in which both sides print it
-//! ([`Line`]).
+//! The lifecycles of a VM whose steps are counted in retired instructions, on Mayfly at EL2 and on KVM alike: the code
+//! of their bare arm64 guest ([`guest`]), their course ([`course`]), what is measured ([`Row`]), and the lines in which
+//! both sides print it ([`Line`]).
 //!
-//! A side implements the traits of [`course`], and runs [`guest::program`] in its VMs. It prints [`Line::BEGIN`], a [`Line`] for
-//! each sample, and [`Line::end`]. [`read`] reads them back from the output of a console.
+//! A side implements the traits of [`course`], and runs [`guest::program`] in its VMs. It prints [`Line::BEGIN`], a
+//! [`Line`] for each sample, and [`Line::end`]. [`read`] reads them back from the output of a console.
 
 #![no_std]
 

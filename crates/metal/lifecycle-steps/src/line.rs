@@ -1,7 +1,7 @@
 //! The lines in which a measurement is printed on a console. They are read strictly.
 //!
-//! A console has other lines as well, before, after and between these. A line that begins with [`Line::MARK`] is one of these. It is
-//! an error if such a line is malformed, if a measurement does not end, or if it has lost a line.
+//! A console has other lines as well, before, after and between these. A line that begins with [`Line::MARK`] is one of
+//! these. It is an error if such a line is malformed, if a measurement does not end, or if it has lost a line.
 
 use core::fmt;
 
@@ -21,7 +21,8 @@ pub struct Spent {
 pub enum Until {
     /// When the caller has control back.
     Caller,
-    /// After [`SETTLE_MILLISECONDS`](crate::times::SETTLE_MILLISECONDS) more, in which the work is done that was left to other threads.
+    /// After [`SETTLE_MILLISECONDS`](crate::times::SETTLE_MILLISECONDS) more, in which the work is done that was left
+    /// to other threads.
     All,
 }
 

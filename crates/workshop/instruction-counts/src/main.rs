@@ -1,6 +1,6 @@
 //! What the core costs, counted in instructions: an image for QEMU's `virt` machine that runs the crates at EL2 of a
-//! Cortex-A72, steps through each piece of work one instruction at a time, and prints the counts. There is no guest: the image
-//! makes its exits up. `make instructions` builds and runs it; see `docs/instructions.md`.
+//! Cortex-A72, steps through each piece of work one instruction at a time, and prints the counts. There is no guest:
+//! the image makes its exits up. `make instructions` builds and runs it; see `docs/instructions.md`.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 

@@ -1,14 +1,14 @@
 //! Counting by single steps.
 //!
 //! A piece of work is begun and ended by a `BRK`. In between the processor takes an exception after each instruction
-//! (DDI 0487, "Software Step exceptions"), and the handler looks at the next instruction: which code it belongs to, and what it
-//! is. So the counts are exact, and the same each time.
+//! (DDI 0487, "Software Step exceptions"), and the handler looks at the next instruction: which code it belongs to, and
+//! what it is. So the counts are exact, and the same each time.
 //!
-//! An instruction belongs to the core, unless it is in one of the sections that the [linker script](../link.ld) sets apart
-//! (allocator, platform, host memory, device, guest), or in code that those call.
+//! An instruction belongs to the core, unless it is in one of the sections that the [linker script](../link.ld) sets
+//! apart (allocator, platform, host memory, device, guest), or in code that those call.
 //!
-//! An exception clears the exclusive monitor, so a store-exclusive that is stepped to never succeeds. The handler does such
-//! loads and stores itself; no other processor can come between the two.
+//! An exception clears the exclusive monitor, so a store-exclusive that is stepped to never succeeds. The handler does
+//! such loads and stores itself; no other processor can come between the two.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;

@@ -104,11 +104,11 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Begins to count. Perf does not say at which level the kernel runs, and its flags depend on it. With the kernel at EL1,
-    /// "hypervisor" means EL2. With the kernel at EL2, EL1 belongs to guests alone.
+    /// Begins to count. Perf does not say at which level the kernel runs, and its flags depend on it. With the kernel
+    /// at EL1, "hypervisor" means EL2. With the kernel at EL2, EL1 belongs to guests alone.
     ///
-    /// A counter of EL2 alone cannot be had in both cases: KVM changes the filter of EL0 of a counter that excludes guests
-    /// (`kvm_vcpu_pmu_restore_host`). So one counter counts EL1 and EL2, and the count of EL1 is subtracted.
+    /// A counter of EL2 alone cannot be had in both cases: KVM changes the filter of EL0 of a counter that excludes
+    /// guests (`kvm_vcpu_pmu_restore_host`). So one counter counts EL1 and EL2, and the count of EL1 is subtracted.
     pub(super) fn begin(kernel_at: KernelAt) -> anyhow::Result<Self> {
         let leader = counter(EXCLUDE_KERNEL | EXCLUDE_HV, None)?;
         let not_el2 = match kernel_at {

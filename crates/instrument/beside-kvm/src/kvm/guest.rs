@@ -36,7 +36,8 @@ impl course::Vcpu for Obedient {
     type Error = anyhow::Error;
 
     fn obey(&mut self, order: Order, times: u32) -> anyhow::Result<()> {
-        // SAFETY: it has come out for a read of a device's register, which `run` has seen, and all of the field is bytes.
+        // SAFETY: it has come out for a read of a device's register, which `run` has seen, and all of the field is
+        // bytes.
         let mmio = unsafe { &mut self.0.fd_mut().get_kvm_run().__bindgen_anon_1.mmio };
         mmio.data = answer(order, times).to_le_bytes();
         self.run()

@@ -23,7 +23,8 @@ fn instruction_line() -> u64 {
 }
 
 /// Executes an instruction for each line of these frames: four at a time, since of so many lines the loop would be the
-/// larger part. A line of more than a quarter of a page, which no processor is known to have, is met more often than once.
+/// larger part. A line of more than a quarter of a page, which no processor is known to have, is met more often than
+/// once.
 macro_rules! each_line {
     ($instruction:literal, $first:expr, $count:expr, $line:expr) => {{
         let (start, bytes) = ($first.get() * PAGE_SIZE, $count * PAGE_SIZE);

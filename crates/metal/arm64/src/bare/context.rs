@@ -56,8 +56,8 @@ banked! {
     mdscr "mdscr_el1",
 }
 
-/// The keys of pointer authentication, by number: assemblers for ARMv8.0 do not know the names. (`APIA`, `APIB`, `APDA`,
-/// `APDB`, `APGA`, each in two halves.)
+/// The keys of pointer authentication, by number: assemblers for ARMv8.0 do not know the names. (`APIA`, `APIB`,
+/// `APDA`, `APDB`, `APGA`, each in two halves.)
 macro_rules! keys {
     ($($index:literal $name:literal),* $(,)?) => {
         fn save_keys() -> [u64; 10] {
@@ -108,8 +108,8 @@ impl Resident {
     }
 
     fn context(&self) -> &Context {
-        // SAFETY: one thread has this, for it is not `Sync`; and the only other references are those of `context_mut`, each
-        // of which is gone when the call is over that it was made for.
+        // SAFETY: one thread has this, for it is not `Sync`; and the only other references are those of `context_mut`,
+        // each of which is gone when the call is over that it was made for.
         unsafe { &*self.context.get() }
     }
 

@@ -88,8 +88,8 @@ pub unsafe fn set_number(number: usize) {
     unsafe { crate::write_register!("tpidr_el2", number as u64) };
 }
 
-/// `CPTR_EL2`, E2H clear: RES1 bits; SVE (8) and SME (12) are RES1 where there is none and trap where there is; floating
-/// point is the guest's.
+/// `CPTR_EL2`, E2H clear: RES1 bits; SVE (8) and SME (12) are RES1 where there is none and trap where there is;
+/// floating point is the guest's.
 const CPTR: u64 = 0x33ff;
 /// `CNTHCTL_EL2`, E2H clear: EL1 reads the physical counter (`EL1PCTEN`), and its physical timer is trapped.
 const CNTHCTL: u64 = 1;

@@ -1,7 +1,8 @@
 //! The physical interrupt controller, a `GICv3` (IHI 0069), as EL2 uses it.
 //!
 //! All interrupts are group 1. An interrupt ends in two steps (`EOImode`). Its priority drops when EL2 has seen it
-//! ([`acknowledge`]). It becomes inactive when it has been served ([`deactivate`]); the guest does that for the virtual timer.
+//! ([`acknowledge`]). It becomes inactive when it has been served ([`deactivate`]); the guest does that for the virtual
+//! timer.
 
 use core::arch::asm;
 use core::ptr::with_exposed_provenance_mut;
@@ -119,8 +120,8 @@ impl Redistributor {
         let wanted = [KICK, MAINTENANCE, super::timer::EL2_TIMER, super::timer::VIRTUAL_TIMER];
         let wanted = wanted.iter().fold(0, |all, number| all | 1 << number);
         write(private + GICD_ISENABLER, wanted);
-        // SAFETY: the interface of this processor, whose interrupts are masked. `ICC_SRE_EL2`: system registers, for EL1
-        // too.
+        // SAFETY: the interface of this processor, whose interrupts are masked. `ICC_SRE_EL2`: system registers, for
+        // EL1 too.
         unsafe {
             crate::write_register!("icc_sre_el2", 0b1111_u64);
             asm!("isb", options(nostack));

@@ -1,7 +1,7 @@
 //! The processor of a vCPU, which the core enters and leaves ([`Guest`]).
 //!
-//! The rest of a guest's machine (interrupts, PSCI) is behind [`Machine`]. Exits that do not concern the core are answered here,
-//! and the guest continues at once. Before each entry the requests are looked at, as the core asks.
+//! The rest of a guest's machine (interrupts, PSCI) is behind [`Machine`]. Exits that do not concern the core are
+//! answered here, and the guest continues at once. Before each entry the requests are looked at, as the core asks.
 
 use core::arch::asm;
 use core::cell::Cell;

@@ -8,7 +8,8 @@ use crate::sysreg::SysReg;
 
 /// What a guest's machine is made of beside memory, as its vCPU asks.
 pub trait Machine {
-    /// An `HVC` (or `SMC`) of the guest, by the SMC calling convention: `registers` are the guest's, for the answer too.
+    /// An `HVC` (or `SMC`) of the guest, by the SMC calling convention: `registers` are the guest's, for the answer
+    /// too.
     fn call(&mut self, registers: &mut Registers) -> Next;
 
     /// The guest has written one of the registers that send software interrupts.
@@ -49,7 +50,8 @@ pub enum Next {
     Exit(u64),
 }
 
-/// [`Event::Custom`](mayfly_vm::Event::Custom) of a vCPU that waits for an interrupt; the numbers of a [`Machine`] are others.
+/// [`Event::Custom`](mayfly_vm::Event::Custom) of a vCPU that waits for an interrupt; the numbers of a [`Machine`] are
+/// others.
 pub const WAITS: u64 = 0;
 
 /// Why a guest came out, for the books.

@@ -39,7 +39,8 @@ impl<T> SpinLock<T> {
     ///
     /// # Safety
     ///
-    /// The lock is held on this processor, by a guard that was given to [`core::mem::forget`], and nobody uses the data.
+    /// The lock is held on this processor, by a guard that was given to [`core::mem::forget`], and nobody uses the
+    /// data.
     pub unsafe fn unlock(&self) {
         let serving = self.serving.load(Ordering::Relaxed);
         self.serving.store(serving.wrapping_add(1), Ordering::Release);

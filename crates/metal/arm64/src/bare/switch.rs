@@ -1,11 +1,11 @@
 //! The entry of a guest and its exit: the world switch, and the vectors of EL2.
 //!
-//! EL2 is built without floating point and touches no register of EL1. So between two entries of one vCPU, only the general
-//! registers, the program counter and PSTATE are switched. The others are switched when another vCPU comes to the processor
-//! ([`context`](super::context)).
+//! EL2 is built without floating point and touches no register of EL1. So between two entries of one vCPU, only the
+//! general registers, the program counter and PSTATE are switched. The others are switched when another vCPU comes to
+//! the processor ([`context`](super::context)).
 //!
-//! While a guest runs, the hypervisor's stack holds its own state. From `sp` up, these are the address for the guest's registers,
-//! an unused word, and x19 to x30.
+//! While a guest runs, the hypervisor's stack holds its own state. From `sp` up, these are the address for the guest's
+//! registers, an unused word, and x19 to x30.
 
 use core::arch::global_asm;
 use core::mem::offset_of;

@@ -1,13 +1,14 @@
 //! TLBs, as [`Tlb`](mayfly_vm::platform::tlb::Tlb) asks for them.
 //!
-//! An invalidation by VMID takes the VMID from `VTTBR_EL2`. So the invalidation borrows the register, unless it has the VMID
-//! already: it writes the VMID beside the *empty root*, a table without an entry, and then restores the old value. Interrupts
-//! are masked at EL2, so nothing comes between. Meanwhile the processor can walk only the empty root, speculatively, which leaves
-//! nothing in the TLB.
+//! An invalidation by VMID takes the VMID from `VTTBR_EL2`. So the invalidation borrows the register, unless it has the
+//! VMID already: it writes the VMID beside the *empty root*, a table without an entry, and then restores the old value.
+//! Interrupts are masked at EL2, so nothing comes between. Meanwhile the processor can walk only the empty root,
+//! speculatively, which leaves nothing in the TLB.
 //!
-//! The register still names a root after the exit of its guest, so that the next entry costs nothing. Some processors walk from
-//! it then, though the architecture forbids that ([`walks_out_of_guests`]). They are told to name the empty root before the named
-//! root gets another use ([`EmptyRoot::replace`]), and when the registers of another vCPU are loaded.
+//! The register still names a root after the exit of its guest, so that the next entry costs nothing. Some processors
+//! walk from it then, though the architecture forbids that ([`walks_out_of_guests`]). They are told to name the empty
+//! root before the named root gets another use ([`EmptyRoot::replace`]), and when the registers of another vCPU are
+//! loaded.
 
 use core::arch::asm;
 
@@ -56,8 +57,8 @@ impl EmptyRoot {
             asm!("isb", options(nostack));
         }
         work();
-        // SAFETY: what it has named before it may name again: who has it name another (`EmptyRoot::replace`) does that on
-        // this processor.
+        // SAFETY: what it has named before it may name again: who has it name another (`EmptyRoot::replace`) does that
+        // on this processor.
         unsafe {
             crate::write_register!("vttbr_el2", before);
             asm!("isb", options(nostack));

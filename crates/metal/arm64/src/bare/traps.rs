@@ -135,8 +135,8 @@ fn is_debug(register: SysReg) -> bool {
     register.op0() == 2 && register.op1() == 0 && register.crn() < 2
 }
 
-/// A debug register: single steps are the guest's own; breakpoints and watchpoints read as zero, and are never taken; the
-/// OS lock is off.
+/// A debug register: single steps are the guest's own; breakpoints and watchpoints read as zero, and are never taken;
+/// the OS lock is off.
 fn debug(register: SysReg, written: Option<u64>) -> Answer {
     /// KDE, SS, MDE and the EL0 accesses: not what belongs to a debugger outside.
     const MDSCR: u64 = 1 | 1 << 12 | 1 << 13 | 1 << 15;

@@ -1,5 +1,5 @@
-//! The virtual interface of the interrupt controller: the part of a guest's GIC that is in this processor (`ICH_*_EL2`, IHI
-//! 0069, "The virtual CPU interface").
+//! The virtual interface of the interrupt controller: the part of a guest's GIC that is in this processor (`ICH_*_EL2`,
+//! IHI 0069, "The virtual CPU interface").
 
 use core::arch::asm;
 

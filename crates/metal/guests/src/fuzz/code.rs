@@ -29,8 +29,8 @@ const KNOWN: [[u32; 4]; 20] = [
     [3, 4, 12, 11],
 ];
 
-/// Loads and stores by the address in x1, as they are without an offset: of every size, of one register, of two, of vectors,
-/// exclusive, atomic, ordered, unprivileged, with write-back; hints; and caches' instructions.
+/// Loads and stores by the address in x1, as they are without an offset: of every size, of one register, of two, of
+/// vectors, exclusive, atomic, ordered, unprivileged, with write-back; hints; and caches' instructions.
 const TRANSFERS: [u32; 38] = [
     0x3940_0022, // ldrb w2, [x1]
     0x7940_0022, // ldrh w2, [x1]
@@ -72,8 +72,8 @@ const TRANSFERS: [u32; 38] = [
     0xd50b_7521, // ic ivau, x1
 ];
 
-/// What this guest would not find back from, as `op0`, `op1`, `CRn`, `CRm`, `op2`, where 8 is any: its MMU, its vectors, its
-/// stack.
+/// What this guest would not find back from, as `op0`, `op1`, `CRn`, `CRm`, `op2`, where 8 is any: its MMU, its
+/// vectors, its stack.
 const LOST: [[u32; 5]; 5] = [
     [3, 0, 1, 0, 0],  // SCTLR_EL1
     [3, 0, 2, 0, 8],  // TTBR0_EL1, TTBR1_EL1, TCR_EL1
@@ -93,8 +93,8 @@ const ENDS_QEMU: [[u32; 5]; 4] = [
     [3, 3, 14, 3, 2],
 ];
 
-/// A word that reads or writes a system register, or is an instruction of that kind; `None` where that would end more than
-/// an episode.
+/// A word that reads or writes a system register, or is an instruction of that kind; `None` where that would end more
+/// than an episode.
 pub(crate) fn system(random: &mut Random) -> Option<u32> {
     let [op0, op1, crn, crm] = if random.once_in(2) {
         random.one_of(&KNOWN)

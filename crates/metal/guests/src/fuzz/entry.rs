@@ -1,10 +1,10 @@
 //! The first instructions of vCPUs, and the handlers of exceptions.
 //!
-//! The handlers use x16 to x18, which no made-up code writes on purpose. `TPIDR_EL1` is the number of exceptions that an episode
-//! may still take.
+//! The handlers use x16 to x18, which no made-up code writes on purpose. `TPIDR_EL1` is the number of exceptions that
+//! an episode may still take.
 //!
-//! `entry.rs` and `episode.rs` import each other: the handlers continue with the next episode, and an episode enters EL0 and
-//! made-up code by the instructions here.
+//! `entry.rs` and `episode.rs` import each other: the handlers continue with the next episode, and an episode enters
+//! EL0 and made-up code by the instructions here.
 
 use core::arch::global_asm;
 

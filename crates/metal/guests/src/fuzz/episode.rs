@@ -286,7 +286,8 @@ fn storm(random: &mut Random, number: usize, registers: &mut [u64; 16]) {
     registers[3] = 0;
 }
 
-/// Tables of its own: the first two GiB as they are, all else by entries of any kind, with tables in devices and nowhere.
+/// Tables of its own: the first two GiB as they are, all else by entries of any kind, with tables in devices and
+/// nowhere.
 fn own_tables(random: &mut Random, table: &mut [u64; 512]) {
     table[0] = 0x405;
     table[1] = 0x4000_0701;

@@ -1,5 +1,6 @@
-//! `measure`: lifecycles of a bare guest, each step of which is counted in retired instructions ([`mayfly_lifecycle_steps`]).
-//! Their VMs are made of what other VMs are made of. Their vCPUs run on the monitor's thread, one at a time.
+//! `measure`: lifecycles of a bare guest, each step of which is counted in retired instructions
+//! ([`mayfly_lifecycle_steps`]). Their VMs are made of what other VMs are made of. Their vCPUs run on the monitor's
+//! thread, one at a time.
 
 mod arm64;
 mod counted;

@@ -292,7 +292,8 @@ impl Monitor {
         }
     }
 
-    /// Runs `count` VMs like `like`, one after the other, and kills each at a random moment. Prints what they have lost.
+    /// Runs `count` VMs like `like`, one after the other, and kills each at a random moment. Prints what they have
+    /// lost.
     fn lifecycles(&mut self, count: u32, like: &Plan, most: u64) {
         let before = Possession::now();
         let longest = timer::frequency().saturating_mul(most) / 1000;

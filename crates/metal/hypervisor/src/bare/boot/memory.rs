@@ -14,8 +14,8 @@ use crate::bare::processor::{frames, heap};
 const HEAP_SHARE: u64 = 64;
 const HEAP_LEAST: u64 = 4 << 20;
 
-/// Gives the free frames to the pool, and a share of them to the heap. `others` are not free, beside what the device tree
-/// reserves.
+/// Gives the free frames to the pool, and a share of them to the heap. `others` are not free, beside what the device
+/// tree reserves.
 pub(super) fn add(board: &Board, others: &[Region]) -> Result<(), &'static str> {
     let mut free: Vec<Region> = board.memory.clone();
     for taken in board.reserved.iter().chain(others) {

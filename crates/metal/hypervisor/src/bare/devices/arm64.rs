@@ -1,5 +1,5 @@
-//! The machine of a guest on arm64, as its devices need to know it: a `GICv3`, a PL011 and a PL031, and the addresses and
-//! interrupts of the devices.
+//! The machine of a guest on arm64, as its devices need to know it: a `GICv3`, a PL011 and a PL031, and the addresses
+//! and interrupts of the devices.
 
 use alloc::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The disk of a VM: frames that it keeps from one run to the next, until it is destroyed. What was never written reads as
-//! zeroes, and takes no memory.
+//! The disk of a VM: frames that it keeps from one run to the next, until it is destroyed. What was never written reads
+//! as zeroes, and takes no memory.
 
 use alloc::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A virtio device of a guest: its registers, which vCPUs access, and its rings, which the thread of the VM's devices serves.
+//! A virtio device of a guest: its registers, which vCPUs access, and its rings, which the thread of the VM's devices
+//! serves.
 //!
 //! Threads sleep for its lock, so that a long request may be preempted while it is served.
 
@@ -87,7 +88,8 @@ impl Memory for Ram<'_> {
 }
 
 impl<D: virtio::Device> Virtio<D> {
-    /// The device as after a reset. It raises `interrupt` of the controller `line`, and rings `bell` when its driver notifies it.
+    /// The device as after a reset. It raises `interrupt` of the controller `line`, and rings `bell` when its driver
+    /// notifies it.
     pub(crate) fn new(
         world: &Arc<World>,
         device: D,

@@ -32,8 +32,8 @@ impl<'a, F: TableFormat> Obedient<'a, F> {
 
     /// Runs it until it asks for an order.
     pub(crate) fn run(&mut self) -> Result<(), &'static str> {
-        // SAFETY: the seat outlives this, which takes it back when it is dropped, or rests; putting it neither waits nor
-        // switches.
+        // SAFETY: the seat outlives this, which takes it back when it is dropped, or rests; putting it neither waits
+        // nor switches.
         unsafe { threads::on_leave(Some((put, core::ptr::from_ref(self.seat).cast_mut().cast()))) };
         loop {
             match self.vcpu.run(&mut self.cpu) {

@@ -22,8 +22,8 @@ impl Possession {
         Self { frames: frames::count_free(), bytes: heap::allocated() }
     }
 
-    /// How many frames, and bytes of heap, are not freed. Waits for a while, since the next thread on a processor frees the
-    /// stack of the one before.
+    /// How many frames, and bytes of heap, are not freed. Waits for a while, since the next thread on a processor frees
+    /// the stack of the one before.
     pub(crate) fn lost_since(before: Self) -> (i64, isize) {
         let deadline = timer::ticks() + timer::frequency();
         let mut now = Self::now();

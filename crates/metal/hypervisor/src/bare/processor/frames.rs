@@ -19,7 +19,8 @@ pub(crate) fn count_free() -> u64 {
     FRAMES.lock().as_ref().map_or(0, FramePool::free_frames)
 }
 
-/// `1 << order` frames of zeroes. `look` is called after every two of them that are cleared: interrupts are masked here.
+/// `1 << order` frames of zeroes. `look` is called after every two of them that are cleared: interrupts are masked
+/// here.
 #[inline]
 pub(crate) fn allocate(order: u32, look: impl Fn()) -> Option<Pfn> {
     const PART: u64 = 2;

@@ -1,8 +1,8 @@
 //! How long a processor executes at EL2, where interrupts are masked, without looking for them.
 //!
-//! A stretch begins when a guest is left, when interrupts have been looked for, and when an idle processor goes on. It ends
-//! when interrupts are looked for, when a guest is entered, and when the processor becomes idle. What a processor does before
-//! its first look does not count: it has no guests then.
+//! A stretch begins when a guest is left, when interrupts have been looked for, and when an idle processor goes on. It
+//! ends when interrupts are looked for, when a guest is entered, and when the processor becomes idle. What a processor
+//! does before its first look does not count: it has no guests then.
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

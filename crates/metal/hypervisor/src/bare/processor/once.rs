@@ -14,8 +14,8 @@ pub(crate) struct Once<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the one caller that has changed the state from `EMPTY` writes the value. It is read where the state is `FULL`, which
-// is stored after that by a release that the reader acquires.
+// SAFETY: the one caller that has changed the state from `EMPTY` writes the value. It is read where the state is
+// `FULL`, which is stored after that by a release that the reader acquires.
 unsafe impl<T: Send + Sync> Sync for Once<T> {}
 
 impl<T> Once<T> {

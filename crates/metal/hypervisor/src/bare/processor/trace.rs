@@ -1,8 +1,8 @@
 //! The trace of what hardware sees of VMs' tables ([`mayfly_hwtrace`]), kept in frames of its own until it is printed.
 //!
-//! An event draws a ticket before its step. It draws a second ticket after the step, under the lock of the store. So the
-//! store keeps events in the order of their second tickets. When the store is full, events are counted instead, and the
-//! trace says how many are missing.
+//! An event draws a ticket before its step. It draws a second ticket after the step, under the lock of the store. So
+//! the store keeps events in the order of their second tickets. When the store is full, events are counted instead, and
+//! the trace says how many are missing.
 
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The switch from one thread to another on arm64: the registers that a call preserves are saved on the stack of the one
-//! thread, and restored from the stack of the other.
+//! The switch from one thread to another on arm64: the registers that a call preserves are saved on the stack of the
+//! one thread, and restored from the stack of the other.
 
 use core::arch::global_asm;
 use core::ptr::with_exposed_provenance_mut;

@@ -56,8 +56,8 @@ pub(super) fn leave() {
     local().leave();
 }
 
-/// Goes on with `to` on this processor, which is `here`: with another thread that can run, or with the idle thread. The present
-/// thread is queued, asleep or over, and has done what it does when it gives its processor up ([`leave`]).
+/// Goes on with `to` on this processor, which is `here`: with another thread that can run, or with the idle thread. The
+/// present thread is queued, asleep or over, and has done what it does when it gives its processor up ([`leave`]).
 #[inline]
 pub(super) fn switch(
     here: &Local,
@@ -75,8 +75,8 @@ pub(super) fn switch(
     }
     // The thread that goes on releases the lock.
     core::mem::forget(scheduler);
-    // SAFETY: the registers of `to` are saved where its stack says, and no other processor runs it: it was on the queue, or it
-    // is this processor's own.
+    // SAFETY: the registers of `to` are saved where its stack says, and no other processor runs it: it was on the
+    // queue, or it is this processor's own.
     unsafe {
         switch_to(&raw mut (*from).stack, (*to).stack);
         SCHEDULER.unlock();
@@ -128,8 +128,8 @@ pub(crate) fn is_over_time() -> bool {
     local().is_over_time()
 }
 
-/// After interrupts were served where this thread cannot give its processor up: if the slice is over, this processor interrupts
-/// itself. So a guest that is entered comes out at once, and the others have the processor then.
+/// After interrupts were served where this thread cannot give its processor up: if the slice is over, this processor
+/// interrupts itself. So a guest that is entered comes out at once, and the others have the processor then.
 pub(super) fn remember_slice() {
     if is_over_time() {
         kick(cpu::number());

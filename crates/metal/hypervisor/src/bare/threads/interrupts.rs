@@ -26,8 +26,8 @@ pub(crate) fn look() {
 pub(crate) fn handle(number: u32) {
     match meaning(number) {
         Meaning::Alarm => tick(),
-        // Of the guest that this thread has left, or of one that was here before. It comes again when the registers of the
-        // guest that it is due for are back in the processor.
+        // Of the guest that this thread has left, or of one that was here before. It comes again when the registers of
+        // the guest that it is due for are back in the processor.
         Meaning::Guest => leave(),
         Meaning::Console => {
             serial::receive();

@@ -7,7 +7,8 @@ use super::scheduler::SCHEDULER;
 use crate::bare::processor::spin::wait_for_interrupt;
 use crate::bare::processor::{cpu, masked, timer};
 
-/// A point of long work: interrupts that have come meanwhile are served, and others have the processor if the slice is over.
+/// A point of long work: interrupts that have come meanwhile are served, and others have the processor if the slice is
+/// over.
 pub(crate) fn preemption_point() {
     let here = local();
     // The next thread on this processor serves the interrupts, or is interrupted by them.

@@ -20,7 +20,8 @@ pub(crate) struct Scheduler {
     numbers: u64,
     /// How many processors take threads from it.
     processors: NonZeroU64,
-    /// The longest that a thread has waited on the queue, in ticks, divided by the threads that could run ([`Thread::rivals`]).
+    /// The longest that a thread has waited on the queue, in ticks, divided by the threads that could run
+    /// ([`Thread::rivals`]).
     longest_wait: u64,
 }
 
@@ -121,8 +122,8 @@ impl Scheduler {
     }
 }
 
-/// The longest that a thread which could run has waited for a processor, in hundredths of what it may: a slice for each of the
-/// threads that could run, divided by the processors.
+/// The longest that a thread which could run has waited for a processor, in hundredths of what it may: a slice for each
+/// of the threads that could run, divided by the processors.
 pub(crate) fn longest_wait() -> u64 {
     let (longest, processors) = {
         let scheduler = SCHEDULER.lock();

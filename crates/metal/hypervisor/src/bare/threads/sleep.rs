@@ -51,7 +51,8 @@ fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
     switch(here, scheduler, to, now);
 }
 
-/// Does `work`, in which this thread sleeps until `at` at the latest. Then `kicker` is asked to look, and the thread goes on.
+/// Does `work`, in which this thread sleeps until `at` at the latest. Then `kicker` is asked to look, and the thread
+/// goes on.
 pub(crate) fn with_alarm(at: Option<u64>, kicker: Kicker, work: impl FnOnce()) {
     let thread = current();
     // SAFETY: this thread's own.

@@ -47,8 +47,8 @@ unsafe impl Tlb for World {
     }
 }
 
-/// Does `work` to frames, and looks for interrupts between parts of them. The thread keeps its processor meanwhile: the core
-/// may hold an entry frozen.
+/// Does `work` to frames, and looks for interrupts between parts of them. The thread keeps its processor meanwhile: the
+/// core may hold an entry frozen.
 fn in_parts(first: Pfn, count: u64, work: impl Fn(Pfn, u64)) {
     const PART: u64 = 8;
     let end = first.get() + count;

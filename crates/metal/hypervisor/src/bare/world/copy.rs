@@ -1,5 +1,5 @@
-//! Copies of memory that a guest may be reading and writing. Each access is atomic, so a race yields bytes that were there at
-//! some time.
+//! Copies of memory that a guest may be reading and writing. Each access is atomic, so a race yields bytes that were
+//! there at some time.
 
 use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};

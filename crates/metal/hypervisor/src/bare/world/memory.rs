@@ -1,9 +1,9 @@
-//! The memory of one VM: an address space of the hypervisor's own, whose pages get frames when they are first touched. A
-//! disk is such memory, too.
+//! The memory of one VM: an address space of the hypervisor's own, whose pages get frames when they are first touched.
+//! A disk is such memory, too.
 //!
-//! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of memory there is a word. The
-//! word is empty, or names a block of 2 MiB, or names a table of pages, which is made when no block is free. Frames stay
-//! until the memory is dropped. It is dropped when no vCPU can reach it and no TLB holds a translation to it.
+//! A page's address is its distance from the beginning of the VM's memory. For each 2 MiB of memory there is a word.
+//! The word is empty, or names a block of 2 MiB, or names a table of pages, which is made when no block is free. Frames
+//! stay until the memory is dropped. It is dropped when no vCPU can reach it and no TLB holds a translation to it.
 //!
 //! A word, and a page's entry in a table, is written once, under the lock, after its frames are zeroed. The write is a
 //! release. It pairs with the acquire of the caller that reads the word.
@@ -119,8 +119,8 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// The number at an even address, which the guest and a device share to announce what they have written elsewhere. Gives
-    /// it a frame.
+    /// The number at an even address, which the guest and a device share to announce what they have written elsewhere.
+    /// Gives it a frame.
     pub(crate) fn shared_number(&self, address: u64) -> Result<&AtomicU16, HostFault> {
         if !address.is_multiple_of(2) {
             return Err(HostFault::NotMapped);
@@ -192,8 +192,8 @@ fn entry<'a>(word: u64, page: u64) -> &'a AtomicU64 {
     unsafe { &*table.add(page as usize) }
 }
 
-// SAFETY: frames that are this memory's alone, by blocks as they were given, and stay so until it goes: which is when the
-// VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them.
+// SAFETY: frames that are this memory's alone, by blocks as they were given, and stay so until it goes: which is when
+// the VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them.
 unsafe impl HostMemory<Hva> for GuestMemory {
     fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
         let (_, level) = self.find(backing.get())?;

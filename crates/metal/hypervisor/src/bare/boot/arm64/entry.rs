@@ -1,10 +1,11 @@
-//! The way from the boot loader to Rust, by the boot protocol of arm64 Linux (`Documentation/arch/arm64/booting.rst`): MMU and
-//! data cache are off, the image is clean to the point of coherency, and x0 has the address of the device tree.
+//! The way from the boot loader to Rust, by the boot protocol of arm64 Linux (`Documentation/arch/arm64/booting.rst`):
+//! MMU and data cache are off, the image is clean to the point of coherency, and x0 has the address of the device tree.
 //!
-//! The first processor makes tables that map one to one. They map the GiB of the image and the GiB of the device tree as
-//! memory, and the rest of the first 4 GiB as devices. The processor turns the MMU on, relocates the image, and clears what is
-//! to be zero. It clears through the caches, so that no older line is in the way. Later the program makes tables of its own
-//! ([`map`](super::map)). They replace the first ones, and the other processors begin with them.
+//! The first processor makes tables that map one to one. They map the GiB of the image and the GiB of the device tree
+//! as memory, and the rest of the first 4 GiB as devices. The processor turns the MMU on, relocates the image, and
+//! clears what is to be zero. It clears through the caches, so that no older line is in the way. Later the program
+//! makes tables of its own ([`map`](super::map)). They replace the first ones, and the other processors begin with
+//! them.
 
 use core::arch::global_asm;
 
@@ -16,7 +17,8 @@ struct Table([u64; 512]);
 #[unsafe(link_section = ".data.first_table")]
 static FIRST_TABLE: Table = Table([0; 512]);
 
-/// `TCR_EL2`: addresses of 39 bits, pages of 4 KiB, walks cached and inner shareable, 40 bits of physical address, RES1.
+/// `TCR_EL2`: addresses of 39 bits, pages of 4 KiB, walks cached and inner shareable, 40 bits of physical address,
+/// RES1.
 const TCR: u64 = 0x19 | 1 << 8 | 1 << 10 | 3 << 12 | 2 << 16 | 1 << 23 | 1 << 31;
 /// `MAIR_EL2`: 0 is memory that is written back, 1 is devices (nGnRE).
 const MAIR: u64 = 0x04ff;

@@ -26,7 +26,8 @@ pub(crate) fn image() -> core::ops::Range<u64> {
     (&raw const image_start).addr() as u64..(&raw const image_end).addr() as u64
 }
 
-/// Maps what the machine has, and makes this processor use that map. Returns the address of the tables, which are never freed.
+/// Maps what the machine has, and makes this processor use that map. Returns the address of the tables, which are never
+/// freed.
 ///
 /// # Errors
 ///

@@ -90,8 +90,8 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
     gic.prepare();
     if board.clock.start != 0 {
         let clock = with_exposed_provenance::<u32>(board.clock.start as usize);
-        // SAFETY: the device tree says that a PL031 is there, mapped as a device: its data register, which reading does not
-        // change.
+        // SAFETY: the device tree says that a PL031 is there, mapped as a device: its data register, which reading does
+        // not change.
         clock::set(u64::from(unsafe { clock.read_volatile() }));
     }
     entropy::prepare(&board.seed);

@@ -29,7 +29,8 @@ pub(crate) fn redistributor() -> Option<Redistributor> {
     REDISTRIBUTORS[cpu::number()].get().copied()
 }
 
-/// A VMID that a processor is to stop naming, plus 1; 0 for none. The caller of [`vacate`] sets it, the processor clears it.
+/// A VMID that a processor is to stop naming, plus 1; 0 for none. The caller of [`vacate`] sets it, the processor
+/// clears it.
 static VACATES: [AtomicU32; MAX] = [const { AtomicU32::new(0) }; MAX];
 
 /// Makes a processor name no root under `vmid` ([`Tlb::vacate`](mayfly_vm::platform::tlb::Tlb::vacate)).

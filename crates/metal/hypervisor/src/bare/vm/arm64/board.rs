@@ -186,8 +186,8 @@ pub(crate) fn answer(
             Read::Value(value) => value,
             Read::Reserved => 0,
             Read::Retry => {
-                // The part of it that this vCPU has is seen once its registers are saved; that of another, once that one has left
-                // its guest.
+                // The part of it that this vCPU has is seen once its registers are saved; that of another, once that
+                // one has left its guest.
                 seat.take_interrupts();
                 run.world.relax();
                 return true;

@@ -1,5 +1,5 @@
-//! The part of a vCPU's state that stays in the processor while its thread runs there, beside the general registers. It is
-//! saved when the thread gives the processor up, whatever the thread is doing then.
+//! The part of a vCPU's state that stays in the processor while its thread runs there, beside the general registers. It
+//! is saved when the thread gives the processor up, whatever the thread is doing then.
 
 use alloc::sync::Arc;
 use core::cell::{Cell, UnsafeCell};
@@ -28,8 +28,8 @@ pub(crate) struct Seat {
     is_inside: Cell<bool>,
     /// The physical timer's interrupt, in this processor, is this vCPU's.
     has_timer: Cell<bool>,
-    /// That interrupt may be active: it was taken, or made so. The guest's end of it by a list register is not seen here,
-    /// so it may be inactive all the same; it never is active where this is false.
+    /// That interrupt may be active: it was taken, or made so. The guest's end of it by a list register is not seen
+    /// here, so it may be inactive all the same; it never is active where this is false.
     holds_timer: Cell<bool>,
     /// Since when this vCPU has the processor, in ticks.
     since: Cell<u64>,
@@ -58,9 +58,9 @@ impl Seat {
 
     #[expect(clippy::mut_from_ref, reason = "one thread has this, and holds one at a time")]
     fn interface(&self) -> &mut CpuInterface {
-        // SAFETY: one thread has this, since it is not `Sync`. It is private, and each caller drops the reference before it
-        // returns. Meanwhile no caller looks for interrupts or gives the processor up, so that `Seat::put` cannot come
-        // between; and the virtual GIC knows nothing of seats.
+        // SAFETY: one thread has this, since it is not `Sync`. It is private, and each caller drops the reference
+        // before it returns. Meanwhile no caller looks for interrupts or gives the processor up, so that `Seat::put`
+        // cannot come between; and the virtual GIC knows nothing of seats.
         unsafe { &mut *self.interface.get() }
     }
 
@@ -79,9 +79,9 @@ impl Seat {
         if !self.has_timer.replace(true) {
             self.since.set(timer::about_now());
         }
-        // While the guest's handler has not ended, the physical interrupt is not to come again: also on a processor that it
-        // did not come to. And it is to come again once the guest has ended it by a register that only the virtual GIC
-        // has seen: `ICC_DIR_EL1`, or one of the redistributor's.
+        // While the guest's handler has not ended, the physical interrupt is not to come again: also on a processor
+        // that it did not come to. And it is to come again once the guest has ended it by a register that only the
+        // virtual GIC has seen: `ICC_DIR_EL1`, or one of the redistributor's.
         let holds = self.vgic.holds_physical(self.vcpu, timer::VIRTUAL_TIMER);
         if self.holds_timer.replace(holds) != holds
             && let Some(redistributor) = this_cpu::redistributor()
