@@ -17,22 +17,8 @@ fn main() {
 
 #[cfg(target_os = "none")]
 core::arch::global_asm!(
+    include_str!("header.S"),
     r#"
-    .section .text.start, "ax"
-    .global start
-start:
-    // The header of a Linux Image.
-    b first
-    .long 0
-    .quad 0
-    .quad image_end - . + 16
-    .quad 0b1010
-    .quad 0
-    .quad 0
-    .quad 0
-    .long 0x644d5241
-    .long 0
-
 first:
     adrp x1, stacks_end
     mov sp, x1

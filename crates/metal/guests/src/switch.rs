@@ -8,23 +8,9 @@
 
 #[cfg(target_os = "none")]
 core::arch::global_asm!(
+    include_str!("header.S"),
     r#"
     .equ ROUNDS, 64
-
-    .section .text.start, "ax"
-    .global start
-start:
-    // The header of a Linux Image.
-    b first
-    .long 0
-    .quad 0
-    .quad image_end - . + 16
-    .quad 0b1010
-    .quad 0
-    .quad 0
-    .quad 0
-    .long 0x644d5241
-    .long 0
 
 first:
     mov x19, #ROUNDS

@@ -18,21 +18,8 @@ unsafe extern "C" {
 }
 
 global_asm!(
+    include_str!("../header.S"),
     r#"
-    .section .text.start, "ax"
-    .global start
-start:
-    b first
-    .long 0
-    .quad 0
-    .quad image_end - . + 16
-    .quad 0b1010
-    .quad 0
-    .quad 0
-    .quad 0
-    .long 0x644d5241
-    .long 0
-
 first:
     mov x20, x0
     bl settle
