@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress_with_limit, inflate_flags};
 
-use crate::image::{Kernel, NoKernel};
+use crate::arm64::image::{Kernel, NoKernel};
 
 /// How far deflate looks back at most.
 const WINDOW: usize = 32 << 10;

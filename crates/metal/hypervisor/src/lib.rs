@@ -9,12 +9,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod arm64;
 pub mod command;
 pub mod contents;
 pub mod flat;
 pub mod frames;
-pub mod image;
-pub mod layout;
 pub mod log;
 pub mod plan;
 pub mod tree;

@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use crate::layout::MAX_VCPUS;
+use crate::arm64::layout::MAX_VCPUS;
 use crate::tree::{Module, ModuleKind, Region};
 
 /// What a VM is to be made of.
@@ -116,13 +116,13 @@ impl Plan {
             },
             "memory" => match bytes(value) {
                 Some(memory) if (LEAST_MEMORY..=MOST_MEMORY).contains(&memory) => {
-                    self.memory = memory.next_multiple_of(crate::layout::BLOCK);
+                    self.memory = memory.next_multiple_of(crate::arm64::layout::BLOCK);
                 }
                 _ => return wrong("a VM has at least 16M of memory and at most 1023G"),
             },
             "disk" => match bytes(value) {
                 Some(disk) if disk == 0 || (LEAST_DISK..=MOST_MEMORY).contains(&disk) => {
-                    self.disk = disk.next_multiple_of(crate::layout::BLOCK);
+                    self.disk = disk.next_multiple_of(crate::arm64::layout::BLOCK);
                 }
                 _ => return wrong("a disk has at least 1M and at most 1023G; 0 is no disk"),
             },

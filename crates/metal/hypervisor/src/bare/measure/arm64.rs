@@ -3,7 +3,7 @@
 use mayfly_arm64::pmu::NoCounters;
 
 pub(super) use mayfly_arm64::pmu::{Count, Retired};
-pub(super) use mayfly_hypervisor::layout::{BLOCK, DISTRIBUTOR};
+pub(super) use mayfly_hypervisor::arm64::layout::{BLOCK, DISTRIBUTOR};
 
 /// Begins to count.
 ///

@@ -7,7 +7,7 @@ use mayfly_arm64::sysreg::{self, SysReg};
 use mayfly_arm64::{gic, timer};
 use mayfly_devices::psci::{Outcome, Refusal};
 use mayfly_devices::smccc::{self, Workarounds};
-use mayfly_hypervisor::layout::{
+use mayfly_hypervisor::arm64::layout::{
     DISTRIBUTOR, DISTRIBUTOR_BYTES, MEMORY, REDISTRIBUTOR_BYTES, REDISTRIBUTORS,
 };
 use mayfly_vgic::{Frame, Read, SgiRegister};

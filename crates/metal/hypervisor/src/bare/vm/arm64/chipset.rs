@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use mayfly_arm64::guest::Confinement;
 use mayfly_arm64::timer;
 use mayfly_devices::psci::{Core, Psci};
-use mayfly_hypervisor::layout::SHARED_INTERRUPTS;
+use mayfly_hypervisor::arm64::layout::SHARED_INTERRUPTS;
 use mayfly_vgic::{Config, Vgic, affinity};
 use mayfly_vm::platform::memory::OutOfMemory;
 

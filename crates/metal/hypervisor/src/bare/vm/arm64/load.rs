@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
+use mayfly_hypervisor::arm64::image::NoKernel;
+use mayfly_hypervisor::arm64::layout::{self, Guest, Placement};
 use mayfly_hypervisor::contents::Contents;
-use mayfly_hypervisor::image::NoKernel;
-use mayfly_hypervisor::layout::{self, Guest, Placement};
 use mayfly_hypervisor::tree::Region;
 use mayfly_vgic::affinity;
 

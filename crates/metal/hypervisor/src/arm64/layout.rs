@@ -6,8 +6,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::arm64::image::Kernel;
 use crate::flat::Flat;
-use crate::image::Kernel;
 
 /// The distributor's registers.
 pub const DISTRIBUTOR: u64 = 0x0800_0000;
