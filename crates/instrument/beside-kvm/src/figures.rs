@@ -1,9 +1,10 @@
-//! From samples to figures: what was done beside is taken off, and what was done so many times is divided.
+//! From samples to figures: what does not belong to a step is subtracted, and what was done several times is divided.
 //!
-//! A sample until the caller has control back has, beside what it is of, one reading of the counters: the median of those
-//! of [`Row::Nothing`] is taken off. Where a guest asks in a sample, so is the median of such an exit. What comes until all
-//! is done is what a machine executes while somebody sleeps: of that the median is taken off that an idle one executes in
-//! the same time, and the rest is added to what the caller took. It is never less than that.
+//! A sample until the caller has control back contains one reading of the counters. The median of [`Row::Nothing`] is
+//! subtracted for it. If the guest asks for an order in a sample, the median of such an exit is subtracted, too. A
+//! sample until all is done also contains what the machine executes while the caller sleeps. From that, the median of
+//! an idle machine in the same time is subtracted, and the rest is added to what the caller took. So it is never less
+//! than that.
 
 use std::collections::BTreeMap;
 

@@ -47,7 +47,7 @@ fn measured(mut row: ResultRow, figures: &Figures, step: Row) -> ResultRow {
             let name = format!("{}_{name}", until.name());
             row = row.metric(&name, &samples(&|figure| figure.levels[level], instructions()));
         }
-        // Until all is done somebody sleeps: the clock has nothing to say of that.
+        // Until all work is done the caller sleeps: its time means nothing.
         if until == Until::Caller {
             let time = samples(&|figure| figure.nanoseconds, Unit::Nanoseconds);
             row = row.metric("caller_virtual", &time);
@@ -92,8 +92,9 @@ pub(crate) fn description() -> Description {
     metrics.push(metric("caller_virtual".to_owned(), time.to_owned(), false));
     Description {
         name: NAME.to_owned(),
-        summary: "steps of a VM's life on arm64, Mayfly at EL2 beside KVM, in retired instructions"
-            .to_owned(),
+        summary:
+            "steps of a VM's lifecycle on arm64, Mayfly at EL2 beside KVM, in retired instructions"
+                .to_owned(),
         metrics,
         ..Description::default()
     }

@@ -7,7 +7,7 @@ pub struct Archive {
     inodes: usize,
 }
 
-/// `S_IFDIR` and `S_IFREG`, with what everybody may do.
+/// `S_IFDIR` and `S_IFREG`, with permissions for all users.
 const DIRECTORY: usize = 0o040_755;
 const EXECUTABLE: usize = 0o100_755;
 

@@ -1,4 +1,4 @@
-//! Signals that ask this process to end, noted for whoever has something to end first.
+//! Signals that ask this process to end, noted for a caller that has something else to end first.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 pub struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
-    /// Notes from now on which one comes. What this process was started to ignore it goes on to ignore.
+    /// Notes from now on which signal comes. A signal that this process was started to ignore stays ignored.
     ///
     /// # Errors
     ///
-    /// Who may not handle signals.
+    /// When the kernel does not let this process handle signals.
     pub fn listen() -> anyhow::Result<Self> {
         let came = Arc::new(AtomicUsize::new(0));
         let (asking, ignored) = ([SIGHUP, SIGINT, SIGTERM].into_iter(), Ignored::here());
@@ -42,7 +42,7 @@ impl Interrupt {
     }
 }
 
-/// Ends this process as if nobody had listened to the signal.
+/// Ends this process as if it had not handled the signal.
 pub fn die_of(signal: i32) -> ! {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     std::process::exit(128 + signal)
@@ -53,8 +53,8 @@ pub fn die_of(signal: i32) -> ! {
 pub struct Ignored(u64);
 
 impl Ignored {
-    /// Those that this process was started to ignore, but for what is handled by now: `nohup(1)` has it ignore SIGHUP, and a
-    /// shell has what it runs in the background ignore SIGINT.
+    /// Those that this process was started to ignore, but for what is handled by now: `nohup(1)` has it ignore SIGHUP,
+    /// and a shell has what it runs in the background ignore SIGINT.
     pub fn here() -> Self {
         Self::of(&fs::read_to_string("/proc/self/status").unwrap_or_default())
     }

@@ -21,7 +21,7 @@ asks:
     subs x19, x19, #1
     b.ne 1b
 
-    // Alone, so that its slices end and nobody wants the CPU.
+    // Alone, so that its slices end while no other thread wants the CPU.
     mrs x0, cntfrq_el0
     mov x1, #40
     bl works
@@ -120,7 +120,7 @@ works:
     add x1, x1, x0
     b is_busy
 
-    // In a page of its own, for nobody looks at each of its instructions.
+    // In a page of its own, whose instructions are not logged.
     .balign 4096
     .global is_busy
 is_busy:

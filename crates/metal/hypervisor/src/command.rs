@@ -72,7 +72,7 @@ pub enum Command {
 }
 
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
-const LIFE: u64 = 50;
+const LONGEST_RUN: u64 = 50;
 
 /// The MiB that a trace has room in, unless the user gives another number; and the most.
 const TRACE: u64 = 8;
@@ -154,7 +154,7 @@ impl Command {
                 let count = number
                     .parse()
                     .map_err(|_| "lives needs a number of VMs: lives COUNT NAME [MILLISECONDS]")?;
-                let most = words.next().map_or(Ok(LIFE), str::parse);
+                let most = words.next().map_or(Ok(LONGEST_RUN), str::parse);
                 let most = most.map_err(
                     |_| "lives takes a number of milliseconds: lives COUNT NAME [MILLISECONDS]",
                 )?;
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn lives_are_counted_and_bounded() {
         let expected = |count, most| Ok(Command::Lives { count, like: "a".to_string(), most });
-        assert_eq!(Command::read("lives 1000 a"), expected(1000, LIFE));
+        assert_eq!(Command::read("lives 1000 a"), expected(1000, LONGEST_RUN));
         assert_eq!(Command::read("lives 50 a 400"), expected(50, 400));
         for line in
             ["lives", "lives a", "lives 5", "lives -1 a", "lives 5 a b", "lives 5000000000 a"]

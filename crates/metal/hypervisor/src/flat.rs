@@ -1,4 +1,4 @@
-//! A flattened device tree, written as its nodes come: whoever writes one may do other things between two of them.
+//! A flattened device tree, written as its nodes come: the caller may do other work between two of them.
 
 use alloc::vec::Vec;
 

@@ -43,7 +43,7 @@ impl Log {
         self.count += 1;
     }
 
-    /// A life begins: what was said is another's.
+    /// A run begins: what was printed before belongs to another.
     pub fn begin(&mut self) {
         self.before = self.count;
     }
@@ -53,7 +53,8 @@ impl Log {
         self.count
     }
 
-    /// Looks through a piece, from `from` on or the first byte that is kept of this life, for where `text` begins.
+    /// Looks through a piece, from `from` on or the first byte that is kept of this run, for the place where `text`
+    /// begins.
     pub fn search(&self, from: usize, text: &[u8]) -> Search {
         let from = from.max(self.before).max(self.first());
         let places = (self.count + 1).saturating_sub(text.len()).max(from);
@@ -66,7 +67,7 @@ impl Log {
         }
     }
 
-    /// Copies a piece of what was said in any life, from `from` on or the first byte that is kept, and up to `to`.
+    /// Copies a piece of what was printed in any run, from `from` on or the first byte that is kept, and up to `to`.
     /// Returns the place behind it, and how many bytes it has: none at the end.
     pub fn copy(&self, from: usize, to: usize, piece: &mut [u8; PIECE]) -> (usize, usize) {
         let from = from.max(self.first());

@@ -76,9 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_of_much_memory_is_some_lifes() {
+    fn each_row_of_much_memory_belongs_to_a_lifecycle() {
         let rows: std::vec::Vec<_> =
-            Large::ALL.iter().flat_map(|life| [life.touches().0, life.end()]).collect();
+            Large::ALL.iter().flat_map(|large| [large.touches().0, large.end()]).collect();
         for row in Row::ALL {
             let is_large = row.name().contains("-4k") || row.name().contains("-2m");
             assert_eq!(rows.contains(row), is_large, "{}", row.name());
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn all_of_the_memory_is_touched() {
-        for life in Large::ALL {
-            let (_, order, count) = life.touches();
+        for large in Large::ALL {
+            let (_, order, count) = large.touches();
             let size = if order == Order::Pages { 4 << 10 } else { 2 << 20 };
             assert_eq!(u64::from(count) * size, times::BYTES);
         }

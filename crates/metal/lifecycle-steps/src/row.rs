@@ -2,7 +2,7 @@
 
 macro_rules! rows {
     ($($(#[$doc:meta])* $row:ident $name:literal $summary:literal,)*) => {
-        /// A step of a VM's life.
+        /// A step of a VM's lifecycle.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Row { $(#[doc = $summary] $row,)* }
 

@@ -140,7 +140,7 @@ extern "C" fn main() -> ! {
 
 /// An exception that nothing here takes: an interrupt, or one from elsewhere.
 extern "C" fn lost() -> ! {
-    panic!("an exception by a vector that is nobody's");
+    panic!("an exception by an unexpected vector");
 }
 
 #[panic_handler]

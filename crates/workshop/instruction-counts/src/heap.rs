@@ -23,7 +23,7 @@ pub(crate) fn asked() -> (usize, usize) {
     (HEAP.blocks.load(Ordering::Relaxed), HEAP.bytes.load(Ordering::Relaxed))
 }
 
-// SAFETY: what is given is given once, aligned as asked for, of memory that nobody else has.
+// SAFETY: what is given is given once, aligned as asked for, of memory that is the allocator's alone.
 unsafe impl GlobalAlloc for Heap {
     #[unsafe(link_section = ".text.outside.allocator")]
     #[inline(never)]

@@ -7,7 +7,7 @@ use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::stage2::{Level, MemoryType, Permissions};
 use mayfly_vm::{Device, HostFault, HostMemory, Resolved};
 
-/// The page at each address is in the frame of that number. Nobody reads it: the guest is made up.
+/// The page at each address is in the frame of that number. Nothing reads it: the guest's exits are made up.
 pub(crate) struct Memory {
     /// Whether all of it lies in blocks of 2 MiB.
     pub(crate) in_blocks: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Memory {
     pub(crate) writable: AtomicBool,
 }
 
-// SAFETY: nobody walks the tables: the guest is made up, and reads and writes nothing.
+// SAFETY: nothing walks the tables: the guest's exits are made up, and it reads and writes nothing.
 unsafe impl HostMemory<Hva> for Memory {
     #[unsafe(link_section = ".text.outside.memory")]
     #[inline(never)]

@@ -68,7 +68,7 @@ unsafe impl Platform for Machine {
     #[unsafe(link_section = ".text.outside.platform")]
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let present = word.load(Ordering::Relaxed);
-        assert!(present != expected, "a wait for somebody else, where nobody is");
+        assert!(present != expected, "a wait for another thread, where there is none");
     }
 
     #[unsafe(link_section = ".text.outside.platform")]
@@ -102,8 +102,8 @@ unsafe impl Platform for Machine {
     fn charge(&self, _op: Op) {}
 }
 
-// SAFETY: the frames are memory of the machine that nobody else has, zeroes from the beginning, given once each, and
-// mapped where the linear map says.
+// SAFETY: the frames are memory of the machine that is used for nothing else, zeroes from the beginning, given once
+// each, and mapped where the linear map says.
 unsafe impl Frames for Machine {
     #[unsafe(link_section = ".text.outside.platform")]
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {

@@ -37,7 +37,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new(caches: Caches, in_blocks: bool) -> Self {
-        // A VM that nobody maintains caches for is one whose instruction caches need none.
+        // A VM without cache maintenance is one whose instruction caches need none.
         let machine = Machine::new(match caches {
             Caches::Coherent => InstructionCaches::Coherent,
             _ => InstructionCaches::Physical,

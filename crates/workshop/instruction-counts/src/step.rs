@@ -39,7 +39,7 @@ pub(crate) struct Counts {
     instructions: [u64; PARTIES],
     /// `DMB` and `DSB` that the core has executed.
     pub(crate) barriers: u64,
-    /// Bytes of stack that were in use at most, beyond those at the beginning; whoever used them.
+    /// Bytes of stack that were in use at most, beyond those at the beginning, in any code.
     pub(crate) stack: u64,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Frame {
 struct State {
     counts: Counts,
     stack: u64,
-    /// Who is being called, and where the core goes on, with which stack.
+    /// The code that is being called, and where the core goes on, with which stack.
     called: Option<(Whose, u64, u64)>,
     /// How often the core's instructions were executed, each.
     visits: [u32; PLACES],
@@ -135,7 +135,7 @@ const DEBUG_MASKED: u64 = 1 << 9;
 pub(crate) extern "C" fn taken(frame: &mut Frame) {
     let syndrome = esr();
     let stack = core::ptr::from_mut(frame).addr() as u64 + size_of::<Frame>() as u64;
-    // SAFETY: as for `Shared`; nobody holds a reference while instructions are stepped through.
+    // SAFETY: as for `Shared`; no caller holds a reference while instructions are stepped through.
     let state = unsafe { &mut *STATE.0.get() };
     match (syndrome >> 26, syndrome & 0xffff) {
         (STEPPED, _) => {}
@@ -235,7 +235,7 @@ impl Frame {
         let (size, status, base, value) = (instruction >> 30, field(16), field(5), field(0));
         let address = if base == 31 { stack } else { self.registers[base] };
         let register = |frame: &Self, n: usize| if n == 31 { 0 } else { frame.registers[n] };
-        // SAFETY: the program is about to make this access, and nobody else is there.
+        // SAFETY: the program is about to make this access, and no other processor runs.
         unsafe {
             if is_load {
                 let loaded = match size {

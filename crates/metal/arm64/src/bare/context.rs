@@ -115,7 +115,7 @@ impl Resident {
 
     #[expect(clippy::mut_from_ref, reason = "one thread has this, and holds one at a time")]
     fn context_mut(&self) -> &mut Context {
-        // SAFETY: as above; it is private, and nobody holds one across a call that makes another.
+        // SAFETY: as above; it is private, and no caller holds one across a call that makes another.
         unsafe { &mut *self.context.get() }
     }
 
@@ -140,7 +140,7 @@ impl Resident {
     /// Puts them into the processor, where they are not.
     pub(super) fn load(&self) {
         self.is_loaded.set(true);
-        // SAFETY: whoever was here before was put when its thread gave the processor up.
+        // SAFETY: the registers of the last vCPU were saved when its thread gave the processor up.
         unsafe { self.context().restore() };
     }
 

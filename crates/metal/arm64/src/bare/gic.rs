@@ -48,7 +48,7 @@ impl Gic {
     ///
     /// # Safety
     ///
-    /// They are, mapped as device memory, and nobody else uses them.
+    /// They are, mapped as device memory, and nothing else uses them.
     pub const unsafe fn new(distributor: usize, redistributors: usize, bytes: usize) -> Self {
         Self { distributor, redistributors, redistributor_bytes: bytes }
     }

@@ -46,7 +46,7 @@ pub enum Next {
     Resume,
     /// After the core has looked around: others may want the processor.
     Yield,
-    /// After who runs the vCPU has seen this number ([`Event::Custom`](mayfly_vm::Event::Custom)).
+    /// After the caller that runs the vCPU has seen this number ([`Event::Custom`](mayfly_vm::Event::Custom)).
     Exit(u64),
 }
 

@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Data that one processor at a time may touch. Whoever holds it neither waits nor lets another thread have the
+/// Data that one processor at a time may touch. Its holder neither waits nor lets another thread have the
 /// processor, unless that thread gives it up.
 pub struct SpinLock<T> {
     next: AtomicU32,
@@ -39,14 +39,14 @@ impl<T> SpinLock<T> {
     ///
     /// # Safety
     ///
-    /// The lock is held on this processor, by a guard that was given to [`core::mem::forget`], and nobody uses the
+    /// The lock is held on this processor, by a guard that was given to [`core::mem::forget`], and nothing uses the
     /// data.
     pub unsafe fn unlock(&self) {
         let serving = self.serving.load(Ordering::Relaxed);
         self.serving.store(serving.wrapping_add(1), Ordering::Release);
     }
 
-    /// The data, whoever has the lock: for a processor that prints its last words.
+    /// The data, also while the lock is held: for a processor that panics.
     pub fn as_ptr(&self) -> *mut T {
         self.data.get()
     }
@@ -61,7 +61,7 @@ impl<T> Deref for SpinGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the lock is held, so nobody else has a reference.
+        // SAFETY: the lock is held, so there is no other reference.
         unsafe { &*self.lock.data.get() }
     }
 }

@@ -22,7 +22,7 @@ pub fn ticks() -> u64 {
     crate::read_register!("cntpct_el0")
 }
 
-/// Ticks of the system counter, read earlier or later by some instructions: for who adds up times.
+/// Ticks of the system counter, read earlier or later by some instructions: for sums of times.
 #[inline]
 pub fn about_now() -> u64 {
     crate::read_register!("cntpct_el0")

@@ -22,7 +22,7 @@ const VMID_SHIFT: u32 = 48;
 pub struct EmptyRoot(u64);
 
 impl EmptyRoot {
-    /// The tables from `top` on: as many as a root has, aligned as one, all zero, and never anybody else's.
+    /// The tables from `top` on: as many as a root has, aligned as one, all zero, and never used otherwise.
     pub fn new(top: Pfn) -> Self {
         Self(top.get() << PAGE_SHIFT)
     }
@@ -57,8 +57,8 @@ impl EmptyRoot {
             asm!("isb", options(nostack));
         }
         work();
-        // SAFETY: what it has named before it may name again: who has it name another (`EmptyRoot::replace`) does that
-        // on this processor.
+        // SAFETY: the register may name the same root again: the caller that wants another root named
+        // (`EmptyRoot::replace`) does that on this processor.
         unsafe {
             crate::write_register!("vttbr_el2", before);
             asm!("isb", options(nostack));

@@ -203,7 +203,7 @@ fn episode(own: &mut Own) {
             fill(&mut own.code, 1, || 0xd400_0002);
         }
         10 => {
-            // To everybody, and to many who are not there.
+            // To all vCPUs, and to many that do not exist.
             registers[2] = random.next() & 0x00ff_01ff_0fff_ffff;
             fill(&mut own.code, words, || random.one_of(&[0xd518_cba2, 0xd518_cbc2, 0xd518_cbe2]));
         }

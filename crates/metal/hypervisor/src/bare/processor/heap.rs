@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Heap {
 
 /// Gives the heap its first piece. Once, before anything is allocated.
 pub(crate) fn prepare() {
-    // SAFETY: nobody else has it.
+    // SAFETY: nothing else uses it.
     unsafe { add(FIRST_PIECE.0.get().cast(), FIRST) };
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn prepare() {
 ///
 /// # Safety
 ///
-/// It is memory that nobody else has, or will have.
+/// It is memory that nothing else uses, or will use.
 pub(crate) unsafe fn add(start: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
     let _ = unsafe { HEAP.0.lock().claim(start, bytes) };

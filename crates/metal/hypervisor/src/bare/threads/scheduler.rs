@@ -69,7 +69,7 @@ impl Scheduler {
     /// Takes the first thread of the queue.
     pub(crate) fn take(&mut self, now: u64) -> Option<*mut Thread> {
         let thread = self.ready.pop()?;
-        // SAFETY: the thread is there, and nobody else's now.
+        // SAFETY: the thread is there, and no other processor's now.
         let waited = unsafe { now.wrapping_sub((*thread).ready_since) / (*thread).rivals };
         if waited > self.longest_wait {
             self.longest_wait = waited;
@@ -84,7 +84,7 @@ impl Scheduler {
 
     /// Puts a thread that has come to be able to run on the queue, and has a processor that idles look.
     pub(crate) fn make_ready(&mut self, thread: *mut Thread, now: u64) {
-        // SAFETY: nobody else's: it is on no queue.
+        // SAFETY: no other processor's: it is on no queue.
         unsafe { ((*thread).word, (*thread).deadline) = (0, u64::MAX) };
         self.queue(thread, now);
         if self.idle != 0 {

@@ -211,7 +211,7 @@ impl Drop for GuestMemory {
             let value = *word.get_mut();
             let first = Pfn::new(value >> PAGE_SHIFT);
             match value & KIND {
-                // SAFETY: they were given for that order, and nobody uses them: see above.
+                // SAFETY: they were given for that order, and nothing uses them: see above.
                 BLOCK => unsafe { free(first, BLOCK_ORDER) },
                 TABLE => {
                     for page in 0..PAGES {
