@@ -45,11 +45,6 @@ impl<T> SpinLock<T> {
         let serving = self.serving.load(Ordering::Relaxed);
         self.serving.store(serving.wrapping_add(1), Ordering::Release);
     }
-
-    /// The data, also while the lock is held: for a processor that panics.
-    pub fn as_ptr(&self) -> *mut T {
-        self.data.get()
-    }
 }
 
 /// The lock, held.

@@ -66,7 +66,7 @@ pub(crate) unsafe fn write(at: u64, from: &[u8]) {
 
 /// # Safety
 ///
-/// As for [`write`].
+/// As for [`write()`].
 unsafe fn write_bytes(at: u64, from: &[u8]) {
     let to = with_exposed_provenance::<AtomicU8>(at as usize);
     for (number, byte) in from.iter().enumerate() {
