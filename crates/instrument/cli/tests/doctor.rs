@@ -1,22 +1,22 @@
 //! `mayfly doctor`, as a person and as a monitor see it.
 
+#[path = "host/common.rs"]
+mod common;
+
 use std::fs;
 use std::io::{Write, stderr};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use mayfly_kvm::Kvm;
 use rustix::process::geteuid;
 use serde_json::Value;
 
+use common::{emptied, scratch, text, with_its_own_run};
+
 fn doctor(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
     command.arg("doctor").args(arguments).env("COLUMNS", "80");
     command
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 /// Runs what must fail with `code` and one line, which is returned.
@@ -27,10 +27,6 @@ fn failure(mut command: Command, code: i32) -> String {
     assert!(stdout.is_empty(), "{}", text(&stdout));
     assert_eq!(said.lines().count(), 1, "{said}");
     said
-}
-
-fn scratch(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 #[test]
@@ -51,29 +47,6 @@ fn what_it_is_told_wrong_is_one_line_before_anything_is_measured() {
     failure(doctor(&["--full", "--quiet"]), 2);
 }
 
-/// The command, for which both places where a run keeps what it has measured of the host are `kept`, an empty directory:
-/// `/run`, where another `mayfly` may keep it meanwhile, and the user's cache.
-fn in_places_of_its_own(kept: &Path) -> Command {
-    const BIND: &str = "mount --bind \"$0\" /run && exec \"$@\"";
-    let _ = fs::remove_dir_all(kept);
-    fs::create_dir_all(kept).unwrap();
-    let unshared = |program: &str| {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", BIND]).arg(kept).arg(program);
-        command
-    };
-    let mut command = if unshared("true").output().is_ok_and(|tried| tried.status.success()) {
-        unshared(env!("CARGO_BIN_EXE_mayfly"))
-    } else {
-        if geteuid().is_root() {
-            let _ = writeln!(stderr(), "not run in part: this root may not have a /run of its own");
-        }
-        Command::new(env!("CARGO_BIN_EXE_mayfly"))
-    };
-    command.env("XDG_CACHE_HOME", kept);
-    command
-}
-
 /// An examination of this host: its figures are whatever they are, their form is not.
 #[test]
 fn a_host_is_examined_told_written_and_held_against_a_bound() {
@@ -81,11 +54,18 @@ fn a_host_is_examined_told_written_and_held_against_a_bound() {
         return;
     }
     let metrics = scratch("doctor.prom");
-    let kept = scratch("doctor-kept");
+    let kept = emptied("doctor-kept");
     let bound = "found.findings >= 0";
-    let mut command = in_places_of_its_own(&kept);
+    // Where a run keeps what it has measured: root below `/run`, others in their cache.
+    let mut command = with_its_own_run(&kept).unwrap_or_else(|| {
+        if geteuid().is_root() {
+            let _ = writeln!(stderr(), "not run in part: this root may not have a /run of its own");
+        }
+        Command::new(env!("CARGO_BIN_EXE_mayfly"))
+    });
+    command.env("XDG_CACHE_HOME", &kept).env("COLUMNS", "80");
     command.args(["doctor", "--json", "-", "--fail-if", bound, "--openmetrics"]).arg(&metrics);
-    let Output { status, stdout, stderr } = command.env("COLUMNS", "80").output().unwrap();
+    let Output { status, stdout, stderr } = command.output().unwrap();
     let said = text(&stderr);
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("mayfly: found.findings >= 0: doctor.kvm.found.findings is "), "{said}");

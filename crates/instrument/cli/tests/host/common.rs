@@ -5,8 +5,9 @@
     reason = "each test program has its own copy of this module, and uses a part of it"
 )]
 
+use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::time::Duration;
 
@@ -30,9 +31,30 @@ pub(crate) fn mayfly(arguments: &[&str]) -> Command {
     command
 }
 
+/// The command with `directory` in the place of `/run`: what any other `mayfly` on the host keeps and looks for there is not in
+/// the way. `None` where this user may not have that.
+pub(crate) fn with_its_own_run(directory: &Path) -> Option<Command> {
+    const BIND: &str = "mount --bind \"$0\" /run && exec \"$@\"";
+    let bound = |program: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", BIND]).arg(directory).arg(program);
+        command
+    };
+    let is_allowed = bound("true").output().is_ok_and(|tried| tried.status.success());
+    is_allowed.then(|| bound(env!("CARGO_BIN_EXE_mayfly")))
+}
+
 /// A path for a test's file, in a directory that goes with the build.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// An empty directory of a test's own, beside its files.
+pub(crate) fn emptied(name: &str) -> PathBuf {
+    let directory = scratch(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    directory
 }
 
 pub(crate) fn text(bytes: &[u8]) -> &str {
@@ -54,17 +76,21 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Waits until it is so. Panics where it has not been so in many looks: two minutes at least, on a host that does nothing
-/// else.
-pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let comes = (0..24_000).any(|_| {
+/// Waits until it is so, and says whether it has come to be. It has not in many looks: two minutes at least, on a host that
+/// does nothing else.
+pub(crate) fn is_soon(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..24_000).any(|_| {
         let is_so = is_so();
         if !is_so {
             std::thread::sleep(Duration::from_millis(5));
         }
         is_so
-    });
-    assert!(comes, "what was waited for does not come");
+    })
+}
+
+/// Waits until it is so. Panics where it does not come to be.
+pub(crate) fn wait_until(is_so: impl FnMut() -> bool) {
+    assert!(is_soon(is_so), "what was waited for does not come");
 }
 
 pub(crate) fn record(text: &[u8]) -> Value {
