@@ -1,6 +1,7 @@
 //! Records on the command line: shown, compared, held against bounds; and files that are none.
 
 use std::fs;
+use std::io::{Write, stderr};
 use std::path::Path;
 use std::process::Command;
 
@@ -181,7 +182,8 @@ fn a_browser_shows_the_page_without_a_complaint() {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let is_there = |name: &&&str| Command::new(name).arg("--version").output().is_ok();
     let Some(browser) = browsers.iter().find(is_there) else {
-        eprintln!("not run: there is no Chromium here (Debian: apt-get install chromium)");
+        let why = "there is no Chromium here (Debian: apt-get install chromium)";
+        let _ = writeln!(stderr(), "not run: {why}");
         return;
     };
     let scratch = scratch("browser");

@@ -1,6 +1,7 @@
 //! What a person sees of `mayfly trace`, whatever the program does.
 
 use std::fs;
+use std::io::{Write, stderr};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -279,7 +280,7 @@ fn a_32_bit_program_is_followed_like_any_other() {
     let runs =
         |program: &PathBuf| Command::new(program).status().is_ok_and(|s| s.code() == Some(7));
     if !built.is_ok_and(|built| built.status.success()) || !runs(&program) {
-        println!("not run: 32-bit programs cannot be built, or executed, here");
+        let _ = writeln!(stderr(), "not run: 32-bit programs cannot be built, or executed, here");
         return;
     }
     let options = ["--quiet", "--json", json.to_str().unwrap()];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Write, stderr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -133,7 +133,10 @@ fn agree(ours: &Calls, theirs: &Calls) {
 fn the_calls_of_qemu_are_those_that_strace_sees() {
     let kvm = fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
     if !kvm || !is_there("qemu-system-x86_64") || !is_there("strace") {
-        println!("not run: it takes /dev/kvm, QEMU and strace");
+        let _ = writeln!(
+            stderr(),
+            "not run: QEMU's calls beside strace's take /dev/kvm, QEMU and strace"
+        );
         return;
     }
     let (ours, theirs) = (by_mayfly("ptrace", 1), by_strace(1));
@@ -148,6 +151,6 @@ fn the_calls_of_qemu_are_those_that_strace_sees() {
         assert_eq!(by_mayfly("tracefs", 1), ours);
         agree(&by_mayfly("tracefs", 2), &theirs);
     } else {
-        println!("not run in part: no tracefs");
+        let _ = writeln!(stderr(), "not run in part: there is no tracefs here");
     }
 }

@@ -1,5 +1,6 @@
 //! What the guest does, and how the host sees it.
 
+use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{MIB, kvm, memory_with_code, ready};
@@ -203,7 +204,10 @@ fn kvm_counts_a_vcpus_exits_where_it_counts_at_all() {
     let (vm, mut vcpu) = ready(&kvm, &memory, &payload);
     let counted = match vcpu.statistics() {
         Ok(statistics) => statistics,
-        Err(error) => return println!("not run: {error}"),
+        Err(error) => {
+            let _ = writeln!(stderr(), "not run: statistics of a vCPU: {error}");
+            return;
+        }
     };
     assert_eq!(counted.get("exits"), Some(0), "{counted:?}");
     for _ in 0..3 {

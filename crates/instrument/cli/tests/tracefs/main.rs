@@ -1,7 +1,7 @@
 //! `mayfly trace` by tracefs: what it leaves on the host, whatever happens to it, and what it says when events are lost.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write, stderr};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -33,7 +33,10 @@ fn is_here() -> bool {
     let unshares = Command::new("unshare").args(["-m", "true"]).status();
     let is_here = has_tracefs() && unshares.is_ok_and(|status| status.success());
     if !is_here {
-        println!("not run: it takes root, tracefs and unshare");
+        let _ = writeln!(
+            stderr(),
+            "not run: `mayfly trace` by tracefs takes root, tracefs and unshare"
+        );
     }
     is_here
 }

@@ -252,11 +252,14 @@ fn run(mut vcpu: Vcpu, stop: &AtomicBool, seen: &Seen) -> anyhow::Result<(Vcpu, 
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Write, stderr};
+
     use super::*;
 
     #[test]
     fn one_vcpu_that_does_not_run_is_not_waited_for() {
-        if Kvm::open().is_err() {
+        if let Err(error) = Kvm::open() {
+            let _ = writeln!(stderr(), "not run: {error}");
             return;
         }
         let shape = Shape { devices: 1, vcpus: 2 };

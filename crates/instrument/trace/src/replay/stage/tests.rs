@@ -1,3 +1,4 @@
+use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_record::Limits;
@@ -29,7 +30,8 @@ fn lives(acts: &[Act]) -> Result<Memory, String> {
 #[test]
 fn each_act_is_done_so_that_one_that_needs_it_can_be_done_and_one_that_cannot_fails() {
     if Kvm::open().is_err() {
-        return println!("not run: there is no KVM here");
+        let _ = writeln!(stderr(), "not run: there is no KVM here");
+        return;
     }
     let slot = |slot, guest, size: u64| Act::Slot { slot, guest, size: size << 20, flags: 0 };
     let device = |change| {
@@ -81,7 +83,8 @@ fn what_another_has_the_processor_for_is_no_part_of_a_call() {
     let mut one = CpuSet::new();
     one.set(sched_getcpu());
     if sched_setaffinity(None, &one).is_err() {
-        return println!("not run: this thread may not choose its processor");
+        let _ = writeln!(stderr(), "not run: this thread may not choose its processor");
+        return;
     }
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -100,7 +103,7 @@ fn what_another_has_the_processor_for_is_no_part_of_a_call() {
         let (waited, took) = (waited(), clock.stop());
         drop(ends);
         if waited.is_zero() {
-            println!("not run: this kernel does not count it");
+            let _ = writeln!(stderr(), "not run: this kernel does not count what threads wait");
         } else {
             assert!(took + waited <= begun.elapsed(), "{took:?}, and {waited:?} in the queue");
         }
