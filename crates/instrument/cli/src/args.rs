@@ -12,7 +12,7 @@ use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand}
 use clap_complete::Shell;
 use mayfly_beside_kvm::Processor;
 use mayfly_lab::{Bound, Ksm, Order, Zap, experiments};
-use mayfly_report::{Format, Threshold};
+use mayfly_report::{Format, Theme, Threshold};
 
 use crate::doctor::Doctor;
 use crate::failure::Failure;
@@ -60,20 +60,24 @@ pub(crate) enum Command {
     Man,
 }
 
-/// Show records on the terminal, or as a page for a browser
+/// Show records on the terminal, as a page for a browser, or as one picture
 ///
 /// Without -o, each record is printed as `mayfly run` prints it. With -o, all records go into one HTML file that needs no
 /// other file: first the pictures, then every number, then the facts of the hosts. The page of a trace begins with its
-/// timeline.
+/// timeline. Where FILE ends in .svg, one record becomes one picture: this host's KVM, an earlier design, and Mayfly.
 #[derive(ClapArgs)]
 pub(crate) struct Report {
     /// Files that `mayfly run --json` or `mayfly trace --json` has written
     #[arg(value_name = "RECORD", required = true)]
     pub(crate) records: Vec<PathBuf>,
 
-    /// Write one HTML page to FILE; - is standard output
+    /// Write one HTML page to FILE, or a picture if FILE ends in .svg; - is standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// The background that a picture is made for: light or dark [default: light]
+    #[arg(long, value_name = "THEME", requires = "output")]
+    pub(crate) theme: Option<Theme>,
 
     /// Print every metric, counter and check; for a trace, every call
     #[arg(long, conflicts_with = "output")]
@@ -246,6 +250,7 @@ pub(crate) fn with_values() -> clap::Command {
             "zaps" => Zap::ALL.map(Zap::name).to_vec(),
             "ksm" => vec![Ksm::Alone.name(), Ksm::Shared.name()],
             "format" => Format::ALL.map(Format::name).to_vec(),
+            "theme" => Theme::ALL.map(Theme::name).to_vec(),
             "json" | "openmetrics" | "like" | "records" | "output" | "base" | "new" | "file" => {
                 return arg.value_hint(ValueHint::FilePath);
             }

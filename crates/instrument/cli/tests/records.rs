@@ -58,6 +58,29 @@ fn a_page_is_written_whole_or_to_a_stream() {
 }
 
 #[test]
+fn a_file_that_ends_in_svg_is_a_picture_of_one_record() {
+    let scratch = scratch("picture");
+    let file = written(&scratch.join("r.json"), &record(5_000, 2));
+    let picture = scratch.join("r.svg");
+    let picture = picture.to_str().unwrap();
+    let drawn = |theme: &[&str]| {
+        success(&[&["report", &file, "-o", picture], theme].concat());
+        fs::read_to_string(picture).unwrap()
+    };
+    let light = drawn(&[]);
+    assert!(light.starts_with("<svg ") && light.ends_with("</svg>"), "{light}");
+    assert!(light.contains("5.01 µs") && light.contains("teardown"), "{light}");
+    assert_eq!(drawn(&["--theme", "light"]), light);
+    assert_ne!(drawn(&["--theme", "dark"]), light);
+    assert!(failure(&["report", &file, &file, "-o", picture], 2).contains("one record"));
+    assert!(failure(&["report", &file, "-o", "-", "--theme", "dark"], 2).contains(".svg"));
+    assert!(failure(&["report", &file, "--theme", "dark"], 2).contains("--output"));
+    assert!(
+        failure(&["report", &file, "-o", picture, "--theme", "red"], 2).contains("light, dark")
+    );
+}
+
+#[test]
 fn a_page_does_not_take_the_place_of_a_record_that_it_shows() {
     let directory = scratch("replaced");
     let record = written(&directory.join("record.json"), &record(1000, 2));

@@ -1,8 +1,8 @@
 //! Shows a record to a reader, and compares two records.
 //!
-//! A [`Report`] is for a terminal, a [`Page`] is for a browser, and a [`Comparison`] is of two records. A [`Threshold`] is a
-//! bound that a figure must keep. All of them need only the record: the record itself says what an experiment is called,
-//! what it measures, and in which order its metrics stand.
+//! A [`Report`] is for a terminal, a [`Page`] is for a browser, a [`Picture`] is for a README, and a [`Comparison`] is of two
+//! records. A [`Threshold`] is a bound that a figure must keep. All of them need only the record: the record itself says
+//! what an experiment is called, what it measures, and in which order its metrics stand.
 
 mod compare;
 mod group;
@@ -14,6 +14,7 @@ mod page;
 mod passes;
 mod percentiles;
 mod report;
+mod svg;
 mod tallies;
 mod text;
 mod threshold;
@@ -25,5 +26,6 @@ pub use compare::shown::Format;
 pub use compare::{Comparison, Line, Verdict};
 pub use page::Page;
 pub use report::Report;
+pub use svg::{PICTURED, Picture, Pictured, Theme};
 pub use text::WIDTH;
 pub use threshold::{Threshold, ThresholdError, Violation};

@@ -5,7 +5,7 @@
 //! host, and the command that repeats the run. Everything that a picture shows also stands in a table, for readers
 //! who listen to the page and for readers who copy from it.
 
-mod axis;
+pub(crate) mod axis;
 mod distribution;
 mod facts;
 mod numbers;

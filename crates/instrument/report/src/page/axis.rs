@@ -3,14 +3,14 @@
 use mayfly_record::{Unit, units};
 
 /// From a number below all others to one above them, by powers of ten. What is below one stands at its beginning.
-pub(super) struct Axis {
+pub(crate) struct Axis {
     low: i32,
     high: i32,
 }
 
 impl Axis {
     /// One that has all of `numbers` on it.
-    pub(super) fn of(numbers: impl IntoIterator<Item = u64>) -> Self {
+    pub(crate) fn of(numbers: impl IntoIterator<Item = u64>) -> Self {
         let logs = numbers.into_iter().map(log);
         let (low, high) =
             logs.fold((f64::MAX, 0_f64), |(low, high), log| (low.min(log), high.max(log)));
@@ -19,13 +19,13 @@ impl Axis {
     }
 
     /// Where a number stands: 0 at the beginning, 1 at the end.
-    pub(super) fn at(&self, number: u64) -> f64 {
+    pub(crate) fn at(&self, number: u64) -> f64 {
         let length = f64::from(self.high - self.low);
         ((log(number) - f64::from(self.low)) / length).clamp(0.0, 1.0)
     }
 
     /// The powers of ten on it, or every other, or every third, so that there are seven at most.
-    pub(super) fn ticks(&self, unit: &Unit) -> Vec<(f64, String)> {
+    pub(crate) fn ticks(&self, unit: &Unit) -> Vec<(f64, String)> {
         let step = (self.high - self.low).unsigned_abs() as usize / 7 + 1;
         (self.low..=self.high)
             .step_by(step)
