@@ -2,18 +2,18 @@
 
 use crate::table::Table;
 
-/// What a document lacks.
+/// What is wrong with a document.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
-    /// A marker is not there, or not once.
-    #[error("'{0}' stands not once in the document")]
+    /// A marker is missing, stands there twice, or stands behind its end.
+    #[error("the marker '{0}' is missing, misplaced, or not once in the document")]
     Marker(String),
-    /// What is between the markers is not what `make figures` writes.
+    /// The text between the markers does not have the form that `make figures` writes.
     #[error("the table '{name}' is not as `make figures` writes it: {what}")]
     Form {
         /// Which table.
         name: String,
-        /// What is different.
+        /// The first difference.
         what: String,
     },
 }
@@ -22,18 +22,18 @@ pub enum MarkerError {
 ///
 /// # Errors
 ///
-/// A marker is not there.
+/// A marker is missing.
 pub fn replace(document: &str, name: &str, text: &str) -> Result<String, MarkerError> {
     let (before, _, after) = split(document, name)?;
     Ok(format!("{before}{}\n{}", text.trim_end(), after))
 }
 
-/// Whether each of a document's tables stands in it in the form in which it is written, behind the command that measures
-/// it; and what all were measured on.
+/// Whether a document has each of its tables in the form in which `make figures` writes it, below the command that measures
+/// it, and has the markers of the host.
 ///
 /// # Errors
 ///
-/// The first that does not.
+/// The first table that is missing or different.
 pub fn check<'a>(
     document: &str,
     tables: impl IntoIterator<Item = &'a Table>,
@@ -55,11 +55,14 @@ fn unbroken(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The name of the markers around what all tables were measured on.
+/// The name of the markers around the facts of the host that all tables were measured on.
 pub const HOST: &str = "host";
 
-/// What stands before, between and behind the markers of `name`, which belong to what is outside.
-fn split<'a>(document: &'a str, name: &str) -> Result<(&'a str, &'a str, &'a str), MarkerError> {
+/// The text before, between and behind the markers of `name`. The markers belong to the text outside.
+pub(crate) fn split<'a>(
+    document: &'a str,
+    name: &str,
+) -> Result<(&'a str, &'a str, &'a str), MarkerError> {
     let once = |text: &'a str, marker: &str| {
         let missing = || MarkerError::Marker(marker.trim().to_owned());
         let at = text.find(marker).ok_or_else(missing)?;

@@ -1,10 +1,10 @@
-//! One figure: what several runs say of one thing.
+//! One figure: the median of several runs' values, and their range.
 
 use mayfly_record::{ResultRow, Unit};
 
 use crate::table::Statistic;
 
-/// What stands where nothing was measured.
+/// Stands where nothing was measured.
 pub(crate) const NONE: &str = "–";
 
 /// A figure for a person: the median of the runs' values, and their range.
@@ -31,6 +31,14 @@ fn ranged(sorted: &[u64], unit: &Unit) -> String {
     let [middle, low, high] =
         [sorted[(sorted.len() - 1) / 2], sorted[0], sorted[sorted.len() - 1]].map(show);
     if low == high { middle } else { format!("{middle} ({low} to {high})") }
+}
+
+/// What [`told`] writes, without its range.
+pub(crate) fn without_range(told: &str) -> String {
+    match told.split_once(" (").and_then(|(middle, rest)| Some((middle, rest.split_once(')')?.1))) {
+        Some((middle, modelled)) => format!("{middle}{modelled}"),
+        None => told.to_owned(),
+    }
 }
 
 /// How many samples a row has of what a figure is made of.
@@ -110,6 +118,18 @@ mod tests {
         assert_eq!(super::told(&[], &["c"], Statistic::Median), "–");
         for names in [&["m"][..], &["c"], &["modelled_m"], &["no"]] {
             assert!(is_one(&told(names, Statistic::Median)), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_figure_is_quoted_without_its_range_and_with_what_says_that_it_is_modelled() {
+        for (told, quoted) in [
+            ("5.00 µs (4.00 µs to 6.00 µs)", "5.00 µs"),
+            ("6.16 s (6.06 s to 6.46 s), modelled", "6.16 s, modelled"),
+            ("12,160", "12,160"),
+            (NONE, NONE),
+        ] {
+            assert_eq!(without_range(told), quoted);
         }
     }
 

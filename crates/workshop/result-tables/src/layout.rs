@@ -1,4 +1,4 @@
-//! Which tables there are.
+//! Which tables there are, and in which document each stands.
 
 mod deletion;
 mod registration;
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::table::{Column, Line, Statistic, Table};
 
-/// Every table, document by document, in its order.
+/// Every table, grouped by document, in the order in which the tables stand there.
 pub fn tables() -> Vec<Table> {
-    let readme = vec![starting(), caches(), deleting(), merging(), ending()];
-    readme.into_iter().chain(registration::tables()).chain(deletion::tables()).collect()
+    let results = vec![starting(), caches(), deleting(), merging(), ending()];
+    results.into_iter().chain(registration::tables()).chain(deletion::tables()).collect()
 }
 
-/// The arguments of `mayfly run` that measure all of them: one of each experiment.
+/// The arguments of `mayfly run` that measure all tables: one command for each experiment.
 pub fn commands() -> Vec<&'static str> {
     let mut commands: Vec<&str> = Vec::new();
     for table in tables() {
@@ -25,17 +25,18 @@ pub fn commands() -> Vec<&'static str> {
     commands
 }
 
-const README: &str = "README.md";
+/// The document that has the tables of all experiments.
+pub(crate) const RESULTS: &str = "docs/results.md";
 
-/// Of a VM's start, in every order.
+/// Measures a VM's start, in every order.
 const REGISTRATION: &str = "device-registration";
 
-/// Of a memslot's deletion.
+/// Measures a memslot's deletion.
 const DELETION: &str = "slot-delete";
 
 fn starting() -> Table {
     Table {
-        document: README,
+        document: RESULTS,
         name: "starting-a-vm",
         arguments: REGISTRATION,
         params: vec![("order", "devices-first".into())],
@@ -64,7 +65,7 @@ fn starting() -> Table {
 
 fn caches() -> Table {
     Table {
-        document: README,
+        document: RESULTS,
         name: "turning-caches-on",
         arguments: "cache-enable --memory 256MiB --backend machine",
         params: vec![
@@ -95,7 +96,7 @@ fn caches() -> Table {
 
 fn deleting() -> Table {
     Table {
-        document: README,
+        document: RESULTS,
         name: "deleting-a-memslot",
         arguments: DELETION,
         params: vec![("vcpus", 128.into()), ("zap", "all-roots".into())],
@@ -123,7 +124,7 @@ fn deleting() -> Table {
 
 fn merging() -> Table {
     Table {
-        document: README,
+        document: RESULTS,
         name: "merging-pages",
         arguments: "page-merge --backend machine",
         params: vec![("format", "EPT".into())],
@@ -143,7 +144,7 @@ fn merging() -> Table {
 
 fn ending() -> Table {
     Table {
-        document: README,
+        document: RESULTS,
         name: "ending-a-vm",
         arguments: "teardown --memory 64GiB --backend machine",
         params: vec![("memory", (64_u64 << 30).into()), ("mapping", "4KiB".into())],
@@ -172,10 +173,10 @@ fn ending() -> Table {
     }
 }
 
-/// Where the end is but modelled, the caller frees every table itself before the call returns.
+/// Where the end is only modelled, the caller frees every table itself before the call returns.
 const FREED: &[&str] = &["reclaimed", "modelled_destroy"];
 
-/// The 64 GiB in blocks.
+/// The parameters of a VM whose 64 GiB are mapped in blocks.
 fn in_blocks() -> Vec<(&'static str, Value)> {
     vec![("memory", (64_u64 << 30).into()), ("mapping", "2MiB".into())]
 }

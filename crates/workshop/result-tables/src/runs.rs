@@ -1,31 +1,31 @@
-//! The records that figures are made of.
+//! The records of several runs, from which figures are made.
 
 use mayfly_record::{Backend, Record, ResultRow, units};
 use serde_json::Value;
 
-/// Runs that make a figure, at least.
+/// The fewest runs that make a figure.
 pub(crate) const FEWEST: usize = 5;
 
-/// The share of the processors' time up to which others may have it on a host that is called quiet. Not the load average:
-/// the threads of the run before are in it.
+/// The largest share of the processors' time that other processes may have on a host that is called quiet. It is not the load
+/// average, because that contains the threads of the run before.
 const QUIET: f64 = 0.1;
 
-/// Records, each of one run, of experiments that every run has gone through.
+/// The records of several runs. Each run went through the same experiments.
 pub struct Runs(Vec<Vec<Record>>);
 
 /// Why records make no figures.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunsError {
-    /// They are too few.
-    #[error("{0} runs; a figure is made of {FEWEST} at least")]
+    /// There are too few runs.
+    #[error("there are {0} runs; a figure needs at least {FEWEST}")]
     TooFew(usize),
-    /// One came to an early end.
-    #[error("a run is not whole: {0}")]
+    /// A run ended early.
+    #[error("a run is not complete: {0}")]
     Partial(String),
-    /// They are of different builds, or hosts.
-    #[error("runs are of different {what}: {one} and {other}")]
+    /// The runs are of different builds or hosts.
+    #[error("the runs are of different {what}: {one} and {other}")]
     Different {
-        /// Of what.
+        /// What is different.
         what: &'static str,
         /// As one record has it.
         one: String,
@@ -39,7 +39,7 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// They are too few, a part is missing, or they are not of one build and host.
+    /// There are too few runs, one is not complete, or they are not of one build and host.
     pub fn new(runs: Vec<Vec<Record>>) -> Result<Self, RunsError> {
         if runs.len() < FEWEST {
             return Err(RunsError::TooFew(runs.len()));
@@ -54,13 +54,25 @@ impl Runs {
         Ok(Self(runs))
     }
 
-    /// How many there are.
+    /// The number of runs.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// What they were measured on, and how that was meanwhile: a sentence or a few.
+    /// The host, its load while the runs went on, and how a figure is to be read: some sentences.
     pub fn told(&self) -> String {
+        // Both the smallest and the largest are on one side with 2 to the power of 1 - n.
+        let sure = 1.0 - 0.5_f64.powi(i32::try_from(self.count()).unwrap_or(i32::MAX) - 1);
+        format!(
+            "{} A figure is the median of the runs' medians; in brackets are the smallest and \
+             the largest of these, between which the true one lies with {:.0} %. n is runs by samples of each.",
+            self.host(),
+            100.0 * sure,
+        )
+    }
+
+    /// The host, and its load while the runs went on.
+    pub fn host(&self) -> String {
         let Some(first) = self.0.iter().flatten().next() else { return String::new() };
         let host = &first.host;
         let hz = host.hz.map_or_else(String::new, |hz| format!(" at HZ={hz}"));
@@ -77,16 +89,13 @@ impl Runs {
         };
         format!(
             "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}; of the processors' time {} at most went to others, and \
-             {} at most was stolen. A figure is the median of the runs' medians; in brackets are the smallest and \
-             the largest of these, between which the true one lies with {:.0} %. n is runs by samples of each.",
+             {} at most was stolen.",
             self.count(),
             host.cpus,
             host.cpu.as_deref().unwrap_or(&host.arch),
             host.kernel,
             units::percent(others),
             units::percent(stolen),
-            // Both the smallest and the largest are on one side with 2 to the power of 1 - n.
-            100.0 * (1.0 - 0.5_f64.powi(i32::try_from(self.count()).unwrap_or(i32::MAX) - 1)),
         )
     }
 
@@ -110,7 +119,7 @@ impl Runs {
     }
 }
 
-/// Whether all have the same of something.
+/// Whether one fact is the same in all runs.
 fn same(what: &'static str, mut facts: impl Iterator<Item = String>) -> Result<(), RunsError> {
     let Some(one) = facts.next() else { return Ok(()) };
     match facts.find(|other| *other != one) {

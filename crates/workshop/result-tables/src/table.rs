@@ -1,4 +1,4 @@
-//! What a table is.
+//! A table: which figures stand in it, and its Markdown.
 
 use std::fmt::Write;
 
@@ -11,62 +11,62 @@ use crate::runs::Runs;
 /// A table of one experiment's figures.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The document that it stands in, below the repository's root.
+    /// The document that has it, relative to the repository's root.
     pub document: &'static str,
-    /// What its markers call it.
+    /// The name in its markers.
     pub name: &'static str,
-    /// The arguments of `mayfly run` that measure it, of which the first names the experiment.
+    /// The arguments of `mayfly run` that measure it. The first names the experiment.
     pub arguments: &'static str,
-    /// Parameters that its rows ran with, beside those that a line says.
+    /// The parameters that its rows ran with, where a line names no others.
     pub params: Vec<(&'static str, Value)>,
-    /// Its columns beside the first.
+    /// Its columns, without the one of titles.
     pub columns: Vec<Column>,
-    /// Its lines below the headings.
+    /// Its lines, without the headings.
     pub lines: Vec<Line>,
 }
 
-/// A variant.
+/// A column: one variant.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// What stands above it.
+    /// The heading.
     pub title: &'static str,
-    /// Where it ran.
+    /// The backend that the variant ran on.
     pub backend: Backend,
-    /// Its name.
+    /// The variant's name.
     pub variant: &'static str,
 }
 
-/// A metric or a counter.
+/// A line: one metric or counter.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What stands before it.
+    /// The first cell.
     pub title: String,
-    /// Names, of which the first is shown that a row has.
+    /// Names of metrics or counters. Of each row the first is shown that it has.
     pub names: Vec<&'static str>,
-    /// What of it.
+    /// Which number of a metric is shown.
     pub statistic: Statistic,
-    /// Parameters in place of the table's, where there are some.
+    /// Parameters that replace the table's.
     pub params: Option<Vec<(&'static str, Value)>>,
 }
 
-/// What of a metric is shown.
+/// A number of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     /// The median.
     Median,
-    /// The 99th percentile, where so many samples carry it.
+    /// The 99th percentile, where there are enough samples for it.
     P99,
-    /// The longest.
+    /// The largest sample.
     Longest,
 }
 
 impl Table {
-    /// Whose figures it has.
+    /// The experiment whose figures it has.
     pub fn experiment(&self) -> &'static str {
         self.arguments.split(' ').next().unwrap_or_default()
     }
 
-    /// How its document says what measures it.
+    /// The command that measures it, as its document has it.
     pub fn command(&self) -> String {
         let quote = if self.arguments.contains(' ') { "\"" } else { "" };
         format!("`make run ARGS={quote}{}{quote}`", self.arguments)
@@ -82,7 +82,7 @@ impl Table {
             };
             let cells = self.columns.iter().map(|column| {
                 let rows = rows(column);
-                // What not every run has is no figure.
+                // A row that some runs do not have makes no figure.
                 let rows = if rows.len() == runs.count() { &rows[..] } else { &[] };
                 figure::told(rows, &line.names, line.statistic)
             });
@@ -106,11 +106,11 @@ impl Table {
         format!("| | {} | n |\n|{}\n", titles.join(" | "), " --- |".repeat(titles.len() + 2))
     }
 
-    /// Whether a text is this table, of whatever runs: its headings and lines, and figures in its cells.
+    /// Whether a text is this table, of any runs: its headings and lines, and figures in its cells.
     ///
     /// # Errors
     ///
-    /// What is different, in a line.
+    /// The first difference, in a line.
     pub fn is_form_of(&self, text: &str) -> Result<(), String> {
         let body = text.strip_prefix(&self.head()).ok_or("its headings are others")?;
         let lines: Vec<&str> = body.lines().collect();

@@ -1,22 +1,31 @@
-//! The tables of README and of docs are those that `make figures` writes, and it can.
+//! README and docs have the tables that `make figures` writes, and it can write them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mayfly_lab::{Course, Order, Params, Plan, Selection, Silent, Size, experiments};
 use mayfly_record::{Backend, Conditions, Host, Record};
-use mayfly_result_tables::{HOST, Runs, RunsError, Table, check, commands, replace, tables};
+use mayfly_report::PICTURED;
+use mayfly_result_tables::{
+    HOST, README, Runs, RunsError, SUMMARY, Table, check, check_all, check_summary, commands,
+    replace, summary, tables, write,
+};
 
-const README: &str = include_str!("../../../../README.md");
+const RESULTS: &str = include_str!("../../../../docs/results.md");
+const README_TEXT: &str = include_str!("../../../../README.md");
 
-/// README's.
-fn readme() -> Vec<Table> {
-    tables().into_iter().filter(|table| table.document == "README.md").collect()
+/// The tables of the page of results.
+fn results() -> Vec<Table> {
+    tables().into_iter().filter(|table| table.document == "docs/results.md").collect()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
 #[test]
 fn every_table_of_every_document_has_the_form_in_which_it_is_written() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let root = root();
     let tables = tables();
     let documents: Vec<&[Table]> =
         tables.chunk_by(|one, other| one.document == other.document).collect();
@@ -37,13 +46,29 @@ fn each_experiment_is_measured_by_one_command() {
 }
 
 #[test]
-fn readme_has_no_other_tables() {
-    // What is below "What it shows" is marked, all of it.
-    let shown = README.split("\n## What it shows\n").nth(1).unwrap().split("\n## ").next().unwrap();
-    assert_eq!(shown.matches("\n| | ").count(), readme().len(), "a table without markers");
+fn the_page_of_results_has_no_other_tables_and_readme_has_one() {
+    assert_eq!(RESULTS.matches("\n| --- ").count(), results().len(), "a table without markers");
+    let shown = README_TEXT.split("\n## Results\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    assert_eq!(shown.matches("\n| --- ").count(), 1, "a table without markers");
+    assert!(shown.contains("<!-- figures: summary -->"));
 }
 
-/// What tables have that is no metric.
+#[test]
+fn readme_quotes_the_page_of_results() {
+    check_summary(README_TEXT, RESULTS).unwrap();
+    let quoted = summary(RESULTS).unwrap();
+    assert_eq!(quoted.lines().count(), 2 + experiments().len(), "a line for each experiment");
+    for experiment in experiments() {
+        assert!(quoted.contains(&format!("| [`{0}`](docs/{0}.md) |", experiment.name())));
+    }
+    let edited = README_TEXT.replacen("this host's KVM | before |", "KVM | before |", 1);
+    assert!(check_summary(&edited, RESULTS).unwrap_err().to_string().contains("in place of"));
+    let without = RESULTS.replacen("| then the first memslot |", "| then another |", 1);
+    let said = summary(&without).unwrap_err().to_string();
+    assert!(said.contains("starting-a-vm") && said.contains("then the first memslot"), "{said}");
+}
+
+/// Counters in tables, which no experiment describes as metrics.
 const COUNTERS: [&str; 4] = ["scenarios", "scenarios_stale", "tlbi_ipa", "tlbi_vmid"];
 
 #[test]
@@ -60,6 +85,26 @@ fn whatever_a_table_names_is_a_variant_and_a_metric_or_a_counter() {
         for name in table.lines.iter().flat_map(|line| &line.names) {
             let is_known = COUNTERS.contains(name) || metrics.iter().any(|of| of.name == *name);
             assert!(is_known, "{name} of {}", table.name);
+        }
+    }
+}
+
+#[test]
+fn whatever_the_picture_names_is_a_variant_a_metric_and_a_parameter_and_no_experiment_is_missing() {
+    assert_eq!(PICTURED.len(), experiments().len());
+    for pictured in PICTURED {
+        let experiment = experiments().iter().find(|e| e.name() == pictured.experiment).unwrap();
+        let is_variant = |name| {
+            let variants = experiment.variants();
+            variants.iter().any(|v| (v.backend, v.name) == (Backend::Machine, name))
+        };
+        assert!(is_variant("mayfly") && is_variant(pictured.before), "{}", pictured.before);
+        let metrics = experiment.describe().metrics;
+        for name in pictured.metrics {
+            assert!(metrics.iter().any(|of| of.name == *name), "{name}");
+        }
+        for name in pictured.sizes {
+            assert!(experiment.params().iter().any(|param| param.name == *name), "{name}");
         }
     }
 }
@@ -89,12 +134,12 @@ fn run() -> Vec<Record> {
 fn a_few_short_runs_are_written_as_tables_that_pass_the_check() {
     let records: Vec<Vec<Record>> = (0..5).map(|_| run()).collect();
     let runs = Runs::new(records.clone()).unwrap();
-    let mut document = README.to_owned();
+    let mut document = RESULTS.to_owned();
     document = replace(&document, HOST, &runs.told()).unwrap();
-    for table in readme() {
+    for table in results() {
         document = replace(&document, table.name, &table.markdown(&runs)).unwrap();
     }
-    check(&document, &readme()).unwrap();
+    check(&document, &results()).unwrap();
     let starting = document.split("<!-- figures: starting-a-vm -->").nth(1).unwrap();
     let line =
         starting.lines().find(|line| line.starts_with("| then the first memslot |")).unwrap();
@@ -114,6 +159,54 @@ fn a_few_short_runs_are_written_as_tables_that_pass_the_check() {
     let mut partial = records;
     partial[1][0].partial = Some("it was interrupted".into());
     assert!(Runs::new(partial).err().unwrap().to_string().contains("interrupted"));
+}
+
+/// A document without the texts between markers.
+fn by_hand(document: &str) -> String {
+    let mut parts = document.split("<!-- figures: ");
+    let first = parts.next().unwrap().to_owned();
+    parts.fold(first, |text, part| {
+        let (name, rest) = part.split_once(" -->").unwrap();
+        text + name + rest.split_once(&format!("<!-- end of {name} -->")).unwrap().1
+    })
+}
+
+#[test]
+fn all_tables_are_written_to_their_documents_and_nothing_else_is() {
+    let copy = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("all-tables");
+    let _ = fs::remove_dir_all(&copy);
+    fs::create_dir_all(copy.join("docs")).unwrap();
+    let documents = check_all(&root()).unwrap();
+    assert_eq!(
+        documents,
+        ["docs/results.md", "docs/device-registration.md", "docs/slot-delete.md", README]
+    );
+    let before: Vec<String> = documents
+        .iter()
+        .map(|name| {
+            let text = fs::read_to_string(root().join(name)).unwrap();
+            fs::write(copy.join(name), &text).unwrap();
+            text
+        })
+        .collect();
+    let runs = Runs::new((0..5).map(|_| run()).collect()).unwrap();
+    write(&copy, &runs).unwrap();
+    assert_eq!(check_all(&copy).unwrap(), documents);
+    for (name, before) in documents.iter().zip(&before) {
+        let after = fs::read_to_string(copy.join(name)).unwrap();
+        assert_ne!(after, *before, "{name}");
+        assert_eq!(by_hand(&after), by_hand(before), "{name}");
+    }
+    let readme = fs::read_to_string(copy.join(README)).unwrap();
+    assert!(readme.contains(&runs.host()) && !readme.contains(&runs.told()));
+
+    // A document without its markers is refused, and no other one is written.
+    let marker = format!("<!-- end of {SUMMARY} -->");
+    fs::write(copy.join(README), README_TEXT.replace(&marker, "")).unwrap();
+    fs::write(copy.join("docs/results.md"), RESULTS).unwrap();
+    let said = write(&copy, &runs).unwrap_err().to_string();
+    assert!(said.contains(README) && said.contains(&marker), "{said}");
+    assert_eq!(fs::read_to_string(copy.join("docs/results.md")).unwrap(), RESULTS);
 }
 
 #[test]
@@ -142,9 +235,9 @@ fn a_host_is_called_loaded_for_what_others_took_and_not_for_the_runs_own_threads
 #[test]
 fn what_was_typed_by_hand_is_refused_by_its_line() {
     let edited = |from: &str, to: &str| {
-        let document = README.replacen(from, to, 1);
-        assert_ne!(document, README, "{from}");
-        check(&document, &readme()).unwrap_err().to_string()
+        let document = RESULTS.replacen(from, to, 1);
+        assert_ne!(document, RESULTS, "{from}");
+        check(&document, &results()).unwrap_err().to_string()
     };
     let said = edited("| registering a device |", "| registering |");
     assert!(said.contains("starting-a-vm") && said.contains("registering a device"), "{said}");

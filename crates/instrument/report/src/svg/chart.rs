@@ -87,7 +87,10 @@ fn panel(record: &Record, pictured: &Pictured) -> Option<Panel> {
         rows().filter(move |row| row.backend == backend && row.variant == variant)
     };
     let known = record.experiments.iter().find(|known| known.name == pictured.experiment);
-    let own = answering(of(Backend::Machine, BASELINE), known, pictured)?;
+    let measured = |row: &&ResultRow| value(row, pictured).is_some();
+    let owns: Vec<&ResultRow> = of(Backend::Machine, BASELINE).filter(measured).collect();
+    let kvms: Vec<&ResultRow> = of(Backend::Kvm, KERNEL).filter(measured).collect();
+    let own = chosen(&owns, &kvms, known)?;
     let beside = |row: &&ResultRow| is_beside(row, own);
     let (_, unit) = value(own, pictured)?;
     let bar = |source, label: &str, row: Option<&ResultRow>| Bar {
@@ -111,19 +114,23 @@ fn panel(record: &Record, pictured: &Pictured) -> Option<Panel> {
     })
 }
 
-/// Mayfly's row with the parameters that the experiment's answer is of; where none is or nothing is said, the first that
-/// has the metric.
-fn answering<'a>(
-    rows: impl Iterator<Item = &'a ResultRow> + Clone,
+/// The row of Mayfly's that is drawn. It ran with parameters with which KVM ran, too, if there are any; of these with the ones
+/// that the experiment's answer is of, if these are among them.
+fn chosen<'a>(
+    owns: &[&'a ResultRow],
+    kvms: &[&ResultRow],
     known: Option<&Description>,
-    pictured: &Pictured,
 ) -> Option<&'a ResultRow> {
-    let measured = rows.filter(|row| value(row, pictured).is_some());
-    let answers = |row: &&ResultRow| {
+    let has_kvm = |own: &&&ResultRow| kvms.iter().any(|kvm| is_beside(kvm, own));
+    let answers = |own: &&&ResultRow| {
         let mut params = known.into_iter().flat_map(|known| &known.answered_by);
-        params.all(|(name, value)| row.params.get(name) == Some(value))
+        params.all(|(name, value)| own.params.get(name) == Some(value))
     };
-    measured.clone().find(answers).or_else(|| measured.clone().next())
+    let both = owns.iter().find(|own| has_kvm(own) && answers(own));
+    both.or_else(|| owns.iter().find(has_kvm))
+        .or_else(|| owns.iter().find(answers))
+        .or_else(|| owns.first())
+        .copied()
 }
 
 /// Whether a row ran as another one did: no parameter that both have differs, but for chance and the tick, which are the

@@ -31,7 +31,7 @@ fn sentences(record: &Record) -> Vec<String> {
     let cpus = units::things(host.cpus as u64, "CPU");
     let mut told = vec![format!("{cpus}{machine} ({cpu}), Linux {}{hz}{kvm}.", host.kernel)];
     if host.time > 0 {
-        told.push(format!("Measured on {} by `{}`.", date::day(host.time), host.command));
+        told.push(format!("Measured on {} by Mayfly {}.", date::day(host.time), host.mayfly));
     }
     if let Some(conditions) = &record.conditions {
         let load =

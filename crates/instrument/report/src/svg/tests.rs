@@ -41,7 +41,7 @@ fn record() -> Record {
         hz: Some(250),
         kvm: true,
         guest: Some(true),
-        command: "mayfly run".into(),
+        mayfly: "0.1.0".into(),
         time: 951_782_400,
         ..Host::default()
     };
@@ -94,6 +94,31 @@ fn an_experiment_has_a_bar_of_the_hosts_kvm_one_of_the_earlier_design_and_one_of
 }
 
 #[test]
+fn the_parameters_that_are_drawn_are_those_with_which_kvm_was_measured_then_those_of_the_answer() {
+    let mut record = record();
+    let of = |backend, variant, memory: u64, ns| {
+        row("teardown", backend, variant, "destroy", ns).param("memory", memory << 30)
+    };
+    record.results.extend([
+        of(Backend::Machine, "mayfly", 64, 3_000),
+        of(Backend::Machine, "mayfly", 1, 1_000),
+        of(Backend::Machine, "mayfly", 16, 2_000),
+        of(Backend::Machine, "per-page", 16, 2_000_000),
+    ]);
+    record.experiments.push(Description {
+        name: "teardown".into(),
+        answered_by: [("memory".into(), (16_u64 << 30).into())].into(),
+        ..Description::default()
+    });
+    let said = |record: &Record| texts(&drawn(record)).join("\n");
+    assert!(said(&record).contains("(16 GiB)") && said(&record).contains("2.00 ms"));
+    record.results.push(of(Backend::Kvm, "kernel", 1, 5_000_000));
+    assert!(said(&record).contains("(1 GiB)") && said(&record).contains("5.00 ms"));
+    record.results.push(of(Backend::Kvm, "kernel", 16, 7_000_000));
+    assert!(said(&record).contains("(16 GiB)") && said(&record).contains("7.00 ms"));
+}
+
+#[test]
 fn a_bar_that_is_missing_has_the_reason_in_its_place() {
     let mut record = record();
     assert!(texts(&drawn(&record)).contains(&"x86 flushes nothing".to_owned()));
@@ -135,7 +160,7 @@ fn a_picture_says_what_it_was_measured_on_and_when_and_how_the_host_was() {
     let told = texts(&drawn(&record())).join(" ");
     for fact in [
         "2 CPUs of a virtual machine (AMD EPYC), Linux 6.18.0 at HZ=250, with KVM.",
-        "Measured on 2000-02-29 by `mayfly run`.",
+        "Measured on 2000-02-29 by Mayfly 0.1.0.",
         "The load was 0.4 before the run",
         "13% of the CPUs' time went to other processes",
         "0.6% of the CPUs' time was stolen.",
@@ -186,7 +211,7 @@ fn whatever_a_record_says_is_text() {
     let mut record = record();
     record.host.kernel = hostile.to_owned();
     record.host.cpu = Some(hostile.repeat(100));
-    record.host.command = hostile.to_owned();
+    record.host.mayfly = hostile.to_owned();
     record.partial = Some(hostile.to_owned());
     for row in &mut record.results {
         row.skipped = row.skipped.take().map(|_| hostile.repeat(50));
