@@ -1,19 +1,19 @@
-//! What is run in each machine.
+//! The commands that run in each machine.
 
 use crate::archive::Arch;
 use crate::machine::Machine;
 
-/// A command of mayfly's that leaves a document.
+/// A command of `mayfly` that writes a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// Its document's name.
+    /// The document's name.
     pub(crate) name: &'static str,
     pub(crate) command: Command,
-    /// What is added to the command line.
+    /// More arguments of the command.
     pub(crate) arguments: &'static str,
 }
 
-/// Which command.
+/// The subcommand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// `mayfly run --backend kvm`.
@@ -23,7 +23,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Its part of the command line.
+    /// Its words on the command line.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Run => "run --backend kvm",
@@ -32,7 +32,7 @@ impl Command {
     }
 }
 
-/// What every machine runs. One vCPU: with several of them on one processor, what is measured is when they take turns.
+/// Every machine runs this. It has one vCPU: several on one processor would measure when they take turns.
 const LIFE: Job = Job {
     name: "life",
     command: Command::Run,
@@ -40,31 +40,31 @@ const LIFE: Job = Job {
                 --memory 64MiB",
 };
 
-/// Its VMs have two vCPUs, one of which writes all the time.
+/// Measures merged pages. Its VMs have two vCPUs, one of which writes all the time.
 const MERGE: Job = Job {
     name: "merge",
     command: Command::Run,
     arguments: "page-merge --ksm --vms 2 --rounds 2 --memory 4MiB",
 };
 
-/// One vCPU after the other turns its caches on, on one thread.
+/// Measures caches: one vCPU after the other turns them on, on one thread.
 const CACHES: Job = Job {
     name: "caches",
     command: Command::Run,
     arguments: "cache-enable --vcpus 4 --rounds 1 --memory 64MiB",
 };
 
-/// Enough to see who waits for whom.
+/// Measures the start of a VM, with enough VMs to see what waits.
 const START: Job = Job {
     name: "start",
     command: Command::Run,
     arguments: "device-registration --vcpus 1 --vms 5 --order devices-first",
 };
 
-/// What the doctor has to say of it.
+/// Asks the doctor.
 const DOCTOR: Job = Job { name: "doctor", command: Command::Doctor, arguments: "" };
 
-/// What a machine runs, one after the other.
+/// The jobs of a machine, in their order.
 pub(crate) fn jobs(machine: Machine, quick: bool) -> &'static [Job] {
     match (quick, machine.arch()) {
         (true, _) => &[START, DOCTOR],

@@ -5,19 +5,19 @@ use std::process::Command;
 
 use crate::archive::Arch;
 
-/// A machine with one processor, which can have guests.
+/// A machine with one processor that can run guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
     /// x86-64 with SVM and nested paging, on which KVM has its TDP MMU.
     Amd64,
-    /// arm64 as a Neoverse N1 is: stage 2 leaves it to guests whether they go by the caches.
+    /// arm64 as a Neoverse N1: guests decide whether their accesses go through the caches.
     Arm64,
-    /// arm64 with all that QEMU knows, `FEAT_S2FWB` among it: stage 2 has guests go by the caches.
+    /// arm64 with every feature that QEMU has, `FEAT_S2FWB` included: stage 2 forces guests' accesses through the caches.
     Arm64Fwb,
 }
 
 impl Machine {
-    /// Those of an architecture; to see who waits for whom, one is enough.
+    /// The machines of an architecture; a quick look needs only one.
     pub(crate) fn of(arch: Arch, quick: bool) -> Vec<Self> {
         match (arch, quick) {
             (Arch::Amd64, _) => vec![Self::Amd64],
@@ -33,7 +33,7 @@ impl Machine {
         }
     }
 
-    /// As tables name it, and files.
+    /// Its name in tables and files.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -42,14 +42,14 @@ impl Machine {
         }
     }
 
-    /// QEMU, told to boot this kernel with these files, and to write what is on the serial line to a file: of a pipe, the
-    /// end is lost when it is killed.
+    /// QEMU, which boots this kernel with these files and writes the serial line to a file: a pipe would lose its end when
+    /// QEMU is killed.
     ///
-    /// Each instruction takes 2 ns by the machine's clock, and while nothing runs that goes on to the next timer at once:
-    /// what is measured is the same on any host, under any load.
+    /// Each instruction takes 2 ns by the machine's clock. While the processor is idle, the clock goes on to the next timer at
+    /// once. So the figures are the same on any host, under any load.
     pub(crate) fn qemu(self, kernel: &Path, initial_files: &Path, serial: &Path) -> Command {
         let (program, machine, processor, console) = match self {
-            // Without the two the kernel does not trust a clock that counts instructions, and takes a worse one.
+            // Without these two options the kernel does not trust a clock that counts instructions, and takes a worse one.
             Self::Amd64 => {
                 ("qemu-system-x86_64", "q35", "EPYC", "console=ttyS0 tsc=reliable no_timer_check")
             }
@@ -59,7 +59,7 @@ impl Machine {
                 "neoverse-n1",
                 "console=ttyAMA0",
             ),
-            // Kernels before 5.12 do not boot where addresses may have 52 bits; pointers are signed by what is quick.
+            // Kernels before 5.12 do not boot where addresses may have 52 bits. Pointers are signed by a quick algorithm.
             Self::Arm64Fwb => (
                 "qemu-system-aarch64",
                 "virt,virtualization=on,gic-version=3",
@@ -67,7 +67,7 @@ impl Machine {
                 "console=ttyAMA0",
             ),
         };
-        // Of the parent's end it hears by the kernel, however that comes.
+        // The kernel ends QEMU when its parent ends, for whatever reason.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", program, "-M", machine, "-cpu", processor]);
         command.args(["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]);
@@ -80,7 +80,7 @@ impl Machine {
     }
 }
 
-/// An option of QEMU's whose value is a path, in which a comma would end it unless it is doubled.
+/// An option of QEMU whose value is a path. A comma would end the value, so it is doubled.
 fn joined(before: &str, path: &Path) -> String {
     format!("{before}{}", path.display().to_string().replace(',', ",,"))
 }

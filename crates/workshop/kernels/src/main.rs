@@ -1,11 +1,11 @@
-//! `make kernels`: KVM's rows inside other kernels, side by side.
+//! `make kernels`: KVM's experiments inside other kernels, side by side. `docs/kernels.md` explains the tables.
 //!
-//! Each kernel is booted by QEMU without acceleration, on one processor whose clock is the count of its instructions, and
-//! runs `mayfly run --backend kvm` in it. What it takes there is virtual time, and none of a processor: it is the same
-//! however busy this host is, so that kernels can be told apart by it; and it says nothing of caches, TLBs and barriers,
-//! which QEMU does not have.
+//! QEMU boots each kernel without acceleration, on one processor whose clock counts its instructions. `mayfly run --backend
+//! kvm` runs inside it. The medians are virtual time, not a processor's time. They are the same however busy this host is, so
+//! they tell kernels apart. They say nothing of caches, TLBs and barriers, which QEMU does not have.
 
 mod archive;
+mod format;
 mod guest;
 mod job;
 mod machine;
@@ -20,27 +20,28 @@ use clap::{Parser, ValueEnum};
 use mayfly_qemu::Interrupt;
 
 use crate::archive::{Arch, Kernel};
+use crate::format::Format;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 
-/// Run KVM's rows inside other kernels, from the oldest to the newest that the archive has
+/// Run KVM's experiments inside other kernels, from the oldest to the newest that the archive has
 ///
-/// The kernels are Debian's, fetched with an apt of their own; nothing is installed. Each is booted by QEMU without
+/// The kernels are Debian's. They are fetched with an apt of their own, and nothing is installed. QEMU boots each without
 /// acceleration, on one processor that counts its instructions instead of time. The tables are in that virtual time: it
-/// compares kernels, and is not what a processor takes. Records are kept below target/kernels/records.
+/// compares kernels, and is not the time that a processor takes. Records are kept below target/kernels/records.
 #[derive(Parser)]
 #[command(name = "mayfly-kernels", version, after_help = EXIT)]
 struct Args {
-    /// Series of kernels, such as 6.12; all that the archive has, if none is named
+    /// Series of kernels, such as 6.12; without one, all series that the archive has
     #[arg(value_name = "RELEASE")]
     releases: Vec<String>,
 
-    /// Architectures, of kernels and processors: amd64 or arm64; both, if none is named
+    /// Architectures of kernels and processors: amd64 or arm64; without one, both
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     arch: Vec<Arch>,
 
-    /// Look for nothing but the wait that came with Linux 6.18, in a kernel before it and one since, and for what the doctor says
-    /// of it: a minute
+    /// Look only for the wait that came with Linux 6.18, in one kernel before it and one since, and for what the doctor says
+    /// about it; takes a minute
     #[arg(long, conflicts_with = "releases")]
     quick: bool,
 
@@ -48,33 +49,24 @@ struct Args {
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     format: Format,
 
-    /// The mayfly to run, of the one architecture; those below target/ that are linked statically, if none is named
+    /// The mayfly to run, for one architecture; without it, the statically linked ones below target/
     #[arg(long, value_name = "FILE")]
     mayfly: Option<PathBuf>,
 }
 
 const EXIT: &str = "\
 Exit codes:
-  0   the tables are there; kernels that could not be had, or failed, are named
-  1   no kernel could be measured, or with --quick: the wait is not where it has to be
-  2   the command line means nothing
-  77  with --quick: there are no kernels to be had here";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Terminal,
-    Markdown,
-}
-
-/// What a part returns that cannot be run here.
-const SKIPPED: u8 = 77;
+  0   the tables are printed; kernels that could not be fetched, or failed, are named
+  1   no kernel could be measured; with --quick: the wait is not where it has to be
+  2   the command line is wrong
+  77  with --quick: no kernels can be fetched here";
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let interrupt = match Interrupt::listen() {
         Ok(interrupt) => interrupt,
         Err(error) => {
-            eprintln!("kernels: cannot listen to signals: {error:#}");
+            eprintln!("kernels: cannot install signal handlers: {error:#}");
             return ExitCode::FAILURE;
         }
     };
@@ -97,7 +89,7 @@ fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         } else {
             archive::fetch(arch, &args.releases)
         };
-        // What is interrupted meanwhile has failed for that alone.
+        // An interrupted fetch fails, but only because of the interrupt.
         if interrupt.came() {
             break;
         }
@@ -113,7 +105,7 @@ fn run(args: &Args, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs every machine of an architecture with every kernel.
+/// Runs every kernel in every machine of an architecture.
 fn measured(
     arch: Arch,
     kernels: &[Kernel],

@@ -1,20 +1,22 @@
 //! The wait that came with Linux 6.18: a VM's first memslot waits for a grace period that a device's registration has
-//! put off.
+//! deferred.
 
 use std::process::ExitCode;
 
 use mayfly_doctor::Code;
 use mayfly_record::ResultRow;
 
-use crate::SKIPPED;
 use crate::archive::Series;
 use crate::outcome::Outcome;
 
-/// Since when.
+/// The first series of kernels that has the wait.
 pub(crate) const SINCE: Series = Series { major: 6, minor: 18 };
 
-/// How many times as long the first memslot takes since then, at least. A grace period is ticks, and all that is done
-/// without one is instructions: it was 100 and more.
+/// The exit code of a check that cannot run here.
+const SKIPPED: u8 = 77;
+
+/// The first memslot takes at least this many times as long since then. A grace period takes ticks, and a call without one
+/// only takes instructions: the ratio was 100 and more.
 const TIMES: u64 = 20;
 
 /// The median of the first memslot, of a VM that has its devices first.
@@ -25,17 +27,17 @@ fn first_memslot(outcome: &Outcome) -> Option<u64> {
     Some(outcome.rows().find(is_meant)?.metrics.get("first_memslot")?.p50)
 }
 
-/// Whether the doctor has found a grace period that is waited for.
+/// Whether the doctor has found a call that waits for a grace period.
 fn is_found(outcome: &Outcome) -> Option<bool> {
     let findings = &outcome.examination.as_ref()?.findings;
     Some(findings.iter().any(|finding| finding.code == Code::GracePeriod))
 }
 
-/// Whether it is where it has to be; and a line an architecture that says so.
+/// Whether the wait is where it has to be; prints one line for each architecture.
 pub(crate) fn verdict(outcomes: &[Outcome]) -> ExitCode {
     let mut failed = outcomes.is_empty();
     if outcomes.is_empty() {
-        eprintln!("kernels: not looked at: no kernels are to be had here");
+        eprintln!("kernels: not run: no kernels can be fetched here");
         return ExitCode::from(SKIPPED);
     }
     for pair in outcomes.chunks(2) {

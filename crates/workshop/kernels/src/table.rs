@@ -1,15 +1,15 @@
-//! The tables: one a metric, kernel by kernel.
+//! The tables: one for each metric, with a line for each kernel.
 
 use std::fmt::Write;
 
 use mayfly_record::{ResultRow, units};
 
-use crate::Format;
 use crate::archive::Series;
+use crate::format::Format;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 
-/// A table.
+/// One table.
 struct Shown {
     title: &'static str,
     experiment: &'static str,
@@ -27,7 +27,7 @@ const fn shown(
     Shown { title, experiment, metric, with }
 }
 
-/// In the order of a VM's life.
+/// The tables, in the order of a VM's lifecycle.
 const TABLES: [Shown; 16] = [
     shown("registering a device (ioeventfd)", "device-registration", "register", None),
     shown("the first memslot after that", "device-registration", "first_memslot", None),
@@ -107,7 +107,7 @@ const TABLES: [Shown; 16] = [
     shown("a guest's write to a page that KSM has merged", "page-merge", "merged_page_write", None),
 ];
 
-/// What stands above them.
+/// The heading above the tables.
 const HEAD: &str = "Medians in virtual time, 2 ns an instruction: for telling kernels apart, and not what a processor takes.";
 
 impl Shown {
@@ -125,7 +125,7 @@ impl Shown {
     }
 }
 
-/// All tables for which there is anything, and what went wrong.
+/// All tables that have a figure, and below them what went wrong.
 pub(crate) fn tables(outcomes: &[Outcome], format: Format) -> String {
     let mut text = String::new();
     let mut machines: Vec<Machine> = Vec::new();

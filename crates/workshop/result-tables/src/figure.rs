@@ -2,7 +2,7 @@
 
 use mayfly_record::{ResultRow, Unit};
 
-use crate::table::Statistic;
+use crate::statistic::Statistic;
 
 /// Stands where nothing was measured.
 pub(crate) const NONE: &str = "–";

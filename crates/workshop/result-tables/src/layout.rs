@@ -1,12 +1,15 @@
 //! Which tables there are, and in which document each stands.
 
 mod deletion;
+mod parts;
 mod registration;
 
-use mayfly_record::Backend;
 use serde_json::Value;
 
-use crate::table::{Column, Line, Statistic, Table};
+pub(crate) use self::parts::RESULTS;
+use self::parts::{DELETION, REGISTRATION, kvm, machine, median};
+use crate::statistic::Statistic;
+use crate::table::{Line, Table};
 
 /// Every table, grouped by document, in the order in which the tables stand there.
 pub fn tables() -> Vec<Table> {
@@ -24,15 +27,6 @@ pub fn commands() -> Vec<&'static str> {
     }
     commands
 }
-
-/// The document that has the tables of all experiments.
-pub(crate) const RESULTS: &str = "docs/results.md";
-
-/// Measures a VM's start, in every order.
-const REGISTRATION: &str = "device-registration";
-
-/// Measures a memslot's deletion.
-const DELETION: &str = "slot-delete";
 
 fn starting() -> Table {
     Table {
@@ -179,21 +173,4 @@ const FREED: &[&str] = &["reclaimed", "modelled_destroy"];
 /// The parameters of a VM whose 64 GiB are mapped in blocks.
 fn in_blocks() -> Vec<(&'static str, Value)> {
     vec![("memory", (64_u64 << 30).into()), ("mapping", "2MiB".into())]
-}
-
-fn machine(title: &'static str, variant: &'static str) -> Column {
-    Column { title, backend: Backend::Machine, variant }
-}
-
-fn kvm(title: &'static str) -> Column {
-    Column { title, backend: Backend::Kvm, variant: "kernel" }
-}
-
-fn median(title: impl Into<String>, names: &[&'static str]) -> Line {
-    Line {
-        title: title.into(),
-        names: names.to_vec(),
-        statistic: Statistic::Median,
-        params: None::<Vec<(&str, Value)>>,
-    }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::figure;
 use crate::runs::Runs;
+use crate::statistic::Statistic;
 
 /// A table of one experiment's figures.
 #[derive(Clone, Debug)]
@@ -47,17 +48,6 @@ pub struct Line {
     pub statistic: Statistic,
     /// Parameters that replace the table's.
     pub params: Option<Vec<(&'static str, Value)>>,
-}
-
-/// A number of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Statistic {
-    /// The median.
-    Median,
-    /// The 99th percentile, where there are enough samples for it.
-    P99,
-    /// The largest sample.
-    Longest,
 }
 
 impl Table {

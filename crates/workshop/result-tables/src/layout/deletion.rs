@@ -1,6 +1,6 @@
 //! What deleting a memslot takes, under few vCPUs and under many.
 
-use super::{DELETION, kvm, machine, median};
+use super::parts::{DELETION, kvm, machine, median};
 use crate::table::{Line, Table};
 
 const DOCUMENT: &str = "docs/slot-delete.md";

@@ -1,6 +1,6 @@
 //! What a VM's start takes, call by call, in every order.
 
-use super::{REGISTRATION, kvm, machine, median};
+use super::parts::{REGISTRATION, kvm, machine, median};
 use crate::table::Table;
 
 const DOCUMENT: &str = "docs/device-registration.md";
