@@ -2,7 +2,8 @@
 //!
 //! A [`Report`] is for a terminal, a [`Page`] is for a browser, a [`Picture`] is for a README, and a [`Comparison`] is of two
 //! records. A [`Threshold`] is a bound that a figure must keep. All of them need only the record: the record itself says
-//! what an experiment is called, what it measures, and in which order its metrics stand.
+//! what an experiment is called, what it measures, and in which order its metrics stand. Only a picture, which has to
+//! choose, knows experiments by name ([`PICTURED`]).
 
 mod compare;
 mod group;

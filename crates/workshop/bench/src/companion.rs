@@ -1,7 +1,7 @@
-//! The other thread: what it does while somebody waits for readers.
+//! The other thread, and what it does while the measuring thread waits for readers.
 //!
-//! It has a processor of its own, where there are two. But somebody else's work may have that processor at the moment;
-//! so whoever times something against the companion first sees it alive ([`Companion::set`]).
+//! It has a processor of its own if there are two. Another process may have that processor at the moment. So the measuring
+//! thread first sees that the companion runs ([`Companion::set`]).
 
 use std::hint::spin_loop;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Faults: vCPUs that touch pages for the first time.
 //!
 //! Each fault is a whole exit: out of the guest, to the memslot, to the host's frame, into the tables, and into the
-//! guest again. The guest does nothing else, and all its pages are one frame, so that what is timed is Mayfly's work
-//! and not that of making frames zero.
+//! guest again. The guest does nothing else, and all its pages are one frame, so that Mayfly's work is timed,
+//! and not the zeroing of frames.
 
 use std::cell::Cell;
 use std::sync::Arc;

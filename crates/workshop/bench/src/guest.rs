@@ -1,8 +1,8 @@
-//! The other thread, where it is a vCPU's: in its guest, and outside of all sections, but for an exit now and then.
+//! The other thread as a vCPU's thread: in its guest and outside of all sections, except for an exit now and then.
 //!
-//! The guest writes the round's number to each page of its memory, round after round, and comes out once a round. So it
-//! can be seen to run while it is in there, and its thread be told to end; and nothing waits for it for longer than
-//! [`PATIENCE`], since what runs a guest may fail, or stay in there.
+//! The guest writes the round's number to each page of its memory, round after round, and exits once a round. So the measuring
+//! thread can see that the guest runs, and can tell its thread to end. No thread waits for the guest for longer than
+//! [`PATIENCE`], because `KVM_RUN` may fail or not return.
 
 use std::hint::spin_loop;
 use std::sync::Arc;

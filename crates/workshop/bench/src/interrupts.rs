@@ -1,4 +1,4 @@
-//! Interrupts that a processor has taken because another asked it to run something: what `membarrier(2)` sends.
+//! Function-call interrupts of a processor: another processor asked it to run a function, as `membarrier(2)` does.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
-//! Mayfly beside its peers: what is measured, and how. `make bench` runs it; `docs/bench.md` explains what it prints.
+//! Benchmarks of Mayfly beside its peers. `make bench` runs them; `docs/bench.md` explains the output.
 //!
-//! Each module has one thing that Mayfly and a peer both do, with the same work around it; [`race`] times them in
-//! turns, and [`table`] prints and judges.
+//! Each module has one operation that Mayfly and a peer both have, with the same work around it. [`race`] times them in
+//! turns. [`table`] prints the times and compares them with the targets.
 
 pub mod addresses;
 pub mod bus;

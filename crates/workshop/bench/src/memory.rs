@@ -1,4 +1,4 @@
-//! A guest address, to the slot or region that has it.
+//! From a guest address to the slot or region that has it.
 
 use std::hint::black_box;
 use std::sync::Arc;

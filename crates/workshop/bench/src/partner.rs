@@ -1,8 +1,8 @@
-//! The other thread, where two do the same at the same time.
+//! The other thread, for rows in which two threads do the same at the same time.
 //!
-//! What is timed is from before both begin until both are done. So the partner waits for its orders by looking for
-//! them, and begins within a fraction of a microsecond; and it has been seen to run just before ([`Partner::wake`]),
-//! since somebody else's work may have its processor.
+//! The time is from before both begin until both are done. So the partner polls for its orders, and begins within a fraction
+//! of a microsecond. It has been seen to run just before ([`Partner::wake`]), because another process may have its
+//! processor.
 
 use std::cell::Cell;
 use std::hint::spin_loop;

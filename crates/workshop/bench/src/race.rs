@@ -1,8 +1,8 @@
 //! Contenders timed in turns.
 //!
-//! A machine that other work shares is now faster, now slower, and who is measured first may meet the better minute. So
-//! contenders take turns, a short batch each, some hundred times: what is compared was measured within the same
-//! millisecond. Medians leave out the batches in which somebody else had the processor.
+//! The speed of a shared machine changes, and the contender that is measured first may get the better minute. So contenders
+//! take turns, a short batch each, some hundred times: the batches that are compared were measured within the same
+//! millisecond. Medians leave out the batches in which another process had the processor.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Read-side sections: entered and left again at once.
+//! Read-side sections that are entered and left again at once.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A platform for counting the instructions of readers, where nobody else runs.
+//! A platform for counting the instructions of readers, where no other thread runs.
 
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_platform::{Host, Layer, ReaderBarrier};

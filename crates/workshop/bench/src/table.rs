@@ -1,4 +1,4 @@
-//! What was measured, a line each, and what was to be reached.
+//! The table: a line for each row that was measured, and its target.
 
 use crate::race::Times;
 
