@@ -1,14 +1,16 @@
-//! `structure graph|imports [ROOT]`: checks the repository at ROOT, by default the current directory.
+//! `structure graph|imports|docs [ROOT]`: checks the repository at ROOT, by default the current directory.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use mayfly_structure::docs::{self, Help};
 use mayfly_structure::{Findings, graph, imports};
 
 const USAGE: &str = "\
 usage: structure graph [ROOT] [--crate NAME]   prints the circles of files, and fails where one is too large
-       structure imports [ROOT]                fails where a crate imports what crates/imports.toml does not allow";
+       structure imports [ROOT]                fails where a crate imports what crates/imports.toml does not allow
+       structure docs [ROOT]                   fails where the documentation names what is not there";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +48,11 @@ fn check(words: &[&str]) -> Option<Result<Findings, Box<dyn Error>>> {
     match check {
         "graph" => Some(graph::check(&root, only).map_err(Into::into)),
         "imports" => Some(imports::check(&root).map_err(Into::into)),
+        "docs" => Some(documents(&root)),
         _ => None,
     }
+}
+
+fn documents(root: &Path) -> Result<Findings, Box<dyn Error>> {
+    Ok(docs::check(root, &Help::build(root)?)?)
 }

@@ -1,0 +1,51 @@
+//! Names that begin with `mayfly-`: crates, and their binaries.
+
+use std::collections::BTreeSet;
+
+use super::missing::Missing;
+use super::page::Snippet;
+use crate::manifest::Manifest;
+
+/// The names of all crates and of their binaries.
+pub(super) struct Crates(BTreeSet<String>);
+
+impl Crates {
+    pub(super) fn new(manifests: &[Manifest]) -> Crates {
+        let of_one = |manifest: &Manifest| {
+            let binaries = manifest.binaries.iter().filter_map(|target| target.name.clone());
+            binaries.chain([manifest.package.clone()]).collect::<Vec<_>>()
+        };
+        Crates(manifests.iter().flat_map(of_one).collect())
+    }
+
+    /// The names in a snippet that are not there.
+    pub(super) fn missing(&self, snippet: &Snippet) -> Vec<Missing> {
+        let in_line = |(line, text): &(usize, String)| -> Vec<(usize, String)> {
+            names(text).into_iter().map(|name| (*line, name)).collect()
+        };
+        let named = snippet.lines.iter().flat_map(in_line);
+        named
+            .filter(|(_, name)| !self.0.contains(name))
+            .map(|(line, name)| {
+                let what = format!(
+                    "`{name}` is no crate and no binary of this repository: correct the name"
+                );
+                Missing { line, name, what }
+            })
+            .collect()
+    }
+}
+
+/// The words that begin with `mayfly-`. The name of a file, as `mayfly-trace.json`, is none, nor is `mayfly-PID`, which stands
+/// for many.
+fn names(text: &str) -> Vec<String> {
+    let is_part = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+    let words = text.split(|sign| !is_part(sign)).map(|word| word.trim_end_matches(['.', '-']));
+    let words = words.map(|word| word.strip_suffix(".workspace").unwrap_or(word));
+    let words =
+        words.filter(|word| word.strip_prefix("mayfly-").is_some_and(|rest| !rest.is_empty()));
+    words
+        .filter(|word| !word.contains(|sign: char| sign == '.' || sign.is_ascii_uppercase()))
+        .map(str::to_owned)
+        .collect()
+}
