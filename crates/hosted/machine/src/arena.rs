@@ -1,14 +1,14 @@
 //! The machine's physical memory.
 //!
 //! One file in memory, mapped once, holds every frame: those of page tables and those of guests. A frame takes room
-//! from the host when it is first touched, so that an arena may be far larger than the host's memory.
+//! from the host when it is first touched, so an arena may be far larger than the host's memory.
 //!
-//! *Who may touch a frame.* Whoever it was given to, by atomic accesses. The arena touches a frame only while it is
-//! free: to make it zero again before it is given out another time.
+//! *Who may touch a frame.* The owner that the frame was given to, by atomic accesses. The arena touches a frame only
+//! while it is free, to make it zero before it gives it out again.
 //!
-//! *Threads.* Single frames come from and go to small stocks that few threads share, refilled from the blocks that are
-//! free (a buddy system under a mutex) 64 at a time; larger orders take the mutex. Before an allocation fails
-//! all stocks are looked through together, so that the last frame is found wherever it is.
+//! *Threads.* Single frames come from and go to small stocks, each of which few threads share. A stock is refilled from
+//! the free blocks (a buddy system under a mutex), 64 frames at a time. Larger orders take the mutex. Before an allocation
+//! fails, it looks through all stocks at once, so that it finds the last frame wherever it is.
 
 mod bits;
 mod buddy;

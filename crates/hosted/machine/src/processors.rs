@@ -10,11 +10,11 @@ pub const CPUS: u32 = 256;
 /// What processors a machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processors {
-    /// So many, at most [`CPUS`], which vCPUs take in turns, and whose TLBs keep what each has left; or one for each
-    /// [`Cpu`](crate::Cpu), which it has for itself.
+    /// The number of CPUs, at most [`CPUS`], which vCPUs use in turns, and whose TLBs keep what each vCPU has left. If there
+    /// is none, each [`Cpu`](crate::Cpu) has a CPU of its own.
     pub shared: Option<NonZeroU32>,
     /// After how many steps a guest comes out, and goes on on the next CPU where they are shared; or never, by itself.
-    /// Where they are shared, who never comes out keeps others from running.
+    /// Where they are shared, a guest that never comes out keeps others from running.
     pub slice: Option<u32>,
     /// How many bits VMIDs have.
     pub vmid_bits: u32,
@@ -30,7 +30,7 @@ pub struct Processors {
     /// Cortex-A55, 2441009 of Cortex-A510. The machine's platform makes the other one
     /// ([`LeftOut::Repeat`](crate::LeftOut::Repeat)).
     pub completes_early: bool,
-    /// Whether who reads under SRCU executes a fence, as in Linux, also where the host could spare it one.
+    /// Whether a reader under SRCU executes a fence, as in Linux, also where the host could spare it one.
     pub fenced: bool,
 }
 

@@ -140,7 +140,7 @@ impl SharedCpu {
     }
 }
 
-/// Whose turn it is, until this is dropped.
+/// A vCPU's turn, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a>(&'a SharedCpu);
 

@@ -1,4 +1,4 @@
-//! Frames that pages have left, and that somebody may still read for what the pages hold.
+//! Frames that pages have left, and that a VM may still read in place of the new ones.
 //!
 //! A merge gives a page another frame of the same contents, and lets VMs owe their TLBs the invalidation
 //! ([`Notifier::change_ptes_owing`]). The old frame is held here until every VM has paid: with its reference, so that it
@@ -40,7 +40,7 @@ impl Old {
 /// The fewest that have come when all are looked through again.
 const FEWEST: usize = 8;
 
-/// What is held, under a lock that nobody has who waits.
+/// What is held. No thread waits while it has the lock.
 #[derive(Debug, Default)]
 pub(super) struct Held(Mutex<Olds>);
 

@@ -1,4 +1,4 @@
-//! Who is told when an address space changes.
+//! Notifiers: what an address space tells its users when it changes.
 
 use std::ops::Range;
 

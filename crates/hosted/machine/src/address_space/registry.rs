@@ -1,4 +1,4 @@
-//! Who is registered, to be told of changes.
+//! The notifiers that are registered.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::notifier::Notifier;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NotifierId(u64);
 
-/// Who is registered; replaced as a whole, so that whoever calls them holds no lock that says who they are.
+/// All registered notifiers. The list is replaced as a whole, so that a thread that calls them does not hold its lock.
 #[derive(Clone, Default)]
 pub(super) struct Registered(Arc<[(NotifierId, Arc<dyn Notifier>)]>);
 

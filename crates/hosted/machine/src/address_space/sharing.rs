@@ -4,21 +4,21 @@
 //! and by being merged ([`HostSpace::merge`], which the [merger](crate::merger) calls); a page leaves by a write, which
 //! is a *break*: it gets a frame of its own with the same contents.
 //!
-//! *Who waits for whom.* A break happens where a vCPU resolves a page, inside a section of its VM; so it may not wait
-//! for `changes`, whose holder may be waiting for that section to end. It takes `sharing` alone, whose holders wait for
-//! TLBs at most, and no vCPU that resolves is in the guest. A merge has both, from start to end. Any other change has
-//! `sharing` for the moment of the change proper, and says before its start which pages it is about (`changing`): a
-//! break among those gives no right to write, which the change may just have taken away. The vCPU finds out at its next
-//! try, for which it waits until the change is over.
+//! *Locks.* A break happens where a vCPU resolves a page, inside a section of its VM. So the break may not wait for
+//! `changes`, whose holder may be waiting for that section to end. It takes `sharing` alone. A holder of `sharing` waits
+//! for TLBs at most, and no vCPU that resolves is in the guest. A merge has both locks, from start to end. Any other
+//! change has `sharing` for the moment of the change proper, and says before its start which pages it changes
+//! (`changing`). A break of one of those pages gives no right to write, because the change may just have taken it away.
+//! The vCPU finds out at its next try, for which it waits until the change is over.
 //!
-//! *A break, as others see it.* The frame is copied while all go on reading the old one. Then the page is *leaving*:
-//! who resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]); when all have,
-//! they let it be written ([`Notifier::allow_writes`]), and the page has it. So nobody writes to the new frame while
-//! somebody still reads the old one.
+//! *A break, as others see it.* The frame is copied while all readers go on with the old one. Then the page is *leaving*:
+//! a thread that resolves it waits. Notifiers replace the old frame by the new one ([`Notifier::change_pte`]). When all
+//! have replaced it, they allow writes ([`Notifier::allow_writes`]), and the page has the new frame. So no guest writes to
+//! the new frame while another still reads the old one.
 //!
-//! *A merge, as others see it*, of a run of pages at once: notifiers take away the right to write; the pages are
-//! shared, each its own frame; contents are compared, which nobody writes any more; those that are equal take the
-//! common frame, and notifiers replace the old ones by it. They may go on reading the old ones for a while (`held`).
+//! *A merge, as others see it*, of a run of pages at once. Notifiers take away the right to write. The pages are shared,
+//! each with its own frame, and no guest writes them any more. Their contents are compared. Pages that are equal take the
+//! common frame, and notifiers replace the old frames by it. VMs may go on reading the old frames for a while (`held`).
 //!
 //! [`Notifier::allow_writes`]: super::Notifier::allow_writes
 //! [`Notifier::change_pte`]: super::Notifier::change_pte

@@ -1,8 +1,8 @@
 //! Memory behind caches that do the worst they may.
 //!
-//! The arena's words are what the caches say, of every frame: the host, and guests with their caches on, read and write
-//! them. What memory says is kept here, and guests with their caches off read and write that. For each line there is
-//! also what it was filled with, and so it is *dirty* where it says something else by now, or was written.
+//! The arena's words are what the caches hold, of every frame. The host, and guests with their caches on, read and write
+//! them. This module keeps what memory holds. Guests with their caches off read and write that. It also keeps what each
+//! line was filled with. A line is *dirty* if it differs from that, or was written.
 //!
 //! The caches are as unhelpful as an architecture lets them be:
 //!
@@ -10,11 +10,13 @@
 //!   looks ahead; so what is written past the caches from then on is hidden by it until it is invalidated again.
 //! - A dirty line is not written back before it is cleaned, so that memory is old until then; but for one that somebody
 //!   writes past, which is written back just after that, all of it, over what was written.
-//! - A frame that is given out is dirty throughout, since its owner has just made it zero, and memory has what nobody
-//!   who is to see the frame has ever written ([`ANOTHERS`]): another guest's secret, say.
+//! - A frame that is given out is dirty throughout, because its owner has just made it zero. Memory has what the new owner
+//!   has never written ([`ANOTHERS`]): another guest's secret, say.
 //!
-//! Everything happens in one order, that of a lock, in which the host's own accesses to the arena do not take part.
-//! Where one races with the invalidation of its line, it wins: the line is dirty then.
+//! Instruction caches are modelled beside this (`instructions`).
+//!
+//! Everything happens in the order of one lock, except the host's own accesses to the arena. If such an access races with
+//! the invalidation of its line, the access wins: the line is dirty then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
