@@ -1,4 +1,4 @@
-//! Threads that end before who started them.
+//! A thread that ends before its owner does.
 
 use std::io;
 use std::sync::{Arc, OnceLock};

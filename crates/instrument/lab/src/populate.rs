@@ -1,4 +1,4 @@
-//! Memory that is there, and mapped, before anything is measured.
+//! Populates memory: it is there, and mapped, before anything is measured.
 
 use std::ops::Range;
 

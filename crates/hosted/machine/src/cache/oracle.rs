@@ -8,8 +8,8 @@
 //!
 //! - A line is always there. One that is invalidated is filled from memory again at once, as a processor may do that
 //!   looks ahead; so what is written past the caches from then on is hidden by it until it is invalidated again.
-//! - A dirty line is not written back before it is cleaned, so that memory is old until then; but for one that somebody
-//!   writes past, which is written back just after that, all of it, over what was written.
+//! - A dirty line is not written back before it is cleaned, so that memory is old until then. The exception is a
+//!   line that a guest writes past: all of it is written back just after that, over what was written.
 //! - A frame that is given out is dirty throughout, because its owner has just made it zero. Memory has what the new owner
 //!   has never written ([`ANOTHERS`]): another guest's secret, say.
 //!

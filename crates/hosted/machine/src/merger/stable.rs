@@ -1,4 +1,4 @@
-//! Frames that nobody writes to, by their contents.
+//! The stable set: frames that no guest writes to, by their contents.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Scenarios in which two vCPUs do something at the same time: in the middle of maintenance, where it hurts.
 //!
-//! Who maintains pauses there until the other vCPU has done its part. Where the rule keeps that one waiting, nothing
-//! comes of it, and the pause ends by itself.
+//! The thread that maintains caches pauses there until the other vCPU has done its part. If the rule makes that vCPU wait,
+//! the two do not meet, and the pause ends by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

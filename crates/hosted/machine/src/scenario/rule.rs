@@ -1,4 +1,4 @@
-//! Who maintains caches, and in which formats that is played.
+//! Rules: which part maintains caches when a guest switches its own; and the formats that scenarios are played in.
 
 use mayfly_stage2::{Arm, ArmFwb, Format};
 use mayfly_vm::{CacheOp, Caches};

@@ -1,8 +1,8 @@
-//! How KVM heard of changes to its host's memory before: by the range alone, without the reason.
+//! How Linux told KVM of changes to host memory before: by the range alone, without the reason.
 //!
-//! Both do what they stand for to Mayfly's tables, in the place of Mayfly's own bridge. A reason was not known, so what
-//! is zapped is zapped as if it were unmapped for good: with its tables, in either format. That is arm64's KVM
-//! (`stage2_unmap_walker`, `arch/arm64/kvm/hyp/pgtable.c`); x86's TDP MMU zaps leaves alone (`tdp_mmu_zap_leafs`).
+//! Both designs act on Mayfly's tables, in the place of Mayfly's own notifier. They do not know the reason. So they zap a
+//! range as if it were unmapped for good: with its tables, in either format. arm64's KVM does so
+//! (`stage2_unmap_walker`, `arch/arm64/kvm/hyp/pgtable.c`); x86's TDP MMU zaps only leaves (`tdp_mmu_zap_leafs`).
 
 use std::ops::Range;
 

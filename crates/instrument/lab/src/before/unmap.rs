@@ -1,8 +1,8 @@
-//! How arm64 took a VM's memory away before: entry by entry.
+//! How arm64 removed a VM's memory before: entry by entry.
 //!
-//! On the tables of a VM as it was built, by code of its own. It is kinder than what it stands for in one thing: it
-//! keeps no count of the entries of a table, which Linux had in the reference count of the table's page, and changed
-//! with an atomic operation for each entry (`put_page` in `clear_stage2_pte_entry`, `virt/kvm/arm/mmu.c`).
+//! The walk runs on the tables of a VM that Mayfly built. It is cheaper than Linux in one thing: it keeps no count of the
+//! entries of a table. Linux had that count in the reference count of the table's page, and changed it with an atomic
+//! operation for each entry (`put_page` in `clear_stage2_pte_entry`, `virt/kvm/arm/mmu.c`).
 
 use std::sync::atomic::Ordering;
 

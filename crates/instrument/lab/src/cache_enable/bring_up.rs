@@ -1,4 +1,4 @@
-//! VMs on the software machine whose vCPUs come up as a kernel's do.
+//! VMs on the software machine whose vCPUs turn their caches on as a kernel's do at boot.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

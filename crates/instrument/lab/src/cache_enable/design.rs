@@ -1,4 +1,4 @@
-//! Who is flushed for.
+//! The designs that are compared: which vCPU's switch makes the host flush memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a VM's life is lived on.
+//! The trait of a backend: the calls of a VM's lifecycle.
 
 use mayfly_record::ResultRow;
 

@@ -1,4 +1,4 @@
-//! The life of one VM, the same on every backend.
+//! The lifecycle of one VM, the same on every backend.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A VM's notifier, watched: how long the core takes, and which pages a change is under way to.
+//! A VM's notifier that measures: how long the core takes, and which pages are being changed.
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What the experiment needs of a design of root lists and page tables.
+//! The trait that each design of root lists and page tables implements for this experiment.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A machine's platform that keeps books of each thread: its root loads, what they waited for, and its slices of work
-//! on tables.
+//! A machine's platform that records for each thread its root loads, what they waited for, and its slices of work on
+//! tables.
 
 use std::cell::RefCell;
 use std::mem::take;

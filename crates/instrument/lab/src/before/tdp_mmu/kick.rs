@@ -1,7 +1,7 @@
-//! What is asked of a vCPU: `kvm_make_all_cpus_request` with `KVM_REQUEST_WAIT`.
+//! Requests to a vCPU: `kvm_make_all_cpus_request` with `KVM_REQUEST_WAIT`.
 //!
-//! The vCPU says that it goes into the guest, and then looks at what is asked; who asks sets a bit, and then looks
-//! where the vCPU is. All accesses are sequentially consistent, so one of them finds the other.
+//! The vCPU says that it goes into the guest, and then looks for requests. The requesting thread sets a bit, and then
+//! looks where the vCPU is. All accesses are sequentially consistent, so one of the two finds the other.
 
 use mayfly_platform::Platform;
 use mayfly_platform::sync::{AtomicU32, CacheLine, Ordering::SeqCst};

@@ -1,9 +1,10 @@
 //! A fair lock for one writer or many readers.
 //!
-//! Linux's (`kernel/locking/qrwlock.c`): who cannot have it at once queues, readers and writers in one queue; who comes
-//! while somebody queues, queues too, readers behind a waiting writer among them; the lock goes to the head of the
-//! queue, and with a reader to all readers next to it. Linux's waiters spin, each on a processor of its own. So do
-//! these where there are as many processors ([`Waiting::Spinning`]); where there are not, they sleep, in the platform.
+//! It works as Linux's (`kernel/locking/qrwlock.c`). A thread that cannot have the lock at once queues; readers and writers
+//! are in one queue. A thread that comes while another queues, queues too, also a reader behind a waiting writer. The lock
+//! goes to the head of the queue, and with a reader to all readers next to it. Linux's waiters spin, each on a processor of
+//! its own. These waiters spin if there are as many processors ([`Waiting::Spinning`]). Otherwise they sleep, in the
+//! platform.
 
 use std::collections::VecDeque;
 use std::hint::spin_loop;

@@ -1,7 +1,7 @@
 //! The list of roots (`tdp_mmu_roots`).
 //!
-//! A root's reference count says whether it can be had: whoever finds it at zero has not found it
-//! (`kvm_tdp_mmu_get_root`). A new root has two references, its maker's and one that is given up by whoever zaps the
+//! A root's reference count says whether it can be had: a thread that finds it at zero has not found the root
+//! (`kvm_tdp_mmu_get_root`). A new root has two references, its maker's and one that the thread gives up that zaps the
 //! root when it is invalid. KVM's list is linked, read under RCU; this one is an array, long enough for one experiment.
 
 use std::iter::repeat_with;

@@ -1,8 +1,8 @@
 //! Tables in Intel's format, in the machine's memory, changed under `mmu_lock`.
 //!
-//! Under the lock for read several threads change them, by compare-exchange; whoever finds an entry frozen (KVM's
-//! `REMOVED_SPTE`) leaves it, and its fault is taken again. A table is taken out of a tree only where nobody else walks
-//! it: in an invalid root, on which faults begin no more.
+//! Under the lock for read, several threads change tables, by compare-exchange. A thread that finds an entry frozen (KVM's
+//! `REMOVED_SPTE`) leaves it, and its fault is taken again. A table is taken out of a tree only if no other thread walks
+//! it: in an invalid root, on which no fault begins any more.
 
 use std::ops::Range;
 use std::sync::Arc;
