@@ -36,7 +36,7 @@ use buddy::{Buddy, blocks};
 use failing::Failing;
 pub(crate) use words::Words;
 
-/// The first frame. Numbers below, zero among them, are nobody's, and blocks of every order fit from here on.
+/// The first frame. Numbers below, zero among them, belong to no frame, and blocks of every order fit from here on.
 const FIRST: u64 = 1 << MAX_ORDER;
 
 /// What is in a frame that came back, where that is asked for.
@@ -141,7 +141,7 @@ impl Arena {
         outcome
     }
 
-    /// Fills single frames with a pattern as they come back, from now on: who still reads one notices.
+    /// Fills single frames with a pattern as they come back, from now on: a thread that still reads one notices.
     pub fn poison_freed(&self) {
         self.poisons.store(true, Ordering::Relaxed);
     }
@@ -157,7 +157,7 @@ impl Arena {
         first.get() >= FIRST && first.get().checked_add(count).is_some_and(|past| past <= end)
     }
 
-    /// How many frames are given out. Exact while nobody allocates or frees.
+    /// How many frames are given out. Exact while no thread allocates or frees.
     pub fn in_use(&self) -> u64 {
         self.stocks
             .iter()
@@ -239,7 +239,7 @@ impl Arena {
         }
     }
 
-    /// Adds a reference to a frame; the caller has one, or keeps away whoever could give up the last.
+    /// Adds a reference to a frame; the caller has one, or keeps other threads from giving up the last.
     pub fn get(&self, frame: Pfn) {
         self.references.word(frame.get() as usize).fetch_add(1, Ordering::Relaxed);
     }
@@ -341,8 +341,8 @@ impl Arena {
         blocks.allocate(order)
     }
 
-    /// All frames that are free, at one moment: looked at one after the other, some could go by from where nobody has
-    /// looked yet to where somebody has. The caller holds none of the locks.
+    /// All frames that are free, at one moment. If a thread looked at one stock after the other, frames could move from a
+    /// stock that it has not looked at yet to one that it has. The caller holds none of the locks.
     fn all_free(&self) -> ([MutexGuard<'_, Vec<u64>>; SHARDS], MutexGuard<'_, Buddy>) {
         (self.stocks.each_ref().map(|stock| lock(&stock.frames)), lock(&self.blocks))
     }

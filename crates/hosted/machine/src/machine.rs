@@ -1,4 +1,4 @@
-//! What the VMs of a process share.
+//! A machine: what the VMs of a process share.
 
 use std::io;
 use std::ops::Deref;
@@ -26,15 +26,15 @@ pub type MachineVcpu<F = Ept> = Vcpu<MachineWorld<F>>;
 /// Frames of a machine's memory: 128 GiB, which take room from the host where they are touched.
 pub const FRAMES: usize = 1 << 25;
 
-/// The part of a machine's memory that tables which await reclaim may take, before those who leave more of them behind
-/// help: where the reclaimer comes too seldom, nobody else is to go without frames.
+/// The part of a machine's memory that tables which await reclaim may take. Beyond it, a thread that leaves more such tables
+/// helps to free them, so that other threads still get frames if the reclaimer runs too seldom.
 const DEAD_PART: usize = 16;
 
-/// The tables of a VM that whoever destroys it frees himself, if there are no more: about what takes him as long as to
-/// wake the reclaimer's thread, which takes longer still to come.
+/// If a VM has no more tables than this, the caller that destroys it frees them itself. That takes the caller about as long
+/// as to wake the reclaimer's thread, which takes longer still to begin.
 const AT_ONCE: usize = 128;
 
-/// What makes caches nobody's concern, as on x86.
+/// Processors whose caches need no maintenance, as on x86.
 const COHERENT: CacheCapabilities =
     CacheCapabilities { instructions: InstructionCaches::Coherent, fgt: true };
 
@@ -49,7 +49,7 @@ pub struct VmOptions {
     pub slice: Slice,
     /// Whether the device that pages are swapped out to reads through the caches.
     pub coherent_swap: bool,
-    /// Who maintains caches for its guests.
+    /// Which part maintains caches for its guests.
     pub caches: Caches,
 }
 

@@ -35,7 +35,7 @@ impl<F: Format> ReclaimThread<F> {
     }
 }
 
-/// Has this thread preempt nobody when it is woken (`SCHED_BATCH`, sched(7)). It is woken by whoever retires a root,
+/// Has this thread preempt no other when it is woken (`SCHED_BATCH`, sched(7)). It is woken by whoever retires a root,
 /// and on a busy processor would otherwise often run at once and in that one's place: the call that leaves the work to
 /// others would last as long as the work. Its weight stays as it is, so that it comes to its turn.
 fn preempt_nobody() {

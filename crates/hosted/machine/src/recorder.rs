@@ -16,7 +16,7 @@ use mayfly_stage2::{Ept, Format, Npt, Sv39x4, Sv48x4};
 use crate::arena::Words;
 use crate::lock::lock;
 
-/// Who gets the records, one after another, until it breaks off. Called with locks held, and with entries frozen.
+/// Gets the records, one after another, until it breaks off. Called with locks held, and with entries frozen.
 pub type Sink = Box<dyn FnMut(&Record) -> ControlFlow<()> + Send>;
 
 /// Draws tickets, and hands records on.
@@ -44,8 +44,8 @@ impl Recorder {
         Self { tickets: AtomicU64::new(1), sink: Mutex::new(sink), is_over: AtomicBool::new(false) }
     }
 
-    /// This, as long as somebody wants records. Whoever finds that nobody does may be early, or late: after the break
-    /// nothing is handed on, whoever found what.
+    /// This, as long as the sink wants records. A thread may find out early or late that it does not: after the break,
+    /// nothing is handed on in either case.
     pub(crate) fn wanted(&self) -> Option<&Self> {
         (!self.is_over.load(Ordering::Relaxed)).then_some(self)
     }

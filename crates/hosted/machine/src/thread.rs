@@ -81,7 +81,7 @@ impl<F: Format> Running<F> {
     ///
     /// # Panics
     ///
-    /// If its thread has panicked: whoever looks again and again would do so for ever.
+    /// If its thread has panicked: a caller that looks again and again would do so for ever.
     pub fn has_come_out(&mut self) -> bool {
         if self.came_out.is_none() {
             self.came_out = match self.stopped.try_recv() {

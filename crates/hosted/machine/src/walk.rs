@@ -32,7 +32,7 @@ pub struct WalkFault {
 pub enum Cause {
     /// The entry is absent, or the guest frame is none.
     Absent,
-    /// The entry is absent, and somebody is changing it: it will be there shortly.
+    /// The entry is absent, and another thread is changing it: it will be there shortly.
     Frozen,
     /// The leaf has accessed clear, and that is software's to set.
     Accessed,
@@ -172,7 +172,7 @@ pub(crate) fn walk_on<F: Format>(
     }
 }
 
-/// What a walk for a read would find, if it were made now: for a CPU that nobody has asked to. It marks nothing, and
+/// What a walk for a read would find, if it were made now: for a CPU that walks on its own. It marks nothing, and
 /// whatever it meets, a table that is none any more among it, at worst it finds nothing.
 pub(crate) fn glimpse<F: Format>(arena: &Arena, top: Pfn, gfn: Gfn) -> Option<Walked> {
     let (mut level, mut table) = (F::TOP, top);

@@ -51,7 +51,7 @@ pub struct Telling<F: Format> {
 
 /// Changes that a VM has been told of the start of, and not of the end.
 ///
-/// The lock is held to be read while TLBs are waited for, and for nobody else.
+/// A thread that holds the lock for reading waits for TLBs at most.
 #[derive(Debug, Default)]
 pub struct Brackets {
     open: RwLock<Vec<(Change, Announcement)>>,

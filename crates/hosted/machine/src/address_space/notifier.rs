@@ -7,7 +7,7 @@ use mayfly_stage2::Owed;
 pub use mayfly_vm::PageChange;
 use mayfly_vm::Protection as Rights;
 
-/// Why memory is taken away, or changed under whoever uses it.
+/// Why memory is taken away, or changed while it is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// It is unmapped, or goes to other addresses: `munmap(2)`, `mremap(2)`.
@@ -16,7 +16,7 @@ pub enum Reason {
     Exit,
     /// Its contents go to another frame.
     Migrate,
-    /// Its contents go to swap, its frame to somebody else.
+    /// Its contents go to swap, and its frame gets another use.
     Reclaim,
     /// It may be written no more: `mprotect(2)`.
     Protect,
@@ -52,7 +52,7 @@ impl Change {
     }
 }
 
-/// Somebody who uses frames of an address space and has to let go of them before they change, as KVM does by Linux's
+/// A user of frames of an address space, which has to let go of them before they change, as KVM does by Linux's
 /// MMU notifiers (`include/linux/mmu_notifier.h`).
 ///
 /// Every change is bracketed: each notifier's [`Notifier::invalidate_start`], then the change, then each one's
@@ -70,8 +70,8 @@ pub trait Notifier: Send + Sync {
 
     /// Between start and end: the page at `page` is in another frame from now on. When this returns, the notifier uses
     /// the old one no more. Nor does it write to the new one, whatever its rights, before it is
-    /// [let](Notifier::allow_writes), for others may still read the old one. Who has not kept the page since the start
-    /// need not do anything.
+    /// [let](Notifier::allow_writes), for others may still read the old one. A notifier that has not kept the page since the
+    /// start need not do anything.
     fn change_pte(&self, page: Hva, change: &PageChange) {
         let _ = (page, change);
     }
@@ -86,7 +86,7 @@ pub trait Notifier: Send + Sync {
         }
     }
 
-    /// As [`Notifier::change_ptes`], but who has used the old frames may go on reading them for what the pages hold, until
+    /// As [`Notifier::change_ptes`], but a VM that has used the old frames may go on reading them for what the pages hold, until
     /// what this returns is paid. Nothing, if it uses them no more.
     fn change_ptes_owing(&self, first: Hva, changes: &[Option<PageChange>]) -> Option<Owed> {
         self.change_ptes(first, changes);
@@ -94,7 +94,7 @@ pub trait Notifier: Send + Sync {
     }
 
     /// Between start and end: the page at `page` may be written, in its new frame, which is `frame`; every notifier has
-    /// heard of that. Who leaves this to the next write after the end need not do anything.
+    /// heard of that. A notifier that leaves this to the next write after the end need not do anything.
     fn allow_writes(&self, page: Hva, frame: Pfn) {
         let _ = (page, frame);
     }

@@ -27,7 +27,7 @@ use crate::read_mostly::ReadMostly;
 /// What the lock `sharing` protects, beside the shared pages.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
-    /// The pages that somebody is changing who does not hold the lock.
+    /// The pages that a thread is changing that does not hold the lock.
     pub(super) changing: Range<u64>,
 }
 
@@ -36,13 +36,13 @@ pub struct HostSpace {
     pub(super) arena: Arc<Arena>,
     swap: Swap,
     pub(super) mappings: ReadMostly<Mappings>,
-    /// Held over every change but that of a page that gets a frame of its own. Whoever has it may wait for vCPUs that
+    /// Held over every change but that of a page that gets a frame of its own. Its holder may wait for vCPUs that
     /// are resolving, so those do not wait for it.
     changes: Mutex<()>,
     /// Held while pages come to be shared, and while one of them gets a frame of its own. Taken after `changes`;
-    /// whoever has it waits for TLBs at most.
+    /// its holder waits for TLBs at most.
     pub(super) sharing: Mutex<Sharing>,
-    /// Replaced by whoever has both locks, so nobody is being called then.
+    /// Replaced by a thread that has both locks, so that no notifier is being called then.
     notifiers: Mutex<Notifiers>,
     pub(super) held: Held,
     /// A frame of zeroes for all pages of such; its first reference is the space's.
@@ -202,7 +202,7 @@ impl HostSpace {
             };
             match obstacle {
                 Obstacle::Shared => self.unshare(page)?,
-                // Who has the lock is at it.
+                // The holder of the lock is just doing that.
                 Obstacle::Leaving => drop(self.sharing()),
             }
         }

@@ -31,7 +31,7 @@ use super::line::{LINE, word};
 use crate::arena::Words;
 use crate::lock::lock;
 
-/// What is read of memory that its last owner left, and nobody has cleaned since.
+/// What is read of memory that its last owner left, and that was not cleaned since.
 pub const ANOTHERS: u64 = 0x5ec2_e75e_c2e7_5ec2;
 
 /// Words of a line.
@@ -82,7 +82,7 @@ struct Behind {
 }
 
 impl Oracle {
-    /// Behind an arena of which no frame is given out. With `forces_write_back`, nobody gets past its caches.
+    /// Behind an arena of which no frame is given out. With `forces_write_back`, no guest gets past its caches.
     pub fn new(forces_write_back: bool) -> Self {
         Self {
             forces_write_back,

@@ -14,7 +14,7 @@ use crate::walk::{Cause, WalkFault};
 pub(super) const WORD: u64 = 8;
 
 /// What a guest comes out with ([`Event::Custom`]) when a walk is led past the processor's physical addresses
-/// ([`Processors::pa_bits`](crate::Processors::pa_bits)): an entry is wrong, and nobody can resolve that.
+/// ([`Processors::pa_bits`](crate::Processors::pa_bits)): an entry is wrong, and no fault handler can resolve that.
 pub const ADDRESS_SIZE_FAULT: u64 = 0xadd_5125;
 
 /// Makes `access`, if the translation allows it. Returns where its first byte is, and how the guest reaches it; or what

@@ -19,8 +19,8 @@ use super::suite::{FGT, NONE};
 use crate::cache::{Interlude, Moment};
 use crate::{GuestBarrier, Instruction};
 
-/// How much of the processor whoever pauses has at most, while he offers it to others: many times what a vCPU needs for a
-/// few accesses. On a busy host that lasts as much longer as the vCPU waits for its turn.
+/// The most CPU time that a pausing thread uses, while it yields to others: many times what a vCPU needs for a few
+/// accesses. On a busy host that lasts as much longer as the vCPU waits for its turn.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) const SCENARIOS: [Scenario; 4] = [
@@ -97,7 +97,7 @@ fn write_beside_flush(stage: &Stage<'_>) -> Result<(), Failure> {
 }
 
 fn read_beside_clean(stage: &Stage<'_>) -> Result<(), Failure> {
-    // Else nobody finds the entry before whoever has written it goes into his guest, which is after the clean in any case.
+    // Otherwise no CPU finds the entry before the writer goes into its guest, which is after the clean in any case.
     stage.walks_early();
     let (mut first, mut second) = (stage.vcpu(0)?, stage.vcpu(1)?);
     // The tables above are there.

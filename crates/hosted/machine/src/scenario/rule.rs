@@ -11,7 +11,7 @@ pub type TableFormat = Arm<48>;
 /// The same, of processors that force write-back.
 pub type ForcedFormat = ArmFwb<48>;
 
-/// Who maintains caches when a guest does something to its vCPU's.
+/// Which part maintains caches when a guest switches its vCPU's.
 pub trait Rule: Sync {
     /// [`Caches::Tracked`] where the core does, [`Caches::Reported`] where this does.
     fn caches(&self) -> Caches;

@@ -23,7 +23,7 @@ use crate::walk::{Cause, WalkFault, Walked, walk_on};
 
 impl CpuTlb {
     /// Goes into the guest of a vCPU that was told this CPU's [number](CpuTlb::number): loads the translation, and
-    /// forgets what another vCPU has left, where the format's TLBs do not tell them apart. Whoever completes an
+    /// forgets what another vCPU has left, where the format's TLBs do not tell them apart. A thread that completes an
     /// invalidation waits for this CPU until it polls or leaves. So in the guest a thread neither waits for others nor
     /// completes invalidations.
     ///

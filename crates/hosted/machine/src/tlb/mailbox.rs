@@ -113,7 +113,7 @@ impl Mailbox {
         self.posted.fetch_add(1, Ordering::Release);
     }
 
-    /// Puts a request with the others, unless somebody is at them, or there is no room. Returns whether it is there.
+    /// Puts a request with the others, unless another thread is using them, or there is no room. Returns whether it is there.
     fn put(&self, request: Request, platform: &dyn Platform) -> bool {
         let Some(mut requests) = self.contents.requests.try_lock(platform) else { return false };
         if requests.iter_mut().any(|posted| posted.takes_up(&request)) {

@@ -6,7 +6,7 @@ use bitflags::bitflags;
 use mayfly_stage2::{Ept, Format, Npt, Sv39x4, Sv48x4};
 
 bitflags! {
-    /// How far the machine goes in what the manuals allow a processor, and a platform. All of it, unless somebody says
+    /// How far the machine goes in what the manuals allow a processor, and a platform. All of it, unless the user says
     /// otherwise: what works here does not rest on how processors happen to be built.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Rigour: u8 {
@@ -35,8 +35,8 @@ bitflags! {
         const FOLLOWS_HINTS = 1 << 3;
         /// [`Platform::wait`](mayfly_platform::Platform::wait) returns early now and then.
         const WAKES_EARLY = 1 << 4;
-        /// Walks find an entry that was written only after a barrier that orders walks: of who wrote it, before he goes
-        /// into a guest; of the CPU that walks, before it does; or of who invalidates. So on Arm (DDI 0487, "Ordering of
+        /// Walks find an entry that was written only after a barrier that orders walks: by the writer, before it goes
+        /// into a guest; by the CPU that walks, before it does; or by the thread that invalidates. So on Arm (DDI 0487, "Ordering of
         /// memory accesses from translation table walks") and RISC-V (Privileged Architecture, "Hypervisor
         /// Memory-Management Fence Instructions"); on x86 a locked write is found by all that comes after it. Of a
         /// [`Machine`](crate::Machine)'s VMs, those that are created while it is asked for.

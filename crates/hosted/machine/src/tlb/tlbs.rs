@@ -24,7 +24,7 @@ use crate::walk::AddressSizes;
 /// The TLBs of all CPUs.
 pub struct Tlbs {
     pub(super) platform: Arc<dyn Platform>,
-    /// Replaced as a whole, so that whoever goes through it holds no lock.
+    /// Replaced as a whole, so that a thread that goes through it holds no lock.
     cpus: RwLock<Arc<[Arc<Shared>]>>,
     /// A [`Rigour`].
     rigour: AtomicU8,

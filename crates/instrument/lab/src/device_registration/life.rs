@@ -86,7 +86,7 @@ fn busy(
 ) -> anyhow::Result<()> {
     vm.start_all(shape)?;
     let changed = change(vm, shape, timings, phase);
-    // Also when something has failed, or whoever waits for their threads waits for ever.
+    // Also after a failure: otherwise a thread that waits for their threads would wait for ever.
     vm.stop_all()?;
     changed
 }

@@ -132,7 +132,7 @@ fn because(refused: &Refused) -> String {
     }
 }
 
-/// The merger, for whoever ends the run early.
+/// The merger, for code that ends the run early.
 struct Merger(Arc<Ksm>);
 
 impl Changed for Merger {

@@ -13,7 +13,7 @@ pub(super) const BATCHED: &str = "batched";
 /// The parameter that says in whose format the tables are, in records.
 pub(super) const FORMAT: &str = "format";
 
-/// Why KVM's row is skipped where nobody asked for the merger.
+/// Why KVM's row is skipped if the user did not ask for the merger.
 pub(super) const LEFT_ALONE: &str = "the host's page merger is left alone; --ksm has it run";
 
 pub(super) const MERGE: &str = "merge";

@@ -9,9 +9,9 @@ use super::named::by_name;
 /// That the host's page merger (KSM) may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ksm {
-    /// Where it merges this run's memory and nobody else's.
+    /// If it merges only this run's memory.
     Alone,
-    /// Whoever else lets it merge memory.
+    /// Even if other processes let it merge their memory.
     Shared,
 }
 
