@@ -133,7 +133,7 @@ fn what_is_slower_fails_with_one_line_and_what_cannot_be_told_does_not() {
     let other = written(&scratch.join("other.json"), &record(100_000, 3));
     assert_eq!(
         failure(&["compare", &base, &other], 2),
-        "mayfly: not to be compared: teardown, mayfly: vms is 2 in BASE and 3 in NEW\n"
+        "mayfly: the records cannot be compared: teardown, mayfly: vms is 2 in BASE and 3 in NEW\n"
     );
     assert!(failure(&["compare", &base, &slow, "--format", "xml"], 2).contains("markdown"));
 }
