@@ -33,7 +33,7 @@ pub fn openmetrics(seen: &Examination, time: u64) -> String {
         let labels = [("after", pair.after.name()), ("call", pair.call.name())];
         Some(Sample::of(&labels, waits.as_secs_f64()))
     });
-    let help = "How much longer a call takes right after another, if it waits for what that has armed; else 0.";
+    let help = "How much longer a call takes right after another, if it waits for a grace period that the other has started; else 0.";
     metrics.gauge("call_wait_seconds", help, of_pairs);
 
     let of_rows = seen.rows.iter().flat_map(|row| {

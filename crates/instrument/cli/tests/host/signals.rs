@@ -110,7 +110,7 @@ fn a_run_that_ends_before_anything_is_done_leaves_an_earlier_record_alone() {
     fs::write(&file, "an earlier record").unwrap();
     let (said, _) = ended_in_its_first(file.to_str().unwrap(), Signal::TERM);
     assert_eq!(fs::read_to_string(&file).unwrap(), "an earlier record");
-    assert!(said.contains("the record that stood there stays"), "{said}");
+    assert!(said.contains("the earlier record in that file is kept"), "{said}");
 }
 
 #[test]

@@ -151,8 +151,8 @@ fn what_cannot_be_repeated_is_said_in_one_line_and_is_a_wrong_use() {
     let minimal = r#"{"schema": "mayfly.record/1", "results": [], "host":
         {"kernel": "6", "arch": "x", "cpus": 1, "kvm": false, "arguments": ["list"]}}"#;
     for (text, said) in [
-        (minimal, "does not say how it was made"),
-        (&minimal.replace("list", "run\", \"--no-such"), "does not say how it was made"),
+        (minimal, "cannot be repeated"),
+        (&minimal.replace("list", "run\", \"--no-such"), "cannot be repeated"),
         (&minimal[..40], "is not JSON"),
         (r#"{"schema": "other/1"}"#, "is not a Mayfly record"),
         (&minimal.replace("\"cpus\": 1", "\"cpus\": -1"), "host.cpus"),
