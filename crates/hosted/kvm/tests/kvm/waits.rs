@@ -15,7 +15,7 @@ fn pairs() -> Vec<(Call, Call)> {
 #[test]
 fn every_pair_can_be_measured_in_a_vm_of_its_own() {
     let Some(kvm) = kvm() else { return };
-    let effort = Effort { fewest: 1, most: 1, until: Instant::now() + Duration::from_secs(60) };
+    let effort = Effort { fewest: 1, most: 1, until: Instant::now() + Duration::from_secs(600) };
     let measured = measure(&kvm, Duration::from_millis(1), &pairs(), effort);
     assert_eq!(measured.len(), pairs().len());
     for pair in measured {
