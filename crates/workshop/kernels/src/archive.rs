@@ -1,4 +1,4 @@
-//! The kernels, as `scripts/kernels/fetch` gets them.
+//! The kernels that `scripts/kernels/fetch` fetches.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 
-/// What fetches them. It says on standard error what it does, and what cannot be had.
+/// The script that fetches them. It says on standard error what it does, and which kernels cannot be fetched.
 const FETCH: &str = "scripts/kernels/fetch";
 
-/// Where `--quick` looks: what is stable, and what is newer. A tenth of all there is to be read.
+/// The suites that `--quick` reads: stable and its backports, a tenth of all package lists.
 const FEW_SUITES: [&str; 2] = ["--suites", "stable stable-backports"];
 
 /// An architecture, as Debian names it.
@@ -27,7 +27,7 @@ impl Arch {
         }
     }
 
-    /// As rustc names it, linked statically.
+    /// The statically linked target, as rustc names it.
     pub(crate) const fn target(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-musl",
@@ -36,7 +36,7 @@ impl Arch {
     }
 }
 
-/// The series of a kernel: 6.12, say.
+/// The series of a kernel, such as 6.12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series {
     pub(crate) major: u32,
@@ -50,13 +50,13 @@ impl Series {
     }
 }
 
-/// A kernel that is there.
+/// A kernel that was fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) series: Series,
-    /// What `uname -r` says in it.
+    /// The output of `uname -r` in it.
     pub(crate) version: String,
-    /// Where `vmlinuz` and `modules/` are, and in the directory above it `busybox`.
+    /// The directory of `vmlinuz` and `modules/`. `busybox` is in the directory above it.
     pub(crate) directory: PathBuf,
 }
 
@@ -72,7 +72,7 @@ impl Kernel {
     }
 }
 
-/// The kernels of these series; of all, if none is named. None where none can be had.
+/// The kernels of these series, or of all if none is named. The list is empty if none can be fetched.
 pub(crate) fn fetch(arch: Arch, releases: &[String]) -> anyhow::Result<Vec<Kernel>> {
     let mut args = vec![arch.name()];
     args.extend(releases.iter().map(String::as_str));
@@ -83,8 +83,8 @@ pub(crate) fn fetch(arch: Arch, releases: &[String]) -> anyhow::Result<Vec<Kerne
         .collect()
 }
 
-/// The newest kernel before a series, and the newest since; none where not both can be had. Those that were fetched once
-/// are good enough.
+/// The newest kernel before a series, and the newest since. The list is empty if one of them cannot be fetched. Kernels that
+/// were fetched once are not fetched again.
 pub(crate) fn before_and_since(arch: Arch, since: Series) -> anyhow::Result<Vec<Kernel>> {
     let mut args = FEW_SUITES.to_vec();
     args.extend(["--list", arch.name()]);
@@ -104,7 +104,7 @@ pub(crate) fn before_and_since(arch: Arch, since: Series) -> anyhow::Result<Vec<
     Ok(if kernels.len() == 2 { kernels } else { Vec::new() })
 }
 
-/// What [`FETCH`] prints, told this; nothing where it has nothing.
+/// The output of [`FETCH`] with these arguments; empty if it has no kernel.
 fn lines(args: &[&str]) -> anyhow::Result<Vec<String>> {
     let fetched = Command::new(FETCH)
         .args(args)

@@ -1,5 +1,5 @@
-//! What runs in the emulated machine: a busybox, KVM's modules, mayfly with the libraries that it may need, and a script
-//! that is the first process.
+//! The initial file system of the emulated machine: a busybox, KVM's modules, mayfly with its libraries, and a script that is
+//! the first process.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -17,17 +17,17 @@ use mayfly_record::Record;
 use crate::archive::Kernel;
 use crate::job::{Command, Job};
 
-/// KVM's modules, each after what it needs. Where they are built in, there are none to be loaded.
+/// KVM's modules, each after the ones that it needs. A kernel with a built-in KVM has none to load.
 const MODULES: [&str; 3] = ["irqbypass", "kvm", "kvm-amd"];
 
-/// Lines between which a record stands, as `xxd -p` prints it: packed, since a serial line is slow.
+/// The lines before and after a record, which `xxd -p` prints. The record is compressed, because a serial line is slow.
 const BEGIN: &str = "=== record of ";
 const END: &str = "=== end of ";
 
-/// Bytes beyond which no record is unpacked.
+/// The largest record in bytes that is decompressed.
 const MOST: u64 = 64 << 20;
 
-/// Where debugfs and all else is that Mayfly reads. The last line is the machine's end.
+/// The script's beginning: it mounts every file system that Mayfly reads, and loads KVM.
 const HEAD: &str = "#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -42,8 +42,8 @@ done
 echo \"=== Linux $(uname -r)\"
 ";
 
-/// The first process's script: `jobs`, one after the other, each with the exit code that it had. What mayfly says of its
-/// progress goes through a pipe: to a terminal it would be drawn, again and again.
+/// The script of the first process: it runs `jobs` one after the other and prints the exit code of each. Mayfly's progress
+/// goes through a pipe, because on a terminal Mayfly would redraw it again and again.
 fn script(jobs: &[Job]) -> String {
     let mut script = HEAD.to_owned();
     for Job { name, command, arguments } in jobs {
@@ -66,7 +66,7 @@ rm -f /tmp/record
     script + "poweroff -f\n"
 }
 
-/// The libraries that a program is linked to, the loader among them, as `ldd` names them; none, if it is static.
+/// The libraries of a program, including the loader, as `ldd` names them; none, if it is static.
 fn libraries(program: &Path) -> Vec<PathBuf> {
     let listed = process::Command::new("ldd").arg(program).stderr(Stdio::null()).output();
     listed.map_or_else(|_| Vec::new(), |listed| paths(&String::from_utf8_lossy(&listed.stdout)))
@@ -119,12 +119,12 @@ pub(crate) fn initial_files(
     Ok(archive.finish())
 }
 
-/// What a job has left on the serial line.
+/// The output of a job on the serial line.
 #[derive(Debug)]
 pub(crate) struct Said {
-    /// Its document.
+    /// The job's document.
     pub(crate) left: Option<Left>,
-    /// What it said, and how it ended, where that was not well.
+    /// Its messages and its exit, if it failed.
     pub(crate) wrong: Option<String>,
 }
 
@@ -155,10 +155,10 @@ impl Left {
     }
 }
 
-/// Finds a job's document in all that was on the serial line.
+/// Finds a job's document in the output of the serial line.
 pub(crate) fn said(job: &Job, serial: &str) -> Said {
     let left = match part(serial, &format!("{BEGIN}{}", job.name), &format!("{END}{}", job.name)) {
-        None => Err("it was not ended".to_owned()),
+        None => Err("it did not end".to_owned()),
         Some(lines) if lines.is_empty() => Ok(None),
         Some(lines) => unpacked(&lines)
             .and_then(|text| Left::parse(job, &text))
@@ -192,11 +192,11 @@ fn part<'a>(serial: &'a str, begin: &str, end: &str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// What `gzip` has packed and `xxd -p` has printed.
+/// Decodes the output of `gzip` and `xxd -p`.
 fn unpacked(lines: &[&str]) -> anyhow::Result<Vec<u8>> {
     let digits: String = lines.concat();
     if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
-        bail!("its record was cut off");
+        bail!("its record is incomplete");
     }
     let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16);
     let packed = (0..digits.len()).step_by(2).map(byte).collect::<Result<Vec<u8>, _>>();

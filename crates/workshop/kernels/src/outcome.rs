@@ -1,4 +1,4 @@
-//! What a machine and a kernel have come to.
+//! The result of running a kernel in a machine.
 
 use std::fmt;
 use std::fs;
@@ -14,27 +14,27 @@ use crate::guest::{self, Left, Said};
 use crate::job::Job;
 use crate::machine::Machine;
 
-/// Where records are kept, and for as long as it runs what a machine is made of.
+/// The directory of records, and of a machine's files while it runs.
 const RECORDS: &str = "target/kernels/records";
 
-/// Lines of the serial line that are shown where nothing came of it.
+/// The number of last console lines that are shown after a failure.
 const LAST: usize = 6;
 
-/// What came of a kernel in a machine.
+/// The result of a kernel in a machine.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) machine: Machine,
     pub(crate) kernel: Kernel,
     /// The jobs' records.
     pub(crate) records: Vec<Record>,
-    /// What the doctor has found.
+    /// The doctor's findings.
     pub(crate) examination: Option<Document>,
-    /// What went wrong, in a line each.
+    /// The failures, one line each.
     pub(crate) wrong: Vec<String>,
 }
 
 impl Outcome {
-    /// What was measured.
+    /// The rows that have metrics.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &ResultRow> {
         let rows = self.records.iter().flat_map(|record| &record.results);
         rows.filter(|row| row.skipped.is_none() && !row.metrics.is_empty())
@@ -53,7 +53,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Boots a kernel in a machine, has it do its jobs, and keeps their records.
+/// Boots a kernel in a machine, runs the jobs there, and keeps their records.
 pub(crate) fn of(
     machine: Machine,
     kernel: &Kernel,
