@@ -457,7 +457,7 @@ fn what_is_repeated_until_it_is_known_says_so_everywhere() {
     assert!(plan.contains("until medians are known to 100%, about 60 s in all at most"), "{plan}");
     let (report, said) = success(run(&["--json", json.to_str().unwrap()]));
     // Three rounds have no interval; six may have one that is as wide as it likes.
-    assert!(said.contains("then again, until") && said.contains(" more: "), "{said}");
+    assert!(said.contains("then again, until") && said.contains(" more pass"), "{said}");
     assert!(report.contains("- Measured "), "{report}");
     let record: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(record["goal"], serde_json::json!({"precision": 1.0, "seconds": 60.0}));

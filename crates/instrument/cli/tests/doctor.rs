@@ -32,7 +32,7 @@ fn failure(mut command: Command, code: i32) -> String {
 #[test]
 fn what_it_is_told_wrong_is_one_line_before_anything_is_measured() {
     let said = failure(doctor(&["--fail-if", "memslot_ad.p50 > 1ms"]), 2);
-    assert!(said.contains("'memslot_ad.p50 > 1ms' names nothing"), "{said}");
+    assert!(said.contains("'memslot_ad.p50 > 1ms' names no figure of an examination"), "{said}");
     let said = failure(doctor(&["--fail-if", "wait > 0"]), 2);
     assert!(said.contains("'wait > 0' names no figure of an examination"), "{said}");
     assert!(said.contains("findings, waits, unclear, unmeasured, failed"), "{said}");

@@ -342,6 +342,6 @@ fn when_the_restorer_is_killed_too_the_next_run_puts_the_settings_back_and_says_
         said += &stderr;
         !is_running()
     });
-    assert!(said.contains("settings of the page merger, which a run that was killed had left"));
+    assert!(said.contains("settings of the page merger that a killed run had left changed"));
     assert_eq!(settings(), before);
 }

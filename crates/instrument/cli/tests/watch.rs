@@ -72,7 +72,7 @@ fn what_it_is_told_wrong_is_one_line() {
         (&["--pid", "-5"], 2, "'-5'"),
         (&["--pid", "x"], 2, "'x'"),
         (&["--pid", "2147483647"], 3, "there is no process 2147483647"),
-        (&["--openmetrics", "-"], 2, "takes --quiet"),
+        (&["--openmetrics", "-"], 2, "requires --quiet"),
         (&["--quiet"], 2, "--openmetrics"),
         (&["--csv", "--quiet", "--openmetrics", "x"], 2, "cannot be used"),
         (&["--quiet", "--openmetrics", "/nonexistent/x"], 1, "/nonexistent"),

@@ -34,6 +34,6 @@ fn a_probe_that_fails_inside_is_a_row_and_the_others_go_on() {
     let probes = vec![probe("broken", || panic!("planted")), probe("well", row)];
     let seen = examine_with(probes, Host::default(), Duration::from_secs(60));
     assert_eq!(seen.rows.len(), 2);
-    assert!(seen.failed()[0].starts_with("broken: it failed inside"), "{:?}", seen.failed());
+    assert!(seen.failed()[0].starts_with("broken: the probe panicked"), "{:?}", seen.failed());
     assert!(seen.rows[1].skipped.is_none());
 }
