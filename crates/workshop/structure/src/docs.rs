@@ -36,7 +36,7 @@ pub use others::FILE as OTHERS;
 /// The most characters that README.md may have, so that a reader is through it in some minutes.
 pub const README_CHARACTERS: usize = 9_000;
 
-/// Finds fault with names that are not there, with names of others that no page has, and with a README that is too long.
+/// Finds names that are not there, names of others that no page has, and a README that is too long.
 ///
 /// # Errors
 /// A page, a manifest, the Makefile or the list of others' names that cannot be read.

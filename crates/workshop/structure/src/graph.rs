@@ -1,11 +1,11 @@
 //! The files of each package, and which imports which.
 //!
-//! File `a.rs` imports file `b.rs` where a `use` or a path in `a.rs` stands for an item that `b.rs` defines. A re-export is
-//! followed to the definition. An associated item or a variant counts as the type that has it. These do not count: a `mod`
-//! declaration, the re-export of an item by a module above it, test code, and links in documentation.
+//! File `a.rs` imports file `b.rs` where a `use` or a path in `a.rs` stands for an item that `b.rs` defines. The check
+//! follows re-exports to the definition. An associated item or a variant counts as the type that has it. These do not
+//! count: a `mod` declaration, the re-export of an item by a module above it, test code, and links in documentation.
 //!
-//! Bodies of macros are read as Rust where they are Rust, else paths are searched in their tokens. Methods that are called
-//! on a value name no path, so they do not count.
+//! The check reads the body of a macro as Rust where it is Rust, and else searches its tokens for paths. A method that is
+//! called on a value names no path, so it does not count.
 
 mod attributes;
 mod circles;
@@ -60,7 +60,7 @@ pub fn graphs(root: &Path, only: Option<&str>) -> Result<Vec<Graph>, Fault> {
         .collect()
 }
 
-/// Prints every circle, and finds fault with those that are too large, or cross a folder.
+/// Prints every circle, and finds those that are too large or cross a folder.
 ///
 /// # Errors
 /// A file that cannot be read, or is no Rust.

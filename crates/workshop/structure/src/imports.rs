@@ -1,7 +1,8 @@
 //! Which crate imports which, held against the rules in `crates/imports.toml`.
 //!
-//! Every dependency section of every manifest counts: dependencies, dev-dependencies and build-dependencies, those of a
-//! target as well, under whatever name, by whatever path. A dev-dependency may break a rule where an exception is listed.
+//! Every dependency section of every manifest counts: dependencies, dev-dependencies and build-dependencies, and those of
+//! a target. A dependency counts under another name and by a path, too. A dev-dependency may break a rule where an
+//! exception is listed.
 
 mod dependencies;
 mod rules;
@@ -16,7 +17,7 @@ use rules::{Name, Rules};
 
 pub use rules::FILE as RULES;
 
-/// Finds fault with imports that the rules do not allow, with crates that no rule names, and with rules that nothing needs.
+/// Finds imports that the rules do not allow, crates that no rule names, and exceptions that nothing needs.
 ///
 /// # Errors
 /// A manifest, or the rule file, that cannot be read, or is no TOML.

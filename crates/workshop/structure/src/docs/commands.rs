@@ -10,7 +10,7 @@ pub(super) struct Command {
     pub(super) words: Vec<String>,
 }
 
-/// Every command of a snippet. Lines of output look like commands, too; whoever reads these must know the program.
+/// Every command of a snippet. Lines of output look like commands, too: a check looks at the programs that it knows.
 pub(super) fn of(snippet: &Snippet) -> Vec<Command> {
     if !snippet.is_shell {
         return Vec::new();

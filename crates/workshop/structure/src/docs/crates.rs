@@ -36,8 +36,7 @@ impl Crates {
     }
 }
 
-/// The words that begin with `mayfly-`. The name of a file, as `mayfly-trace.json`, is none, nor is `mayfly-PID`, which stands
-/// for many.
+/// The words that begin with `mayfly-`, without names of files, as `mayfly-trace.json`, and placeholders, as `mayfly-PID`.
 fn names(text: &str) -> Vec<String> {
     let is_part = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
     let words = text.split(|sign| !is_part(sign)).map(|word| word.trim_end_matches(['.', '-']));

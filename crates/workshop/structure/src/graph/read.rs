@@ -1,5 +1,5 @@
-//! Reads the files of a package into scopes, imports and references. It follows `mod` declarations from the root of each
-//! library and binary, and leaves test code out.
+//! Reads the files of a package into scopes, imports and references. Reading begins at the root of each library and
+//! binary, follows `mod` declarations, and leaves test code out.
 
 use std::fs;
 use std::path::Path;
