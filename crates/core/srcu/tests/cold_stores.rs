@@ -90,8 +90,8 @@ fn replace(platform: Arc<dyn Platform>, enough: impl Fn(Seen) -> bool) -> Seen {
 #[test]
 fn no_version_is_freed_under_a_reader_whose_announcement_is_in_its_store_buffer() {
     const OFTEN: u64 = 100;
-    /// A hundred times what it takes where nothing else runs. Others that have the processors leave few occasions: reader and
-    /// updater have to be on two of them at once.
+    /// Much longer than it takes where nothing else runs. On a busy host there are few occasions: the reader and the updater
+    /// have to run at the same time, each on a processor of its own.
     const PATIENCE: Duration = Duration::from_secs(240);
     /// Longer than the scheduler leaves both threads on one CPU, where nothing is ever early.
     const SETTLED: Duration = Duration::from_millis(500);

@@ -54,8 +54,9 @@ impl Copy {
             "lib" => vec!["--lib"],
             file => vec!["--test", file],
         };
+        let nightly = format!("+{}", nightly());
         let (program, how) = match binary.by {
-            Checker::Miri => ("cargo", vec!["+nightly", "miri", "test"]),
+            Checker::Miri => ("cargo", vec![&*nightly, "miri", "test"]),
             Checker::Test => (env!("CARGO"), vec!["test"]),
             _ => (env!("CARGO"), vec!["test", "--release"]),
         };
@@ -114,6 +115,13 @@ impl Copy {
 
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
+}
+
+/// The Rust that interprets tests, as scripts/miri has it.
+fn nightly() -> String {
+    let versions = fs::read_to_string(workspace().join("scripts/versions")).unwrap();
+    let named = versions.lines().find_map(|line| line.strip_prefix("nightly="));
+    named.expect("scripts/versions names the nightly Rust").to_owned()
 }
 
 /// The files of a mutant, what they say, and what they say with the step changed. An error, where a text is not there

@@ -66,7 +66,7 @@ enum Checker {
     Loom,
     /// Schedules, drawn at random.
     Shuttle,
-    /// Undefined behaviour, found by interpretation; the nightly toolchain has to have it.
+    /// Undefined behaviour, found by interpretation; the nightly Rust of `scripts/versions` has to be there.
     Miri,
 }
 
