@@ -67,6 +67,7 @@ impl Holds {
     }
 
     /// Whether some vCPU is in a guest on `root`, which is in its place no more. If one is, it tells when it comes out.
+    #[inline]
     pub(crate) fn is_held(&self, root: NonNull<()>, platform: &dyn Platform) -> bool {
         // [look]
         fence(Ordering::SeqCst);
@@ -77,6 +78,7 @@ impl Holds {
 
 /// Not for ever: a vCPU that was found outside publishes the root again at most as often as it has found it in its
 /// place.
+#[inline]
 fn is_in_guest_on(resident: &dyn Resident, root: *mut ()) -> bool {
     while resident.hold().is_on(root) {
         if resident.tell_when_out() {

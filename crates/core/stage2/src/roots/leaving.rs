@@ -22,6 +22,7 @@ impl Leaving {
 
     /// Takes out `root`, of `role`. Returns whether it was there: then it has to wait once more for readers that have
     /// found it inside a section.
+    #[inline]
     pub(crate) fn remove(&self, role: Role, root: NonNull<()>) -> bool {
         let (root, place) = (root.as_ptr(), self.of(role));
         place.compare_exchange(root, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
