@@ -61,7 +61,7 @@ pub fn write(root: &Path, runs: &Runs) -> Result<(), DocumentError> {
     Ok(())
 }
 
-/// Checks that every document below `root` has the form in which [`write`] would leave it, and names the documents.
+/// Checks that every document below `root` has the form in which [`write()`] would leave it, and names the documents.
 ///
 /// # Errors
 ///
