@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress_with_limit, inflate_flags};
 
-use crate::arm64::image::{Kernel, NoKernel};
+use crate::arm64::image::{Kernel, NoKernel, check_whole};
 
 /// How far deflate looks back at most.
 const WINDOW: usize = 32 << 10;
@@ -38,7 +38,9 @@ impl<'a> Contents<'a> {
     /// [`NoKernel`].
     pub fn open(module: &'a [u8]) -> Result<(Kernel, Self), NoKernel> {
         let Some(packed) = packed(module)? else {
-            return Ok((Kernel::read(module)?, Self::Plain(Some(module))));
+            let kernel = Kernel::read(module)?;
+            check_whole(module)?;
+            return Ok((kernel, Self::Plain(Some(module))));
         };
         let mut packed = Box::new(Packed::new(packed)?);
         while packed.total < HEADER as u64 && packed.step()? {}

@@ -16,6 +16,8 @@ pub enum NoKernel {
     Packed,
     /// The packed kernel is incomplete, or larger than its header says.
     Damaged,
+    /// The kernel ends before the sections that its header names.
+    Cut,
     /// It is something else.
     Unknown,
 }
@@ -27,10 +29,23 @@ impl core::fmt::Display for NoKernel {
                 "the kernel is packed in an EFI program (zboot) by something else than gzip: unpack it first"
             }
             Self::Damaged => "the packed kernel is damaged: it is cut off, or larger than its header says",
+            Self::Cut => "the kernel is cut off: it ends before its header says",
             Self::Unknown => "the kernel is not an arm64 Linux Image",
         })
     }
 }
+
+/// The places of the PE/COFF header of an Image that is an EFI program, too (UEFI Specification 2.10, 2.1.1; PE Format,
+/// "COFF File Header" and "Section Table"): where its address is, and then, from there on, the number of sections, the
+/// bytes of the optional header, and the first byte behind the two headers.
+const PE_AT: usize = 0x3c;
+const SECTIONS: usize = 6;
+const OPTIONAL_BYTES: usize = 20;
+const HEADERS: usize = 24;
+/// The bytes of a section's header, and where in it the bytes and the place of the section are.
+const SECTION: usize = 40;
+const RAW_BYTES: usize = 16;
+const RAW_AT: usize = 20;
 
 const MAGIC: &[u8] = b"ARM\x64";
 const MAGIC_AT: usize = 56;
@@ -62,6 +77,40 @@ impl Kernel {
     }
 }
 
+/// Checks that an unpacked `image` has all of the sections that its PE/COFF header names. The header of the Image itself
+/// does not say how long the file is: its size includes memory that is not in the file. An Image that is no EFI program
+/// names no sections, and passes.
+///
+/// # Errors
+///
+/// [`NoKernel::Cut`].
+pub fn check_whole(image: &[u8]) -> Result<(), NoKernel> {
+    if !image.starts_with(b"MZ") {
+        return Ok(());
+    }
+    let bytes = |at: usize, count: usize| {
+        let bytes = image.get(at..at.checked_add(count)?)?;
+        Some(bytes.iter().rev().fold(0_usize, |number, &byte| number << 8 | usize::from(byte)))
+    };
+    let last = || {
+        let header = bytes(PE_AT, 4)?;
+        if header == 0 || image.get(header..header.checked_add(4)?)? != b"PE\0\0" {
+            return Some(0);
+        }
+        let count = bytes(header + SECTIONS, 2)?;
+        let first = header + HEADERS + bytes(header + OPTIONAL_BYTES, 2)?;
+        let end = |section: usize| {
+            let at = first + section * SECTION;
+            bytes(at + RAW_AT, 4)?.checked_add(bytes(at + RAW_BYTES, 4)?)
+        };
+        (0..count).try_fold(0, |last: usize, section| Some(last.max(end(section)?)))
+    };
+    match last() {
+        Some(end) if end <= image.len() => Ok(()),
+        _ => Err(NoKernel::Cut),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::vec::Vec;
@@ -84,6 +133,40 @@ mod tests {
         assert_eq!(Kernel::read(&header(0, 0)), Ok(Kernel { offset: OLD_OFFSET, size: 128 }));
     }
 
+    /// An Image that is an EFI program with two sections, the last of which ends at `end`.
+    fn efi_program(end: u32) -> Vec<u8> {
+        let mut image = header(0, 0x10_0000);
+        image.resize(0x40 + HEADERS + 8 + 2 * SECTION, 0);
+        image[..2].copy_from_slice(b"MZ");
+        image[PE_AT] = 0x40;
+        image[0x40..0x44].copy_from_slice(b"PE\0\0");
+        (image[0x40 + SECTIONS], image[0x40 + OPTIONAL_BYTES]) = (2, 8);
+        let sections = 0x40 + HEADERS + 8;
+        for (number, (at, bytes)) in
+            [(0x1000_u32, 0x800), (0x2000, end - 0x2000)].iter().enumerate()
+        {
+            let section = sections + number * SECTION;
+            image[section + RAW_AT..][..4].copy_from_slice(&at.to_le_bytes());
+            image[section + RAW_BYTES..][..4].copy_from_slice(&u32::to_le_bytes(*bytes));
+        }
+        image.resize(end as usize, 0);
+        image
+    }
+
+    #[test]
+    fn a_kernel_that_is_cut_off_is_refused_wherever_it_is_cut() {
+        let image = efi_program(0x2345);
+        assert_eq!(check_whole(&image), Ok(()));
+        for length in 64..image.len() {
+            assert_eq!(check_whole(&image[..length]), Err(NoKernel::Cut), "{length}");
+        }
+        // No EFI program, and a header of DOS alone: nothing says how long they are.
+        assert_eq!(check_whole(&header(0, 0x10_0000)), Ok(()));
+        let mut dos = efi_program(0x2345);
+        dos[PE_AT] = 0;
+        assert_eq!(check_whole(&dos), Ok(()));
+    }
+
     #[test]
     fn what_is_no_kernel_is_refused() {
         assert_eq!(Kernel::read(b"#!/bin/sh"), Err(NoKernel::Unknown));
@@ -96,6 +179,19 @@ mod tests {
             if let Ok(kernel) = Kernel::read(&bytes) {
                 prop_assert!(kernel.size >= bytes.len() as u64 && kernel.offset.checked_add(kernel.size).is_some());
             }
+        }
+
+        #[test]
+        fn a_header_of_any_bytes_is_whole_or_cut_off(
+            changes in prop::collection::vec((0..0x200_usize, any::<u8>()), 0..16),
+            length in 0..0x2345_usize,
+        ) {
+            let mut image = efi_program(0x2345);
+            for (at, byte) in changes {
+                image[at] = byte;
+            }
+            image.truncate(length);
+            let _ = check_whole(&image);
         }
     }
 }
