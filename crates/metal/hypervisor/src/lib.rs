@@ -15,5 +15,6 @@ pub mod contents;
 pub mod flat;
 pub mod frames;
 pub mod log;
+pub mod memory_map;
 pub mod plan;
 pub mod tree;

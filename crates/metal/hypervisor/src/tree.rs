@@ -17,10 +17,12 @@ pub type Region = Range<u64>;
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Board {
-    /// Its memory.
+    /// Its memory, as far as the normal world may use it.
     pub memory: Vec<Region>,
     /// What of it is not to be touched: reservations, and the modules.
     pub reserved: Vec<Region>,
+    /// What of it is not even to be mapped (`no-map`): an access that a processor makes by speculation may be fatal.
+    pub unmapped: Vec<Region>,
     /// The affinity of each of its CPUs, as `MPIDR_EL1` has it.
     pub cpus: Vec<u64>,
     /// The interrupt controller, a `GICv3`: its distributor.
@@ -106,10 +108,19 @@ impl Board {
         }
         board.visit(tree.root());
         if let Some(reserved) = tree.find_node("/reserved-memory") {
-            reserved.children().for_each(|node| board.reserved.extend(regions(node)));
+            for node in reserved.children() {
+                board.reserved.extend(regions(node));
+                if node.property("no-map").is_some() {
+                    board.unmapped.extend(regions(node));
+                }
+            }
         }
         if let Some(cpus) = tree.find_node("/cpus") {
-            let is_cpu = |node: &FdtNode<'_>| text(*node, "device_type") == Some("cpu");
+            // A CPU that is "disabled" is one that waits to be started (Devicetree Specification 0.4, 3.8.1).
+            let is_cpu = |node: &FdtNode<'_>| {
+                text(*node, "device_type") == Some("cpu")
+                    && (is_available(*node) || text(*node, "status") == Some("disabled"))
+            };
             board.cpus = cpus.children().filter(is_cpu).filter_map(cpu).collect();
         }
         if let Some(chosen) = tree.find_node("/chosen") {
@@ -132,6 +143,10 @@ impl Board {
 
     /// Looks at a node and at what is below it. Depth is bounded by the tree's own check.
     fn visit(&mut self, node: FdtNode<'_>) {
+        // A secure world's memory and devices are in the tree, too, as "disabled".
+        if !is_available(node) {
+            return;
+        }
         if text(node, "device_type") == Some("memory") {
             self.memory.extend(regions(node));
         }
@@ -140,24 +155,27 @@ impl Board {
             self.distributor = regions.next().unwrap_or_default();
             self.redistributors = regions.next().unwrap_or_default();
         }
-        let is_disabled = matches!(text(node, "status"), Some("disabled"));
-        if self.clock.is_empty() && node.is_compatible("arm,pl031") && !is_disabled {
+        if self.clock.is_empty() && node.is_compatible("arm,pl031") {
             self.clock = regions(node).into_iter().next().unwrap_or_default();
         }
-        // The first that is the normal world's.
-        if self.uart.is_empty() && node.is_compatible("arm,pl011") && !is_disabled {
+        if self.uart.is_empty() && node.is_compatible("arm,pl011") {
             self.uart = regions(node).into_iter().next().unwrap_or_default();
             self.uart_interrupt = interrupt(node);
         }
         let is_bus = matches!(node.name_without_address(), "" | "soc" | "platform-bus");
         for child in node.children() {
-            if is_bus || child.is_compatible("simple-bus") || text(child, "device_type").is_none() {
+            let kind = text(child, "device_type");
+            if is_bus || child.is_compatible("simple-bus") || matches!(kind, None | Some("memory"))
+            {
                 self.visit(child);
-            } else if text(child, "device_type") == Some("memory") {
-                self.memory.extend(regions(child));
             }
         }
     }
+}
+
+/// Whether the tree says that the node can be used (Devicetree Specification 0.4, 2.3.4): without a status it can.
+fn is_available(node: FdtNode<'_>) -> bool {
+    node.property("status").is_none() || matches!(text(node, "status"), Some("okay" | "ok"))
 }
 
 fn span(start: u64, size: u64) -> Region {
@@ -311,6 +329,52 @@ mod tests {
         assert_eq!(kinds, [(0x5000_0000, ModuleKind::Kernel), (0x6000_0000, ModuleKind::Ramdisk)]);
         assert_eq!(board.modules[0].arguments, "vcpus=4 -- console=ttyAMA0");
         assert!(board.reserved.contains(&(0x5000_0000..0x5000_2000)));
+    }
+
+    #[test]
+    fn memory_and_devices_that_are_disabled_are_not_used() {
+        let mut tree = virt();
+        // As QEMU has it with `-M virt,secure=on`: memory and a console of the secure world.
+        for (name, status) in [("secram@e000000", "disabled"), ("broken@d000000", "fail-ecc")] {
+            let secure = [
+                property("device_type", "memory"),
+                reg(0xe00_0000, 0x100_0000),
+                property("status", status),
+                property("secure-status", "okay"),
+            ];
+            tree.root.add_child(node(name, secure));
+        }
+        let usable = [
+            property("device_type", "memory"),
+            reg(0x1_0000_0000, 0x4000_0000),
+            property("status", "okay"),
+        ];
+        tree.root.add_child(node("memory@100000000", usable));
+        let board = Board::read(&tree.to_dtb()).unwrap();
+        assert_eq!(board.memory, [0x4000_0000..0x8000_0000, 0x1_0000_0000..0x1_4000_0000]);
+        for (name, missing) in [("pl011@9000000", "PL011"), ("intc@8000000", "GICv3")] {
+            let mut tree = virt();
+            let device = tree.root.child_mut(name).unwrap();
+            device.add_property(property("status", "disabled"));
+            assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing(missing)));
+        }
+    }
+
+    #[test]
+    fn reserved_memory_is_not_touched_and_where_the_tree_says_so_not_mapped() {
+        let mut tree = virt();
+        let mut reserved = node(
+            "reserved-memory",
+            [property("#address-cells", 2_u32), property("#size-cells", 2_u32)],
+        );
+        reserved.add_child(node("kept@41000000", [reg(0x4100_0000, 0x1000)]));
+        let firmware = [reg(0x4200_0000, 0x2000), property("no-map", [0_u8; 0])];
+        reserved.add_child(node("firmware@42000000", firmware));
+        tree.root.add_child(reserved);
+        let board = Board::read(&tree.to_dtb()).unwrap();
+        assert!(board.reserved.contains(&(0x4100_0000..0x4100_1000)));
+        assert!(board.reserved.contains(&(0x4200_0000..0x4200_2000)));
+        assert_eq!(board.unmapped, *core::slice::from_ref(&(0x4200_0000..0x4200_2000)));
     }
 
     #[test]

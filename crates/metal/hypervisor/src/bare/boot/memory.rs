@@ -5,6 +5,7 @@ use core::ptr::with_exposed_provenance_mut;
 use core::slice;
 
 use mayfly_hypervisor::frames::{FrameInfo, FramePool};
+use mayfly_hypervisor::memory_map::whole_frames;
 use mayfly_hypervisor::tree::{Board, Region};
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE};
 
@@ -15,14 +16,10 @@ const HEAP_SHARE: u64 = 64;
 const HEAP_LEAST: u64 = 4 << 20;
 
 /// Gives the free frames to the pool, and a share of them to the heap. `others` are not free, beside what the device
-/// tree reserves.
-pub(super) fn add(board: &Board, others: &[Region]) -> Result<(), &'static str> {
-    let mut free: Vec<Region> = board.memory.clone();
-    for taken in board.reserved.iter().chain(others) {
-        let taken = taken.start & !(PAGE_SIZE - 1)..taken.end.next_multiple_of(PAGE_SIZE);
-        free = free.iter().flat_map(|region| without(region, &taken)).collect();
-    }
-    free.retain(|region| !region.is_empty());
+/// tree reserves; memory from `limit` on is not mapped, and stays unused.
+pub(super) fn add(board: &Board, others: &[Region], limit: u64) -> Result<(), &'static str> {
+    let taken: Vec<Region> = board.reserved.iter().chain(others).cloned().collect();
+    let mut free = whole_frames(&board.memory, &taken, limit);
     let first = free.iter().map(|region| region.start).min().unwrap_or(0) >> PAGE_SHIFT;
     let last = free.iter().map(|region| region.end).max().unwrap_or(0) >> PAGE_SHIFT;
     // The information on each frame is in the first region that is large enough.
@@ -52,10 +49,4 @@ pub(super) fn add(board: &Board, others: &[Region]) -> Result<(), &'static str> 
     }
     frames::set(pool);
     Ok(())
-}
-
-fn without(region: &Region, taken: &Region) -> [Region; 2] {
-    let below = region.start..region.end.min(taken.start).max(region.start);
-    let above = region.start.max(taken.end).min(region.end)..region.end;
-    [below, above]
 }

@@ -4,7 +4,11 @@ use aarch64_paging::descriptor::El23Attributes as Attributes;
 use aarch64_paging::idmap::IdMap;
 use aarch64_paging::paging::{El2, MemoryRegion};
 use alloc::boxed::Box;
+use mayfly_hypervisor::memory_map::whole_frames;
 use mayfly_hypervisor::tree::Board;
+
+/// The end of what the tables map: three levels have addresses of 39 bits. Memory beyond it is not used.
+pub(crate) const LIMIT: u64 = 1 << 39;
 
 const COMMON: Attributes =
     Attributes::VALID.union(Attributes::ACCESSED).union(Attributes::USER_RES1);
@@ -36,8 +40,8 @@ pub(crate) fn activate(board: &Board) -> Result<u64, aarch64_paging::MapError> {
     let mut map = IdMap::new(1, El2);
     let region =
         |range: core::ops::Range<u64>| MemoryRegion::new(range.start as usize, range.end as usize);
-    for memory in &board.memory {
-        map.map_range(&region(memory.clone()), MEMORY)?;
+    for memory in whole_frames(&board.memory, &board.unmapped, LIMIT) {
+        map.map_range(&region(memory), MEMORY)?;
     }
     let devices = [&board.distributor, &board.redistributors, &board.uart, &board.clock];
     for device in devices.into_iter().filter(|device| !device.is_empty()) {

@@ -39,6 +39,17 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
     match prepare(&board, tree) {
         Ok(table) => {
             cpus::start_others(&board, table);
+            let beyond: u64 = board
+                .memory
+                .iter()
+                .map(|region| region.end.saturating_sub(region.start.max(map::LIMIT)))
+                .sum();
+            if beyond > 0 {
+                say!(
+                    "mayfly: {} MiB of memory are not used: they are beyond 512 GiB",
+                    beyond >> 20
+                );
+            }
             say!(
                 "mayfly: EL{}, {} CPUs, {} MiB free, FWB {}",
                 cpu::exception_level(),
@@ -73,7 +84,7 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
     let table =
         map::activate(board).map_err(|_| "there is too little memory to map the machine")?;
     let tree = tree.as_ptr().addr() as u64..tree.as_ptr().addr() as u64 + tree.len() as u64;
-    memory::add(board, &[tree, map::image()])?;
+    memory::add(board, &[tree, map::image()], map::LIMIT)?;
     let format = cpu::stage2_features().choose(IPA_BITS);
     let format = format.map_err(|_| "this processor's stage 2 cannot map guests of 1 TiB")?;
     // Sixteen tables, as many as a root can have, aligned as such.
