@@ -34,6 +34,7 @@
 
 mod event;
 mod header;
+pub mod steps;
 
 #[cfg(not(target_os = "none"))]
 mod checker;

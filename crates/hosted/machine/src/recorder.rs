@@ -8,8 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use mayfly_hwtrace::{Barrier, Checker, Event, Family, Options, Record, Violation};
-use mayfly_platform::address::Pfn;
+use mayfly_hwtrace::{Checker, Event, Family, Options, Record, Violation, steps};
 use mayfly_platform::observe::Step;
 use mayfly_stage2::{Ept, Format, Npt, Sv39x4, Sv48x4};
 
@@ -69,39 +68,12 @@ impl Recorder {
 
     /// The core has made `step`.
     pub(crate) fn step(&self, begin: u64, step: &Step, arena: &Words) {
-        let event = match *step {
-            Step::Entry { table, index, old, new } => {
-                Event::Entry { table: table.get(), index: index as u32, old, new }
-            }
-            Step::Filled { table } => return self.filled(begin, table, arena),
-            Step::Root { top, order, format, levels } => {
-                Event::Root { top: top.get(), order, levels, family: family(format) }
-            }
-            Step::RootGone { top } => Event::RootGone { top: top.get() },
-            Step::VmidTaken { vmid, generation } => Event::VmidTake { vmid: vmid.0, generation },
-            Step::VmidGiven { vmid } => Event::VmidGive { vmid: vmid.0 },
-            Step::VmidKept { vmid, generation } => Event::VmidKeep { vmid: vmid.0, generation },
-            Step::Generation { generation } => Event::Generation { generation },
-            Step::Barrier => Event::Barrier { kind: Barrier::Memory },
-            // What hardware sees is known here, or is of no use.
-            _ => return,
-        };
-        self.end(begin, event);
-    }
-
-    /// A table was filled: in runs of entries that differ by as much from one to the next.
-    fn filled(&self, begin: u64, table: Pfn, arena: &Words) {
-        let words: Vec<u64> = arena.of(table).map(|word| word.load(Ordering::Relaxed)).collect();
-        let mut index = 0;
-        while index < words.len() {
-            let value = words[index];
-            let step = words.get(index + 1).map_or(0, |next| next.wrapping_sub(value));
-            let is_run = |pair: &&[u64]| pair[1].wrapping_sub(pair[0]) == step;
-            let count = 1 + words[index..].windows(2).take_while(is_run).count();
-            let table = table.get();
-            let (first, len) = (index as u32, count as u32);
-            self.end(begin, Event::Fill { table, index: first, count: len, value, step });
-            index += count;
+        if let Step::Filled { table } = *step {
+            let words: Vec<&AtomicU64> = arena.of(table).collect();
+            let entry = |index: usize| words[index].load(Ordering::Relaxed);
+            steps::fills(table.get(), words.len(), entry, |event| self.end(begin, event));
+        } else if let Some(event) = steps::event(step, family) {
+            self.end(begin, event);
         }
     }
 

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use mayfly_hwtrace::{Barrier, Event, Reach};
+use mayfly_hwtrace::{Barrier, Event, steps};
 use mayfly_platform::Platform;
 use mayfly_platform::address::Pfn;
 use mayfly_platform::sync::CacheLine;
-use mayfly_platform::tlb::{Entries, Scope, Span, Tlb, TlbToken, Vmid};
+use mayfly_platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 
 use super::counts::{CpuCounts, TlbCells, TlbCounts, count};
 use super::early::{Early, Posts};
@@ -252,20 +252,7 @@ unsafe impl Tlb for Tlbs {
 fn invalidation(request: Option<&Request>, token: TlbToken) -> Event {
     let id = token.0;
     let Some(Request { vmid, scope }) = request else { return Event::TlbiEverything { id } };
-    let scope = match scope {
-        Scope::All => mayfly_hwtrace::Scope::All,
-        Scope::Range(Span { gfns, stride, entries }) => mayfly_hwtrace::Scope::Range {
-            first: gfns.start.get(),
-            end: gfns.end.get(),
-            stride: *stride,
-            reach: match entries {
-                Entries::Leaves => Reach::Leaves,
-                Entries::LeavesOfAnySize => Reach::Sizes,
-                Entries::Any => Reach::Any,
-            },
-        },
-    };
-    Event::Tlbi { id, vmid: vmid.0, scope }
+    steps::invalidation(id, *vmid, scope)
 }
 
 impl std::fmt::Debug for Tlbs {

@@ -16,7 +16,8 @@ use super::spin::SpinLock;
 mod steps;
 mod vcpu;
 
-pub(crate) use steps::{invalidation, step};
+pub(crate) use mayfly_hwtrace::steps::invalidation;
+pub(crate) use steps::step;
 pub(crate) use vcpu::{enters, leaves};
 
 /// Events, in frames of their own.
