@@ -54,6 +54,11 @@ pub struct Graph {
 /// A file that cannot be read, or is no Rust.
 pub fn graphs(root: &Path, only: Option<&str>) -> Result<Vec<Graph>, Fault> {
     let sources = targets::sources(root)?;
+    if let Some(name) = only
+        && !sources.iter().any(|source| source.name == name)
+    {
+        return Err(Fault::new("crates", None, format!("there is no crate `{name}`")));
+    }
     let wanted = sources.iter().filter(|source| only.is_none_or(|name| source.name == name));
     wanted
         .map(|source| Ok(Graph::new(source.name.clone(), read::package(root, &source.targets)?)))

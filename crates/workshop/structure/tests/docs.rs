@@ -62,7 +62,8 @@ fn what_is_there_has_no_fault() {
         "    mayfly run \\\n      --full\n",
         "        mayfly      peer    ratio\n    mayfly: nothing was lost\n",
         "`mayfly SUBCOMMAND --flag`, `mayfly-*`, `mayfly-PID-0`, `mayfly-one.json`",
-        "`mayfly-one`, `mayfly-one.workspace = true`, `mayfly-program`",
+        "`mayfly-one`, `mayfly-one.workspace = true`, `mayfly-program`, `mayfly_one::two::Three`",
+        "`--full`, `[--time TIME]`",
         "`crates/core/one`, `crates/core/one/src/lib.rs:12`, `crates/*/one/src/*.rs`, `crates/FOLDER/CRATE`",
         "`tests/model`, `one/src/lib.rs`, `tests/model/*.rs`, `target/none.rs`, `/dev/none.rs`, `a.b/1`",
         "[a](other.md) [b](other.md#vm-and-its-end-2-of-3) [c](../README.md#one) [d](#e) [f](../crates/core/one)\n\n# E\n",
@@ -99,8 +100,12 @@ fn a_dead_name_is_found_with_its_line() {
         ),
         ("\n```sh\nmayfly run --full \\\n  --no-such-flag\n```\n", "`mayfly run --no-such-flag`"),
         ("\n`make run ARGS=\"teardown --no-such-flag\"`", "`mayfly run --no-such-flag`"),
+        ("\n`--no-such-flag`", "`--no-such-flag`"),
+        ("\n`[--no-such-flag N]`", "`--no-such-flag`"),
         // Crates.
         ("\n`mayfly-none`", "`mayfly-none`"),
+        ("\n`mayfly_none::Some`", "`mayfly-none`"),
+        ("\n```rust\nuse mayfly_none::Some;\n```\n", "`mayfly-none`"),
         ("\n```toml\nmayfly-none = \"0.1\"\n```\n", "`mayfly-none`"),
         // Paths.
         ("\n`crates/none`", "`crates/none`"),

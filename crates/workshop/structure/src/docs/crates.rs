@@ -36,15 +36,19 @@ impl Crates {
     }
 }
 
-/// The words that begin with `mayfly-`, without names of files, as `mayfly-trace.json`, and placeholders, as `mayfly-PID`.
+/// The words that begin with `mayfly-`, and crates at the beginning of a path, as `mayfly_vm::Vm`, without names of files, as `mayfly-trace.json`, and placeholders, as `mayfly-PID`.
 fn names(text: &str) -> Vec<String> {
     let is_part = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
     let words = text.split(|sign| !is_part(sign)).map(|word| word.trim_end_matches(['.', '-']));
     let words = words.map(|word| word.strip_suffix(".workspace").unwrap_or(word));
     let words =
         words.filter(|word| word.strip_prefix("mayfly-").is_some_and(|rest| !rest.is_empty()));
-    words
-        .filter(|word| !word.contains(|sign: char| sign == '.' || sign.is_ascii_uppercase()))
-        .map(str::to_owned)
-        .collect()
+    let words =
+        words.filter(|word| !word.contains(|sign: char| sign == '.' || sign.is_ascii_uppercase()));
+    let paths = text.split("::").filter(|before| before.len() < text.len());
+    let paths = paths.filter_map(|before| {
+        let first = before.rsplit(|sign| !is_part(sign)).next()?;
+        first.starts_with("mayfly_").then(|| first.replace('_', "-"))
+    });
+    words.map(str::to_owned).chain(paths).collect()
 }

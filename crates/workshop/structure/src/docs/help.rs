@@ -73,6 +73,11 @@ impl Help {
         self.subcommands.get(name)
     }
 
+    /// Whether `mayfly` or any subcommand has the flag.
+    pub(super) fn has_any(&self, flag: &str) -> bool {
+        self.has(flag) || self.subcommands.values().any(|flags| flags.contains(flag))
+    }
+
     /// Whether `mayfly` itself has the flag, before a subcommand.
     pub(super) fn has(&self, flag: &str) -> bool {
         self.flags.contains(flag)

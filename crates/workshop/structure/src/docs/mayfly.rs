@@ -27,7 +27,16 @@ fn of_command(command: &Command, help: &Help) -> Vec<Missing> {
             })
             .collect();
     }
-    Vec::new()
+    // A flag alone is one of `mayfly`'s, whichever subcommand a page speaks of, or stands in the list of others' names.
+    match flag(plain(&words[0])) {
+        Some(name) if name.starts_with("--") && !help.has_any(name) => {
+            let what = format!(
+                "`{name}`: no subcommand's --help names this flag: correct it, or name its program"
+            );
+            vec![Missing { line: *line, name: name.to_owned(), what }]
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn arguments(line: usize, words: &[String], help: &Help) -> Vec<Missing> {
