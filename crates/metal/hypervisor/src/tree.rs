@@ -136,6 +136,7 @@ impl Board {
             () if board.memory.is_empty() => Err(TreeError::Missing("memory")),
             () if board.cpus.is_empty() => Err(TreeError::Missing("CPUs")),
             () if board.distributor.is_empty() => Err(TreeError::Missing("GICv3")),
+            () if board.redistributors.is_empty() => Err(TreeError::Missing("redistributors")),
             () if board.uart.is_empty() => Err(TreeError::Missing("PL011")),
             () => Ok(board),
         }
@@ -150,7 +151,7 @@ impl Board {
         if text(node, "device_type") == Some("memory") {
             self.memory.extend(regions(node));
         }
-        if node.is_compatible("arm,gic-v3") {
+        if self.distributor.is_empty() && node.is_compatible("arm,gic-v3") {
             let mut regions = regions(node).into_iter();
             self.distributor = regions.next().unwrap_or_default();
             self.redistributors = regions.next().unwrap_or_default();
@@ -202,13 +203,15 @@ fn cpu(node: FdtNode<'_>) -> Option<u64> {
     (value.len() <= 8).then(|| value.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
-/// The first interrupt of a child of a `GICv3`: three cells, of which the first two are type and number.
+/// The first interrupt of a child of a `GICv3`: three cells, of which the first two are type and number. `None` for those of
+/// the extended ranges.
 fn interrupt(node: FdtNode<'_>) -> Option<u32> {
     let value = node.property("interrupts")?.value().to_vec();
     let word = |at: usize| Some(u32::from_be_bytes(value.get(at..at + 4)?.try_into().ok()?));
     match word(0)? {
         0 => word(4)?.checked_add(32),
-        _ => word(4)?.checked_add(16),
+        1 => word(4)?.checked_add(16),
+        _ => None,
     }
 }
 
@@ -375,6 +378,18 @@ mod tests {
         assert!(board.reserved.contains(&(0x4100_0000..0x4100_1000)));
         assert!(board.reserved.contains(&(0x4200_0000..0x4200_2000)));
         assert_eq!(board.unmapped, *core::slice::from_ref(&(0x4200_0000..0x4200_2000)));
+    }
+
+    #[test]
+    fn the_first_interrupt_controller_is_taken_and_one_without_redistributors_is_refused() {
+        let mut tree = virt();
+        let second = [0_u32, 0x2800_0000, 0, 0x1_0000, 0, 0x280a_0000, 0, 0xf6_0000];
+        let second = [property("compatible", "arm,gic-v3"), property("reg", second)];
+        tree.root.add_child(node("intc@28000000", second));
+        assert_eq!(Board::read(&tree.to_dtb()).unwrap().distributor, 0x800_0000..0x801_0000);
+        let alone = property("reg", [0_u32, 0x800_0000, 0, 0x1_0000]);
+        tree.root.child_mut("intc@8000000").unwrap().add_property(alone);
+        assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing("redistributors")));
     }
 
     #[test]
