@@ -46,7 +46,7 @@ fn outer(region: &Region, limit: u64) -> Region {
 fn without(region: &Region, taken: &Region) -> [Region; 2] {
     let below = region.start..region.end.min(taken.start);
     let above = region.start.max(taken.end)..region.end;
-    if taken.is_empty() { [region.clone(), 0..0] } else { [below, above] }
+    [below, above]
 }
 
 #[cfg(test)]
