@@ -35,7 +35,7 @@ pub(crate) fn why_not_fewer(row: Row) -> &'static str {
 fn why_no_tenth(row: Row) -> &'static str {
     match row {
         Row::Deleted4kUncached => {
-            "both clean lines, 64 per page: Mayfly those of pages that were written past the caches, KVM those of all pages"
+            "both clean each page, 64 cache lines: Mayfly the pages that were written past the caches, KVM all pages"
         }
         _ => "the reason is not known",
     }
@@ -102,11 +102,11 @@ fn of_one(both: &Both) -> Vec<String> {
             caller.join("; ")
         ),
         if more.is_empty() {
-            "Until all work is done and all memory is freed, Mayfly takes fewer in every row."
+            "Until all work is done and all memory is freed, Mayfly takes fewer instructions in every row."
                 .to_owned()
         } else {
             format!(
-                "Until all work is done and all memory is freed, Mayfly takes fewer in every row but: {}.",
+                "Until all work is done and all memory is freed, Mayfly takes more instructions only in: {}.",
                 more.join("; ")
             )
         },
@@ -124,14 +124,14 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("to create a VM 1,000 and 26,100 (26.1x);"), "{}", lines[0]);
         assert!(lines[0].contains("Linux 6.12.1") && lines[0].contains("neoverse-n1"));
-        assert!(lines[1].ends_with("fewer in every row."), "{}", lines[1]);
+        assert!(lines[1].ends_with("fewer instructions in every row."), "{}", lines[1]);
     }
 
     #[test]
     fn a_step_of_more_than_a_tenth_says_why() {
         let lines = answer(&[both([0, 0, 1000], [0, 0, 9999])]);
         assert_eq!(lines[0].matches("not a tenth: ").count(), TENTH.len(), "{}", lines[0]);
-        assert!(lines[0].contains("(10.0x, not a tenth: both clean lines"), "{}", lines[0]);
+        assert!(lines[0].contains("(10.0x, not a tenth: both clean each page"), "{}", lines[0]);
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
             line.spent.levels[2] = 2000;
         }
         let lines = answer(&[both]);
-        assert!(lines[1].contains("every row but: vm-created ("), "{}", lines[1]);
+        assert!(lines[1].contains("only in: vm-created ("), "{}", lines[1]);
         assert!(!lines[1].contains("hvc"));
     }
 }

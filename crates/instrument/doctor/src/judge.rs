@@ -65,7 +65,7 @@ fn grace_period(seen: &Examination) -> Option<Finding> {
     let (after, call) = (of(|pair| pair.after), of(|pair| pair.call));
     Some(Finding {
         code: Code::GracePeriod,
-        what: format!("right after {after}: {call} can wait, {} is usual", in_ticks(seen, wait)),
+        what: format!("{call} can wait right after {after}: usually {}", in_ticks(seen, wait)),
         why: "KVM frees what it replaces in the VM (such as the I/O bus, when a device is registered) after a \
               grace period, whose steps are delayed by ticks. A call that needs a grace period of the same VM soon \
               afterwards sleeps until that delay is over. The same calls a few ticks later do not wait."
@@ -92,7 +92,7 @@ fn start_gain(seen: &Examination, irqchip: &str) -> Option<String> {
     };
     let ratio = of("start").map(|[before, after]| before as f64 / after.max(1) as f64)?;
     Some(format!(
-        "a start, devices first -> in that order: {} ({}), with its end {}; medians of VMs made here",
+        "a start with devices first -> in that order: {} ({}); start and close {}; medians of VMs made here",
         told("start")?,
         units::ratio(ratio),
         told("start_and_close")?
@@ -278,7 +278,7 @@ mod tests {
         assert!(found.change.contains("memory, irqchip"), "{}", found.change);
         let gain = found.gain.as_deref().unwrap();
         assert!(gain.contains("6.80 ms -> 400 us (17.0x)"), "{gain}");
-        assert!(gain.contains("with its end 20.0 ms -> 14.0 ms"), "{gain}");
+        assert!(gain.contains("start and close 20.0 ms -> 14.0 ms"), "{gain}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl<'a> Text<'a> {
         if calls.is_empty() {
             return Ok(());
         }
-        let told = "Usual wait of a call right after another, in ms (- none, ? cannot be told, . no time for it, ! failed):";
+        let told = "Usual wait of a call (column) right after another (row), in ms (- none, ? unclear, . not measured for want of time, ! failed):";
         writeln!(f, "\n{}", self.filled("", told))?;
         let first = 18;
         let column = |call: &Call| call.name().len() + 2;
@@ -169,14 +169,19 @@ impl fmt::Display for Text<'_> {
         let (unclear, missing) = (self.seen.unclear(), self.seen.too_few());
         let what = match (unclear, missing) {
             (0, 0) => None,
-            (_, 0) => Some(format!("{unclear} cannot be told")),
-            (0, _) => Some(format!("there was no time for {missing}")),
-            _ => Some(format!("{unclear} cannot be told, and for {missing} there was no time")),
+            (_, 0) => Some(format!("{unclear} {} unclear", is(unclear))),
+            (0, _) => Some(format!("{missing} {} not measured for want of time", was(missing))),
+            _ => Some(format!(
+                "{unclear} {} unclear, and {missing} {} not measured for want of time",
+                is(unclear),
+                was(missing)
+            )),
         };
         if let Some(what) = what {
             let all = self.seen.pairs.len();
-            let told =
-                format!("Of {all} pairs of calls {what}: run this again while the host does less.");
+            let told = format!(
+                "Of {all} pairs of calls, {what}. Run this again while the host does less."
+            );
             writeln!(f, "\n{}", self.filled("", &told))?;
         }
         writeln!(f, "\n{}", self.filled("", &facts(&self.seen.host)))?;
@@ -184,6 +189,16 @@ impl fmt::Display for Text<'_> {
         let told = format!("Examined in {took:.1} s; nothing on the host was changed.");
         writeln!(f, "{}", self.filled("", &told))
     }
+}
+
+/// The verb for so many pairs.
+fn is(pairs: usize) -> &'static str {
+    if pairs == 1 { "is" } else { "are" }
+}
+
+/// The same in the past tense.
+fn was(pairs: usize) -> &'static str {
+    if pairs == 1 { "was" } else { "were" }
 }
 
 /// The facts that bear on it, in a sentence.

@@ -136,19 +136,19 @@ fn what_could_not_be_told_is_counted_and_what_there_is_none_of_is_not_said() {
     let short = Pair { at_once: vec![6_100_000], ..all[0].clone() };
     let (told, unclear) = (all[1].clone(), all[2].clone());
     assert_eq!(said(vec![told.clone()]), None);
-    let end = "run this again while the host does less.";
+    let end = "Run this again while the host does less.";
     let of = |pairs| said(pairs).unwrap();
     assert_eq!(
         of(vec![told.clone(), unclear.clone()]),
-        format!("2 pairs of calls 1 cannot be told: {end}")
+        format!("2 pairs of calls, 1 is unclear. {end}")
     );
     assert_eq!(
         of(vec![told, short.clone()]),
-        format!("2 pairs of calls there was no time for 1: {end}")
+        format!("2 pairs of calls, 1 was not measured for want of time. {end}")
     );
     assert_eq!(
         of(vec![short, unclear]),
-        format!("2 pairs of calls 1 cannot be told, and for 1 there was no time: {end}")
+        format!("2 pairs of calls, 1 is unclear, and 1 was not measured for want of time. {end}")
     );
 }
 

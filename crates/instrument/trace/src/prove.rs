@@ -77,8 +77,8 @@ fn judge(cause: &mut Cause, tried: &[(u64, u64)], tick: u64) {
     let told: Vec<String> = tried
         .iter()
         .map(|(delay, wait)| match delay {
-            0 => format!("begun at once it took {}", duration(*wait)),
-            delay => format!("{} later {}", duration(*delay), duration(*wait)),
+            0 => format!("without a delay the call took {}", duration(*wait)),
+            delay => format!("delayed by {} {}", duration(*delay), duration(*wait)),
         })
         .collect();
     cause.evidence.push(format!("{} (medians of {RUNS} runs)", told.join(", ")));
@@ -127,7 +127,8 @@ mod tests {
         judge(&mut cause, &tried([6_100_000, 6_000_000, 6_200_000, 6_100_000]), TICK);
         assert_eq!(cause.verdict, Verdict::Likely);
         assert!(
-            cause.evidence[0].starts_with("begun at once it took 6.10 ms, 4.00 ms later 6.00 ms")
+            cause.evidence[0]
+                .starts_with("without a delay the call took 6.10 ms, delayed by 4.00 ms 6.00 ms")
         );
         judge(&mut cause, &tried([6_100_000, 2_100_000, 0, 0]), TICK);
         assert_eq!(cause.verdict, Verdict::Proved);

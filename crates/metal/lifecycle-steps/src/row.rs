@@ -32,7 +32,7 @@ rows! {
     VcpuCreated "vcpu-created" "a vCPU is created, until it can be run",
     DeviceLater "device-later" "a device is registered, after memory and a vCPU",
     MmioUser "mmio-user" "an MMIO read that the VMM answers",
-    FirstFault "first-fault" "a first write to a page of 4 KiB whose table is missing; the host has its memory",
+    FirstFault "first-fault" "a first write to a page of 4 KiB: its table is missing, and the host has already allocated the page",
     Hvc "hvc" "a hypercall for the version of PSCI",
     MmioDoorbell "mmio-doorbell" "an MMIO write to a doorbell: KVM's ioeventfd",
     MmioGic "mmio-gic" "an MMIO read of the distributor of the interrupt controller",

@@ -64,8 +64,9 @@ impl Runs {
         // Both the smallest and the largest are on one side with 2 to the power of 1 - n.
         let sure = 1.0 - 0.5_f64.powi(i32::try_from(self.count()).unwrap_or(i32::MAX) - 1);
         format!(
-            "{} A figure is the median of the runs' medians; in brackets are the smallest and \
-             the largest of these, between which the true one lies with {:.0} %. n is runs by samples of each.",
+            "{} A figure is the median of the runs' medians. In brackets are the smallest and \
+             the largest of these: the true median lies between them with a probability of {:.0} %. *n* is the number of \
+             runs, times the samples of each run.",
             self.host(),
             100.0 * sure,
         )
@@ -88,8 +89,8 @@ impl Runs {
             ""
         };
         format!(
-            "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}; of the processors' time {} at most went to others, and \
-             {} at most was stolen.",
+            "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}; of the processors' time, other programs took at most {}, \
+             and other VMs {} (steal time).",
             self.count(),
             host.cpus,
             host.cpu.as_deref().unwrap_or(&host.arch),

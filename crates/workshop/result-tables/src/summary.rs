@@ -49,7 +49,7 @@ const QUOTES: [Quote; 5] = [
     },
     Quote {
         experiment: "slot-delete",
-        measured: "CPU time of the call that deletes a memslot under 128 vCPUs",
+        measured: "CPU time of the call that deletes a memslot while 128 vCPUs run",
         table: "deleting-a-memslot",
         line: "processor time of the deleting call, p50",
         kvm: None,

@@ -61,13 +61,13 @@ fn the_heavy_barrier_of_this_machine_makes_up_for_the_fence_that_readers_do_with
     }
     let (early, looks) = store_buffering(|| fence(Ordering::SeqCst));
     println!(
-        "fence alone: {early} too early of {looks}; that there are some is the machine's affair"
+        "fence alone: {early} of {looks} looks were too early; whether there are any depends on the processor"
     );
     let (early, looks) = store_buffering(|| {
         fence(Ordering::SeqCst);
         host.heavy_barrier();
     });
-    println!("membarrier: {early} too early of {looks}");
+    println!("membarrier: {early} of {looks} looks were too early");
     assert!(looks > AT_LEAST);
     assert_eq!(early, 0);
 }

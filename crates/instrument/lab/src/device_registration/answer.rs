@@ -90,8 +90,8 @@ pub(super) fn answer(rows: &[ResultRow], host: &Host) -> Answer {
         // A kernel with such a wait beside running vCPUs may well have it at the start, too.
         let may = is(Wait::ForTimer) && first == Some(Wait::Unclear);
         let advice = if first == Some(Wait::ForTimer) || may {
-            "set memory before the irqchip and the ioeventfds. Or register devices early, and do slow work before the \
-             next memslot. Register all devices before the next memslot."
+            "set memory before the irqchip and the ioeventfds. Or register devices early and together, and do slow work \
+             before the next memslot."
         } else if is(Wait::ForTimer) {
             "once vCPUs run, register all devices together. Change memory before that, or two ticks after."
         } else if is(Wait::Unclear) {

@@ -62,7 +62,7 @@ pub(super) fn ran(call: &Call) -> Option<f64> {
 
 /// A share of [`ran`], as evidence has it.
 pub(super) fn told(ran: f64) -> String {
-    format!("it ran {:.0}% of the time", ran * 100.0)
+    format!("the call ran {:.0}% of the time", ran * 100.0)
 }
 
 /// What a call took, but for what it waited for a processor, in nanoseconds.

@@ -49,7 +49,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     let since = call.at.saturating_sub(armed.end());
     let mut evidence = vec![
         format!("{} came {} before", armed.name, duration(since)),
-        format!("{}, and slept the rest", told(ran)),
+        format!("{} and slept otherwise", told(ran)),
     ];
     // If stacks may be read, the sampler has seen it there, if it was looked at.
     let would_be_seen = stretch.stacks_are_told() && stretch.samples().next().is_some();
@@ -61,8 +61,14 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         _ => return None,
     }
     let what = format!("a grace period that {} started", armed.name);
-    let remedy = "set memory before devices are registered, or do slow work in between: the grace period runs from the registration";
-    Some(likely("grace-period", what, remedy, evidence))
+    let first = if MEMORY.contains(&call.name.as_str()) {
+        "set memory before devices are registered"
+    } else {
+        "make this call before devices are registered"
+    };
+    let remedy =
+        format!("{first}, or do slow work after the registration, while the grace period runs");
+    Some(likely("grace-period", what, &remedy, evidence))
 }
 
 /// The registration whose grace period is not over when the call begins.

@@ -94,7 +94,8 @@ impl fmt::Display for Doing {
                 write!(f, "its own code, and {}", things(*calls, "short call"))
             }
             Self::Short { calls, threads } => {
-                write!(f, "{threads} threads in turns, with {}", things(*calls, "short call"))
+                write!(f, "{threads} threads in turns: their own code, and ")?;
+                f.write_str(&things(*calls, "short call"))
             }
         }
     }

@@ -128,7 +128,7 @@ fn said(trace: &Trace) -> BTreeSet<String> {
 }
 
 fn table(runs: &[Run]) {
-    println!("{:<24} {:>7} {:>6} {:>7}", "cause", "planted", "found", "wrongly");
+    println!("{:<24} {:>7} {:>6} {:>7}", "cause", "planted", "found", "false");
     let mut codes: BTreeSet<&str> = CAUSES.iter().map(|(.., code)| *code).collect();
     codes.extend(runs.iter().flat_map(|run| run.said.iter().map(String::as_str)));
     for code in codes {
