@@ -84,9 +84,12 @@ impl Trace {
         created.or_else(|| self.calls.iter().find(|call| call.is_kvm())).map(|call| call.pid)
     }
 
-    /// What backs a guest's memory: address and length of each memslot that was set.
-    pub(crate) fn backing(&self) -> Vec<(u64, u64)> {
-        let set = self.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()));
+    /// What backed a guest's memory by then: address and length of each memslot that was set before, also of those that
+    /// were deleted again.
+    pub(crate) fn backing(&self, before: u64) -> Vec<(u64, u64)> {
+        let set = self.calls.iter().filter(|call| {
+            MEMORY.contains(&call.name.as_str()) && call.at < before && call.succeeded()
+        });
         let set = set.map(|call| (call.argument("memory"), call.argument("size")));
         set.filter(|(_, size)| *size > 0).collect()
     }

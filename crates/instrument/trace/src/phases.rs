@@ -73,7 +73,7 @@ impl Trace {
                 && Some(call.argument("vm") as usize) == vm
         });
         let after = self.calls.iter().filter(|call| exit.is_some_and(|exit| call.end() >= exit));
-        let backing = self.backing();
+        let backing = self.backing(u64::MAX);
         let unmapped = after.clone().filter(|call| {
             let range = (call.argument("address"), call.argument("length"));
             call.name == "munmap" && backing.iter().any(|slot| overlap(*slot, range))

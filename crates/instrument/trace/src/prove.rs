@@ -7,7 +7,7 @@
 use mayfly_record::units::duration;
 
 use crate::causes::own;
-use crate::record::{Cause, Trace, Verdict};
+use crate::record::{Cause, Stall, Trace, Verdict};
 use crate::recorder::{Delay, Error, Launch, Output, record};
 
 /// By how many ticks a call is held back, in turn.
@@ -57,9 +57,8 @@ pub fn prove(launch: &Launch, trace: &mut Trace) -> Result<bool, Error> {
             waits.sort_unstable();
             tried.extend(waits.get(waits.len() / 2).map(|median| (ticks * tick, *median)));
         }
-        if let Some(cause) = &mut trace.stalls[stall].cause {
-            judge(cause, &tried, tick);
-        }
+        let Trace { stalls, notes, .. } = trace;
+        notes.extend(judge(&mut stalls[stall], &tried, tick));
     }
     Ok(true)
 }
@@ -72,19 +71,34 @@ fn suspects(trace: &Trace) -> Vec<usize> {
     suspects.map(|(number, _)| number).take(MOST).collect()
 }
 
-/// Says what was tried, and whether it is proof.
-fn judge(cause: &mut Cause, tried: &[(u64, u64)], tick: u64) {
+/// Says what was tried, and whether it is proof. A cause that it refutes is taken away; then gives a note that says so.
+fn judge(stall: &mut Stall, tried: &[(u64, u64)], tick: u64) -> Option<String> {
+    let cause = stall.cause.as_mut()?;
     let told: Vec<String> = tried
         .iter()
         .map(|(delay, wait)| match delay {
-            0 => format!("without a delay the call took {}", duration(*wait)),
-            delay => format!("delayed by {} {}", duration(*delay), duration(*wait)),
+            0 => format!("{} without a delay", duration(*wait)),
+            delay => format!("{} after a delay of {}", duration(*wait), duration(*delay)),
         })
         .collect();
-    cause.evidence.push(format!("{} (medians of {RUNS} runs)", told.join(", ")));
+    let told = format!("the call took {} (medians of {RUNS} runs)", told.join(", "));
     if shrinks(tried, tick) {
         cause.verdict = Verdict::Proved;
+    } else if is_refuted(tried, tick) {
+        let (code, what) = (cause.code.clone(), stall.what.clone());
+        stall.cause = None;
+        let at = duration(stall.at);
+        return Some(format!("{what} at {at} was taken for a {code} and is none, since {told}"));
     }
+    cause.evidence.push(told);
+    None
+}
+
+/// Whether the figures speak against a wait that passes with time: there is none without a delay, or it is not
+/// shorter by half after the longest delay.
+fn is_refuted(tried: &[(u64, u64)], tick: u64) -> bool {
+    let (Some((0, whole)), Some((_, last))) = (tried.first(), tried.last()) else { return false };
+    tried.len() == TICKS.len() && (*whole < tick / 2 || *last > whole / 2)
 }
 
 /// Whether each wait is as much shorter as the call was held back, as far as half a tick, and the last is nearly none.
@@ -122,15 +136,27 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tried_is_said_whatever_it_proves() {
-        let mut cause = Cause::default();
-        judge(&mut cause, &tried([6_100_000, 6_000_000, 6_200_000, 6_100_000]), TICK);
-        assert_eq!(cause.verdict, Verdict::Likely);
-        assert!(
-            cause.evidence[0]
-                .starts_with("without a delay the call took 6.10 ms, delayed by 4.00 ms 6.00 ms")
-        );
-        judge(&mut cause, &tried([6_100_000, 2_100_000, 0, 0]), TICK);
-        assert_eq!(cause.verdict, Verdict::Proved);
+    fn what_was_tried_is_said_and_a_cause_that_it_refutes_goes() {
+        let judged = |waits| {
+            let cause = Some(Cause { code: PASSES.to_owned(), ..Cause::default() });
+            let mut stall = Stall { what: "KVM_IRQFD".to_owned(), cause, ..Stall::default() };
+            (judge(&mut stall, &tried(waits), TICK), stall.cause)
+        };
+        let (note, cause) = judged([6_100_000, 2_100_000, 0, 0]);
+        let cause = cause.unwrap();
+        assert_eq!((note, cause.verdict), (None, Verdict::Proved));
+        assert!(cause.evidence[0].starts_with(
+            "the call took 6.10 ms without a delay, 2.10 ms after a delay of 4.00 ms,"
+        ));
+        // It does not come back, or is as long whenever the call begins.
+        for waits in [[36_900, 86_000, 161_000, 0], [6_100_000, 6_000_000, 6_200_000, 6_100_000]] {
+            let (note, cause) = judged(waits);
+            assert_eq!(cause, None);
+            let note = note.unwrap();
+            assert!(note.contains("was taken for a grace-period and is none"), "{note}");
+        }
+        // It is shorter, and not by what was expected: that is neither.
+        let (note, cause) = judged([9_000_000, 5_000_000, 3_000_000, 3_000_000]);
+        assert_eq!((note, cause.unwrap().verdict), (None, Verdict::Likely));
     }
 }

@@ -228,7 +228,10 @@ fn a_host_is_called_loaded_for_what_others_took_and_not_for_the_runs_own_threads
         Runs::new(others.map(of).to_vec()).unwrap().told()
     };
     let quiet = told([0.01, 0.02, 0.09, 0.03, 0.02]);
-    assert!(quiet.starts_with("5 runs on ") && quiet.contains("other programs took at most 9.0%"), "{quiet}");
+    assert!(
+        quiet.starts_with("5 runs on ") && quiet.contains("other programs took at most 9.0%"),
+        "{quiet}"
+    );
     let loaded = told([0.01, 0.02, 0.4, 0.03, 0.02]);
     assert!(loaded.starts_with("**The host was loaded by others"), "{loaded}");
     assert!(loaded.contains("other programs took at most 40%"), "{loaded}");

@@ -1,12 +1,24 @@
-//! Between two calls to KVM the thread that sets the VM up reads: an image, a file, a snapshot.
+//! Between two calls to KVM the thread that sets the VM up reads: an image, a file, a snapshot. Or it waits for the process
+//! at the other end of a pipe or a socket, from which it reads.
 
-use mayfly_record::units::bytes;
+use mayfly_record::units::{bytes, duration};
 
+use super::evidence::Stretch;
 use super::likely::likely;
 use crate::record::{Call, Stall, Trace};
 
 /// Less is no image, in bytes.
 const LITTLE: u64 = 1 << 20;
+/// Where a thread sleeps until the other end of a pipe or a socket writes.
+const WAITS_IN: [&str; 7] = [
+    "pipe_read",
+    "anon_pipe_read",
+    "fifo_pipe_read",
+    "unix_stream_*",
+    "sk_wait_data",
+    "tcp_recvmsg*",
+    "inet_recvmsg",
+];
 
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
     let Some(vmm) = trace.vmm() else { return Vec::new() };
@@ -25,12 +37,25 @@ fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
     let (from, to) = (before.end(), after.at);
     let took = to.checked_sub(from).filter(|took| *took >= trace.least())?;
     let read = after.read?.checked_sub(before.read?).filter(|read| *read >= LITTLE)?;
-    let cause = likely(
-        "image-loading",
-        "the program reads the image of its guest",
-        "map the file instead of reading it, or read it on a thread of its own while KVM is set up",
-        vec![format!("it read {} meanwhile", bytes(read))],
-    );
+    let mut evidence = vec![format!("it read {} meanwhile", bytes(read))];
+    let stretch = Stretch { trace, tid: before.tid, from, to };
+    let slept = stretch.time_in(&WAITS_IN);
+    let cause = if slept >= took / 2 {
+        evidence.push(format!("it slept {} of {} for the writer", duration(slept), duration(took)));
+        likely(
+            "slow-input",
+            "the program waits for the process that writes to the pipe or socket that it reads",
+            "begin to write earlier, or read on a thread of its own while KVM is set up",
+            evidence,
+        )
+    } else {
+        likely(
+            "image-loading",
+            "the program reads the image of its guest",
+            "map the file instead of reading it, or read it on a thread of its own while KVM is set up",
+            evidence,
+        )
+    };
     Some(Stall {
         what: format!("between {} and {}", before.name, after.name),
         tid: before.tid,

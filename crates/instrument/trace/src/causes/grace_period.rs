@@ -1,8 +1,8 @@
 //! A grace period that a registration has started, and that the next call that needs one waits for.
 //!
-//! Since Linux 6.18 `kvm_io_bus_register_dev` and `_unregister_dev` free the old bus by `call_srcu` (`virt/kvm/kvm_main.c`).
-//! That grace period is a normal one: it takes one to two ticks. `synchronize_srcu_expedited`, which a change of memslots
-//! waits by, cannot make it faster once it has begun.
+//! Since Linux 6.18 `kvm_io_bus_register_dev` frees the old bus by `call_srcu` (`virt/kvm/kvm_main.c`). That grace period
+//! is a normal one: it takes one to two ticks. `synchronize_srcu_expedited`, by which a change of memslots and
+//! `kvm_io_bus_unregister_dev` wait, cannot make it faster once it has begun. To take a device away begins none.
 
 use mayfly_record::units::duration;
 
@@ -11,15 +11,16 @@ use super::likely::likely;
 use crate::life::MEMORY;
 use crate::record::{Call, Cause, Object, Trace};
 
-/// What begins a grace period.
-const REGISTERS: [&str; 6] = [
+/// What begins a grace period, unless it takes a device away.
+const REGISTERS: [&str; 5] = [
     "KVM_CREATE_IRQCHIP",
     "KVM_CREATE_PIT2",
     "KVM_IOEVENTFD",
     "KVM_REGISTER_COALESCED_MMIO",
-    "KVM_UNREGISTER_COALESCED_MMIO",
     "KVM_CREATE_DEVICE",
 ];
+/// `KVM_IOEVENTFD_FLAG_DEASSIGN` (linux/kvm.h).
+const DEASSIGN: u64 = 1 << 2;
 /// What waits for one, beside memslots.
 const PAYS: [&str; 5] = [
     "KVM_CREATE_VCPU",
@@ -61,14 +62,36 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         _ => return None,
     }
     let what = format!("a grace period that {} started", armed.name);
-    let first = if MEMORY.contains(&call.name.as_str()) {
-        "set memory before devices are registered"
-    } else {
-        "make this call before devices are registered"
-    };
-    let remedy =
-        format!("{first}, or do slow work after the registration, while the grace period runs");
-    Some(likely("grace-period", what, &remedy, evidence))
+    Some(likely("grace-period", what, remedy(call), evidence))
+}
+
+/// What to do about the wait of `call`, by what it does.
+fn remedy(call: &Call) -> &'static str {
+    match call.name.as_str() {
+        _ if takes_away(call) => {
+            "take devices away two ticks after the last registration or later, and none of a VM that is closed anyway"
+        }
+        "KVM_CREATE_VCPU" => {
+            "create vCPUs before devices are registered, or do slow work after the registration, while the grace period runs"
+        }
+        name if MEMORY.contains(&name) && call.arguments.get("size") == Some(&0) => {
+            "delete memslots before devices are registered, or two ticks after, and none of a VM that is closed anyway"
+        }
+        name if MEMORY.contains(&name) => {
+            "set memory before devices are registered, or do slow work after the registration, while the grace period runs"
+        }
+        _ => {
+            "make this call before devices are registered, or do slow work after the registration, while the grace period runs"
+        }
+    }
+}
+
+/// Whether a call takes a device away from a bus.
+fn takes_away(call: &Call) -> bool {
+    match call.name.as_str() {
+        "KVM_IOEVENTFD" => call.argument("flags") & DEASSIGN != 0,
+        name => name == "KVM_UNREGISTER_COALESCED_MMIO",
+    }
 }
 
 /// The registration whose grace period is not over when the call begins.
@@ -80,6 +103,7 @@ fn armed<'a>(trace: &'a Trace, call: &Call, tick: u64) -> Option<&'a Call> {
             && other.succeeded()
             && vm_of(other) == Some(vm)
             && REGISTERS.contains(&other.name.as_str())
+            && !takes_away(other)
     })
 }
 

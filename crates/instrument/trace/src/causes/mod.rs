@@ -15,6 +15,7 @@ mod grace_period;
 mod kick;
 mod large_memslot;
 mod likely;
+mod mmap_lock;
 mod poll;
 mod populate;
 mod sleep;
@@ -37,8 +38,9 @@ type OfCall = fn(&Trace, &Call) -> Option<Cause>;
 type OfLife = fn(&Trace) -> Vec<Stall>;
 
 /// In the order in which they are asked: that other threads had the processor comes last, for it makes all else longer.
-const OF_CALLS: [OfCall; 10] = [
+const OF_CALLS: [OfCall; 11] = [
     worker::find,
+    mmap_lock::find,
     grace_period::find,
     slot_delete::find,
     destroy::find,

@@ -250,6 +250,80 @@ fn memory_is_unmapped_where_that_ran_or_was_seen_and_is_no_vcpu_s_page() {
 }
 
 #[test]
+fn a_thread_that_maps_waits_for_one_that_unmaps_and_the_remedy_is_no_further_thread() {
+    let find_with = |stack: &[&str], from: u64| {
+        let mut unmaps = Call { on: None, tid: 2, ..call("munmap", 10 * MS, 30 * MS, 29 * MS) };
+        unmaps.arguments.insert("length".to_owned(), 1 << 30);
+        let maps = Call { on: None, ..call("mmap", from * MS, 20 * MS, 0) };
+        let samples = vec![seen((from + 1) * MS, 18 * MS, stack)];
+        let stalls = find(&Trace { calls: vec![unmaps, maps], samples, ..Trace::default() });
+        let causes = stalls.into_iter().filter_map(|stall| stall.cause);
+        causes.map(|cause| (cause.code, cause.remedy)).collect::<Vec<_>>()
+    };
+    let codes =
+        |told: &[(String, String)]| told.iter().map(|one| one.0.clone()).collect::<Vec<_>>();
+    let held = find_with(&["rwsem_down_write_slowpath", "vm_mmap_pgoff"], 12);
+    assert_eq!(codes(&held), ["unmapped-memory", "mmap-lock"]);
+    assert!(held[0].1.contains("in parts"), "{held:?}");
+    // It waits elsewhere, or for most of the time for something else.
+    for (stack, from) in [("folio_wait_bit_common", 12), ("rwsem_down_write_slowpath", 35)] {
+        let told = find_with(&[stack], from);
+        assert_eq!(codes(&told), ["unmapped-memory"]);
+        assert!(told[0].1.contains("on a thread that nothing waits for"), "{told:?}");
+    }
+}
+
+#[test]
+fn memory_is_the_guest_s_where_a_memslot_had_it_by_then() {
+    let whose = |at: u64, result: i64| {
+        let mut slot =
+            Call { result: Some(result), ..call("KVM_SET_USER_MEMORY_REGION", at * MS, 0, 0) };
+        slot.arguments = [("memory".to_owned(), 1 << 30), ("size".to_owned(), 1 << 30)].into();
+        let mut unmaps = Call { on: None, ..call("munmap", 10 * MS, 30 * MS, 29 * MS) };
+        unmaps.arguments = [("address".to_owned(), 1 << 30), ("length".to_owned(), 1 << 20)].into();
+        let mut calls = vec![slot, unmaps];
+        calls.sort_by_key(|call| call.at);
+        let stalls = find(&Trace { calls, ..Trace::default() });
+        stalls[0].cause.as_ref().unwrap().evidence[0].clone()
+    };
+    assert_eq!(whose(1, 0), "1 MiB of the guest's memory are unmapped");
+    // The slot is set later at the same address, or it was refused.
+    assert_eq!(whose(50, 0), "1 MiB of its own memory are unmapped");
+    assert_eq!(whose(1, -22), "1 MiB of its own memory are unmapped");
+}
+
+#[test]
+fn a_wait_for_a_grace_period_has_a_remedy_for_what_waits_and_removals_start_none() {
+    const DEASSIGN: u64 = 1 << 2;
+    let remedy = |first: (&str, u64), name: &str, arguments: &[(&str, u64)]| {
+        let mut arms = call(first.0, 19 * MS, MS / 10, 0);
+        arms.arguments = [("flags".to_owned(), first.1)].into();
+        let mut pays = call(name, 20 * MS, 6 * MS, MS / 10);
+        pays.arguments =
+            arguments.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let host = Host { kernel: "6.18.4".to_owned(), hz: Some(250), ..Host::default() };
+        let trace = Trace { host: Some(host), calls: vec![arms, pays], ..Trace::default() };
+        Some(find(&trace).into_iter().next()?.cause?.remedy)
+    };
+    let event = |flags| ("KVM_IOEVENTFD", flags);
+    let starts = |told: Option<String>, with: &str| {
+        assert!(told.as_ref().is_some_and(|told| told.starts_with(with)), "{told:?}");
+    };
+    let slot = "KVM_SET_USER_MEMORY_REGION";
+    starts(remedy(event(0), slot, &[("size", 1 << 30)]), "set memory before");
+    starts(remedy(event(0), slot, &[("size", 0)]), "delete memslots before");
+    starts(remedy(event(0), "KVM_CREATE_VCPU", &[]), "create vCPUs before");
+    starts(
+        remedy(event(0), "KVM_IOEVENTFD", &[("flags", DEASSIGN | 3)]),
+        "take devices away two ticks",
+    );
+    starts(remedy(event(0), "KVM_UNREGISTER_COALESCED_MMIO", &[]), "take devices away two ticks");
+    // To take one away waits by itself, and leaves nothing behind that another call waits for.
+    assert_eq!(remedy(event(DEASSIGN), slot, &[("size", 1 << 30)]), None);
+    assert_eq!(remedy(("KVM_UNREGISTER_COALESCED_MMIO", 0), slot, &[("size", 1 << 30)]), None);
+}
+
+#[test]
 fn memory_is_populated_where_that_was_asked_for_or_seen() {
     let does = |name: &str, argument: &str, value: u64, stack: &[&str]| {
         let mut call = call(name, 10 * MS, 9 * MS, 8 * MS);

@@ -4,6 +4,7 @@ use mayfly_record::units::bytes;
 
 use super::evidence::{Stretch, ran, told};
 use super::likely::likely;
+use super::mmap_lock;
 use crate::life::overlap;
 use crate::record::{Call, Cause, Trace};
 
@@ -26,7 +27,7 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     if ran < 0.5 && seen.is_none() {
         return None;
     }
-    let whose = if trace.backing().iter().any(|slot| overlap(*slot, range)) {
+    let whose = if trace.backing(call.at).iter().any(|slot| overlap(*slot, range)) {
         "of the guest's memory"
     } else if trace.knows_slots() {
         "of its own memory"
@@ -35,6 +36,10 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     };
     let mut evidence = vec![format!("{} {whose} are unmapped", bytes(range.1)), told(ran)];
     evidence.extend(seen.map(|function| format!("it was seen in {function}")));
-    let remedy = "use huge pages, or unmap on a thread that nothing waits for";
+    let remedy = if mmap_lock::holds_up(trace, call) {
+        "use huge pages, or unmap in parts of a few MiB: another thread waited for the lock of the address space"
+    } else {
+        "use huge pages, or unmap on a thread that nothing waits for"
+    };
     Some(likely("unmapped-memory", "memory is freed page by page in the caller", remedy, evidence))
 }

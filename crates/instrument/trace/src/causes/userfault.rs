@@ -1,6 +1,7 @@
-//! A guest touches memory that is not there, and waits until the userfaultfd handler provides it.
+//! A guest or its VMM touches memory that is not there, and waits until the userfaultfd handler provides it.
 
 use super::likely::likely;
+use crate::life::runs_vcpu;
 use crate::record::{Call, Sample, Stall, Trace};
 
 /// How long a thread did what it was seen at: until it was seen at something else, or its call ended.
@@ -14,22 +15,42 @@ fn lasted(trace: &Trace, seen: &Sample) -> u64 {
     until.saturating_sub(seen.at)
 }
 
+/// Whether a thread was in its guest when it was seen: in `KVM_RUN`, by the sample or by the calls.
+fn in_guest(trace: &Trace, seen: &Sample) -> bool {
+    let runs = |call: &Call| {
+        call.tid == seen.tid
+            && call.name == "KVM_RUN"
+            && call.at <= seen.at
+            && call.took.is_none_or(|took| seen.at < call.at + took)
+    };
+    runs_vcpu(seen) || trace.calls.iter().any(runs)
+}
+
 pub(super) fn find(trace: &Trace) -> Vec<Stall> {
+    let vmm = trace.vmm();
     let waits = |one: &&Sample| {
         one.stack.iter().chain(&one.channel).any(|name| name == "handle_userfault")
-            && trace.threads.iter().any(|thread| thread.tid == one.tid && trace.ran_vcpu(thread))
+            && trace.threads.iter().any(|thread| thread.tid == one.tid && Some(thread.pid) == vmm)
             && lasted(trace, one) >= trace.least()
     };
     let stall = |one: &Sample| {
         let evidence = vec![format!("its thread was seen in handle_userfault {} times", one.seen)];
-        let cause = likely(
-            "userfault",
-            "a vCPU waits for a page from the userfaultfd handler",
-            "load the pages that a guest touches first before it runs, or have more threads load pages",
-            evidence,
-        );
+        let (whose, what, remedy) = if in_guest(trace, one) {
+            (
+                "a vCPU's fault",
+                "a vCPU waits for a page from the userfaultfd handler",
+                "load the pages that a guest touches first before it runs, or have more threads load pages",
+            )
+        } else {
+            (
+                "a fault of the program itself",
+                "the program waits for a page from the userfaultfd handler, outside its guest",
+                "load the pages that the program itself touches before it touches them, or have more threads load pages",
+            )
+        };
+        let cause = likely("userfault", what, remedy, evidence);
         Stall {
-            what: "a vCPU's fault".to_owned(),
+            what: whose.to_owned(),
             tid: one.tid,
             at: one.at,
             took: lasted(trace, one),

@@ -147,14 +147,43 @@ fn an_image_is_loaded_where_much_is_read_for_long_between_two_calls() {
 }
 
 #[test]
-fn a_fault_is_waited_for_by_a_vcpu_and_for_some_time() {
-    let waits = |took: u64, vcpu: bool| {
-        let thread = Thread { vcpu, gone: None, ..runner(1, None) };
-        let samples = vec![seen(MS, took * MS, &["handle_userfault"])];
-        told(&Trace { samples, ..trace(vec![], vec![thread]) })
+fn an_image_that_comes_through_a_pipe_waits_for_the_writer() {
+    let loads = |asleep: u64, function: &str| {
+        let mut calls = vec![call("KVM_CREATE_IRQCHIP", MS, MS, 0), call("mmap", 42 * MS, 0, 0)];
+        (calls[0].read, calls[1].read) = (Some(0), Some(64 << 20));
+        let samples = vec![seen(5 * MS, asleep * MS, &[function, "vfs_read"])];
+        told(&Trace { samples, ..trace(calls, vec![]) })
     };
-    assert_eq!(waits(9, true), one("userfault", 1, 9));
-    assert!(waits(0, true).is_empty() && waits(9, false).is_empty());
+    assert_eq!(loads(21, "anon_pipe_read"), one("slow-input", 2, 40));
+    assert_eq!(loads(21, "unix_stream_read_generic"), one("slow-input", 2, 40));
+    // It reads for most of the time; or it is a file that it waits for.
+    assert_eq!(loads(15, "anon_pipe_read"), one("image-loading", 2, 40));
+    assert_eq!(loads(21, "folio_wait_bit_common"), one("image-loading", 2, 40));
+}
+
+#[test]
+fn a_fault_is_a_vcpu_s_where_its_thread_was_in_the_guest_and_else_the_program_s() {
+    let in_run = Some((libc::SYS_ioctl as u64, [0, KVM_RUN, 0, 0]));
+    let waits = |took: u64, in_call: Option<(u64, [u64; 4])>, calls: Vec<Call>, pid: i32| {
+        let thread = Thread { pid, ..runner(1, None) };
+        let sample = Sample { call: in_call, ..seen(8 * MS, took * MS, &["handle_userfault"]) };
+        find(&Trace { samples: vec![sample], ..trace(calls, vec![thread]) })
+    };
+    let whose = |in_call, calls| {
+        let stalls = waits(9, in_call, calls, 1);
+        assert_eq!(stalls[0].cause.as_ref().unwrap().code, "userfault");
+        (stalls[0].what.clone(), stalls[0].at / MS, stalls[0].took / MS)
+    };
+    let guest = ("a vCPU's fault".to_owned(), 8, 9);
+    let own = ("a fault of the program itself".to_owned(), 8, 9);
+    assert_eq!(whose(in_run, vec![]), guest);
+    assert_eq!(whose(None, vec![run(1, 6, 11)]), guest);
+    // The thread runs a vCPU later, has left it, or is in another call.
+    assert_eq!(whose(None, vec![run(1, 0, 1), run(1, 17, 0)]), own);
+    assert_eq!(whose(None, vec![run(1, 6, 1)]), own);
+    assert_eq!(whose(Some((libc::SYS_read as u64, [0; 4])), vec![]), own);
+    assert!(waits(0, in_run, vec![], 1).is_empty(), "it is short");
+    assert!(waits(9, in_run, vec![], 2).is_empty(), "it is another process");
 }
 
 #[test]
