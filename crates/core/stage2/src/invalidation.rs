@@ -12,7 +12,7 @@ use crate::space::Space;
 use crate::{Format, Stage2};
 
 impl<F: Format> Stage2<F> {
-    /// Samples the notifier sequence, for [`Root::map`](crate::Root::map) of any frames. A caller samples before it
+    /// Samples the notifier sequence, for [`Root::grant`](crate::Root::grant) of any frames. A caller samples before it
     /// reads the memslots and asks the host.
     #[inline]
     pub fn sample(&self) -> Seen {
@@ -20,7 +20,7 @@ impl<F: Format> Stage2<F> {
     }
 
     /// Whether what the host said of `gfns` (which must not be empty) after `seen` was sampled is still true: no
-    /// invalidation of them has begun or ended since. [`Root::map`](crate::Root::map) checks that itself; this is for
+    /// invalidation of them has begun or ended since. [`Grant::map`](crate::Grant::map) checks that itself; this is for
     /// answers that are not to be mapped.
     pub fn is_current(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
         self.space.sequence.permits(gfns, seen)

@@ -2,7 +2,7 @@
 //! without a lock on any vCPU's path.
 //!
 //! A [`Stage2`] is a VM's translation. It has a [`Root`] for each [`Role`], and under each root tables in an
-//! architecture's [`Format`]. vCPUs look up ([`Root::translate`]) and map ([`Root::map`]). The host zaps,
+//! architecture's [`Format`]. vCPUs look up ([`Root::translate`]) and map ([`Grant::map`]). The host zaps,
 //! write-protects and ages ranges. Roots are replaced as a whole, and the [`Reclaimer`] frees the old ones in the
 //! background. [`Vmids`] tag the roots in the TLBs. The embedder supplies an [`Mmu`](mayfly_platform::Mmu): frames,
 //! TLBs, waiting.
@@ -41,7 +41,9 @@
 //!     let root = tables.root(Role::MAIN, &section)?;
 //!     let seen = tables.sample();
 //!     let leaf = Leaf::new(Pfn::new(0x5000), Permissions::READ | Permissions::WRITE);
-//!     assert_eq!(root.map(gfn, Level::PAGE, &leaf, seen, &section)?, Mapped::Installed);
+//!     // SAFETY: frame 0x5000 is no table, and no memory that this program uses.
+//!     let grant = unsafe { root.grant(gfn, Level::PAGE, leaf, seen, &section) };
+//!     assert_eq!(grant.map()?, Mapped::Installed);
 //!     assert_eq!(root.translate(gfn, &section).unwrap().1.pfn, Pfn::new(0x5000));
 //! }
 //!
@@ -153,7 +155,7 @@
 //! | values | `level`, `leaf`, `entry`, `format`, `error` |
 //! | tables and their entries | `cell`, `tables`, `parking`, `graveyard`, `children` |
 //! | what the roots of a VM share | `space`: `sequence`, `vmid`, `owed/ledger`, `hold/holds`, `roots/leaving`, `bell` |
-//! | a root and the walks on it | `root`, `walk`, `range`, `flush`, `dismantle`, `map`, `run` |
+//! | a root and the walks on it | `root`, `walk`, `range`, `flush`, `dismantle`, `grant`, `map`, `run` |
 //! | a VM's roots and their end | `roots`, `list`, `reclaim`, `prune`, `buried` |
 //! | a VM's translation, and one file an operation | `stage2`, `invalidation`, `zap`, `protect`, `replace`, `owed`, `written`, `split`, `hold`, `retiring` |
 
@@ -172,6 +174,7 @@ mod entry;
 mod error;
 mod flush;
 mod format;
+mod grant;
 mod graveyard;
 mod hold;
 mod invalidation;
@@ -213,6 +216,7 @@ pub use format::{
     Arm, ArmChoice, ArmFeatures, ArmFwb, ArmIpa, ArmUnsupported, Ept, Format, Kind, Npt, Sv39x4,
     Sv48x4, SvX4, WithArm,
 };
+pub use grant::Grant;
 pub use hold::{Held, Hold, Holder, Resident};
 pub use invalidation::Invalidation;
 pub use leaf::{Leaf, MemoryType, Permissions};

@@ -4,11 +4,11 @@ use core::ops::Range;
 
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::sync::{Ordering, fence};
-use mayfly_srcu::Section;
 
 use crate::cell::Cell;
 use crate::flush::{Changing, Flush};
 use crate::format::check_leaf;
+use crate::grant::Grant;
 use crate::graveyard;
 use crate::level::below_of;
 use crate::root::Root;
@@ -41,20 +41,8 @@ pub(crate) enum Attempt {
     Changed,
 }
 
-impl<F: Format> Root<F> {
-    /// Whether a page or block of `level` can be mapped to the frames from `pfn` on, as far as the format goes: for
-    /// callers that do something to the frames before [`Root::map`] looks at them.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::PfnOutOfRange`], [`Error::Misaligned`].
-    #[inline]
-    pub fn check_frames(level: Level, pfn: Pfn) -> Result<(), Error> {
-        check_leaf::<F>(level, pfn)
-    }
-
-    /// Maps the page or block of `level` that `gfn` lies in to `leaf`, if nothing has changed since `seen` was sampled,
-    /// which the caller did before it asked the memslots and the host.
+impl<F: Format> Grant<'_, F> {
+    /// Maps it, if nothing has changed since its sample. The VM's memslots and the host were asked after that.
     ///
     /// What is smaller below it gives way to a block; a block above a page is split. Tables that are missing are made.
     /// Waits only for an entry that another CPU is changing at that moment. In a table that exists already this
@@ -64,33 +52,22 @@ impl<F: Format> Root<F> {
     ///
     /// [`Error::OutOfRange`], [`Error::PfnOutOfRange`], [`Error::Misaligned`]; [`Error::OutOfMemory`], when there is
     /// none for a table: what was mapped still is.
-    ///
-    /// # Panics
-    ///
-    /// If `section` is not one of the VM's domain.
-    pub fn map(
-        &self,
-        gfn: Gfn,
-        level: Level,
-        leaf: &Leaf,
-        seen: Seen,
-        section: &impl Section,
-    ) -> Result<Mapped, Error> {
-        self.check(section);
-        check_leaf::<F>(level, leaf.pfn)?;
-        let gfns = Self::span(gfn, level)?;
-        let mut spare = Spare { table: None, root: self };
-        let frames = self.space().tables.linear_map();
+    pub fn map(self) -> Result<Mapped, Error> {
+        check_leaf::<F>(self.level, self.leaf.pfn)?;
+        let Self { root, gfn, level, ref leaf, seen } = self;
+        let gfns = Root::<F>::span(gfn, level)?;
+        let mut spare = Spare { table: None, root };
+        let frames = root.space().tables.linear_map();
         'root: loop {
-            let (mut table, mut at) = (frames.table(self.top()), F::TOP);
+            let (mut table, mut at) = (frames.table(root.top()), F::TOP);
             loop {
                 let cell = table.cell::<F>(at.index_in::<F>(gfn));
                 let entry = cell.load();
                 let state = entry.state(at);
                 match state {
                     State::Removed => continue 'root,
-                    State::Frozen => self.space().parking.wait(cell, &*self.space().tables.mmu),
-                    _ if at == level => match self.put(cell, at, entry, leaf, &gfns, seen) {
+                    State::Frozen => root.space().parking.wait(cell, &*root.space().tables.mmu),
+                    _ if at == level => match root.put(cell, at, entry, leaf, &gfns, seen) {
                         Attempt::Done(mapped) => return Ok(mapped),
                         Attempt::Changed => {}
                     },
@@ -99,11 +76,11 @@ impl<F: Format> Root<F> {
                         if allows(&entry.to_leaf(at), at, leaf, gfns.start) {
                             return Ok(Mapped::Already);
                         }
-                        self.split(cell, at, gfn, entry, spare.take()?);
+                        root.split(cell, at, gfn, entry, spare.take()?);
                     }
                     State::Empty => {
                         let new = spare.take()?;
-                        match self.hang(cell, at, new, &gfns, seen) {
+                        match root.hang(cell, at, new, &gfns, seen) {
                             Attempt::Done(Mapped::Installed) => {}
                             Attempt::Changed => spare.table = Some(new),
                             Attempt::Done(refused) => {
@@ -117,28 +94,21 @@ impl<F: Format> Root<F> {
         }
     }
 
-    /// As [`Root::map`] for a page, where that is simplest, and it mostly is: nothing is there, the tables are, and no
+    /// As [`Grant::map`] for a page, where that is simplest, and it mostly is: nothing is there, the tables are, and no
     /// invalidation is owed. Otherwise does nothing, and returns `None`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Root::map`].
     #[expect(clippy::inline_always, reason = "calls were a third of what a fault comes to")]
     #[inline(always)]
-    pub fn map_missing_page(
-        &self,
-        gfn: Gfn,
-        leaf: &Leaf,
-        seen: Seen,
-        section: &impl Section,
-    ) -> Option<Mapped> {
-        self.check(section);
-        if check_leaf::<F>(Level::PAGE, leaf.pfn).is_err() || !Self::reaches(gfn) {
+    pub fn map_missing_page(self) -> Option<Mapped> {
+        let Self { root, gfn, level, leaf, seen } = self;
+        if level > Level::PAGE
+            || check_leaf::<F>(Level::PAGE, leaf.pfn).is_err()
+            || !Root::<F>::reaches(gfn)
+        {
             return None;
         }
-        let space = self.space();
+        let space = root.space();
         let frames = space.tables.linear_map();
-        let (mut table, mut at) = (frames.table(self.top()), F::TOP);
+        let (mut table, mut at) = (frames.table(root.top()), F::TOP);
         while at > Level::PAGE {
             let State::Table(below) = table.cell::<F>(at.index_in::<F>(gfn)).load().state(at)
             else {
@@ -154,13 +124,15 @@ impl<F: Format> Root<F> {
         {
             return None;
         }
-        let new = Entry::leaf(Level::PAGE, leaf);
-        match self.fill(cell, &gfns, seen, || new) {
+        let new = Entry::leaf(Level::PAGE, &leaf);
+        match root.fill(cell, &gfns, seen, || new) {
             Attempt::Done(mapped) => Some(mapped),
             Attempt::Changed => None,
         }
     }
+}
 
+impl<F: Format> Root<F> {
     /// Puts `leaf` in the place of `entry`, which has its level: freeze, ask, thaw.
     fn put(
         &self,

@@ -139,7 +139,13 @@ impl<F: Format> Stage2<F> {
     /// # Panics
     ///
     /// As [`Stage2::replace`].
-    pub fn replace_owing(
+    ///
+    /// # Safety
+    ///
+    /// As [`Stage2::replace`]. Besides, the old frames stay the guest's to read, and nothing is written to the old
+    /// frames, or by the host to the new ones, as long as what this returns is not [paid](Owed::is_paid). (If it is
+    /// [forgotten](core::mem::forget), that may be for ever.)
+    pub unsafe fn replace_owing(
         &self,
         announcement: &Announcement,
         gfns: Range<Gfn>,

@@ -64,7 +64,15 @@ impl<F: Format> Stage2<F> {
     /// # Panics
     ///
     /// As [`Stage2::zap`].
-    pub fn replace(
+    ///
+    /// # Safety
+    ///
+    /// For each replacement that `with` names, whenever it is asked:
+    ///
+    /// - The guest may have the new frame at that page, to read and execute it, if it had the old one so. That holds as
+    ///   [`Root::grant`] says of a frame that is granted: from now on, until a call has returned that takes it away.
+    /// - [`Replacement::same_contents`] is only said of frames of which it is true.
+    pub unsafe fn replace(
         &self,
         announcement: &Announcement,
         gfns: Range<Gfn>,
@@ -88,7 +96,12 @@ impl<F: Format> Stage2<F> {
     /// # Panics
     ///
     /// As [`Stage2::zap`].
-    pub fn allow_writes(&self, announcement: &Announcement, gfn: Gfn, pfn: Pfn) {
+    ///
+    /// # Safety
+    ///
+    /// The guest may write to frame `pfn` through that page. That holds as [`Root::grant`] says of a frame that is
+    /// granted to be written.
+    pub unsafe fn allow_writes(&self, announcement: &Announcement, gfn: Gfn, pfn: Pfn) {
         let (page, frame) = (gfn..Gfn::new(gfn.get() + 1), pfn..Pfn::new(pfn.get() + 1));
         self.check_announced(announcement, &page);
         self.space.owed.pay_for(&page, &frame, self.mmu());

@@ -15,19 +15,23 @@ use crate::{Entry, Error, Format, Leaf, Level, Mapped, Permissions, State};
 
 impl<F: Format> Root<F> {
     /// Maps `gfns`, in leaves of `level`, to frames that follow each other from `leaf`'s on; what is mapped already,
-    /// and allows as much, stays. Otherwise as [`Root::map`], to which it comes down for what is not missing by the
-    /// table.
+    /// and allows as much, stays. Otherwise as [`Grant::map`](crate::Grant::map), to which it comes down for what is not
+    /// missing by the table.
     ///
-    /// Where a whole table is missing, it is filled before anybody can find it, and installed with one entry.
+    /// Where a whole table is missing, it is filled before any CPU can find it, and installed with one entry.
     ///
     /// # Errors
     ///
-    /// As [`Root::map`]; what was mapped before the error stays mapped.
+    /// As [`Grant::map`](crate::Grant::map); what was mapped before the error stays mapped.
     ///
     /// # Panics
     ///
-    /// As [`Root::map`].
-    pub fn map_run(
+    /// If `section` is not one of the VM's domain.
+    ///
+    /// # Safety
+    ///
+    /// As [`Root::grant`], of each of these pages and its frame.
+    pub unsafe fn map_run(
         &self,
         gfns: Range<Gfn>,
         level: Level,
@@ -57,7 +61,9 @@ impl<F: Format> Root<F> {
                 gfn = next;
                 continue;
             }
-            match self.map(gfn, level, &leaf, seen, section)? {
+            // SAFETY: part of what the caller promises of all.
+            let grant = unsafe { self.grant(gfn, level, leaf, seen, section) };
+            match grant.map()? {
                 Mapped::Installed | Mapped::Relaxed | Mapped::Already => {
                     gfn = Gfn::new(gfn.get() + level.pages());
                 }

@@ -59,7 +59,7 @@ impl<F: Format> Clone for Config<F> {
 
 /// The stage-2 translation of a VM: a root for each role, which any number of CPUs change at once.
 ///
-/// The calls that vCPUs make ([`Stage2::root`], [`Stage2::sample`], [`Root::map`]) take no lock. A call that works on a
+/// The calls that vCPUs make ([`Stage2::root`], [`Stage2::sample`], [`Grant::map`](crate::Grant::map)) take no lock. A call that works on a
 /// range goes through every root on which a vCPU may be running.
 pub struct Stage2<F: Format> {
     pub(crate) space: Shared<Space>,

@@ -1,6 +1,6 @@
 //! The marks of leaves that may have been written past the caches, and the leaves that are mapped.
 //!
-//! Under [`Role::MARKED`] the fault of a first write ([`Root::map`]) puts a mark ([`Leaf::written`]) together with the
+//! Under [`Role::MARKED`] the fault of a first write ([`Grant::map`](crate::Grant::map)) puts a mark ([`Leaf::written`]) together with the
 //! right to write, by one store. Taking the mark takes both, by one compare-exchange. So a leaf that may be written has
 //! its mark at every moment. And a mark that is gone belongs to the caller that took it, which has the TLBs forget the
 //! right to write before anything else is done. The mark in the entry is the only record. It needs no memory. It goes

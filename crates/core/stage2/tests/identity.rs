@@ -2,6 +2,8 @@
 
 #![cfg(not(any(mayfly_loom, mayfly_shuttle, miri)))]
 
+mod granted;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeSet;
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -17,6 +19,8 @@ use mayfly_srcu::Srcu;
 use mayfly_stage2::{
     Arm, Config, Leaf, Level, Mapped, Permissions, Reclaimer, Role, Slice, Stage2, Vmids,
 };
+
+use granted::MapsAny;
 
 /// Memory of the process, whose frames have the numbers of their addresses.
 struct Flat {

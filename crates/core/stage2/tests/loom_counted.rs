@@ -19,6 +19,7 @@ use mayfly_srcu::Reader;
 use mayfly_stage2::{Announcement, Level, Role, RootRef, Tables};
 
 use explore::explore;
+use model::granted::MapsAny;
 use model::{Tiny, WHOLE, gfn, gfns, writable};
 
 type Vm = model::Vm<Tiny<false>, Forgets>;

@@ -135,7 +135,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::cache::InstructionCaches;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
-use mayfly_stage2::{Leaf, Level, Permissions, Role, Root, Tables};
+use mayfly_stage2::{Grant, Level, MemoryType, Permissions, Role, Root, Tables};
 
 pub use upkeep::{CacheTraps, Caches};
 pub(crate) use upkeep::{Upkeep, VcpuCaches};
@@ -143,7 +143,7 @@ pub(crate) use upkeep::{Upkeep, VcpuCaches};
 use upkeep::Tracking;
 
 use crate::vm::{Inner, Vm};
-use crate::{CacheOp, World};
+use crate::{CacheOp, Error, World};
 
 /// Frames that are maintained between two points where the embedder may take interrupts: 256 KiB.
 const PIECE: u64 = 64;
@@ -234,17 +234,23 @@ impl<W: World> Inner<W> {
         self.upkeep.maps
     }
 
-    /// Readies the frames of `leaf` to be mapped in `root`, as the leaf of `level` at `first`: [clean] and \[fetch\].
-    /// After the sequence was sampled.
+    /// Readies the frames of `grant` to be mapped: [clean] and \[fetch\]. After the sequence was sampled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Grant::leaf`]: there may be no such frames.
     pub(crate) fn ready_to_map(
         &self,
-        first: Gfn,
-        level: Level,
-        leaf: &Leaf,
-        root: &Root<W::Format>,
+        grant: &Grant<'_, W::Format>,
         section: &impl Section,
-    ) {
-        let known = self.known_clean(root, section);
+    ) -> Result<(), Error> {
+        let leaf = grant.leaf()?;
+        if leaf.memory != MemoryType::WriteBack {
+            return Ok(());
+        }
+        let level = grant.level();
+        let first = level.first(grant.gfn());
+        let known = self.known_clean(grant.root(), section);
         let unknown = |rights, work: &mut dyn FnMut(Pfn, u64)| {
             self.each_unknown(first, level, leaf.pfn, known, rights, section, work);
         };
@@ -252,7 +258,7 @@ impl<W: World> Inner<W> {
             unknown(Permissions::empty(), &mut |pfn, count| self.clean_to_map(pfn, count));
         }
         if !leaf.permissions.contains(Permissions::EXECUTE) {
-            return;
+            return Ok(());
         }
         match self.upkeep.capabilities.instructions {
             InstructionCaches::Coherent => {}
@@ -267,6 +273,7 @@ impl<W: World> Inner<W> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Has `work` done to the frames from `pfn` on that none of `roots` maps at the same place with such rights: to be

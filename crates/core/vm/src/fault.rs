@@ -4,7 +4,9 @@ use mayfly_memslot::{AddressSpace, Backing, Flags, Gfn, LastHit, Slot};
 use mayfly_platform::Op;
 use mayfly_platform::address::Pfn;
 use mayfly_srcu::Section;
-use mayfly_stage2::{Format, Leaf, Level, Mapped, MemoryType, Permissions, Role, Root, Seen};
+use mayfly_stage2::{
+    Format, Grant, Leaf, Level, Mapped, MemoryType, Permissions, Role, Root, Seen,
+};
 
 use crate::vm::Inner;
 use crate::world::{HostFault, HostMemory, Resolved};
@@ -162,28 +164,35 @@ impl<W: World> Inner<W> {
             slot.mark_dirty(gfn);
         }
         let mut level = block_of(gfn, slot, resolved).min(largest);
-        let memory = resolved.memory;
-        let mut leaf = Leaf { memory, ..Leaf::new(resolved.pfn, permissions) };
         if marks {
             level = level.min(root.depth(gfn, section));
-            if write {
-                if root.translate(gfn, section).is_some() {
-                    self.platform.charge(Op::TrackingFault);
-                }
-                // What is around it is going to be read, though only the page is written.
-                let around = Leaf { permissions: permissions - Permissions::WRITE, ..leaf };
-                if level > Level::PAGE
-                    && let refused @ Attempt::Refused(_) =
-                        self.install(gfn, level, around, root, seen, section)?
-                {
-                    return Ok(refused);
-                }
-                (level, leaf.written) = (Level::PAGE, true);
+        }
+        let mut leaf = Leaf { memory: resolved.memory, ..Leaf::new(resolved.pfn, permissions) };
+        // SAFETY: the VM's memory has said so (`HostMemory`), of what is behind `gfn` and around it within the slot, and
+        // no more rights than it said. It was asked after `seen` was sampled, and so were the slots. What it takes away,
+        // it takes by an invalidation of every place where a slot has that, and a slot that goes is zapped.
+        let grant = |level: Level, leaf: Leaf| unsafe {
+            let into = gfn.get() - level.first(gfn).get();
+            let pfn = Pfn::new(leaf.pfn.get().wrapping_sub(into));
+            root.grant(gfn, level, Leaf { pfn, ..leaf }, seen, section)
+        };
+        if marks && write {
+            if root.translate(gfn, section).is_some() {
+                self.platform.charge(Op::TrackingFault);
             }
+            // What is around it is going to be read, though only the page is written.
+            let around = Leaf { permissions: permissions - Permissions::WRITE, ..leaf };
+            if level > Level::PAGE
+                && let refused @ Attempt::Refused(_) =
+                    self.install(grant(level, around), section)?
+            {
+                return Ok(refused);
+            }
+            (level, leaf.written) = (Level::PAGE, true);
         }
         if level == Level::PAGE
             && !(self.maintains_maps() && is_cached)
-            && let Some(mapped) = root.map_missing_page(gfn, &leaf, seen, section)
+            && let Some(mapped) = grant(Level::PAGE, leaf).map_missing_page()
         {
             if mapped == Mapped::Retry {
                 return Ok(Attempt::Refused(level));
@@ -191,31 +200,23 @@ impl<W: World> Inner<W> {
             self.platform.charge(Op::EntriesWritten(1));
             return Ok(Attempt::Mapped(mapped));
         }
-        self.install(gfn, level, leaf, root, seen, section)
+        self.install(grant(level, leaf), section)
     }
 
-    /// Puts the leaf of `level` around `gfn` in place, which is to be mapped as `leaf` says; otherwise as
-    /// [`Inner::map`].
+    /// Puts what is granted in place: the block, or the page where that is too large; otherwise as [`Inner::map`].
     #[inline(never)]
     fn install(
         &self,
-        gfn: Gfn,
-        mut level: Level,
-        leaf: Leaf,
-        root: &Root<W::Format>,
-        seen: Seen,
+        mut grant: Grant<'_, W::Format>,
         section: &impl Section,
     ) -> Result<Attempt, Error> {
+        let mut level = grant.level();
         loop {
-            let first = level.first(gfn);
-            let into = gfn.get() - first.get();
-            let pfn = Pfn::new(leaf.pfn.get() - into);
-            if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
-                // There may be no such frames.
-                Root::<W::Format>::check_frames(level, pfn)?;
-                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
+            let part = grant.part(level, Permissions::all());
+            if self.maintains_maps() {
+                self.ready_to_map(&part, section)?;
             }
-            let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
+            let mapped = part.map()?;
             match mapped {
                 Mapped::Installed | Mapped::Relaxed => {
                     self.platform.charge(Op::EntriesWritten(1));

@@ -63,8 +63,41 @@ impl<W: World> Vm<W> {
     /// # Panics
     ///
     /// If `announcement` is another VM's, or of other memory, and the VM has some of this.
-    pub fn change_pte(&self, announcement: &Announcement, from: W::Backing, change: &PageChange) {
-        self.change_ptes(announcement, from, &[Some(*change)]);
+    ///
+    /// # Safety
+    ///
+    /// `change` is true, and the caller speaks for the VM's memory ([`HostMemory`](crate::HostMemory)): what it says is
+    /// what [`resolve`](crate::HostMemory::resolve) could have said after the end of the announcement, with the same
+    /// promises.
+    ///
+    /// - The guest may have frame [`PageChange::new`] behind the page at `from`, with the rights that
+    ///   [`PageChange::protection`] leaves, from now on until it is taken away.
+    /// - The two frames are of the same contents if [`PageChange::same_contents`] says so.
+    ///
+    /// It is a function of the VM's, so that the announcement is shown in the same call. A host that has its memory in
+    /// one place and its VMs in another names the frame in the one, and calls this in the other: no value could prove
+    /// the frame to this VM for as long as that announcement lasts, which the place that knows the frame does not see.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_vm::platform::address::Pfn;
+    /// use mayfly_vm::stage2::Announcement;
+    /// use mayfly_vm::{PageChange, Protection, Vm, World};
+    ///
+    /// fn hand_out<W: World>(vm: &Vm<W>, bracket: &Announcement, page: W::Backing, old: Pfn, table: Pfn) {
+    ///     let protection = Protection::ReadWrite;
+    ///     let change = PageChange { old, new: table, protection, same_contents: true };
+    ///     vm.change_pte(bracket, page, &change);
+    /// }
+    /// ```
+    pub unsafe fn change_pte(
+        &self,
+        announcement: &Announcement,
+        from: W::Backing,
+        change: &PageChange,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe { self.change_ptes(announcement, from, &[Some(*change)]) };
     }
 
     /// As [`Vm::change_pte`], of the pages from `from` on, those that change; with one invalidation of TLBs for each
@@ -73,18 +106,24 @@ impl<W: World> Vm<W> {
     /// # Panics
     ///
     /// As [`Vm::change_pte`], of the whole run.
-    pub fn change_ptes(
+    ///
+    /// # Safety
+    ///
+    /// As [`Vm::change_pte`], of each page that changes.
+    pub unsafe fn change_ptes(
         &self,
         announcement: &Announcement,
         from: W::Backing,
         changes: &[Option<PageChange>],
     ) {
         let vm = self.inner();
-        vm.change_pages(announcement, from, changes, &mut |gfns, with| {
-            vm.stage2.replace(announcement, gfns, vm.slice, with, |leaf| {
-                vm.ready_replacement(leaf.pfn, leaf.permissions);
-            });
-        });
+        let mut replace = |gfns, with: With<'_>| {
+            let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);
+            // SAFETY: as the caller promises of each page: they are replaced where a slot has them.
+            unsafe { vm.stage2.replace(announcement, gfns, vm.slice, with, ready) };
+        };
+        // SAFETY: as the caller promises.
+        unsafe { vm.change_pages(announcement, from, changes, &mut replace) };
     }
 
     /// As [`Vm::change_ptes`], but CPUs may go on reading the old frames of pages that come to be in others of the same
@@ -97,7 +136,12 @@ impl<W: World> Vm<W> {
     /// # Panics
     ///
     /// As [`Vm::change_ptes`].
-    pub fn change_ptes_owing(
+    ///
+    /// # Safety
+    ///
+    /// As [`Vm::change_ptes`]. Besides, the old frames stay the guest's to read as long as what this returns is not
+    /// paid; if that is [forgotten](core::mem::forget), it may be for ever.
+    pub unsafe fn change_ptes_owing(
         &self,
         announcement: &Announcement,
         from: W::Backing,
@@ -105,10 +149,15 @@ impl<W: World> Vm<W> {
     ) -> Owed {
         let vm = self.inner();
         let mut owed = vm.stage2.owing_nothing();
-        vm.change_pages(announcement, from, changes, &mut |gfns, with| {
+        let mut replace = |gfns, with: With<'_>| {
             let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);
-            owed.add(vm.stage2.replace_owing(announcement, gfns, vm.slice, with, ready));
-        });
+            // SAFETY: as the caller promises of each page: they are replaced where a slot has them.
+            let more =
+                unsafe { vm.stage2.replace_owing(announcement, gfns, vm.slice, with, ready) };
+            owed.add(more);
+        };
+        // SAFETY: as the caller promises.
+        unsafe { vm.change_pages(announcement, from, changes, &mut replace) };
         owed
     }
 
@@ -149,12 +198,19 @@ impl Reason {
     }
 }
 
+/// Which pages come to be in other frames.
+type With<'a> = &'a dyn Fn(Gfn) -> Option<Replacement>;
+
 /// Has pages in other frames: those for which the second says so.
-type Replace<'a> = &'a mut dyn FnMut(Range<Gfn>, &dyn Fn(Gfn) -> Option<Replacement>);
+type Replace<'a> = &'a mut dyn FnMut(Range<Gfn>, With<'_>);
 
 impl<W: World> Inner<W> {
     /// Makes `changes` to the pages from `from` on, wherever they are; frames are replaced by `replace`.
-    fn change_pages(
+    ///
+    /// # Safety
+    ///
+    /// As [`Vm::change_ptes`].
+    unsafe fn change_pages(
         &self,
         announcement: &Announcement,
         from: W::Backing,
@@ -175,7 +231,8 @@ impl<W: World> Inner<W> {
             if place.writable {
                 for (gfn, change) in place.changes(changes) {
                     if change.protection == Protection::ReadWrite {
-                        self.stage2.allow_writes(announcement, gfn, change.new);
+                        // SAFETY: as the caller promises: the slot allows it too.
+                        unsafe { self.stage2.allow_writes(announcement, gfn, change.new) };
                     }
                 }
             }

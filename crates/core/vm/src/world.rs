@@ -35,7 +35,9 @@ pub trait World: 'static {
 ///   [`Vm::invalidate_start`](crate::Vm::invalidate_start) of them that leaves nothing, or less, has returned, and is
 ///   not ended before `resolve` says something else; or a [`Vm::change_pte`](crate::Vm::change_pte) within it has; or
 ///   the slot was deleted, or the VM [released](crate::Vm::release), by a call that has returned. (What is done to the
-///   tables by [`Vm::stage2`](crate::Vm::stage2) besides takes nothing away: a fault may bring it back.)
+///   tables by [`Vm::stage2`](crate::Vm::stage2) besides takes nothing away: a fault may bring it back.) That holds for
+///   every VM that has been created with this memory, by whatever code: memory that cannot tell all of them takes nothing
+///   away.
 ///
 /// An implementation without `unsafe` could give a guest the hypervisor:
 ///

@@ -130,14 +130,16 @@ impl<F: Format> Notifier for Telling<F> {
     fn change_ptes(&self, first: Hva, changes: &[Option<PageChange>]) {
         let changes: Vec<_> = changes.iter().map(|change| change.map(closed)).collect();
         self.brackets.within(&pages(first, changes.len()), |announcement| {
-            self.vm.change_ptes(announcement, first, &changes);
+            // SAFETY: the space, which knows the frames, says what it has done: see `Notifier`.
+            unsafe { self.vm.change_ptes(announcement, first, &changes) };
         });
     }
 
     fn change_ptes_owing(&self, first: Hva, changes: &[Option<PageChange>]) -> Option<Owed> {
         let changes: Vec<_> = changes.iter().map(|change| change.map(closed)).collect();
         Some(self.brackets.within(&pages(first, changes.len()), |announcement| {
-            self.vm.change_ptes_owing(announcement, first, &changes)
+            // SAFETY: as above. The space keeps the old frames as long as this is not paid.
+            unsafe { self.vm.change_ptes_owing(announcement, first, &changes) }
         }))
     }
 
@@ -145,7 +147,8 @@ impl<F: Format> Notifier for Telling<F> {
         let protection = Protection::ReadWrite;
         let change = PageChange { old: frame, new: frame, protection, same_contents: true };
         self.brackets.within(&pages(page, 1), |announcement| {
-            self.vm.change_pte(announcement, page, &change);
+            // SAFETY: as above.
+            unsafe { self.vm.change_pte(announcement, page, &change) };
         });
     }
 

@@ -62,7 +62,8 @@ pub(crate) fn map_part<F: Format>(
         each(leaf.pfn, len >> PAGE_SHIFT);
         let first = gpa.get() + from;
         let gfns = Gpa::new(first).gfn()..Gpa::new(first + len).gfn();
-        let mapped = root.map_run(gfns.clone(), mapping.level(), &leaf, seen, &section)?;
+        // SAFETY: the space has just said so, and tells the VM before it takes anything away.
+        let mapped = unsafe { root.map_run(gfns.clone(), mapping.level(), &leaf, seen, &section) }?;
         ensure!(mapped == Mapped::Installed, "mapping {gfns:?} gave {mapped:?}");
     }
     Ok(())

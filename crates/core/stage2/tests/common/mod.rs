@@ -1,5 +1,7 @@
 //! A world for stage-2 tables: frames that are counted, TLBs that a test looks into, and a book of what was charged.
 
+#[path = "../granted/mod.rs"]
+pub(crate) mod granted;
 mod tlb;
 
 use std::cell::Cell;

@@ -9,6 +9,7 @@ use mayfly_stage2::{Level, Mapped, Tables};
 
 use super::model::{WHOLE, gfn, gfns, readable, writable};
 use super::{InPlace, NEW, OLD, Vcpu, check, vm};
+use crate::model::granted::ReplacesAny;
 
 /// A fault of page 5 beside an invalidation of it, that takes `tables` out or not; `present` is whether the table above
 /// the page is there before.
@@ -191,7 +192,7 @@ fn a_right_that_is_given_back_is_not_given_behind_who_takes_it_away() {
         here.map_page(5, &readable(OLD));
         let given = there.in_thread(|vcpu| {
             let own = vcpu.vm.stage2.begin_invalidation(&gfns(5, 1));
-            vcpu.vm.stage2.allow_writes(&own, gfn(5), Pfn::new(OLD));
+            vcpu.vm.stage2.allow_any_writes(&own, gfn(5), Pfn::new(OLD));
         });
         {
             let _other = vm.stage2.begin_invalidation(&gfns(5, 1));

@@ -26,6 +26,7 @@ use mayfly_srcu::Reader;
 use mayfly_stage2::{Format, Leaf, Level, Mapped, Role, RootRef, Seen};
 
 use explore::explore;
+use model::granted::MapsAny;
 use model::{NoTlb, readable};
 
 /// Changes in place what it may.

@@ -13,6 +13,7 @@ use mayfly_stage2::{Error, Level, Mapped, Reclaimed, Role, RootRef, Tables};
 use super::explore::explore;
 use super::model::{NoTlb, WHOLE, gfn, gfns, readable};
 use super::{InPlace, NEW, OLD, Vcpu, Vm, check};
+use crate::model::granted::MapsAny;
 
 /// A VM without a root, and a reader for each of two threads.
 fn rootless(frames: usize) -> (Arc<Vm<InPlace>>, [Reader; 2]) {

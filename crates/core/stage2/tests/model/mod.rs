@@ -1,6 +1,8 @@
 //! What the models are made of: a machine whose frames and TLBs the checker looks into, and a VM on it.
 
 mod arena;
+#[path = "../granted/mod.rs"]
+pub(crate) mod granted;
 mod line;
 mod no_tlb;
 mod tiny;

@@ -12,6 +12,7 @@ use mayfly_stage2::{Entry, Format, Level, Mapped, Role, Root, State, VcpuMark};
 
 use crate::cpus::Translation;
 use crate::host::{BLOCK, Host, PAGES};
+use crate::model::granted::MapsAny;
 use crate::model::{Resides, Tiny, gfn, gfns, readable, writable};
 use crate::sharing::unshare;
 use crate::{Machine, Vm};

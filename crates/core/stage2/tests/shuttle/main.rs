@@ -32,6 +32,7 @@ use mayfly_stage2::{Leaf, Level, Role, Slice, Tables};
 use cpus::Cpus;
 use guest::Guest;
 use host::{BLOCK, Host, PAGES};
+use model::granted::MapsAny;
 use model::{Tiny, gfn, gfns, readable, writable};
 use sharing::{merge, merge_owing, own, pay, unshare};
 
@@ -254,7 +255,7 @@ fn runs<const BREAK: bool>() {
             let pfn = host.pfn(0);
             if (0..PAGES).all(|page| host.pfn(page) == pfn + page) {
                 let level = [Level::PAGE, Level::MIB2][thread_rng().gen_range(0..2)];
-                root.map_run(gfns(0, PAGES), level, &writable(pfn), seen, &section).unwrap();
+                root.map_any_run(gfns(0, PAGES), level, &writable(pfn), seen, &section).unwrap();
             }
         });
     }

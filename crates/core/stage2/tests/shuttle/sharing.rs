@@ -5,6 +5,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_stage2::{Announcement, Owed, Replacement};
 
 use crate::host::Host;
+use crate::model::granted::ReplacesAny;
 use crate::model::{gfn, gfns};
 use crate::{SHORT, Vm};
 
@@ -41,7 +42,8 @@ pub(crate) fn merge_owing<const BREAK: bool>(
     host.set_shared(page, true);
     host.keep(page, old);
     let with = Replacement { old: Pfn::new(old), new: Pfn::new(new), same_contents: true };
-    let owed = vm.stage2.replace_owing(&invalidation, gfns(page, 1), SHORT, |_| Some(with), |_| ());
+    let owed =
+        vm.stage2.replace_any_owing(&invalidation, gfns(page, 1), SHORT, |_| Some(with), |_| ());
     Some((owed, old))
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn unshare<const BREAK: bool>(vm: &Vm<BREAK>, host: &Host, page: u64)
     replace(vm, host, &invalidation, page, old, new);
     // Only now, when nobody reads the old frame, may somebody write.
     host.seal(new, false);
-    vm.stage2.allow_writes(&invalidation, gfn(page), Pfn::new(new));
+    vm.stage2.allow_any_writes(&invalidation, gfn(page), Pfn::new(new));
 }
 
 fn replace<const BREAK: bool>(
@@ -85,6 +87,6 @@ fn replace<const BREAK: bool>(
     new: u64,
 ) {
     let with = Replacement { old: Pfn::new(old), new: Pfn::new(new), same_contents: true };
-    vm.stage2.replace(announcement, gfns(page, 1), SHORT, |_| Some(with), |_| ());
+    vm.stage2.replace_any(announcement, gfns(page, 1), SHORT, |_| Some(with), |_| ());
     host.withdraw(&[old]);
 }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{Announcement, Ept, Leaf, Level, Mapped, Replacement, Tables};
 
+use crate::common::granted::{MapsAny, ReplacesAny};
 use crate::common::{World, role};
 use crate::{READ, UNHURRIED, gfns, leaf};
 
@@ -61,11 +62,11 @@ fn nothing_is_taken_away_that_was_not_announced() {
         |world, by| world.stage2.zap(by, gfns(0..8), Tables::Keep, UNHURRIED),
         |world, by| world.stage2.zap_role(role(0), by, gfns(0..8), Tables::Free, UNHURRIED),
         |world, by| world.stage2.zap_each(by, gfns(0..8), UNHURRIED, |_, _, _| ()),
-        |world, by| world.stage2.replace(by, gfns(7..8), UNHURRIED, |_| Some(WITH), |_| ()),
+        |world, by| world.stage2.replace_any(by, gfns(7..8), UNHURRIED, |_| Some(WITH), |_| ()),
         |world, by| {
-            world.stage2.replace_owing(by, gfns(7..8), UNHURRIED, |_| Some(WITH), |_| ()).pay();
+            world.stage2.replace_any_owing(by, gfns(7..8), UNHURRIED, |_| Some(WITH), |_| ()).pay();
         },
-        |world, by| world.stage2.allow_writes(by, Gfn::new(7), Pfn::new(7)),
+        |world, by| world.stage2.allow_any_writes(by, Gfn::new(7), Pfn::new(7)),
     ];
     let (world, other) = (World::<Ept>::new(64), World::<Ept>::new(64));
     {

@@ -5,6 +5,7 @@ use std::thread;
 
 use mayfly_stage2::{Ept, Level, Mapped, Reclaimed};
 
+use crate::common::granted::MapsAny;
 use crate::common::{World, role};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 use mayfly_platform::testing::threads::{joined, soon};

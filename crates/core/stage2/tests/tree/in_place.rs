@@ -6,6 +6,7 @@ use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Arm, Ept, Format, Leaf, Level, Mapped, Npt, Permissions, Sv39x4};
 
 use crate::common::World;
+use crate::common::granted::MapsAny;
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 /// What an observer finds at the moment when a change is invalidated.

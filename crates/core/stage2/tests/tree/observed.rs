@@ -10,6 +10,7 @@ use mayfly_platform::observe::{Observer, Step, Ticket};
 use mayfly_platform::tlb::Vmid;
 use mayfly_stage2::{Format, Level, Mapped, Reclaimer, Tables};
 
+use crate::common::granted::MapsAny;
 use crate::common::{Platformed, World, role};
 use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
 

@@ -8,6 +8,7 @@ use mayfly_stage2::{
     Arm, Config, Ept, Error, Format, Leaf, Level, Mapped, Npt, RootRef, Stage2, Sv39x4, Sv48x4,
 };
 
+use crate::common::granted::MapsAny;
 use crate::common::{World, role};
 use crate::heap;
 use crate::{READ, READ_WRITE, gfns, leaf};
@@ -124,7 +125,7 @@ fn a_run_keeps_what_it_mapped_before_the_error<F: Format>() {
         let section = world.srcu.read_lock();
         let run = || {
             let (what, seen) = (leaf(range.start, READ), world.stage2.sample());
-            root.map_run(gfns(range.clone()), Level::PAGE, &what, seen, &section)
+            root.map_any_run(gfns(range.clone()), Level::PAGE, &what, seen, &section)
         };
         world.platform.arena.refuse_after(count);
         assert_eq!(run(), Err(Error::OutOfMemory(OutOfMemory)));

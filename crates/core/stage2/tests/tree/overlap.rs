@@ -8,6 +8,7 @@ use mayfly_platform::address::Gfn;
 use mayfly_platform::observe::{Observer, Step, Ticket};
 use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Reclaimer, Sv39x4, Tables};
 
+use crate::common::granted::MapsAny;
 use crate::common::{Platformed, World};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 use mayfly_platform::testing::threads::soon;

@@ -7,6 +7,7 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::tlb::Scope;
 use mayfly_stage2::{Format, Level, Mapped, Owed, Permissions, Replacement, Tables};
 
+use crate::common::granted::{MapsAny, ReplacesAny};
 use crate::common::{Vcpu, World, role};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
@@ -71,7 +72,7 @@ fn merge_into<F: Format>(world: &World<F>, pages: Range<u64>, new: u64) -> Owed 
         Some(Replacement { old, new, same_contents: true })
     };
     let announced = world.stage2.begin_invalidation(&gfns(pages.clone()));
-    world.stage2.replace_owing(&announced, gfns(pages), UNHURRIED, with, |_| ())
+    world.stage2.replace_any_owing(&announced, gfns(pages), UNHURRIED, with, |_| ())
 }
 
 /// What the tables say of page `gfn` whenever TLBs are asked while `change` is made.
@@ -153,7 +154,7 @@ fn a_page_that_is_mapped_twice_is_paid_for_at_both_places<F: Format>() {
         let announced = world.stage2.begin_invalidation(&gfns(7..0x308));
         for gfn in [7, 0x307] {
             let page = gfns(gfn..gfn + 1);
-            owed.add(world.stage2.replace_owing(&announced, page, UNHURRIED, with, |_| ()));
+            owed.add(world.stage2.replace_any_owing(&announced, page, UNHURRIED, with, |_| ()));
         }
     }
     assert_eq!(stale(&world), [7, 0x307]);
@@ -184,7 +185,7 @@ fn the_right_to_write_that_the_host_gives_is_paid_for_before<F: Format>() {
     let owed = merge(world, 7..8);
     let found = at_invalidations(world, 7, |world| {
         let announced = world.stage2.begin_invalidation(&gfns(7..8));
-        world.stage2.allow_writes(&announced, Gfn::new(7), Pfn::new(NEW + 7));
+        world.stage2.allow_any_writes(&announced, Gfn::new(7), Pfn::new(NEW + 7));
     });
     assert_eq!((found, stale(world)), (vec![Some((NEW + 7, READ))], vec![]));
     assert_eq!((look(world, 7), owed.is_paid()), (Some((NEW + 7, READ_WRITE)), true));
@@ -205,7 +206,7 @@ fn another_frame_is_paid_for_before_where_it_is_owed_and_with_it_where_not<F: Fo
             let announced = world.stage2.begin_invalidation(&gfns(7..8));
             let (old, new) = (Pfn::new(NEW + 7), Pfn::new(NEW + 0x107));
             let with = Replacement { old, new, same_contents: true };
-            world.stage2.replace(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
+            world.stage2.replace_any(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
         });
         let (first, second) = (Some((NEW + 7, READ)), Some((NEW + 0x107, READ)));
         // That which is owed again is paid as it is dropped.
@@ -229,7 +230,7 @@ fn whatever_invalidates_a_page_pays_for_it<F: Format>() {
             _ => {
                 let with =
                     Replacement { old: Pfn::new(OLD), new: Pfn::new(NEW + 7), same_contents: true };
-                world.stage2.replace(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
+                world.stage2.replace_any(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
             }
         }
         assert!(!stale(world).contains(&7), "way {way}");
@@ -347,7 +348,7 @@ fn what_is_not_replaced_in_place_is_not_owed<F: Format>() {
     let with = Replacement { old: Pfn::new(OLD + 7), new: Pfn::new(NEW), same_contents: false };
     let announced = world.stage2.begin_invalidation(&gfns(7..8));
     let owed =
-        world.stage2.replace_owing(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
+        world.stage2.replace_any_owing(&announced, gfns(7..8), UNHURRIED, |_| Some(with), |_| ());
     assert_eq!((look(&world, 7), stale(&world), owed.is_paid()), (None, vec![], true));
     drop((announced, owed));
     end((world, vcpu));

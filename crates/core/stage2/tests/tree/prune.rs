@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mayfly_stage2::{Ept, Level, Mapped, Reclaimed, Slice, Tables};
 
+use crate::common::granted::MapsAny;
 use crate::common::{World, role};
 use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
 use mayfly_platform::testing::threads::Over;

@@ -11,6 +11,7 @@ use mayfly_stage2::{
 };
 use proptest::prelude::*;
 
+use crate::common::granted::{MapsAny, ReplacesAny};
 use crate::common::{Vcpu, World};
 use crate::model::Model;
 use crate::{entries, gfns};
@@ -243,7 +244,8 @@ impl<F: Format> Run<F> {
                 let (vcpu, model) = (&self.vcpus[role as usize], &mut self.models[role as usize]);
                 let section = self.world.srcu.read_lock();
                 let seen = stage2.sample();
-                let mapped = vcpu.root.map_run(gfns(range.clone()), level, &leaf, seen, &section);
+                let mapped =
+                    vcpu.root.map_any_run(gfns(range.clone()), level, &leaf, seen, &section);
                 assert_eq!(mapped, Ok(Mapped::Installed));
                 for gfn in range.clone().step_by(level.pages() as usize) {
                     let pfn = Pfn::new(leaf.pfn.get() + (gfn - first));
@@ -325,7 +327,7 @@ impl<F: Format> Run<F> {
     fn replace(&mut self, gfn: u64, with: Replacement) {
         let (stage2, page) = (&self.world.stage2, gfns(gfn..gfn + 1));
         let announced = stage2.begin_invalidation(&page);
-        stage2.replace(&announced, page, entries(1), |_| Some(with), |_| ());
+        stage2.replace_any(&announced, page, entries(1), |_| Some(with), |_| ());
         drop(announced);
         for model in &mut self.models {
             model.replace(gfn, &with);
@@ -336,7 +338,7 @@ impl<F: Format> Run<F> {
     fn allow_writes(&mut self, gfn: u64, pfn: Pfn) {
         let stage2 = &self.world.stage2;
         let announced = stage2.begin_invalidation(&gfns(gfn..gfn + 1));
-        stage2.allow_writes(&announced, Gfn::new(gfn), pfn);
+        stage2.allow_any_writes(&announced, Gfn::new(gfn), pfn);
         drop(announced);
         for model in &mut self.models {
             model.allow_writes(gfn, pfn);

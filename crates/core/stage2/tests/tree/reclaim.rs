@@ -11,6 +11,7 @@ use mayfly_stage2::{
     Arm, Ept, Error, Format, Level, Mapped, Reclaimed, Reclaimer, Sv39x4, Sv48x4, Tables,
 };
 
+use crate::common::granted::MapsAny;
 use crate::common::{World, role};
 use crate::{READ_WRITE, UNHURRIED, entries, gfns, leaf};
 use mayfly_platform::testing::threads::{joined, soon};
@@ -365,7 +366,7 @@ fn a_slice_is_charged_for_every_entry_of_a_table_that_it_takes_out() {
     let section = world.srcu.read_lock();
     let (what, seen) = (leaf(0, READ_WRITE), world.stage2.sample());
     // 16 tables of 512 blocks.
-    let mapped = root.map_run(gfns(0..16 << 18), Level::MIB2, &what, seen, &section);
+    let mapped = root.map_any_run(gfns(0..16 << 18), Level::MIB2, &what, seen, &section);
     assert_eq!(mapped, Ok(Mapped::Installed));
     drop(section);
     let before = world.platform.slices();

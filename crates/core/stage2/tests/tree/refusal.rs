@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Ept, Level, Mapped, Root, Seen, Tables};
 
+use crate::common::granted::MapsAny;
 use crate::common::{World, role};
 use crate::{READ, UNHURRIED, gfns, leaf};
 
@@ -19,7 +20,7 @@ fn map(world: &World<Ept>, gfn: u64, level: Level, seen: Seen) -> Mapped {
 fn run(world: &World<Ept>, range: std::ops::Range<u64>, seen: Seen) -> Mapped {
     let section = world.srcu.read_lock();
     let root = world.stage2.root(role(0), &section).unwrap();
-    root.map_run(gfns(range.clone()), Level::PAGE, &leaf(range.start, READ), seen, &section)
+    root.map_any_run(gfns(range.clone()), Level::PAGE, &leaf(range.start, READ), seen, &section)
         .unwrap()
 }
 

@@ -9,6 +9,7 @@ use mayfly_platform::Op;
 use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_stage2::{Arm, Format, Leaf, Level, Mapped, Permissions, Replacement, Role, Tables};
 
+use crate::common::granted::{MapsAny, ReplacesAny};
 use crate::common::{Vcpu, World};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 use mayfly_platform::testing::threads::soon;
@@ -55,13 +56,13 @@ fn merge() -> Replacement {
 fn replace<F: Format>(world: &World<F>, with: &Replacement) -> usize {
     let announced = world.stage2.begin_invalidation(&page());
     let mut prepared = 0;
-    world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(*with), |_| prepared += 1);
+    world.stage2.replace_any(&announced, page(), UNHURRIED, |_| Some(*with), |_| prepared += 1);
     prepared
 }
 
 fn allow_writes<F: Format>(world: &World<F>, pfn: u64) {
     let announced = world.stage2.begin_invalidation(&page());
-    world.stage2.allow_writes(&announced, Gfn::new(PAGE), Pfn::new(pfn));
+    world.stage2.allow_any_writes(&announced, Gfn::new(PAGE), Pfn::new(pfn));
 }
 
 /// What is found of the page at each invalidation that `change` comes to, before it takes effect.
@@ -199,7 +200,7 @@ fn pages_of_a_run_are_invalidated_together<F: Format>() {
         even(gfn).then(|| Replacement { old, ..merge() })
     };
     let announced = world.stage2.begin_invalidation(&gfns(0..100));
-    world.stage2.replace(&announced, gfns(0..100), UNHURRIED, with, |_| ());
+    world.stage2.replace_any(&announced, gfns(0..100), UNHURRIED, with, |_| ());
     assert_eq!(world.platform.tlbs.take_issued().len(), 1);
     let remembered = world.platform.tlbs.remembered();
     assert!(remembered.keys().all(|(_, gfn)| !even(*gfn)), "an old frame is in use still");
@@ -218,7 +219,7 @@ fn the_new_frame_is_prepared_before_anybody_can_find_it<F: Format>() {
     let announced = world.stage2.begin_invalidation(&page());
     let mut found = None;
     let look = |_: &_| found = Some(look(&world, 0, PAGE));
-    world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(merge()), look);
+    world.stage2.replace_any(&announced, page(), UNHURRIED, |_| Some(merge()), look);
     assert_eq!(found, Some(Some((Level::PAGE, OLD, READ))));
     drop((announced, vcpu));
     world.destroy();
@@ -331,7 +332,7 @@ fn a_fault_that_was_told_of_the_old_frame_is_refused<F: Format>() {
         |leaf, seen| vcpu.root.map(Gfn::new(PAGE), Level::PAGE, &leaf, seen, &section).unwrap();
     {
         let announced = world.stage2.begin_invalidation(&page());
-        world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(merge()), |_| ());
+        world.stage2.replace_any(&announced, page(), UNHURRIED, |_| Some(merge()), |_| ());
         assert_eq!(fault(leaf(OLD, READ), seen), Mapped::Retry, "before the end");
     }
     assert_eq!(fault(leaf(OLD, READ_WRITE), seen), Mapped::Retry, "after it");
@@ -394,7 +395,7 @@ fn who_meets_a_frozen_entry_waits_for_it_and_finds_what_became_of_it() {
     world.platform.tlbs.on_next_issue(hook);
     let announced = world.stage2.begin_invalidation(&page());
     let with = Replacement { old: Pfn::new(0x1000 + PAGE), ..merge() };
-    world.stage2.replace(&announced, page(), UNHURRIED, |_| Some(with), |_| ());
+    world.stage2.replace_any(&announced, page(), UNHURRIED, |_| Some(with), |_| ());
     soon(|| asked.load(Ordering::SeqCst) > 0 && Arc::strong_count(&world) == 1);
     drop(announced);
     drop(vcpu);

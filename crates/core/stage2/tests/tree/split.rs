@@ -4,6 +4,7 @@ use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Error, Format, Leaf, Level, Mapped, Role};
 
 use crate::common::World;
+use crate::common::granted::MapsAny;
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
 const PAGES: u64 = Level::MIB2.pages();

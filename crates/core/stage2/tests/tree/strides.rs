@@ -6,6 +6,7 @@ use mayfly_platform::address::Gfn;
 use mayfly_platform::tlb::{Entries, Scope, Span};
 use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, Tables};
 
+use crate::common::granted::MapsAny;
 use crate::common::{Vcpu, World};
 use crate::{READ, READ_WRITE, UNHURRIED, leaf};
 

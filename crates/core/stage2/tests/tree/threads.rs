@@ -9,6 +9,7 @@ use std::thread;
 use mayfly_platform::address::Gfn;
 use mayfly_stage2::{Arm, Ept, Format, Level, Mapped, RootRef, Slice, Tables};
 
+use crate::common::granted::MapsAny;
 use crate::common::{self, Vcpu, World};
 use crate::{READ, READ_WRITE, gfns, leaf};
 use mayfly_platform::testing::threads::{Over, joined};

@@ -5,6 +5,7 @@ use mayfly_stage2::{Arm, Ept, Tables};
 use mayfly_stage2::{Error, Format, Level, Mapped, Npt, Replacement, Sv39x4};
 use proptest::prelude::*;
 
+use crate::common::granted::{MapsAny, ReplacesAny};
 use crate::common::{Vcpu, World, role};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 
@@ -64,7 +65,7 @@ fn a_run_that_goes_past_the_last_frame_is_refused_before_any_of_it_is_mapped<F: 
     let run = |count: u64, pfn: u64, level| {
         let section = world.srcu.read_lock();
         let seen = world.stage2.sample();
-        vcpu.root.map_run(gfns(0..count), level, &leaf(pfn, READ), seen, &section)
+        vcpu.root.map_any_run(gfns(0..count), level, &leaf(pfn, READ), seen, &section)
     };
     for (count, pfn) in [
         (1, limit::<F>()),
@@ -100,7 +101,7 @@ fn a_page_that_comes_to_be_in_such_a_frame_is_zapped<F: Format>() {
         Some(Replacement { old, new: Pfn::new(new), same_contents: true })
     };
     let mut prepared = Vec::new();
-    world.stage2.replace(&invalidation, range.clone(), UNHURRIED, with, |leaf| {
+    world.stage2.replace_any(&invalidation, range.clone(), UNHURRIED, with, |leaf| {
         prepared.push(leaf.pfn.get());
     });
     drop(invalidation);
@@ -129,7 +130,7 @@ fn a_table_in_such_a_frame_is_refused_and_the_frame_given_back<F: Format>() {
     let section = world.srcu.read_lock();
     let seen = world.stage2.sample();
     let run = Level::GIB1.pages()..Level::GIB1.pages() + 0x200;
-    is_refused(vcpu.root.map_run(gfns(run), Level::PAGE, &leaf(0, READ), seen, &section));
+    is_refused(vcpu.root.map_any_run(gfns(run), Level::PAGE, &leaf(0, READ), seen, &section));
     assert!(matches!(
         world.stage2.root(role(1), &section).map(|_| ()),
         Err(Error::PfnOutOfRange { .. })

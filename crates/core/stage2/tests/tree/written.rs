@@ -5,6 +5,7 @@ use mayfly_stage2::{
     Arm, Ept, Error, Format, Leaf, Level, Mapped, Npt, Role, Slice, Sv39x4, Tables,
 };
 
+use crate::common::granted::MapsAny;
 use crate::common::{Vcpu, World};
 use crate::{READ, READ_WRITE, UNHURRIED, gfns, leaf};
 

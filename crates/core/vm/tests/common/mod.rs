@@ -5,6 +5,7 @@
 
 pub(crate) mod frames;
 
+pub(crate) mod changes;
 mod devices;
 mod guest;
 mod hardware;

@@ -180,7 +180,8 @@ fn is_in<const BREAK: bool>(
 ) {
     let (old, new) = (Pfn::new(old), Pfn::new(new));
     let change = PageChange { old, new, protection, same_contents: true };
-    vm.change_pte(announcement, Hva::new(page * PAGE_SIZE), &change);
+    // SAFETY: frames of this model are places in an array of atomics.
+    unsafe { vm.change_pte(announcement, Hva::new(page * PAGE_SIZE), &change) };
 }
 
 /// The host merges some page with one that is in a frame of the same contents.

@@ -13,6 +13,7 @@ use mayfly_vm::{
     PageChange, Protection, Reason, SlotZap, Vm,
 };
 
+use crate::common::changes::ChangesAny;
 use crate::common::{
     Kept, Order, Outcome, Setup, TestFormat, TestVcpu, TestVm, Toggle, deleted, frames, hva,
     joined, read, region, top, translation, write,
@@ -293,7 +294,7 @@ fn what_was_written_is_flushed_when_a_page_loses_rights_in_a_change_that_took_no
         let invalidation = vm.invalidate_start(hva(0, 0), 8 * PAGE_SIZE, change);
         assert_eq!(setup.caches.take(), []);
         let same = PageChange { old: pfn(3), new: pfn(3), protection, same_contents: true };
-        vm.change_pte(&invalidation, hva(0, 3 * PAGE_SIZE), &same);
+        vm.change_any_pte(&invalidation, hva(0, 3 * PAGE_SIZE), &same);
         assert_eq!(setup.caches.take(), [Kept::Flushed(pfn(3), 1)], "{protection:?}");
         drop(invalidation);
         turn(&mut vcpu, CacheOp::On);

@@ -10,6 +10,7 @@ use mayfly_vm::{
 };
 
 use crate::caches::turn;
+use crate::common::changes::ChangesAny;
 use crate::common::{Kept, Outcome, Setup, TestVcpu, TestVm, hva, read, region, write};
 use crate::kinds::fetch;
 
@@ -117,7 +118,7 @@ fn a_page_that_is_replaced_in_place_has_the_lines_of_its_frame_dropped_if_it_is_
             let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, merge);
             setup.memory.move_page(hva(0, 0), new.get());
             let change = PageChange { old: pfn(0), new, protection, same_contents: true };
-            vm.change_pte(&bracket, hva(0, 0), &change);
+            vm.change_any_pte(&bracket, hva(0, 0), &change);
             drop(bracket);
             let mut expected = vec![Kept::Cleaned(new, 1)];
             if is_executable {

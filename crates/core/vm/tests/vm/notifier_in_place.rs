@@ -12,6 +12,7 @@ use mayfly_platform::tlb::{Entries, Scope, Span};
 use mayfly_stage2::Permissions;
 use mayfly_vm::{Change, Exit, PageChange, Protection, Reason, SlotZap};
 
+use crate::common::changes::ChangesAny;
 use crate::common::{
     Order, Outcome, Setup, Stop, Stopping, TestFormat, TestVcpu, TestVm, frames, hva, joined, read,
     region, top, translation, write,
@@ -62,14 +63,14 @@ fn page(old: u64, new: u64, protection: Protection) -> PageChange {
 fn merge(setup: &Setup, vm: &TestVm) {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
     setup.memory.move_page(hva(0, 0), SHARED);
-    vm.change_pte(&bracket, hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
 }
 
 /// Gives it frame [`OWN`], to be written.
 fn unshare(setup: &Setup, vm: &TestVm) {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
     setup.memory.move_page(hva(0, 0), OWN);
-    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
 }
 
 /// The frame at `gfn`, and whether it can be written.
@@ -109,7 +110,7 @@ fn a_merge_takes_the_right_to_write_then_the_frame_and_never_the_page() {
     assert_eq!(invalidated(&setup), first_pages(1));
     assert_eq!(everywhere(&mut vcpu), [Some((OLD, false)); 2]);
     assert_eq!(read(&mut vcpu, 0x1_0000, 1), at(OLD), "while the two are compared");
-    vm.change_pte(&bracket, hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(OLD, SHARED, Protection::ReadOnly));
     assert_eq!(invalidated(&setup), first_pages(1));
     assert_eq!(everywhere(&mut vcpu), [Some((SHARED, false)); 2]);
     assert_eq!(read(&mut vcpu, 0x1_0000, 1), at(SHARED), "before the end as well");
@@ -127,7 +128,7 @@ fn a_break_takes_nothing_and_gives_a_frame_to_write() {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
     assert_eq!(invalidated(&setup), [], "it was not writable");
     assert_eq!(read(&mut vcpu, 0x1_0000, 1), at(SHARED), "while it is copied");
-    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
     assert_eq!(invalidated(&setup), first_pages(1));
     assert_eq!(write(&mut vcpu, 0x1_0000, &[1]), at(OWN), "before the end as well");
     drop(bracket);
@@ -148,7 +149,7 @@ fn pages_of_a_run_that_change_are_changed_and_invalidated_together() {
     });
     let bracket = vm.invalidate_start(hva(0, 0), 8 * PAGE_SIZE, protecting(Reason::Merge));
     setup.hardware.take_invalidations();
-    vm.change_ptes(&bracket, hva(0, 0), &changes);
+    vm.change_any_ptes(&bracket, hva(0, 0), &changes);
     assert_eq!(setup.hardware.take_invalidations().len(), 3, "one for each place");
     drop(bracket);
     for place in PLACES {
@@ -184,7 +185,7 @@ fn nobody_writes_the_new_frame_while_anybody_may_read_the_old() {
         look();
         hardware.at_next_invalidation(again.clone());
     });
-    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
     drop(bracket);
     assert_eq!(*writable.lock().unwrap(), [[false; 2]; 2], "one invalidation for each place");
     assert_eq!(everywhere(&mut vcpu), [Some((OWN, true)); 2]);
@@ -207,7 +208,7 @@ fn a_page_is_changed_inside_an_invalidation_of_it() {
         let beside = vm.invalidate_start(hva(0, PAGE_SIZE), 7 * PAGE_SIZE, nothing);
         let others = other.invalidate_start(hva(0, 0), PAGE_SIZE, nothing);
         for by in [&beside, &others] {
-            let made = || vm.change_pte(by, hva(0, 0), &change);
+            let made = || vm.change_any_pte(by, hva(0, 0), &change);
             let caught = catch_unwind(AssertUnwindSafe(made)).unwrap_err();
             let message = *caught.downcast::<&str>().unwrap();
             assert_eq!(message, "the change is not of what was announced");
@@ -215,7 +216,7 @@ fn a_page_is_changed_inside_an_invalidation_of_it() {
     }
     assert_eq!(everywhere(&mut vcpu), before);
     let own = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::Protect));
-    vm.change_pte(&own, hva(0, 0), &page(OLD, OLD, Protection::None));
+    vm.change_any_pte(&own, hva(0, 0), &page(OLD, OLD, Protection::None));
     drop(own);
     assert_eq!(everywhere(&mut vcpu), [None; 2]);
 }
@@ -227,7 +228,7 @@ fn a_page_that_is_its_owners_alone_again_needs_no_invalidation() {
     merge(&setup, &vm);
     invalidated(&setup);
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
-    vm.change_pte(&bracket, hva(0, 0), &page(SHARED, SHARED, Protection::ReadWrite));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(SHARED, SHARED, Protection::ReadWrite));
     drop(bracket);
     assert_eq!(invalidated(&setup), []);
     assert_eq!(write(&mut vcpu, 0x1_0000, &[1]), at(SHARED));
@@ -244,7 +245,7 @@ fn the_host_breaks_a_page_that_it_is_asked_for_and_the_write_goes_on() {
         let change = about_to(Reason::CopyOnWrite);
         let bracket = inside.invalidate_start(hva(0, 0), PAGE_SIZE, change);
         memory.move_page(hva(0, 0), OWN);
-        inside.change_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
+        inside.change_any_pte(&bracket, hva(0, 0), &page(SHARED, OWN, Protection::ReadWrite));
     });
     assert_eq!(write(&mut vcpu, 0x1_0000, &[1]), at(OWN));
     assert_eq!(everywhere(&mut vcpu), [Some((OWN, true)); 2]);
@@ -276,7 +277,7 @@ fn what_is_not_reduced_is_not_looked_for_and_answers_from_before_are_refused_all
     stopped.wait();
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, about_to(Reason::CopyOnWrite));
     setup.memory.move_page(hva(0, 0), OWN);
-    vm.change_pte(&bracket, hva(0, 0), &page(OLD, OWN, Protection::ReadWrite));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(OLD, OWN, Protection::ReadWrite));
     drop(bracket);
     stopped.go_on();
     let (outcome, mut vcpu) = joined(running);
@@ -305,7 +306,7 @@ fn a_page_of_other_contents_or_without_rights_is_zapped_and_its_tables_are_kept(
         let (vm, mut vcpu) = twice(&setup);
         let frames = setup.hardware.live();
         let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Migrate));
-        vm.change_pte(&bracket, hva(0, 0), &change);
+        vm.change_any_pte(&bracket, hva(0, 0), &change);
         assert_eq!(everywhere(&mut vcpu), [None; 2], "{change:?}");
         drop(bracket);
         assert_eq!(setup.hardware.live(), frames);
@@ -319,7 +320,7 @@ fn rights_go_in_place_where_the_frame_stays() {
     let change = Change { new: Protection::ReadWrite, ..protecting(Reason::Protect) };
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, change);
     assert_eq!(everywhere(&mut vcpu), [Some((OLD, true)); 2], "nothing is taken yet");
-    vm.change_pte(&bracket, hva(0, 0), &page(OLD, OLD, Protection::ReadOnly));
+    vm.change_any_pte(&bracket, hva(0, 0), &page(OLD, OLD, Protection::ReadOnly));
     assert_eq!(everywhere(&mut vcpu), [Some((OLD, false)); 2]);
     assert_eq!(invalidated(&setup), first_pages(1));
     drop(bracket);
@@ -457,7 +458,7 @@ fn a_merge_may_leave_its_invalidation_owed_and_a_break_pays_for_both() {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
     setup.memory.move_page(hva(0, 0), SHARED);
     assert_eq!(invalidated(&setup), first_pages(1), "the right to write");
-    let owed = vm.change_ptes_owing(&bracket, hva(0, 0), &[Some(merged)]);
+    let owed = vm.change_any_ptes_owing(&bracket, hva(0, 0), &[Some(merged)]);
     drop(bracket);
     assert_eq!((invalidated(&setup), owed.is_paid()), (vec![], false));
     assert_eq!(everywhere(&mut vcpu), [Some((SHARED, false)); 2]);
@@ -477,7 +478,7 @@ fn what_is_owed_at_one_place_is_paid_before_a_write_at_another() {
     let bracket = vm.invalidate_start(hva(0, 0), PAGE_SIZE, protecting(Reason::Merge));
     setup.memory.move_page(hva(0, 0), SHARED);
     invalidated(&setup);
-    let owed = vm.change_ptes_owing(&bracket, hva(0, 0), &[Some(merged)]);
+    let owed = vm.change_any_ptes_owing(&bracket, hva(0, 0), &[Some(merged)]);
     drop(bracket);
     // It is the last that shares the frame: the host lets it be written as it is.
     assert_eq!(write(&mut vcpu, PLACES[1] * PAGE_SIZE, &[1]), at(SHARED));

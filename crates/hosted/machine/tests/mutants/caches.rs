@@ -58,18 +58,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a frame is cleaned when it takes another's place",
-        edits: &[
-            (
-                NOTIFIER,
-                "                vm.ready_replacement(leaf.pfn, leaf.permissions);\n",
-                "                let _ = leaf;\n",
-            ),
-            (
-                NOTIFIER,
-                "let ready = |leaf: &Leaf| vm.ready_replacement(leaf.pfn, leaf.permissions);",
-                "let ready = |_: &Leaf| ();",
-            ),
-        ],
+        edits: &[(
+            CACHES,
+            "            self.clean_to_map(pfn, 1);\n",
+            "            let _ = pfn;\n",
+        )],
         killer: STALE,
     },
     Mutant {
@@ -78,15 +71,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             (CACHES, "[Some(root), other]", "[None, other]"),
             (
                 FAULT,
-                "if self.maintains_maps() && leaf.memory == MemoryType::WriteBack {
-                // There may be no such frames.
-                Root::<W::Format>::check_frames(level, pfn)?;
-                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
-            }
-            let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;",
-                "let mapped = root.map(gfn, level, &Leaf { pfn, ..leaf }, seen, section)?;
+                "let part = grant.part(level, Permissions::all());
             if self.maintains_maps() {
-                self.ready_to_map(first, level, &Leaf { pfn, ..leaf }, root, section);
+                self.ready_to_map(&part, section)?;
+            }
+            let mapped = part.map()?;",
+                "let mapped = grant.part(level, Permissions::all()).map()?;
+            if self.maintains_maps() {
+                let part = grant.part(level, Permissions::all());
+                self.ready_to_map(&part, section)?;
             }",
             ),
         ],

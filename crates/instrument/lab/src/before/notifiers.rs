@@ -106,7 +106,10 @@ impl<F: Format> Notifier for ChangePte<F> {
             let with = Replacement { old, new, same_contents };
             self.0.within(&gfns.clone(), |announcement| {
                 let stage2 = self.0.stage2();
-                stage2.replace(announcement, gfns, Slice::default(), |_| Some(with), |_| ());
+                // SAFETY: the space, which knows the frames, says what it has done.
+                unsafe {
+                    stage2.replace(announcement, gfns, Slice::default(), |_| Some(with), |_| ());
+                }
             });
         } else {
             self.0.zap(gfns);

@@ -120,7 +120,8 @@ impl Design for Mayfly {
         for root in stage2.roots(&host) {
             for (gfns, pfn) in slot.runs()? {
                 let leaf = Leaf::new(pfn, Permissions::all());
-                let mapped = root.map_run(gfns, Level::PAGE, &leaf, seen, &host)?;
+                // SAFETY: frames of the slot's memory, which stays as long as the slot does.
+                let mapped = unsafe { root.map_run(gfns, Level::PAGE, &leaf, seen, &host) }?;
                 ensure!(mapped == Mapped::Installed, "the memory was {mapped:?}");
             }
         }

@@ -78,8 +78,11 @@ fn block_over_table(machine: &Machine<TableFormat>) -> anyhow::Result<u64> {
         let leaf = Leaf::new(machine.space().resolve(memory.hva(), true)?.pfn, Permissions::all());
         let (first, seen) = (Gfn::new(0), vm.stage2().sample());
         let gfns = first..Gfn::new(Level::MIB2.pages());
-        let by_pages = root.map_run(gfns, Level::PAGE, &leaf, seen, &section)?;
-        let as_block = root.map(first, Level::MIB2, &leaf, seen, &section)?;
+        // SAFETY: the frames of the memory, which stays as long as the VM.
+        let by_pages = unsafe { root.map_run(gfns, Level::PAGE, &leaf, seen, &section) }?;
+        // SAFETY: as above.
+        let block = unsafe { root.grant(first, Level::MIB2, leaf, seen, &section) };
+        let as_block = block.map()?;
         ensure!([by_pages, as_block] == [Mapped::Installed; 2], "{by_pages:?}, {as_block:?}");
         let (level, _) = root.translate(first, &section).context("nothing is mapped")?;
         ensure!(level == Level::MIB2, "the table is still there");

@@ -1,0 +1,51 @@
+//! Tells a VM whatever change of a page's frame a test names. Frames of these tests are numbers: nothing accesses what a
+//! guest is given.
+
+use mayfly_memslot::Hva;
+use mayfly_stage2::{Announcement, Owed};
+use mayfly_vm::{PageChange, Vm, World};
+
+pub(crate) trait ChangesAny {
+    fn change_any_pte(&self, announcement: &Announcement, from: Hva, change: &PageChange);
+
+    fn change_any_ptes(
+        &self,
+        announcement: &Announcement,
+        from: Hva,
+        changes: &[Option<PageChange>],
+    );
+
+    fn change_any_ptes_owing(
+        &self,
+        announcement: &Announcement,
+        from: Hva,
+        changes: &[Option<PageChange>],
+    ) -> Owed;
+}
+
+impl<W: World<Backing = Hva>> ChangesAny for Vm<W> {
+    fn change_any_pte(&self, announcement: &Announcement, from: Hva, change: &PageChange) {
+        // SAFETY: no guest of these tests accesses memory.
+        unsafe { self.change_pte(announcement, from, change) };
+    }
+
+    fn change_any_ptes(
+        &self,
+        announcement: &Announcement,
+        from: Hva,
+        changes: &[Option<PageChange>],
+    ) {
+        // SAFETY: as above.
+        unsafe { self.change_ptes(announcement, from, changes) };
+    }
+
+    fn change_any_ptes_owing(
+        &self,
+        announcement: &Announcement,
+        from: Hva,
+        changes: &[Option<PageChange>],
+    ) -> Owed {
+        // SAFETY: as above.
+        unsafe { self.change_ptes_owing(announcement, from, changes) }
+    }
+}
