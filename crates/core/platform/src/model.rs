@@ -7,19 +7,23 @@ use alloc::sync::Arc;
 #[cfg(mayfly_loom)]
 use loom::{
     sync::{Condvar, Mutex},
-    thread::yield_now,
+    thread::{current, yield_now},
 };
 #[cfg(mayfly_shuttle)]
 use shuttle::{
     Config, Runner,
     scheduler::{PctScheduler, RandomScheduler},
     sync::{Condvar, Mutex},
-    thread::yield_now,
+    thread::{current, yield_now},
 };
+
+use core::hash::{Hash, Hasher};
+use core::num::NonZeroU64;
+use std::hash::DefaultHasher;
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::time::Instant;
-use crate::{Identity, Platform, ReaderBarrier};
+use crate::{Context, Identity, Platform, ReaderBarrier};
 
 /// A platform inside a loom model or a shuttle test. Time stands still but where a thread waits with a deadline: that
 /// ends at once, as a real wait may, and then it is as late as that.
@@ -95,6 +99,12 @@ unsafe impl Platform for Model {
 
     fn heavy_barrier(&self) {
         crate::sync::fence(Ordering::SeqCst);
+    }
+
+    fn context(&self) -> Option<Context> {
+        let mut hasher = DefaultHasher::new();
+        current().id().hash(&mut hasher);
+        NonZeroU64::new(hasher.finish()).map(Context::new)
     }
 }
 

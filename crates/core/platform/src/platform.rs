@@ -116,8 +116,9 @@ pub unsafe trait Platform: Send + Sync {
     /// If the barrier cannot be carried out, this must not return.
     fn heavy_barrier(&self);
 
-    /// What runs here now, where that is known. The core asks in debug builds alone, to find a thread that waits for
-    /// themselves; where there is no answer it looks for nothing, which is the default.
+    /// What runs here now, where that is known. The core asks so that no callback runs inside another, and in debug
+    /// builds to find a thread that waits for itself. Without an answer, which is the default, it finds no such thread,
+    /// and leaves callbacks that `expedite` and `tick` would run to any other thread that runs some.
     fn context(&self) -> Option<Context> {
         None
     }

@@ -11,6 +11,8 @@
 //! - *A thread that defers* past the soft bound runs as many now and then, and looks at the readers if fewer are ready.
 //! - *The worker*, and [`Srcu::tick`], run what was complete when they came.
 //! - *A barrier* runs all that was deferred before it, and waits for the threads that have taken up the rest.
+//! - *A callback* runs no other. What it asks for, the thread that runs it does behind it (`runners`): at most what is
+//!   left of that thread's share, and [`Config::run_inline`](crate::Config) at most where its share is larger.
 //!
 //! What was taken out counts as deferred until the whole piece has run.
 
@@ -27,7 +29,7 @@ use crate::batches::{Batches, Taken};
 use crate::callback::{Callback, Finally, run_each};
 use crate::domain::Domain;
 use crate::domain::waiting::{FIRST_LOOK, LAST_LOOK, Urgency};
-use crate::runners::Running;
+use crate::runners::Runner;
 
 /// Callbacks taken out at a time, so that several can share what is ready.
 const PIECE: usize = 64;
@@ -70,12 +72,13 @@ impl Domain {
         self.forbid_callbacks();
         let cookie = self.snapshot();
         self.wait_for(cookie, Urgency::Expedited);
-        {
-            let _done = self.running_callbacks(1);
-            // Before those of others, one of which may panic.
-            ManuallyDrop::into_inner(callback).run();
-        }
-        self.settle(cookie);
+        let runner = Runner::new(self.world().context());
+        // SAFETY: it has ended when it goes.
+        unsafe { self.gate().runners.begin(&runner) };
+        // Before those of others, one of which may panic.
+        let run = || ManuallyDrop::into_inner(callback).run();
+        let asked = self.run_as(&runner, 1, run, || ());
+        self.settle(cookie.max(asked));
     }
 
     /// What a waiter does with what grace period `cookie`, which is complete, has made ready.
@@ -86,9 +89,36 @@ impl Domain {
         self.run_and_hand_over(|| self.run_ready(cookie, self.run_inline).is_left);
     }
 
+    /// As [`Domain::settle`], of a thread that has not waited, and so may be inside a callback.
+    pub(crate) fn settle_here(&self, cookie: u64) {
+        if !self.ask_runner(cookie) {
+            self.settle(cookie);
+        }
+    }
+
+    /// Whether this thread may be inside a callback. Then what grace periods up to `period`, which is complete, have
+    /// made ready is run behind that.
+    fn ask_runner(&self, period: u64) -> bool {
+        let gate = self.gate();
+        if !gate.runners.is_any() {
+            return false;
+        }
+        let is_asked = gate.runners.ask(self.world().context(), period);
+        drop(gate);
+        if is_asked {
+            // That thread may have run its share.
+            self.leave_to_worker();
+        }
+        is_asked
+    }
+
     /// What a thread does that defers past the soft bound: it runs what is ready. Only where that is less than its
     /// share it looks at the readers, so that one grace period does for as much as one makes ready.
     pub(crate) fn hurry(&self) {
+        if self.ask_runner(self.completed()) {
+            self.drive();
+            return;
+        }
         self.run_and_hand_over(|| {
             let Ran { count, is_left } = self.run_ready(self.completed(), self.run_inline);
             if count > 0 && count == self.run_inline {
@@ -120,49 +150,64 @@ impl Domain {
         }
     }
 
-    /// Runs what grace periods up to `until` have made ready, `most` callbacks at most.
-    pub(crate) fn run_ready(&self, until: u64, most: usize) -> Ran {
-        let mut count = 0;
+    /// Runs what grace periods up to `until` have made ready, `most` callbacks at most. Then what the callbacks have
+    /// asked for, within the same bound and that of a waiter.
+    pub(crate) fn run_ready(&self, mut until: u64, mut most: usize) -> Ran {
+        let (mut count, mut asked) = (0, 0);
         loop {
             let mut gate = self.gate();
             let completed = self.completed();
             let piece = PIECE.min(most - count);
             let Some(taken) = gate.batches.take_ready(completed.min(until), piece) else {
+                if asked > until {
+                    (until, most) = (asked, most.min(count.saturating_add(self.run_inline)));
+                    continue;
+                }
                 return Ran { count, is_left: gate.batches.has_ready(completed) };
             };
-            let running = gate.runners.begin();
+            let runner = Runner::new(self.world().context());
+            // SAFETY: it has ended when it goes.
+            unsafe { gate.runners.begin(&runner) };
             drop(gate);
             count += taken.count;
-            self.run_piece(taken, &running);
+            asked = asked.max(self.run_piece(taken, &runner));
         }
     }
 
-    /// Runs callbacks that were taken out by the thread that is counted as `running`, and no longer is.
-    pub(crate) fn run_piece(&self, taken: Taken, running: &Running) {
+    /// Runs callbacks that were taken out by the thread that is listed as `runner`, and no longer is. Returns up to
+    /// which grace period they have asked it to run others.
+    pub(crate) fn run_piece(&self, taken: Taken, runner: &Runner) -> u64 {
         let Taken { callbacks, count, bytes } = taken;
-        let _through = Finally(|| {
-            self.backlog.remove(count, bytes);
-            let is_awaited = self.gate().runners.end(running);
-            if is_awaited {
-                self.notify();
-            }
-        });
-        let _done = self.running_callbacks(count);
-        run_each(callbacks);
+        self.run_as(runner, count, || run_each(callbacks), || self.backlog.remove(count, bytes))
     }
 
-    /// So many callbacks run here, until this is dropped.
-    fn running_callbacks(&self, count: usize) -> impl Drop + '_ {
-        let here = self.callbacks_here.enter(self.world());
+    /// Has `run` run so many callbacks, and then `uncount` uncount them, also where one panics; by the thread that is
+    /// listed as `runner`, and no longer is. Returns what they have asked for.
+    fn run_as(
+        &self,
+        runner: &Runner,
+        count: usize,
+        run: impl FnOnce(),
+        mut uncount: impl FnMut(),
+    ) -> u64 {
         let workers = self.worker.as_ref().map(|worker| worker.callbacks_here.enter(self.world()));
-        Finally(move || {
-            self.callbacks_here.leave(&here);
+        let mut asked = 0;
+        let through = Finally(|| {
             if let (Some(worker), Some(entry)) = (&self.worker, &workers) {
                 worker.callbacks_here.leave(entry);
             }
             self.counters.callbacks.fetch_add(count as u64, Ordering::Relaxed);
             self.world().charge(Op::Callbacks(count as u64));
-        })
+            uncount();
+            let ended = self.gate().runners.end(runner);
+            asked = ended.asked;
+            if ended.is_awaited {
+                self.notify();
+            }
+        });
+        run();
+        drop(through);
+        asked
     }
 
     /// Waits until the threads that run callbacks now have run what they had taken up.
@@ -180,7 +225,7 @@ impl Domain {
         let is_complete = self.advance(cookie) || self.arm(cookie);
         match &self.worker {
             Some(worker) if is_complete || self.fenced => worker.kick(),
-            None if is_complete => self.settle(cookie),
+            None if is_complete => self.settle_here(cookie),
             _ => {}
         }
     }
@@ -201,6 +246,16 @@ impl Domain {
                 self.scan(&mut gate, None);
             }
         }
+    }
+
+    /// The embedder's tick, which may be inside a callback. Returns whether something still is deferred.
+    pub(crate) fn tick_here(&self) -> bool {
+        if !self.ask_runner(self.completed()) {
+            return self.tick(usize::MAX);
+        }
+        self.drive();
+        self.ask_runner(self.completed());
+        self.backlog.count() != 0
     }
 
     /// Does what can be done for what is deferred without waiting, and runs what was ready by now and what has become

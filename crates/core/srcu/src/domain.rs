@@ -92,7 +92,6 @@ use crate::backlog::Backlog;
 use crate::batches::Batches;
 use crate::bell::BellPull;
 use crate::config::{Config, Pace, RUN_INLINE};
-use crate::contexts::Contexts;
 use crate::linux::state::LinuxPace;
 use crate::record::{Record, Records, Sampled};
 use crate::registry::Registry;
@@ -112,8 +111,6 @@ pub(crate) struct Domain {
     pub(crate) run_inline: usize,
     /// Taken by one barrier at a time.
     pub(crate) barriers: Lock<()>,
-    /// What runs callbacks of this domain now.
-    pub(crate) callbacks_here: Contexts,
     /// Rung when a reader that a thread waits for has left.
     pub(crate) bell: BellPull,
     pub(crate) linux: Option<LinuxPace>,
@@ -174,12 +171,11 @@ impl Domain {
                     records: Records::new(),
                     draining: Draining::default(),
                     batches: Batches::new(),
-                    runners: Runners::default(),
+                    runners: Runners::new(),
                 }),
                 backlog: Backlog::new(config.limits, share),
                 run_inline: config.run_inline,
                 barriers: Lock::new(()),
-                callbacks_here: Contexts::new(),
                 bell: BellPull::new(),
                 linux,
                 worker: config.worker,

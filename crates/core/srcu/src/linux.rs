@@ -41,6 +41,7 @@ use self::state::{
 use self::waiter::Waiter;
 use crate::callback::{Callback, Chain, Finally};
 use crate::domain::Domain;
+use crate::runners::Runner;
 
 impl LinuxPace {
     /// `call_srcu`, and its expedited form. Returns the sequence number that `callback`, if any, waits for.
@@ -231,13 +232,15 @@ impl LinuxPace {
             }
         });
         // Counted before anything is taken out: a barrier that finds the queue empty finds this.
-        let running = domain.gate().runners.begin();
+        let runner = Runner::new(domain.world().context());
+        // SAFETY: it has ended when it goes.
+        unsafe { domain.gate().runners.begin(&runner) };
         let ready = {
             let mut state = self.state.lock(domain.world().platform());
             let seq = state.seq & !STATE;
             state.queue.take_until(seq)
         };
-        domain.run_piece(ready, &running);
+        domain.run_piece(ready, &runner);
     }
 
     /// `srcu_might_be_idle`

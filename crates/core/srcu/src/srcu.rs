@@ -163,7 +163,8 @@ impl Srcu {
 
     /// Has everything deferred so far run as soon as the readers that are inside now have left, with one grace period
     /// that starts at once. It runs in the worker; without one, here if no reader is inside ([`Config::run_inline`]
-    /// callbacks at most), else with the next tick or waiter. Waits for no thread.
+    /// callbacks at most), else with the next tick or waiter. Waits for no thread. From a callback it runs nothing: the
+    /// thread that runs the callback does, behind it, if its share is not used up.
     pub fn expedite(&self) {
         match &self.handle.linux {
             None => self.handle.expedite(),
@@ -265,10 +266,11 @@ impl Srcu {
         let number = self.number(cookie);
         match &self.handle.linux {
             None => {
-                if !self.handle.is_complete(number) {
-                    self.handle.forbid_callbacks();
-                    self.handle.wait_for(number, Urgency::Lazy);
+                if self.handle.is_complete(number) {
+                    return self.handle.settle_here(number);
                 }
+                self.handle.forbid_callbacks();
+                self.handle.wait_for(number, Urgency::Lazy);
                 self.handle.settle(number);
             }
             Some(_) if self.poll(cookie) => {}
@@ -277,9 +279,10 @@ impl Srcu {
     }
 
     /// The embedder's tick, where there is no worker: does what can be done for what is deferred without waiting.
-    /// Returns whether something still is.
+    /// Returns whether something still is. From a callback it runs nothing, as [`Srcu::expedite`], and returns `true`,
+    /// because the callback itself is deferred until it has returned.
     pub fn tick(&self) -> bool {
-        self.handle.linux.is_none() && self.handle.tick(usize::MAX)
+        self.handle.linux.is_none() && self.handle.tick_here()
     }
 
     /// What the domain has done so far.

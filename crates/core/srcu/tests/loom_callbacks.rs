@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use mayfly_platform::Model;
+use mayfly_platform::{Context, Layer, Model};
 use mayfly_srcu::{Callback, Config, Srcu, Worker};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -129,6 +129,56 @@ fn whoever_sees_that_nothing_is_deferred_sees_what_the_callbacks_did() {
         }
         ticker.join().unwrap();
     });
+}
+
+/// A model that does not say what runs.
+struct Silent(Model);
+
+// SAFETY: as the model, which leaves out what may be left out.
+unsafe impl Layer for Silent {
+    type Below = Model;
+
+    fn below(&self) -> &Model {
+        &self.0
+    }
+
+    fn context(&self) -> Option<Context> {
+        None
+    }
+}
+
+#[test]
+fn what_is_asked_for_has_run_when_all_threads_are_back_that_asked_or_ran_callbacks() {
+    let say: fn() -> Srcu = || domain(None);
+    let silent: fn() -> Srcu = || {
+        let platform = std::sync::Arc::new(Silent(Model::new()));
+        Srcu::try_new(platform, Config::default()).unwrap()
+    };
+    for domain in [say, silent] {
+        check_up_to(2, move || {
+            let (domain, written) = (domain(), [Written::new(), Written::new()]);
+            let asks = {
+                let (domain, writing) = (domain.clone(), written[0].writing());
+                let work = move || {
+                    domain.try_call(writing).unwrap();
+                    domain.expedite();
+                };
+                Callback::try_new(work).unwrap()
+            };
+            domain.try_call(asks).unwrap();
+            let other = {
+                let domain = domain.clone();
+                thread::spawn(move || domain.expedite())
+            };
+            domain.try_call(written[1].writing()).unwrap();
+            domain.expedite();
+            other.join().unwrap();
+            assert_eq!(domain.stats().deferred, 0);
+            // Acquires what was done by the other thread.
+            domain.barrier();
+            written.iter().for_each(|written| written.assert_is(1));
+        });
+    }
 }
 
 #[test]

@@ -2,6 +2,10 @@
 
 use crate::{Checker, Killer, Mutant};
 
+const fn in_callbacks(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Test, "srcu", ("in_callbacks", test), says)
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a grace period passes the heavy barrier",
@@ -200,6 +204,44 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "srcu",
             ("loom_callbacks", "a_barrier_waits_for_two_threads_that_each_run_callbacks"),
             "deadlock",
+        ),
+    },
+    Mutant {
+        step: "a callback that asks for others runs none",
+        edits: &[(
+            "core/srcu/src/deferral.rs",
+            "        if !gate.runners.is_any() {
+            return false;
+        }
+        let is_asked = gate.runners.ask(self.world().context(), period);
+",
+            "        let is_asked = false;
+        let _ = period;
+",
+        )],
+        killer: in_callbacks(
+            "a_callback_that_defers_itself_and_asks_for_that_runs_inside_no_other_and_keeps_nobody",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "the thread that runs it does what it asks for",
+        edits: &[("core/srcu/src/runners.rs", "asked: runner.asked.get() }", "asked: 0 }")],
+        killer: in_callbacks(
+            "what_a_callback_asks_for_has_run_when_the_thread_returns_that_ran_the_callback",
+            "left: ",
+        ),
+    },
+    Mutant {
+        step: "but no more than a share of it",
+        edits: &[(
+            "core/srcu/src/deferral.rs",
+            "(until, most) = (asked, most.min(count.saturating_add(self.run_inline)));",
+            "until = asked;",
+        )],
+        killer: in_callbacks(
+            "a_callback_that_defers_itself_and_asks_for_that_runs_inside_no_other_and_keeps_nobody",
+            "does not end",
         ),
     },
     Mutant {
