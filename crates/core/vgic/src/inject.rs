@@ -67,17 +67,18 @@ impl<K: Kick> Vgic<K> {
     ///
     /// There is no such PPI, it is not linked, or there is no such vCPU.
     pub fn take_linked(&self, vcpu: usize, intid: u32) -> Result<(), NoSuchInterrupt> {
-        self.inject(vcpu, intid, self.link(intid) != 0, State::latched)
+        self.inject(vcpu, intid, self.link(intid) != 0, State::taken)
     }
 
-    /// The physical interrupt that PPI `intid` of a vCPU is linked to has gone before the guest saw it: its timer was
-    /// set to another time.
+    /// The line of the physical interrupt that PPI `intid` of a vCPU is linked to has fallen since it was taken: its timer
+    /// was turned off, or set to another time. To be looked at before the vCPU's registers are read, and before it
+    /// enters. What the guest has made pending by a register stays so.
     ///
     /// # Errors
     ///
     /// There is no such PPI, it is not linked, or there is no such vCPU.
     pub fn withdraw_linked(&self, vcpu: usize, intid: u32) -> Result<(), NoSuchInterrupt> {
-        self.inject(vcpu, intid, self.link(intid) != 0, State::unlatched)
+        self.inject(vcpu, intid, self.link(intid) != 0, State::withdrawn)
     }
 
     /// The guest has written `value` to a register that generates SGIs, on vCPU `sender`. Targets that there are not are

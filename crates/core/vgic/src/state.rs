@@ -10,6 +10,12 @@
 //!
 //! The latch goes into the list register when the interrupt is loaded (*carried*), so a latch that is set later is
 //! another edge.
+//!
+//! The line of an interrupt that is linked to a physical one is high from the moment when the physical one is taken.
+//! It is low again once the guest has acknowledged the interrupt, and once the embedder, which looks at the device, says
+//! that it has fallen. While the interrupt is loaded, the list register has the line (*taken*), so that a line that is
+//! high later is the physical interrupt's next one. The latch of such an interrupt is what the guest's own writes make of
+//! it, and does not fall with the line.
 
 use crate::MAX_VCPUS;
 use crate::load::{End, Load};
@@ -22,7 +28,7 @@ mod bit {
     pub(super) const LATCH: u64 = 1 << 3;
     pub(super) const LINE: u64 = 1 << 4;
     pub(super) const ACTIVE: u64 = 1 << 5;
-    /// Linked to a physical interrupt: never pending and active at once, and its line is the hardware's business.
+    /// Linked to a physical interrupt: never pending and active at once, and its line is high while that one is taken.
     pub(super) const HARDWARE: u64 = 1 << 6;
     pub(super) const LOADED: u64 = 1 << 7;
     /// The list register was loaded with the latch.
@@ -35,6 +41,8 @@ mod bit {
     pub(super) const ASKED: u64 = 1 << 12;
     /// It was disabled while loaded, and may still be taken: `RWP` is one.
     pub(super) const RECALLED: u64 = 1 << 13;
+    /// The list register was loaded with the line of a linked one.
+    pub(super) const TAKEN: u64 = 1 << 14;
 
     pub(super) const REQUESTS: u64 = DROP_PENDING | DROP_ACTIVE | SET_ACTIVE | ASKED | RECALLED;
 }
@@ -118,12 +126,14 @@ impl State {
 
     /// Pending, apart from what a list register has.
     const fn waits(self) -> bool {
-        self.has(bit::LATCH) || self.has(bit::LINE) && !self.has(bit::EDGE | bit::HARDWARE)
+        self.has(bit::LATCH) || self.has(bit::LINE) && (!self.has(bit::EDGE) || self.is_hardware())
     }
 
     /// As far as is known: while loaded, since it was.
     pub(crate) const fn is_pending(self) -> bool {
-        self.waits() || self.has(bit::CARRIED) && !self.has(bit::DROP_PENDING)
+        self.waits()
+            || self.has(bit::TAKEN)
+            || self.has(bit::CARRIED) && !self.has(bit::DROP_PENDING)
     }
 
     /// Whether the physical interrupt that it is linked to is to be active while its vCPU runs.
@@ -201,10 +211,22 @@ impl State {
         self.with(bit::LATCH, true)
     }
 
-    /// A write that makes it pending no more. One whose line is high is so still.
+    /// A write that makes it pending no more. One whose line is high is so still. One that is linked is so again when its
+    /// physical interrupt comes again, which it does if the line is high.
     pub(crate) const fn unlatched(self) -> Self {
-        self.with(bit::LATCH, false)
-            .with(bit::DROP_PENDING, self.has(bit::CARRIED) || self.has(bit::DROP_PENDING))
+        let drops = self.has(bit::CARRIED | bit::TAKEN | bit::DROP_PENDING);
+        let state = if self.is_hardware() { self.withdrawn() } else { self };
+        state.with(bit::LATCH, false).with(bit::DROP_PENDING, drops)
+    }
+
+    /// The physical interrupt that it is linked to was taken.
+    pub(crate) const fn taken(self) -> Self {
+        self.with(bit::LINE, true)
+    }
+
+    /// The line of the physical interrupt that it is linked to has fallen.
+    pub(crate) const fn withdrawn(self) -> Self {
+        self.with(bit::LINE | bit::TAKEN, false)
     }
 
     /// A write that makes it active, on `owner` if it is no thread's yet.
@@ -234,12 +256,15 @@ impl State {
 
     /// Whether the vCPU that has it loaded has to come out, so that the step from `self` to `to` has an effect.
     ///
-    /// A line that rises does not ask for it: a level-sensitive interrupt is loaded so that its end is told.
+    /// A line that rises does not ask for it: a level-sensitive interrupt is loaded so that its end is told. That of a
+    /// linked one does, for it rises when the guest has ended what was loaded.
     pub(crate) const fn recalls(self, to: Self) -> bool {
         let set = to.0 & !self.0;
         let cleared = self.0 & !to.0;
         to.is_loaded()
             && (set & (bit::REQUESTS | bit::LATCH) != 0
+                || set & bit::LINE != 0 && to.is_hardware()
+                || cleared & bit::TAKEN != 0
                 || cleared & bit::LINE != 0 && !to.has(bit::EDGE | bit::HARDWARE)
                 || (self.0 ^ to.0) & (bit::GROUP1 | bit::EDGE) != 0
                 || self.priority() != to.priority()
@@ -278,7 +303,12 @@ impl State {
         if !mine || !self.is_deliverable(enabled) {
             return None;
         }
-        let carried = loaded.with(bit::CARRIED, self.has(bit::LATCH)).with(bit::LATCH, false);
+        let taken = self.is_hardware() && self.has(bit::LINE);
+        let carried = loaded
+            .with(bit::CARRIED, self.has(bit::LATCH))
+            .with(bit::TAKEN, taken)
+            .with(bit::LINE, self.has(bit::LINE) && !taken)
+            .with(bit::LATCH, false);
         Some((carried, Load { pending: true, active: false, end: self.end(false) }))
     }
 
@@ -298,13 +328,15 @@ impl State {
     /// Out of a list register that says it is now `pending`, and `active`, and was loaded with `priority`.
     pub(crate) const fn fold(self, pending: bool, active: bool, priority: u8) -> Self {
         let latch = pending && self.has(bit::CARRIED) && !self.has(bit::DROP_PENDING);
+        let line = pending && self.has(bit::TAKEN);
         let stays = active && !self.has(bit::DROP_ACTIVE);
         let acknowledged = active && (!self.has(bit::ACTIVE) || self.has(bit::CARRIED) && !pending);
         let begins = acknowledged || !self.has(bit::ACTIVE);
         let rank = if acknowledged { priority } else { self.priority() };
         let folded = if begins { self.running_at(rank) } else { self };
         folded
-            .with(bit::LOADED | bit::CARRIED | bit::REQUESTS, false)
+            .with(bit::LOADED | bit::CARRIED | bit::TAKEN | bit::REQUESTS, false)
+            .with(bit::LINE, line || self.has(bit::LINE))
             .with(bit::LATCH, latch || self.has(bit::LATCH))
             .with(bit::ACTIVE, stays || self.has(bit::SET_ACTIVE))
     }

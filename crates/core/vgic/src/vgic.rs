@@ -56,7 +56,8 @@ pub struct Config<'a> {
 pub(crate) struct Redistributor {
     pub(crate) interrupts: [AtomicU64; PRIVATE as usize],
     pub(crate) inbox: Inbox,
-    /// `GICR_WAKER.ProcessorSleep`, which it has after reset.
+    /// `GICR_WAKER.ProcessorSleep`. Clear after reset, as firmware leaves it: guests that begin behind firmware rely on
+    /// that, and KVM's never sleep (`GICR_WAKER` reads as zero in `arch/arm64/kvm/vgic/vgic-mmio-v3.c`).
     pub(crate) asleep: AtomicU32,
     /// The register whose true state this vCPU has asked for when it last read one, plus 1.
     pub(crate) asked: AtomicU64,
@@ -104,7 +105,7 @@ fn links(linked: &[(u32, u32)]) -> Result<[u16; PRIVATE as usize], Error> {
 }
 
 impl<K: Kick> Vgic<K> {
-    /// A GIC after reset: nothing is enabled, and every redistributor sleeps.
+    /// A GIC as firmware leaves it: nothing is enabled, and every redistributor is awake.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl<K: Kick> Vgic<K> {
                 Ok(CacheLine(Redistributor {
                     interrupts: core::array::from_fn(|_| AtomicU64::new(0)),
                     inbox: Inbox::try_new(words)?,
-                    asleep: AtomicU32::new(1),
+                    asleep: AtomicU32::new(0),
                     asked: AtomicU64::new(0),
                 }))
             })?,
@@ -143,19 +144,19 @@ impl<K: Kick> Vgic<K> {
     }
 
     /// As after power-on, for a VM that begins anew: only while no vCPU is between [`Vgic::enter`] and
-    /// [`Vgic::leave`], and no other thread uses it. Lines stay as they were driven. Each vCPU takes a new
-    /// [`Vgic::cpu_interface`].
+    /// [`Vgic::leave`], and no other thread uses it. Lines stay as they were driven, but for those of linked PPIs, which
+    /// are taken anew. Each vCPU takes a new [`Vgic::cpu_interface`].
     pub fn reset(&self) {
         self.groups.store(0, Ordering::Relaxed);
         self.recalled.store(0, Ordering::Relaxed);
         for redistributor in &*self.redistributors {
             for (intid, word) in redistributor.interrupts.iter().enumerate() {
                 let hardware = self.links[intid] != 0;
-                let line = State(word.load(Ordering::Relaxed)).is_high();
+                let line = !hardware && State(word.load(Ordering::Relaxed)).is_high();
                 let state = State::reset(intid < SGIS as usize, hardware).with_line(line);
                 word.store(state.0, Ordering::Relaxed);
             }
-            redistributor.asleep.store(1, Ordering::Relaxed);
+            redistributor.asleep.store(0, Ordering::Relaxed);
             redistributor.asked.store(0, Ordering::Relaxed);
             redistributor.inbox.put_all();
         }

@@ -104,7 +104,7 @@ fn redistributor(vcpu: u64, offset: u64) -> Option<Register> {
         0x0000 | 0x0010 => ZERO,
         0x0004 => Some(fixed(0x4d00_043b)),
         0x0008 => Some(Double { reset: vcpu << 32 | vcpu << 8 | last, kept: 0 }),
-        0x0014 => Some(Word { reset: 0x6, kept: 0 }),
+        0x0014 => Some(Word { reset: 0, kept: 0 }),
         0x1_0000.. => {
             let offset = offset - 0x1_0000;
             let first = match offset {

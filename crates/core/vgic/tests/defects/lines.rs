@@ -2,8 +2,15 @@
 
 use std::cell::RefCell;
 
+use mayfly_vgic::Read;
+
 use crate::guest::{ACTIVE, DISTRIBUTOR, PENDING, REDISTRIBUTORS, cpu, gic, resync, take_all};
 use crate::hardware::Cpu;
+
+const ISENABLER: u64 = 0x1_0100;
+const ICENABLER: u64 = 0x1_0180;
+const ISPENDR: u64 = 0x1_0200;
+const ICPENDR: u64 = 0x1_0280;
 
 #[test]
 fn an_edge_during_its_own_handler_comes_again_and_two_come_once() {
@@ -124,10 +131,65 @@ fn a_timer_that_was_set_anew_before_the_guest_saw_it_is_taken_back() {
     assert_eq!(cpu.used(), 0);
 }
 
+/// What a guest that has its timer's interrupt disabled sees and gets: `ISPENDR` follows the timer, and a timer that was
+/// turned off before its interrupt was enabled again interrupts no more.
+#[test]
+fn a_linked_timer_whose_line_has_fallen_while_it_was_disabled_is_not_taken() {
+    let kicked = RefCell::default();
+    let gic = gic(1, 4, &kicked);
+    let mut cpu = cpu(&gic, 0);
+    let pending = || gic.read(0, REDISTRIBUTORS, ISPENDR, 4) == Read::Value(1 << 27);
+    gic.write(REDISTRIBUTORS, ICENABLER, 4, 1 << 27);
+    gic.take_linked(0, 27).unwrap();
+    gic.enter(&mut cpu);
+    assert!(pending() && cpu.used() == 0);
+    gic.withdraw_linked(0, 27).unwrap();
+    assert!(!pending());
+    assert!(gic.is_stale(0), "its physical interrupt is to come again");
+    gic.write(REDISTRIBUTORS, ISENABLER, 4, 1 << 27);
+    assert!(take_all(&gic, &mut cpu).is_empty());
+    gic.take_linked(0, 27).unwrap();
+    assert_eq!(take_all(&gic, &mut cpu), [27]);
+}
+
+#[test]
+fn a_linked_timer_that_the_guest_made_pending_is_so_still_when_its_line_falls() {
+    for inside in [false, true] {
+        let kicked = RefCell::default();
+        let gic = gic(1, 4, &kicked);
+        let mut cpu = cpu(&gic, 0);
+        gic.take_linked(0, 27).unwrap();
+        gic.write(REDISTRIBUTORS, ISPENDR, 4, 1 << 27);
+        if inside {
+            gic.enter(&mut cpu);
+        }
+        gic.withdraw_linked(0, 27).unwrap();
+        assert!(gic.holds_physical(0, 27), "so that its end ends something");
+        assert_eq!(take_all(&gic, &mut cpu), [27]);
+    }
+}
+
+#[test]
+fn a_linked_timer_that_falls_while_loaded_is_taken_back_if_the_guest_has_not_taken_it() {
+    for taken in [false, true] {
+        let kicked = RefCell::default();
+        let gic = gic(1, 4, &kicked);
+        let mut cpu = cpu(&gic, 0);
+        gic.take_linked(0, 27).unwrap();
+        gic.enter(&mut cpu);
+        if taken {
+            assert_eq!(Cpu(&mut cpu.registers).acknowledge(), Some(27));
+        }
+        gic.withdraw_linked(0, 27).unwrap();
+        assert!(gic.is_stale(0));
+        resync(&gic, &mut cpu);
+        assert_eq!(cpu.used(), usize::from(taken));
+        assert_eq!(gic.holds_physical(0, 27), taken);
+    }
+}
+
 #[test]
 fn a_linked_timer_that_is_taken_back_outside_of_list_registers_is_told_so_that_it_comes_again() {
-    const ICENABLER: u64 = 0x1_0180;
-    const ICPENDR: u64 = 0x1_0280;
     let kicked = RefCell::default();
     let gic = gic(1, 4, &kicked);
     let mut cpu = cpu(&gic, 0);

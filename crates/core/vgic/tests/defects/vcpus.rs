@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use mayfly_vgic::SgiRegister;
+use mayfly_vgic::{Config, Read, SgiRegister, Vgic};
 
 use crate::guest::{DISTRIBUTOR, REDISTRIBUTORS, cpu, gic, loaded, resync, take_all};
 use crate::hardware::Cpu;
@@ -111,6 +111,30 @@ fn an_spi_is_deactivated_by_another_vcpu_than_took_it() {
     assert!(gic.is_stale(0));
     resync(&gic, &mut first);
     assert_eq!(Cpu(&mut first.registers).acknowledge(), Some(32));
+}
+
+/// A kernel that a hypervisor starts finds its redistributors awake, as KVM has them: some never write `GICR_WAKER`.
+#[test]
+fn a_guest_that_never_writes_waker_is_given_its_interrupts_at_its_start_and_after_a_reset() {
+    let config = Config { vcpus: 2, spis: 32, list_registers: 4, linked: &[] };
+    let gic = Vgic::try_new(config, |_| ()).unwrap();
+    for _ in 0..2 {
+        for vcpu in 0..2 {
+            let base = vcpu as u64 * 0x2_0000;
+            assert_eq!(gic.read(vcpu, REDISTRIBUTORS, base + 0x14, 4), Read::Value(0));
+            gic.write(DISTRIBUTOR, 0, 4, 2);
+            gic.write(REDISTRIBUTORS, base + 0x1_0080, 4, 0xffff_ffff);
+            gic.write(REDISTRIBUTORS, base + 0x1_0100, 4, 1);
+            gic.sgi(0, SgiRegister::Sgi1, 1 << vcpu);
+            let mut cpu = gic.cpu_interface(vcpu).unwrap();
+            cpu.registers.vmcr = 0xff << 24 | 2;
+            gic.enter(&mut cpu);
+            assert_eq!(loaded(&cpu), [0], "vCPU {vcpu}");
+            gic.leave(&mut cpu);
+            gic.write(REDISTRIBUTORS, base + 0x14, 4, 2);
+        }
+        gic.reset();
+    }
 }
 
 #[test]

@@ -156,13 +156,13 @@ impl Machine<'_> {
                 // Hardware does not give an active interrupt again.
                 let own = self.model.get(vcpu, LINKED).unwrap();
                 if !own.is_pending() && own.active.is_none() {
-                    own.latch = true;
+                    own.line = true;
                     self.gic.take_linked(vcpu, LINKED).unwrap();
                 }
             }
             Step::WithdrawLinked(vcpu) => {
                 self.gic.withdraw_linked(vcpu, LINKED).unwrap();
-                self.model.get(vcpu, LINKED).unwrap().latch = false;
+                self.model.get(vcpu, LINKED).unwrap().line = false;
             }
             Step::Sgi(sender, value) => self.sgi(sender, value),
         }
@@ -206,7 +206,11 @@ impl Machine<'_> {
             Bit::SetEnable => interrupt.enabled = true,
             Bit::ClearEnable => interrupt.enabled = false,
             Bit::SetPending => interrupt.latch = true,
-            Bit::ClearPending => interrupt.latch = false,
+            Bit::ClearPending => {
+                interrupt.latch = false;
+                // It comes again if it is high still.
+                interrupt.line &= !interrupt.linked;
+            }
             Bit::SetActive => {
                 let owner = interrupt.active.or(interrupt.target).unwrap_or(0);
                 interrupt.active = Some(owner);

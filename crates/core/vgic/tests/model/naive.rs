@@ -18,7 +18,7 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     pub(crate) fn is_pending(&self) -> bool {
-        self.latch || self.line && !self.edge && !self.linked
+        self.latch || self.line && (!self.edge || self.linked)
     }
 
     pub(crate) fn set_line(&mut self, high: bool) {
@@ -53,7 +53,7 @@ impl Gic {
             })
             .collect();
         let spi = Interrupt { target: Some(0), ..Interrupt::default() };
-        Self { private, spis: vec![spi; SPIS], groups: 0, asleep: [true; VCPUS] }
+        Self { private, spis: vec![spi; SPIS], groups: 0, asleep: [false; VCPUS] }
     }
 
     pub(crate) fn get(&mut self, vcpu: usize, intid: u32) -> Option<&mut Interrupt> {
@@ -81,6 +81,8 @@ impl Gic {
     pub(crate) fn acknowledge(&mut self, vcpu: usize, intid: u32) {
         let interrupt = self.get(vcpu, intid).expect("an interrupt that there is");
         interrupt.latch = false;
+        // The physical interrupt is active from here on, until its end.
+        interrupt.line &= !interrupt.linked;
         interrupt.active = Some(vcpu);
     }
 }
