@@ -13,8 +13,8 @@
 //! core sees all that its last run wrote.
 
 use arm_psci::{
-    AffinityInfo, EntryPoint, Error, ErrorCode, Function, FunctionId, MigrateInfoType, Mpidr,
-    PsciFeature, Version,
+    AffinityInfo, ArchitecturalResetType, EntryPoint, Error, ErrorCode, Function, FunctionId,
+    MigrateInfoType, Mpidr, PsciFeature, ResetType, Version,
 };
 use mayfly_platform::sync::{AtomicU32, Ordering};
 
@@ -25,6 +25,10 @@ const OFF: u32 = AffinityInfo::Off as u32;
 const PENDING: u32 = AffinityInfo::OnPending as u32;
 
 const SUCCESS: u64 = 0;
+
+/// What is zero in a power state of the original format (DEN 0022, 5.4.2), which `PSCI_FEATURES` says that `CPU_SUSPEND`
+/// takes.
+const POWER_STATE_RESERVED: u32 = 0xfcfe_0000;
 
 /// The affinity fields of `MPIDR_EL1`.
 const AFFINITY: u64 = 0xff_00ff_ffff;
@@ -65,11 +69,12 @@ pub enum Outcome {
     },
     /// `CPU_OFF`: stop the caller for good, then say so with [`Psci::stopped`].
     Stop,
-    /// `CPU_SUSPEND`: wait as for a WFI, then go on with 0 in x0.
+    /// `CPU_SUSPEND`: wait as for a WFI, then go on with 0 in x0. A caller that asks for a state in which registers
+    /// are lost is given one in which they are kept.
     Wait,
     /// `SYSTEM_OFF`: the system ends.
     SystemOff,
-    /// `SYSTEM_RESET`: the system begins anew.
+    /// `SYSTEM_RESET`, and `SYSTEM_RESET2` as a warm reset: the system begins anew.
     SystemReset,
     /// Do this, then go on with 0 in x0.
     Workaround(Workaround),
@@ -91,8 +96,15 @@ impl<C: AsRef<[Core]>> Psci<C> {
     /// all that guests call for.
     pub fn call(&self, caller: usize, arguments: &[u64; 4]) -> Outcome {
         // What is not supported is so whatever the arguments are.
-        if !FunctionId::try_from(arguments[0] as u32).is_ok_and(supported) {
+        let Some(function) =
+            FunctionId::try_from(arguments[0] as u32).ok().filter(|id| supported(*id))
+        else {
             return error(ErrorCode::NotSupported);
+        };
+        // Parsed below, a power state would be of the other format.
+        if matches!(function, FunctionId::CpuSuspend32 | FunctionId::CpuSuspend64) {
+            let is_state = arguments[1] as u32 & POWER_STATE_RESERVED == 0;
+            return if is_state { Outcome::Wait } else { error(ErrorCode::InvalidParameters) };
         }
         match Function::try_from(arguments) {
             Ok(function) => self.answer(caller, function),
@@ -138,7 +150,6 @@ impl<C: AsRef<[Core]>> Psci<C> {
     fn answer(&self, caller: usize, function: Function) -> Outcome {
         match function {
             Function::Version => Outcome::Return(u32::from(Version { major: 1, minor: 1 }).into()),
-            Function::CpuSuspend { .. } => Outcome::Wait,
             Function::CpuOff => {
                 let there = caller < self.cores.as_ref().len();
                 if there { Outcome::Stop } else { error(ErrorCode::Denied) }
@@ -152,6 +163,12 @@ impl<C: AsRef<[Core]>> Psci<C> {
             }
             Function::SystemOff => Outcome::SystemOff,
             Function::SystemReset => Outcome::SystemReset,
+            Function::SystemReset2 { reset_type, .. } => match reset_type {
+                ResetType::Architectural(ArchitecturalResetType::SystemWarmReset) => {
+                    Outcome::SystemReset
+                }
+                ResetType::VendorSpecific(_) => error(ErrorCode::InvalidParameters),
+            },
             Function::Features { psci_func_id } => match psci_func_id {
                 PsciFeature::SmcccVersion => Outcome::Return(SUCCESS),
                 // No flags: of CPU_SUSPEND, the original format of the power state.
@@ -237,6 +254,8 @@ const fn supported(function: FunctionId) -> bool {
             | FunctionId::MigrateInfoType
             | FunctionId::SystemOff
             | FunctionId::SystemReset
+            | FunctionId::SystemReset232
+            | FunctionId::SystemReset264
             | FunctionId::PsciFeatures
     )
 }

@@ -15,8 +15,8 @@ const CLEAR: u64 = 0x01c;
 /// The bytes of its register page.
 pub const SIZE: u64 = 0x1000;
 
-/// From 0xfe0 on: part 0x031, designer Arm, and a `PrimeCell`.
-const IDENTIFICATION: [u8; 8] = [0x31, 0x10, 0x04, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
+/// From 0xfe0 on: part 0x031, designer Arm, revision 1 (QEMU's model has it too), and a `PrimeCell`.
+const IDENTIFICATION: [u8; 8] = [0x31, 0x10, 0x14, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
 /// A PL031. It drives one line, of which [`Pl031::interrupt`] is the level: see [`settle`](crate::line::settle).
 ///

@@ -17,6 +17,9 @@ const MIGRATE_INFO_TYPE: u64 = 0x8400_0006;
 const SYSTEM_OFF: u64 = 0x8400_0008;
 const SYSTEM_RESET: u64 = 0x8400_0009;
 const FEATURES: u64 = 0x8400_000a;
+const SYSTEM_RESET2_32: u64 = 0x8400_0012;
+const SYSTEM_RESET2: u64 = 0xc400_0012;
+const MEM_PROTECT: u64 = 0x8400_0013;
 const SMCCC_VERSION: u64 = 0x8000_0000;
 const ARCH_FEATURES: u64 = 0x8000_0001;
 const WORKAROUND_1: u64 = 0x8000_8000;
@@ -66,6 +69,8 @@ fn features_says_success_for_what_is_answered_and_no_other() {
         MIGRATE_INFO_TYPE,
         SYSTEM_OFF,
         SYSTEM_RESET,
+        SYSTEM_RESET2_32,
+        SYSTEM_RESET2,
         FEATURES,
         0x8400_0001,
         0x8400_0003,
@@ -80,6 +85,38 @@ fn features_says_success_for_what_is_answered_and_no_other() {
             let all = [function, u64::MAX, u64::MAX, u64::MAX];
             assert_eq!(call(&psci, all), Outcome::Return(NOT_SUPPORTED), "{function:#x}");
         }
+    }
+}
+
+/// As KVM (`kvm_psci_1_x_call` in `arch/arm64/kvm/psci.c`), but that no type is the vendor's.
+#[test]
+fn a_warm_reset_is_a_reset_and_no_other_type_is_known() {
+    let psci = system();
+    for function in [SYSTEM_RESET2_32, SYSTEM_RESET2] {
+        assert_eq!(call(&psci, [function, 0, 7, 0]), Outcome::SystemReset);
+        for kind in [1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {
+            assert_eq!(call(&psci, [function, kind, 7, 0]), INVALID_PARAMETERS, "{kind:#x}");
+        }
+    }
+}
+
+#[test]
+fn memory_is_not_protected_across_resets_and_that_is_said() {
+    let psci = system();
+    for function in [MEM_PROTECT, 0x8400_0014, 0xc400_0014] {
+        assert_eq!(call(&psci, [function, 1, 0x1000, 0]), Outcome::Return(NOT_SUPPORTED));
+    }
+}
+
+/// The original format of the power state (DEN 0022, 5.4.2): bits 31 to 26 and 23 to 17 are zero.
+#[test]
+fn a_core_is_suspended_in_any_state_of_the_format_that_features_names_and_in_no_other() {
+    let psci = system();
+    for state in [0, 1, 0xffff, 0x1_0000, 0x300_0000] {
+        assert_eq!(call(&psci, [CPU_SUSPEND, state, 0x4000_0000, 0]), Outcome::Wait, "{state:#x}");
+    }
+    for bit in (17..24).chain(26..32) {
+        assert_eq!(call(&psci, [CPU_SUSPEND, 1 << bit, 0, 0]), INVALID_PARAMETERS, "bit {bit}");
     }
 }
 
