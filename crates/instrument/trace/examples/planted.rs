@@ -49,6 +49,8 @@ struct Plan {
     fault: u64,
     /// Mebibytes of an image that is read a little at a time.
     image: u64,
+    /// The VM's descriptors and mappings are left to the end of the process.
+    abandon: u64,
     /// Milliseconds for which a process that was forked holds the VM when all else is over.
     hold: u64,
 }
@@ -122,6 +124,7 @@ fn main() {
             "kick" => plan.kick = number(),
             "fault" => plan.fault = number(),
             "image" => plan.image = number(),
+            "abandon" => plan.abandon = number(),
             "hold" => plan.hold = number(),
             other => panic!("there is no {other}"),
         }
@@ -216,6 +219,9 @@ fn live(plan: &Plan) {
     if let Some(touched) = touched {
         // SAFETY: nothing of ours points into the mapping any more; what the guest has of it goes with it.
         unsafe { libc::munmap(touched as *mut c_void, (plan.unmap << 20) as usize) };
+    }
+    if plan.abandon > 0 {
+        return;
     }
     // SAFETY: nothing of ours points into it.
     unsafe { libc::munmap(shared, area as usize) };

@@ -61,7 +61,29 @@ impl Trace {
 
     /// Whether a thread ran a vCPU, as far as that was seen.
     pub(crate) fn ran_vcpu(&self, thread: &Thread) -> bool {
-        thread.vcpu || self.samples.iter().any(|one| one.tid == thread.tid && runs_vcpu(one))
+        let seen = || self.samples.iter().any(|one| one.tid == thread.tid && runs_vcpu(one));
+        thread.vcpu || seen()
+    }
+
+    /// The thread of a process that was gone last: it gives up what all of them held.
+    ///
+    /// `ptrace` reports the first thread when all others are gone. It is the last only where it went on for longer than
+    /// the others.
+    pub(crate) fn last_gone(&self, pid: i32) -> Option<&Thread> {
+        let threads = self.threads.iter().rev().filter(|one| one.pid == pid && one.gone.is_some());
+        let last = threads.clone().max_by_key(|one| one.gone)?;
+        let other = threads.filter(|one| one.tid != pid).max_by_key(|one| one.gone);
+        let outlives = |other: &&Thread| {
+            let (begun, reported) = (last.ending.or(last.gone), last.gone);
+            other.gone.zip(begun).zip(reported).is_some_and(|((gone, begun), reported)| {
+                gone > begun && gone - begun >= reported.saturating_sub(begun) / 2
+            })
+        };
+        match self.recorder {
+            Recorder::Tracefs => Some(last),
+            _ if last.tid != pid => Some(last),
+            _ => other.filter(outlives).or(Some(last)),
+        }
     }
 
     /// The VM that was entered first; else the one that was created last.

@@ -39,9 +39,9 @@ impl Trace {
         });
         let stop = || {
             let (exit, gone) = (self.last_exit()?, ended("process gone")?);
-            let main = self.main()?;
-            let end = main.gone.unwrap_or(gone).min(gone);
-            (exit < end).then_some(("process gone", exit, main.tid, end))
+            let last = self.last_gone(self.vmm()?)?;
+            let end = last.gone.unwrap_or(gone).min(gone);
+            (exit < end).then_some(("process gone", exit, last.tid, end))
         };
         let found = [start, stop()].into_iter().flatten();
         found
@@ -91,12 +91,6 @@ impl Trace {
         let seen =
             || self.samples.iter().find(|sample| runs_vcpu(sample)).map(|one| (one.tid, one.at));
         call.or_else(seen)
-    }
-
-    /// The first thread of the process that makes VMs.
-    fn main(&self) -> Option<&Thread> {
-        let vmm = self.vmm()?;
-        self.threads.iter().rev().find(|thread| thread.pid == vmm && thread.tid == vmm)
     }
 
     fn thread_at(&self, tid: i32, at: u64) -> Option<&Thread> {

@@ -65,6 +65,16 @@ pub struct Trace {
 pub const SCHEMA: &str = "mayfly.trace/1";
 
 impl Trace {
+    /// Takes away the calls that samples of KVM's own threads seem to be in: a thread that is made in a call has a copy of
+    /// its maker's registers, and so of the call, and makes none itself.
+    pub(crate) fn forget_inherited_calls(&mut self) {
+        let Self { threads, samples, .. } = self;
+        let of_kvm = |tid: i32| threads.iter().any(|one| one.tid == tid && one.of_kvm);
+        for sample in samples.iter_mut().filter(|one| of_kvm(one.tid)) {
+            sample.call = None;
+        }
+    }
+
     /// The document, as it is kept in a file.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
@@ -168,6 +178,9 @@ pub struct Thread {
     /// Whether it ran a vCPU.
     #[serde(default)]
     pub vcpu: bool,
+    /// Whether KVM made it in the program's process, for work of its own: it runs none of the program's code.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_kvm: bool,
     /// The signals that it got, and when: the first hundred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<(u64, i32)>,

@@ -69,6 +69,7 @@ impl Trace {
                 _ if thread.vcpu || seen.contains(&thread.tid) => {
                     format!("a vCPU, thread {}", thread.tid)
                 }
+                _ if thread.of_kvm => format!("KVM's worker, thread {}", thread.tid),
                 _ => format!("thread {}", thread.tid),
             }
         };

@@ -17,6 +17,38 @@ pub(super) const DESTROYS: [&str; 7] = [
 /// In what it waits where the stack is not told.
 const WAITS_IN: [&str; 2] = ["__synchronize_srcu", "synchronize_*"];
 
+/// What a VM has, and the functions that destroy it, as `kvm_destroy_vm` calls them, for x86-64 and for arm64.
+const PARTS: [(&str, &[&str]); 7] = [
+    ("its interval timer", &["kvm_free_pit", "kvm_pit_*"]),
+    (
+        "its interrupt controller",
+        &["kvm_ioapic_*", "kvm_pic_*", "kvm_vgic_destroy", "kvm_free_irq_*"],
+    ),
+    ("its MMU notifier", &["mmu_notifier_unregister", "__mmu_notifier_*"]),
+    (
+        "its vCPUs",
+        &["kvm_destroy_vcpus", "kvm_free_vcpus", "kvm_arch_vcpu_destroy", "kvm_vcpu_destroy"],
+    ),
+    (
+        "its page tables",
+        &["kvm_mmu_*", "kvm_arch_flush_shadow_all", "kvm_free_stage2_pgd", "mmu_free_*"],
+    ),
+    ("its memslots", &["kvm_free_memslot*", "kvm_arch_free_memslot"]),
+    ("its devices", &["kvm_io_bus_destroy", "kvm_destroy_devices"]),
+];
+
+/// What speaks for the destruction of a VM: where it was seen, and in which part of the VM it stayed longest.
+pub(super) fn evidence(stretch: &Stretch<'_>, seen: &str) -> Vec<String> {
+    let times = PARTS.map(|(part, functions)| (stretch.looks_at(functions), part));
+    // A look at the stack that has several parts counts for the one that is named first.
+    let longest = times.into_iter().rev().filter(|(looks, _)| *looks > 0).max_by_key(|one| one.0);
+    let part = longest.map(|(looks, part)| {
+        let all = stretch.looks_at(&DESTROYS).max(looks);
+        format!("in {looks} of {all} looks it destroyed {part}")
+    });
+    [format!("it was seen in {seen}")].into_iter().chain(part).collect()
+}
+
 pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     if !matches!(call.on, Some(Object::Vm { .. } | Object::Vcpu { .. } | Object::Device { .. })) {
         return None;
@@ -29,8 +61,8 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         let channel = stretch.seen_in(&WAITS_IN);
         channel.filter(|_| !stretch.stacks_are_told())
     })?;
-    let evidence =
-        vec!["it drops the VM's last descriptor".to_owned(), format!("it was seen in {seen}")];
+    let mut evidence = vec!["it drops the VM's last descriptor".to_owned()];
+    evidence.extend(self::evidence(&stretch, &seen));
     let remedy = "close the VM on a thread that nothing waits for, or end the process and have others watch for its end by a pidfd";
     Some(likely("vm-destruction", "the VM is destroyed in the caller", remedy, evidence))
 }

@@ -35,6 +35,14 @@ impl<'a> Stretch<'a> {
         names.find(|name| is_meant(name, functions)).cloned()
     }
 
+    /// How many looks saw the thread in one of `functions`.
+    pub(super) fn looks_at(&self, functions: &[&str]) -> u64 {
+        let is_there = |one: &&Sample| {
+            one.stack.iter().chain(&one.channel).any(|name| is_meant(name, functions))
+        };
+        self.samples().filter(is_there).map(|one| one.seen).sum()
+    }
+
     /// How long the thread was seen in one of `functions` and stayed there, in nanoseconds.
     pub(super) fn time_in(&self, functions: &[&str]) -> u64 {
         let is_there = |one: &&Sample| {

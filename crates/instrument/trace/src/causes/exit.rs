@@ -2,10 +2,10 @@
 
 use mayfly_record::units::{bytes, duration};
 
-use super::destroy::DESTROYS;
+use super::destroy::{self, DESTROYS};
 use super::evidence::Stretch;
 use super::likely::likely;
-use crate::record::{Stall, Trace};
+use crate::record::{Stall, Thread, Trace};
 
 /// Memory that takes no time to speak of, in bytes.
 const LITTLE: u64 = 24 << 20;
@@ -17,11 +17,17 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
         .processes
         .iter()
         .filter_map(|process| {
-            let leader =
-                trace.threads.iter().find(|one| one.tid == process.pid && one.gone.is_some())?;
-            let threads = trace.threads.iter().filter(|one| one.pid == process.pid);
-            let (from, to) = (threads.filter_map(|one| one.ending).max()?, process.gone?);
-            let stretch = Stretch { trace, tid: leader.tid, from, to };
+            let threads = || trace.threads.iter().filter(|one| one.pid == process.pid);
+            let (from, to) = (threads().filter_map(|one| one.ending).max()?, process.gone?);
+            let of = |thread: &Thread| Stretch { trace, tid: thread.tid, from, to };
+            // What all of them hold is given up by one: by the last, which need not be the first, nor be seen to be last.
+            let gives_up = |thread: &Thread| {
+                let stretch = of(thread);
+                stretch.looks_at(&DESTROYS).max(stretch.looks_at(&FREES))
+            };
+            let busiest = threads().filter(|one| gives_up(one) > 0).max_by_key(|one| gives_up(one));
+            let last = busiest.or_else(|| trace.last_gone(process.pid))?;
+            let stretch = of(last);
             if stretch.took() < trace.least() {
                 return None;
             }
@@ -29,7 +35,7 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
             let resident = process.resident.unwrap_or(0);
             let stall = Stall {
                 what: "the end of the process".to_owned(),
-                tid: leader.tid,
+                tid: last.tid,
                 at: from,
                 took,
                 ..Stall::default()
@@ -39,7 +45,7 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                     "vm-destruction",
                     "the VM is destroyed when its process has ended",
                     "close the VM on a thread that nothing waits for, before the process ends",
-                    vec![format!("it was seen in {function}")],
+                    destroy::evidence(&stretch, &function),
                 ),
                 (_, seen) if resident >= LITTLE && (ran >= trace.least() / 2 || seen.is_some()) => {
                     let mut evidence =

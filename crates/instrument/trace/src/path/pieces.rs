@@ -1,6 +1,6 @@
 //! What threads did on a path, in no more lines than a reader reads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::critical::{Doing, Piece};
 use super::index::Index;
@@ -10,6 +10,9 @@ use crate::record::Call;
 const MOST: usize = 10;
 /// What is shorter than this part of a path is not told apart.
 const SMALL: u64 = 50;
+
+/// So many looks may find a thread at the same by chance.
+const MOST_LOOKS_OF_CHANCE: u64 = 2;
 
 /// A stretch in which everything hung on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,13 +147,25 @@ fn between(index: &Index, tid: i32, (from, to): (u64, u64), into: &mut Vec<Part>
     if from >= to {
         return;
     }
-    let waits = index.samples(tid, from, to).filter_map(|one| {
-        let channel = one.channel.as_ref()?;
-        Some(((one.at + one.took).min(to).saturating_sub(one.at.max(from)), channel))
-    });
-    let longest = waits.max_by_key(|(time, _)| *time);
-    let doing = match longest {
-        Some((time, channel)) if time >= (to - from) / 2 => Doing::Waits(channel.clone()),
+    let mut looks = 0;
+    let mut waits: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for one in index.samples(tid, from, to) {
+        looks += one.seen;
+        // What it waited in, or the innermost function of the kernel that it was in.
+        if let Some(function) = one.channel.as_ref().or(one.stack.first()) {
+            let (seen, time) = waits.entry(function).or_default();
+            *seen += one.seen;
+            *time += (one.at + one.took).min(to).saturating_sub(one.at.max(from));
+        }
+    }
+    // Either it stayed there for half of the time, or most looks found it there.
+    let most = waits.into_iter().max_by_key(|(_, found)| *found);
+    let doing = match most {
+        Some((function, (seen, time)))
+            if time >= (to - from) / 2 || seen > MOST_LOOKS_OF_CHANCE && 2 * seen > looks =>
+        {
+            Doing::Waits(function.to_owned())
+        }
         _ => Doing::Own,
     };
     into.push(Part::new(tid, (from, to), doing));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Call, Process, Sample, Wake};
+use crate::record::{Call, Process, Recorder, Sample, Wake};
 
 const MS: u64 = 1_000_000;
 
@@ -185,11 +185,20 @@ fn a_thread_s_beginning_hung_on_who_made_it_and_else_on_its_process_s_first() {
 }
 
 #[test]
-fn the_end_is_that_of_the_first_thread_of_who_makes_vms() {
-    let mut one = trace(vec![], vec![wake(3, 5, 190, None)]);
-    one.threads[0].gone = Some(180 * MS);
-    let stop = &one.find_critical_paths()[1];
-    assert_eq!((stop.at + stop.took, stop.pieces.last().unwrap().tid), (180 * MS, 1));
+fn the_end_is_that_of_the_last_thread_of_the_process_that_makes_vms() {
+    let ends = |recorder, ending: u64, gone: [u64; 2]| {
+        let mut one = trace(vec![], vec![wake(3, 5, 190, None)]);
+        one.recorder = recorder;
+        one.threads[0].ending = Some(ending * MS);
+        (one.threads[0].gone, one.threads[2].gone) = (Some(gone[0] * MS), Some(gone[1] * MS));
+        let stop = &one.find_critical_paths()[1];
+        (stop.at + stop.took, stop.pieces.last().unwrap().tid)
+    };
+    assert_eq!(ends(Recorder::Tracefs, 170, [180, 199]), (199 * MS, 3));
+    assert_eq!(ends(Recorder::Tracefs, 170, [199, 180]), (199 * MS, 1));
+    // By ptrace the first thread is reported when all others are gone.
+    assert_eq!(ends(Recorder::Ptrace, 170, [199, 198]), (198 * MS, 3));
+    assert_eq!(ends(Recorder::Ptrace, 170, [199, 172]), (199 * MS, 1));
 }
 
 #[test]

@@ -136,6 +136,7 @@ impl Book {
     pub(super) fn finish(mut self, looking: Looking) -> Trace {
         let (samples, lost) = looking.join().unwrap_or_default();
         self.trace.samples = samples;
+        self.trace.forget_inherited_calls();
         self.trace.lost += lost;
         if let Some(ledger) = &mut self.ledger {
             self.trace.wakes = std::mem::take(&mut ledger.woken);

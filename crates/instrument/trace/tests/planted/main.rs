@@ -21,6 +21,7 @@ const TESTS: &[Test] = &[
     ("tracefs_tells_the_same_calls_as_the_program", every_call_by_events),
     ("a_vcpu_s_first_run_is_seen_and_later_ones_stop_nobody", first_run_alone),
     ("phases_follow_the_order_of_the_program_and_leave_nothing_out", phases),
+    ("a_process_is_gone_when_its_vm_is_whoever_destroys_it", gone_with_its_vm),
     ("a_call_that_is_held_back_begins_later_and_takes_no_longer", held_back),
     ("a_grace_period_is_proved_by_its_passing", proof),
     ("devices_before_memory_cost_what_the_better_order_gains", gain::devices_first),
@@ -192,6 +193,34 @@ fn phases() {
     let json = serde_json::to_value(&trace).unwrap();
     assert_eq!(json["schema"], "mayfly.trace/1");
     assert_eq!(serde_json::from_value::<Trace>(json).unwrap(), trace);
+}
+
+/// What a process leaves open is closed by the thread that ends last, which may be one of KVM's.
+fn gone_with_its_vm() {
+    for recorder in [Choice::Ptrace, Choice::Tracefs] {
+        let mut seen = 0;
+        for _ in 0..5 {
+            let trace = match traced_by(recorder, &launch(&["irqchip=1", "abandon=1"])) {
+                Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+                traced => traced.unwrap(),
+            };
+            let process = &trace.processes[0];
+            let gone = process.gone.unwrap();
+            let last =
+                trace.threads.iter().filter(|one| one.pid == process.pid).map(|one| one.gone);
+            assert!(last.max() == Some(Some(gone)), "{:?}", trace.threads);
+            assert_eq!(trace.phases.last().map(|phase| phase.at), Some(gone));
+            let destroys = trace
+                .samples
+                .iter()
+                .filter(|one| one.stack.iter().any(|at| at == "kvm_destroy_vm"));
+            for look in destroys {
+                assert!(look.at <= gone, "{look:?} {:?}", trace.threads);
+                seen += look.seen;
+            }
+        }
+        println!("{seen} looks saw the VM's destruction");
+    }
 }
 
 fn proof() {

@@ -109,9 +109,16 @@ fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
         let gone = Some(19 * MS);
         let process =
             Process { pid: 1, gone, resident: Some(mebibytes << 20), ..Process::default() };
-        let samples = vec![Sample { ran: ran * MS, ..seen(6 * MS, 12 * MS, stack) }];
+        let samples = [Sample { ran: ran * MS, ..seen(6 * MS, 12 * MS, stack) }];
         let threads = vec![thread(1, 2), thread(2, 5)];
-        told(&Trace { samples, processes: vec![process], ..trace(vec![], threads) })
+        let last = |tid: i32| {
+            let samples = samples.iter().map(|one| Sample { tid, ..one.clone() }).collect();
+            let processes = vec![process.clone()];
+            told(&Trace { processes, samples, ..trace(vec![], threads.clone()) })
+        };
+        // Whichever thread it was seen at.
+        assert_eq!(last(1), last(2));
+        last(1)
     };
     assert_eq!(end(&["synchronize_srcu", "kvm_destroy_vm"], 1, 64), one("vm-destruction", 5, 14));
     assert_eq!(

@@ -14,7 +14,8 @@ use crate::recorder::threads::Followed;
 /// A process of its own, or a thread of one; descriptors of its own, or another's (`clone(2)`).
 const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
-/// Followed by no tracer: what KVM starts in its program's name is made with it.
+/// Followed by no tracer. A thread that KVM starts in its program's process, for huge pages, is made with it
+/// (`vhost_task_create`, since Linux 6.14). That thread may be the last that holds the process's memory, and so its VM.
 const CLONE_UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 
 /// Signals that end no process by themselves.
@@ -191,7 +192,7 @@ impl Told {
 }
 
 fn makes(follower: &mut Follower, maker: i32, tid: i32, flags: u64) {
-    if flags & CLONE_UNTRACED != 0 {
+    if flags & CLONE_UNTRACED != 0 && flags & CLONE_THREAD == 0 {
         return;
     }
     follower.ensure(maker, None);
@@ -202,6 +203,7 @@ fn makes(follower: &mut Follower, maker: i32, tid: i32, flags: u64) {
         if flags & CLONE_FILES == 0 { follower.descriptors.copied(of_table) } else { of_table };
     let number = follower.book.thread(tid, pid, (pid != follower.root).then_some(maker_pid));
     follower.book.made(number, maker);
+    follower.book.trace.threads[number].of_kvm = flags & CLONE_UNTRACED != 0;
     follower.begin(tid, Followed::at_first(pid, table, number));
 }
 
