@@ -43,11 +43,15 @@ impl<F: Format> Stage2<F> {
 
     /// Ends an invalidation that was [left](Invalidation::leave).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If it was begun elsewhere.
-    pub fn end_invalidation(&self, announcement: Announcement) {
+    /// The announcement, if it is of another VM: it has not ended, and that VM can end it.
+    pub fn end_invalidation(&self, announcement: Announcement) -> Result<(), Announcement> {
+        if !self.space.sequence.is_own(announcement.announced()) {
+            return Err(announcement);
+        }
         self.space.sequence.end(announcement.into_announced(), self.mmu());
+        Ok(())
     }
 
     fn check_outside(&self) {

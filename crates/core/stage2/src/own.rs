@@ -1,9 +1,10 @@
-//! Which contexts have an invalidation under way, in debug builds: to find a caller that would wait for its own
-//! invalidation to end.
+//! Which contexts have an invalidation under way, or a replacement of roots, in debug builds: to find a caller that
+//! would wait for the end of its own.
 //!
 //! This is a sieve, like the one by which `mayfly_srcu` finds callers that wait for themselves: it has room for a fixed
 //! number at a time, and a context that finds no room is not remembered. An [`Invalidation`](crate::Invalidation) stays
-//! with the thread that began it, so a context that is found here really has one under way. An invalidation that was
+//! with the thread that began it, and so does a [`Retiring`](crate::Retiring). So a context that is found here really
+//! has one that has not ended, also where it has forgotten it. An invalidation that was
 //! [left](crate::Invalidation::leave) may be ended by any thread, and is not here.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ const ROOM: usize = if LOOKED_FOR { 32 } else { 0 };
 /// Whether this build looks for them. (A model checker finds them by the deadlock.)
 const LOOKED_FOR: bool = cfg!(debug_assertions) && !cfg!(any(mayfly_loom, mayfly_shuttle));
 
-/// The contexts that have an invalidation under way. (These atomics synchronise nothing.)
+/// The contexts that have something under way. (These atomics synchronise nothing.)
 pub(crate) struct Own([AtomicU64; ROOM]);
 
 /// The place that one was given.

@@ -1,10 +1,12 @@
 //! Replacing all roots by fresh ones, and leaving the old ones to the reclaimer ([`roots`](crate::roots)).
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use mayfly_platform::lock::LockGuard;
 use mayfly_platform::sync::Ordering;
 
+use crate::own::Entered;
 use crate::role::ROLES;
 use crate::root::Root;
 use crate::{Error, Format, Stage2};
@@ -16,10 +18,19 @@ impl<F: Format> Stage2<F> {
     /// Needs no announcement: what faults map in the fresh roots is what the host says. A caller that takes something
     /// away by this has announced it.
     ///
+    /// One caller at a time: the next waits until the [`Retiring`] of the one before has ended. If that was
+    /// [forgotten](core::mem::forget), it waits for ever.
+    ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`]; nothing is changed then.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, where the platform says what [runs here](mayfly_platform::Platform::context), if the caller has
+    /// a [`Retiring`] of this VM's itself, or has forgotten one: it would wait for ever.
     pub fn replace_roots(&self) -> Result<Retiring<'_, F>, Error> {
+        self.check_not_retiring();
         let writer = self.writer.lock(self.mmu());
         let mut fresh = [None; ROLES];
         for (place, role) in fresh.iter_mut().zip(self.roots.occupied()) {
@@ -39,7 +50,15 @@ impl<F: Format> Stage2<F> {
             let role = unsafe { root.as_ref() }.role();
             self.roots.replace(role, root, &self.space.leaving);
         }
-        Ok(Retiring { stage2: self, writer: Some(writer) })
+        let entered = self.space.retiring.enter(self.mmu());
+        Ok(Retiring { stage2: self, writer: Some(writer), entered, stays: PhantomData })
+    }
+
+    pub(crate) fn check_not_retiring(&self) {
+        assert!(
+            !self.space.retiring.has(self.mmu()),
+            "roots are replaced while the caller's own `Retiring` has not ended, and would wait for its end"
+        );
     }
 
     /// Waits until no vCPU is in its guest on `root`, which is in its place no more.
@@ -57,10 +76,21 @@ impl<F: Format> Stage2<F> {
 }
 
 /// Roots that were replaced, and on which vCPUs may still be running. Dropping this is [`Retiring::finish`].
+///
+/// It stays with the thread that replaced them. If it is [forgotten](core::mem::forget), the old roots last as long as
+/// the VM, and roots can neither be replaced nor [retired](Stage2::retire) any more: such a call waits for ever. Debug
+/// builds find it where the thread that has forgotten it makes the call. The VM can be dropped.
+///
+/// ```compile_fail,E0277
+/// fn sent<T: Send>() {}
+/// sent::<mayfly_stage2::Retiring<'static, mayfly_stage2::Ept>>();
+/// ```
 #[must_use = "dropped at once, it ends before the vCPUs have left the old roots"]
 pub struct Retiring<'a, F: Format> {
     stage2: &'a Stage2<F>,
     writer: Option<LockGuard<'a, ()>>,
+    entered: Entered,
+    stays: PhantomData<*const ()>,
 }
 
 impl<F: Format> Retiring<'_, F> {
@@ -85,6 +115,7 @@ impl<F: Format> Drop for Retiring<'_, F> {
                 self.stage2.reclaimer.bell().ring();
             }
         }
+        self.stage2.space.retiring.leave(&self.entered);
         self.writer = None;
         self.stage2.reclaimer.help();
     }

@@ -186,9 +186,14 @@ impl Sequence {
         announced
     }
 
-    /// Ends an invalidation that was begun.
+    /// Whether `announced` was announced here.
+    pub(crate) fn is_own(&self, announced: &Announced) -> bool {
+        announced.sequence == self.own
+    }
+
+    /// Ends an invalidation that was begun here.
     pub(crate) fn end(&self, announced: Announced, mmu: &dyn Mmu) {
-        assert_eq!(announced.sequence, self.own, "the invalidation is another VM's");
+        debug_assert!(self.is_own(&announced), "the invalidation is another VM's");
         {
             let mut marks = self.marks.lock(as_platform(mmu));
             self.number(&mut marks, announced.words, 1);

@@ -21,7 +21,10 @@ pub(crate) struct Space {
     pub(crate) tables: Tables,
     pub(crate) parking: Parking,
     pub(crate) sequence: Sequence,
+    /// Of invalidations.
     pub(crate) own: Own,
+    /// Of replacements of roots.
+    pub(crate) retiring: Own,
     pub(crate) graveyard: Graveyard,
     pub(crate) owed: Ledger,
     pub(crate) srcu: Srcu,

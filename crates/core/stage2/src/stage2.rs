@@ -87,6 +87,7 @@ impl<F: Format> Stage2<F> {
                     parking: Parking::new(),
                     sequence: Sequence::new(ended_handle),
                     own: Own::new(),
+                    retiring: Own::new(),
                     graveyard: Graveyard::new(),
                     owed: Ledger::new(),
                     srcu: srcu.clone(),
@@ -166,14 +167,34 @@ impl<F: Format> Stage2<F> {
     ///
     /// vCPUs may still be in their guests on these roots. Operations on ranges go through a root until no vCPU is on
     /// it.
+    ///
+    /// Waits for the end of a [`Retiring`](crate::Retiring), which waits for vCPUs: for ever if that was forgotten. The
+    /// drop does the same, and waits for none.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, where the platform says what [runs here](mayfly_platform::Platform::context), if the caller has
+    /// a [`Retiring`](crate::Retiring) of this VM's itself, or has forgotten one.
     pub fn retire(&self) {
+        self.check_not_retiring();
+        let writer = self.writer.lock(self.mmu());
+        let free = self.close();
+        drop(writer);
+        self.hand_over(free);
+    }
+
+    /// Has no root made any more, and leaves those that there are to the reclaimer. Returns whether one can be freed at
+    /// once. One at a time.
+    fn close(&self) -> bool {
         let mut free = false;
-        {
-            let _writer = self.writer.lock(self.mmu());
-            for root in self.roots.close(&self.space.leaving) {
-                free |= self.reclaimer.retire(root);
-            }
+        for root in self.roots.close(&self.space.leaving) {
+            free |= self.reclaimer.retire(root);
         }
+        free
+    }
+
+    /// Has the reclaimer see to what it was left.
+    fn hand_over(&self, free: bool) {
         if free && !self.reclaimer.free_at_once() {
             self.reclaimer.bell().ring();
         }
@@ -254,8 +275,15 @@ impl<F: Format> Stage2<F> {
 }
 
 impl<F: Format> Drop for Stage2<F> {
+    /// As [`Stage2::retire`], without the lock: no other caller has it. If it is held, a [`Retiring`](crate::Retiring)
+    /// was forgotten. Then the roots that it would have left to the reclaimer are still in their second places.
     fn drop(&mut self) {
-        self.retire();
+        let mut free = false;
+        for root in self.roots.take_leaving(&self.space.leaving) {
+            free |= self.reclaimer.retire(root);
+        }
+        free |= self.close();
+        self.hand_over(free);
     }
 }
 

@@ -66,7 +66,7 @@ fn check(what: impl Fn(&Vm, &Announcement) + Copy + Send + Sync + 'static) {
         };
         act(&vm, &announced);
         other.join().unwrap();
-        vm.stage2.end_invalidation(Arc::into_inner(announced).unwrap());
+        vm.stage2.end_invalidation(Arc::into_inner(announced).unwrap()).unwrap();
         drop((root, reader));
         vm.end();
     });

@@ -39,11 +39,11 @@ impl<W: World> Vm<W> {
     /// Ends an invalidation that was [left](Invalidation::leave), because the host tells of the start and of the end by
     /// different calls.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If it is one of another VM.
-    pub fn invalidate_end(&self, announcement: Announcement) {
-        self.inner().stage2.end_invalidation(announcement);
+    /// The announcement, if it is of another VM: it has not ended, and that VM can end it.
+    pub fn invalidate_end(&self, announcement: Announcement) -> Result<(), Announcement> {
+        self.inner().stage2.end_invalidation(announcement)
     }
 
     /// The page of host memory at `from` is in another frame from now on, or gets other rights. Wherever the VM has it

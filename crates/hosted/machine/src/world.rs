@@ -153,7 +153,8 @@ impl<F: Format> Notifier for Telling<F> {
     }
 
     fn invalidate_end(&self, change: &Change) {
-        self.vm.invalidate_end(self.brackets.close(change));
+        let ended = self.vm.invalidate_end(self.brackets.close(change));
+        ended.expect("this VM has announced it");
     }
 }
 

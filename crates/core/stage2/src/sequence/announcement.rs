@@ -17,8 +17,8 @@ use super::words::Words;
 ///
 /// fn twice<F: Format>(stage2: &Stage2<F>) {
 ///     let announcement = stage2.begin_invalidation(&(Gfn::new(0)..Gfn::new(1))).leave();
-///     stage2.end_invalidation(announcement);
-///     stage2.end_invalidation(announcement);
+///     stage2.end_invalidation(announcement).unwrap();
+///     stage2.end_invalidation(announcement).unwrap();
 /// }
 /// ```
 ///

@@ -193,7 +193,7 @@ fn two_that_zap_one_table_bury_it_once() {
         };
         zap(&vm, &announced);
         other.join().unwrap();
-        vm.stage2.end_invalidation(Arc::into_inner(announced).unwrap());
+        vm.stage2.end_invalidation(Arc::into_inner(announced).unwrap()).unwrap();
         assert_eq!((here.pfn(5), root.frames()), (None, 1));
         drop((here, root));
         vm.end();

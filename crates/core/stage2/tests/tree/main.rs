@@ -51,6 +51,7 @@ mod random;
 mod reclaim;
 mod refusal;
 mod replace;
+mod retiring;
 mod split;
 mod strides;
 mod threads;

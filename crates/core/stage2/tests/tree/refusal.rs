@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_platform::address::Gfn;
-use mayfly_stage2::{Ept, Level, Mapped, Root, Seen, Tables};
+use mayfly_stage2::{Ept, Grant, Level, Mapped, Permissions, Root, Seen, Tables};
 
 use crate::common::granted::MapsAny;
 use crate::common::{World, role};
@@ -161,21 +161,63 @@ fn an_invalidation_that_was_left_is_ended_by_its_announcement() {
     let world = World::<Ept>::new(64);
     let [first, second] =
         [0..8, 4..12].map(|range| world.stage2.begin_invalidation(&gfns(range)).leave());
-    world.stage2.end_invalidation(first);
+    world.stage2.end_invalidation(first).unwrap();
     for (gfn, mapped) in [(3, Mapped::Installed), (4, Mapped::Retry), (11, Mapped::Retry)] {
         assert_eq!(map(&world, gfn, Level::PAGE, world.stage2.sample()), mapped, "{gfn}");
     }
-    world.stage2.end_invalidation(second);
+    world.stage2.end_invalidation(second).unwrap();
     assert_eq!(map(&world, 4, Level::PAGE, world.stage2.sample()), Mapped::Installed);
     world.destroy();
 }
 
 #[test]
-#[should_panic = "another VM's"]
-fn an_announcement_ends_no_other_vms_invalidation() {
+fn a_grant_that_is_forgotten_maps_nothing_and_one_that_is_kept_too_long_is_refused() {
+    let world = World::<Ept>::new(64);
+    let (root, section) = (world.root(0), world.srcu.read_lock());
+    let grant = |pfn| {
+        let (seen, what) = (world.stage2.sample(), leaf(pfn, READ));
+        root.grant_any(Gfn::new(7), Level::PAGE, &what, seen, &section)
+    };
+    // Nothing is done when it is dropped, and so nothing is missed when it is forgotten.
+    assert!(!std::mem::needs_drop::<Grant<'_, Ept>>());
+    let _ = grant(5);
+    assert_eq!(root.translate(Gfn::new(7), &section), None);
+    let kept = grant(6);
+    drop(world.stage2.begin_invalidation(&gfns(7..8)));
+    assert_eq!(kept.map(), Ok(Mapped::Retry));
+    assert_eq!(root.translate(Gfn::new(7), &section), None);
+    drop((section, root));
+    world.destroy();
+}
+
+#[test]
+fn a_part_of_a_grant_is_mapped_where_it_lies_and_has_no_more_rights() {
+    let world = World::<Ept>::new(64);
+    let (root, section) = (world.root(0), world.srcu.read_lock());
+    let (gfn, what) = (Gfn::new(5 * PAGES + 3), leaf(9 * PAGES, READ));
+    let mut grant = root.grant_any(gfn, Level::MIB2, &what, world.stage2.sample(), &section);
+    assert_eq!(grant.part(Level::PAGE, Permissions::all()).map(), Ok(Mapped::Installed));
+    let (level, page) = root.translate(gfn, &section).unwrap();
+    assert_eq!((level, page.pfn.get(), page.permissions), (Level::PAGE, 9 * PAGES + 3, READ));
+    assert_eq!(root.translate(Gfn::new(gfn.get() + 1), &section), None);
+    // A part of more than there is, is all of it.
+    assert_eq!(grant.part(Level::GIB1, READ).map(), Ok(Mapped::Installed));
+    let (level, block) = root.translate(gfn, &section).unwrap();
+    assert_eq!((level, block.pfn.get()), (Level::MIB2, 9 * PAGES));
+    drop((section, root));
+    world.destroy();
+}
+
+#[test]
+fn an_announcement_that_another_vm_is_told_to_end_is_given_back_and_ends_in_its_own() {
     let (world, other) = (World::<Ept>::new(64), World::<Ept>::new(64));
     let announcement = world.stage2.begin_invalidation(&gfns(0..8)).leave();
-    other.stage2.end_invalidation(announcement);
+    let back = other.stage2.end_invalidation(announcement).unwrap_err();
+    assert!(world.stage2.is_invalidating(&gfns(0..8)), "it has not ended");
+    world.stage2.end_invalidation(back).unwrap();
+    assert!(!world.stage2.is_invalidating(&gfns(0..8)));
+    world.destroy();
+    other.destroy();
 }
 
 #[test]

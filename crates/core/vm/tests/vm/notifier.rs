@@ -337,7 +337,7 @@ fn who_changes_slots_inside_his_own_invalidation_is_told() {
     // One that was left may be another's to end, who need not be here.
     let left = vm.invalidate_start(hva(0, 0), PAGE_SIZE, Reason::Unmap).leave();
     let (ending, changing) = (vm.clone(), alias(4, 0xa000, 8));
-    let ends = spawn(move || ending.invalidate_end(left));
+    let ends = spawn(move || ending.invalidate_end(left).unwrap());
     vm.set_memory_region(&changing).unwrap();
     joined(ends);
 }

@@ -42,7 +42,8 @@ impl<F: Format> Memory<F> {
     }
 
     fn end(&self, change: &Change) {
-        self.stage2().end_invalidation(self.brackets.close(change));
+        let ended = self.stage2().end_invalidation(self.brackets.close(change));
+        ended.expect("this VM has announced it");
     }
 
     /// Shows `then` what announces a change that `gfns` are part of.
