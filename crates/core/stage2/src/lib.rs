@@ -27,7 +27,8 @@
 //! let tables = Stage2::<Ept>::try_new(
 //!     Config {
 //!         mmu: mmu.clone(),
-//!         vmids: Vmids::try_new(mmu.clone(), 8)?,
+//!         // SAFETY: the machine's only ones.
+//!         vmids: unsafe { Vmids::try_new(mmu.clone(), 8) }?,
 //!         reclaimer: Arc::new(Reclaimer::new(mmu, Reclaimer::<Ept>::BOUND)),
 //!         max_frames: usize::MAX,
 //!     },

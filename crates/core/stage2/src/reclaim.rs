@@ -351,9 +351,14 @@ impl<F: Format> Reclaimer<F> {
             }
             // In this order: what a CPU may still walk from cannot be invalidated for good, and the root that gets the
             // VMID next is not to find anything under it.
-            root.space().vmids.leave(root.tag());
-            root.invalidate_tlb(Scope::All);
-            root.space().vmids.retire(root.tag());
+            //
+            // SAFETY: no vCPU is in its guest on the root: no hold names it, and it is in no place where one finds it.
+            // What is under its number has been invalidated when that is retired.
+            unsafe {
+                root.space().vmids.leave(root.tag());
+                root.invalidate_tlb(Scope::All);
+                root.space().vmids.retire(root.tag());
+            }
             work.stage = Stage::Tables(Gfn::new(0));
         }
         if let Stage::Tables(mut from) = work.stage {

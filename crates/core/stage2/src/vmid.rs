@@ -185,7 +185,22 @@ impl Vmids {
     /// # Errors
     ///
     /// [`VmidsError`].
-    pub fn try_new(mmu: Arc<dyn Mmu>, bits: u32) -> Result<Self, VmidsError> {
+    ///
+    /// # Safety
+    ///
+    /// They are the machine's only ones, as long as they last: no other code gives out VMIDs of `mmu`'s CPUs. Otherwise
+    /// two roots come to have one number, and the guest of one of them finds what TLBs hold of the other's.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use std::sync::Arc;
+    /// use mayfly_platform::Mmu;
+    ///
+    /// fn second(mmu: Arc<dyn Mmu>) {
+    ///     mayfly_stage2::Vmids::try_new(mmu, 8).unwrap();
+    /// }
+    /// ```
+    pub unsafe fn try_new(mmu: Arc<dyn Mmu>, bits: u32) -> Result<Self, VmidsError> {
         if !(1..=16).contains(&bits) {
             return Err(VmidsError::Bits { bits });
         }
@@ -205,6 +220,11 @@ impl Vmids {
             mmu,
         })?;
         Ok(Self { shared })
+    }
+
+    /// Whether they are those of the CPUs of `mmu`.
+    pub(crate) fn are_of(&self, mmu: &Arc<dyn Mmu>) -> bool {
+        core::ptr::addr_eq(Arc::as_ptr(&self.shared.mmu), Arc::as_ptr(mmu))
     }
 
     /// The tag of a root that no vCPU has entered. There is a number for it then, unless all are with others.
@@ -243,7 +263,12 @@ impl Vmids {
     /// Takes the VMID of `tag`'s root from every CPU whose translation base register still names the root: no vCPU is
     /// on it or will be, and afterwards no CPU walks from it, not even speculatively. To be called before what is under
     /// [`Vmids::assigned`] is invalidated a last time.
-    pub fn leave(&self, tag: &VmidTag) {
+    ///
+    /// # Safety
+    ///
+    /// No vCPU is in its guest on the root, or will be: its CPU would go on under a number that no line shows, and that
+    /// a roll-over gives to another root.
+    pub unsafe fn leave(&self, tag: &VmidTag) {
         let Some(number) = self.assigned(tag) else { return };
         let State { mmu, numbers, lines, .. } = &*self.shared;
         for (cpu, line) in lines.all() {
@@ -261,7 +286,21 @@ impl Vmids {
 
     /// Frees the VMID of `tag`'s root, which is no more: [`Vmids::leave`] has been called, and everything under
     /// [`Vmids::assigned`] has been invalidated since, and that completed. The tag is as new.
-    pub fn retire(&self, tag: &VmidTag) {
+    ///
+    /// # Safety
+    ///
+    /// That is so, and no vCPU is in its guest on the root, or will be: the number is given to the next root that asks,
+    /// without an invalidation.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_stage2::{Format, Root, Vmids};
+    ///
+    /// fn under_a_guest<F: Format>(vmids: &Vmids, root: &Root<F>) {
+    ///     vmids.retire(root.tag());
+    /// }
+    /// ```
+    pub unsafe fn retire(&self, tag: &VmidTag) {
         self.shared.release(tag.take());
     }
 

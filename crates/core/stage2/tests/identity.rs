@@ -80,7 +80,8 @@ fn tables_are_found_where_frame_0_is_at_address_0() {
     let flat = Arc::new(Flat { host: Host::new(), given: Mutex::default() });
     let srcu = Srcu::try_new(flat.clone(), mayfly_srcu::Config::default()).unwrap();
     let reclaimer = Arc::new(Reclaimer::<Arm<40>>::new(flat.clone(), usize::MAX));
-    let vmids = Vmids::try_new(flat.clone(), 8).unwrap();
+    // SAFETY: the machine's only ones.
+    let vmids = unsafe { Vmids::try_new(flat.clone(), 8) }.unwrap();
     let config =
         Config { mmu: flat.clone(), vmids, reclaimer: reclaimer.clone(), max_frames: usize::MAX };
     let stage2 = Stage2::try_new(config, &srcu).unwrap();

@@ -45,7 +45,8 @@ fn vm() -> (Arc<Vm>, RootRef<Tiny<false>>, Reader) {
     let vm = Arc::new(Vm::new(2, Forgets(AtomicU64::new(0))));
     let reader = vm.domain.reader().unwrap();
     let root = vm.stage2.root(Role::MAIN, &reader.lock()).unwrap();
-    let _ = root.tag().activate(0, vm.config.vmids.vcpu());
+    // SAFETY: no guest is on this CPU.
+    let _ = unsafe { root.tag().activate(0, vm.config.vmids.vcpu()) };
     let seen = vm.stage2.sample();
     root.map(gfn(5), Level::PAGE, &writable(0x10), seen, &reader.lock()).unwrap();
     (vm, root, reader)

@@ -131,7 +131,8 @@ pub trait Guest {
 ///
 /// impl Loader {
 ///     fn enter(&mut self, translation: Translation<'_>, _: &Requests) {
-///         self.0 = Some(translation.load());
+///         // SAFETY: no CPU walks by it.
+///         self.0 = Some(unsafe { translation.load() });
 ///     }
 /// }
 /// ```
@@ -160,9 +161,25 @@ impl Translation<'_> {
     /// # Panics
     ///
     /// If [`Guest::cpu`] was not below [`Platform::cpus`](mayfly_platform::Platform::cpus).
+    ///
+    /// # Safety
+    ///
+    /// What [`Guest::enter`] says of the CPU holds: the caller is in it, on the CPU that [`Guest::cpu`] has named, and
+    /// stays there until it returns; no other vCPU is entered there meanwhile; and when it has returned, no instruction
+    /// translates by what was loaded. (A program that stands for a guest, without a CPU that walks or keeps
+    /// translations, fulfils that if it reads nothing of the tables after it has returned.)
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    ///
+    /// fn load(translation: mayfly_vm::Translation<'_>) -> mayfly_vm::Base {
+    ///     translation.load()
+    /// }
+    /// ```
     #[inline]
-    pub fn load(&self) -> Base {
-        let Activated { vmid, flush } = self.tag.activate(self.cpu, self.vcpu);
+    pub unsafe fn load(&self) -> Base {
+        // SAFETY: as the caller promises.
+        let Activated { vmid, flush } = unsafe { self.tag.activate(self.cpu, self.vcpu) };
         Base { top: self.top, vmid, flush }
     }
 }

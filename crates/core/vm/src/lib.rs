@@ -103,6 +103,7 @@ mod notifier;
 mod on_bus;
 mod places;
 mod requests;
+mod slots;
 #[cfg(all(feature = "testing", not(any(mayfly_loom, mayfly_shuttle))))]
 pub mod testing;
 mod vcpu;
@@ -126,6 +127,7 @@ pub use guest::{
 pub use kicker::Kicker;
 pub use mayfly_platform::cache::{Cache, CacheCapabilities, InstructionCaches};
 pub use requests::Requests;
+pub use slots::Slots;
 pub use vcpu::{Exit, Vcpu};
 pub use vm::{Bus, Config, SlotZap, Vm};
 pub use world::{HostFault, HostMemory, Resolved, World};

@@ -50,7 +50,8 @@ impl Machine {
     /// If there is not so much memory in a process.
     pub fn new(frames: usize) -> Self {
         let process = Arc::new(Process::new(frames));
-        let vmids = Vmids::try_new(process.clone(), 8).expect("there is memory");
+        // SAFETY: the only ones of this process's machine, which keeps no translations.
+        let vmids = unsafe { Vmids::try_new(process.clone(), 8) }.expect("there is memory");
         let reclaimer = Arc::new(Reclaimer::new(process.clone(), Reclaimer::<Ept>::BOUND));
         let memory = Arc::new(Memory { process: process.clone(), given: Mutex::default() });
         Self { process, memory, vmids, reclaimer }
@@ -228,7 +229,8 @@ impl Guest for Program {
             }
             self.next += 1;
         }
-        let top = translation.load().top;
+        // SAFETY: nothing walks by it but this program, until it returns, and nothing that it has read is kept.
+        let top = unsafe { translation.load() }.top;
         while !requests.any() {
             let Some(&step) = self.steps.get(self.next) else { return Event::Halt };
             if !self.make(step, top) {

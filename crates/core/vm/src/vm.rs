@@ -16,7 +16,7 @@ use crate::caches::Upkeep;
 use crate::kicker::Kicker;
 use crate::requests::Left;
 use crate::vcpus::Vcpus;
-use crate::{Cache, Caches, Error, World};
+use crate::{Cache, Caches, Error, Slots, World};
 
 /// One of a VM's I/O buses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -278,8 +278,22 @@ impl<W: World> Vm<W> {
         &self.inner
     }
 
-    /// The memslots, for embedders that choose how long a change may take.
-    pub fn slots(&self) -> &MemSlots<W::Backing> {
+    /// The memslots, to be read.
+    pub fn slots(&self) -> Slots<'_, W::Backing> {
+        Slots(&self.inner.slots)
+    }
+
+    /// The memslots themselves, for embedders that choose how long a change may take.
+    ///
+    /// # Safety
+    ///
+    /// The caller does what [`Vm::set_memory_region`] does beside publishing. It publishes new slots inside
+    /// [`Stage2::change_slots`] of the slot's frames: otherwise a host that is taking memory away just then misses a
+    /// place where it comes to be mapped. It publishes a slot that goes, or moves, inside
+    /// [`Stage2::change_slots_and_invalidate`], and has its frames [zapped](Stage2::zap) before that invalidation ends:
+    /// otherwise the guest goes on with memory that is given to another user. Two callers do this one after the other.
+    /// (Where no guest has run on the VM, and none of its host's memory changes, there is nothing to be missed.)
+    pub unsafe fn raw_slots(&self) -> &MemSlots<W::Backing> {
         &self.inner.slots
     }
 

@@ -148,7 +148,8 @@ impl<F: Format> Machine<F> {
         }
         let mmu: Arc<dyn Mmu> = hardware.clone();
         let bits = processors.vmid_bits;
-        let vmids = Vmids::try_new(Arc::clone(&mmu), bits).map_err(io::Error::other)?;
+        // SAFETY: the machine's only ones.
+        let vmids = unsafe { Vmids::try_new(Arc::clone(&mmu), bits) }.map_err(io::Error::other)?;
         let bound = Reclaimer::<F>::BOUND.min(frames / DEAD_PART);
         let reclaimer = Arc::new(Reclaimer::new(mmu, bound).freeing_at_once(AT_ONCE));
         Ok(Self {

@@ -44,7 +44,8 @@ impl Setup {
         });
         Self {
             memory: Arc::new(Memory { in_blocks, writable: AtomicBool::new(true) }),
-            vmids: Vmids::try_new(machine.clone(), 8).unwrap(),
+            // SAFETY: no guest is entered.
+            vmids: unsafe { Vmids::try_new(machine.clone(), 8) }.unwrap(),
             reclaimer: Arc::new(Reclaimer::new(machine.clone(), Reclaimer::<Format>::BOUND)),
             machine,
             caches,

@@ -57,9 +57,24 @@ impl VmidTag {
     ///
     /// If the platform has no such CPU.
     ///
+    /// # Safety
+    ///
+    /// The caller runs on `cpu`, and stays there until its guest is left; no other vCPU is in a guest there meanwhile.
+    /// Otherwise the number of that other vCPU's root leaves the line of a CPU that goes on under it, and a roll-over
+    /// gives it to another root. (Where no CPU keeps translations by VMID, anything may be said.)
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_stage2::{Activated, VcpuMark, VmidTag};
+    ///
+    /// fn elsewhere(tag: &VmidTag, vcpu: VcpuMark) -> Activated {
+    ///     tag.activate(3, vcpu)
+    /// }
+    /// ```
+    ///
     /// [`Tlb::complete`]: mayfly_platform::tlb::Tlb::complete
     #[inline]
-    pub fn activate(&self, cpu: u32, vcpu: VcpuMark) -> Activated {
+    pub unsafe fn activate(&self, cpu: u32, vcpu: VcpuMark) -> Activated {
         let line = self.vmids.shared.lines.of(cpu);
         let tag = self.load();
         let vmid = match tag.number() {

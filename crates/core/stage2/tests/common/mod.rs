@@ -208,7 +208,8 @@ impl<F: Format> World<F> {
     }
 
     fn with(platform: Arc<Platformed>, reclaimer: Reclaimer<F>) -> Self {
-        let vmids = Vmids::try_new(platform.clone(), 8).unwrap();
+        // SAFETY: the machine's only ones.
+        let vmids = unsafe { Vmids::try_new(platform.clone(), 8) }.unwrap();
         let reclaimer = Arc::new(reclaimer);
         let (stage2, srcu) = vm(&platform, &vmids, &reclaimer);
         Self { platform, srcu, vmids, reclaimer, stage2, cpus: AtomicU32::new(0) }
@@ -292,6 +293,7 @@ impl<F: Format> Vcpu<F> {
     }
 
     fn enter(&mut self) {
-        self.vmid = self.root.tag().activate(self.cpu, self.mark).vmid;
+        // SAFETY: each vCPU has a CPU of its own.
+        self.vmid = unsafe { self.root.tag().activate(self.cpu, self.mark) }.vmid;
     }
 }

@@ -103,7 +103,8 @@ impl Machine {
         let cpus = Cpus(std::sync::Arc::new(Mutex::new(Default::default())));
         let mmu = world::mmu(Model::new(), (CPUS as u32).min((1 << bits) - 1), cpus.clone());
         Arc::new(Self {
-            vmids: Vmids::try_new(mmu, bits).unwrap(),
+            // SAFETY: the machine's only ones.
+            vmids: unsafe { Vmids::try_new(mmu, bits) }.unwrap(),
             cpus,
             exclusive: std::array::from_fn(|_| UnsafeCell::new(0)),
         })
@@ -115,7 +116,8 @@ impl Machine {
 
     /// `cpu`, on which nobody else is, goes into the guest.
     pub(crate) fn enter(&self, cpu: u32, root: &Arc<Root>, vcpu: VcpuMark) -> Vmid {
-        let active = root.tag.activate(cpu, vcpu);
+        // SAFETY: no other thread of a model is on this CPU.
+        let active = unsafe { root.tag.activate(cpu, vcpu) };
         self.cpus.with(|cpus| {
             let cpu = &mut cpus[cpu as usize];
             cpu.named = Some((active.vmid, root.id, Arc::clone(&root.table), vcpu));
@@ -168,7 +170,8 @@ impl Machine {
     }
 
     pub(crate) fn retire(&self, root: &Root) {
-        self.vmids.leave(&root.tag);
+        // SAFETY: models retire a root on which no CPU is any more.
+        unsafe { self.vmids.leave(&root.tag) };
         let vmid = self.vmids.assigned(&root.tag);
         self.invalidate(vmid);
         self.cpus.with(|cpus| {
@@ -178,7 +181,8 @@ impl Machine {
                 assert!(held.all(|held| held.root != root.id), "a translation was left");
             }
         });
-        self.vmids.retire(&root.tag);
+        // SAFETY: as above, and nothing is left under its number.
+        unsafe { self.vmids.retire(&root.tag) };
     }
 
     pub(crate) fn assert_up_to_date(&self, root: &Root) {

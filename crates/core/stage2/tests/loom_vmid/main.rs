@@ -221,7 +221,8 @@ fn change_while_two_enter(machine: &Arc<Machine>, root: &Arc<Root>) {
     let cpus = [0, 1].map(|cpu| {
         let (machine, root) = (Arc::clone(machine), Arc::clone(root));
         thread::spawn(move || {
-            let vmid = root.tag.activate(cpu, machine.vmids.vcpu()).vmid;
+            // SAFETY: each thread has a CPU of its own.
+            let vmid = unsafe { root.tag.activate(cpu, machine.vmids.vcpu()) }.vmid;
             (vmid, root.table.load(Ordering::Relaxed))
         })
     });

@@ -77,7 +77,8 @@ impl<F: Format, T: Tlb + 'static> Vm<F, T> {
         let domain =
             Srcu::try_new(Arc::clone(&world) as Arc<dyn Platform>, Domain::default()).unwrap();
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<F>::BOUND));
-        let vmids = Vmids::try_new(Arc::clone(&mmu), 3).unwrap();
+        // SAFETY: the machine's only ones.
+        let vmids = unsafe { Vmids::try_new(Arc::clone(&mmu), 3) }.unwrap();
         let config = Config { mmu, vmids, reclaimer, max_frames: usize::MAX };
         let stage2 = Stage2::try_new(config.clone(), &domain).unwrap();
         Self { world, domain, stage2, config }

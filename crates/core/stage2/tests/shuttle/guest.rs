@@ -69,7 +69,8 @@ impl<const BREAK: bool> Guest<BREAK> {
                 return;
             }
             let stay = resides.enter(vm, |root| {
-                let vmid = root.tag().activate(life.cpu as u32, mark).vmid;
+                // SAFETY: this thread has the CPU to itself.
+                let vmid = unsafe { root.tag().activate(life.cpu as u32, mark) }.vmid;
                 let mut faulted = false;
                 if cpus.enter(life.cpu, kicks) {
                     while accesses > 0 && !faulted && cpus.serve(life.cpu) {

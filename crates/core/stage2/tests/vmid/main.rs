@@ -35,7 +35,8 @@ impl Asked {
 
     /// Of so many bits, for so many CPUs.
     fn vmids(&self, bits: u32, cpus: u32) -> Vmids {
-        Vmids::try_new(world::mmu(Host::new(), cpus, self.clone()), bits).unwrap()
+        // SAFETY: the only ones of this machine, which has no CPU.
+        unsafe { Vmids::try_new(world::mmu(Host::new(), cpus, self.clone()), bits) }.unwrap()
     }
 }
 
@@ -61,6 +62,7 @@ impl Cpu {
     }
 
     fn run(&self, root: &VmidTag) -> Vmid {
-        root.activate(self.number, self.vcpu).vmid
+        // SAFETY: no CPU keeps a translation.
+        unsafe { root.activate(self.number, self.vcpu) }.vmid
     }
 }

@@ -93,12 +93,16 @@ impl System {
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Enter { cpu, vcpu, root } => {
-                let answer = self.roots[root].activate(cpu as u32, self.vcpus[vcpu]);
+                // SAFETY: no CPU keeps a translation.
+                let answer = unsafe { self.roots[root].activate(cpu as u32, self.vcpus[vcpu]) };
                 self.model.enter(cpu, vcpu, root, answer);
             }
             Step::Retire { root } => {
-                self.vmids.leave(&self.roots[root]);
-                self.vmids.retire(&self.roots[root]);
+                // SAFETY: as above.
+                unsafe {
+                    self.vmids.leave(&self.roots[root]);
+                    self.vmids.retire(&self.roots[root]);
+                }
                 for cpu in 0..CPUS {
                     if self.model.named[cpu] == Some(root) {
                         self.model.vacate(cpu, None);

@@ -121,7 +121,8 @@ impl System {
     fn new() -> Self {
         let tlbs = Arc::<Tlbs>::default();
         let mmu = world::mmu(Host::new(), CPUS as u32, Arc::clone(&tlbs));
-        let vmids = Vmids::try_new(mmu, BITS).unwrap();
+        // SAFETY: the machine's only ones.
+        let vmids = unsafe { Vmids::try_new(mmu, BITS) }.unwrap();
         Self {
             tlbs,
             turns: Default::default(),
@@ -173,7 +174,8 @@ impl System {
                 self.roots[random.below(ROOTS)].read().unwrap_or_else(PoisonError::into_inner);
             for _ in 0..=random.below(4) {
                 let (cpu, _turn) = self.cpu(random.below(CPUS));
-                let active = root.tag.activate(cpu as u32, mark);
+                // SAFETY: the turn is this CPU's, and this thread has it.
+                let active = unsafe { root.tag.activate(cpu as u32, mark) };
                 let vmid = active.vmid;
                 {
                     let mut state = self.tlbs.0[cpu].lock().unwrap();
@@ -203,11 +205,13 @@ impl System {
             let root = &self.roots[random.below(ROOTS)];
             if random.below(16) == 0 {
                 let mut root = root.write().unwrap();
-                self.vmids.leave(&root.tag);
+                // SAFETY: no vCPU has the root, whose lock is held.
+                unsafe { self.vmids.leave(&root.tag) };
                 if let Some(vmid) = self.vmids.assigned(&root.tag) {
                     self.tlbs.forget(vmid);
                 }
-                self.vmids.retire(&root.tag);
+                // SAFETY: as above, and it is forgotten.
+                unsafe { self.vmids.retire(&root.tag) };
                 *root = Root::new(self.ids.fetch_add(1, Ordering::Relaxed), &self.vmids);
                 continue;
             }

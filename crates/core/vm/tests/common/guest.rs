@@ -69,7 +69,9 @@ fn attempt<F: Format>(translation: Translation, access: Access) -> Result<Hva, A
     let Access { gpa, len, .. } = access;
     let wanted = access.wanted();
     let place = |access: Access| {
-        let found = frames::walk::<F>(translation.load().top, access.gpa.gfn());
+        // SAFETY: a program that stands for a guest.
+        let top = unsafe { translation.load() }.top;
+        let found = frames::walk::<F>(top, access.gpa.gfn());
         let usable =
             |leaf: &Leaf| leaf.permissions.contains(wanted) && (leaf.accessed || F::SETS_ACCESSED);
         let (_, leaf) = found.filter(|(_, leaf)| usable(leaf)).ok_or(access)?;
@@ -144,7 +146,9 @@ pub(crate) fn translation<F: Format>(vcpu: &mut TestVcpu<F>, gfn: u64) -> Option
     struct Look<F>(Gfn, Option<(Level, Leaf)>, PhantomData<F>);
     impl<F: Format> Guest for Look<F> {
         fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-            self.1 = frames::walk::<F>(translation.load().top, self.0);
+            // SAFETY: a program that stands for a guest.
+            let top = unsafe { translation.load() }.top;
+            self.1 = frames::walk::<F>(top, self.0);
             Event::Halt
         }
         fn forget(&mut self, _: Gfn) {}
@@ -165,7 +169,8 @@ pub(crate) fn top<F: Format>(vcpu: &mut TestVcpu<F>) -> Pfn {
     struct Top(Option<Pfn>);
     impl Guest for Top {
         fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
-            self.0 = Some(translation.load().top);
+            // SAFETY: a program that stands for a guest.
+            self.0 = Some(unsafe { translation.load() }.top);
             Event::Halt
         }
         fn forget(&mut self, _: Gfn) {}
@@ -215,7 +220,8 @@ pub(crate) struct Sleeper(pub(crate) Sender<Pfn>);
 
 impl Guest for Sleeper {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        self.0.send(translation.load().top).unwrap();
+        // SAFETY: a program that stands for a guest.
+        self.0.send(unsafe { translation.load() }.top).unwrap();
         requests.wait(&*platform());
         Event::Request
     }

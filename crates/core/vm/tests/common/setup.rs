@@ -73,7 +73,8 @@ impl<F: Format> Setup<F> {
         Self {
             memory: Arc::new(Memory::new()),
             caches,
-            vmids: Vmids::try_new(hardware.clone(), vmid_bits).unwrap(),
+            // SAFETY: the machine's only ones.
+            vmids: unsafe { Vmids::try_new(hardware.clone(), vmid_bits) }.unwrap(),
             reclaimer: Arc::new(Reclaimer::new(hardware.clone(), Reclaimer::<F>::BOUND)),
             hardware,
             slot_zap,

@@ -153,7 +153,8 @@ impl<const BREAK: bool> Guest<BREAK> {
 impl<const BREAK: bool> mayfly_vm::Guest for Guest<BREAK> {
     fn enter(&mut self, translation: mayfly_vm::Translation, requests: &Requests) -> Event {
         let world = self.world.clone();
-        let base = translation.load();
+        // SAFETY: this thread has the CPU to itself until it returns.
+        let base = unsafe { translation.load() };
         // Nobody is asked to leave but by `requests`.
         assert!(world.tlb.enter(self.cpu, world.tlb.kicks()));
         let event = self.steps(base, translation.traps, requests);

@@ -36,7 +36,9 @@ impl CpuTlb {
         translation: &Translation<'_>,
     ) -> InGuest<'_> {
         self.walk_outside::<F>(arena);
-        let (Base { top, vmid, flush }, vcpu) = (translation.load(), translation.vcpu());
+        // SAFETY: the vCPU has this CPU of the machine to itself.
+        let Base { top, vmid, flush } = unsafe { translation.load() };
+        let vcpu = translation.vcpu();
         self.forget_posted(vmid);
         let owner = self.owners.insert(vmid, vcpu);
         if !tells_vcpus_apart::<F>() {

@@ -745,10 +745,10 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "the VMID is free after the invalidation, and not before",
         edits: &[(
             RECLAIM,
-            "            root.invalidate_tlb(Scope::All);
-            root.space().vmids.retire(root.tag());",
-            "            root.space().vmids.retire(root.tag());
-            root.invalidate_tlb(Scope::All);",
+            "                root.invalidate_tlb(Scope::All);
+                root.space().vmids.retire(root.tag());",
+            "                root.space().vmids.retire(root.tag());
+                root.invalidate_tlb(Scope::All);",
         )],
         killer: tree(
             "reclaim::a_destroyed_vm_is_invalidated_once_for_each_root_that_was_entered",

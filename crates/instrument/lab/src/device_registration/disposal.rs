@@ -53,7 +53,8 @@ impl Disposal {
             (Self::Mayfly, false) => vm.set_memory_region(region)?,
             (Self::Mayfly, true) => vm.set_private_memory_region(region)?,
             (_, private) => {
-                let slots = vm.slots();
+                // SAFETY: no guest runs before the slots are set, and no memory of theirs is taken away.
+                let slots = unsafe { vm.raw_slots() };
                 let change =
                     if private { slots.apply_private(region) } else { slots.apply(region) };
                 if let Some(change) = change? {

@@ -65,7 +65,8 @@ impl<F: Format> Rig<F> {
         machine.hardware().arena().poison_freed();
         let worker = MachineWorker::spawn(Arc::new(Host::new())).context("starting the worker")?;
         let mmu: Arc<dyn Mmu> = machine.hardware().clone();
-        let vmids = Vmids::try_new(Arc::clone(&mmu), VMID_BITS)?;
+        // SAFETY: the machine's own are not used: every VM of the rig is made with these.
+        let vmids = unsafe { Vmids::try_new(Arc::clone(&mmu), VMID_BITS) }?;
         let merger = Merger::new(Arc::clone(machine.space()));
         merger.set(Tunables { pages_to_merge: shape.pages_a_change.into(), ..TUNABLES })?;
         let clock = cost_of_clock();

@@ -197,7 +197,9 @@ impl Guest {
 
 impl vm::Guest for Guest {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        match Guest::enter(self, translation.load(), || requests.any()) {
+        // SAFETY: each vCPU has a CPU of the machine to itself.
+        let base = unsafe { translation.load() };
+        match Guest::enter(self, base, || requests.any()) {
             Came::Asked => Event::Request,
             Came::Fault(access) => Event::Access(access),
         }

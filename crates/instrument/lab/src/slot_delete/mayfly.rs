@@ -61,7 +61,8 @@ impl Mayfly {
             },
             stage2: stage2::Config {
                 mmu: Arc::clone(&mmu),
-                vmids: Vmids::try_new(mmu, VMID_BITS)?,
+                // SAFETY: the machine's own are not used: it has this VM alone.
+                vmids: unsafe { Vmids::try_new(mmu, VMID_BITS) }?,
                 reclaimer: Arc::clone(&reclaimer),
                 max_frames: usize::MAX,
             },

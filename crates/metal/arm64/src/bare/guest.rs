@@ -291,7 +291,9 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
         if self.cpu.get() != cpu::number() {
             return Event::Request;
         }
-        let base = translation.load();
+        // SAFETY: this is the CPU that was named, and interrupts are masked until the guest is left. What is loaded
+        // stays in the register, from which `Tlb::vacate` takes it.
+        let base = unsafe { translation.load() };
         if !self.resident.is_loaded() {
             // So that no walk mixes this vCPU's stage 1 with another's stage 2.
             self.confinement.empty.load();

@@ -34,7 +34,8 @@ impl<F: Format> Tables<F> {
     /// If there is no memory for them.
     pub fn new(hardware: &Arc<Hardware>, domain: &Srcu) -> Self {
         let mmu: Arc<dyn Mmu> = hardware.clone();
-        let vmids = Vmids::try_new(Arc::clone(&mmu), 16)
+        // SAFETY: no guest is entered.
+        let vmids = unsafe { Vmids::try_new(Arc::clone(&mmu), 16) }
             .expect("more numbers than CPUs, and little memory");
         let reclaimer = Arc::new(Reclaimer::new(Arc::clone(&mmu), Reclaimer::<F>::BOUND));
         let config =

@@ -35,7 +35,9 @@ impl<F: TableFormat> Host<F> {
     /// [`OutOfMemory`].
     pub(crate) fn start() -> Result<Arc<Self>, OutOfMemory> {
         let world = World::new();
-        let vmids = Vmids::try_new(world.clone(), vmid_bits()).map_err(|_| OutOfMemory)?;
+        // SAFETY: made once, and nothing else gives out VMIDs at EL2.
+        let vmids = unsafe { Vmids::try_new(world.clone(), vmid_bits()) };
+        let vmids = vmids.map_err(|_| OutOfMemory)?;
         let bound = Reclaimer::<F>::BOUND;
         let reclaimer = Arc::new(Reclaimer::new(world.clone(), bound).with_slice(FREED));
         let worker = Arc::new(Worker::new(world.clone()));
