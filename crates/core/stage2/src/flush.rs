@@ -13,6 +13,7 @@
 //!   platform guarantees that the invalidation comes after the load: its barrier covers loads too (`Tlb`;
 //!   `litmus/S2+met+flush`).
 
+use core::mem::ManuallyDrop;
 use core::ops::Range;
 
 use mayfly_platform::Op;
@@ -153,19 +154,28 @@ impl<'a, F: Format> Changing<'a, F> {
 
     /// Invalidates, and buries, after `visited` was visited.
     pub(crate) fn finish(self, mut flush: Flush, visited: Range<Gfn>) {
-        // Acquire, pairing with the release in `drop`. No model can miss it: their readers pass a fence where they
+        // Acquire, pairing with the release in `end`. No model can miss it: their readers pass a fence where they
         // leave the section that this is in, also where others' pass none, and that acquires what was loaded before.
-        if self.root.changing.load(Ordering::Acquire) > 1 {
+        let this = ManuallyDrop::new(self);
+        if this.root.changing.load(Ordering::Acquire) > 1 {
             flush.add_range(visited);
         }
-        flush.finish(self.root);
+        flush.finish(this.root);
+        this.end();
+    }
+
+    fn end(&self) {
+        // [counted]
+        self.root.changing.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl<F: Format> Drop for Changing<'_, F> {
+    /// Not finished: code of the operation's caller has panicked. What was changed by then is not known here any more,
+    /// and the next operation, which finds it changed, does not invalidate it.
     fn drop(&mut self) {
-        // [counted]
-        self.root.changing.fetch_sub(1, Ordering::Release);
+        self.root.invalidate_tlb(Scope::All);
+        self.end();
     }
 }
 

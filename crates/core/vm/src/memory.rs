@@ -5,7 +5,7 @@ use core::ops::Range;
 use mayfly_memslot::{
     DirtyBitmap, Edit, Error as SlotError, Gfn, MemSlots, Prepared, Slot, SlotId,
 };
-use mayfly_stage2::{Announcement, Tables};
+use mayfly_stage2::{Announcement, Invalidation, Tables};
 
 use crate::vm::{Inner, SlotZap, Vm};
 use crate::{Error, World};
@@ -149,12 +149,13 @@ impl<W: World> Inner<W> {
             Edit::Delete { old } | Edit::Move { old, .. } => {
                 let old = old.clone();
                 let gfns = old.gfns();
-                let (change, zapping) = self.stage2.change_slots_and_invalidate(&gfns, || {
+                let (change, invalidation) = self.stage2.change_slots_and_invalidate(&gfns, || {
                     *self.leaving.lock(&*self.platform) = Some(old);
                     prepared.publish()
                 });
-                self.zap_slot(&zapping, gfns);
-                *self.leaving.lock(&*self.platform) = None;
+                let mut leaving = Leaving { vm: self, invalidation, gfns, is_zapped: false };
+                self.zap_slot(&leaving.invalidation, leaving.gfns.clone());
+                leaving.is_zapped = true;
                 change
             }
             Edit::Create { new } | Edit::Flags { new, .. } => {
@@ -189,6 +190,26 @@ impl<W: World> Inner<W> {
             self.flush_written(gfns.clone());
             self.stage2.zap(announcement, gfns, Tables::Free, self.slice);
         }
+    }
+}
+
+/// A slot that is published no more. When this is dropped, nothing is mapped through it, also where code of the
+/// embedder's has panicked meanwhile: the memory behind it is found by no other way then.
+struct Leaving<'a, W: World> {
+    vm: &'a Inner<W>,
+    /// Ends after the rest.
+    invalidation: Invalidation<'a>,
+    gfns: Range<Gfn>,
+    is_zapped: bool,
+}
+
+impl<W: World> Drop for Leaving<'_, W> {
+    fn drop(&mut self) {
+        let Self { vm, invalidation, gfns, is_zapped } = self;
+        if !*is_zapped {
+            vm.stage2.zap(invalidation, gfns.clone(), Tables::Free, vm.slice);
+        }
+        *vm.leaving.lock(&*vm.platform) = None;
     }
 }
 

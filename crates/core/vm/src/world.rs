@@ -38,6 +38,8 @@ pub trait World: 'static {
 ///   tables by [`Vm::stage2`](crate::Vm::stage2) besides takes nothing away: a fault may bring it back.) That holds for
 ///   every VM that has been created with this memory, by whatever code: memory that cannot tell all of them takes nothing
 ///   away.
+/// - `B` counts as [`Backing`](mayfly_memslot::Backing) says: by its positions the VM finds where it has the memory that
+///   is taken away.
 ///
 /// An implementation without `unsafe` could give a guest the hypervisor:
 ///

@@ -46,6 +46,7 @@ mod observed;
 mod out_of_memory;
 mod overlap;
 mod owed;
+mod panics;
 mod prune;
 mod random;
 mod reclaim;

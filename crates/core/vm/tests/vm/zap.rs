@@ -1,5 +1,6 @@
 //! What becomes of the tables when a slot is deleted or moved.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{JoinHandle, spawn, yield_now};
 
@@ -272,6 +273,22 @@ fn what_a_slot_moves_onto_is_mapped_anew_when_no_tlb_remembers_what_was_there() 
     let (mapped, writing) = meanwhile.recv().unwrap();
     assert_eq!(mapped, None);
     assert_eq!(joined(writing), Outcome::Memory(hva(0, PAGE_SIZE)));
+}
+
+/// The panic here is that of a caller which would wait for itself: it comes when the slot is published as gone.
+#[test]
+#[cfg_attr(not(debug_assertions), ignore = "release builds wait there")]
+fn nothing_is_mapped_through_a_slot_whose_deletion_has_panicked() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    std::mem::forget(vm.stage2().replace_roots().unwrap());
+    read(&mut vcpu, 0x1_0000, 1);
+    assert!(translation(&mut vcpu, 0x10).is_some());
+    let deleting = || vm.set_memory_region(&deleted(region(0, 0x10, 4)));
+    catch_unwind(AssertUnwindSafe(deleting)).unwrap_err();
+    assert_eq!(translation(&mut vcpu, 0x10), None);
 }
 
 #[test]

@@ -1,0 +1,49 @@
+//! A caller's code that panics while a range is worked on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use mayfly_platform::address::Gfn;
+use mayfly_platform::tlb::Scope;
+use mayfly_stage2::{Ept, Leaf, Level, Role};
+
+use crate::common::World;
+use crate::common::granted::MapsAny;
+use crate::{READ_WRITE, UNHURRIED, gfns, leaf};
+
+/// Something that takes rights away, and calls the test's code when it has taken some.
+type Way = fn(&World<Ept>);
+
+/// Panics when it is asked about the second of two tables.
+fn meant(gfns: &std::ops::Range<Gfn>) -> bool {
+    assert!(gfns.start.get() < Level::MIB2.pages(), "as it was told to");
+    true
+}
+
+const WAYS: [Way; 3] = [
+    |world| {
+        world.stage2.write_protect(gfns(0..1024), UNHURRIED, |_, _| panic!("as it was told to"))
+    },
+    |world| world.stage2.write_protect_those(gfns(0..1024), UNHURRIED, |gfns| meant(&gfns)),
+    |world| {
+        let each = |_, _| ();
+        world.stage2.take_written_those(gfns(0..1024), UNHURRIED, |gfns| meant(&gfns), each);
+    },
+];
+
+#[test]
+fn what_was_taken_away_before_a_callers_code_panics_is_forgotten_by_the_tlbs() {
+    for way in WAYS {
+        let world = World::<Ept>::new(64);
+        let vcpu = world.vcpu(Role::MARKED.get());
+        for gfn in [7, 7 + Level::MIB2.pages()] {
+            let (section, seen) = (world.srcu.read_lock(), world.stage2.sample());
+            let what = Leaf { written: true, ..leaf(gfn, READ_WRITE) };
+            vcpu.root.map(Gfn::new(gfn), Level::PAGE, &what, seen, &section).unwrap();
+        }
+        world.platform.tlbs.take_issued();
+        catch_unwind(AssertUnwindSafe(|| way(&world))).unwrap_err();
+        assert_eq!(world.platform.tlbs.take_issued(), [(vcpu.vmid, Scope::All)]);
+        drop(vcpu);
+        world.destroy();
+    }
+}
