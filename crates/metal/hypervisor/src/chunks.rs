@@ -1,0 +1,271 @@
+//! The machine's frames, given to shares of it ([`account`](crate::account)) in chunks of 64 KiB.
+//!
+//! What a share is guaranteed, it can be given, whatever its neighbours do. Frames alone do not ensure this: a stack is
+//! of several frames side by side, and where VMs have single frames in turn, the end of one leaves no two free frames
+//! side by side. So a share is given *chunks* of frames. A chunk belongs to one share, and is cut into pieces of one
+//! size (a *class*): single frames, pairs, and so on. A share that asks for a piece gets one of a chunk that it has,
+//! and a new chunk only when all its chunks of that class are full. A chunk whose pieces were all given back goes back
+//! as a whole.
+//!
+//! - So any free chunk serves any share, and the account of chunks is all that decides whether a piece is given.
+//! - So a share has at most [`chunks`] chunks of a class, if it never has more pieces of that class than it says: when
+//!   the last of them was taken, all before it were full.
+//!
+//! Pieces of a chunk and more are blocks of chunks ([`frames`](crate::frames)). A block may be missing although enough
+//! chunks are free.
+//!
+//! Nothing here allocates, and each step is bounded.
+
+use core::ops::Range;
+
+use crate::account::{Account, Refused, ShareId, ShareInfo};
+use crate::frames::{FrameInfo, FramePool};
+
+/// A chunk is of `1 << CHUNK_ORDER` frames.
+pub const CHUNK_ORDER: usize = 4;
+/// Frames of a chunk.
+pub const CHUNK: u64 = 1 << CHUNK_ORDER;
+
+const NONE: u32 = u32::MAX;
+
+/// How many chunks hold `pieces` pieces of `1 << order` frames, less than a chunk each.
+pub const fn chunks(pieces: u64, order: u32) -> u64 {
+    pieces.div_ceil(CHUNK >> order)
+}
+
+/// The information on one chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkInfo {
+    /// The next of the same share and class that has room.
+    next: u32,
+    previous: u32,
+    /// Its pieces that were given, as bits.
+    given: u16,
+    share: ShareId,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Free, or inside of a block.
+    Whole,
+    /// Cut into pieces of that order.
+    Cut(u8),
+    /// The first of a block.
+    Block,
+}
+
+impl ChunkInfo {
+    /// Of a chunk that was not given.
+    pub const ABSENT: Self =
+        Self { next: NONE, previous: NONE, given: 0, share: ShareId::SYSTEM, kind: Kind::Whole };
+
+    /// The bits of a chunk all of whose pieces were given.
+    const fn full(order: usize) -> u16 {
+        u16::MAX >> (CHUNK - (CHUNK >> order))
+    }
+}
+
+/// The first chunk that has room, for each class of a share.
+pub type Rooms = [u32; CHUNK_ORDER];
+/// Those of no share.
+pub const NO_ROOM: Rooms = [NONE; CHUNK_ORDER];
+
+/// Where the information on a machine's memory is.
+#[derive(Debug)]
+pub struct Books<'a> {
+    /// For each chunk.
+    pub blocks: &'a mut [FrameInfo],
+    /// For each chunk, too.
+    pub chunks: &'a mut [ChunkInfo],
+    /// For each share; at most 2^16.
+    pub shares: &'a mut [ShareInfo],
+    /// For each share, too.
+    pub rooms: &'a mut [Rooms],
+}
+
+/// The frames of a machine.
+#[derive(Debug)]
+pub struct Chunks<'a> {
+    /// Of chunks in place of frames.
+    pool: FramePool<'a>,
+    base: u64,
+    infos: &'a mut [ChunkInfo],
+    rooms: &'a mut [Rooms],
+    account: Account<'a>,
+    /// Frames that were not given.
+    free: u64,
+}
+
+impl<'a> Chunks<'a> {
+    /// No frames yet, of those from frame `base` on, which is the first of a chunk.
+    pub fn new(base: u64, books: Books<'a>) -> Self {
+        let Books { blocks, chunks, shares, rooms } = books;
+        chunks.fill(ChunkInfo::ABSENT);
+        rooms.fill(NO_ROOM);
+        let base = base / CHUNK;
+        let pool = FramePool::new(base, blocks);
+        Self { pool, base, infos: chunks, rooms, account: Account::new(shares), free: 0 }
+    }
+
+    /// Adds the whole chunks of these frames. None is there, or was given.
+    pub fn add(&mut self, frames: Range<u64>) {
+        let before = self.pool.free_frames();
+        self.pool.add(frames.start.div_ceil(CHUNK)..frames.end / CHUNK);
+        let added = self.pool.free_frames() - before;
+        self.account.add(added);
+        self.free += added * CHUNK;
+    }
+
+    /// Frames that were not given. Some may be of chunks that belong to a share.
+    pub fn free_frames(&self) -> u64 {
+        self.free
+    }
+
+    /// What each share has, in chunks.
+    pub fn account(&self) -> &Account<'a> {
+        &self.account
+    }
+
+    /// As [`Account::admit`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn admit(&mut self, guarantee: u64) -> Result<ShareId, Refused> {
+        self.account.admit(guarantee)
+    }
+
+    /// As [`Account::activate`].
+    pub fn activate(&mut self, id: ShareId) -> bool {
+        self.account.activate(id)
+    }
+
+    /// As [`Account::leave`].
+    pub fn leave(&mut self, id: ShareId) {
+        self.account.leave(id);
+    }
+
+    /// Whether a share gets a frame at this moment.
+    pub fn has_frame_for(&self, share: ShareId) -> bool {
+        self.rooms[share.index()][0] != NONE || self.account.may_take(share, 1)
+    }
+
+    /// `1 << order` frames for a share, the first at a multiple of their number. `None` if the share is within its
+    /// guarantee happens only for a block, and means that no block of the size is left.
+    pub fn allocate(&mut self, share: ShareId, order: usize) -> Option<u64> {
+        let first = match order.checked_sub(CHUNK_ORDER) {
+            Some(order) => self.block(share, order)?,
+            None => self.piece(share, order)?,
+        };
+        self.free -= 1 << order;
+        Some(first)
+    }
+
+    /// Takes back what [`Chunks::allocate`] gave. Returns whether it had given that: if not, nothing happens.
+    #[must_use]
+    pub fn free(&mut self, first: u64, order: usize) -> bool {
+        let Some(at) = (first / CHUNK).checked_sub(self.base).map(|at| at as usize) else {
+            return false;
+        };
+        let Some(&info) = self.infos.get(at) else { return false };
+        let is_taken = match order.checked_sub(CHUNK_ORDER) {
+            Some(order) => info.kind == Kind::Block && self.free_block(first, at, order),
+            None => info.kind == Kind::Cut(order as u8) && self.free_piece(first, at, order),
+        };
+        if is_taken {
+            self.free += 1 << order;
+        }
+        is_taken
+    }
+
+    fn block(&mut self, share: ShareId, order: usize) -> Option<u64> {
+        if !self.account.may_take(share, 1 << order) {
+            return None;
+        }
+        let first = self.pool.allocate(order)?;
+        self.account.take(share, 1 << order);
+        self.infos[(first - self.base) as usize] =
+            ChunkInfo { share, kind: Kind::Block, ..ChunkInfo::ABSENT };
+        Some(first * CHUNK)
+    }
+
+    fn free_block(&mut self, first: u64, at: usize, order: usize) -> bool {
+        if !first.is_multiple_of(CHUNK) || !self.pool.free(first / CHUNK, order) {
+            return false;
+        }
+        let share = core::mem::replace(&mut self.infos[at], ChunkInfo::ABSENT).share;
+        self.account.give_back(share, 1 << order);
+        true
+    }
+
+    fn piece(&mut self, share: ShareId, order: usize) -> Option<u64> {
+        let at = match self.rooms[share.index()][order] {
+            NONE => self.cut(share, order)?,
+            at => at as usize,
+        };
+        let info = &mut self.infos[at];
+        let number = info.given.trailing_ones();
+        info.given |= 1 << number;
+        if info.given == ChunkInfo::full(order) {
+            self.remove(at, order);
+        }
+        Some((self.base + at as u64) * CHUNK + (u64::from(number) << order))
+    }
+
+    fn free_piece(&mut self, first: u64, at: usize, order: usize) -> bool {
+        let info = &mut self.infos[at];
+        let (offset, share) = (first % CHUNK, info.share);
+        let bit = 1 << (offset >> order);
+        if !offset.is_multiple_of(1 << order) || info.given & bit == 0 {
+            return false;
+        }
+        let was_full = info.given == ChunkInfo::full(order);
+        info.given &= !bit;
+        if info.given == 0 {
+            // It had room before: a chunk has two pieces at least.
+            self.remove(at, order);
+            self.infos[at] = ChunkInfo::ABSENT;
+            let is_taken = self.pool.free(self.base + at as u64, 0);
+            debug_assert!(is_taken, "a chunk that is cut was given");
+            self.account.give_back(share, 1);
+        } else if was_full {
+            self.insert(at, share, order);
+        }
+        true
+    }
+
+    /// A new chunk for pieces of a share.
+    fn cut(&mut self, share: ShareId, order: usize) -> Option<usize> {
+        if !self.account.may_take(share, 1) {
+            return None;
+        }
+        // There is one: the account counts no more than there are.
+        let at = (self.pool.allocate(0)? - self.base) as usize;
+        self.account.take(share, 1);
+        self.infos[at] = ChunkInfo { share, kind: Kind::Cut(order as u8), ..ChunkInfo::ABSENT };
+        self.insert(at, share, order);
+        Some(at)
+    }
+
+    /// Puts a chunk on the list of those that have room.
+    fn insert(&mut self, at: usize, share: ShareId, order: usize) {
+        let next = core::mem::replace(&mut self.rooms[share.index()][order], at as u32);
+        (self.infos[at].next, self.infos[at].previous) = (next, NONE);
+        if next != NONE {
+            self.infos[next as usize].previous = at as u32;
+        }
+    }
+
+    /// Takes it from that list.
+    fn remove(&mut self, at: usize, order: usize) {
+        let ChunkInfo { next, previous, share, .. } = self.infos[at];
+        match previous {
+            NONE => self.rooms[share.index()][order] = next,
+            previous => self.infos[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.infos[next as usize].previous = previous;
+        }
+    }
+}

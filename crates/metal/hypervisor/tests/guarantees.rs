@@ -1,0 +1,492 @@
+//! What the account of the machine's memory promises, held against a naive model: one that keeps nothing but the list
+//! of pieces that are given, and adds everything up anew whenever it is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use mayfly_hypervisor::account::{Refused, ShareId, ShareInfo};
+use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
+use mayfly_hypervisor::frames::FrameInfo;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// The first frame of the machine, and how many chunks it has room for.
+const BASE: u64 = 0x4_0120;
+const CHUNKS: u64 = 160;
+/// Shares that there is room for, beside the hypervisor's own.
+const SHARES: usize = 6;
+
+/// Pieces of a share, by the orders that guests and their tables take: single frames, roots, stacks.
+const CLASSES: [usize; 3] = [0, 1, 3];
+type Pieces = [u64; CLASSES.len()];
+
+/// What a VM is guaranteed, and the most that it asks for.
+#[derive(Clone, Copy, Debug)]
+struct Wants {
+    guaranteed: Pieces,
+    /// Single frames that it asks for beyond them.
+    beyond: u64,
+}
+
+impl Wants {
+    fn guarantee(&self) -> u64 {
+        CLASSES.iter().zip(self.guaranteed).map(|(&order, count)| chunks(count, order as u32)).sum()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Admitted,
+    Active,
+    Leaving,
+}
+
+/// A VM of the model.
+#[derive(Debug)]
+struct Vm {
+    wants: Wants,
+    state: State,
+    /// The pieces that it has, and their orders.
+    pieces: BTreeMap<u64, usize>,
+    /// The most single frames that it had at a time.
+    most: u64,
+}
+
+impl Vm {
+    fn count(&self, order: usize) -> u64 {
+        self.pieces.values().filter(|&&other| other == order).count() as u64
+    }
+
+    /// How many chunks its pieces lie in.
+    fn used(&self) -> u64 {
+        used(&self.pieces)
+    }
+
+    fn above(&self) -> u64 {
+        self.used().saturating_sub(self.wants.guarantee())
+    }
+
+    fn owed(&self) -> u64 {
+        match self.state {
+            State::Active => self.wants.guarantee().saturating_sub(self.used()),
+            _ => 0,
+        }
+    }
+
+    fn promised(&self) -> u64 {
+        match self.state {
+            State::Leaving => self.wants.guarantee().min(self.used()),
+            _ => self.wants.guarantee(),
+        }
+    }
+
+    /// Frames in blocks.
+    fn in_blocks(&self) -> u64 {
+        self.pieces.values().filter(|&&order| order >= 4).map(|order| 1 << order).sum()
+    }
+
+    /// Whether it is within what it said that it needs, with a piece of `order` more. A block stands for as many single
+    /// frames, beside the most that it ever had.
+    fn is_within(&self, order: usize) -> bool {
+        let [frames, roots, stacks] = self.wants.guaranteed;
+        let more = |class: usize| u64::from(order == class);
+        let singles = self.most.max(self.count(0) + more(0));
+        let blocks = self.in_blocks() + if order >= 4 { 1 << order } else { 0 };
+        singles + blocks <= frames
+            && self.count(1) + more(1) <= roots
+            && self.count(3) + more(3) <= stacks
+    }
+
+    fn insert(&mut self, first: u64, order: usize) {
+        self.pieces.insert(first, order);
+        self.most = self.most.max(self.count(0));
+    }
+
+    /// Whether a chunk of it has room for a piece.
+    fn has_room(&self, order: usize) -> bool {
+        self.count(order) < used_by(&self.pieces, order) * (CHUNK >> order)
+    }
+}
+
+fn used(pieces: &BTreeMap<u64, usize>) -> u64 {
+    let chunks =
+        |(&first, &order): (&u64, &usize)| first / CHUNK..(first + (1 << order)).div_ceil(CHUNK);
+    pieces.iter().flat_map(chunks).collect::<BTreeSet<u64>>().len() as u64
+}
+
+fn used_by(pieces: &BTreeMap<u64, usize>, order: usize) -> u64 {
+    let of_order = pieces.iter().filter(|piece| *piece.1 == order).map(|(first, _)| first / CHUNK);
+    of_order.collect::<BTreeSet<u64>>().len() as u64
+}
+
+/// The real frames, and the model beside them.
+struct Machine<'a> {
+    real: Chunks<'a>,
+    vms: Vec<(ShareId, Vm)>,
+    system: BTreeMap<u64, usize>,
+    /// Frames that are not given.
+    memory: BTreeSet<u64>,
+    total: u64,
+}
+
+impl Machine<'_> {
+    fn free(&self) -> u64 {
+        self.total - used(&self.system) - self.vms.iter().map(|(_, vm)| vm.used()).sum::<u64>()
+    }
+
+    fn left(&self) -> u64 {
+        self.total - used(&self.system) - self.vms.iter().map(|(_, vm)| vm.promised()).sum::<u64>()
+    }
+
+    fn owed(&self) -> u64 {
+        self.vms.iter().map(|(_, vm)| vm.owed()).sum()
+    }
+
+    fn awaited(&self) -> u64 {
+        let admitted = self.vms.iter().filter(|(_, vm)| vm.state == State::Admitted);
+        admitted.map(|(_, vm)| vm.wants.guarantee()).sum()
+    }
+
+    fn admit(&mut self, wants: Wants) {
+        let (wanted, left) = (wants.guarantee(), self.left());
+        match self.real.admit(wanted) {
+            Ok(id) => {
+                assert!(wanted <= left && self.vms.len() < SHARES);
+                assert!(self.vms.iter().all(|(other, _)| *other != id) && id != ShareId::SYSTEM);
+                self.vms.push((
+                    id,
+                    Vm { wants, state: State::Admitted, pieces: BTreeMap::new(), most: 0 },
+                ));
+            }
+            Err(Refused::Guarantee { wanted: said, left: said_left }) => {
+                assert!(wanted > left, "a guarantee of {wanted} was refused, and {left} are left");
+                assert_eq!((said, said_left), (wanted, left));
+            }
+            Err(Refused::TooMany) => assert_eq!(self.vms.len(), SHARES),
+        }
+    }
+
+    fn activate(&mut self, which: Index) {
+        let Some(at) = self.at(which) else { return };
+        let can = match self.vms[at].1.state {
+            State::Active => true,
+            State::Leaving => false,
+            State::Admitted => self.owed() + self.vms[at].1.wants.guarantee() <= self.free(),
+        };
+        assert_eq!(self.real.activate(self.vms[at].0), can);
+        if can {
+            self.vms[at].1.state = State::Active;
+        }
+    }
+
+    /// A VM asks. Where it gets nothing, and is not the one that is furthest above its guarantee, that one is ended.
+    fn ask(&mut self, which: Index, order: usize) {
+        let Some(at) = self.at(which) else { return };
+        let (id, vm) = &self.vms[at];
+        let (id, is_active) = (*id, vm.state == State::Active);
+        // Beyond what it is guaranteed, it asks for single frames.
+        let within = vm.is_within(order);
+        let has_all = vm.count(0) + vm.in_blocks() >= vm.wants.guaranteed[0] + vm.wants.beyond;
+        if !within && (order != 0 || has_all) {
+            return;
+        }
+        let units = if order >= 4 { 1 << (order - 4) } else { 1 };
+        let borrows = vm.used() + units > vm.wants.guarantee();
+        let free = self.free() >= units + self.owed() - vm.owed() + self.awaited();
+        // What a chunk has room for costs nothing, even while its share is leaving.
+        let expected = order < 4 && vm.has_room(order) || is_active && (!borrows || free);
+        let given = self.real.allocate(id, order);
+        assert!(given.is_none() || expected, "given where it could not be");
+        if let Some(first) = given {
+            self.given(first, order);
+            return self.vms[at].1.insert(first, order);
+        }
+        // Of a block, there may be none in one piece.
+        if order < 4 {
+            assert!(!(is_active && within), "a VM within its guarantee got nothing");
+            assert!(!expected, "not given what is free");
+            if is_active {
+                self.end_for(id, at);
+            }
+        }
+    }
+
+    fn end_for(&mut self, id: ShareId, at: usize) {
+        let above = |(other, vm): &(ShareId, Vm)| {
+            let more = u64::from(*other == id);
+            (vm.used() + more).saturating_sub(vm.wants.guarantee())
+        };
+        let most = self.vms.iter().map(above).max().unwrap_or(0);
+        let ended = self.real.account().ends_for(id, 1).expect("none is above its guarantee");
+        assert!(most > 0, "memory has ended, and none has borrowed");
+        let found = self.vms.iter().position(|(other, _)| *other == ended).unwrap();
+        assert_eq!(above(&self.vms[found]), most);
+        assert!(
+            ended == id || above(&self.vms[at]) < most,
+            "another is ended in place of the one that asks"
+        );
+        self.leave(found);
+    }
+
+    fn leave(&mut self, at: usize) {
+        self.real.leave(self.vms[at].0);
+        self.vms[at].1.state = State::Leaving;
+        self.forget();
+    }
+
+    fn give_back(&mut self, which: Index, piece: Index) {
+        let Some(at) = self.at(which) else { return };
+        let pieces = &self.vms[at].1.pieces;
+        if pieces.is_empty() {
+            return;
+        }
+        let (&first, &order) = pieces.iter().nth(piece.index(pieces.len())).unwrap();
+        self.free_piece(first, order);
+        self.vms[at].1.pieces.remove(&first);
+        self.forget();
+    }
+
+    /// A share that is leaving is gone when it has nothing.
+    fn forget(&mut self) {
+        self.vms.retain(|(_, vm)| vm.state != State::Leaving || !vm.pieces.is_empty());
+    }
+
+    fn system(&mut self, order: usize) {
+        let units = if order >= 4 { 1 << (order - 4) } else { 1 };
+        let has_room = order < 4
+            && used_by(&self.system, order) * (CHUNK >> order)
+                > self.system.values().filter(|&&other| other == order).count() as u64;
+        let free = self.free() >= units + self.owed() + self.awaited();
+        match self.real.allocate(ShareId::SYSTEM, order) {
+            Some(first) => {
+                assert!(has_room || free, "the hypervisor has taken what is guaranteed");
+                self.given(first, order);
+                self.system.insert(first, order);
+            }
+            None => assert!(!has_room && (!free || order > 4)),
+        }
+    }
+
+    fn given(&mut self, first: u64, order: usize) {
+        assert!(first.is_multiple_of(1 << order));
+        for frame in first..first + (1 << order) {
+            assert!(self.memory.remove(&frame), "given twice, or no memory");
+        }
+    }
+
+    fn free_piece(&mut self, first: u64, order: usize) {
+        assert!(!self.real.free(first, order + 1));
+        assert!(order == 0 || !self.real.free(first + 1, order));
+        assert!(self.real.free(first, order) && !self.real.free(first, order));
+        self.memory.extend(first..first + (1 << order));
+    }
+
+    fn at(&self, which: Index) -> Option<usize> {
+        (!self.vms.is_empty()).then(|| which.index(self.vms.len()))
+    }
+
+    /// The real account agrees with the model, and every promise can be kept at this moment.
+    fn check(&self) {
+        assert_eq!(self.real.free_frames(), self.memory.len() as u64);
+        assert_eq!(
+            (self.real.account().total(), self.real.account().left()),
+            (self.total, self.left())
+        );
+        assert!(self.free() >= self.owed(), "more is owed than is free");
+        for (id, vm) in &self.vms {
+            let account = self.real.account();
+            assert_eq!((account.used(*id), account.above(*id)), (vm.used(), vm.above()));
+        }
+    }
+
+    /// Each active VM takes all that it is guaranteed.
+    fn take_everything(&mut self) {
+        for at in 0..self.vms.len() {
+            let (id, vm) = &mut self.vms[at];
+            if vm.state != State::Active {
+                continue;
+            }
+            for &order in CLASSES.iter().rev() {
+                while vm.is_within(order) {
+                    let given = self.real.allocate(*id, order);
+                    let first = given.expect("a VM within its guarantee got nothing");
+                    assert!((first..first + (1 << order)).all(|frame| self.memory.remove(&frame)));
+                    vm.insert(first, order);
+                }
+            }
+        }
+        self.check();
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Admit(Wants),
+    Activate(Index),
+    /// So many times.
+    Ask(Index, usize, usize),
+    GiveBack(Index, Index),
+    Leave(Index),
+    System(usize),
+    SystemFrees(Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let wants = ((0_u64..600), (0_u64..4), (0_u64..6), prop_oneof![Just(0_u64), 0_u64..1500]);
+    let wants = wants.prop_map(|(frames, roots, stacks, beyond)| Wants {
+        guaranteed: [frames, roots, stacks],
+        beyond,
+    });
+    let order =
+        prop_oneof![6 => Just(0_usize), 1 => Just(1_usize), 1 => Just(3_usize), 2 => Just(5_usize)];
+    prop_oneof![
+        2 => wants.prop_map(Step::Admit),
+        3 => any::<Index>().prop_map(Step::Activate),
+        9 => (any::<Index>(), order, 1_usize..90).prop_map(|(vm, order, times)| Step::Ask(vm, order, times)),
+        6 => (any::<Index>(), any::<Index>()).prop_map(|(vm, piece)| Step::GiveBack(vm, piece)),
+        1 => any::<Index>().prop_map(Step::Leave),
+        1 => (0_usize..7).prop_map(Step::System),
+        1 => any::<Index>().prop_map(Step::SystemFrees),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_vm_within_its_guarantee_never_meets_an_allocation_that_fails(
+        holes in vec((0_u64..CHUNKS * CHUNK, 1_u64..70), 0..5),
+        steps in vec(step(), 1..160),
+    ) {
+        let count = CHUNKS as usize + 1;
+        let (mut blocks, mut infos) = (vec![FrameInfo::ABSENT; count], vec![ChunkInfo::ABSENT; count]);
+        let (mut shares, mut rooms) = (vec![ShareInfo::ABSENT; SHARES + 1], vec![NO_ROOM; SHARES + 1]);
+        let books = Books { blocks: &mut blocks, chunks: &mut infos, shares: &mut shares, rooms: &mut rooms };
+        let mut real = Chunks::new(BASE, books);
+        let is_hole = |frame: u64| holes.iter().any(|&(at, len)| (BASE + at..BASE + at + len).contains(&frame));
+        // Whole chunks alone are added.
+        let whole = |chunk: &u64| (chunk * CHUNK..(chunk + 1) * CHUNK).all(|frame| !is_hole(frame));
+        for run in runs((BASE..BASE + CHUNKS * CHUNK).filter(|&frame| !is_hole(frame))) {
+            real.add(run);
+        }
+        let memory: BTreeSet<u64> = (BASE / CHUNK..BASE / CHUNK + CHUNKS)
+            .filter(whole)
+            .flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK)
+            .collect();
+        let total = memory.len() as u64 / CHUNK;
+        let mut machine = Machine { real, vms: Vec::new(), system: BTreeMap::new(), memory, total };
+        machine.check();
+
+        for step in steps {
+            match step {
+                Step::Admit(wants) => machine.admit(wants),
+                Step::Activate(vm) => machine.activate(vm),
+                Step::Ask(vm, order, times) => (0..times).for_each(|_| machine.ask(vm, order)),
+                Step::GiveBack(vm, piece) => machine.give_back(vm, piece),
+                Step::Leave(vm) => if let Some(at) = machine.at(vm) { machine.leave(at) },
+                Step::System(order) => machine.system(order),
+                Step::SystemFrees(piece) => {
+                    if machine.system.is_empty() { continue }
+                    let (&first, &order) = machine.system.iter().nth(piece.index(machine.system.len())).unwrap();
+                    machine.free_piece(first, order);
+                    machine.system.remove(&first);
+                }
+            }
+            machine.check();
+        }
+        machine.take_everything();
+
+        // All of it comes back in one piece.
+        for at in (0..machine.vms.len()).rev() {
+            machine.leave(at);
+        }
+        let given: Vec<(u64, usize)> = machine.vms.iter().flat_map(|(_, vm)| vm.pieces.clone()).chain(machine.system.clone()).collect();
+        for (first, order) in given {
+            assert!(machine.real.free(first, order));
+        }
+        prop_assert_eq!(machine.real.free_frames(), total * CHUNK);
+        prop_assert_eq!(machine.real.account().left(), total);
+    }
+}
+
+/// The frames, as runs of those that follow each other.
+fn runs(frames: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for frame in frames {
+        match runs.last_mut() {
+            Some(run) if run.end == frame => run.end += 1,
+            _ => runs.push(frame..frame + 1),
+        }
+    }
+    runs
+}
+
+/// Memory of `total` chunks, and room for shares.
+fn with_machine(total: u64, work: impl FnOnce(Chunks<'_>)) {
+    let (mut blocks, mut infos) =
+        (vec![FrameInfo::ABSENT; total as usize], vec![ChunkInfo::ABSENT; total as usize]);
+    let (mut shares, mut rooms) = (vec![ShareInfo::ABSENT; SHARES + 1], vec![NO_ROOM; SHARES + 1]);
+    let books =
+        Books { blocks: &mut blocks, chunks: &mut infos, shares: &mut shares, rooms: &mut rooms };
+    let mut machine = Chunks::new(BASE, books);
+    machine.add(BASE..BASE + total * CHUNK);
+    work(machine);
+}
+
+#[test]
+fn a_vm_is_not_ended_for_what_its_neighbour_takes() {
+    with_machine(100, |mut machine| {
+        let (modest, greedy) = (machine.admit(10).unwrap(), machine.admit(20).unwrap());
+        assert!(machine.activate(modest) && machine.activate(greedy));
+        let taken =
+            (0..200 * CHUNK).take_while(|_| machine.allocate(greedy, 0).is_some()).count() as u64;
+        assert_eq!(taken, 90 * CHUNK);
+        assert_eq!(machine.account().ends_for(greedy, 1), Some(greedy));
+        assert!((0..10 * CHUNK).all(|_| machine.allocate(modest, 0).is_some()));
+        // Beyond its guarantee it borrows, but less than the other has.
+        assert_eq!(machine.allocate(modest, 0), None);
+        assert_eq!(machine.account().ends_for(modest, 1), Some(greedy));
+    });
+}
+
+#[test]
+fn a_share_waits_for_what_is_lent_and_nothing_more_is_lent_meanwhile() {
+    with_machine(100, |mut machine| {
+        let greedy = machine.admit(0).unwrap();
+        assert!(machine.activate(greedy));
+        let given: Vec<u64> =
+            (0..80 * CHUNK).map(|_| machine.allocate(greedy, 0).unwrap()).collect();
+        let wanted = Refused::Guarantee { wanted: 101, left: 100 };
+        assert_eq!(machine.admit(101), Err(wanted));
+        let late = machine.admit(50).unwrap();
+        assert!(!machine.activate(late));
+        assert_eq!(machine.allocate(late, 0), None);
+        assert_eq!(machine.allocate(greedy, 0), None);
+        assert_eq!(machine.account().ends_for(late, 0), Some(greedy));
+        machine.leave(greedy);
+        assert!(!machine.activate(late));
+        assert!(given.iter().all(|&frame| machine.free(frame, 0)));
+        assert!(machine.activate(late) && machine.allocate(late, 9).is_some());
+    });
+}
+
+#[test]
+fn stacks_are_given_though_no_two_free_frames_were_side_by_side() {
+    with_machine(64, |mut machine| {
+        let (a, b) = (machine.admit(32).unwrap(), machine.admit(32).unwrap());
+        assert!(machine.activate(a) && machine.activate(b));
+        let of_a: Vec<u64> = (0..32 * CHUNK)
+            .map(|_| {
+                let frame = machine.allocate(a, 0).unwrap();
+                machine.allocate(b, 0).unwrap();
+                frame
+            })
+            .collect();
+        machine.leave(a);
+        assert!(of_a.iter().all(|&frame| machine.free(frame, 0)));
+        let next = machine.admit(32).unwrap();
+        assert!(machine.activate(next));
+        assert!((0..2 * 32).all(|_| machine.allocate(next, 3).is_some()));
+    });
+}
