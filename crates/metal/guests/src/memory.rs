@@ -2,6 +2,8 @@
 //! MIB:
 //!
 //! - `guest=fills:MIB` writes a pattern to all of its memory, and powers off;
+//! - `guest=holds:MIB` writes the same pattern, and waits to be killed;
+//! - `guest=later:MIB` sleeps for ten seconds, and then does the same;
 //! - `guest=seeks:MIB` checks that all of its memory is zero, and powers off;
 //! - `guest=lives:MIB` writes to its memory page by page, on up to two vCPUs, and then waits to be killed.
 
@@ -88,6 +90,26 @@ mod bare {
         }
     }
 
+    /// Sleeps by the virtual timer, whose interrupt is masked, and ends a `wfi` all the same.
+    fn sleep(seconds: u64) {
+        let (mut now, frequency): (u64, u64);
+        // SAFETY: reads and writes registers of the timer.
+        unsafe {
+            core::arch::asm!("mrs {}, cntfrq_el0", "mrs {}, cntvct_el0", out(reg) frequency, out(reg) now);
+        }
+        let end = now + seconds * frequency;
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("msr cntv_cval_el0, {}", "msr cntv_ctl_el0, {}", "isb", in(reg) end, in(reg) 1_u64);
+        };
+        while now < end {
+            // SAFETY: waits, and reads the counter.
+            unsafe { core::arch::asm!("wfi", "isb", "mrs {}, cntvct_el0", out(reg) now) };
+        }
+        // SAFETY: as above.
+        unsafe { core::arch::asm!("msr cntv_ctl_el0, xzr", "isb") };
+    }
+
     /// What is to be done, and up to where: the tree is searched for it as for any text.
     fn asked(tree: &'static [u8]) -> Option<(&'static [u8], usize)> {
         const WORD: &[u8] = b"guest=";
@@ -114,6 +136,15 @@ mod bare {
         };
         match asked(tree) {
             Some((b"fills", end)) => fill(tree, end),
+            Some((b"holds", end)) => {
+                fill(tree, end);
+                wait()
+            }
+            Some((b"later", end)) => {
+                sleep(10);
+                fill(tree, end);
+                wait()
+            }
             Some((b"seeks", end)) => seek(tree, end),
             Some((b"lives", end)) => live(tree, end),
             _ => say!("guest: FAILED: nothing is asked"),

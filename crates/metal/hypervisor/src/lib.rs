@@ -19,5 +19,6 @@ pub mod flat;
 pub mod frames;
 pub mod log;
 pub mod memory_map;
+pub mod needs;
 pub mod plan;
 pub mod tree;

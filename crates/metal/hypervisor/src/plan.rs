@@ -20,6 +20,10 @@ pub struct Plan {
     pub vcpus: u32,
     /// Bytes of memory.
     pub memory: u64,
+    /// It may use memory that it is not guaranteed.
+    pub overcommit: bool,
+    /// Bytes of memory that it is guaranteed, where that is less than all: see [`Plan::reserved`].
+    pub reserve: Option<u64>,
     /// Bytes of its disk; 0 for none.
     pub disk: u64,
     /// It starts by itself.
@@ -87,6 +91,8 @@ impl Plan {
             name: format!("vm{number}"),
             vcpus: 1,
             memory: MEMORY,
+            overcommit: false,
+            reserve: None,
             disk: 0,
             starts: true,
             kernel: kernel.region.clone(),
@@ -96,7 +102,31 @@ impl Plan {
         for parameter in own.split_whitespace() {
             plan.set(parameter)?;
         }
+        plan.check()?;
         Ok(plan)
+    }
+
+    /// Bytes of its memory that it is guaranteed.
+    pub fn reserved(&self) -> u64 {
+        if self.overcommit { self.reserve.unwrap_or(0) } else { self.memory }
+    }
+
+    /// Checks what its parameters say together.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        let wrong = |what: &str| Err(what.to_string());
+        match self.reserve {
+            Some(reserve) if reserve > self.memory => {
+                wrong("'reserve=': more than the VM's memory cannot be reserved for it")
+            }
+            Some(reserve) if !self.overcommit && reserve != self.memory => {
+                wrong("'reserve=': all memory of a VM is reserved for it without overcommit=yes")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sets one of its own parameters.
@@ -120,6 +150,17 @@ impl Plan {
                 }
                 _ => return wrong("a VM has at least 16M of memory and at most 1023G"),
             },
+            "reserve" => match bytes(value) {
+                Some(reserve) if reserve <= MOST_MEMORY => {
+                    self.reserve = Some(reserve.next_multiple_of(crate::arm64::layout::BLOCK));
+                }
+                _ => return wrong("a VM can have at most 1023G reserved for it"),
+            },
+            "overcommit" => match value {
+                "yes" => self.overcommit = true,
+                "no" => self.overcommit = false,
+                _ => return wrong("overcommit is yes or no"),
+            },
             "disk" => match bytes(value) {
                 Some(disk) if disk == 0 || (LEAST_DISK..=MOST_MEMORY).contains(&disk) => {
                     self.disk = disk.next_multiple_of(crate::arm64::layout::BLOCK);
@@ -133,7 +174,7 @@ impl Plan {
             },
             _ => {
                 return wrong(
-                    "there is no such parameter; there are name=, vcpus=, memory=, disk= and start=",
+                    "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk= and start=",
                 );
             }
         }
@@ -159,7 +200,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::vec;
 
     use proptest::prelude::*;
@@ -168,6 +209,32 @@ mod tests {
 
     fn module(at: u64, kind: ModuleKind, arguments: &str) -> Module {
         Module { region: at..at + 0x1000, kind, arguments: arguments.into() }
+    }
+
+    /// That of a VM with these parameters.
+    pub(crate) fn plan(parameters: &str) -> Plan {
+        let arguments = format!("{parameters} --");
+        Plan::new(&module(0, ModuleKind::Kernel, &arguments), 0).unwrap()
+    }
+
+    #[test]
+    fn all_memory_is_reserved_unless_the_vm_may_use_more_than_that() {
+        assert_eq!(plan("memory=64M").reserved(), 64 << 20);
+        assert_eq!(plan("memory=64M reserve=64M").reserved(), 64 << 20);
+        assert_eq!(plan("memory=64M overcommit=yes").reserved(), 0);
+        assert_eq!(plan("reserve=32M overcommit=yes memory=64M").reserved(), 32 << 20);
+        assert_eq!(plan("reserve=31M overcommit=yes memory=64M").reserved(), 32 << 20);
+        for wrong in [
+            "memory=64M reserve=32M",
+            "memory=64M reserve=66M overcommit=yes",
+            "memory=64M overcommit=yes reserve=",
+            "overcommit=perhaps",
+            "reserve=1024G overcommit=yes",
+        ] {
+            let arguments = format!("{wrong} --");
+            let refused = Plan::new(&module(0, ModuleKind::Kernel, &arguments), 0);
+            assert!(refused.is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use mayfly_hypervisor::account::ShareId;
 use mayfly_hypervisor::command::{Command, HELP};
 use mayfly_hypervisor::plan::{self, Plan};
 use mayfly_hypervisor::tree::Board;
@@ -20,7 +21,7 @@ use crate::bare::threads;
 use crate::bare::threads::console::{self, say};
 use crate::bare::vm::{End, Machine};
 use crate::bare::world::entropy;
-use account::{Possession, list, say_bounds, stat};
+use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
 
 /// Ctrl-], which leads from a guest's console to the monitor.
@@ -70,7 +71,7 @@ impl Monitor {
         }
         for plan in plans {
             let starts = plan.starts;
-            let machine = Arc::new(Machine::new(plan));
+            let Some(machine) = make(plan) else { continue };
             self.machines.push(Arc::clone(&machine));
             if self.front.is_none() {
                 self.show(Some(Arc::clone(&machine)));
@@ -171,6 +172,7 @@ impl Monitor {
                     name.as_ref().is_none_or(|name| *name == machine.plan.name)
                 };
                 self.machines.iter().filter(is_meant).for_each(|machine| stat(machine));
+                say_heap();
                 say_bounds();
             }
             Ok(Command::Create { name, like, parameters, arguments }) => {
@@ -278,17 +280,29 @@ impl Monitor {
                 return say!("mayfly: {why}");
             }
         }
-        self.machines.push(Arc::new(Machine::new(plan)));
+        if let Err(why) = plan.check() {
+            return say!("mayfly: {why}");
+        }
+        self.machines.extend(make(plan));
     }
 
-    fn start(&self, machine: &Arc<Machine>) {
-        if !machine.begin() {
-            return say!("mayfly: {} is running", machine.plan.name);
+    fn start(&mut self, machine: &Arc<Machine>) {
+        let name = &machine.plan.name;
+        if machine.is_running() {
+            return say!("mayfly: {name} is running");
         }
+        let needs = self.host.needs(&machine.plan);
+        if let Err(why) = machine.admit(&needs) {
+            return say!("mayfly: {name} does not start: it needs {needs}; {why}");
+        }
+        machine.begin();
+        // Others may have borrowed what it is guaranteed.
+        self.pass_on_until(u64::MAX, |_| machine.has_memory());
+        let share = machine.world().map_or(ShareId::SYSTEM, |world| world.share_id());
         let (host, its) = (Arc::clone(&self.host), Arc::clone(machine));
-        if threads::spawn(move || run(&*host, &its)).is_err() {
+        if threads::spawn_for(share, move || run(&*host, &its)).is_err() {
             machine.over();
-            say!("mayfly: there is no memory for a thread");
+            say!("mayfly: {name} does not start: there is no memory for its thread");
         }
     }
 
@@ -299,7 +313,7 @@ impl Monitor {
         let longest = timer::frequency().saturating_mul(most) / 1000;
         for number in 0..count {
             let name = format!("{}-{number}", like.name);
-            let machine = Arc::new(Machine::new(Plan { name, ..like.clone() }));
+            let Some(machine) = make(Plan { name, ..like.clone() }) else { return };
             self.start(&machine);
             let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
             self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
@@ -346,6 +360,17 @@ impl Monitor {
     }
 }
 
+/// Makes a VM, or prints why not.
+fn make(plan: Plan) -> Option<Arc<Machine>> {
+    match Machine::try_new(plan) {
+        Ok(machine) => Some(Arc::new(machine)),
+        Err(why) => {
+            say!("mayfly: {why}");
+            None
+        }
+    }
+}
+
 fn prompt() {
     console::bytes(b"mayfly> ");
 }
@@ -355,7 +380,10 @@ fn run(host: &dyn AnyHost, machine: &Machine) {
     let name = &machine.plan.name;
     loop {
         match host.run(machine) {
-            Ok(End::Reset) => say!("mayfly: {name} restarts"),
+            Ok(End::Reset) => {
+                machine.settle();
+                say!("mayfly: {name} restarts");
+            }
             Ok(end) => {
                 say!("mayfly: {name} {end}");
                 break;

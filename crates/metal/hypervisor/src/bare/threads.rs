@@ -44,5 +44,5 @@ pub(crate) use course::{adopt, is_over_time, number, on_leave};
 pub(crate) use preemption::{idle, preemption_point};
 pub(crate) use scheduler::longest_wait;
 pub(crate) use sleep::{wait, with_alarm};
-pub(crate) use spawn::spawn;
+pub(crate) use spawn::{spawn, spawn_for};
 pub(crate) use waking::wake;

@@ -6,5 +6,6 @@ mod platform;
 
 pub(crate) mod entropy;
 pub(crate) mod memory;
+pub(crate) mod share;
 
 pub(crate) use platform::World;

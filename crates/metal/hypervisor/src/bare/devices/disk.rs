@@ -1,28 +1,24 @@
 //! The disk of a VM: frames that it keeps from one run to the next, until it is destroyed. What was never written reads
-//! as zeroes, and takes no memory.
+//! as zeroes, and has no frame yet; the VM is guaranteed one for each page.
 
 use alloc::sync::Arc;
 
 use mayfly_devices::virtio::{Disk, DiskError};
 
-use crate::bare::threads::console::say;
 use crate::bare::world::memory::GuestMemory;
 
 const SECTOR: u64 = 512;
 
 /// The disk of a VM, as one run of it has it.
 pub(crate) struct Frames {
-    name: alloc::string::String,
     bytes: u64,
     memory: Arc<GuestMemory>,
-    /// The message that there is no memory for a write was printed.
-    is_told: bool,
 }
 
 impl Frames {
-    /// The disk of the VM `name`, of `bytes` bytes, which are in `memory`.
-    pub(crate) fn new(name: &str, bytes: u64, memory: Arc<GuestMemory>) -> Self {
-        Self { name: name.into(), bytes, memory, is_told: false }
+    /// A disk of `bytes` bytes, which are in `memory`.
+    pub(crate) fn new(bytes: u64, memory: Arc<GuestMemory>) -> Self {
+        Self { bytes, memory }
     }
 }
 
@@ -36,12 +32,7 @@ impl Disk for Frames {
     }
 
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
-        self.memory.write(offset, from).map_err(|_| {
-            // Once in a run: a guest may try again for ever.
-            if !core::mem::replace(&mut self.is_told, true) {
-                say!("mayfly: {}: there is no memory for what it writes to its disk", self.name);
-            }
-            DiskError
-        })
+        // The memory is guaranteed: the offset is what can be wrong.
+        self.memory.write(offset, from).map_err(|_| DiskError)
     }
 }

@@ -105,6 +105,8 @@ fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Ru
         name: "measured".to_string(),
         vcpus,
         memory: bytes,
+        overcommit: false,
+        reserve: None,
         disk: 0,
         starts: false,
         kernel: 0..0,
@@ -117,7 +119,8 @@ fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Ru
 }
 
 fn create<F: TableFormat>(host: &Host<F>, memory: &Arc<GuestMemory>) -> Outcome<Vm<Kinds<F>>> {
-    Vm::create(host.config(memory)).map_err(|_| "there is no memory for a VM")
+    Vm::create(host.config(&host.world, memory, usize::MAX))
+        .map_err(|_| "there is no memory for a VM")
 }
 
 fn slot<F: TableFormat>(vm: &Vm<Kinds<F>>, number: u32, gpa: u64, size: u64) -> Outcome<()> {

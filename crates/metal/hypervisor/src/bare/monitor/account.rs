@@ -1,5 +1,6 @@
 //! What the monitor prints of VMs, and of the program: what they have, what they did, what was lost.
 
+use mayfly_hypervisor::needs::CHUNK_BYTES;
 use mayfly_hypervisor::plan::Plan;
 
 use super::ends;
@@ -46,6 +47,12 @@ pub(crate) fn say_bounds() {
     );
 }
 
+/// Prints how much heap is in use, and how much VMs are guaranteed.
+pub(crate) fn say_heap() {
+    let (used, guaranteed) = (heap::allocated() >> 10, heap::guaranteed() >> 10);
+    say!("mayfly: {used} KiB of heap in use, {guaranteed} KiB guaranteed");
+}
+
 /// Prints the state of a VM.
 pub(crate) fn list(machine: &Machine) {
     let Plan { name, vcpus, memory, .. } = &machine.plan;
@@ -61,6 +68,15 @@ pub(crate) fn stat(machine: &Machine) {
         machine.plan.name,
         machine.frames() * 4
     );
+    if let Some(share) = machine.world().as_ref().and_then(|world| world.share()) {
+        let mib = |chunks: u64| (chunks * CHUNK_BYTES) >> 20;
+        let (used, above) = (mib(share.used()), mib(share.above()));
+        say!(
+            "{}: {} MiB of memory reserved; {used} MiB used with tables and stacks, {above} MiB above its guarantee",
+            machine.plan.name,
+            machine.plan.reserved() >> 20
+        );
+    }
     if machine.plan.disk != 0 {
         say!(
             "{}: {} KiB of a disk of {} KiB written",

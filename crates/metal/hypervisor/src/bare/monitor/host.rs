@@ -2,6 +2,8 @@
 
 use alloc::sync::Arc;
 
+use mayfly_hypervisor::needs::Needs;
+use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use crate::bare::measure;
@@ -10,6 +12,9 @@ use crate::bare::vm::{End, Host, Machine, TableFormat, WithFormat};
 
 /// A [`Host`] of any format.
 pub(super) trait AnyHost: Send + Sync {
+    /// What a VM needs at most.
+    fn needs(&self, plan: &Plan) -> Needs;
+
     /// Runs a VM until the run has ended and everything that the run had is freed.
     fn run(&self, machine: &Machine) -> Result<End, &'static str>;
 
@@ -18,6 +23,10 @@ pub(super) trait AnyHost: Send + Sync {
 }
 
 impl<F: TableFormat> AnyHost for Host<F> {
+    fn needs(&self, plan: &Plan) -> Needs {
+        Self::needs(plan)
+    }
+
     fn run(&self, machine: &Machine) -> Result<End, &'static str> {
         Host::run(self, machine)
     }

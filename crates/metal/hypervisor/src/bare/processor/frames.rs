@@ -1,30 +1,62 @@
 //! The machine's frames.
 
 use mayfly_hwtrace::Event;
-use mayfly_hypervisor::frames::FramePool;
+use mayfly_hypervisor::account::{Account, Refused, ShareId};
+use mayfly_hypervisor::chunks::Chunks;
 use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
 
 use super::spin::SpinLock;
 use super::trace;
 
-static FRAMES: SpinLock<Option<FramePool<'static>>> = SpinLock::new(None);
+static FRAMES: SpinLock<Option<Chunks<'static>>> = SpinLock::new(None);
+
+/// Shares of the machine that there are at most.
+pub(crate) const MOST_SHARES: usize = 512;
 
 /// Sets which frames the machine has. Once.
-pub(crate) fn set(pool: FramePool<'static>) {
-    *FRAMES.lock() = Some(pool);
+pub(crate) fn set(machine: Chunks<'static>) {
+    *FRAMES.lock() = Some(machine);
 }
 
 /// How many frames are free.
 pub(crate) fn count_free() -> u64 {
-    FRAMES.lock().as_ref().map_or(0, FramePool::free_frames)
+    FRAMES.lock().as_ref().map_or(0, Chunks::free_frames)
 }
 
-/// `1 << order` frames of zeroes. `look` is called after every two of them that are cleared: interrupts are masked
+/// What each share of the machine has, in chunks.
+pub(crate) fn account<T>(read: impl FnOnce(&Account<'_>) -> T) -> Option<T> {
+    FRAMES.lock().as_ref().map(|machine| read(machine.account()))
+}
+
+/// As [`Chunks::admit`].
+pub(crate) fn admit(chunks: u64) -> Result<ShareId, Refused> {
+    let none = Refused::Guarantee { wanted: chunks, left: 0 };
+    FRAMES.lock().as_mut().map_or(Err(none), |machine| machine.admit(chunks))
+}
+
+/// As [`Chunks::activate`].
+pub(crate) fn activate(share: ShareId) -> bool {
+    FRAMES.lock().as_mut().is_some_and(|machine| machine.activate(share))
+}
+
+/// As [`Chunks::leave`].
+pub(crate) fn leave(share: ShareId) {
+    if let Some(machine) = FRAMES.lock().as_mut() {
+        machine.leave(share);
+    }
+}
+
+/// Whether a share gets a frame at this moment.
+pub(crate) fn has_one_for(share: ShareId) -> bool {
+    FRAMES.lock().as_ref().is_some_and(|machine| machine.has_frame_for(share))
+}
+
+/// `1 << order` frames of zeroes, for a share. `look` is called after every two of them that are cleared: interrupts are masked
 /// here.
 #[inline]
-pub(crate) fn allocate(order: u32, look: impl Fn()) -> Option<Pfn> {
+pub(crate) fn allocate(share: ShareId, order: u32, look: impl Fn()) -> Option<Pfn> {
     const PART: u64 = 2;
-    let first = FRAMES.lock().as_mut()?.allocate(order as usize)?;
+    let first = FRAMES.lock().as_mut()?.allocate(share, order as usize)?;
     let end = first + (1 << order);
     for part in (first..end).step_by(PART as usize) {
         let start = core::ptr::with_exposed_provenance_mut::<u8>((part * PAGE_SIZE) as usize);
@@ -45,6 +77,7 @@ pub(crate) fn allocate(order: u32, look: impl Fn()) -> Option<Pfn> {
 pub(crate) unsafe fn free(first: Pfn, order: u32) {
     // Before another caller can be given them.
     trace::note(|| Event::Free { frame: first.get(), order });
-    let taken = FRAMES.lock().as_mut().is_some_and(|pool| pool.free(first.get(), order as usize));
+    let taken =
+        FRAMES.lock().as_mut().is_some_and(|machine| machine.free(first.get(), order as usize));
     debug_assert!(taken, "frames are given back as they were given");
 }

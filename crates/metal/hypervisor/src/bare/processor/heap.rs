@@ -2,6 +2,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
@@ -53,6 +54,35 @@ pub(crate) fn prepare() {
 pub(crate) unsafe fn add(start: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise.
     let _ = unsafe { HEAP.0.lock().claim(start, bytes) };
+}
+
+/// The part of the heap that is the hypervisor's own, and is guaranteed to no VM: one in eight.
+const OWN: usize = 8;
+
+/// Bytes that VMs are guaranteed.
+static GUARANTEED: AtomicUsize = AtomicUsize::new(0);
+
+/// Guarantees a VM so many bytes, which [`release`] takes back.
+///
+/// # Errors
+///
+/// How many bytes are left to be guaranteed, if that is less.
+pub(crate) fn guarantee(bytes: usize) -> Result<(), usize> {
+    let all = HEAP.0.lock().counters().claimed_bytes;
+    let most = all - all / OWN;
+    let more = |before: usize| before.checked_add(bytes).filter(|after| *after <= most);
+    let set = GUARANTEED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    set.map(|_| ()).map_err(|before| most - before)
+}
+
+/// Takes back what [`guarantee`] has given.
+pub(crate) fn release(bytes: usize) {
+    GUARANTEED.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// Bytes that VMs are guaranteed.
+pub(crate) fn guaranteed() -> usize {
+    GUARANTEED.load(Ordering::Relaxed)
 }
 
 /// Bytes that are allocated now.

@@ -1,5 +1,6 @@
 //! Frames for a thread that may be long about it.
 
+use mayfly_hypervisor::account::ShareId;
 use mayfly_vm::platform::address::Pfn;
 
 use super::arch::STACK_ORDER;
@@ -8,9 +9,14 @@ use super::interrupts::look;
 use super::preemption::preemption_point;
 use crate::bare::processor::frames;
 
-/// `1 << order` frames of zeroes.
+/// `1 << order` frames of zeroes, for the hypervisor itself.
 pub(crate) fn allocate(order: u32) -> Option<Pfn> {
-    frames::allocate(order, || {
+    allocate_for(ShareId::SYSTEM, order)
+}
+
+/// `1 << order` frames of zeroes, for a share of the machine.
+pub(crate) fn allocate_for(share: ShareId, order: u32) -> Option<Pfn> {
+    frames::allocate(share, order, || {
         // Large allocations are the memory of a guest, whose VM can wait.
         if order > STACK_ORDER && has_begun() {
             preemption_point();

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
 
+use mayfly_hypervisor::account::ShareId;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::arch::{STACK_ORDER, prepare};
@@ -13,13 +14,25 @@ use super::scheduler::SCHEDULER;
 use super::thread::Thread;
 use crate::bare::processor::{frames, timer};
 
-/// Starts a thread that does `work`.
+/// Starts a thread of the hypervisor's own that does `work`.
 ///
 /// # Errors
 ///
 /// [`OutOfMemory`], when there is no memory for its stack.
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMemory> {
-    let stack = frames::allocate(STACK_ORDER, look).ok_or(OutOfMemory)?;
+    spawn_for(ShareId::SYSTEM, work)
+}
+
+/// Starts a thread that does `work`. Its stack is of a share of the machine.
+///
+/// # Errors
+///
+/// As [`spawn`].
+pub(crate) fn spawn_for(
+    share: ShareId,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), OutOfMemory> {
+    let stack = frames::allocate(share, STACK_ORDER, look).ok_or(OutOfMemory)?;
     let mut thread = Box::new(Thread::new(Some(stack), Some(Box::new(work))));
     thread.stack = prepare(stack, begin);
     let mut scheduler = SCHEDULER.lock();

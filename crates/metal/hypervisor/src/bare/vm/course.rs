@@ -26,7 +26,12 @@ impl<F: TableFormat> Host<F> {
         run: &Run,
         memory: &Arc<GuestMemory>,
     ) -> Result<Vm<Kinds<F>>, &'static str> {
-        let vm = Vm::create(self.config(memory)).map_err(|_| "there is no memory for a VM")?;
+        let vm = Vm::create(self.config(
+            &run.world,
+            memory,
+            Self::needs(&machine.plan).table_frames as usize,
+        ))
+        .map_err(|_| "there is no memory for a VM")?;
         let region = Region {
             slot: SlotId::main(0),
             flags: Flags::empty(),
@@ -53,16 +58,18 @@ impl<F: TableFormat> Host<F> {
     /// Why the run cannot begin.
     pub(crate) fn run(&self, machine: &Machine) -> Result<End, &'static str> {
         let no_memory = |_: OutOfMemory| "there is no memory for a VM";
-        let memory =
-            GuestMemory::try_new(self.world.clone(), machine.plan.memory).map_err(no_memory)?;
-        let memory = Arc::new(memory);
+        let world = machine.world().ok_or("it was guaranteed no memory")?;
+        let memory = GuestMemory::try_new(world.clone(), machine.plan.memory).map_err(no_memory)?;
+        // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
+        let is_whole = machine.plan.reserved() == machine.plan.memory;
+        let memory = Arc::new(if is_whole { memory } else { memory.by_frames() });
         let (entry, tree) = load(machine, &memory)?;
         let run = Run::try_new(
-            self.world.clone(),
+            world.clone(),
             &machine.plan,
             &machine.uart,
             &machine.counts,
-            machine.disk(&self.world).map_err(no_memory)?,
+            machine.disk(),
             F::confinement(),
         );
         let run = Arc::new(run.map_err(no_memory)?);
@@ -81,7 +88,7 @@ impl<F: TableFormat> Host<F> {
             drop(its_memory);
             its.gone();
         };
-        if threads::spawn(work).is_err() {
+        if threads::spawn_for(world.share_id(), work).is_err() {
             run.gone();
             run.end(End::Failed);
         }
@@ -93,7 +100,7 @@ impl<F: TableFormat> Host<F> {
                     vcpu::main(&its, vcpu);
                     its.gone();
                 };
-                threads::spawn(work).ok()
+                threads::spawn_for(world.share_id(), work).ok()
             });
             if begun.is_none() {
                 run.gone();

@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
+use mayfly_hypervisor::needs::{Needs, Sizes};
+use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::srcu::Worker;
 use mayfly_vm::stage2::{Reclaimer, Slice, Vmids};
@@ -47,18 +49,28 @@ impl<F: TableFormat> Host<F> {
         Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
     }
 
-    /// The configuration of a VM with that memory.
-    pub(crate) fn config(&self, memory: &Arc<GuestMemory>) -> Config<Kinds<F>> {
+    /// What a VM needs at most.
+    pub(crate) fn needs(plan: &Plan) -> Needs {
+        Needs::of(plan, Sizes { root_order: F::ROOT_ORDER, stack_order: threads::STACK_ORDER })
+    }
+
+    /// The configuration of a VM with that memory, and so many frames of tables at most. It takes them from `world`.
+    pub(crate) fn config(
+        &self,
+        world: &Arc<World>,
+        memory: &Arc<GuestMemory>,
+        table_frames: usize,
+    ) -> Config<Kinds<F>> {
         Config {
             srcu: mayfly_vm::srcu::Config {
                 worker: Some(Arc::clone(&self.worker)),
                 ..Default::default()
             },
             stage2: stage2::Config {
-                mmu: self.world.clone(),
+                mmu: world.clone(),
                 vmids: self.vmids.clone(),
                 reclaimer: self.reclaimer.clone(),
-                max_frames: usize::MAX,
+                max_frames: table_frames,
             },
             memory: Arc::clone(memory),
             cache: self.world.clone(),

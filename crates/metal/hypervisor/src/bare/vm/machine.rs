@@ -1,17 +1,21 @@
 //! A VM, which may run several times.
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 
+use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
-use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::counts::Counts;
 use super::run::{End, Run};
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
+use crate::bare::processor::heap;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::share::{Share, pause};
 
 /// A VM.
 pub(crate) struct Machine {
@@ -20,6 +24,8 @@ pub(crate) struct Machine {
     pub(crate) counts: Arc<Counts>,
     /// What its disk keeps from one run to the next, once it has run.
     disk: SpinLock<Option<Arc<GuestMemory>>>,
+    /// What it runs in, from its start to its end.
+    world: SpinLock<Option<Arc<World>>>,
     present: SpinLock<Present>,
 }
 
@@ -33,26 +39,56 @@ enum Present {
 }
 
 impl Machine {
-    pub(crate) fn new(plan: Plan) -> Self {
+    /// A VM that does not run.
+    ///
+    /// # Errors
+    ///
+    /// When the heap that it needs cannot be guaranteed.
+    pub(crate) fn try_new(plan: Plan) -> Result<Self, String> {
+        heap::guarantee(Needs::created(&plan) as usize).map_err(|left| {
+            format!("there is too little heap for a VM: {} KiB are left", left >> 10)
+        })?;
         let uart = Arc::new(Uart::new(&plan.name));
-        let (disk, present) = (SpinLock::new(None), SpinLock::new(Present::Stopped));
-        Self { plan, uart, counts: Arc::default(), disk, present }
+        let (disk, world) = (SpinLock::new(None), SpinLock::new(None));
+        let present = SpinLock::new(Present::Stopped);
+        Ok(Self { plan, uart, counts: Arc::default(), disk, world, present })
+    }
+
+    /// Has it guaranteed what it needs, before it [begins](Machine::begin) and its memory [is its own](Machine::has_memory).
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be guaranteed. Then it has nothing.
+    pub(crate) fn admit(&self, needs: &Needs) -> Result<(), String> {
+        let name = &self.plan.name;
+        let share = Share::admit(name, needs.run, needs.heap)?;
+        if self.plan.disk != 0 && self.disk.lock().is_none() {
+            let its = Share::admit(name, needs.disk, needs.disk_heap)?;
+            let memory = GuestMemory::try_new(World::of(&its), self.plan.disk);
+            let memory = memory.map_err(|error| error.to_string())?;
+            *self.disk.lock() = Some(Arc::new(memory));
+        }
+        *self.world.lock() = Some(World::of(&share));
+        Ok(())
+    }
+
+    /// Whether what it is guaranteed is there. If not, VMs that have borrowed it are being ended: to be called again.
+    pub(crate) fn has_memory(&self) -> bool {
+        let world = self.world.lock().clone();
+        let disk = self.disk.lock().clone();
+        let is_active = |world: &World| world.share().is_none_or(|share| share.activate());
+        world.is_none_or(|world| is_active(&world))
+            && disk.is_none_or(|disk| is_active(disk.world()))
+    }
+
+    /// What it runs in.
+    pub(crate) fn world(&self) -> Option<Arc<World>> {
+        self.world.lock().clone()
     }
 
     /// Its disk, if it is to have one.
-    pub(super) fn disk(&self, world: &Arc<World>) -> Result<Option<Frames>, OutOfMemory> {
-        let Plan { name, disk: bytes, .. } = &self.plan;
-        if *bytes == 0 {
-            return Ok(None);
-        }
-        let kept = self.disk.lock().clone();
-        let memory = match kept {
-            Some(memory) => memory,
-            // No other caller makes one: a VM has one run at a time.
-            None => Arc::new(GuestMemory::try_new(Arc::clone(world), *bytes)?),
-        };
-        *self.disk.lock() = Some(Arc::clone(&memory));
-        Ok(Some(Frames::new(name, *bytes, memory)))
+    pub(super) fn disk(&self) -> Option<Frames> {
+        self.disk.lock().clone().map(|memory| Frames::new(self.plan.disk, memory))
     }
 
     /// How many frames its disk has.
@@ -87,6 +123,9 @@ impl Machine {
 
     /// A run begins.
     pub(super) fn has_begun(&self, run: &Arc<Run>, memory: &Arc<GuestMemory>) {
+        if let Some(share) = run.world.share() {
+            share.set_run(Some(run.clone()));
+        }
         let running = Present::Running(Arc::clone(run), Arc::clone(memory));
         let before = core::mem::replace(&mut *self.present.lock(), running);
         if let Present::Starting(Some(end)) = before {
@@ -96,12 +135,17 @@ impl Machine {
 
     /// A run is over; another may follow.
     pub(super) fn has_ended(&self) {
+        if let Some(share) = self.world().as_ref().and_then(|world| world.share()) {
+            share.set_run(None);
+        }
         let before = core::mem::replace(&mut *self.present.lock(), Present::Starting(None));
         drop(before);
     }
 
-    /// It is stopped.
+    /// It is stopped, and is guaranteed no more than its disk.
     pub(crate) fn over(&self) {
+        let world = self.world.lock().take();
+        drop(world);
         *self.present.lock() = Present::Stopped;
     }
 
@@ -119,11 +163,25 @@ impl Machine {
         }
     }
 
+    /// Waits until everything that a run had is given back, but for the stack of the thread that calls this.
+    pub(crate) fn settle(&self) {
+        let Some(world) = self.world() else { return };
+        while world.share().is_some_and(|share| share.used() > 1) {
+            pause();
+        }
+    }
+
     /// How many frames it was given.
     pub(crate) fn frames(&self) -> u64 {
         match &*self.present.lock() {
             Present::Running(_, memory) => memory.frames(),
             _ => 0,
         }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        heap::release(Needs::created(&self.plan) as usize);
     }
 }

@@ -17,6 +17,7 @@ use crate::bare::devices::uart::Uart;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 use crate::bare::world::World;
+use crate::bare::world::share::Ends;
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(crate) enum End {
     Reset,
     /// The user has ended it.
     Killed,
-    /// It needed more memory than there is.
+    /// Memory has ended, and it was the furthest above its guarantee.
     OutOfMemory,
     /// It could not begin.
     Failed,
@@ -75,9 +76,17 @@ impl core::fmt::Display for End {
             Self::Off => "has powered off",
             Self::Reset => "restarts",
             Self::Killed => "was ended",
-            Self::OutOfMemory => "was ended: it needs more memory than there is",
+            Self::OutOfMemory => {
+                "was ended: it was the furthest above its guarantee when memory ended"
+            }
             Self::Failed => "was ended: it cannot continue",
         })
+    }
+}
+
+impl Ends for Run {
+    fn end(&self) {
+        Self::end(self, End::OutOfMemory);
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use mayfly_vm::platform::Platform;
-use mayfly_vm::{Error, Exit, HostFault, Vcpu};
+use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
 use super::arch::{Processor, Seat, Stop, answer, processor, stop};
 use super::format::{Kinds, TableFormat};
@@ -12,6 +12,7 @@ use super::run::{End, OFF, Run};
 use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
+use crate::bare::world::share::pause;
 
 /// What the thread of a vCPU does.
 pub(super) fn main<F: TableFormat>(run: &Arc<Run>, mut vcpu: Vcpu<Kinds<F>>) {
@@ -86,18 +87,35 @@ fn serve<F: TableFormat>(
                 }
             }
             Exit::Unbacked(access) => cpu.inject_abort(&access),
+            Exit::Failed(_, error) if is_for_memory(&error) => {
+                // Out of the core, and of the guest, so that another VM can end meanwhile.
+                if run.world.wait_for_frame(|| run.ending().is_some()) {
+                    pause();
+                } else {
+                    return run.end(End::OutOfMemory);
+                }
+            }
             Exit::Failed(access, error) => {
                 let (name, vcpu, gpa) = (run.uart.name(), vcpu.id(), access.gpa);
                 say!("mayfly: {name}: vCPU {vcpu} failed at {gpa}: {error}");
-                let is_memory =
-                    matches!(error, Error::Host(HostFault::OutOfMemory) | Error::OutOfMemory(_));
-                return run.end(if is_memory { End::OutOfMemory } else { End::Failed });
+                return run.end(End::Failed);
             }
             Exit::Kicked if run.ending().is_some() => return,
             // The vCPU was to look at its interrupts, or has found nothing that it asks for.
             Exit::Kicked | Exit::Asked(_) | Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
         }
     }
+}
+
+/// Whether there was no frame for a page or a table at that moment. A VM within its guarantee meets that only where
+/// tables that are out of use are not free yet: then their number is at its limit for a moment.
+fn is_for_memory(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Host(HostFault::OutOfMemory)
+            | Error::OutOfMemory(_)
+            | Error::Stage2(stage2::Error::OutOfMemory(_) | stage2::Error::TableLimit { .. })
+    )
 }
 
 /// Sleeps until there is an interrupt for the vCPU, or something is asked of it.

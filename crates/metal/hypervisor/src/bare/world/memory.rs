@@ -24,7 +24,6 @@ use super::copy;
 use super::platform::World;
 use crate::bare::processor::frames::free;
 use crate::bare::threads;
-use crate::bare::threads::frames::allocate;
 
 const BLOCK_SHIFT: u32 = 21;
 const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
@@ -50,6 +49,8 @@ pub(crate) struct GuestMemory {
     frames: AtomicU64,
     /// It is mapped by pages, though it may lie in blocks.
     in_pages: bool,
+    /// It gets no blocks.
+    by_frames: bool,
 }
 
 impl GuestMemory {
@@ -62,13 +63,25 @@ impl GuestMemory {
             words.resize_with(count.min(words.len() + WORDS_AT_ONCE), || AtomicU64::new(0));
             threads::preemption_point();
         }
-        Ok(Self { world, words, giving: Lock::new(()), frames: AtomicU64::new(0), in_pages: false })
+        let (giving, frames) = (Lock::new(()), AtomicU64::new(0));
+        Ok(Self { world, words, giving, frames, in_pages: false, by_frames: false })
+    }
+
+    /// The same, which gets a frame for each page alone: what is touched is then all that is given.
+    pub(crate) fn by_frames(mut self) -> Self {
+        self.by_frames = true;
+        self
     }
 
     /// The same, mapped by pages of 4 KiB alone.
     pub(crate) fn in_pages(mut self) -> Self {
         self.in_pages = true;
         self
+    }
+
+    /// What it takes its frames from.
+    pub(crate) fn world(&self) -> &World {
+        &self.world
     }
 
     /// Frames that it has.
@@ -141,8 +154,14 @@ impl GuestMemory {
         Pfn::new(first.get() + into)
     }
 
+    /// The frame of a page; given if there is none. Where memory has ended, waits until another VM has ended for it.
     fn page(&self, address: u64) -> Result<Pfn, HostFault> {
-        Ok(Self::page_in(self.find(address)?, address))
+        loop {
+            match self.find(address) {
+                Err(HostFault::OutOfMemory) if self.world.wait_for_frame(|| false) => {}
+                found => return Ok(Self::page_in(found?, address)),
+            }
+        }
     }
 
     /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.
@@ -157,16 +176,17 @@ impl GuestMemory {
             return Ok(found);
         }
         if word.load(Ordering::Relaxed) == 0 {
-            if let Some(block) = allocate(BLOCK_ORDER) {
+            let block = if self.by_frames { None } else { self.world.frames(BLOCK_ORDER) };
+            if let Some(block) = block {
                 self.frames.fetch_add(PAGES, Ordering::Relaxed);
                 word.store(block.get() << PAGE_SHIFT | BLOCK, Ordering::Release);
                 return Ok((block, Level::MIB2));
             }
-            let table = allocate(0).ok_or(HostFault::OutOfMemory)?;
+            let table = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
             self.frames.fetch_add(1, Ordering::Relaxed);
             word.store(table.get() << PAGE_SHIFT | TABLE, Ordering::Release);
         }
-        let frame = allocate(0).ok_or(HostFault::OutOfMemory)?;
+        let frame = self.world.frames(0).ok_or(HostFault::OutOfMemory)?;
         self.frames.fetch_add(1, Ordering::Relaxed);
         entry(word.load(Ordering::Relaxed), page).store(frame.get(), Ordering::Release);
         Ok((frame, Level::PAGE))
@@ -196,9 +216,10 @@ fn entry<'a>(word: u64, page: u64) -> &'a AtomicU64 {
 // the VM's tables have been reclaimed, so that neither a vCPU nor a TLB reaches them.
 unsafe impl HostMemory<Hva> for GuestMemory {
     fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
-        let (_, level) = self.find(backing.get())?;
-        let level = if self.in_pages { Level::PAGE } else { level };
-        Ok(Resolved::memory(self.page(backing.get())?, level, true))
+        // Waits for no memory: the core's caller does, when it is out of the core.
+        let found = self.find(backing.get())?;
+        let level = if self.in_pages { Level::PAGE } else { found.1 };
+        Ok(Resolved::memory(Self::page_in(found, backing.get()), level, true))
     }
 }
 

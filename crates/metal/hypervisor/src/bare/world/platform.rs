@@ -1,8 +1,10 @@
 //! What the core runs in: frames, threads to wait with, and the time. TLBs and caches are the architecture's part.
 
 use alloc::sync::Arc;
+use core::fmt;
 use core::num::NonZeroU64;
 
+use mayfly_hypervisor::account::ShareId;
 use mayfly_vm::platform::address::Pfn;
 use mayfly_vm::platform::frames::Frames;
 use mayfly_vm::platform::memory::OutOfMemory;
@@ -11,16 +13,51 @@ use mayfly_vm::platform::sync::{AtomicU32, AtomicU64};
 use mayfly_vm::platform::time::Instant;
 use mayfly_vm::platform::{Context, Identity, Platform, ReaderBarrier};
 
+use super::share::Share;
 use crate::bare::processor::{cpu, cpus, frames, kick, timer, trace};
 use crate::bare::threads;
 
-/// What the core runs in here. Every value of it is the same.
-#[derive(Debug)]
-pub(crate) struct World(());
+/// What the core runs in here. Every value of it is the same but for the share that frames are taken of.
+pub(crate) struct World {
+    /// `None` is the hypervisor's own.
+    share: Option<Arc<Share>>,
+}
 
 impl World {
+    /// That of the hypervisor itself.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(()))
+        Arc::new(Self { share: None })
+    }
+
+    /// That of a VM, or a disk, with such a share.
+    pub(crate) fn of(share: &Arc<Share>) -> Arc<Self> {
+        Arc::new(Self { share: Some(Arc::clone(share)) })
+    }
+
+    /// `1 << order` frames of zeroes, of its share.
+    pub(crate) fn frames(&self, order: u32) -> Option<Pfn> {
+        threads::frames::allocate_for(self.share_id(), order)
+    }
+
+    /// The number of its share.
+    pub(crate) fn share_id(&self) -> ShareId {
+        self.share.as_ref().map_or(ShareId::SYSTEM, |share| share.id())
+    }
+
+    /// Its share.
+    pub(crate) fn share(&self) -> Option<&Arc<Share>> {
+        self.share.as_ref()
+    }
+
+    /// As [`Share::wait_for_frame`].
+    pub(crate) fn wait_for_frame(&self, is_over: impl Fn() -> bool) -> bool {
+        self.share.as_ref().is_some_and(|share| share.wait_for_frame(is_over))
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("World").field(&self.share_id()).finish()
     }
 }
 
@@ -97,7 +134,7 @@ impl Observer for World {
 // SAFETY: frames are given to one owner at a time, zeroed, and mapped where their number says.
 unsafe impl Frames for World {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
-        threads::frames::allocate(order).ok_or(OutOfMemory)
+        self.frames(order).ok_or(OutOfMemory)
     }
 
     unsafe fn free(&self, first: Pfn, order: u32) {

@@ -1,0 +1,172 @@
+//! The share that a VM, or its disk, has of the machine's memory ([`account`](mayfly_hypervisor::account)), and what
+//! happens when memory ends.
+//!
+//! A thread that gets no frame is of a VM that is above its guarantee, or would be. It asks for the share that is
+//! furthest above. If that is its own, its VM is ended. Otherwise it has the other VM ended, and waits until it gets a
+//! frame. It waits in [`Share::wait_for_frame`], and neither in the core nor with a lock that the other VM needs, so
+//! that the other VM comes to its end. A VM that waits and is itself ended meanwhile waits no longer.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use mayfly_hypervisor::account::{Refused, ShareId};
+use mayfly_hypervisor::needs::CHUNK_BYTES;
+
+use crate::bare::processor::spin::SpinLock;
+use crate::bare::processor::{frames, heap, timer};
+use crate::bare::threads;
+use crate::bare::threads::console::say;
+
+/// What is ended when its share is the furthest above its guarantee.
+pub(crate) trait Ends: Send + Sync {
+    /// Ends it. Returns at once.
+    fn end(&self);
+}
+
+/// A share of the machine's memory. Dropped, it leaves the account, and is gone when all of it is given back.
+pub(crate) struct Share {
+    id: ShareId,
+    name: String,
+    /// Bytes of heap that are guaranteed with it.
+    heap: usize,
+    /// It was the furthest above its guarantee when memory ended.
+    is_ended: AtomicBool,
+    run: SpinLock<Option<Arc<dyn Ends>>>,
+}
+
+/// The shares that there are.
+static SHARES: SpinLock<[Option<Weak<Share>>; frames::MOST_SHARES]> =
+    SpinLock::new([const { None }; frames::MOST_SHARES]);
+
+impl Share {
+    /// A share of VM `name` that is guaranteed so many chunks, and bytes of heap. It is to be made
+    /// [active](Share::activate).
+    ///
+    /// # Errors
+    ///
+    /// Why its guarantee cannot be kept.
+    pub(crate) fn admit(name: &str, chunks: u64, heap: u64) -> Result<Arc<Self>, String> {
+        let heap = heap as usize;
+        let no_heap =
+            |left| format!("it needs {} KiB of heap, and {} are left", heap >> 10, left >> 10);
+        heap::guarantee(heap).map_err(no_heap)?;
+        let id = frames::admit(chunks).map_err(|refused| {
+            heap::release(heap);
+            refusal(refused)
+        })?;
+        let (is_ended, run) = (AtomicBool::new(false), SpinLock::new(None));
+        let share = Arc::new(Self { id, name: name.to_string(), heap, is_ended, run });
+        SHARES.lock()[id.index()] = Some(Arc::downgrade(&share));
+        Ok(share)
+    }
+
+    /// Its number in the account.
+    pub(crate) fn id(&self) -> ShareId {
+        self.id
+    }
+
+    /// Makes it active. If others have borrowed what it is guaranteed, ends the one that is furthest above its own
+    /// guarantee, and returns false: to be called again, until that has given back what it had.
+    pub(crate) fn activate(&self) -> bool {
+        let is_active = frames::activate(self.id);
+        if !is_active && let Some(id) = frames::account(|all| all.ends_for(self.id, 0)).flatten() {
+            end(id);
+        }
+        is_active
+    }
+
+    /// Chunks that it uses.
+    pub(crate) fn used(&self) -> u64 {
+        frames::account(|account| account.used(self.id)).unwrap_or(0)
+    }
+
+    /// Chunks that it uses above its guarantee.
+    pub(crate) fn above(&self) -> u64 {
+        frames::account(|account| account.above(self.id)).unwrap_or(0)
+    }
+
+    /// Sets what is ended with it: at once if memory has ended meanwhile.
+    pub(crate) fn set_run(&self, run: Option<Arc<dyn Ends>>) {
+        let before = core::mem::replace(&mut *self.run.lock(), run.clone());
+        drop(before);
+        if let Some(run) = run.filter(|_| self.is_ended()) {
+            run.end();
+        }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it gets a frame, and ends the VM that is furthest above its guarantee for that. Returns whether it
+    /// gets one: not if its own VM is that one, or `is_over`.
+    pub(crate) fn wait_for_frame(&self, is_over: impl Fn() -> bool) -> bool {
+        while !is_over() && !self.is_ended() {
+            if frames::has_one_for(self.id) {
+                return true;
+            }
+            if let Some(id) = frames::account(|all| all.ends_for(self.id, 1)).flatten() {
+                end(id);
+            }
+            if !self.is_ended() {
+                pause();
+            }
+        }
+        false
+    }
+
+    fn end(&self) {
+        if self.is_ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mib = |chunks: u64| (chunks * CHUNK_BYTES) >> 20;
+        let (used, above) = (mib(self.used()), mib(self.above()));
+        say!(
+            "mayfly: memory has ended: {} has {used} MiB, {above} MiB above its guarantee",
+            self.name
+        );
+        let run = self.run.lock().clone();
+        if let Some(run) = run {
+            run.end();
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // Before its number may be another's.
+        let this = SHARES.lock()[self.id.index()].take();
+        drop(this);
+        frames::leave(self.id);
+        heap::release(self.heap);
+    }
+}
+
+/// Why a share is refused, with figures.
+fn refusal(refused: Refused) -> String {
+    match refused {
+        Refused::Guarantee { wanted, left } => {
+            let mib = |chunks: u64| (chunks * CHUNK_BYTES) >> 20;
+            let total = frames::account(|account| mib(account.total())).unwrap_or(0);
+            let (wanted, left) = (mib(wanted), mib(left));
+            format!("{wanted} MiB cannot be guaranteed: of {total} MiB, {left} are left")
+        }
+        Refused::TooMany => "there are too many VMs".to_string(),
+    }
+}
+
+/// Ends the VM of a share. One that is leaving is ended already.
+fn end(id: ShareId) {
+    let share = SHARES.lock()[id.index()].as_ref().and_then(Weak::upgrade);
+    if let Some(share) = share {
+        share.end();
+    }
+}
+
+/// Lets others work for a millisecond.
+pub(crate) fn pause() {
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    threads::wait(&NEVER, 0, timer::ticks() + timer::frequency() / 1000);
+}

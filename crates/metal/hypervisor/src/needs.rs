@@ -1,0 +1,148 @@
+//! What a VM needs of the machine at most: what it is guaranteed, before it starts.
+//!
+//! A VM needs more than its memory. Each of these is counted at its worst, in pieces of the sizes that are allocated
+//! ([`chunks`](crate::chunks)):
+//!
+//! - the pages of its memory that are reserved for it, and the tables in which the hypervisor finds them, one for each 2
+//!   MiB of all of its memory;
+//! - the tables of stage 2: two roots, one for vCPUs whose caches are on and one for the others, and under each a table
+//!   for each 2 MiB and each GiB of its memory, as where all of it is mapped by pages. Some more: one that each vCPU may
+//!   hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
+//!   core keeps;
+//! - the stacks of its threads: of each vCPU, of its devices, and of the run;
+//! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
+//!   are allocated, and a VM is guaranteed twice as many, since they lie in pieces;
+//! - its disk at full size, with the tables in which the hypervisor finds its pages.
+
+use core::fmt;
+
+use mayfly_vm::platform::address::PAGE_SIZE;
+
+use crate::arm64::layout::BLOCK;
+use crate::chunks::{CHUNK, chunks};
+use crate::plan::Plan;
+
+const GIB: u64 = 1 << 30;
+/// Bytes of a chunk.
+pub const CHUNK_BYTES: u64 = CHUNK * PAGE_SIZE;
+
+/// Roots of stage 2, one that two vCPUs have made at the same time included.
+const ROOTS: u64 = 3;
+/// Tables that are out of use and not free yet.
+const UNUSED_TABLES: u64 = 128;
+/// Threads beside those of vCPUs.
+const THREADS: u64 = 2;
+
+/// Bytes of heap of a VM while it runs, without what the others count.
+const HEAP: u64 = 128 << 10;
+/// Bytes of heap of a vCPU.
+const VCPU_HEAP: u64 = 4 << 10;
+/// Bytes of heap of a VM, whether it runs or not.
+const CREATED_HEAP: u64 = 8 << 10;
+/// What is guaranteed for each byte of heap.
+const HEAP_PIECES: u64 = 2;
+
+/// The sizes of what is allocated, as orders, which are less than that of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Of a root of stage 2.
+    pub root_order: u32,
+    /// Of a thread's stack.
+    pub stack_order: u32,
+}
+
+/// What a VM needs at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Bytes of its memory that it is guaranteed.
+    pub memory: u64,
+    /// Chunks for a run of it, its memory included.
+    pub run: u64,
+    /// Chunks for its disk.
+    pub disk: u64,
+    /// Frames that the tables of stage 2 may take.
+    pub table_frames: u64,
+    /// Bytes of heap for a run of it.
+    pub heap: u64,
+    /// Bytes of heap for its disk.
+    pub disk_heap: u64,
+}
+
+impl Needs {
+    /// What the VM of a plan needs.
+    pub fn of(plan: &Plan, sizes: Sizes) -> Self {
+        let (vcpus, blocks) = (u64::from(plan.vcpus), plan.memory / BLOCK);
+        let tables = 2 * (blocks + plan.memory.div_ceil(GIB)) + vcpus + UNUSED_TABLES;
+        let table_frames = tables + (ROOTS << sizes.root_order);
+        let memory = plan.reserved();
+        let frames = memory / PAGE_SIZE + blocks + table_frames;
+        let threads = vcpus + THREADS;
+        let run = chunks(frames, 0)
+            + chunks(ROOTS, sizes.root_order)
+            + chunks(threads, sizes.stack_order);
+        let disk = chunks(plan.disk / PAGE_SIZE + plan.disk / BLOCK, 0);
+        let words = |bytes: u64| bytes / BLOCK * size_of::<u64>() as u64;
+        let heap = HEAP_PIECES * (HEAP + vcpus * VCPU_HEAP + words(plan.memory));
+        let disk_heap = HEAP_PIECES * words(plan.disk);
+        Self { memory, run, disk, table_frames, heap, disk_heap }
+    }
+
+    /// Bytes of heap that a VM needs before it runs, and after.
+    pub fn created(plan: &Plan) -> u64 {
+        let words = plan.name.len() + plan.arguments.len();
+        HEAP_PIECES * (CREATED_HEAP + 2 * words as u64)
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |chunks: u64| (chunks * CHUNK_BYTES).div_ceil(1 << 20);
+        let beside = self.run * CHUNK_BYTES - self.memory;
+        write!(
+            f,
+            "{} MiB: {} of its memory, {} of tables and stacks, {} of its disk",
+            mib(self.run + self.disk),
+            self.memory >> 20,
+            beside.div_ceil(1 << 20),
+            mib(self.disk),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+    use crate::plan::tests::plan;
+
+    const SIZES: Sizes = Sizes { root_order: 1, stack_order: 3 };
+
+    #[test]
+    fn a_gib_takes_its_pages_two_tables_for_each_2_mib_and_one_of_the_hypervisors() {
+        let needs = Needs::of(&plan("memory=1G vcpus=2"), SIZES);
+        assert_eq!(needs.table_frames, 2 * (512 + 1) + 2 + 128 + 6);
+        assert_eq!(needs.run, (262_144 + 512 + 1162_u64).div_ceil(16) + 1 + 2);
+        assert_eq!((needs.memory, needs.disk), (1 << 30, 0));
+        assert_eq!(
+            needs.to_string(),
+            "1031 MiB: 1024 of its memory, 7 of tables and stacks, 0 of its disk"
+        );
+    }
+
+    #[test]
+    fn what_is_not_reserved_is_not_guaranteed_and_its_tables_are() {
+        let whole = Needs::of(&plan("memory=1G"), SIZES);
+        let half = Needs::of(&plan("memory=1G overcommit=yes reserve=512M"), SIZES);
+        assert_eq!(whole.run - half.run, (512 << 20) / CHUNK_BYTES);
+        assert_eq!(whole.table_frames, half.table_frames);
+        let none = Needs::of(&plan("memory=1G overcommit=yes"), SIZES);
+        assert_eq!((none.memory, half.run - none.run), (0, (512 << 20) / CHUNK_BYTES));
+    }
+
+    #[test]
+    fn a_disk_is_guaranteed_at_full_size_with_its_tables() {
+        let needs = Needs::of(&plan("memory=64M disk=64M overcommit=yes"), SIZES);
+        assert_eq!(needs.disk, (16_384_u64 + 32).div_ceil(16));
+    }
+}
