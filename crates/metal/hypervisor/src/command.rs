@@ -82,8 +82,8 @@ const LARGEST_TRACE: u64 = 1024;
 pub const HELP: &str = "\
 vm list                          the VMs and their states
 vm stat [NAME]                   exits by reason, memory, CPU time
-vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; vcpus=, memory=, disk= change it, and
-                                 '-- ARGUMENT...' gives its kernel other arguments
+vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; vcpus=, memory=, overcommit=, reserve=
+                                 and disk= change it, and '-- ARGUMENT...' gives its kernel other arguments
 vm start NAME                    starts it
 vm stop NAME                     ends it, and waits until everything that it had is freed
 vm kill NAME                     ends it, and does not wait

@@ -11,7 +11,7 @@ use super::trace;
 static FRAMES: SpinLock<Option<Chunks<'static>>> = SpinLock::new(None);
 
 /// Shares of the machine that there are at most.
-pub(crate) const MOST_SHARES: usize = 512;
+pub(crate) const MOST_SHARES: usize = 256;
 
 /// Sets which frames the machine has. Once.
 pub(crate) fn set(machine: Chunks<'static>) {
