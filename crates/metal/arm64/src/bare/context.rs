@@ -1,11 +1,13 @@
-//! The registers of a vCPU beside the general ones: those of EL1, floating point, keys, the virtual timer.
+//! The registers of a vCPU beside the general ones: those of EL1, floating point, keys, timers.
 //!
 //! They stay in the processor between two entries of one vCPU, and are saved when its thread gives the processor up.
+//! Those that only some vCPUs have, or use, are [`Extras`]: a switch between two vCPUs without any looks at one byte. The
+//! physical timer is trapped until the vCPU's first access to it, and switched from then on.
 
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
 
-use super::timer::VirtualTimer;
+use super::timer::Timer;
 
 macro_rules! banked {
     ($($field:ident $name:literal),* $(,)?) => {
@@ -127,9 +129,22 @@ impl Resident {
     }
 
     /// When the virtual timer is due, in ticks of the physical counter, if it is on. After [`Resident::put`].
-    pub fn timer_due(&self) -> Option<u64> {
+    pub fn virtual_timer_due(&self) -> Option<u64> {
         let context = self.context();
         context.timer.due(context.timer_offset)
+    }
+
+    /// The same of the physical timer.
+    pub fn physical_timer_due(&self) -> Option<u64> {
+        self.context().physical_timer.due(0)
+    }
+
+    /// The guest's first access to its physical timer has trapped, and is to be made again. The registers are in the
+    /// processor.
+    pub(super) fn use_physical_timer(&self) {
+        let context = self.context_mut();
+        context.extras = context.extras.with(Extras::PHYSICAL_TIMER);
+        context.physical_timer.give_physical();
     }
 
     pub(super) fn reset(&self) {
@@ -149,7 +164,24 @@ impl Resident {
     }
 
     pub(super) fn has_keys(&self) -> bool {
-        self.context().has_keys
+        self.context().extras.has(Extras::KEYS)
+    }
+}
+
+/// What not every vCPU has, or uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extras(u8);
+
+impl Extras {
+    const KEYS: Self = Self(1);
+    const PHYSICAL_TIMER: Self = Self(2);
+
+    const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 }
 
@@ -159,12 +191,13 @@ pub(super) struct Context {
     banked: Banked,
     keys: [u64; 10],
     floating_point: FloatingPoint,
-    pub(super) timer: VirtualTimer,
+    pub(super) timer: Timer,
+    physical_timer: Timer,
     /// `VMPIDR_EL2`: what the guest reads as its `MPIDR_EL1`.
     pub(super) vmpidr: u64,
     /// `CNTVOFF_EL2`.
     pub(super) timer_offset: u64,
-    has_keys: bool,
+    extras: Extras,
 }
 
 /// `SCTLR_EL1` at reset: RES1 bits of ARMv8.0, MMU and caches off.
@@ -176,27 +209,52 @@ impl Context {
             banked: Banked { sctlr: SCTLR_RESET, ..Banked::default() },
             keys: [0; 10],
             floating_point: FloatingPoint { q: [0; 32], status: 0, control: 0 },
-            timer: VirtualTimer::default(),
+            timer: Timer::default(),
+            physical_timer: Timer::default(),
             vmpidr,
             timer_offset,
-            has_keys,
+            extras: if has_keys { Extras::KEYS } else { Extras(0) },
         }
     }
 
     /// As after a reset of the vCPU.
     pub(super) fn reset(&mut self) {
-        *self = Self::new(self.vmpidr, self.timer_offset, self.has_keys);
+        *self = Self::new(self.vmpidr, self.timer_offset, self.extras.has(Extras::KEYS));
     }
 
-    /// Takes the registers out of the processor; its timer stops.
+    /// Takes the registers out of the processor; its timers stop.
     pub(super) fn save(&mut self) {
         self.banked = Banked::save();
-        if self.has_keys {
-            self.keys = save_keys();
+        if self.extras != Extras(0) {
+            self.save_extras();
         }
         // SAFETY: saves to memory of that size, and changes nothing.
         unsafe { arm64_save_floating_point(&raw mut self.floating_point) };
-        self.timer = VirtualTimer::take();
+        self.timer = Timer::take_virtual();
+    }
+
+    #[inline(never)]
+    fn save_extras(&mut self) {
+        if self.extras.has(Extras::KEYS) {
+            self.keys = save_keys();
+        }
+        if self.extras.has(Extras::PHYSICAL_TIMER) {
+            self.physical_timer = Timer::take_physical();
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Context::restore`].
+    #[inline(never)]
+    unsafe fn restore_extras(&self) {
+        if self.extras.has(Extras::KEYS) {
+            // SAFETY: the caller's promise; the processor has them.
+            unsafe { restore_keys(&self.keys) };
+        }
+        if self.extras.has(Extras::PHYSICAL_TIMER) {
+            self.physical_timer.give_physical();
+        }
     }
 
     /// Puts the registers into the processor.
@@ -209,11 +267,11 @@ impl Context {
         unsafe {
             crate::write_register!("vmpidr_el2", self.vmpidr);
             self.banked.restore();
-            if self.has_keys {
-                restore_keys(&self.keys);
+            if self.extras != Extras(0) {
+                self.restore_extras();
             }
             arm64_restore_floating_point(&raw const self.floating_point);
-            self.timer.give(self.timer_offset);
+            self.timer.give_virtual(self.timer_offset);
             asm!("isb", options(nostack));
         }
     }

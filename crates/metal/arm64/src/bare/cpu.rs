@@ -91,7 +91,8 @@ pub unsafe fn set_number(number: usize) {
 /// `CPTR_EL2`, E2H clear: RES1 bits; SVE (8) and SME (12) are RES1 where there is none and trap where there is;
 /// floating point is the guest's.
 const CPTR: u64 = 0x33ff;
-/// `CNTHCTL_EL2`, E2H clear: EL1 reads the physical counter (`EL1PCTEN`), and its physical timer is trapped.
+/// `CNTHCTL_EL2`, E2H clear: EL1 reads the physical counter (`EL1PCTEN`), and its physical timer is trapped, until the
+/// vCPU's first access ([`context`](super::context)).
 const CNTHCTL: u64 = 1;
 /// `MDCR_EL2`: traps of debug (TDA, TDOSA, TDRA), of the PMU (TPM, TPMCR), of SPE (TPMS), of the trace filter (TTRF).
 const MDCR: u64 = 1 << 9 | 1 << 10 | 1 << 11 | 1 << 6 | 1 << 5 | 1 << 14 | 1 << 19;

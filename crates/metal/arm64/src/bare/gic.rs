@@ -1,8 +1,8 @@
 //! The physical interrupt controller, a `GICv3` (IHI 0069), as EL2 uses it.
 //!
 //! All interrupts are group 1. An interrupt ends in two steps (`EOImode`). Its priority drops when EL2 has seen it
-//! ([`acknowledge`]). It becomes inactive when it has been served ([`deactivate`]); the guest does that for the virtual
-//! timer.
+//! ([`acknowledge`]). It becomes inactive when it has been served ([`deactivate`]); the guest does that for its
+//! timers.
 
 use core::arch::asm;
 use core::ptr::with_exposed_provenance_mut;
@@ -117,8 +117,10 @@ impl Redistributor {
         write(private + GICD_ICACTIVER, u32::MAX);
         write(private + GICD_IGROUPR, u32::MAX);
         (0..32).step_by(4).for_each(|byte| write(private + GICD_IPRIORITYR + byte, PRIORITY));
-        let wanted = [KICK, MAINTENANCE, super::timer::EL2_TIMER, super::timer::VIRTUAL_TIMER];
-        let wanted = wanted.iter().fold(0, |all, number| all | 1 << number);
+        let timers =
+            [super::timer::EL2_TIMER, super::timer::VIRTUAL_TIMER, super::timer::PHYSICAL_TIMER];
+        let wanted =
+            [KICK, MAINTENANCE].iter().chain(&timers).fold(0, |all, number| all | 1 << number);
         write(private + GICD_ISENABLER, wanted);
         // SAFETY: the interface of this processor, whose interrupts are masked. `ICC_SRE_EL2`: system registers, for
         // EL1 too.

@@ -65,7 +65,7 @@ struct Pending {
 /// The processor of one vCPU.
 pub struct GuestCpu<'a, M> {
     pub(super) registers: Registers,
-    resident: &'a Resident,
+    pub(super) resident: &'a Resident,
     /// The processor that [`Guest::cpu`] named last.
     cpu: Cell<usize>,
     /// Of the instruction that it came out at, in bytes.

@@ -1,4 +1,4 @@
-//! Timers: the one of EL2, and the virtual one of a guest.
+//! Timers: the one of EL2, and the virtual and the physical one of a guest.
 
 use core::arch::asm;
 
@@ -8,10 +8,14 @@ use mayfly_vm::platform::time::Instant;
 pub const EL2_TIMER: u32 = 26;
 /// The private interrupt of the virtual timer.
 pub const VIRTUAL_TIMER: u32 = 27;
+/// The private interrupt of the physical timer of EL1.
+pub const PHYSICAL_TIMER: u32 = 30;
 
 const ENABLE: u64 = 1;
 const MASKED: u64 = 2;
-/// `CNTV_CTL_EL0.ISTATUS`.
+/// `CNTHCTL_EL2.EL1PCEN`, E2H clear: accesses to the physical timer do not trap.
+const EL1PCEN: u64 = 2;
+/// `ISTATUS`.
 const DUE: u64 = 4;
 
 /// Ticks of the system counter.
@@ -57,16 +61,17 @@ pub fn set_alarm(at: Option<u64>) {
     }
 }
 
-/// A guest's virtual timer, while it is not in the hardware's.
+/// A guest's timer, while it is not in the hardware's.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct VirtualTimer {
+pub struct Timer {
     control: u64,
     compare: u64,
 }
 
-impl VirtualTimer {
-    /// What the hardware's timer is, which stops.
-    pub(super) fn take() -> Self {
+impl Timer {
+    /// What the hardware's virtual timer is, which stops.
+    #[inline]
+    pub(super) fn take_virtual() -> Self {
         let control = crate::read_register!("cntv_ctl_el0") & (ENABLE | MASKED);
         let compare = crate::read_register!("cntv_cval_el0");
         // SAFETY: it is the guest's timer, which it is given back before it runs.
@@ -77,8 +82,9 @@ impl VirtualTimer {
         Self { control, compare }
     }
 
-    /// Has the hardware's timer go on as this one, on a counter that is `offset` ticks behind.
-    pub(super) fn give(self, offset: u64) {
+    /// Has the hardware's virtual timer go on as this one, on a counter that is `offset` ticks behind.
+    #[inline]
+    pub(super) fn give_virtual(self, offset: u64) {
         // SAFETY: as above.
         unsafe {
             crate::write_register!("cntvoff_el2", offset);
@@ -88,14 +94,62 @@ impl VirtualTimer {
         }
     }
 
-    /// When it is due, in ticks of the physical counter, if it is on and not masked.
-    pub fn due(self, offset: u64) -> Option<u64> {
+    /// What the hardware's physical timer is, which stops, and traps from now on.
+    pub(super) fn take_physical() -> Self {
+        let control = crate::read_register!("cntp_ctl_el0") & (ENABLE | MASKED);
+        let compare = crate::read_register!("cntp_cval_el0");
+        let traps = crate::read_register!("cnthctl_el2") & !EL1PCEN;
+        // SAFETY: it is the guest's timer, which it is given back before it runs.
+        unsafe {
+            crate::write_register!("cntp_ctl_el0", 0_u64);
+            crate::write_register!("cnthctl_el2", traps);
+            asm!("isb", options(nostack));
+        }
+        Self { control, compare }
+    }
+
+    /// Has the hardware's physical timer go on as this one. The guest reaches it without a trap.
+    pub(super) fn give_physical(self) {
+        let traps = crate::read_register!("cnthctl_el2") | EL1PCEN;
+        // SAFETY: as above.
+        unsafe {
+            crate::write_register!("cntp_cval_el0", self.compare);
+            crate::write_register!("cnthctl_el2", traps);
+            asm!("isb", options(nostack));
+            crate::write_register!("cntp_ctl_el0", self.control);
+        }
+    }
+
+    /// When it is due, in ticks of the physical counter, if it is on and not masked: that of the timer is `offset`
+    /// ticks behind.
+    pub(super) fn due(self, offset: u64) -> Option<u64> {
         (self.control & (ENABLE | MASKED) == ENABLE).then(|| self.compare.saturating_add(offset))
     }
 }
 
-/// Whether the hardware's virtual timer asks for an interrupt now.
-pub fn virtual_is_due() -> bool {
-    let control = crate::read_register!("cntv_ctl_el0");
+/// The level of the line of a timer of the guest's whose registers are in the processor: of [`VIRTUAL_TIMER`] or
+/// [`PHYSICAL_TIMER`].
+pub fn is_high(interrupt: u32) -> bool {
+    // SAFETY: a barrier, without which the timer may be read early.
+    unsafe { asm!("isb", options(nostack, nomem)) };
+    let control = if interrupt == PHYSICAL_TIMER {
+        crate::read_register!("cntp_ctl_el0")
+    } else {
+        crate::read_register!("cntv_ctl_el0")
+    };
     control & (ENABLE | MASKED | DUE) == ENABLE | DUE
+}
+
+/// Stops both timers of EL1 on this processor: firmware may have left one on.
+///
+/// # Safety
+///
+/// No guest's registers are in the processor.
+pub unsafe fn stop_guests() {
+    // SAFETY: the caller's promise; EL2 uses neither.
+    unsafe {
+        crate::write_register!("cntv_ctl_el0", 0_u64);
+        crate::write_register!("cntp_ctl_el0", 0_u64);
+        asm!("isb", options(nostack));
+    }
 }

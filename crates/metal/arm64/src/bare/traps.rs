@@ -52,6 +52,11 @@ impl<M: Machine> GuestCpu<'_, M> {
                 self.machine.count(Reason::CacheRegister);
                 Answer::Done
             }
+            sysreg::CNTP_TVAL_EL0 | sysreg::CNTP_CTL_EL0 | sysreg::CNTP_CVAL_EL0 => {
+                self.machine.count(Reason::OtherRegister);
+                self.resident.use_physical_timer();
+                return Ok(Next::Resume);
+            }
             // Nothing of it is the guest's to change.
             sysreg::ACTLR_EL1 => {
                 self.machine.count(Reason::OtherRegister);

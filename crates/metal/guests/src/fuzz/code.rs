@@ -6,7 +6,7 @@ use crate::random::Random;
 pub(crate) const RET: u32 = 0xd65f_03c0;
 
 /// System registers that a hypervisor looks at: `op0`, `op1`, `CRn`, `CRm`, of which every `op2` is tried.
-const KNOWN: [[u32; 4]; 20] = [
+const KNOWN: [[u32; 4]; 21] = [
     [2, 0, 0, 0],
     [2, 0, 0, 2],
     [2, 0, 1, 0],
@@ -24,6 +24,7 @@ const KNOWN: [[u32; 4]; 20] = [
     [3, 0, 12, 11],
     [3, 0, 12, 12],
     [3, 3, 9, 12],
+    [3, 3, 14, 2],
     [3, 3, 14, 3],
     [3, 4, 1, 1],
     [3, 4, 12, 11],

@@ -9,7 +9,6 @@ use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 use super::arch::{Processor, Seat, Stop, answer, processor, stop};
 use super::format::{Kinds, TableFormat};
 use super::run::{End, OFF, Run};
-use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::share::pause;
@@ -121,8 +120,8 @@ fn is_for_memory(error: &Error) -> bool {
 /// Sleeps until there is an interrupt for the vCPU, or something is asked of it.
 fn wait<F: TableFormat>(run: &Run, vcpu: &Vcpu<Kinds<F>>, seat: &Seat) {
     seat.put();
-    let due = seat.timer_due();
-    if seat.is_pending() || due.is_some_and(|due| due <= timer::ticks()) {
+    let due = seat.next_timer();
+    if seat.is_pending() {
         return;
     }
     threads::with_alarm(due, vcpu.kicker(), || vcpu.requests().wait(&*run.world));

@@ -25,7 +25,7 @@ pub(crate) fn meaning(number: u32) -> Meaning {
     match number {
         timer::EL2_TIMER => Meaning::Alarm,
         gic::KICK | gic::MAINTENANCE => Meaning::Nothing,
-        timer::VIRTUAL_TIMER => Meaning::Guest,
+        timer::VIRTUAL_TIMER | timer::PHYSICAL_TIMER => Meaning::Guest,
         number if shared::get().uart_interrupt == Some(number) => Meaning::Console,
         _ => Meaning::Nothing,
     }

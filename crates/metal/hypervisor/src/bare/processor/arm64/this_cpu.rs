@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mayfly_arm64::gic::Redistributor;
-use mayfly_arm64::{cpu, gic, switch, tlb};
+use mayfly_arm64::{cpu, gic, switch, timer, tlb};
 use mayfly_vm::platform::tlb::Vmid;
 
 use super::shared;
@@ -85,8 +85,12 @@ pub(crate) fn prepare(number: usize) -> Result<(), &'static str> {
     let redistributor = shared.gic.redistributor(affinity).ok_or("it has no redistributor")?;
     REDISTRIBUTORS[number].set(redistributor);
     redistributor.prepare().map_err(|_| "it has no system registers for interrupts")?;
-    // SAFETY: at EL2, whose E2H the first instructions cleared; the format is the same on all processors.
-    unsafe { cpu::prepare(shared.vtcr) };
+    // SAFETY: at EL2, whose E2H the first instructions cleared; the format is the same on all processors; no guest has
+    // run here.
+    unsafe {
+        cpu::prepare(shared.vtcr);
+        timer::stop_guests();
+    }
     shared.empty.load();
     shared.interface.clear();
     Ok(())

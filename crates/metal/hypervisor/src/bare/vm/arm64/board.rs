@@ -131,8 +131,8 @@ impl Machine for Board<'_> {
         masked::begin();
         serve_others();
         while let Some(number) = gic::acknowledge() {
-            if number == timer::VIRTUAL_TIMER {
-                self.seat.take_timer();
+            if let timer::VIRTUAL_TIMER | timer::PHYSICAL_TIMER = number {
+                self.seat.take_timer(number);
                 continue;
             }
             if is_maintenance(number) {
@@ -176,6 +176,9 @@ pub(crate) fn answer(
         REDISTRIBUTORS.. if at < redistributors => (Frame::Redistributors, at - REDISTRIBUTORS),
         _ => return false,
     };
+    if frame == Frame::Redistributors {
+        seat.sample_timers();
+    }
     if access.write {
         let mut value = [0; 8];
         let data = cpu.data();

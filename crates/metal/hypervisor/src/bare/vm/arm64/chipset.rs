@@ -34,7 +34,10 @@ impl Chipset {
             vcpus,
             spis: SHARED_INTERRUPTS as usize,
             list_registers: shared::get().interface.list_registers,
-            linked: &[(timer::VIRTUAL_TIMER, timer::VIRTUAL_TIMER)],
+            linked: &[
+                (timer::VIRTUAL_TIMER, timer::VIRTUAL_TIMER),
+                (timer::PHYSICAL_TIMER, timer::PHYSICAL_TIMER),
+            ],
         };
         let vgic = Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)?;
         let cores = (0..vcpus).map(|vcpu| match vcpu {

@@ -1,5 +1,12 @@
 //! The part of a vCPU's state that stays in the processor while its thread runs there, beside the general registers. It
 //! is saved when the thread gives the processor up, whatever the thread is doing then.
+//!
+//! The guest's two timers interrupt by levels. While the registers of a timer are in the processor, its physical
+//! interrupt is taken at EL2, and stays active until the guest's end of its own interrupt ends it: so it does not come
+//! again meanwhile. The virtual GIC is told that the line is high when the physical interrupt is taken, or when a vCPU is
+//! about to sleep whose timer is due. The guest turns its timer off without an exit. So the line is looked at again
+//! before the virtual GIC is asked for its state, and before it loads interrupts: what has fallen is withdrawn. A vCPU
+//! that is about to sleep sets an alarm for timers that are not due yet.
 
 use alloc::sync::Arc;
 use core::cell::{Cell, UnsafeCell};
@@ -13,6 +20,14 @@ use crate::bare::devices::arch::Controller;
 use crate::bare::processor::{shared, this_cpu};
 use crate::bare::vm::counts::Counts;
 use crate::bare::vm::run::Run;
+
+const VIRTUAL: u8 = 1;
+const PHYSICAL: u8 = 2;
+/// The vCPU's physical timer has been due, so that the virtual GIC may know of it.
+const USES_PHYSICAL: u8 = 4;
+
+/// The timers of a guest: the bit of each, and its interrupt.
+const TIMERS: [(u8, u32); 2] = [(VIRTUAL, timer::VIRTUAL_TIMER), (PHYSICAL, timer::PHYSICAL_TIMER)];
 
 /// The seat of a vCPU. Only its thread uses it.
 pub(crate) struct Seat {
@@ -28,9 +43,10 @@ pub(crate) struct Seat {
     is_inside: Cell<bool>,
     /// The physical timer's interrupt, in this processor, is this vCPU's.
     has_timer: Cell<bool>,
-    /// That interrupt may be active: it was taken, or made so. The guest's end of it by a list register is not seen
-    /// here, so it may be inactive all the same; it never is active where this is false.
-    holds_timer: Cell<bool>,
+    /// Those of its timers, a bit each ([`VIRTUAL`], [`PHYSICAL`]), whose physical interrupt may be active in this
+    /// processor: it was taken, or made so. The guest's end of it by a list register is not seen here, so it may be
+    /// inactive all the same; it never is active where its bit is clear. [`USES_PHYSICAL`] stays.
+    held: Cell<u8>,
     /// Since when this vCPU has the processor, in ticks.
     since: Cell<u64>,
     counts: Arc<Counts>,
@@ -50,7 +66,7 @@ impl Seat {
             interface: UnsafeCell::new(interface),
             is_inside: Cell::new(false),
             has_timer: Cell::new(false),
-            holds_timer: Cell::new(false),
+            held: Cell::new(0),
             since: Cell::new(0),
             counts: Arc::clone(&run.counts),
         })
@@ -83,17 +99,59 @@ impl Seat {
         // that it did not come to. And it is to come again once the guest has ended it by a register that only the
         // virtual GIC has seen: `ICC_DIR_EL1`, or one of the redistributor's.
         let holds = self.vgic.holds_physical(self.vcpu, timer::VIRTUAL_TIMER);
-        if self.holds_timer.replace(holds) != holds
-            && let Some(redistributor) = this_cpu::redistributor()
-        {
-            redistributor.set_active(timer::VIRTUAL_TIMER, holds);
+        if self.held.get() != u8::from(holds) * VIRTUAL {
+            self.hold_timers();
         }
     }
 
-    /// The physical timer's interrupt was taken, and is active until the guest has ended it.
-    pub(crate) fn take_timer(&self) {
-        self.holds_timer.set(true);
-        let _ = self.vgic.take_linked(self.vcpu, timer::VIRTUAL_TIMER);
+    /// Has the physical interrupts of its timers be active as the virtual GIC says.
+    #[inline(never)]
+    fn hold_timers(&self) {
+        let held = self.held.get();
+        let mut holds = held & USES_PHYSICAL;
+        for (bit, number) in TIMERS {
+            if self.vgic.holds_physical(self.vcpu, number) {
+                holds |= bit;
+            }
+            if (held ^ holds) & bit != 0
+                && let Some(redistributor) = this_cpu::redistributor()
+            {
+                redistributor.set_active(number, holds & bit != 0);
+            }
+        }
+        self.held.set(holds);
+    }
+
+    /// The physical interrupt of a timer was taken, and is active until the guest has ended it.
+    pub(crate) fn take_timer(&self, interrupt: u32) {
+        let bits =
+            if interrupt == timer::PHYSICAL_TIMER { PHYSICAL | USES_PHYSICAL } else { VIRTUAL };
+        self.held.set(self.held.get() | bits);
+        let _ = self.vgic.take_linked(self.vcpu, interrupt);
+    }
+
+    /// Has the virtual GIC see which of the timers that have been due are due no more.
+    pub(crate) fn sample_timers(&self) {
+        let held = self.held.get();
+        for (bit, number) in TIMERS {
+            if held & bit != 0 && !timer::is_high(number) {
+                let _ = self.vgic.withdraw_linked(self.vcpu, number);
+            }
+        }
+    }
+
+    /// Has the timers' physical interrupts be inactive in this processor.
+    #[inline(never)]
+    fn release_timers(&self) {
+        let held = self.held.get();
+        for (bit, number) in TIMERS {
+            if held & bit != 0
+                && let Some(redistributor) = this_cpu::redistributor()
+            {
+                redistributor.set_active(number, false);
+            }
+        }
+        self.held.set(held & USES_PHYSICAL);
     }
 
     /// Takes back what the guest has done to its interrupts.
@@ -105,6 +163,9 @@ impl Seat {
         let used = interface.used();
         self.shape.save(&mut interface.registers, used);
         self.vgic.leave(interface);
+        if self.held.get() != 0 {
+            self.sample_timers();
+        }
     }
 
     /// Saves all of it, and takes it out of the processor.
@@ -112,14 +173,8 @@ impl Seat {
         self.take_interrupts();
         if self.has_timer.take() {
             self.counts.spend(timer::about_now().saturating_sub(self.since.get()));
-            if self.holds_timer.take() {
-                if !timer::virtual_is_due() {
-                    // Set anew before the guest saw that it was due.
-                    let _ = self.vgic.withdraw_linked(self.vcpu, timer::VIRTUAL_TIMER);
-                }
-                if let Some(redistributor) = this_cpu::redistributor() {
-                    redistributor.set_active(timer::VIRTUAL_TIMER, false);
-                }
+            if self.held.get() != 0 {
+                self.release_timers();
             }
         }
         self.resident.put();
@@ -130,9 +185,25 @@ impl Seat {
         self.vgic.is_pending(self.interface())
     }
 
-    /// When the guest's timer is due, in ticks, if it is on. After [`Seat::put`].
-    pub(crate) fn timer_due(&self) -> Option<u64> {
-        self.resident.timer_due()
+    /// When the next of the guest's timers will be due, in ticks, if one will be. The virtual GIC sees those that are due.
+    /// After [`Seat::put`].
+    pub(crate) fn next_timer(&self) -> Option<u64> {
+        let now = timer::ticks();
+        let due = [self.resident.virtual_timer_due(), self.resident.physical_timer_due()];
+        let mut next = None;
+        for ((bit, number), due) in TIMERS.into_iter().zip(due) {
+            match due {
+                Some(due) if due > now => next = Some(next.map_or(due, |next: u64| next.min(due))),
+                Some(_) => {
+                    if bit == PHYSICAL {
+                        self.held.set(USES_PHYSICAL);
+                    }
+                    let _ = self.vgic.take_linked(self.vcpu, number);
+                }
+                None => {}
+            }
+        }
+        next
     }
 
     /// Resets it.

@@ -1,0 +1,38 @@
+//! A guest that checks what kernels expect of their machine: both timers, the interrupt controller, PSCI, and the
+//! identification of devices. It prints a line for each expectation, and how many held.
+//!
+//! Its MMU is off. It has up to three vCPUs, which begin at `secondary` with a function's address in x0. It never writes
+//! `GICR_WAKER`.
+
+#![cfg_attr(target_os = "none", no_std, no_main)]
+
+#[cfg(target_os = "none")]
+mod devices;
+#[cfg(target_os = "none")]
+mod entry;
+#[cfg(target_os = "none")]
+mod interrupts;
+#[cfg(target_os = "none")]
+mod machine;
+#[cfg(target_os = "none")]
+mod power;
+#[cfg(target_os = "none")]
+mod timers;
+
+#[cfg(target_os = "none")]
+extern "C" fn main() -> ! {
+    interrupts::enable();
+    devices::check();
+    interrupts::check();
+    timers::check();
+    power::check();
+    machine::end()
+}
+
+#[cfg(not(target_os = "none"))]
+fn main() {
+    eprintln!(
+        "mayfly-expects-guest is a guest, not a process: `make metal-test` builds and starts it"
+    );
+    std::process::exit(1);
+}
