@@ -1,7 +1,11 @@
 //! The machine that the program runs on, as its device tree describes it.
 //!
+//! The console is looked for first, and by itself, so that whatever else is wrong can be printed on it.
+//!
 //! A node or property that is missing, or is not as the specification says, is an error with its name. The tree comes
 //! from firmware, but its modules and boot arguments come from the user who starts the machine.
+
+mod bus;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,6 +14,8 @@ use core::ops::Range;
 use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
+
+use self::bus::Bus;
 
 /// Addresses.
 pub type Region = Range<u64>;
@@ -27,9 +33,9 @@ pub struct Board {
     pub cpus: Vec<u64>,
     /// The interrupt controller, a `GICv3`: its distributor.
     pub distributor: Region,
-    /// The first region of its redistributors.
-    pub redistributors: Region,
-    /// The console, a PL011.
+    /// The regions of its redistributors.
+    pub redistributors: Vec<Region>,
+    /// The console, a PL011: the one that `/chosen/stdout-path` names, or the first one.
     pub uart: Region,
     /// The number of the console's interrupt.
     pub uart_interrupt: Option<u32>,
@@ -72,6 +78,8 @@ pub enum TreeError {
     Malformed(String),
     /// It has no such node or property.
     Missing(&'static str),
+    /// It has another interrupt controller than a `GICv3`, which is compatible with this.
+    Controller(String),
 }
 
 impl core::fmt::Display for TreeError {
@@ -79,6 +87,10 @@ impl core::fmt::Display for TreeError {
         match self {
             Self::Malformed(why) => write!(f, "the device tree is malformed: {why}"),
             Self::Missing(what) => write!(f, "the device tree has no {what}"),
+            Self::Controller(kind) => write!(
+                f,
+                "the interrupt controller is a GICv2 ({kind}), and a GICv3 is needed (QEMU: -M virt,gic-version=3)"
+            ),
         }
     }
 }
@@ -94,6 +106,19 @@ pub fn size(header: &[u8; 8]) -> Option<usize> {
     (word(0) == 0xd00d_feed).then(|| word(4) as usize).filter(|size| *size <= LARGEST)
 }
 
+/// The console of the machine, if its tree has one that is known: what to do before anything that may fail.
+pub fn console(tree: &[u8]) -> Option<Region> {
+    let mut board = Board::default();
+    board.find_console(&Fdt::new(tree).ok()?);
+    (!board.uart.is_empty()).then_some(board.uart)
+}
+
+/// Whether the firmware is called by `HVC`, and not by `SMC`.
+pub fn calls_by_hvc(tree: &[u8]) -> bool {
+    let method = |tree: Fdt<'_>| text(tree.find_node("/psci")?, "method").map(|word| word == "hvc");
+    Fdt::new(tree).ok().and_then(method).unwrap_or(false)
+}
+
 impl Board {
     /// Reads a tree.
     ///
@@ -106,12 +131,14 @@ impl Board {
         for reservation in tree.memory_reservations() {
             board.reserved.push(span(reservation.address(), reservation.size()));
         }
-        board.visit(tree.root());
+        board.find_console(&tree);
+        let mut others = None;
+        board.visit(tree.root(), &Bus::Same, &mut others);
         if let Some(reserved) = tree.find_node("/reserved-memory") {
             for node in reserved.children() {
-                board.reserved.extend(regions(node));
+                board.reserved.extend(Bus::Same.regions(node));
                 if node.property("no-map").is_some() {
-                    board.unmapped.extend(regions(node));
+                    board.unmapped.extend(Bus::Same.regions(node));
                 }
             }
         }
@@ -135,43 +162,88 @@ impl Board {
         match () {
             () if board.memory.is_empty() => Err(TreeError::Missing("memory")),
             () if board.cpus.is_empty() => Err(TreeError::Missing("CPUs")),
-            () if board.distributor.is_empty() => Err(TreeError::Missing("GICv3")),
+            () if board.distributor.is_empty() => {
+                Err(others.map_or(TreeError::Missing("GICv3"), TreeError::Controller))
+            }
             () if board.redistributors.is_empty() => Err(TreeError::Missing("redistributors")),
             () if board.uart.is_empty() => Err(TreeError::Missing("PL011")),
             () => Ok(board),
         }
     }
 
-    /// Looks at a node and at what is below it. Depth is bounded by the tree's own check.
-    fn visit(&mut self, node: FdtNode<'_>) {
+    /// Takes the console that `/chosen/stdout-path` names, by its path or by an alias, and where it names none that is
+    /// known, the first one.
+    fn find_console(&mut self, tree: &Fdt<'_>) {
+        let named = tree.find_node("/chosen").and_then(|chosen| text(chosen, "stdout-path"));
+        // What is behind a colon is said to the driver.
+        let named = named.and_then(|named| named.split(':').next()).and_then(|named| {
+            if named.starts_with('/') {
+                return Some(named);
+            }
+            text(tree.find_node("/aliases")?, named)
+        });
+        if let Some((node, bus)) = named.and_then(|path| bus::find(tree.root(), path)) {
+            self.take_console(node, &bus);
+        }
+        if self.uart.is_empty() {
+            self.look_for_console(tree.root(), &Bus::Same);
+        }
+    }
+
+    fn look_for_console(&mut self, node: FdtNode<'_>, bus: &Bus) {
+        if is_available(node) && self.uart.is_empty() {
+            self.take_console(node, bus);
+            each_child(node, bus, |child, bus| self.look_for_console(child, bus));
+        }
+    }
+
+    fn take_console(&mut self, node: FdtNode<'_>, bus: &Bus) {
+        if node.is_compatible("arm,pl011") {
+            self.uart = bus.regions(node).into_iter().next().unwrap_or_default();
+            self.uart_interrupt = interrupt(node);
+        }
+    }
+
+    /// Looks at a node, which is on `bus`, and at what is below it. Depth is bounded by the tree's own check. `others`
+    /// is an interrupt controller that is known, and not used.
+    fn visit(&mut self, node: FdtNode<'_>, bus: &Bus, others: &mut Option<String>) {
         // A secure world's memory and devices are in the tree, too, as "disabled".
         if !is_available(node) {
             return;
         }
         if text(node, "device_type") == Some("memory") {
-            self.memory.extend(regions(node));
+            self.memory.extend(bus.regions(node));
         }
         if self.distributor.is_empty() && node.is_compatible("arm,gic-v3") {
-            let mut regions = regions(node).into_iter();
+            let mut regions = bus.regions(node).into_iter();
+            let count = word(node, "#redistributor-regions").unwrap_or(1);
             self.distributor = regions.next().unwrap_or_default();
-            self.redistributors = regions.next().unwrap_or_default();
+            self.redistributors = regions.take(count as usize).collect();
+        }
+        if let Some(kind) = GICV2.iter().find(|kind| node.is_compatible(kind)) {
+            *others = Some((*kind).into());
         }
         if self.clock.is_empty() && node.is_compatible("arm,pl031") {
-            self.clock = regions(node).into_iter().next().unwrap_or_default();
+            self.clock = bus.regions(node).into_iter().next().unwrap_or_default();
         }
-        if self.uart.is_empty() && node.is_compatible("arm,pl011") {
-            self.uart = regions(node).into_iter().next().unwrap_or_default();
-            self.uart_interrupt = interrupt(node);
-        }
-        let is_bus = matches!(node.name_without_address(), "" | "soc" | "platform-bus");
-        for child in node.children() {
-            let kind = text(child, "device_type");
-            if is_bus || child.is_compatible("simple-bus") || matches!(kind, None | Some("memory"))
-            {
-                self.visit(child);
-            }
-        }
+        each_child(node, bus, |child, bus| self.visit(child, bus, others));
     }
+}
+
+/// What a `GICv2` is compatible with (Linux, `Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml`).
+const GICV2: [&str; 4] =
+    ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic", "arm,cortex-a9-gic"];
+
+/// Calls `look` with each child of `node` that processors reach, and the bus that the child is on. `node` is on `bus`.
+fn each_child<'a>(node: FdtNode<'a>, bus: &Bus, mut look: impl FnMut(FdtNode<'a>, &Bus)) {
+    let below = if node.name().is_empty() { Some(Bus::Same) } else { bus.below(node) };
+    let Some(below) = below else { return };
+    node.children().for_each(|child| look(child, &below));
+}
+
+/// A property of one cell.
+fn word(node: FdtNode<'_>, name: &str) -> Option<u32> {
+    Some(u32::from_be_bytes(node.property(name)?.value().try_into().ok()?))
 }
 
 /// Whether the tree says that the node can be used (Devicetree Specification 0.4, 2.3.4): without a status it can.
@@ -181,14 +253,6 @@ fn is_available(node: FdtNode<'_>) -> bool {
 
 fn span(start: u64, size: u64) -> Region {
     start..start.saturating_add(size)
-}
-
-fn regions(node: FdtNode<'_>) -> Vec<Region> {
-    let Ok(Some(registers)) = node.reg() else { return Vec::new() };
-    let region = |register: dtoolkit::standard::Reg<'_>| {
-        Some(span(register.address::<u64>().ok()?, register.size::<u64>().ok()?))
-    };
-    registers.filter_map(region).collect()
 }
 
 fn text<'a>(node: FdtNode<'a>, name: &str) -> Option<&'a str> {
@@ -242,179 +306,4 @@ fn module_region(reg: &[u8]) -> Option<Region> {
 }
 
 #[cfg(test)]
-mod tests {
-    use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn property<T: dtoolkit::ToPropertyValue>(name: &str, value: T) -> DeviceTreeProperty {
-        DeviceTreeProperty::new(name, value).unwrap()
-    }
-
-    fn node(
-        name: &str,
-        properties: impl IntoIterator<Item = DeviceTreeProperty>,
-    ) -> DeviceTreeNode {
-        let mut node = DeviceTreeNode::new(name).unwrap();
-        properties.into_iter().for_each(|property| node.add_property(property));
-        node
-    }
-
-    fn reg(start: u64, size: u64) -> DeviceTreeProperty {
-        property("reg", [(start >> 32) as u32, start as u32, (size >> 32) as u32, size as u32])
-    }
-
-    /// A tree like that of QEMU's `virt`.
-    fn virt() -> DeviceTree {
-        let mut tree = DeviceTree::new();
-        let root = &mut tree.root;
-        root.add_property(property("#address-cells", 2_u32));
-        root.add_property(property("#size-cells", 2_u32));
-        root.add_child(node(
-            "memory@40000000",
-            [property("device_type", "memory"), reg(0x4000_0000, 1 << 30)],
-        ));
-        let mut cpus =
-            node("cpus", [property("#address-cells", 1_u32), property("#size-cells", 0_u32)]);
-        for cpu in 0..2_u32 {
-            let name = std::format!("cpu@{cpu}");
-            cpus.add_child(node(&name, [property("device_type", "cpu"), property("reg", cpu)]));
-        }
-        root.add_child(cpus);
-        let frames = [0_u32, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000];
-        root.add_child(node(
-            "intc@8000000",
-            [property("compatible", "arm,gic-v3"), property("reg", frames)],
-        ));
-        let uart = [
-            property("compatible", &["arm,pl011", "arm,primecell"][..]),
-            reg(0x900_0000, 0x1000),
-            property("interrupts", [0_u32, 1, 4]),
-        ];
-        root.add_child(node("pl011@9000000", uart));
-        let clock = [property("compatible", "arm,pl031"), reg(0x901_0000, 0x1000)];
-        root.add_child(node("pl031@9010000", clock));
-        let mut chosen =
-            node("chosen", [property("bootargs", "vm list"), property("rng-seed", [1_u32, 2])]);
-        chosen.add_child(node(
-            "module@60000000",
-            [
-                property("compatible", &["multiboot,module", "multiboot,ramdisk"][..]),
-                reg(0x6000_0000, 0x1000),
-            ],
-        ));
-        chosen.add_child(node(
-            "module@50000000",
-            [
-                property("compatible", &["multiboot,module", "multiboot,kernel"][..]),
-                reg(0x5000_0000, 0x2000),
-                property("bootargs", "vcpus=4 -- console=ttyAMA0"),
-            ],
-        ));
-        root.add_child(chosen);
-        tree
-    }
-
-    #[test]
-    fn a_machine_is_read_from_its_tree() {
-        let board = Board::read(&virt().to_dtb()).unwrap();
-        assert_eq!((board.memory.len(), &board.memory[0]), (1, &(0x4000_0000..0x8000_0000)));
-        assert_eq!(board.cpus, [0, 1]);
-        assert_eq!(board.distributor, 0x800_0000..0x801_0000);
-        assert_eq!(board.redistributors, 0x80a_0000..0x900_0000);
-        assert_eq!((board.uart, board.uart_interrupt), (0x900_0000..0x900_1000, Some(33)));
-        assert_eq!(board.clock, 0x901_0000..0x901_1000);
-        assert_eq!(board.arguments, "vm list");
-        assert_eq!(board.seed.len(), 8);
-        let kinds: Vec<_> =
-            board.modules.iter().map(|module| (module.region.start, module.kind)).collect();
-        assert_eq!(kinds, [(0x5000_0000, ModuleKind::Kernel), (0x6000_0000, ModuleKind::Ramdisk)]);
-        assert_eq!(board.modules[0].arguments, "vcpus=4 -- console=ttyAMA0");
-        assert!(board.reserved.contains(&(0x5000_0000..0x5000_2000)));
-    }
-
-    #[test]
-    fn memory_and_devices_that_are_disabled_are_not_used() {
-        let mut tree = virt();
-        // As QEMU has it with `-M virt,secure=on`: memory and a console of the secure world.
-        for (name, status) in [("secram@e000000", "disabled"), ("broken@d000000", "fail-ecc")] {
-            let secure = [
-                property("device_type", "memory"),
-                reg(0xe00_0000, 0x100_0000),
-                property("status", status),
-                property("secure-status", "okay"),
-            ];
-            tree.root.add_child(node(name, secure));
-        }
-        let usable = [
-            property("device_type", "memory"),
-            reg(0x1_0000_0000, 0x4000_0000),
-            property("status", "okay"),
-        ];
-        tree.root.add_child(node("memory@100000000", usable));
-        let board = Board::read(&tree.to_dtb()).unwrap();
-        assert_eq!(board.memory, [0x4000_0000..0x8000_0000, 0x1_0000_0000..0x1_4000_0000]);
-        for (name, missing) in [("pl011@9000000", "PL011"), ("intc@8000000", "GICv3")] {
-            let mut tree = virt();
-            let device = tree.root.child_mut(name).unwrap();
-            device.add_property(property("status", "disabled"));
-            assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing(missing)));
-        }
-    }
-
-    #[test]
-    fn reserved_memory_is_not_touched_and_where_the_tree_says_so_not_mapped() {
-        let mut tree = virt();
-        let mut reserved = node(
-            "reserved-memory",
-            [property("#address-cells", 2_u32), property("#size-cells", 2_u32)],
-        );
-        reserved.add_child(node("kept@41000000", [reg(0x4100_0000, 0x1000)]));
-        let firmware = [reg(0x4200_0000, 0x2000), property("no-map", [0_u8; 0])];
-        reserved.add_child(node("firmware@42000000", firmware));
-        tree.root.add_child(reserved);
-        let board = Board::read(&tree.to_dtb()).unwrap();
-        assert!(board.reserved.contains(&(0x4100_0000..0x4100_1000)));
-        assert!(board.reserved.contains(&(0x4200_0000..0x4200_2000)));
-        assert_eq!(board.unmapped, *core::slice::from_ref(&(0x4200_0000..0x4200_2000)));
-    }
-
-    #[test]
-    fn the_first_interrupt_controller_is_taken_and_one_without_redistributors_is_refused() {
-        let mut tree = virt();
-        let second = [0_u32, 0x2800_0000, 0, 0x1_0000, 0, 0x280a_0000, 0, 0xf6_0000];
-        let second = [property("compatible", "arm,gic-v3"), property("reg", second)];
-        tree.root.add_child(node("intc@28000000", second));
-        assert_eq!(Board::read(&tree.to_dtb()).unwrap().distributor, 0x800_0000..0x801_0000);
-        let alone = property("reg", [0_u32, 0x800_0000, 0, 0x1_0000]);
-        tree.root.child_mut("intc@8000000").unwrap().add_property(alone);
-        assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing("redistributors")));
-    }
-
-    #[test]
-    fn a_machine_without_a_console_is_refused_by_name() {
-        let mut tree = virt();
-        tree.root.remove_child("pl011@9000000");
-        assert_eq!(Board::read(&tree.to_dtb()), Err(TreeError::Missing("PL011")));
-    }
-
-    #[test]
-    fn what_is_no_tree_has_no_size() {
-        assert_eq!(size(&[0; 8]), None);
-        assert_eq!(size(&[0xd0, 0x0d, 0xfe, 0xed, 0, 1, 0, 0]), Some(0x1_0000));
-        assert_eq!(size(&[0xd0, 0x0d, 0xfe, 0xed, 0xff, 0, 0, 0]), None);
-    }
-
-    proptest! {
-        #[test]
-        fn a_tree_with_bytes_changed_is_read_or_refused(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..32)) {
-            let mut bytes = virt().to_dtb();
-            let length = bytes.len();
-            for (at, byte) in &changes {
-                bytes[at.index(length)] = *byte;
-            }
-            let _ = Board::read(&bytes);
-        }
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@
 //! timers.
 
 use core::arch::asm;
+use core::ops::Range;
 use core::ptr::with_exposed_provenance_mut;
 
 /// The software interrupt by which one processor makes another look for new work.
@@ -39,18 +40,17 @@ const PRIORITY: u32 = 0xa0a0_a0a0;
 #[derive(Clone, Copy, Debug)]
 pub struct Gic {
     distributor: usize,
-    redistributors: usize,
-    redistributor_bytes: usize,
+    redistributors: &'static [Range<u64>],
 }
 
 impl Gic {
-    /// The controller whose distributor and redistributors are at these addresses.
+    /// The controller whose distributor and regions of redistributors are at these addresses.
     ///
     /// # Safety
     ///
     /// They are, mapped as device memory, and nothing else uses them.
-    pub const unsafe fn new(distributor: usize, redistributors: usize, bytes: usize) -> Self {
-        Self { distributor, redistributors, redistributor_bytes: bytes }
+    pub const unsafe fn new(distributor: usize, redistributors: &'static [Range<u64>]) -> Self {
+        Self { distributor, redistributors }
     }
 
     /// Sets up the distributor: everything off, everything group 1. Once.
@@ -84,12 +84,18 @@ impl Gic {
     /// This processor's redistributor, if there is one.
     pub fn redistributor(self, affinity: u64) -> Option<Redistributor> {
         let wanted = (affinity >> 8 & 0xff00_0000) | (affinity & 0x00ff_ffff);
-        let mut at = self.redistributors;
-        while at + 2 * FRAME <= self.redistributors + self.redistributor_bytes {
+        self.redistributors.iter().find_map(|region| Self::in_region(region, wanted))
+    }
+
+    /// The redistributor of affinity `wanted`, as `GICR_TYPER` has it, if it is in `region`.
+    fn in_region(region: &Range<u64>, wanted: u64) -> Option<Redistributor> {
+        let mut at = region.start as usize;
+        while at + 2 * FRAME <= region.end as usize {
             let typer = read64(at + GICR_TYPER);
             if typer >> 32 == wanted {
                 return Some(Redistributor(at));
             }
+            // The last of its region.
             if typer & TYPER_LAST != 0 {
                 return None;
             }

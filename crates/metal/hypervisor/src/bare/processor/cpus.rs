@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The most processors that are used.
-pub(crate) const MAX: usize = 64;
+pub(crate) const MAX: usize = 128;
 
 /// How many are up.
 static UP: AtomicU32 = AtomicU32::new(0);

@@ -15,7 +15,7 @@ pub(crate) struct Scheduler {
     /// No sleeper wakes by itself before that, in ticks.
     pub(crate) next_wake: u64,
     /// A bit for each processor that waits for a thread.
-    pub(crate) idle: u64,
+    pub(crate) idle: u128,
     /// The last number.
     numbers: u64,
     /// How many processors take threads from it.

@@ -4,11 +4,14 @@ use aarch64_paging::descriptor::El23Attributes as Attributes;
 use aarch64_paging::idmap::IdMap;
 use aarch64_paging::paging::{El2, MemoryRegion};
 use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_hypervisor::memory_map::whole_frames;
 use mayfly_hypervisor::tree::Board;
 
-/// The end of what the tables map: three levels have addresses of 39 bits. Memory beyond it is not used.
-pub(crate) const LIMIT: u64 = 1 << 39;
+use super::entry::FIRST_TABLES;
+
+/// The end of what the tables map: four levels have addresses of 48 bits. Memory beyond it is not used.
+pub(crate) const LIMIT: u64 = 1 << 48;
 
 const COMMON: Attributes =
     Attributes::VALID.union(Attributes::ACCESSED).union(Attributes::USER_RES1);
@@ -30,21 +33,53 @@ pub(crate) fn image() -> core::ops::Range<u64> {
     (&raw const image_start).addr() as u64..(&raw const image_end).addr() as u64
 }
 
+/// Has the first tables map the GiB of a device, if they do not map it yet. One such device, before [`activate`].
+///
+/// # Safety
+///
+/// There is a device, and no memory that is used as such.
+pub(crate) unsafe fn reach(device: u64) {
+    const VALID_TABLE: u64 = 3;
+    const FIRST_DEVICE: u64 = 1 | 1 << 10 | 1 << 2 | 1 << 54;
+    let [root, .., spare] = &FIRST_TABLES.0;
+    let (at, in_table) = ((device >> 39) as usize, (device >> 30) as usize % 512);
+    let Some(entry) = root.get(at) else { return };
+    let table = match entry.load(Ordering::Relaxed) {
+        0 => {
+            entry.store(spare.as_ptr().addr() as u64 | VALID_TABLE, Ordering::Relaxed);
+            spare
+        }
+        // The image's own tables are where they say.
+        address => {
+            let address = address & !VALID_TABLE;
+            let is_at = |table: &&[AtomicU64; 512]| table.as_ptr().addr() as u64 == address;
+            let Some(table) = FIRST_TABLES.0.iter().find(is_at) else { return };
+            table
+        }
+    };
+    if table[in_table].load(Ordering::Relaxed) == 0 {
+        table[in_table].store(device >> 30 << 30 | FIRST_DEVICE, Ordering::Relaxed);
+    }
+    // SAFETY: an entry that was not there is seen by walks.
+    unsafe { core::arch::asm!("dsb ishst", "isb", options(nostack)) };
+}
+
 /// Maps what the machine has, and makes this processor use that map. Returns the address of the tables, which are never
 /// freed.
 ///
 /// # Errors
 ///
-/// When there is no memory for them, or an address has more than 39 bits.
+/// When there is no memory for them, or an address has more than 48 bits.
 pub(crate) fn activate(board: &Board) -> Result<u64, aarch64_paging::MapError> {
-    let mut map = IdMap::new(1, El2);
+    let mut map = IdMap::new(0, El2);
     let region =
         |range: core::ops::Range<u64>| MemoryRegion::new(range.start as usize, range.end as usize);
     for memory in whole_frames(&board.memory, &board.unmapped, LIMIT) {
         map.map_range(&region(memory), MEMORY)?;
     }
-    let devices = [&board.distributor, &board.redistributors, &board.uart, &board.clock];
-    for device in devices.into_iter().filter(|device| !device.is_empty()) {
+    let devices = [&board.distributor, &board.uart, &board.clock];
+    let devices = devices.into_iter().chain(&board.redistributors);
+    for device in devices.filter(|device| !device.is_empty()) {
         map.map_range(&region(device.clone()), DEVICE)?;
     }
     let image = image();

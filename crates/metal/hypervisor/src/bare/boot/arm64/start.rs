@@ -7,11 +7,12 @@ use mayfly_arm64::cpu;
 use mayfly_arm64::gic::Gic;
 use mayfly_arm64::tlb::EmptyRoot;
 use mayfly_arm64::virtual_gic::Shape;
-use mayfly_hypervisor::tree::{self, Board};
+use mayfly_hypervisor::tree::{self, Board, Region};
 
 use super::{cpus, map};
 use crate::bare::boot::{memory, run};
 use crate::bare::devices::clock;
+use crate::bare::processor::serial::line_without_lock;
 use crate::bare::processor::shared::{self, Shared};
 use crate::bare::processor::{cpus as processors, frames, heap, pl011, power_off, this_cpu};
 use crate::bare::threads;
@@ -22,10 +23,22 @@ use crate::bare::world::entropy;
 /// What the first processor does first in Rust.
 pub(crate) extern "C" fn main(tree: u64) -> ! {
     heap::prepare();
+    // There is no console to print the error on.
+    let Some(tree) = read_tree(tree) else { stop() };
+    if let Some(uart) = tree::console(tree) {
+        // SAFETY: the device tree says so, and it is mapped as a device where it is not memory.
+        unsafe {
+            map::reach(uart.start);
+            pl011::use_at(uart.start as usize);
+        }
+    }
+    let level = cpu::exception_level();
+    if level != 2 {
+        refuse_level(level, tree::calls_by_hvc(tree));
+    }
     // SAFETY: before anything asks for it.
     unsafe { cpu::set_number(0) };
-    // There is no console to print the error on.
-    let Some(tree) = read_tree(tree) else { power_off() };
+    say!("mayfly {}: starts", env!("CARGO_PKG_VERSION"));
     let board = match Board::read(tree) {
         Ok(board) => board,
         Err(error) => {
@@ -34,22 +47,9 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
             power_off()
         }
     };
-    // SAFETY: the device tree says so, and the first 4 GiB are mapped as devices where they are not memory.
-    unsafe { pl011::use_at(board.uart.start as usize) };
     match prepare(&board, tree) {
         Ok(table) => {
             cpus::start_others(&board, table);
-            let beyond: u64 = board
-                .memory
-                .iter()
-                .map(|region| region.end.saturating_sub(region.start.max(map::LIMIT)))
-                .sum();
-            if beyond > 0 {
-                say!(
-                    "mayfly: {} MiB of memory are not used: they are beyond 512 GiB",
-                    beyond >> 20
-                );
-            }
             say!(
                 "mayfly: EL{}, {} CPUs, {} MiB free, FWB {}",
                 cpu::exception_level(),
@@ -76,28 +76,17 @@ fn read_tree(at: u64) -> Option<&'static [u8]> {
 }
 
 fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
-    if cpu::exception_level() != 2 {
-        return Err(
-            "this is not EL2: start the machine with virtualization (QEMU: -M virt,virtualization=on)",
-        );
-    }
     let table =
         map::activate(board).map_err(|_| "there is too little memory to map the machine")?;
     let tree = tree.as_ptr().addr() as u64..tree.as_ptr().addr() as u64 + tree.len() as u64;
-    memory::add(board, &[tree, map::image()], map::LIMIT)?;
+    add_memory(board, &[tree, map::image()])?;
     let format = cpu::stage2_features().choose(IPA_BITS);
     let format = format.map_err(|_| "this processor's stage 2 cannot map guests of 1 TiB")?;
     // Sixteen tables, as many as a root can have, aligned as such.
     let empty = threads::frames::allocate(4).ok_or("there is too little memory")?;
     // SAFETY: the device tree says so, they are mapped as devices, and nothing else uses them.
-    let gic = unsafe {
-        let bytes = board.redistributors.end - board.redistributors.start;
-        Gic::new(
-            board.distributor.start as usize,
-            board.redistributors.start as usize,
-            bytes as usize,
-        )
-    };
+    let gic =
+        unsafe { Gic::new(board.distributor.start as usize, board.redistributors.clone().leak()) };
     gic.prepare();
     if board.clock.start != 0 {
         let clock = with_exposed_provenance::<u32>(board.clock.start as usize);
@@ -118,6 +107,48 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
         gic.enable_shared(number, this_cpu::affinity(0));
     }
     Ok(table)
+}
+
+/// Says that this is not EL2, in words, and stops the machine. No register of EL2 can be touched.
+fn refuse_level(level: u64, calls_by_hvc: bool) -> ! {
+    line_without_lock(format_args!(
+        "mayfly: this is EL{level}, and not EL2: start the machine with virtualization (QEMU: -M virt,virtualization=on)"
+    ));
+    // From EL3 there is no firmware to call.
+    if level == 1 {
+        let _ = if calls_by_hvc {
+            smccc::psci::system_off::<smccc::Hvc>()
+        } else {
+            smccc::psci::system_off::<smccc::Smc>()
+        };
+    }
+    stop()
+}
+
+fn stop() -> ! {
+    loop {
+        mayfly_arm64::spin::wait_for_interrupt();
+    }
+}
+
+/// The end of the memory that is used where the books of all frames do not fit into it: a machine may have memory at 2
+/// GiB and at 8 TiB, and each frame between is in the books.
+const LESS: u64 = 1 << 39;
+
+/// Gives the machine's free memory to the heap and the pool, and says how much of it is not used.
+fn add_memory(board: &Board, others: &[Region]) -> Result<(), &'static str> {
+    let mut limit = map::LIMIT;
+    if memory::add(board, others, limit).is_err() {
+        limit = LESS;
+        memory::add(board, others, limit)?;
+    }
+    let beyond = |region: &Region| region.end.saturating_sub(region.start.max(limit));
+    let beyond: u64 = board.memory.iter().map(beyond).sum();
+    if beyond > 0 {
+        let (unused, limit) = (beyond >> 20, limit >> 30);
+        say!("mayfly: {unused} MiB of memory are not used: they are beyond {limit} GiB");
+    }
+    Ok(())
 }
 
 /// An exception that EL2 itself has taken, which is a defect.
