@@ -99,7 +99,7 @@ impl Text<'_> {
         for stall in &self.0.stalls {
             writeln!(f, "  {}", line(stall))?;
             match &stall.cause {
-                None => writeln!(f, "    unexplained, {}", duration(stall.took))?,
+                None => writeln!(f, "    unexplained: {}", spent(self.0, stall))?,
                 Some(Cause { code, what, remedy, evidence, verdict, gain }) => {
                     let verdict = match verdict {
                         Verdict::Likely => "likely",
@@ -119,6 +119,20 @@ impl Text<'_> {
             .as_ref()
             .map_or(Ok(()), |replay| writeln!(f, "{}", plain(&replay.to_string())))
     }
+}
+
+/// What is known of the time of a wait whose cause is not: on a processor, runnable, or asleep, where that was seen.
+fn spent(trace: &Trace, stall: &Stall) -> String {
+    let calls = trace.calls.iter().filter(|call| call.name == stall.what);
+    let call = stall.nth.and_then(|nth| calls.into_iter().nth(nth));
+    let Some(used) = call.and_then(|call| call.used) else { return duration(stall.took) };
+    let slept = stall.took.saturating_sub(used.ran + used.queued);
+    format!(
+        "ran {}, waited {} for a processor, slept {}",
+        duration(used.ran),
+        duration(used.queued),
+        duration(slept)
+    )
 }
 
 fn line(stall: &Stall) -> String {
@@ -163,7 +177,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Phase;
+    use crate::record::{Phase, Used};
 
     #[test]
     fn a_program_that_has_nothing_to_do_with_kvm_is_told_so() {
@@ -194,7 +208,15 @@ mod tests {
             ..Trace::default()
         };
         let text = Text(&trace).to_string();
-        assert!(text.contains("unexplained, 3.10 ms"), "{text}");
+        assert!(text.contains("unexplained: 3.10 ms"), "{text}");
+        let (mut seen, used) = (trace.clone(), Some(Used { ran: 100_000, queued: 1_000_000 }));
+        let slot =
+            || Call { name: "KVM_SET_USER_MEMORY_REGION".into(), used: None, ..Call::default() };
+        seen.calls.extend([slot(), Call { used, ..slot() }]);
+        seen.stalls[0].nth = Some(1);
+        let text = Text(&seen).to_string();
+        let spent = "unexplained: ran 100 us, waited 1.00 ms for a processor, slept 2.00 ms";
+        assert!(text.contains(spent), "{text}");
         assert!(text.contains("50%") && text.contains("2 calls, 40 ns"), "{text}");
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::step::{Act, Change, IoEvent, Part, Script, Step, vm_of};
-use crate::life::MEMORY;
+use crate::life::{MEMORY, overlap};
 use crate::record::{Call, Object, Trace};
 
 /// Bits of `kvm_ioeventfd`'s flags, of `kvm_irqfd`'s, and the capability (linux/kvm.h).
@@ -42,7 +42,8 @@ pub(super) struct Reading<'a> {
     /// How many of what were seen without their arguments.
     unseen: BTreeMap<&'static str, u64>,
     vcpus: BTreeSet<u32>,
-    slots: BTreeSet<u32>,
+    /// Where each memslot is that there is: its guest address and its size.
+    slots: BTreeMap<u32, (u64, u64)>,
     events: BTreeSet<IoEvent>,
     lines: BTreeSet<(u64, u32)>,
     has_run: bool,
@@ -60,7 +61,7 @@ impl<'a> Reading<'a> {
             left_out: BTreeMap::new(),
             unseen: BTreeMap::new(),
             vcpus: BTreeSet::new(),
-            slots: BTreeSet::new(),
+            slots: BTreeMap::new(),
             events: BTreeSet::new(),
             lines: BTreeSet::new(),
             has_run: false,
@@ -188,13 +189,21 @@ impl<'a> Reading<'a> {
         }
         let (slot, size) = (call.argument("slot") as u32, call.argument("size"));
         if size == 0 {
-            return self.slots.remove(&slot).then_some(Act::DeleteSlot { slot });
+            return self.slots.remove(&slot).map(|_| Act::DeleteSlot { slot });
         }
         let (guest, flags) = (call.argument("guest"), call.argument("flags"));
         if flags & !FLAGS != 0 {
             return None;
         }
-        self.slots.insert(slot);
+        // The program had deleted what is in the way, in a call whose arguments were not recorded.
+        let is_in_the_way = |(other, range): (&u32, &(u64, u64))| {
+            if *other == slot { range.1 != size } else { overlap(*range, (guest, size)) }
+        };
+        if self.slots.iter().any(is_in_the_way) {
+            self.note("memslots in place of others whose deletion was not recorded, left out");
+            return None;
+        }
+        self.slots.insert(slot, (guest, size));
         Some(Act::Slot { slot, guest, size, flags: flags as u32 })
     }
 
@@ -211,8 +220,8 @@ impl<'a> Reading<'a> {
         let before = self.unseen.get(UNSEEN_SLOTS).copied().unwrap_or(0);
         self.note(UNSEEN_SLOTS);
         let slot = number + 1 + before as u32;
-        self.slots.insert(slot);
         let guest = if before == 0 { first } else { behind.saturating_add(before * SIZE) };
+        self.slots.insert(slot, (guest, SIZE));
         Act::Slot { slot, guest, size: SIZE, flags: 0 }
     }
 

@@ -261,3 +261,24 @@ fn numbers_that_no_vmm_has_do_no_harm() {
     let script = Script::of(&trace(calls)).unwrap();
     assert!(script.steps.iter().all(|step| !matches!(step.act, Act::Vcpu(_))));
 }
+
+#[test]
+fn a_slot_where_another_still_is_was_made_after_a_deletion_that_was_not_recorded_and_is_left_out() {
+    let read = |slots: Vec<Call>| {
+        let calls = [call("KVM_CREATE_VM", 100, &[("vm", 0)])].into_iter().chain(slots).collect();
+        let script = Script::of(&trace(calls)).unwrap();
+        let numbers = acts(&script).into_iter().filter_map(|act| match act {
+            Act::Slot { slot, .. } => Some(slot),
+            _ => None,
+        });
+        (numbers.collect::<Vec<_>>(), script.stands_in.len())
+    };
+    // QEMU's: all of memory as one, and then in parts.
+    let whole = || slot(200, 0, 0, GIB);
+    assert_eq!(read(vec![whole(), slot(300, 1, 0, GIB / 2)]), (vec![0], 1));
+    assert_eq!(read(vec![whole(), slot(300, 0, 0, GIB / 2)]), (vec![0], 1));
+    // Where the deletion is known, or nothing is in the way, each is there.
+    assert_eq!(read(vec![whole(), slot(250, 0, 0, 0), slot(300, 1, 0, GIB / 2)]), (vec![0, 1], 0));
+    assert_eq!(read(vec![whole(), slot(300, 1, GIB, GIB)]), (vec![0, 1], 0));
+    assert_eq!(read(vec![whole(), slot(300, 0, 4 * GIB, GIB)]), (vec![0, 0], 0));
+}
