@@ -21,7 +21,7 @@ fn meant(gfns: &std::ops::Range<Gfn>) -> bool {
 
 const WAYS: [Way; 3] = [
     |world| {
-        world.stage2.write_protect(gfns(0..1024), UNHURRIED, |_, _| panic!("as it was told to"))
+        world.stage2.write_protect(gfns(0..1024), UNHURRIED, |_, _| panic!("as it was told to"));
     },
     |world| world.stage2.write_protect_those(gfns(0..1024), UNHURRIED, |gfns| meant(&gfns)),
     |world| {
