@@ -227,13 +227,55 @@ impl<E> Drop for Table<E> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(mayfly_loom), not(mayfly_shuttle)))]
 mod tests {
     use alloc::vec::Vec;
+    use std::thread;
 
     use proptest::prelude::*;
 
     use super::Table;
+
+    /// Of so many entries, with room for no more.
+    fn table(entries: u32) -> Table<u32> {
+        let mut table = Table::EMPTY;
+        for entry in 0..entries {
+            table.insert(entry as usize, entry.into(), entry).unwrap();
+        }
+        table
+    }
+
+    fn sum(table: &Table<u32>) -> u64 {
+        table.keys().iter().sum::<u64>()
+            + table.entries().iter().copied().map(u64::from).sum::<u64>()
+    }
+
+    /// Miri finds a change that nothing orders behind the reads.
+    #[test]
+    fn what_others_read_of_a_table_they_have_read_before_it_is_changed_in_place() {
+        let mut table = table(4);
+        let (before, other) = (table.keys, table.share());
+        thread::scope(|threads| {
+            threads.spawn(move || assert_eq!(sum(&other), 12));
+            while table.is_shared() {
+                thread::yield_now();
+            }
+            assert_eq!(table.remove(0), Ok(0));
+        });
+        assert_eq!((table.keys, sum(&table)), (before, 12));
+    }
+
+    /// As above, where it is freed by the last that has it, whichever that is.
+    #[test]
+    fn what_others_read_of_a_table_they_have_read_before_it_is_freed() {
+        let table = table(4);
+        let others = [table.share(), table];
+        thread::scope(|threads| {
+            for other in others {
+                threads.spawn(move || assert_eq!(sum(&other), 12));
+            }
+        });
+    }
 
     /// What can be done to a table: an entry of this key put in its place, or that at this index, if there is one,
     /// removed, or made into one of this key.
