@@ -53,6 +53,40 @@ fn a_page_written_again_before_a_harvest_is_copied_as_written_last_or_logged_aga
 }
 
 #[test]
+fn a_page_whose_mark_is_cleared_is_copied_as_it_was_written_before_the_mark() {
+    loom::model(|| {
+        let memory = Memory::new();
+        let vcpu = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || memory.write(1, 1))
+        };
+        let mut word = [0b10];
+        let is_taken = memory.log.clear(0, &mut word) == 1;
+        if is_taken {
+            assert_eq!((word, memory.pages[1].load(Ordering::Relaxed)), ([0b10], 1));
+        }
+        vcpu.join().unwrap();
+        assert_eq!(memory.log.harvest(0, &mut word), u64::from(!is_taken));
+    });
+}
+
+#[test]
+fn a_page_whose_mark_is_read_is_found_as_it_was_written_before_the_mark() {
+    loom::model(|| {
+        let memory = Memory::new();
+        let vcpu = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || memory.write(1, 1))
+        };
+        let mut word = [0];
+        if memory.log.read(0, &mut word) == 1 {
+            assert_eq!((word, memory.pages[1].load(Ordering::Relaxed)), ([0b10], 1));
+        }
+        vcpu.join().unwrap();
+    });
+}
+
+#[test]
 fn two_vcpus_that_mark_pages_of_one_word_lose_no_mark_to_each_other_or_to_a_harvest() {
     loom::model(|| {
         let memory = Memory::new();
