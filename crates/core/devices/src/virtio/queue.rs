@@ -5,6 +5,9 @@
 //! Both write, pass a full barrier, and read, so that one of them sees the other. The device's barriers are in
 //! [`Queue::rest`] and [`Queue::complete`].
 
+#[cfg(all(test, mayfly_loom))]
+mod model;
+
 use mayfly_platform::sync::{Ordering, fence};
 
 use super::chain::{Chain, Malformed, Table};
