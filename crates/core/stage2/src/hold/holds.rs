@@ -76,14 +76,11 @@ impl Holds {
     }
 }
 
-/// Not for ever: a vCPU that was found outside publishes the root again at most as often as it has found it in its
-/// place.
+/// A vCPU that is found outside has dropped what its hold was found to name, and is not looked at again. Should its hold
+/// name the root once more, then for a moment: as the first look did not find that, [look] came before that \[enter\],
+/// and the vCPU finds that it may not go in.
 #[inline]
 fn is_in_guest_on(resident: &dyn Resident, root: *mut ()) -> bool {
-    while resident.hold().is_on(root) {
-        if resident.tell_when_out() {
-            return resident.hold().is_on(root);
-        }
-    }
-    false
+    let hold = resident.hold();
+    hold.is_on(root) && resident.tell_when_out() && hold.is_on(root)
 }

@@ -40,6 +40,7 @@ mod announced;
 mod at_once;
 mod buried;
 mod heap;
+mod hold;
 mod in_place;
 mod model;
 mod observed;
