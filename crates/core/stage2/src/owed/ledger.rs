@@ -266,3 +266,118 @@ impl Place {
         (page, Pfn::new(self.new.load(Ordering::Relaxed)))
     }
 }
+
+#[cfg(all(test, mayfly_loom))]
+#[path = "../../tests/model/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "this is about debts, and models have more")]
+mod model;
+
+/// Of [owe], [due] and [paid] alone: no party executes a fence, as callers do that look for the VMID.
+#[cfg(all(test, mayfly_loom))]
+mod tests {
+    use alloc::sync::Arc;
+
+    use loom::cell::UnsafeCell;
+    use loom::thread;
+
+    use super::model::{NoTlb, Tiny, Vm};
+    use super::*;
+    use crate::Ept;
+
+    const VMID: Vmid = Vmid(1);
+
+    struct Machine {
+        mmu: Arc<dyn Mmu>,
+        ledger: Ledger,
+        /// The entry of the page: 0 is the old frame, 1 the new.
+        entry: AtomicU64,
+        /// The old frame.
+        old: UnsafeCell<u64>,
+    }
+
+    // SAFETY: loom checks every access to the cell.
+    unsafe impl Sync for Machine {}
+    // SAFETY: as above.
+    unsafe impl Send for Machine {}
+
+    impl Machine {
+        fn new() -> Arc<Self> {
+            let mmu: Arc<dyn Mmu> = Vm::<Tiny<false>, _>::new(0, NoTlb).world;
+            let (ledger, entry) = (Ledger::new(), AtomicU64::new(0));
+            assert!(ledger.begin::<Ept>().is_some());
+            Arc::new(Self { mmu, ledger, entry, old: UnsafeCell::new(0) })
+        }
+
+        fn owe(&self) {
+            self.entry.store(1, Ordering::Relaxed);
+            let page = Page::new(VMID, Gfn::new(5));
+            let debts = self.ledger.debts().unwrap();
+            assert!(debts.write_down(page, Pfn::new(1), &*self.mmu).is_some());
+        }
+
+        /// An invalidation that finds something due; what the CPU has of the entry when it issues that.
+        fn invalidate(&self) -> u64 {
+            let due = self.ledger.due();
+            let found = self.entry.load(Ordering::Relaxed);
+            // Other CPUs may access the old frame until it is complete.
+            // SAFETY: loom checks it.
+            self.old.with(|old| assert_eq!(unsafe { *old }, 0));
+            if let Some(below) = due {
+                self.ledger.paid(below, VMID, &Scope::All, &*self.mmu);
+            }
+            found
+        }
+
+        fn reuse(&self) {
+            // SAFETY: loom checks it.
+            self.old.with_mut(|old| unsafe { *old = 1 });
+        }
+
+        fn is_paid(&self) -> bool {
+            self.ledger.debts().unwrap().open(u64::MAX).next().is_none()
+        }
+    }
+
+    #[test]
+    fn a_debt_is_struck_out_by_a_cpu_that_found_the_entry_changed() {
+        loom::model(|| {
+            let machine = Machine::new();
+            let owes = {
+                let machine = Arc::clone(&machine);
+                thread::spawn(move || machine.owe())
+            };
+            let found = machine.invalidate();
+            owes.join().unwrap();
+            assert!(!machine.is_paid() || found == 1, "it was paid before the change");
+        });
+    }
+
+    /// `is_paid` is how a party looks.
+    fn the_old_frame_is_accessed_no_more(is_paid: fn(&Machine) -> bool) {
+        loom::model(move || {
+            let machine = Machine::new();
+            machine.owe();
+            // In a thread of its own, as loom goes on with this one first: it looks when all has been stored.
+            let looks = {
+                let machine = Arc::clone(&machine);
+                thread::spawn(move || {
+                    if is_paid(&machine) {
+                        machine.reuse();
+                    }
+                })
+            };
+            assert_eq!(machine.invalidate(), 1);
+            looks.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_old_frame_is_accessed_no_more_when_the_debt_is_open_no_more() {
+        the_old_frame_is_accessed_no_more(Machine::is_paid);
+    }
+
+    #[test]
+    fn the_old_frame_is_accessed_no_more_when_nothing_is_due() {
+        the_old_frame_is_accessed_no_more(|machine| machine.ledger.due().is_none());
+    }
+}

@@ -39,6 +39,7 @@ pub(crate) struct Tlbs {
     completed: Mutex<u64>,
     remembered: Mutex<BTreeMap<(Vmid, Gfn), Remembered>>,
     hook: Mutex<Option<Hook>>,
+    completion_hook: Mutex<Option<Hook>>,
 }
 
 impl Tlbs {
@@ -50,6 +51,11 @@ impl Tlbs {
     /// Has `hook` called at the next invalidation, before it is done.
     pub(crate) fn on_next_issue(&self, hook: impl FnOnce() + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// Has `hook` called when the next invalidation is done, before its caller knows.
+    pub(crate) fn on_next_complete(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.completion_hook.lock().unwrap() = Some(Box::new(hook));
     }
 
     /// Has no hook called any more.
@@ -91,6 +97,10 @@ impl Tlbs {
     }
 
     pub(crate) fn complete(&self, _token: TlbToken) {
+        let hook = self.completion_hook.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
         *self.completed.lock().unwrap() += 1;
     }
 

@@ -1,9 +1,11 @@
 //! Frames that TLBs may go on having, and what comes before they may not.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 
 use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::testing::threads::soon;
 use mayfly_platform::tlb::Scope;
 use mayfly_stage2::{Format, Level, Mapped, Owed, Permissions, Replacement, Tables};
 
@@ -241,6 +243,55 @@ fn whatever_invalidates_a_page_pays_for_it<F: Format>() {
     }
 }
 
+/// Pages are merged while an invalidation beside them is under way, and the merge is over after that.
+fn what_comes_to_be_owed_during_an_invalidation_is_not_paid_by_that<F: Format>() {
+    let (world, vcpu) = machine::<F>(6..9);
+    let vcpu = Arc::new(vcpu);
+    // All of what lies between them is invalidated with these.
+    for page in [5, 9] {
+        map(&world, 0, page, OLD + page, READ_WRITE);
+    }
+    let before = merge(&world, 8..9);
+    let (changed, is_changed) = mpsc::channel();
+    let (over, is_over) = mpsc::channel();
+    let (merged, is_merged) = mpsc::channel();
+    {
+        let (here, world) = (Arc::clone(&world), Arc::clone(&world));
+        let vcpu = Arc::clone(&vcpu);
+        here.platform.tlbs.on_next_complete(move || {
+            // A TLB has the page anew.
+            walk(&world, &vcpu, 6);
+            drop(vcpu);
+            let merge = move || {
+                let with = |gfn: Gfn| {
+                    if gfn == Gfn::new(6) {
+                        let (old, new) = (Pfn::new(OLD + 6), Pfn::new(NEW + 6));
+                        return Some(Replacement { old, new, same_contents: true });
+                    }
+                    changed.send(()).unwrap();
+                    is_over.recv().unwrap();
+                    None
+                };
+                let pages = gfns(6..8);
+                let announced = world.stage2.begin_invalidation(&pages);
+                let owed = world.stage2.replace_owing(&announced, pages, UNHURRIED, with, |_| ());
+                merged.send(owed).unwrap();
+            };
+            thread::spawn(merge);
+            is_changed.recv().unwrap();
+        });
+    }
+    world.stage2.write_protect(gfns(5..10), UNHURRIED, |_, _| ());
+    over.send(()).unwrap();
+    let late = is_merged.recv().unwrap();
+    assert!(before.is_paid() && !late.is_paid(), "{before:?}, {late:?}");
+    assert_eq!(stale(&world), [6]);
+    drop((before, late));
+    assert_eq!(stale(&world), []);
+    soon(|| Arc::strong_count(&world) == 1);
+    end((world, Arc::into_inner(vcpu).unwrap()));
+}
+
 fn what_is_invalidated_far_from_it_pays_nothing<F: Format>() {
     let machine = machine::<F>(0..16);
     let (world, _) = &machine;
@@ -372,6 +423,7 @@ in_formats! {
     the_right_to_write_that_the_host_gives_is_paid_for_before
     another_frame_is_paid_for_before_where_it_is_owed_and_with_it_where_not
     whatever_invalidates_a_page_pays_for_it
+    what_comes_to_be_owed_during_an_invalidation_is_not_paid_by_that
     what_is_invalidated_far_from_it_pays_nothing
     what_is_invalidated_in_one_root_pays_for_no_other
     a_missing_page_in_a_frame_of_which_something_is_owed_is_not_mapped_the_short_way
