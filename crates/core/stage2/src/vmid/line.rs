@@ -81,6 +81,8 @@ impl Line {
 
     /// A roll-over's visit: moves the line to the next generation, and returns what it shows.
     pub(super) fn next_generation(&self) -> Option<Vmid> {
-        Tag(self.0.fetch_add(Tag::GENERATION, Ordering::AcqRel)).number()
+        // Acquire, pairing with the releases above. Not a release: the CPU acquires what a roll-over did with the
+        // generation, and not with its line.
+        Tag(self.0.fetch_add(Tag::GENERATION, Ordering::Acquire)).number()
     }
 }

@@ -185,6 +185,14 @@ impl Machine {
         unsafe { self.vmids.retire(&root.tag) };
     }
 
+    /// Asserts that a CPU names `root`, as the one that was sent there last.
+    pub(crate) fn assert_names(&self, cpu: u32, root: &Root) {
+        self.cpus.with(|cpus| {
+            let named = cpus[cpu as usize].named.as_ref().map(|named| named.1);
+            assert_eq!(named, Some(root.id), "a CPU was taken from the root that it is on");
+        });
+    }
+
     pub(crate) fn assert_up_to_date(&self, root: &Root) {
         self.cpus.with(|cpus| {
             for held in cpus.iter().flat_map(|cpu| cpu.tlb.iter().flatten()) {

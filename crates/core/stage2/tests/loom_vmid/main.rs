@@ -4,6 +4,7 @@
 #![cfg(mayfly_loom)]
 
 mod machine;
+mod unseen;
 
 #[path = "../model/explore.rs"]
 mod explore;
@@ -324,6 +325,20 @@ fn a_root_is_retired_while_the_cpu_that_names_it_is_idle_and_another_claims_its_
         machine.retire(&old);
         thread.join().unwrap();
         machine.run_alone(0, &newest);
+    });
+}
+
+#[test]
+fn a_root_that_goes_takes_no_cpu_from_the_root_that_has_its_number_since() {
+    check(|| {
+        let machine = Machine::new(2);
+        let [old, new] = [1, 2].map(|id| machine.root(id));
+        machine.run_alone(TAKER, &old);
+        take(&machine, NUMBERS - 1);
+        let thread = Machine::run_alone_in_thread(&machine, 1, &new);
+        machine.retire(&old);
+        thread.join().unwrap();
+        machine.assert_names(1, &new);
     });
 }
 
