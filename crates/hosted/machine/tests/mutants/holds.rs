@@ -21,7 +21,42 @@ const DESTROYED: Killer =
 
 const FINISHED: &str = "nobody_is_in_a_guest_on_a_root_whose_replacement_is_finished";
 
+const fn tree(test: &'static str, says: &'static str) -> Killer {
+    Killer::new(Checker::Test, "stage2", ("tree", test), says)
+}
+
 pub(crate) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        step: "a hold has no second holder",
+        edits: &[(
+            HOLD,
+            "assert!(!resident.hold().taken.swap(true, Ordering::Acquire), \"the hold has a holder\");",
+            "resident.hold().taken.swap(true, Ordering::Acquire);",
+        )],
+        killer: tree("hold::a_hold_has_one_holder_at_a_time", "it panics"),
+    },
+    Mutant {
+        step: "a holder is one of the VM whose guest is entered",
+        edits: &[(
+            HOLD,
+            "assert!(self.space.is(stage2.space()), \"the holder is one of another VM\");",
+            "",
+        )],
+        killer: tree("hold::a_holder_enters_no_other_vms_guest", "it panics"),
+    },
+    Mutant {
+        step: "a holder that goes gives the hold back",
+        edits: &[(HOLD, "        hold.taken.store(false, Ordering::Release);\n", "")],
+        killer: tree("hold::a_hold_has_one_holder_at_a_time", "the hold has a holder"),
+    },
+    Mutant {
+        step: "and takes it off the list",
+        edits: &[(HOLD, "list.swap_remove(at);", "let _ = at;")],
+        killer: tree(
+            "hold::a_vcpu_whose_holder_is_gone_is_looked_for_no_more_and_kept_by_nobody",
+            "left: ",
+        ),
+    },
     Mutant {
         step: "a vCPU says on which root it goes in",
         edits: &[(
@@ -128,17 +163,15 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "a vCPU that is waited for is to tell when it comes out",
-        edits: &[(HOLDS, "        if resident.tell_when_out() {", "        if true {")],
+        edits: &[(HOLDS, "resident.tell_when_out() && hold.is_on(root)", "hold.is_on(root)")],
         killer: loom_hold(FINISHED, "deadlock"),
     },
     Mutant {
         step: "who has asked for that looks at the hold once more",
         edits: &[(
             HOLDS,
-            "            return resident.hold().is_on(root);
-",
-            "            return true;
-",
+            "resident.tell_when_out() && hold.is_on(root)",
+            "resident.tell_when_out()",
         )],
         killer: loom_hold(
             "nobody_waits_for_a_vcpu_that_is_in_its_guest_on_the_new_root",

@@ -12,9 +12,15 @@
 
 mod caches;
 mod copy;
+mod devices;
 mod holds;
+mod hwtrace;
+mod iobus;
+mod memslot;
+mod owed;
 mod srcu;
 mod stage2;
+mod vgic;
 mod vm;
 mod vmids;
 
@@ -88,17 +94,30 @@ impl fmt::Display for Mutant {
     }
 }
 
-const ALL: [&[Mutant]; 6] =
-    [caches::MUTANTS, srcu::MUTANTS, stage2::MUTANTS, vm::MUTANTS, holds::MUTANTS, vmids::MUTANTS];
+/// The steps of each protocol, and by which checker the sample has one of them killed.
+const PROTOCOLS: [(&[Mutant], Checker); 12] = [
+    (caches::MUTANTS, Checker::Test),
+    (devices::MUTANTS, Checker::Loom),
+    (holds::MUTANTS, Checker::Test),
+    (hwtrace::MUTANTS, Checker::Test),
+    (iobus::MUTANTS, Checker::Test),
+    (memslot::MUTANTS, Checker::Loom),
+    (owed::MUTANTS, Checker::Test),
+    (srcu::MUTANTS, Checker::Test),
+    (stage2::MUTANTS, Checker::Test),
+    (vgic::MUTANTS, Checker::Loom),
+    (vm::MUTANTS, Checker::Test),
+    (vmids::MUTANTS, Checker::Test),
+];
+
+fn all() -> impl Iterator<Item = &'static Mutant> {
+    PROTOCOLS.into_iter().flat_map(|(mutants, _)| mutants)
+}
 
 #[test]
 fn each_step_is_where_it_is_changed() {
     let crates = workspace().join("crates");
-    let missing: Vec<_> = ALL
-        .into_iter()
-        .flatten()
-        .filter_map(|mutant| copy::changed(&crates, mutant).err())
-        .collect();
+    let missing: Vec<_> = all().filter_map(|mutant| copy::changed(&crates, mutant).err()).collect();
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
@@ -111,7 +130,7 @@ fn without_any_one_step_the_test_that_is_named_fails() {
         let line = mutant.to_string();
         words.split(',').all(|word| line.contains(word))
     };
-    let mutants = || ALL.into_iter().flatten().filter(is_meant);
+    let mutants = || all().filter(is_meant);
     let copy = Copy::make();
     let mut tests = BTreeMap::<_, BTreeSet<_>>::new();
     for Killer { binary, test, .. } in mutants().map(|mutant| mutant.killer) {
@@ -142,9 +161,7 @@ fn without_any_one_step_the_test_that_is_named_fails() {
 #[ignore = "builds the crates a few times; a part of scripts/test"]
 fn without_some_step_the_test_that_is_named_fails() {
     let copy = Copy::make();
-    for (mutants, by) in
-        ALL.into_iter().zip([Checker::Test, Checker::Loom, Checker::Test, Checker::Test])
-    {
+    for (mutants, by) in PROTOCOLS {
         let mutant = mutants.iter().find(|mutant| mutant.killer.binary.by == by).unwrap();
         assert!(is_killed(&copy, mutant), "nobody misses that {}", mutant.step);
     }

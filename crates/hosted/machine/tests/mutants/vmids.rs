@@ -19,6 +19,9 @@ const fn shared_cpus(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Test, "machine", ("shared_cpus", test), says)
 }
 
+/// With whatever else its number belongs to since.
+const GONE: &str = "a_root_that_goes_takes_no_cpu_from_the_root_that_has_its_number_since";
+
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a vCPU is told that another of its VM was on the CPU",
@@ -182,5 +185,52 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "a_root_is_retired_while_the_cpu_that_names_it_is_idle_and_another_claims_its_number",
             "panicked",
         ),
+    },
+    Mutant {
+        step: "a CPU that shows the number for another root is left alone",
+        edits: &[(VMID, "                && numbers.is_of(tag.load())\n", "")],
+        killer: loom_vmid(GONE, "a CPU was taken"),
+    },
+    Mutant {
+        step: "what a line shows was claimed before",
+        edits: &[(
+            LINE,
+            "Tag(self.0.load(Ordering::Acquire))",
+            "Tag(self.0.load(Ordering::Relaxed))",
+        )],
+        killer: loom_vmid(GONE, "a CPU was taken"),
+    },
+    Mutant {
+        step: "a CPU that gives a number up has done with it",
+        edits: &[(
+            LINE,
+            "compare_exchange(seen.0, cleared, Ordering::Release,",
+            "compare_exchange(seen.0, cleared, Ordering::Relaxed,",
+        )],
+        killer: loom_vmid(
+            "unseen::what_a_cpu_did_under_a_number_that_it_gave_up_comes_before_what_others_do_under_it",
+            "Causality violation",
+        ),
+    },
+    Mutant {
+        step: "a roll-over finds who claimed what a line shows",
+        edits: &[(
+            LINE,
+            "fetch_add(Tag::GENERATION, Ordering::Acquire)",
+            "fetch_add(Tag::GENERATION, Ordering::Relaxed)",
+        )],
+        killer: loom_vmid(
+            "unseen::a_number_that_a_cpu_has_just_claimed_is_found_by_the_roll_over_of_another",
+            "Causality violation",
+        ),
+    },
+    Mutant {
+        step: "and the CPU that has it show that says so",
+        edits: &[(
+            LINE,
+            "compare_exchange(seen.0, tag.0, Ordering::Release,",
+            "compare_exchange(seen.0, tag.0, Ordering::Relaxed,",
+        )],
+        killer: loom_vmid(GONE, "a CPU was taken"),
     },
 ];
