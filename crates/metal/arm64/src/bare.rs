@@ -29,6 +29,7 @@ macro_rules! write_register_alone {
 pub(crate) use write_register_alone;
 
 pub mod cache;
+pub mod common;
 pub mod context;
 pub mod cpu;
 pub mod gic;

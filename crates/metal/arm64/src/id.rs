@@ -3,6 +3,8 @@
 //! A field or register that is not on the list reads as zero, which means that the feature is absent (DDI 0487,
 //! "Principles of the ID scheme for fields in ID registers"). So features of later architectures are hidden, until this
 //! crate switches their registers between guests.
+//!
+//! Processors of one machine may differ. A guest sees what all of them have ([`common`]).
 
 use crate::sysreg::{self, SysReg};
 
@@ -85,6 +87,35 @@ fn shown(hardware: u64, fields: &[Field]) -> u64 {
     fields.iter().map(show).fold(0, |all, field| all | field)
 }
 
+/// What two processors both have, of which `register` reads as `first` and as `second`: of each field the lesser value,
+/// by its sign. A field that is signed has 15 for what is absent.
+pub fn common(register: SysReg, first: u64, second: u64) -> u64 {
+    /// `TGran16_2`, `TGran64_2` and `TGran4_2` of `ID_AA64MMFR0_EL1`: 1 is for absent, and 0 for "as at stage 1".
+    const STAGE2_GRANULES: [u32; 3] = [32, 36, 40];
+    const ABSENT_AT_STAGE2: u64 = 1;
+    let signed: &[u32] = match register {
+        sysreg::ID_AA64PFR0_EL1 => &[FP_SHIFT, SIMD_SHIFT],
+        // TGran64 and TGran4.
+        sysreg::ID_AA64MMFR0_EL1 => &[24, 28],
+        _ => &[],
+    };
+    let is_stage2 =
+        |shift| register == sysreg::ID_AA64MMFR0_EL1 && STAGE2_GRANULES.contains(&shift);
+    let field = |shift: u32| {
+        let (first, second) = (first >> shift & 15, second >> shift & 15);
+        let lesser = if signed.contains(&shift) {
+            // 8 to 15 are less than nothing.
+            if (first ^ 8) < (second ^ 8) { first } else { second }
+        } else if is_stage2(shift) && (first == ABSENT_AT_STAGE2 || second == ABSENT_AT_STAGE2) {
+            ABSENT_AT_STAGE2
+        } else {
+            first.min(second)
+        };
+        lesser << shift
+    };
+    (0..64).step_by(4).fold(0, |all, shift| all | field(shift))
+}
+
 /// What a guest reads of ID register `register`, where the hardware has `hardware`, and the VM has so many bits of
 /// physical address as `pa_range` says (`ID_AA64MMFR0_EL1.PARange`).
 pub fn visible(register: SysReg, hardware: u64, pa_range: u64) -> u64 {
@@ -163,12 +194,36 @@ mod tests {
     }
 
     #[test]
+    fn processors_that_differ_have_in_common_what_both_have() {
+        // As two kinds of core in one machine: LSE and dot products, or neither; PAuth of two algorithms.
+        assert_eq!(common(ID_AA64ISAR0_EL1, 2 << 20 | 1 << 44, 1 << 4), 0);
+        assert_eq!(common(ID_AA64ISAR1_EL1, 1 << 4, 1 << 8), 0, "APA or API, and no other");
+        assert_eq!(common(ID_AA64MMFR0_EL1, 5, 2), 2, "40 bits of physical address");
+        assert_eq!(common(ID_AA64MMFR2_EL1, 1 << 40 | 1, 1), 1, "FWB");
+        assert_eq!(common(ID_AA64PFR0_EL1, 0x1 << FP_SHIFT, 0xf << FP_SHIFT), 0xf << FP_SHIFT);
+        assert_eq!(common(ID_AA64MMFR0_EL1, 0xf << 28, 0), 0xf << 28, "the granule of 4 KiB");
+        assert_eq!(common(ID_AA64MMFR0_EL1, 2 << 40, 1 << 40), 1 << 40, "the same at stage 2");
+        assert_eq!(common(ID_AA64MMFR0_EL1, 2 << 40, 0), 0);
+    }
+
+    #[test]
     fn addresses_have_no_more_bits_than_the_vm() {
         assert_eq!(visible(ID_AA64MMFR0_EL1, 5, PA_40) & 15, PA_40);
         assert_eq!(visible(ID_AA64MMFR0_EL1, 1, PA_40) & 15, 1);
     }
 
     proptest! {
+        #[test]
+        fn what_is_in_common_is_the_same_in_any_order_and_of_equals_is_what_they_are(
+            crm in 4_u8..8, op2 in 0_u8..8, first: u64, second: u64, third: u64
+        ) {
+            let register = SysReg::new(3, 0, 0, crm, op2);
+            let both = |a, b| common(register, a, b);
+            prop_assert_eq!(both(first, first), first);
+            prop_assert_eq!(both(first, second), both(second, first));
+            prop_assert_eq!(both(both(first, second), third), both(first, both(second, third)));
+        }
+
         #[test]
         fn a_register_that_is_not_listed_reads_as_zero(crm in 1_u8..8, op2 in 0_u8..8, hardware: u64) {
             let register = SysReg::new(3, 0, 0, crm, op2);

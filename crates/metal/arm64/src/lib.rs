@@ -1,7 +1,8 @@
 //! The Mayfly core on arm64: what a hypervisor at EL2 needs to run guests.
 //!
-//! Three modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]),
-//! what a guest reads of its processor ([`id`]), and what an exception does to a guest ([`inject`]). The others are
+//! Four modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]),
+//! what a guest reads of its processor ([`id`]), what an exception does to a guest ([`inject`]), and what is to be done
+//! about a processor's errata ([`errata`]). The others are
 //! built for a bare arm64 alone: the world switch, the registers of a vCPU, TLBs and caches, the physical interrupt
 //! controller and the timers.
 //!
@@ -12,6 +13,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod errata;
 pub mod id;
 pub mod inject;
 pub mod syndrome;

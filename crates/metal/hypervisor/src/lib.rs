@@ -1,6 +1,6 @@
 //! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine and the account of
-//! them, its device tree and the modules in it, the device tree of a guest, packed kernels, the log of a guest, and the
-//! monitor's commands.
+//! them, its device tree and the modules in it, the arrival of its CPUs, the device tree of a guest, packed kernels, the
+//! log of a guest, and the monitor's commands.
 //!
 //! The program itself is in `src/bare`, and is built for a bare machine alone.
 
@@ -12,6 +12,7 @@ extern crate std;
 
 pub mod account;
 pub mod arm64;
+pub mod arrival;
 pub mod chunks;
 pub mod command;
 pub mod contents;

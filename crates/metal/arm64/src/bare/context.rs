@@ -7,7 +7,9 @@
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
 
+use super::common;
 use super::timer::Timer;
+use crate::errata::Errata;
 
 macro_rules! banked {
     ($($field:ident $name:literal),* $(,)?) => {
@@ -173,8 +175,24 @@ impl Resident {
 struct Extras(u8);
 
 impl Extras {
+    /// Keeps loads of devices and reads of `PAR_EL1` apart, where they may stop the processor.
+    fn order(self) {
+        if self.has(Self::BARRIERS) {
+            // SAFETY: a barrier.
+            unsafe { asm!("dmb sy", options(nostack)) };
+        }
+    }
+
     const KEYS: Self = Self(1);
     const PHYSICAL_TIMER: Self = Self(2);
+    /// Barriers about reads of `PAR_EL1`.
+    const BARRIERS: Self = Self(4);
+
+    fn new(has_keys: bool) -> Self {
+        let keys = if has_keys { Self::KEYS } else { Self(0) };
+        let needs_barriers = common::errata().has(Errata::PAR_BARRIERS);
+        if needs_barriers { keys.with(Self::BARRIERS) } else { keys }
+    }
 
     const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -213,7 +231,7 @@ impl Context {
             physical_timer: Timer::default(),
             vmpidr,
             timer_offset,
-            extras: if has_keys { Extras::KEYS } else { Extras(0) },
+            extras: Extras::new(has_keys),
         }
     }
 
@@ -224,17 +242,26 @@ impl Context {
 
     /// Takes the registers out of the processor; its timers stop.
     pub(super) fn save(&mut self) {
-        self.banked = Banked::save();
-        if self.extras != Extras(0) {
-            self.save_extras();
+        if self.extras == Extras(0) {
+            self.save_without_extras();
+        } else {
+            self.save_with_extras();
         }
+    }
+
+    #[inline]
+    fn save_without_extras(&mut self) {
+        self.banked = Banked::save();
         // SAFETY: saves to memory of that size, and changes nothing.
         unsafe { arm64_save_floating_point(&raw mut self.floating_point) };
         self.timer = Timer::take_virtual();
     }
 
     #[inline(never)]
-    fn save_extras(&mut self) {
+    fn save_with_extras(&mut self) {
+        self.extras.order();
+        self.save_without_extras();
+        self.extras.order();
         if self.extras.has(Extras::KEYS) {
             self.keys = save_keys();
         }

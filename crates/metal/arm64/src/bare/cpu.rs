@@ -1,18 +1,18 @@
-//! This processor: what it is, what it can do, and the registers of EL2 that are set once.
+//! This processor: what it is, what it can do as all of the machine's can, and the registers of EL2 that are set once.
 
 use core::arch::asm;
 
 use mayfly_vm::stage2::ArmFeatures;
 
-use crate::sysreg::{self, SysReg};
+use super::common::id_register;
+use crate::sysreg;
 
-/// What this processor can do at stage 2.
+/// What all processors can do at stage 2.
 pub fn stage2_features() -> ArmFeatures {
     ArmFeatures::new(
-        crate::read_register!("id_aa64mmfr0_el1"),
-        crate::read_register!("id_aa64mmfr1_el1"),
-        // ID_AA64MMFR2_EL1, which assemblers for ARMv8.0 do not know by name.
-        crate::read_register!("s3_0_c0_c7_2"),
+        id_register(sysreg::ID_AA64MMFR0_EL1),
+        id_register(sysreg::ID_AA64MMFR1_EL1),
+        id_register(sysreg::ID_AA64MMFR2_EL1),
     )
 }
 
@@ -26,34 +26,19 @@ pub fn exception_level() -> u64 {
     crate::read_register!("CurrentEL") >> 2 & 3
 }
 
-/// The hardware's value of an ID register that guests see something of; 0 for others.
-pub fn id_register(register: SysReg) -> u64 {
-    match register {
-        sysreg::ID_AA64PFR0_EL1 => crate::read_register!("s3_0_c0_c4_0"),
-        sysreg::ID_AA64PFR1_EL1 => crate::read_register!("s3_0_c0_c4_1"),
-        sysreg::ID_AA64ISAR0_EL1 => crate::read_register!("s3_0_c0_c6_0"),
-        sysreg::ID_AA64ISAR1_EL1 => crate::read_register!("s3_0_c0_c6_1"),
-        sysreg::ID_AA64ISAR2_EL1 => crate::read_register!("s3_0_c0_c6_2"),
-        sysreg::ID_AA64MMFR0_EL1 => crate::read_register!("s3_0_c0_c7_0"),
-        sysreg::ID_AA64MMFR1_EL1 => crate::read_register!("s3_0_c0_c7_1"),
-        sysreg::ID_AA64MMFR2_EL1 => crate::read_register!("s3_0_c0_c7_2"),
-        _ => 0,
-    }
-}
-
-/// Whether the processor has pointer authentication, by any algorithm: then its keys are a guest's.
+/// Whether all processors have pointer authentication, by any algorithm: then its keys are a guest's.
 pub fn has_pointer_authentication() -> bool {
     let isar1 = id_register(sysreg::ID_AA64ISAR1_EL1);
     let isar2 = id_register(sysreg::ID_AA64ISAR2_EL1);
     isar1 >> 4 & 0xff != 0 || isar2 >> 12 & 0xf != 0
 }
 
-/// Whether the processor has the access privilege that `PSTATE.PAN` takes.
+/// Whether all processors have the access privilege that `PSTATE.PAN` takes.
 pub fn has_pan() -> bool {
     id_register(sysreg::ID_AA64MMFR1_EL1) >> 20 & 0xf != 0
 }
 
-/// Whether the processor has `PSTATE.SSBS`.
+/// Whether all processors have `PSTATE.SSBS`.
 pub fn has_ssbs() -> bool {
     id_register(sysreg::ID_AA64PFR1_EL1) >> 4 & 0xf != 0
 }

@@ -15,7 +15,8 @@ use super::context::Resident;
 use super::machine::{Machine, Next, Reason, WAITS};
 use super::switch::{Registers, Way};
 use super::tlb::EmptyRoot;
-use super::{cpu, switch, tlb};
+use super::{common, cpu, switch, tlb};
+use crate::errata::Errata;
 use crate::inject::{Before, Exception};
 use crate::syndrome::{self, Abort, Fault, Transfer, Trap};
 
@@ -267,14 +268,23 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
 
 /// Where a guest's access failed at stage 2; `None` where its own tables have changed since, and it is to try again.
 fn faulting_address(abort: &Abort, far: u64) -> Option<Gpa> {
-    let page = if abort.page_is_known() {
+    let errata = common::errata();
+    let page = if abort.page_is_known() && (abort.walk || !errata.has(Errata::STAGE1_FIRST)) {
         // FIPA, bits 43:4, is the address from bit 12 on.
         (crate::read_register!("hpfar_el2") >> 4 & 0xff_ffff_ffff) << PAGE_SHIFT
     } else {
+        let barrier = || {
+            if errata.has(Errata::PAR_BARRIERS) {
+                // SAFETY: a barrier.
+                unsafe { asm!("dmb sy", options(nostack)) };
+            }
+        };
+        barrier();
         let kept = crate::read_register!("par_el1");
         // SAFETY: looks up an address by the guest's tables, and puts back what the guest has in PAR_EL1.
         unsafe { asm!("at s1e1r, {}", "isb", in(reg) far, options(nostack)) };
         let found = crate::read_register!("par_el1");
+        barrier();
         // SAFETY: as above.
         unsafe { crate::write_register!("par_el1", kept) };
         if found & 1 == 1 {

@@ -15,6 +15,9 @@ use core::arch::asm;
 use mayfly_vm::platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_vm::platform::tlb::{Entries, Scope, Vmid};
 
+use super::common;
+use crate::errata::Errata;
+
 const VMID_SHIFT: u32 = 48;
 
 /// The empty root of a machine.
@@ -67,7 +70,7 @@ impl EmptyRoot {
 
     /// Invalidates `scope` of `vmid` on every processor, and returns when that is so.
     pub fn invalidate(self, vmid: Vmid, scope: &Scope) {
-        self.with_vmid(vmid, || match scope {
+        let work = || match scope {
             Scope::Range(span) => {
                 let last_level_is_enough = span.entries != Entries::Any;
                 for gfn in span.addresses() {
@@ -78,7 +81,17 @@ impl EmptyRoot {
             }
             // SAFETY: as above.
             Scope::All => unsafe { asm!("tlbi vmalls12e1is", "dsb ish", "isb", options(nostack)) },
-        });
+        };
+        self.with_vmid(vmid, || repeated(work));
+    }
+}
+
+/// Does `work`, an invalidation on every processor, which is complete when it returns: twice, where a processor has the
+/// erratum [`Errata::REPEATED_INVALIDATION`].
+fn repeated(work: impl Fn()) {
+    work();
+    if common::errata().has(Errata::REPEATED_INVALIDATION) {
+        work();
     }
 }
 
@@ -110,16 +123,17 @@ pub(super) fn flush_here() {
     unsafe { asm!("tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack)) };
 }
 
-/// Whether this processor may walk from `VTTBR_EL2` out of guests: Cortex-A55 (erratum 1530923), A57 (1319537), A72
-/// (1319367), A76 (1165522), and Neoverse-N1, which is made of the last.
+/// Whether a processor may walk from `VTTBR_EL2` out of guests ([`Errata::WALKS_OUT_OF_GUESTS`]).
 pub fn walks_out_of_guests() -> bool {
-    const ARM: u64 = 0x41;
-    let midr = crate::read_register!("midr_el1");
-    midr >> 24 & 0xff == ARM && matches!(midr >> 4 & 0xfff, 0xd05 | 0xd07 | 0xd08 | 0xd0b | 0xd0c)
+    common::errata().has(Errata::WALKS_OUT_OF_GUESTS)
 }
 
 /// Has all processors forget all that is under any VMID.
 pub fn invalidate_all_vmids() {
-    // SAFETY: forgets translations of guests', and instructions.
-    unsafe { asm!("dsb ish", "tlbi alle1is", "ic ialluis", "dsb ish", "isb", options(nostack)) };
+    repeated(|| {
+        // SAFETY: forgets translations of guests', and instructions.
+        unsafe {
+            asm!("dsb ish", "tlbi alle1is", "ic ialluis", "dsb ish", "isb", options(nostack));
+        }
+    });
 }

@@ -4,7 +4,7 @@ use core::arch::asm;
 
 use mayfly_vm::{CacheOp, Event};
 
-use super::cpu;
+use super::common;
 use super::guest::GuestCpu;
 use super::machine::{Machine, Next, Reason};
 use crate::id;
@@ -25,7 +25,7 @@ impl<M: Machine> GuestCpu<'_, M> {
                 self.machine.count(Reason::IdRegister);
                 Answer::Read(id::visible(
                     register,
-                    cpu::id_register(register),
+                    common::id_register(register),
                     self.confinement.pa_range,
                 ))
             }

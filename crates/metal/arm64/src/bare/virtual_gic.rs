@@ -27,9 +27,17 @@ impl Shape {
         Self { list_registers: (vtr & 0x1f) as usize + 1, priority_registers }
     }
 
+    /// What processors of both shapes have; `None` where their priorities differ, which a vCPU's registers depend on.
+    pub fn in_common(self, other: Self) -> Option<Self> {
+        let list_registers = self.list_registers.min(other.list_registers);
+        (self.priority_registers == other.priority_registers)
+            .then_some(Self { list_registers, ..self })
+    }
+
     /// Empties the list registers, and turns the interface off: once, since what they hold at first is not said.
     pub fn clear(self) {
-        (0..self.list_registers).for_each(|number| write_list_register(number, 0));
+        // All that this processor has, which may be more.
+        (0..Self::read().list_registers).for_each(|number| write_list_register(number, 0));
         // SAFETY: no guest runs.
         unsafe {
             crate::write_register!("ich_hcr_el2", 0_u64);

@@ -1,23 +1,33 @@
-//! The other processors: started one after the other by PSCI of the firmware.
+//! The other processors: started one after the other by PSCI of the firmware, and then all at once.
+//!
+//! A processor that comes up says what it is, takes its interrupts, and waits. When all have come, or were given up, it is
+//! known what all of them can do, and the first one chooses how guests are confined. Then each prepares the rest, and is
+//! up.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use mayfly_arm64::{cache, cpu, spin};
+use mayfly_arm64::{cache, common, cpu, spin, timer};
+use mayfly_hypervisor::arrival::{Arrival, Outcome};
 use mayfly_hypervisor::tree::Board;
 use mayfly_vm::platform::address::PAGE_SIZE;
 use smccc::Smc;
 
-use crate::bare::processor::{cpus, this_cpu};
+use crate::bare::processor::{cpus, shared, this_cpu};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 
-/// What a processor other than the first begins with. It reads this with its caches off.
+/// How long a processor may take to come up, in seconds: the firmware of a large machine needs some tens of
+/// milliseconds, and an emulator on a busy machine seconds.
+const PATIENCE: u64 = 10;
+
+/// What a processor other than the first begins with. It reads the first two words with its caches off.
 #[repr(C)]
-struct Start {
+pub(super) struct Start {
     stack: u64,
     table: u64,
-    number: u64,
+    number: usize,
+    arrival: Arrival,
 }
 
 unsafe extern "C" {
@@ -25,55 +35,90 @@ unsafe extern "C" {
     fn secondary_start();
 }
 
-/// A processor has refused to come up.
-static REFUSED: AtomicU32 = AtomicU32::new(0);
+/// How many processors have come, this one included.
+static ARRIVED: AtomicU32 = AtomicU32::new(1);
 
-/// Prepares this processor, whose number is `number`, and counts it as up.
-///
-/// # Errors
-///
-/// What the processor has not.
-pub(super) fn prepare(number: usize) -> Result<(), &'static str> {
-    this_cpu::prepare(number)?;
+/// Prepares the rest of this processor, when it is known what all can do, and counts it as up.
+pub(super) fn prepare() {
+    this_cpu::confine();
     threads::adopt();
     cpus::is_up();
-    Ok(())
 }
 
-/// Starts the others, one after the other: those that come up are numbered without a gap.
+/// Starts the others, one after the other: those that come are numbered without a gap.
 pub(super) fn start_others(board: &Board, table: u64) {
     let here = cpu::affinity();
-    for &affinity in board.cpus.iter().filter(|&&affinity| affinity != here).take(cpus::MAX - 1) {
-        let number = cpus::count();
+    let others = board.cpus.iter().filter(|&&affinity| affinity != here);
+    for (place, &affinity) in others.clone().enumerate() {
+        let number = ARRIVED.load(Ordering::Relaxed);
+        if number as usize == cpus::MAX {
+            let left = others.clone().count() - place;
+            say!("mayfly: {left} CPUs are not used: there are more than {}", cpus::MAX);
+            return;
+        }
         let Some(frames) = threads::frames::allocate(threads::STACK_ORDER) else {
             say!("mayfly: there is no memory to start CPU {affinity:#x}");
             return;
         };
         let stack = (frames.get() + (1 << threads::STACK_ORDER)) * PAGE_SIZE;
-        let start = Box::leak(Box::new(Start { stack, table, number: u64::from(number) }));
-        let start = core::ptr::from_ref(start).addr() as u64;
-        cache::clean_bytes(start, size_of::<Start>() as u64);
+        let arrival = Arrival::new();
+        let start = Box::leak(Box::new(Start { stack, table, number: number as usize, arrival }));
+        let address = core::ptr::from_ref(start).addr() as u64;
+        cache::clean_bytes(address, size_of::<Start>() as u64);
         let entry = secondary_start as *const () as u64;
-        if let Err(error) = smccc::psci::cpu_on::<Smc>(affinity, entry, start) {
+        if let Err(error) = smccc::psci::cpu_on::<Smc>(affinity, entry, address) {
             say!("mayfly: CPU {affinity:#x} does not start: PSCI CPU_ON: {error}");
             continue;
         }
-        // It comes up, or prints why it does not and stays idle for good.
-        while cpus::count() == number && REFUSED.load(Ordering::Acquire) == 0 {
+        let end = timer::ticks() + PATIENCE * timer::frequency();
+        let outcome = start.arrival.wait(|| {
             spin::relax();
+            timer::ticks() < end
+        });
+        match outcome {
+            Outcome::Ready => ARRIVED.store(number + 1, Ordering::Relaxed),
+            // It has printed why.
+            Outcome::Refused => {}
+            Outcome::Absent => {
+                say!("mayfly: CPU {affinity:#x} is not used: it has not come in {PATIENCE} s");
+            }
+            Outcome::Stuck => {
+                // Its number is its own still.
+                say!("mayfly: CPU {affinity:#x} stopped as it came up: no other is started");
+                return;
+            }
         }
-        REFUSED.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Waits until all processors that have come are up.
+pub(super) fn wait_for_others() {
+    while cpus::count() < ARRIVED.load(Ordering::Relaxed) {
+        spin::relax();
     }
 }
 
 /// What a processor other than the first does first in Rust.
-pub(super) extern "C" fn secondary(number: u64) -> ! {
-    if let Err(why) = prepare(number as usize) {
-        say!("mayfly: CPU {number} is not used: {why}");
-        REFUSED.store(1, Ordering::Release);
-        loop {
-            spin::wait_for_interrupt();
-        }
+pub(super) extern "C" fn secondary(start: &'static Start) -> ! {
+    if !start.arrival.is_awaited() {
+        stop()
     }
+    if let Err(why) = this_cpu::arrive(start.number) {
+        say!("mayfly: CPU {:#x} is not used: {why}", cpu::affinity());
+        start.arrival.finish(false);
+        stop()
+    }
+    common::note(false);
+    start.arrival.finish(true);
+    while !shared::is_set() {
+        spin::relax();
+    }
+    prepare();
     threads::idle()
+}
+
+fn stop() -> ! {
+    loop {
+        spin::wait_for_interrupt();
+    }
 }

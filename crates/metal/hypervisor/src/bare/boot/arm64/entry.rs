@@ -143,7 +143,7 @@ secondary_start:
     ldp x1, x0, [x20]
     mov sp, x1
     bl turn_on
-    ldr x0, [x20, #16]
+    mov x0, x20
     bl {secondary}
 
     // By the tables in x0.

@@ -3,10 +3,9 @@
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
-use mayfly_arm64::cpu;
 use mayfly_arm64::gic::Gic;
 use mayfly_arm64::tlb::EmptyRoot;
-use mayfly_arm64::virtual_gic::Shape;
+use mayfly_arm64::{common, cpu};
 use mayfly_hypervisor::tree::{self, Board, Region};
 
 use super::{cpus, map};
@@ -48,8 +47,7 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
         }
     };
     match prepare(&board, tree) {
-        Ok(table) => {
-            cpus::start_others(&board, table);
+        Ok(()) => {
             say!(
                 "mayfly: EL{}, {} CPUs, {} MiB free, FWB {}",
                 cpu::exception_level(),
@@ -75,13 +73,11 @@ fn read_tree(at: u64) -> Option<&'static [u8]> {
     Some(unsafe { slice::from_raw_parts(start, size) })
 }
 
-fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
+fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
     let table =
         map::activate(board).map_err(|_| "there is too little memory to map the machine")?;
     let tree = tree.as_ptr().addr() as u64..tree.as_ptr().addr() as u64 + tree.len() as u64;
     add_memory(board, &[tree, map::image()])?;
-    let format = cpu::stage2_features().choose(IPA_BITS);
-    let format = format.map_err(|_| "this processor's stage 2 cannot map guests of 1 TiB")?;
     // Sixteen tables, as many as a root can have, aligned as such.
     let empty = threads::frames::allocate(4).ok_or("there is too little memory")?;
     // SAFETY: the device tree says so, they are mapped as devices, and nothing else uses them.
@@ -94,19 +90,25 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<u64, &'static str> {
         // not change.
         clock::set(u64::from(unsafe { clock.read_volatile() }));
     }
+    common::note(true);
+    shared::set_gic(gic);
+    this_cpu::arrive(0)?;
     entropy::prepare(&board.seed);
+    cpus::start_others(board, table);
+    let format = cpu::stage2_features().choose(IPA_BITS);
+    let format = format.map_err(|_| "the processors' stage 2 cannot map guests of 1 TiB")?;
     shared::set(Shared {
-        gic,
         vtcr: format.vtcr(),
         empty: EmptyRoot::new(empty),
         uart_interrupt: board.uart_interrupt,
-        interface: Shape::read(),
+        interface: shared::shape(),
     });
-    cpus::prepare(0)?;
+    cpus::prepare();
+    cpus::wait_for_others();
     if let Some(number) = board.uart_interrupt {
         gic.enable_shared(number, this_cpu::affinity(0));
     }
-    Ok(table)
+    Ok(())
 }
 
 /// Says that this is not EL2, in words, and stops the machine. No register of EL2 can be touched.

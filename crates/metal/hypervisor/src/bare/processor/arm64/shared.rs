@@ -4,12 +4,13 @@ use mayfly_arm64::gic::Gic;
 use mayfly_arm64::tlb::EmptyRoot;
 use mayfly_arm64::virtual_gic::Shape;
 
+use mayfly_arm64::spin::SpinLock;
+
 use crate::bare::processor::once::Once;
 
-/// The machine's interrupt controller, and what guests are confined by.
+/// What guests are confined by.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared {
-    pub(crate) gic: Gic,
     /// `VTCR_EL2` of all guests.
     pub(crate) vtcr: u64,
     /// What `VTTBR_EL2` names outside of guests.
@@ -21,8 +22,40 @@ pub(crate) struct Shared {
 }
 
 static SHARED: Once<Shared> = Once::new();
+static GIC: Once<Gic> = Once::new();
+/// What the virtual interfaces of all processors have.
+static SHAPE: SpinLock<Option<Shape>> = SpinLock::new(None);
 
-/// Sets it. Once, before another processor starts.
+/// Sets the interrupt controller. Once, before a processor comes.
+pub(crate) fn set_gic(gic: Gic) {
+    GIC.set(gic);
+}
+
+/// What [`set_gic`] was given.
+pub(crate) fn gic() -> &'static Gic {
+    GIC.get().expect("the interrupt controller is prepared")
+}
+
+/// Takes account of this processor's virtual interface. Returns whether it is like that of the others: they may have
+/// more list registers, or fewer.
+pub(crate) fn note_shape() -> bool {
+    let (mut common, here) = (SHAPE.lock(), Shape::read());
+    let both = common.map_or(Some(here), |common| common.in_common(here));
+    *common = both.or(*common);
+    both.is_some()
+}
+
+/// What the virtual interfaces of all processors have, when all have come.
+pub(crate) fn shape() -> Shape {
+    SHAPE.lock().unwrap_or_else(Shape::read)
+}
+
+/// Whether [`set`] was called.
+pub(crate) fn is_set() -> bool {
+    SHARED.get().is_some()
+}
+
+/// Sets it. Once, when all processors have come, and before one is prepared further.
 pub(crate) fn set(shared: Shared) {
     SHARED.set(shared);
 }

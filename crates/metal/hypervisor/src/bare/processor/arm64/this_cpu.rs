@@ -68,23 +68,31 @@ pub(crate) fn serve_others() {
     }
 }
 
-/// Prepares this processor, whose number is `number`.
+/// This processor has come, and its number is `number`: it takes interrupts, which are masked.
 ///
 /// # Errors
 ///
 /// What the processor has not.
-pub(crate) fn prepare(number: usize) -> Result<(), &'static str> {
+pub(crate) fn arrive(number: usize) -> Result<(), &'static str> {
     // SAFETY: each processor has a number of its own, given before anything else.
     unsafe {
         cpu::set_number(number);
         switch::set_vectors();
     }
-    let shared = shared::get();
     let affinity = cpu::affinity();
-    AFFINITIES[number].store(affinity, Ordering::Relaxed);
-    let redistributor = shared.gic.redistributor(affinity).ok_or("it has no redistributor")?;
-    REDISTRIBUTORS[number].set(redistributor);
+    let redistributor = shared::gic().redistributor(affinity).ok_or("it has no redistributor")?;
     redistributor.prepare().map_err(|_| "it has no system registers for interrupts")?;
+    if !shared::note_shape() {
+        return Err("its virtual interrupt controller has other priorities than the first CPU's");
+    }
+    AFFINITIES[number].store(affinity, Ordering::Relaxed);
+    REDISTRIBUTORS[number].set(redistributor);
+    Ok(())
+}
+
+/// Prepares it to run guests, when it is known what they are confined by.
+pub(crate) fn confine() {
+    let shared = shared::get();
     // SAFETY: at EL2, whose E2H the first instructions cleared; the format is the same on all processors; no guest has
     // run here.
     unsafe {
@@ -93,5 +101,4 @@ pub(crate) fn prepare(number: usize) -> Result<(), &'static str> {
     }
     shared.empty.load();
     shared.interface.clear();
-    Ok(())
 }
