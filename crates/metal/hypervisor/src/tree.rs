@@ -6,19 +6,18 @@
 //! from firmware, but its modules and boot arguments come from the user who starts the machine.
 
 mod bus;
+mod node;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::standard::NodeStandard;
 use dtoolkit::{Node, Property};
 
 use self::bus::Bus;
-
-/// Addresses.
-pub type Region = Range<u64>;
+pub use self::node::Region;
+use self::node::{is_available, span, text, word};
 
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -239,26 +238,6 @@ fn each_child<'a>(node: FdtNode<'a>, bus: &Bus, mut look: impl FnMut(FdtNode<'a>
     let below = if node.name().is_empty() { Some(Bus::Same) } else { bus.below(node) };
     let Some(below) = below else { return };
     node.children().for_each(|child| look(child, &below));
-}
-
-/// A property of one cell.
-fn word(node: FdtNode<'_>, name: &str) -> Option<u32> {
-    Some(u32::from_be_bytes(node.property(name)?.value().try_into().ok()?))
-}
-
-/// Whether the tree says that the node can be used (Devicetree Specification 0.4, 2.3.4): without a status it can.
-fn is_available(node: FdtNode<'_>) -> bool {
-    node.property("status").is_none() || matches!(text(node, "status"), Some("okay" | "ok"))
-}
-
-fn span(start: u64, size: u64) -> Region {
-    start..start.saturating_add(size)
-}
-
-fn text<'a>(node: FdtNode<'a>, name: &str) -> Option<&'a str> {
-    let value =
-        node.properties().find(|property| property.name() == name)?.value_as::<&'a [u8]>().ok()?;
-    core::str::from_utf8(value.split(|&byte| byte == 0).next()?).ok()
 }
 
 fn cpu(node: FdtNode<'_>) -> Option<u64> {

@@ -3,11 +3,6 @@
 
 use core::arch::global_asm;
 
-unsafe extern "C" {
-    /// Where vCPUs other than the first begin, with the address of a function in x0.
-    pub(crate) fn secondary();
-}
-
 global_asm!(
     include_str!("../header.S"),
     r#"

@@ -17,6 +17,8 @@ mod machine;
 #[cfg(target_os = "none")]
 mod power;
 #[cfg(target_os = "none")]
+mod timer;
+#[cfg(target_os = "none")]
 mod timers;
 
 #[cfg(target_os = "none")]

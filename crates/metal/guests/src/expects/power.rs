@@ -2,8 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::entry::secondary;
 use crate::machine::{call, holds, soon, wait_for_interrupt};
+
+unsafe extern "C" {
+    /// Where vCPUs other than the first begin, with the address of a function in x0 (`entry.rs`).
+    fn secondary();
+}
 
 const NOT_SUPPORTED: u64 = (-1_i64).cast_unsigned();
 const INVALID_PARAMETERS: u64 = (-2_i64).cast_unsigned();

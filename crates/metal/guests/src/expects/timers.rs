@@ -3,88 +3,14 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::interrupts::{CLEAR_ENABLE, SET_ENABLE, SET_PENDING, enable, private, taken_times};
-use crate::machine::{
-    get, holds, open, pass, read32, set, soon, ticks, vcpu, wait_for_interrupt, write32,
-};
+use crate::machine::{holds, open, pass, read32, soon, ticks, vcpu, wait_for_interrupt, write32};
 use crate::power;
-
-const ENABLE: u64 = 1;
-const MASKED: u64 = 2;
-const DUE: u64 = 4;
-
-/// A timer, by the number of its interrupt.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Timer {
-    Physical = 30,
-    Virtual = 27,
-}
-
-use Timer::{Physical, Virtual};
+use crate::timer::Timer::{Physical, Virtual};
+use crate::timer::{ENABLE, MASKED, Timer};
 
 impl Timer {
-    fn name(self) -> &'static str {
-        match self {
-            Physical => "the physical timer",
-            Virtual => "the virtual timer",
-        }
-    }
-
-    fn count(self) -> u64 {
-        match self {
-            Physical => get!("cntpct_el0"),
-            Virtual => get!("cntvct_el0"),
-        }
-    }
-
-    fn control(self) -> u64 {
-        match self {
-            Physical => get!("cntp_ctl_el0"),
-            Virtual => get!("cntv_ctl_el0"),
-        }
-    }
-
-    fn set_control(self, value: u64) {
-        match self {
-            Physical => set!("cntp_ctl_el0", value),
-            Virtual => set!("cntv_ctl_el0", value),
-        }
-    }
-
-    fn compare(self) -> u64 {
-        match self {
-            Physical => get!("cntp_cval_el0"),
-            Virtual => get!("cntv_cval_el0"),
-        }
-    }
-
-    fn set_compare(self, value: u64) {
-        match self {
-            Physical => set!("cntp_cval_el0", value),
-            Virtual => set!("cntv_cval_el0", value),
-        }
-    }
-
-    fn left(self) -> i64 {
-        let left = match self {
-            Physical => get!("cntp_tval_el0"),
-            Virtual => get!("cntv_tval_el0"),
-        };
-        i64::from((left as u32).cast_signed())
-    }
-
-    fn set_left(self, value: u64) {
-        match self {
-            Physical => set!("cntp_tval_el0", value),
-            Virtual => set!("cntv_tval_el0", value),
-        }
-    }
-
     fn bit(self) -> u32 {
         1 << self as u32
-    }
-
-    fn is_due(self) -> bool {
-        self.control() & (ENABLE | DUE) == ENABLE | DUE
     }
 
     fn is_pending(self) -> bool {
@@ -102,13 +28,6 @@ impl Timer {
     fn set_enabled(self, enabled: bool) {
         let register = if enabled { SET_ENABLE } else { CLEAR_ENABLE };
         write32(private() + register, self.bit());
-    }
-}
-
-/// The interrupt `number` is taken: a timer's goes on until the timer is masked.
-pub(crate) fn quieten(number: u32) {
-    for timer in [Physical, Virtual].into_iter().filter(|timer| *timer as u32 == number) {
-        timer.set_control(ENABLE | MASKED);
     }
 }
 

@@ -6,7 +6,7 @@ use core::ops::Range;
 use dtoolkit::fdt::FdtNode;
 use dtoolkit::{Node, Property};
 
-use super::{Region, is_available, span};
+use super::node::{Region, is_available, span};
 
 /// How addresses of the children of a node are seen by processors.
 #[derive(Clone, Debug)]

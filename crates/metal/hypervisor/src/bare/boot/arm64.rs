@@ -2,5 +2,6 @@
 
 mod cpus;
 mod entry;
+mod first_tables;
 mod map;
 mod start;

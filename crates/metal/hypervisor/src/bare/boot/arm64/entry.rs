@@ -12,16 +12,8 @@
 //! same tables, and no register of EL2 is touched.
 
 use core::arch::global_asm;
-use core::sync::atomic::AtomicU64;
 
-/// A table of 256 TiB, an entry 512 GiB, and tables of 512 GiB, an entry a GiB.
-#[repr(C, align(4096))]
-pub(super) struct Tables(pub(super) [[AtomicU64; 512]; 5]);
-
-/// What the first processor's MMU is turned on by: the table of all, and those of the lowest addresses, of the image, of
-/// the device tree, and of the console. In data, so that they are not cleared when they are in use.
-#[unsafe(link_section = ".data.first_tables")]
-pub(super) static FIRST_TABLES: Tables = Tables([const { [const { AtomicU64::new(0) }; 512] }; 5]);
+use super::first_tables::FIRST_TABLES;
 
 /// `TCR_EL2` but for the bits of physical addresses: addresses of 48 bits, pages of 4 KiB, walks cached and inner
 /// shareable, RES1. In `TCR_EL1` the RES1 bits are the granule of the upper addresses, and that these are not walked.

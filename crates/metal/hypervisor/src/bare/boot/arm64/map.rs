@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_hypervisor::memory_map::whole_frames;
 use mayfly_hypervisor::tree::Board;
 
-use super::entry::FIRST_TABLES;
+use super::first_tables::FIRST_TABLES;
 
 /// The end of what the tables map: four levels have addresses of 48 bits. Memory beyond it is not used.
 pub(crate) const LIMIT: u64 = 1 << 48;
