@@ -10,7 +10,7 @@
 //!    the rule holds afterwards.
 //!
 //! When a share cannot borrow, memory has ended. Then the VM of the share that is furthest above its guarantee is to be
-//! ended. A share that is admitted is not active yet while others have borrowed what it is guaranteed: they are ended
+//! ended. One is ended at a time: what it has comes back little by little, and may be enough. A share that is admitted is not active yet while others have borrowed what it is guaranteed: they are ended
 //! first, and until then the units that it waits for are not lent to others.
 
 /// A share. Its number is given to another share when nothing of it is left.
@@ -95,6 +95,8 @@ pub struct Account<'a> {
     owed: u64,
     /// The guarantees of shares that are admitted and not active.
     awaited: u64,
+    /// The share whose VM is being ended.
+    chosen: Option<ShareId>,
 }
 
 impl<'a> Account<'a> {
@@ -104,7 +106,7 @@ impl<'a> Account<'a> {
         if let Some(system) = shares.first_mut() {
             system.state = State::Active;
         }
-        Self { shares, total: 0, free: 0, promised: 0, owed: 0, awaited: 0 }
+        Self { shares, total: 0, free: 0, promised: 0, owed: 0, awaited: 0, chosen: None }
     }
 
     /// The machine has so many units more.
@@ -209,19 +211,31 @@ impl<'a> Account<'a> {
         });
     }
 
-    /// Whose VM is to be ended for `id` to get `units`: that of the share which would be furthest above its guarantee,
-    /// if `id` got them. That may be `id`. A share that is leaving counts: what it uses is coming back. `None` if none
-    /// is above.
-    pub fn ends_for(&self, id: ShareId, units: u64) -> Option<ShareId> {
+    /// Chooses the share whose VM is to be ended for `id` to get `units`: the one that would be furthest above its
+    /// guarantee, if `id` got them. That may be `id`. Until that share is gone no other is chosen, since what it uses is
+    /// coming back. `None` if `id` gets them as it is, or none is above.
+    pub fn choose(&mut self, id: ShareId, units: u64) -> Option<ShareId> {
+        let has_enough = match self.of(id).state {
+            State::Admitted => self.owed + self.of(id).guarantee <= self.free,
+            _ => self.may_take(id, units),
+        };
+        if has_enough {
+            return None;
+        }
+        if self.chosen.is_some() {
+            return self.chosen;
+        }
         let would_be_above = |&other: &ShareId| {
             let more = if other == id { units } else { 0 };
             let share = self.of(other);
             (share.used + more).saturating_sub(share.guarantee)
         };
         let others = (1..self.shares.len() as u16).map(ShareId).filter(|&other| other != id);
-        // Of several, the one that asks is the last, and so the one that is ended.
+        // Of several, the one that asks is the last, and so the one that is chosen.
         let asks = Some(id).filter(|&id| id != ShareId::SYSTEM);
-        others.chain(asks).filter(|other| would_be_above(other) > 0).max_by_key(would_be_above)
+        let above = others.chain(asks).filter(|other| would_be_above(other) > 0);
+        self.chosen = above.max_by_key(would_be_above);
+        self.chosen
     }
 
     fn of(&self, id: ShareId) -> &ShareInfo {
@@ -233,6 +247,9 @@ impl<'a> Account<'a> {
         let share = &mut self.shares[id.index()];
         let (owed, promised) = (share.owed(), share.promised());
         change(share);
+        if share.state == State::Absent {
+            self.chosen = self.chosen.filter(|&chosen| chosen != id);
+        }
         self.owed = self.owed - owed + share.owed();
         self.promised = self.promised - promised + share.promised();
     }

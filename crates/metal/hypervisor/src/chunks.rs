@@ -146,6 +146,11 @@ impl<'a> Chunks<'a> {
         self.account.leave(id);
     }
 
+    /// As [`Account::choose`], for a share that gets no frame, or is not active.
+    pub fn choose(&mut self, share: ShareId) -> Option<ShareId> {
+        if self.has_frame_for(share) { None } else { self.account.choose(share, 1) }
+    }
+
     /// Whether a share gets a frame at this moment.
     pub fn has_frame_for(&self, share: ShareId) -> bool {
         self.rooms[share.index()][0] != NONE || self.account.may_take(share, 1)

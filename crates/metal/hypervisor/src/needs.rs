@@ -13,6 +13,9 @@
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
 //!   are allocated, and a VM is guaranteed twice as many, since they lie in pieces;
 //! - its disk at full size, with the tables in which the hypervisor finds its pages.
+//!
+//! Memory, the rest of a run, and the disk are a share each. So a VM that borrows memory does not use up what its tables
+//! and stacks are guaranteed, and only its memory is ever above its guarantee.
 
 use core::fmt;
 
@@ -56,7 +59,9 @@ pub struct Sizes {
 pub struct Needs {
     /// Bytes of its memory that it is guaranteed.
     pub memory: u64,
-    /// Chunks for a run of it, its memory included.
+    /// Chunks for that, and for the tables in which the hypervisor finds it.
+    pub pages: u64,
+    /// Chunks for the tables of stage 2 and the stacks of a run of it.
     pub run: u64,
     /// Chunks for its disk.
     pub disk: u64,
@@ -75,16 +80,21 @@ impl Needs {
         let tables = 2 * (blocks + plan.memory.div_ceil(GIB)) + vcpus + UNUSED_TABLES;
         let table_frames = tables + (ROOTS << sizes.root_order);
         let memory = plan.reserved();
-        let frames = memory / PAGE_SIZE + blocks + table_frames;
+        let pages = chunks(memory / PAGE_SIZE + blocks, 0);
         let threads = vcpus + THREADS;
-        let run = chunks(frames, 0)
+        let run = chunks(table_frames, 0)
             + chunks(ROOTS, sizes.root_order)
             + chunks(threads, sizes.stack_order);
         let disk = chunks(plan.disk / PAGE_SIZE + plan.disk / BLOCK, 0);
         let words = |bytes: u64| bytes / BLOCK * size_of::<u64>() as u64;
         let heap = HEAP_PIECES * (HEAP + vcpus * VCPU_HEAP + words(plan.memory));
         let disk_heap = HEAP_PIECES * words(plan.disk);
-        Self { memory, run, disk, table_frames, heap, disk_heap }
+        Self { memory, pages, run, disk, table_frames, heap, disk_heap }
+    }
+
+    /// All of its chunks.
+    pub fn chunks(&self) -> u64 {
+        self.pages + self.run + self.disk
     }
 
     /// Bytes of heap that a VM needs before it runs, and after.
@@ -97,11 +107,11 @@ impl Needs {
 impl fmt::Display for Needs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |chunks: u64| (chunks * CHUNK_BYTES).div_ceil(1 << 20);
-        let beside = self.run * CHUNK_BYTES - self.memory;
+        let beside = (self.pages + self.run) * CHUNK_BYTES - self.memory;
         write!(
             f,
             "{} MiB: {} of its memory, {} of tables and stacks, {} of its disk",
-            mib(self.run + self.disk),
+            mib(self.chunks()),
             self.memory >> 20,
             beside.div_ceil(1 << 20),
             mib(self.disk),
@@ -122,7 +132,8 @@ mod tests {
     fn a_gib_takes_its_pages_two_tables_for_each_2_mib_and_one_of_the_hypervisors() {
         let needs = Needs::of(&plan("memory=1G vcpus=2"), SIZES);
         assert_eq!(needs.table_frames, 2 * (512 + 1) + 2 + 128 + 6);
-        assert_eq!(needs.run, (262_144 + 512 + 1162_u64).div_ceil(16) + 1 + 2);
+        assert_eq!(needs.pages, (262_144 + 512_u64).div_ceil(16));
+        assert_eq!(needs.run, 1162_u64.div_ceil(16) + 1 + 2);
         assert_eq!((needs.memory, needs.disk), (1 << 30, 0));
         assert_eq!(
             needs.to_string(),
@@ -134,10 +145,10 @@ mod tests {
     fn what_is_not_reserved_is_not_guaranteed_and_its_tables_are() {
         let whole = Needs::of(&plan("memory=1G"), SIZES);
         let half = Needs::of(&plan("memory=1G overcommit=yes reserve=512M"), SIZES);
-        assert_eq!(whole.run - half.run, (512 << 20) / CHUNK_BYTES);
+        assert_eq!(whole.pages - half.pages, (512 << 20) / CHUNK_BYTES);
         assert_eq!(whole.table_frames, half.table_frames);
         let none = Needs::of(&plan("memory=1G overcommit=yes"), SIZES);
-        assert_eq!((none.memory, half.run - none.run), (0, (512 << 20) / CHUNK_BYTES));
+        assert_eq!((none.memory, half.pages - none.pages), (0, (512 << 20) / CHUNK_BYTES));
     }
 
     #[test]

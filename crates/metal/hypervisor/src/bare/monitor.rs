@@ -298,7 +298,7 @@ impl Monitor {
         machine.begin();
         // Others may have borrowed what it is guaranteed.
         self.pass_on_until(u64::MAX, |_| machine.has_memory());
-        let share = machine.world().map_or(ShareId::SYSTEM, |world| world.share_id());
+        let share = machine.worlds().map_or(ShareId::SYSTEM, |worlds| worlds.run.share_id());
         let (host, its) = (Arc::clone(&self.host), Arc::clone(machine));
         if threads::spawn_for(share, move || run(&*host, &its)).is_err() {
             machine.over();

@@ -22,7 +22,7 @@ use super::guest::{Obedient, seat};
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::frames;
 use crate::bare::threads;
-use crate::bare::vm::{Host, Kinds, Run, TableFormat};
+use crate::bare::vm::{Host, Kinds, Run, TableFormat, Worlds};
 use crate::bare::world::memory::GuestMemory;
 
 type Outcome<T> = Result<T, &'static str>;
@@ -114,7 +114,8 @@ fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Ru
         arguments: String::new(),
     };
     let uart = Arc::new(Uart::new(&plan.name));
-    Run::try_new(host.world.clone(), &plan, &uart, &Arc::default(), None, F::confinement())
+    let worlds = Worlds { run: host.world.clone(), memory: host.world.clone() };
+    Run::try_new(&worlds, &plan, &uart, &Arc::default(), None, F::confinement())
         .map_err(|_| "there is no memory for a VM")
 }
 

@@ -68,11 +68,11 @@ pub(crate) fn stat(machine: &Machine) {
         machine.plan.name,
         machine.frames() * 4
     );
-    if let Some(share) = machine.world().as_ref().and_then(|world| world.share()) {
+    if let Some(share) = machine.worlds().as_ref().and_then(|worlds| worlds.memory.share()) {
         let mib = |chunks: u64| (chunks * CHUNK_BYTES) >> 20;
         let (used, above) = (mib(share.used()), mib(share.above()));
         say!(
-            "{}: {} MiB of memory reserved; {used} MiB used with tables and stacks, {above} MiB above its guarantee",
+            "{}: {} MiB of memory reserved, {used} MiB used, {above} MiB above its guarantee",
             machine.plan.name,
             machine.plan.reserved() >> 20
         );

@@ -46,6 +46,11 @@ pub(crate) fn leave(share: ShareId) {
     }
 }
 
+/// As [`Chunks::choose`].
+pub(crate) fn choose(share: ShareId) -> Option<ShareId> {
+    FRAMES.lock().as_mut().and_then(|machine| machine.choose(share))
+}
+
 /// Whether a share gets a frame at this moment.
 pub(crate) fn has_one_for(share: ShareId) -> bool {
     FRAMES.lock().as_ref().is_some_and(|machine| machine.has_frame_for(share))

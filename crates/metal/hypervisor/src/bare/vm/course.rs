@@ -58,14 +58,16 @@ impl<F: TableFormat> Host<F> {
     /// Why the run cannot begin.
     pub(crate) fn run(&self, machine: &Machine) -> Result<End, &'static str> {
         let no_memory = |_: OutOfMemory| "there is no memory for a VM";
-        let world = machine.world().ok_or("it was guaranteed no memory")?;
-        let memory = GuestMemory::try_new(world.clone(), machine.plan.memory).map_err(no_memory)?;
+        let worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
+        let share = worlds.run.share_id();
+        let memory = GuestMemory::try_new(worlds.memory.clone(), machine.plan.memory);
+        let memory = memory.map_err(no_memory)?;
         // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
         let is_whole = machine.plan.reserved() == machine.plan.memory;
         let memory = Arc::new(if is_whole { memory } else { memory.by_frames() });
         let (entry, tree) = load(machine, &memory)?;
         let run = Run::try_new(
-            world.clone(),
+            &worlds,
             &machine.plan,
             &machine.uart,
             &machine.counts,
@@ -88,7 +90,7 @@ impl<F: TableFormat> Host<F> {
             drop(its_memory);
             its.gone();
         };
-        if threads::spawn_for(world.share_id(), work).is_err() {
+        if threads::spawn_for(share, work).is_err() {
             run.gone();
             run.end(End::Failed);
         }
@@ -100,7 +102,7 @@ impl<F: TableFormat> Host<F> {
                     vcpu::main(&its, vcpu);
                     its.gone();
                 };
-                threads::spawn_for(world.share_id(), work).ok()
+                threads::spawn_for(share, work).ok()
             });
             if begun.is_none() {
                 run.gone();

@@ -15,7 +15,14 @@ use crate::bare::processor::heap;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
-use crate::bare::world::share::{Share, pause};
+use crate::bare::world::share::{Share, check, pause};
+
+/// What a VM runs in: a share for its memory, and one for its tables and stacks.
+#[derive(Clone)]
+pub(crate) struct Worlds {
+    pub(crate) run: Arc<World>,
+    pub(crate) memory: Arc<World>,
+}
 
 /// A VM.
 pub(crate) struct Machine {
@@ -25,7 +32,7 @@ pub(crate) struct Machine {
     /// What its disk keeps from one run to the next, once it has run.
     disk: SpinLock<Option<Arc<GuestMemory>>>,
     /// What it runs in, from its start to its end.
-    world: SpinLock<Option<Arc<World>>>,
+    worlds: SpinLock<Option<Worlds>>,
     present: SpinLock<Present>,
 }
 
@@ -49,9 +56,9 @@ impl Machine {
             format!("there is too little heap for a VM: {} KiB are left", left >> 10)
         })?;
         let uart = Arc::new(Uart::new(&plan.name));
-        let (disk, world) = (SpinLock::new(None), SpinLock::new(None));
+        let (disk, worlds) = (SpinLock::new(None), SpinLock::new(None));
         let present = SpinLock::new(Present::Stopped);
-        Ok(Self { plan, uart, counts: Arc::default(), disk, world, present })
+        Ok(Self { plan, uart, counts: Arc::default(), disk, worlds, present })
     }
 
     /// Has it guaranteed what it needs, before it [begins](Machine::begin) and its memory [is its own](Machine::has_memory).
@@ -61,29 +68,32 @@ impl Machine {
     /// Why that cannot be guaranteed. Then it has nothing.
     pub(crate) fn admit(&self, needs: &Needs) -> Result<(), String> {
         let name = &self.plan.name;
-        let share = Share::admit(name, needs.run, needs.heap)?;
-        if self.plan.disk != 0 && self.disk.lock().is_none() {
+        let has_disk = self.disk.lock().is_some();
+        check(needs.chunks() - if has_disk { needs.disk } else { 0 })?;
+        let run = Share::admit(name, needs.run, needs.heap)?;
+        let memory = Share::admit(name, needs.pages, 0)?;
+        if self.plan.disk != 0 && !has_disk {
             let its = Share::admit(name, needs.disk, needs.disk_heap)?;
             let memory = GuestMemory::try_new(World::of(&its), self.plan.disk);
             let memory = memory.map_err(|error| error.to_string())?;
             *self.disk.lock() = Some(Arc::new(memory));
         }
-        *self.world.lock() = Some(World::of(&share));
+        *self.worlds.lock() = Some(Worlds { run: World::of(&run), memory: World::of(&memory) });
         Ok(())
     }
 
     /// Whether what it is guaranteed is there. If not, VMs that have borrowed it are being ended: to be called again.
     pub(crate) fn has_memory(&self) -> bool {
-        let world = self.world.lock().clone();
+        let worlds = self.worlds();
         let disk = self.disk.lock().clone();
         let is_active = |world: &World| world.share().is_none_or(|share| share.activate());
-        world.is_none_or(|world| is_active(&world))
+        worlds.is_none_or(|worlds| is_active(&worlds.run) && is_active(&worlds.memory))
             && disk.is_none_or(|disk| is_active(disk.world()))
     }
 
     /// What it runs in.
-    pub(crate) fn world(&self) -> Option<Arc<World>> {
-        self.world.lock().clone()
+    pub(crate) fn worlds(&self) -> Option<Worlds> {
+        self.worlds.lock().clone()
     }
 
     /// Its disk, if it is to have one.
@@ -123,7 +133,7 @@ impl Machine {
 
     /// A run begins.
     pub(super) fn has_begun(&self, run: &Arc<Run>, memory: &Arc<GuestMemory>) {
-        if let Some(share) = run.world.share() {
+        if let Some(share) = memory.world().share() {
             share.set_run(Some(run.clone()));
         }
         let running = Present::Running(Arc::clone(run), Arc::clone(memory));
@@ -135,7 +145,7 @@ impl Machine {
 
     /// A run is over; another may follow.
     pub(super) fn has_ended(&self) {
-        if let Some(share) = self.world().as_ref().and_then(|world| world.share()) {
+        if let Some(share) = self.worlds().as_ref().and_then(|worlds| worlds.memory.share()) {
             share.set_run(None);
         }
         let before = core::mem::replace(&mut *self.present.lock(), Present::Starting(None));
@@ -144,8 +154,8 @@ impl Machine {
 
     /// It is stopped, and is guaranteed no more than its disk.
     pub(crate) fn over(&self) {
-        let world = self.world.lock().take();
-        drop(world);
+        let worlds = self.worlds.lock().take();
+        drop(worlds);
         *self.present.lock() = Present::Stopped;
     }
 
@@ -165,8 +175,9 @@ impl Machine {
 
     /// Waits until everything that a run had is given back, but for the stack of the thread that calls this.
     pub(crate) fn settle(&self) {
-        let Some(world) = self.world() else { return };
-        while world.share().is_some_and(|share| share.used() > 1) {
+        let Some(worlds) = self.worlds() else { return };
+        let used = |world: &World| world.share().map_or(0, |share| share.used());
+        while used(&worlds.run) > 1 || used(&worlds.memory) > 0 {
             pause();
         }
     }

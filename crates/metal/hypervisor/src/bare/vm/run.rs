@@ -11,6 +11,7 @@ use mayfly_vm::platform::sync::AtomicU32;
 
 use super::arch::{Chipset, Confinement};
 use super::counts::Counts;
+use super::machine::Worlds;
 use crate::bare::devices::Devices;
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
@@ -57,6 +58,8 @@ pub(crate) const STARTS: u32 = 1;
 /// What the vCPUs of a VM share while it runs.
 pub(crate) struct Run {
     pub(crate) world: Arc<World>,
+    /// What the guest's memory takes its frames from.
+    pub(crate) memory_world: Arc<World>,
     pub(crate) chipset: Chipset,
     pub(crate) places: Arc<Places>,
     pub(crate) power: Vec<Power>,
@@ -92,7 +95,7 @@ impl Ends for Run {
 
 impl Run {
     pub(crate) fn try_new(
-        world: Arc<World>,
+        worlds: &Worlds,
         plan: &Plan,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
@@ -102,7 +105,7 @@ impl Run {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let chipset = Chipset::try_new(plan.vcpus as usize, &places, confinement)?;
         threads::preemption_point();
-        let devices = Devices::new(&world, &chipset.controller, disk);
+        let devices = Devices::new(&worlds.run, &chipset.controller, disk);
         threads::preemption_point();
         let power = || Power {
             word: AtomicU32::new(OFF),
@@ -110,7 +113,8 @@ impl Run {
             context: AtomicU64::new(0),
         };
         Ok(Self {
-            world,
+            world: Arc::clone(&worlds.run),
+            memory_world: Arc::clone(&worlds.memory),
             chipset,
             places,
             power: (0..plan.vcpus).map(|_| power()).collect(),

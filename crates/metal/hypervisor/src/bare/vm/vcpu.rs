@@ -86,13 +86,17 @@ fn serve<F: TableFormat>(
                 }
             }
             Exit::Unbacked(access) => cpu.inject_abort(&access),
-            Exit::Failed(_, error) if is_for_memory(&error) => {
+            Exit::Failed(_, Error::Host(HostFault::OutOfMemory)) => {
                 // Out of the core, and of the guest, so that another VM can end meanwhile.
-                if run.world.wait_for_frame(|| run.ending().is_some()) {
-                    pause();
-                } else {
+                if !run.memory_world.wait_for_frame(|| run.ending().is_some()) {
                     return run.end(End::OutOfMemory);
                 }
+            }
+            // Tables that are out of use are still to be freed: then there is room for those that are in use.
+            Exit::Failed(_, Error::Stage2(stage2::Error::TableLimit { .. }))
+                if run.ending().is_none() =>
+            {
+                pause();
             }
             Exit::Failed(access, error) => {
                 let (name, vcpu, gpa) = (run.uart.name(), vcpu.id(), access.gpa);
@@ -104,17 +108,6 @@ fn serve<F: TableFormat>(
             Exit::Kicked | Exit::Asked(_) | Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
         }
     }
-}
-
-/// Whether there was no frame for a page or a table at that moment. A VM within its guarantee meets that only where
-/// tables that are out of use are not free yet: then their number is at its limit for a moment.
-fn is_for_memory(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Host(HostFault::OutOfMemory)
-            | Error::OutOfMemory(_)
-            | Error::Stage2(stage2::Error::OutOfMemory(_) | stage2::Error::TableLimit { .. })
-    )
 }
 
 /// Sleeps until there is an interrupt for the vCPU, or something is asked of it.

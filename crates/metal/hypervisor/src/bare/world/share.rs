@@ -54,7 +54,10 @@ impl Share {
         heap::guarantee(heap).map_err(no_heap)?;
         let id = frames::admit(chunks).map_err(|refused| {
             heap::release(heap);
-            refusal(refused)
+            match refused {
+                Refused::Guarantee { .. } => "there is too little memory",
+                Refused::TooMany => "there are too many VMs",
+            }
         })?;
         let (is_ended, run) = (AtomicBool::new(false), SpinLock::new(None));
         let share = Arc::new(Self { id, name: name.to_string(), heap, is_ended, run });
@@ -71,7 +74,7 @@ impl Share {
     /// guarantee, and returns false: to be called again, until that has given back what it had.
     pub(crate) fn activate(&self) -> bool {
         let is_active = frames::activate(self.id);
-        if !is_active && let Some(id) = frames::account(|all| all.ends_for(self.id, 0)).flatten() {
+        if !is_active && let Some(id) = frames::choose(self.id) {
             end(id);
         }
         is_active
@@ -107,7 +110,7 @@ impl Share {
             if frames::has_one_for(self.id) {
                 return true;
             }
-            if let Some(id) = frames::account(|all| all.ends_for(self.id, 1)).flatten() {
+            if let Some(id) = frames::choose(self.id) {
                 end(id);
             }
             if !self.is_ended() {
@@ -144,17 +147,19 @@ impl Drop for Share {
     }
 }
 
-/// Why a share is refused, with figures.
-fn refusal(refused: Refused) -> String {
-    match refused {
-        Refused::Guarantee { wanted, left } => {
-            let mib = |chunks: u64| (chunks * CHUNK_BYTES) >> 20;
-            let total = frames::account(|account| mib(account.total())).unwrap_or(0);
-            let (wanted, left) = (mib(wanted), mib(left));
-            format!("{wanted} MiB cannot be guaranteed: of {total} MiB, {left} are left")
-        }
-        Refused::TooMany => "there are too many VMs".to_string(),
+/// Whether so many chunks can be guaranteed.
+///
+/// # Errors
+///
+/// With figures, if not.
+pub(crate) fn check(chunks: u64) -> Result<(), String> {
+    let mib = |chunks: u64| (chunks * CHUNK_BYTES) >> 20;
+    let (left, total) = frames::account(|all| (all.left(), all.total())).unwrap_or((0, 0));
+    if chunks <= left {
+        return Ok(());
     }
+    let (left, total) = (mib(left), mib(total));
+    Err(format!("of {total} MiB, {left} are neither used nor guaranteed to others"))
 }
 
 /// Ends the VM of a share. One that is leaving is ended already.
