@@ -12,6 +12,6 @@ mod vcpu;
 pub(crate) use arm64 as arch;
 pub(crate) use format::{Kinds, TableFormat, WithFormat};
 pub(crate) use host::Host;
-pub(crate) use machine::{Machine, Worlds};
+pub(crate) use machine::Machine;
 pub(crate) use run::{End, Run};
 pub(crate) use vcpu::put;

@@ -8,4 +8,4 @@ pub(crate) mod entropy;
 pub(crate) mod memory;
 pub(crate) mod share;
 
-pub(crate) use platform::World;
+pub(crate) use platform::{World, Worlds};

@@ -22,7 +22,8 @@ use super::guest::{Obedient, seat};
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::frames;
 use crate::bare::threads;
-use crate::bare::vm::{Host, Kinds, Run, TableFormat, Worlds};
+use crate::bare::vm::{Host, Kinds, Run, TableFormat};
+use crate::bare::world::Worlds;
 use crate::bare::world::memory::GuestMemory;
 
 type Outcome<T> = Result<T, &'static str>;

@@ -13,16 +13,9 @@ use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::heap;
 use crate::bare::processor::spin::SpinLock;
-use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
 use crate::bare::world::share::{Share, check, pause};
-
-/// What a VM runs in: a share for its memory, and one for its tables and stacks.
-#[derive(Clone)]
-pub(crate) struct Worlds {
-    pub(crate) run: Arc<World>,
-    pub(crate) memory: Arc<World>,
-}
+use crate::bare::world::{World, Worlds};
 
 /// A VM.
 pub(crate) struct Machine {

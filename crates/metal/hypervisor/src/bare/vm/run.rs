@@ -11,14 +11,13 @@ use mayfly_vm::platform::sync::AtomicU32;
 
 use super::arch::{Chipset, Confinement};
 use super::counts::Counts;
-use super::machine::Worlds;
 use crate::bare::devices::Devices;
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
-use crate::bare::world::World;
 use crate::bare::world::share::Ends;
+use crate::bare::world::{World, Worlds};
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,13 @@ pub(crate) struct World {
     share: Option<Arc<Share>>,
 }
 
+/// What a VM runs in: a share for its memory, and one for its tables and stacks.
+#[derive(Clone)]
+pub(crate) struct Worlds {
+    pub(crate) run: Arc<World>,
+    pub(crate) memory: Arc<World>,
+}
+
 impl World {
     /// That of the hypervisor itself.
     pub(crate) fn new() -> Arc<Self> {
