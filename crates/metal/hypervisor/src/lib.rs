@@ -23,3 +23,4 @@ pub mod memory_map;
 pub mod needs;
 pub mod plan;
 pub mod tree;
+pub mod turns;
