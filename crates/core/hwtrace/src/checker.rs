@@ -6,36 +6,57 @@
 //! itself (an entry that it finds changed, a number that is taken) may be in the trace before that step. So the checker
 //! holds nothing against a CPU that acted on it.
 //!
-//! **Entries.** The values of an entry follow each other: each write says what it found. If the next write in line has
-//! not come yet, because it ended later, a write waits for it. Any CPU may set accessed and dirty marks, so they are
-//! left out of the comparison.
+//! **What is taken first.** A record waits in a *window* until 8,192 more have come. Then the checker takes it. If it
+//! breaks a rule by what is known at that time, the checker looks in the window for a record that began before this
+//! one's end, and that would mend it: the root that is entered, the VMID that is taken, the CPU that leaves. It takes
+//! that record first. Several records may fit, and the choice may be wrong. So no rule counts as broken by what the
+//! record brings with it, nor, where a rule depends on what tables and frames were at that time, by an event that
+//! overlaps it.
+//!
+//! **Entries.** The values of an entry follow each other: each write says what it found. If writes of one entry overlap,
+//! the checker searches for an order of them in which each finds what the one before has left; that the table's frame
+//! is freed, given out and filled counts among them. If the next write in line is not in the window, a write waits for
+//! it. Any CPU may set accessed and dirty marks, so they are left out of the comparison.
 //!
 //! **What TLBs may have.** A TLB may have what was present in a tree under a VMID that the root was entered with, from
 //! then on. What is taken away is *stale* until an invalidation reaches it, by scope, stride and reach, that was issued
-//! after, and is complete. An invalidation of a whole VMID that no CPU was in, nor has entered since, ends the VMID's
-//! share in the root.
+//! after, and is complete. If another CPU made the write, a barrier of either CPU comes between. An invalidation of a
+//! whole VMID that no CPU was in, nor has entered since, ends the VMID's share in the root.
 //!
 //! **What must not come before that**: the entry's next value, where break-before-make is asked for; and a CPU in the
 //! guest under that VMID after the frame of what is stale was free. The checker notes these with what is stale
 //! (*needs*), and judges them when it is invalidated, or when the trace ends.
+//!
+//! **Frames.** A frame is given out, and free, in turn ([`Lives`]). It is free for certain if no record that gives it out
+//! may have come between.
 
 mod accesses;
+mod barriers;
 mod frames;
+mod guests;
+mod hasten;
+mod settle;
 mod stale;
+mod tenancies;
+mod trees;
 mod writes;
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::entries::WRITE;
-use crate::event::{Barrier, Event, Family, Record, Scope};
+use crate::event::{Barrier, Event, Record, Scope};
 use crate::header::Options;
+use crate::lives::{Lives, Tickets};
 use crate::ranges::Ranges;
 use crate::rules::{Rule, Violation};
-use crate::tables::{Found, Root, Tables, Word};
-use crate::vmids::{Exposure, Need, Stale};
+use crate::tables::{Found, Tables, Word};
+use crate::vmids::{Exposure, Need, Stale, Stay, Tenancy};
+use crate::window::Window;
 
 /// Violations that are kept.
 const KEPT: usize = 1000;
+/// Records that wait for those that began before their end, and are written down later.
+const WINDOW: usize = 8192;
 /// Writes of a table that wait for the one before: as many as others make while a thread that has made one is without a
 /// processor, which is many milliseconds where many threads share it.
 const WAITING: usize = 4096;
@@ -50,29 +71,39 @@ const UNEXPLAINED: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Checker {
     options: Options,
+    window: Window,
+    /// The records that are being taken, each before the one that asked for it.
+    taking: Vec<Record>,
+    /// The tickets of records that were taken before those that are written down earlier.
+    doubts: Ranges,
     tables: Tables,
     /// Writes that wait for the one before, by table.
     waiting: HashMap<u64, Vec<(u64, Record)>>,
-    /// Frames of tables that are free, and the second ticket of that.
-    freed: HashMap<u64, u64>,
+    lives: Lives,
+    /// Roots that are gone, and the second ticket of that.
+    gone: HashMap<u64, u64>,
     exposures: HashMap<u16, Exposure>,
+    stays: HashMap<(u32, u16), Stay>,
     /// Entries to guests.
     enters: u64,
     stale: HashMap<u16, Vec<Stale>>,
     /// How many of those are of an entry.
     stale_words: HashMap<Word, u32>,
+    /// Frames that were free before what was stale of them was invalidated.
+    free_early: Ranges,
     /// Invalidations that were issued and are not complete, by CPU.
     issued: HashMap<u32, Vec<Issued>>,
     /// The last invalidations, complete or not: for writes that they come after, and that waited for one before.
     log: VecDeque<Logged>,
     /// How many of them are remembered no more, and the second ticket of the last of those.
     forgotten: (u64, u64),
-    /// VMIDs that belong to a root: in which generation, and the second ticket of that.
-    held: HashMap<u16, (u64, u64)>,
-    given_back: HashMap<u16, u64>,
-    generation: u64,
-    /// CPUs that have written an entry since their last barrier: where.
-    unordered: HashMap<u32, Word>,
+    tenancies: HashMap<u16, Tenancy>,
+    /// The last generations of VMIDs, and their second tickets.
+    generations: VecDeque<(u64, u64)>,
+    /// CPUs that have written an entry since their last barrier: where, and when.
+    unordered: HashMap<u32, (Word, Tickets)>,
+    /// The last barriers that order walks, by CPU.
+    barriers: HashMap<u32, Tickets>,
     /// Frames that were given out, and not cleaned since.
     dirty: Ranges,
     recent: VecDeque<Recent>,
@@ -81,8 +112,6 @@ pub struct Checker {
     /// What ended before this was invalidated so long ago that it is not known any more.
     horizon: u64,
     unexplained: VecDeque<Unexplained>,
-    /// Entries under VMIDs whose root is not known yet: line, VMID, second ticket.
-    unheld: VecDeque<(u64, u16, u64)>,
     violations: Vec<Violation>,
     /// Events that the trace says are missing.
     dropped: u64,
@@ -102,14 +131,19 @@ struct Issued {
 /// An invalidation, as it was issued.
 #[derive(Debug)]
 struct Logged {
+    line: u64,
     cpu: u32,
     id: u64,
     /// Second ticket.
     end: u64,
+    /// The greatest second ticket of this one, and of those before.
+    latest: u64,
+    /// The second ticket of the last barrier of its CPU.
+    barrier: u64,
     vmid: Option<u16>,
     scope: Scope,
     /// Tickets of its completion.
-    complete: Option<(u64, u64)>,
+    complete: Option<Tickets>,
 }
 
 /// Something that is invalidated.
@@ -125,6 +159,7 @@ struct Recent {
 #[derive(Debug)]
 struct Unexplained {
     line: u64,
+    begin: u64,
     end: u64,
     root: u64,
     gfn: u64,
@@ -140,95 +175,58 @@ impl Checker {
 
     /// Takes the record on `line`, the next in the order of second tickets.
     pub fn take(&mut self, line: u64, record: &Record) {
+        if let Event::Dropped { count } = record.event {
+            self.dropped = self.dropped.saturating_add(count);
+        }
+        self.window.push(line, record);
+        if self.window.len() > WINDOW
+            && let Some((line, record)) = self.window.pop()
+        {
+            self.process(line, &record);
+        }
+    }
+
+    fn process(&mut self, line: u64, record: &Record) {
+        self.taking.push(record.clone());
+        self.apply(line, record);
+        self.taking.pop();
+    }
+
+    fn apply(&mut self, line: u64, record: &Record) {
         let Record { begin, end, cpu, ref event } = *record;
+        let tickets = (begin, end);
         match *event {
-            Event::Root { top, order, levels, family } => {
-                if !self.tables.add_root(top, Root { order, levels, family }) {
-                    self.report(
-                        line,
-                        Rule::TableTwice,
-                        format!("root {top:#x} is in another tree"),
-                    );
-                }
-                self.apply_known();
-            }
-            Event::RootGone { top } => self.root_gone(line, top, begin),
-            // These are in no order, and no caller is told of them.
-            Event::Entry { table, old, new, .. } if self.is_same(table, old, new) => {}
-            Event::Entry { table, index, .. } => {
-                let in_a_tree = self.tables.get(table).filter(|table| table.place.is_some());
-                if in_a_tree.and_then(|table| table.family).is_some_and(Family::sees_late) {
-                    self.unordered.insert(cpu, (table, index));
-                }
-                self.waiting.entry(table).or_default().push((line, record.clone()));
-                self.apply_waiting(table);
-            }
-            Event::Fill { table, index, count, value, step } => {
-                let entries = &mut self.tables.table(table).entries;
-                for number in 0..count {
-                    entries[(index + number) as usize] =
-                        value.wrapping_add(step.wrapping_mul(u64::from(number)));
-                }
-            }
-            Event::Mark { .. } | Event::Fetch { .. } | Event::Barrier { kind: Barrier::Memory } => {
-            }
-            Event::VmidTake { vmid, generation } => {
-                if generation >= self.generation {
-                    self.held.insert(vmid, (generation, end));
-                    self.given_back.remove(&vmid);
-                    self.unheld.retain(|(_, of, entered)| *of != vmid || *entered < begin);
-                }
-            }
-            Event::VmidKeep { vmid, generation } => {
-                self.held.insert(vmid, (generation, end));
-            }
-            Event::VmidGive { vmid } => self.vmid_given(line, vmid, begin, end),
-            Event::Generation { generation } => {
-                self.generation = generation;
-                for (vmid, _) in self.held.extract_if(|_, held| held.0 < generation) {
-                    self.given_back.insert(vmid, end);
-                }
-            }
+            Event::Root { top, .. } => self.root(line, record, top),
+            Event::RootGone { top } => self.root_gone(line, top, tickets),
+            Event::Entry { table, index, .. } => self.entry(line, record, (table, index)),
+            Event::Fill { table, .. } => self.fill(line, record, table),
+            Event::Mark { .. }
+            | Event::Fetch { .. }
+            | Event::Dropped { .. }
+            | Event::Barrier { kind: Barrier::Memory } => {}
+            Event::VmidTake { vmid, generation } => self.vmid_taken(vmid, generation, tickets),
+            Event::VmidKeep { vmid, generation } => self.vmid_kept(vmid, generation),
+            Event::VmidGive { vmid } => self.vmid_given(line, vmid, tickets),
+            Event::Generation { generation } => self.generation(generation, end),
             Event::Enter { tlb, top, vmid } => self.enter(line, record, (tlb, top, vmid)),
-            Event::Leave { tlb, vmid } => self.leave(tlb, vmid, begin),
-            Event::Barrier { kind: Barrier::Walks } => {
-                self.unordered.remove(&cpu);
-            }
-            Event::Tlbi { id, vmid, scope } => {
-                self.check_ordered(line, cpu, "the invalidation");
-                self.issue(cpu, id, end, Some(vmid), scope);
-            }
-            Event::TlbiEverything { id } => {
-                self.check_ordered(line, cpu, "the invalidation");
-                self.issue(cpu, id, end, None, Scope::All);
-            }
-            Event::Sync { id } => self.sync(cpu, id, begin, end),
-            Event::Give { frame, order } => {
-                let frames = frame..frame + (1 << order);
-                if self.freed.len() as u64 > 1 << order {
-                    for frame in frames.clone() {
-                        self.freed.remove(&frame);
-                    }
-                } else {
-                    self.freed.retain(|frame, _| !frames.contains(frame));
-                }
-                if self.options.caches_maintained {
-                    self.dirty.insert(frames);
-                }
-            }
-            Event::Free { frame, order } => self.free(line, (frame, order), begin, end),
+            Event::Leave { tlb, vmid } => self.leave(tlb, vmid, tickets),
+            Event::Barrier { kind: Barrier::Walks } => self.barrier(cpu, tickets),
+            Event::Tlbi { vmid, scope, .. } => self.issue(line, record, Some(vmid), scope),
+            Event::TlbiEverything { .. } => self.issue(line, record, None, Scope::All),
+            Event::Sync { id } => self.sync(cpu, id, tickets),
+            Event::Give { frame, order } => self.give(line, frame..frame + (1 << order), tickets),
+            Event::Free { frame, order } => self.free(line, (frame, order), tickets),
             Event::Clean { frame, count } | Event::Flush { frame, count } => {
-                self.dirty.remove(frame..frame + count);
+                self.clean(&(frame..frame + count), end);
             }
-            Event::Dropped { count } => self.dropped = self.dropped.saturating_add(count),
-            Event::Access { vmid, gfn, frame, write, .. } => {
+            Event::Access { tlb, vmid, gfn, frame, write } => {
                 let right = if write { WRITE } else { 1 };
-                self.access(line, (vmid, gfn, frame, right), begin, end);
+                self.access(line, (tlb, vmid), (gfn, frame, right), tickets);
             }
         }
     }
 
-    /// The rules that were broken up to now, as far as that can be told before the end.
+    /// The rules that were broken up to now, as far as that is certain whatever comes.
     pub fn found(&self) -> &[Violation] {
         &self.violations
     }
@@ -241,19 +239,20 @@ impl Checker {
 
     /// The rules that were broken, in the order of lines: the trace is at its end.
     pub fn finish(mut self) -> Vec<Violation> {
+        while self.window.len() > 0 {
+            if let Some((line, record)) = self.window.pop() {
+                self.process(line, &record);
+            }
+        }
         for table in self.waiting.keys().copied().collect::<Vec<_>>() {
             self.lost(table);
         }
         for vmid in self.stale.keys().copied().collect::<Vec<_>>() {
-            // What was issued and is not complete may be, beyond the end.
+            // What was issued and is not complete may be, beyond the end; but not where another has the frame.
             let stale = self.stale.remove(&vmid).unwrap_or_default();
-            for stale in stale.into_iter().filter(|stale| stale.by.is_empty()) {
+            for stale in stale.into_iter().filter(|stale| stale.by.is_empty() || stale.is_given) {
                 self.judge(vmid, stale, u64::MAX);
             }
-        }
-        for (line, vmid, _) in std::mem::take(&mut self.unheld) {
-            let what = format!("a root is entered under VMID {vmid}, which is nobody's");
-            self.report(line, Rule::VmidNotTaken, what);
         }
         for access in std::mem::take(&mut self.unexplained) {
             self.report_access(&access);
@@ -263,10 +262,23 @@ impl Checker {
     }
 
     fn report(&mut self, line: u64, rule: Rule, what: String) {
-        if self.violations.len() < KEPT {
+        let taken = self.taking.first().map_or((0, 0), |record| (record.begin, record.end));
+        // What another record asked for may have been taken too early.
+        let is_certain = self.taking.len() < 2 && !(is_by_order(rule) && self.is_in_doubt(taken));
+        if is_certain && self.violations.len() < KEPT {
             self.violations.push(Violation { line, rule, what });
         }
     }
+
+    /// Whether an event at `tickets` overlaps one whose order was chosen.
+    fn is_in_doubt(&self, (begin, end): Tickets) -> bool {
+        self.doubts.any_in(&(begin..end + 1)).is_some()
+    }
+}
+
+/// Whether what breaks a rule follows from the order in which records were taken, and not from their tickets alone.
+fn is_by_order(rule: Rule) -> bool {
+    !matches!(rule, Rule::BreakBeforeMake | Rule::FrameFreed | Rule::NoBarrier)
 }
 
 /// The entry that a write is of.

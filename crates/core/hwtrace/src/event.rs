@@ -15,6 +15,14 @@ pub struct Record {
     pub event: Event,
 }
 
+#[cfg(not(target_os = "none"))]
+impl Record {
+    /// The middle of its tickets: when it took place, for want of better.
+    pub(crate) fn middle(&self) -> u64 {
+        self.begin / 2 + self.end / 2
+    }
+}
+
 /// The format of a root's entries, as far as rules differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {

@@ -19,23 +19,31 @@ pub enum Rule {
     /// A root is entered under a VMID that belongs to none, or one is given away that a guest is running under.
     VmidNotTaken,
     /// An entry was written, and no barrier ordered it before the walks that rely on it: before this CPU's guest, or
-    /// before the invalidation.
+    /// before the invalidation, this CPU's or another's.
     NoBarrier,
     /// A frame is mapped that was not cleaned to memory since it was given out, though guests go past the caches.
     NotCleaned,
-    /// An entry of a table that is free was written.
+    /// An entry of a table that is free was written, or the table filled.
     WriteAfterFree,
     /// A root's tables are free, or it is gone, and a CPU is in its guest, or enters it.
     RootGone,
     /// One table, in two places of the trees.
     TableTwice,
+    /// A frame that is free is mapped, linked as a table, or used by a guest.
+    FreeFrame,
+    /// A frame is given out that is given out already.
+    GivenTwice,
+    /// A guest is given a frame that is a table, or a frame that a guest has becomes one.
+    TableMapped,
+    /// A guest is said to use a TLB under a VMID under which the CPU has left the guest.
+    AccessOutside,
     /// An entry was not what the last write of it had left: a write is missing.
     LostWrite,
 }
 
 impl Rule {
     /// All.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::BreakBeforeMake,
         Self::TableFreed,
         Self::FrameFreed,
@@ -47,6 +55,10 @@ impl Rule {
         Self::WriteAfterFree,
         Self::RootGone,
         Self::TableTwice,
+        Self::FreeFrame,
+        Self::GivenTwice,
+        Self::TableMapped,
+        Self::AccessOutside,
         Self::LostWrite,
     ];
 
@@ -64,6 +76,10 @@ impl Rule {
             Self::WriteAfterFree => "write-after-free",
             Self::RootGone => "root-gone",
             Self::TableTwice => "table-twice",
+            Self::FreeFrame => "free-frame",
+            Self::GivenTwice => "given-twice",
+            Self::TableMapped => "table-mapped",
+            Self::AccessOutside => "access-outside",
             Self::LostWrite => "lost-write",
         }
     }
@@ -100,6 +116,9 @@ impl Rule {
                 "a CPU walks what VTTBR_EL2, EPTP, hgatp or nCR3 leads to"
             }
             Self::TableTwice => "an invalidation by address names one place",
+            Self::FreeFrame | Self::GivenTwice => "a frame has one owner, from `give` to `free`",
+            Self::TableMapped => "a guest that writes its own table maps what it likes",
+            Self::AccessOutside => "docs/trace-format.md: a guest runs from `enter` to `leave`",
             Self::LostWrite => "docs/trace-format.md: every write of an entry is in the trace",
         }
     }

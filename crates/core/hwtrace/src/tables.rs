@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::entries::{Kind, Leaf};
 use crate::event::Family;
+use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 
 const BITS: u32 = ENTRIES.trailing_zeros();
@@ -48,6 +49,10 @@ pub(crate) struct Table {
     pub(crate) place: Option<Place>,
     /// The format of the tree that it is in, or was in last.
     pub(crate) family: Option<Family>,
+    /// The tickets of what made it a table of a tree first, since its frame was given out.
+    pub(crate) linked: Option<Tickets>,
+    /// How many of its entries were filled since then.
+    pub(crate) filled: u32,
 }
 
 /// A leaf or a table in a tree, and the entry that it is in.
@@ -77,6 +82,8 @@ impl Tables {
             entries: Box::new([0; ENTRIES as usize]),
             place: None,
             family: None,
+            linked: None,
+            filled: 0,
         })
     }
 
@@ -93,51 +100,79 @@ impl Tables {
         }
     }
 
-    /// Has a root, empty, at `top`. False where a table of it is in a tree already.
-    pub(crate) fn add_root(&mut self, top: u64, root: Root) -> bool {
+    /// Has a root, empty, at `top`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tables::enlist`].
+    pub(crate) fn add_root(&mut self, top: u64, root: Root) -> Result<(), u64> {
         let level = root.levels - 1;
-        let mut fits = true;
+        let mut fits = Ok(());
         for number in 0..1 << root.order {
             let gfn = number * pages(root.levels);
             let place = Place { root: top, level, gfn };
-            fits &= self.attach(top + number, place, root.family);
+            fits = fits.and(self.attach(top + number, place, root.family));
         }
         self.roots.insert(top, root);
         fits
     }
 
-    /// Has the table in `frame` in a tree, with what it leads to. False if one of them is in a tree already, or lies
-    /// where no walk ends.
-    pub(crate) fn attach(&mut self, frame: u64, place: Place, family: Family) -> bool {
+    /// Has the table in `frame` in a tree, with what it leads to.
+    fn attach(&mut self, frame: u64, place: Place, family: Family) -> Result<(), u64> {
         let table = self.table(frame);
         if table.place.is_some() {
-            return false;
+            return Err(frame);
         }
         (table.place, table.family) = (Some(place), Some(family));
-        let mut fits = true;
+        let mut fits = Ok(());
         for index in 0..ENTRIES {
-            fits &= self.enlist((frame, index));
+            fits = fits.and(self.enlist((frame, index)));
         }
         fits
     }
 
     /// Has what is in entry `word`, of a table in a tree, known.
-    pub(crate) fn enlist(&mut self, word: Word) -> bool {
-        let Some(Found { level, gfn, kind, root, .. }) = self.found(word) else { return true };
+    ///
+    /// # Errors
+    ///
+    /// The frame of a table that it leads to, and that is in a tree already, or lies where no walk ends. The others are
+    /// known.
+    pub(crate) fn enlist(&mut self, word: Word) -> Result<(), u64> {
+        let Some(Found { level, gfn, kind, root, .. }) = self.found(word) else { return Ok(()) };
         match kind {
-            Kind::Absent => true,
+            Kind::Absent => Ok(()),
             Kind::Leaf(leaf) => {
                 self.leaves.entry(unit(level, leaf)).or_default().insert(word);
-                true
+                Ok(())
             }
             Kind::Table(below) => {
-                let Some(level) = level.checked_sub(1) else { return false };
                 let family = self.roots.get(&root).map(|root| root.family);
                 let family = family.or(self.table(word.0).family);
-                let place = Place { root, level, gfn };
-                family.is_some_and(|family| self.attach(below, place, family))
+                let (Some(level), Some(family)) = (level.checked_sub(1), family) else {
+                    return Err(below);
+                };
+                self.attach(below, Place { root, level, gfn }, family)
             }
         }
+    }
+
+    /// The entries by which a walk comes to the table in `frame`, from the root on.
+    pub(crate) fn path(&self, frame: u64) -> Vec<Word> {
+        let mut words = Vec::new();
+        let Some(Place { root: top, level: to, gfn }) = self.get(frame).and_then(|one| one.place)
+        else {
+            return words;
+        };
+        let Some(root) = self.roots.get(&top) else { return words };
+        let mut level = root.levels - 1;
+        let mut table = top + gfn / pages(level) / u64::from(ENTRIES);
+        while level > to {
+            let word = (table, (gfn / pages(level) % u64::from(ENTRIES)) as u32);
+            words.push(word);
+            let Some(Found { kind: Kind::Table(below), .. }) = self.found(word) else { break };
+            (level, table) = (level - 1, below);
+        }
+        words
     }
 
     /// Has what is in entry `word`, of a table in a tree, known no more; with what it leads to. Each is put into `gone`.
@@ -192,15 +227,25 @@ impl Tables {
 
     /// The entry at which a walk for `gfn` ends.
     pub(crate) fn walk(&self, top: u64, gfn: u64) -> Option<Found> {
-        let mut level = self.roots.get(&top)?.levels - 1;
+        let last = self.walked(top, gfn).pop()?;
+        self.found(last).filter(|found| !matches!(found.kind, Kind::Table(_)))
+    }
+
+    /// The entries that a walk for `gfn` comes to.
+    pub(crate) fn walked(&self, top: u64, gfn: u64) -> Vec<Word> {
+        let mut words = Vec::new();
+        let Some(root) = self.roots.get(&top) else { return words };
+        let mut level = root.levels - 1;
         let index = gfn / pages(level);
         let mut word = (top + index / u64::from(ENTRIES), (index % u64::from(ENTRIES)) as u32);
         loop {
-            let found = self.found(word)?;
-            let Kind::Table(below) = found.kind else { return Some(found) };
-            level = level.checked_sub(1)?;
+            words.push(word);
+            let Some(Found { kind: Kind::Table(below), .. }) = self.found(word) else { break };
+            let Some(next) = level.checked_sub(1) else { break };
+            level = next;
             word = (below, (gfn / pages(level) % u64::from(ENTRIES)) as u32);
         }
+        words
     }
 
     /// The entries of trees that map one of `1 << order` frames from `frame` on.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::entries::{Kind, Leaf};
 use crate::event::{Reach, Scope};
+use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::{Word, pages};
 
@@ -14,10 +15,46 @@ pub(crate) struct Exposure {
     pub(crate) root: Option<u64>,
     /// When a CPU was first in the guest for certain.
     pub(crate) since: u64,
+    /// When one came in last, for certain.
+    pub(crate) entered: u64,
+    /// The greatest first ticket of those that left it.
+    pub(crate) left: u64,
     /// CPUs in the guest, and since when for certain.
     pub(crate) inside: HashMap<u32, u64>,
     /// The number of its last entry, among all.
     pub(crate) enters: u64,
+}
+
+/// To whom a VMID belongs.
+#[derive(Debug, Default)]
+pub(crate) struct Tenancy {
+    /// When it was taken last.
+    pub(crate) taken: Option<Tickets>,
+    /// The last generation in which it was taken, or kept.
+    pub(crate) generation: u64,
+    /// When it was given back last.
+    pub(crate) given: Option<Tickets>,
+}
+
+/// How a CPU was in the guest under a VMID.
+#[derive(Debug, Default)]
+pub(crate) struct Stay {
+    /// The greatest second ticket of those that it entered by.
+    pub(crate) entered: u64,
+    /// Of those that it left by, the one that began last.
+    pub(crate) left: Option<Tickets>,
+    /// The greatest second ticket of those.
+    pub(crate) out: u64,
+}
+
+/// Who wrote an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer {
+    pub(crate) cpu: u32,
+    /// The tickets of the write.
+    pub(crate) tickets: Tickets,
+    /// Walks may miss the write until a barrier.
+    pub(crate) is_seen_late: bool,
 }
 
 /// Something that was taken away, and that TLBs may have until it is invalidated.
@@ -28,14 +65,18 @@ pub(crate) struct Stale {
     pub(crate) gfn: u64,
     pub(crate) bits: u64,
     pub(crate) kind: Kind,
-    /// The tickets of the write that took it away.
-    pub(crate) begin: u64,
+    /// The write that took it away.
+    pub(crate) writer: Writer,
     /// Whether a CPU had been in the guest before that for certain. If not, it breaks no rule.
     pub(crate) certain: bool,
     /// It is there still, as far as the trace goes, and should not be: no invalidation counts.
     pub(crate) live: bool,
     /// Invalidations that reach it, by CPU and number.
     pub(crate) by: Vec<(u32, u64)>,
+    /// The line of one that would, if a barrier ordered the write before it; and the CPU that issued that.
+    pub(crate) unordered: Option<(u64, u32)>,
+    /// Its frame was free, and is given out again.
+    pub(crate) is_given: bool,
     pub(crate) needs: Vec<Need>,
 }
 
@@ -52,12 +93,9 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Whether it is broken by what is invalidated at `sync` and not before.
-    pub(crate) fn is_broken(&self, sync: u64) -> bool {
-        match self.rule {
-            Rule::BreakBeforeMake => self.end < sync,
-            _ => self.used.is_some_and(|used| used < sync),
-        }
+    /// When it has to be invalidated, at the latest; at any time, where there is none.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        if self.rule == Rule::BreakBeforeMake { Some(self.end) } else { self.used }
     }
 }
 

@@ -1,7 +1,9 @@
 //! What guests use.
 
+use super::writes::PRESENT;
 use super::{Checker, UNEXPLAINED, Unexplained};
 use crate::entries::{Kind, WRITE};
+use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::Found;
 use crate::vmids::allows;
@@ -10,29 +12,52 @@ impl Checker {
     pub(super) fn access(
         &mut self,
         line: u64,
-        (vmid, gfn, frame, right): (u16, u64, u64, u8),
-        begin: u64,
-        end: u64,
+        (tlb, vmid): (u32, u16),
+        (gfn, frame, right): (u64, u64, u8),
+        tickets: Tickets,
     ) {
-        let Some(root) = self.exposures.get(&vmid).and_then(|exposure| exposure.root) else {
+        let (begin, end) = tickets;
+        if self.is_outside(tlb, vmid, tickets) {
+            let what = format!("TLB {tlb} is used under VMID {vmid}, whose guest its CPU has left");
+            self.report(line, Rule::AccessOutside, what);
             return;
-        };
+        }
+        self.check_given(line, &(frame..frame + 1), tickets, "a guest uses it");
+        let exposure = self.exposures.get(&vmid).filter(|exposure| exposure.since < begin);
+        let Some(root) = exposure.and_then(|exposure| exposure.root) else { return };
+        while !self.is_explained(vmid, root, (gfn, frame, right), begin) {
+            // What maps it may be written down later.
+            let mut words = self.tables.walked(root, gfn);
+            words.reverse();
+            if self.hasten_write(&words, end, |_, _, new| new & PRESENT != 0) {
+                continue;
+            }
+            if self.unexplained.len() == UNEXPLAINED {
+                self.unexplained.pop_front();
+            }
+            self.unexplained.push_back(Unexplained { line, begin, end, root, gfn, frame, right });
+            return;
+        }
+    }
+
+    /// Whether a TLB may have the translation by which a guest makes an access that began at `begin`.
+    fn is_explained(
+        &self,
+        vmid: u16,
+        root: u64,
+        (gfn, frame, right): (u64, u64, u8),
+        begin: u64,
+    ) -> bool {
         if let Some(Found { kind: Kind::Leaf(leaf), level, gfn: first, .. }) =
             self.tables.walk(root, gfn)
             && allows(leaf, level, first, gfn, frame, right)
         {
-            return;
+            return true;
         }
         let stale = self.stale.get(&vmid).into_iter().flatten();
         let recent = self.recent.iter().filter(|one| one.vmid == vmid && begin < one.end);
         let mut all = stale.chain(recent.map(|one| &one.stale));
-        if all.any(|stale| stale.allows(gfn, frame, right)) || begin < self.horizon {
-            return;
-        }
-        if self.unexplained.len() == UNEXPLAINED {
-            self.unexplained.pop_front();
-        }
-        self.unexplained.push_back(Unexplained { line, end, root, gfn, frame, right });
+        all.any(|stale| stale.allows(gfn, frame, right)) || begin < self.horizon
     }
 
     /// Something was written by an event that began at `begin`, and that ends after some that came after it.
@@ -52,7 +77,10 @@ impl Checker {
     }
 
     pub(super) fn report_access(&mut self, access: &Unexplained) {
-        let Unexplained { line, gfn, frame, right, .. } = *access;
+        let Unexplained { line, begin, end, gfn, frame, right, .. } = *access;
+        if self.is_in_doubt((begin, end)) {
+            return;
+        }
         let how = if right == WRITE { "writes" } else { "reads" };
         let what = format!(
             "a guest {how} frame {frame:#x} at guest frame {gfn:#x}, which it had no more, or never"

@@ -1,94 +1,196 @@
-//! Frames, roots and VMIDs that are given back.
+//! Frames that are given out, and given back.
+
+use std::ops::Range;
 
 use super::{Checker, describe};
 use crate::entries::Kind;
+use crate::event::Event;
+use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::{Found, Place, Root, pages};
+use crate::tables::{Found, Place, pages};
 use crate::vmids::Need;
 
 impl Checker {
-    pub(super) fn free(&mut self, line: u64, (frame, order): (u64, u32), begin: u64, end: u64) {
+    pub(super) fn give(&mut self, line: u64, frames: Range<u64>, tickets: Tickets) {
+        let (begin, end) = tickets;
+        while let Some(frame) = self.lives.any_open(&frames)
+            && self.hasten_free(frame, end)
+        {}
+        if let Some(frame) = self.lives.any_given(&frames, begin) {
+            let what = format!("frame {frame:#x} is given out, and was not free");
+            self.report(line, Rule::GivenTwice, what);
+        }
+        if self.free_early.any_in(&frames).is_some() {
+            for stale in self.stale.values_mut().flatten() {
+                let is_before = stale.needs.iter().any(|need| need.end < begin);
+                stale.is_given |= is_before && has(stale.kind, stale.level, &frames);
+            }
+            self.free_early.remove(frames.clone());
+        }
+        if self.options.caches_maintained {
+            self.dirty.insert(frames.clone());
+        }
+        self.lives.give(frames, tickets);
+    }
+
+    pub(super) fn free(&mut self, line: u64, (frame, order): (u64, u32), tickets: Tickets) {
+        let (begin, end) = tickets;
         let frames = frame..frame + (1 << order);
-        let need = |rule, what| Need { rule, line, end, what, used: None };
+        self.settle_free(frames.clone(), tickets);
         self.dirty.remove(frames.clone());
         for table in self.tables.known_in(&frames) {
-            let Some(known) = self.tables.get(table) else { continue };
-            if let Some(Place { root, level, gfn }) = known.place {
-                // It hangs in its tree still. That is for a root that no CPU is on any more.
-                let what =
-                    format!("table {table:#x}, which guest frame {gfn:#x} is found by, is free");
-                let need = need(Rule::TableFreed, what);
-                let kind = Kind::Table(table);
-                let level = level + 1;
-                let word = (table, ENTRIES);
-                let found = Found { word, root, level, gfn, bits: 0, kind };
-                self.add_live(&found, begin, &need);
-                self.tables.detach(table, &mut Vec::new());
-            }
-            self.lost(table);
-            self.waiting.remove(&table);
-            self.tables.forget(table);
-            self.freed.insert(table, end);
+            self.free_table(line, table, tickets);
         }
         // What was taken away, and TLBs may have still.
-        for stale in self.stale.values_mut().flatten().filter(|stale| stale.begin < end) {
+        for stale in self.stale.values_mut().flatten() {
+            if stale.writer.tickets.0 >= end || !has(stale.kind, stale.level, &frames) {
+                continue;
+            }
             let (rule, what) = match stale.kind {
-                Kind::Table(table) if frames.contains(&table) && stale.word.1 != ENTRIES => (
+                Kind::Table(_) if stale.word.1 == ENTRIES => continue,
+                Kind::Table(table) => (
                     Rule::TableFreed,
                     format!("table {table:#x} is free, and walk caches may have it"),
                 ),
-                Kind::Leaf(leaf)
-                    if leaf.frame < frames.end
-                        && leaf.frame + pages(stale.level) > frames.start =>
-                {
+                _ => {
                     let gfn = stale.gfn;
                     let what = format!(
                         "a frame from {frame:#x} on is free, and TLBs may have it at guest frame {gfn:#x}"
                     );
                     (Rule::FrameFreed, what)
                 }
-                _ => continue,
             };
-            stale.needs.push(need(rule, what));
+            stale.needs.push(Need { rule, line, end, what, used: None });
+            self.free_early.insert(frames.clone());
         }
-        for found in self.tables.mapping(frame, order) {
+        for found in self.mapping(frame, order, tickets) {
             let what =
                 format!("a frame from {frame:#x} on is free, and {} maps it", describe(&found));
-            let need = need(Rule::FrameFreed, what);
+            let need = Need { rule: Rule::FrameFreed, line, end, what, used: None };
             self.add_live(&found, begin, &need);
         }
+        self.lives.free(frames, tickets);
     }
 
-    pub(super) fn root_gone(&mut self, line: u64, top: u64, begin: u64) {
-        let Some(Root { order, .. }) = self.tables.roots.remove(&top) else { return };
-        for table in top..top + (1 << order) {
-            self.tables.detach(table, &mut Vec::new());
-        }
-        for vmid in self.exposed(top) {
-            let inside = self.exposures.get(&vmid).into_iter();
-            if inside.flat_map(|one| one.inside.values()).any(|entered| *entered < begin) {
-                let what =
-                    format!("root {top:#x} is gone, and a CPU is in its guest under VMID {vmid}");
-                self.report(line, Rule::RootGone, what);
-            }
-            if let Some(exposure) = self.exposures.get_mut(&vmid) {
-                exposure.root = None;
-            }
-        }
-    }
-
-    pub(super) fn vmid_given(&mut self, line: u64, vmid: u16, begin: u64, end: u64) {
-        if self.held.get(&vmid).is_some_and(|(_, taken)| *taken > begin) {
-            // It was given back before it was taken again.
+    fn free_table(&mut self, line: u64, table: u64, (begin, end): Tickets) {
+        let is_unlinked = self.hasten_unlink(table, end);
+        if !is_unlinked && self.lives.any_given_after(&(table..table + 1), begin).is_some() {
+            // It is a table again.
             return;
         }
-        self.held.remove(&vmid);
-        self.given_back.insert(vmid, end);
-        let inside = self.exposures.get(&vmid).into_iter();
-        if inside.flat_map(|exposure| exposure.inside.values()).any(|entered| *entered < begin) {
-            let what = format!("VMID {vmid} is given back, and a CPU is in the guest under it");
-            self.report(line, Rule::VmidNotTaken, what);
+        if let Some(Place { root, level, gfn }) = self.tables.get(table).and_then(|one| one.place) {
+            // It hangs in its tree still. That is for a root that no CPU is on any more.
+            let what = format!("table {table:#x}, which guest frame {gfn:#x} is found by, is free");
+            let need = Need { rule: Rule::TableFreed, line, end, what, used: None };
+            let kind = Kind::Table(table);
+            let word = (table, ENTRIES);
+            let found = Found { word, root, level: level + 1, gfn, bits: 0, kind };
+            self.add_live(&found, begin, &need);
+            self.tables.detach(table, &mut Vec::new());
         }
+        self.lost(table);
+        self.waiting.remove(&table);
+        self.tables.forget(table);
+    }
+
+    /// The entries that map one of the frames, which are free, whatever is written down later.
+    fn mapping(&mut self, frame: u64, order: u32, (begin, end): Tickets) -> Vec<Found> {
+        loop {
+            let mut found = self.tables.mapping(frame, order);
+            let changes = |found: &Found| {
+                let mut words = self.tables.path(found.word.0);
+                words.push(found.word);
+                self.hasten_change(found.root, &words, end)
+            };
+            if found.iter().any(changes) {
+                continue;
+            }
+            found.retain(|found| {
+                let Kind::Leaf(leaf) = found.kind else { return false };
+                let last = (leaf.frame + pages(found.level)).min(frame + (1 << order));
+                self.lives.any_given_after(&(leaf.frame.max(frame)..last), begin).is_none()
+            });
+            return found;
+        }
+    }
+
+    /// Caches were cleaned of frames.
+    pub(super) fn clean(&mut self, frames: &Range<u64>, end: u64) {
+        if !self.options.caches_maintained {
+            return;
+        }
+        let gives = |event: &Event| match *event {
+            Event::Give { frame, order } => {
+                frame < frames.end && frame + (1 << order) > frames.start
+            }
+            _ => false,
+        };
+        while !self.lives.of(frames.start).is_open && self.hasten(end, |one| gives(&one.event)) {}
+        self.dirty.remove(frames.clone());
+    }
+
+    /// Whether a frame is free for certain when an event comes at `tickets`.
+    pub(super) fn is_free(&mut self, frame: u64, tickets: Tickets) -> bool {
+        self.any_free(&(frame..frame + 1), tickets).is_some()
+    }
+
+    fn any_free(&mut self, frames: &Range<u64>, (begin, end): Tickets) -> Option<u64> {
+        loop {
+            let frame = self.lives.any_free(frames, begin)?;
+            if !self.hasten_give(frame, end) {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// Says so if one of `frames` is free when an event comes at `tickets`, of which `what` says what it does to them.
+    pub(super) fn check_given(
+        &mut self,
+        line: u64,
+        frames: &Range<u64>,
+        tickets: Tickets,
+        what: &str,
+    ) {
+        if let Some(frame) = self.any_free(frames, tickets) {
+            self.report(line, Rule::FreeFrame, format!("frame {frame:#x} is free, and {what}"));
+        }
+    }
+
+    /// Says so if a guest is given one of `frames` at `tickets`, and that is a table.
+    pub(super) fn check_no_table(
+        &mut self,
+        line: u64,
+        frames: &Range<u64>,
+        gfn: u64,
+        (begin, end): Tickets,
+    ) {
+        for table in self.tables.known_in(frames) {
+            let linked = self.tables.get(table).and_then(|table| table.linked);
+            let Some((first, last)) = linked else { continue };
+            let may_be_freed = self.lives.of(table).may_end_after(first);
+            if last < begin && !may_be_freed && !self.hasten_free(table, end) {
+                let what = format!("table {table:#x} is mapped at guest frame {gfn:#x}");
+                self.report(line, Rule::TableMapped, what);
+            }
+        }
+    }
+
+    /// Says so if the table in `frame`, which comes into a tree at `tickets`, is mapped.
+    pub(super) fn check_not_mapped(&mut self, line: u64, frame: u64, tickets: Tickets) {
+        if let Some(found) = self.mapping(frame, 0, tickets).first() {
+            let what =
+                format!("table {frame:#x} comes into a tree, and {} maps it", describe(found));
+            self.report(line, Rule::TableMapped, what);
+        }
+    }
+}
+
+/// Whether what an entry had is one of `frames`.
+fn has(kind: Kind, level: u32, frames: &Range<u64>) -> bool {
+    match kind {
+        Kind::Absent => false,
+        Kind::Table(table) => frames.contains(&table),
+        Kind::Leaf(leaf) => leaf.frame < frames.end && leaf.frame + pages(level) > frames.start,
     }
 }

@@ -1,17 +1,16 @@
 //! What TLBs may have, and what they must not have any more.
 
-use std::collections::HashMap;
-
-use super::{Checker, Issued, LOGGED, Logged, RECENT, Recent, UNEXPLAINED, note_use};
-use crate::event::{Record, Scope};
+use super::{Checker, Issued, LOGGED, Logged, RECENT, Recent, is_by_order, note_use};
+use crate::event::{Event, Record, Scope};
+use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Word};
-use crate::vmids::{Exposure, Need, Stale};
+use crate::vmids::{Need, Stale, Writer};
 
 impl Checker {
-    /// What was in an entry is not there any more, since an event that began at `begin`.
-    pub(super) fn add_stale(&mut self, found: &Found, begin: u64) {
+    /// What was in an entry is not there any more, since a write.
+    pub(super) fn add_stale(&mut self, found: &Found, writer: Writer) {
         for vmid in self.exposed(found.root) {
             // What was to be gone by something that is in the trace already: it is this one.
             let is_this = |one: &mut Stale| {
@@ -25,14 +24,15 @@ impl Checker {
                 self.forget_word(one.word);
                 late.append(&mut one.needs);
             }
-            self.add_stale_of(vmid, found, begin, (late, false));
+            self.add_stale_of(vmid, found, writer, (late, false));
         }
     }
 
-    /// It should not be there any more.
+    /// It should not be there any more, since an event that began at `begin`.
     pub(super) fn add_live(&mut self, found: &Found, begin: u64, need: &Need) {
+        let writer = Writer { cpu: u32::MAX, tickets: (begin, begin), is_seen_late: false };
         for vmid in self.exposed(found.root) {
-            self.add_stale_of(vmid, found, begin, (vec![need.clone()], true));
+            self.add_stale_of(vmid, found, writer, (vec![need.clone()], true));
         }
     }
 
@@ -42,27 +42,49 @@ impl Checker {
         exposures.map(|(vmid, _)| *vmid).collect()
     }
 
-    pub(super) fn add_stale_of(
+    fn add_stale_of(
         &mut self,
         vmid: u16,
         found: &Found,
-        begin: u64,
+        writer: Writer,
         (needs, live): (Vec<Need>, bool),
     ) {
         let Found { word, level, gfn, bits, kind, .. } = *found;
+        let (begin, done) = writer.tickets;
         let is_exposed = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
         // It may have been invalidated by one that is remembered no more.
         let certain = is_exposed && begin >= self.forgotten.1;
-        let by = Vec::new();
-        let mut stale = Stale { word, level, gfn, bits, kind, begin, certain, live, by, needs };
-        // Of a write that ended late, or waited for one before, they are in the log.
-        let after = self.log.iter().rev().take_while(|logged| logged.end > begin);
-        let reaching = |logged: &&Logged| {
-            logged.vmid.is_none_or(|of| of == vmid) && stale.is_reached(logged.scope)
+        let mut stale = Stale {
+            word,
+            level,
+            gfn,
+            bits,
+            kind,
+            writer,
+            certain,
+            live,
+            by: Vec::new(),
+            unordered: None,
+            is_given: false,
+            needs,
         };
-        let reaching: Vec<&Logged> = after.filter(reaching).collect();
+        // Of a write that ended late, or waited for one before, they are in the log.
+        let after = self.log.iter().rev().take_while(|logged| logged.latest > begin);
+        let reaching = after.filter(|logged| {
+            logged.end > begin
+                && logged.vmid.is_none_or(|of| of == vmid)
+                && stale.is_reached(logged.scope)
+        });
+        let own = self.last_barrier(writer.cpu) > begin;
+        let is_ordered = |logged: &&Logged| {
+            let is_own = !writer.is_seen_late || logged.cpu == writer.cpu;
+            is_own || done > logged.end || own || logged.barrier > begin
+        };
+        let (reaching, unordered): (Vec<&Logged>, Vec<&Logged>) = reaching.partition(is_ordered);
         let complete = reaching.iter().filter_map(|logged| logged.complete).min();
-        stale.by = reaching.iter().map(|logged| (logged.cpu, logged.id)).collect();
+        let by = reaching.iter().map(|logged| (logged.cpu, logged.id)).collect();
+        let unordered = unordered.first().map(|logged| (logged.line, logged.cpu));
+        (stale.by, stale.unordered) = (by, unordered);
         if let Some((sync, end)) = complete {
             let stale = self.judge(vmid, stale, sync);
             self.recent.push_back(Recent { vmid, stale, sync, end });
@@ -72,68 +94,27 @@ impl Checker {
         self.stale.entry(vmid).or_default().push(stale);
     }
 
-    pub(super) fn check_ordered(&mut self, line: u64, cpu: u32, before: &str) {
-        if let Some((table, index)) = self.unordered.remove(&cpu) {
-            let what = format!(
-                "CPU {cpu} wrote entry {index} of table {table:#x}, and no barrier orders that before {before}"
-            );
-            self.report(line, Rule::NoBarrier, what);
+    pub(super) fn issue(&mut self, line: u64, record: &Record, vmid: Option<u16>, scope: Scope) {
+        let Record { begin, end, cpu, ref event } = *record;
+        let (Event::Tlbi { id, .. } | Event::TlbiEverything { id }) = *event else { return };
+        self.check_ordered(line, cpu, (begin, end), "the invalidation");
+        if scope == Scope::All {
+            self.hasten_leaves(vmid, end);
         }
-    }
-
-    pub(super) fn enter(&mut self, line: u64, record: &Record, (tlb, top, vmid): (u32, u64, u16)) {
-        let Record { begin, end, cpu, .. } = *record;
-        self.check_ordered(line, cpu, "the guest");
-        if !self.tables.roots.contains_key(&top) {
-            self.report(line, Rule::RootGone, format!("{top:#x} is entered, and is no root"));
-            return;
-        }
-        let taken_back = self.given_back.get(&vmid).is_some_and(|given| *given < begin);
-        if taken_back && !self.held.contains_key(&vmid) {
-            self.unheld.push_back((line, vmid, end));
-            self.unheld.drain(..self.unheld.len().saturating_sub(UNEXPLAINED));
-        }
-        if let Some(exposure) = self.exposures.get(&vmid)
-            && exposure.root != Some(top)
-        {
-            let what = format!(
-                "root {top:#x} is entered under VMID {vmid}, of which TLBs may have what was another's"
-            );
-            self.report(line, Rule::VmidReused, what);
-            self.exposures.remove(&vmid);
-        }
-        let exposure = self.exposures.entry(vmid).or_insert_with(|| Exposure {
-            root: Some(top),
-            since: end,
-            inside: HashMap::new(),
-            enters: 0,
-        });
-        self.enters += 1;
-        exposure.enters = self.enters;
-        exposure.inside.insert(tlb, end);
-    }
-
-    pub(super) fn leave(&mut self, tlb: u32, vmid: u16, begin: u64) {
-        let Some(exposure) = self.exposures.get_mut(&vmid) else { return };
-        let Some(entered) = exposure.inside.remove(&tlb) else { return };
-        let needs = self.stale.get_mut(&vmid).into_iter().flatten();
-        for need in needs.flat_map(|stale| &mut stale.needs) {
-            note_use(need, entered, begin);
-        }
-    }
-
-    pub(super) fn issue(&mut self, cpu: u32, id: u64, end: u64, vmid: Option<u16>, scope: Scope) {
-        let lists: Vec<u16> = match vmid {
-            Some(vmid) => vec![vmid],
-            None => self.stale.keys().copied().collect(),
-        };
-        for vmid in lists {
-            for stale in self.stale.get_mut(&vmid).into_iter().flatten() {
-                if stale.begin < end && stale.is_reached(scope) {
+        let mut all = std::mem::take(&mut self.stale);
+        for (_, list) in all.iter_mut().filter(|(of, _)| vmid.is_none_or(|vmid| vmid == **of)) {
+            for stale in list {
+                if stale.writer.tickets.0 >= end || !stale.is_reached(scope) {
+                    continue;
+                }
+                if self.is_ordered(stale, cpu, (begin, end)) {
                     stale.by.push((cpu, id));
+                } else {
+                    stale.unordered.get_or_insert((line, cpu));
                 }
             }
         }
+        self.stale = all;
         let covered = |of: &u16| scope == Scope::All && vmid.is_none_or(|vmid| vmid == *of);
         let idle = self
             .exposures
@@ -142,16 +123,24 @@ impl Checker {
         let whole = idle.map(|(vmid, exposure)| (*vmid, exposure.enters)).collect();
         let number = self.forgotten.0 + self.log.len() as u64;
         self.issued.entry(cpu).or_default().push(Issued { id, number, whole, vmid });
-        self.log.push_back(Logged { cpu, id, end, vmid, scope, complete: None });
+        let latest = self.log.back().map_or(end, |last| last.latest.max(end));
+        let barrier = self.last_barrier(cpu);
+        let complete = None;
+        self.log.push_back(Logged { line, cpu, id, end, latest, barrier, vmid, scope, complete });
         if self.log.len() > LOGGED
             && let Some(oldest) = self.log.pop_front()
         {
-            self.forgotten = (self.forgotten.0 + 1, oldest.end);
+            self.forgotten = (self.forgotten.0 + 1, oldest.latest);
         }
     }
 
     /// All that `cpu` has issued up to `id` is complete.
-    pub(super) fn sync(&mut self, cpu: u32, id: u64, begin: u64, end: u64) {
+    pub(super) fn sync(&mut self, cpu: u32, id: u64, (begin, end): Tickets) {
+        let invalidates = |event: &Event| match *event {
+            Event::Tlbi { id: of, .. } | Event::TlbiEverything { id: of } => of <= id,
+            _ => false,
+        };
+        while self.hasten(end, |one| one.cpu == cpu && invalidates(&one.event)) {}
         let Some(issued) = self.issued.get_mut(&cpu) else { return };
         let done: Vec<Issued> = issued.extract_if(.., |issued| issued.id <= id).collect();
         self.synced = self.synced.max(begin);
@@ -179,12 +168,7 @@ impl Checker {
                     self.stale.remove(&vmid);
                 }
                 for mut stale in resolved {
-                    for need in &mut stale.needs {
-                        let inside = self.exposures.get(&vmid).into_iter();
-                        for entered in inside.flat_map(|exposure| exposure.inside.values()) {
-                            note_use(need, *entered, begin);
-                        }
-                    }
+                    self.note_uses(vmid, &mut stale, begin);
                     self.forget_word(stale.word);
                     let stale = self.judge(vmid, stale, begin);
                     self.recent.push_back(Recent { vmid, stale, sync: begin, end });
@@ -210,23 +194,69 @@ impl Checker {
         }
     }
 
+    /// Notes which CPUs were in the guest before `sync`.
+    fn note_uses(&self, vmid: u16, stale: &mut Stale, sync: u64) {
+        if stale.needs.is_empty() {
+            return;
+        }
+        let inside = self.exposures.get(&vmid).into_iter().flat_map(|exposure| &exposure.inside);
+        for (tlb, entered) in inside {
+            // That it has left may be written down later.
+            let leave = Event::Leave { tlb: *tlb, vmid };
+            let leaves = self.window.begun(sync).filter(|(_, one)| one.event == leave);
+            let left = leaves.map(|(_, one)| one.begin).min().unwrap_or(sync);
+            for need in &mut stale.needs {
+                note_use(need, *entered, left);
+            }
+        }
+    }
+
     /// Says what was broken of what is invalidated at `sync`, and not before. Gives it back.
     pub(super) fn judge(&mut self, vmid: u16, mut stale: Stale, sync: u64) -> Stale {
         if sync == u64::MAX {
-            let exposure = self.exposures.get(&vmid).into_iter();
-            let inside: Vec<u64> = exposure.flat_map(|one| one.inside.values().copied()).collect();
-            for need in &mut stale.needs {
-                for entered in &inside {
-                    note_use(need, *entered, sync);
-                }
-            }
+            self.note_uses(vmid, &mut stale, sync);
         }
         for need in std::mem::take(&mut stale.needs) {
-            if stale.certain && need.is_broken(sync) {
-                let Need { rule, line, what, .. } = need;
+            let Some(limit) = need.limit().filter(|limit| stale.certain && *limit < sync) else {
+                continue;
+            };
+            if self.may_be_complete(vmid, &stale, limit) {
+                continue;
+            }
+            let Need { rule, line, end, what, .. } = need;
+            if is_by_order(rule) && self.is_in_doubt((end, end)) {
+                continue;
+            }
+            if let Some((line, cpu)) = stale.unordered {
+                let what = format!(
+                    "no barrier orders a write of CPU {} before this invalidation of CPU {cpu}: {what} (VMID {vmid})",
+                    stale.writer.cpu
+                );
+                self.report(line, Rule::NoBarrier, what);
+            } else {
                 self.report(line, rule, format!("{what} (VMID {vmid})"));
             }
         }
         stale
+    }
+
+    /// Whether what is stale may be invalidated by `limit`, by what is written down later.
+    pub(super) fn may_be_complete(&self, vmid: u16, stale: &Stale, limit: u64) -> bool {
+        let began = limit.saturating_add(1);
+        let reaches = |one: &Record| {
+            let (of, scope) = match one.event {
+                Event::Tlbi { vmid, scope, .. } => (Some(vmid), scope),
+                Event::TlbiEverything { .. } => (None, Scope::All),
+                _ => return false,
+            };
+            of.is_none_or(|of| of == vmid) && stale.is_reached(scope)
+        };
+        let completes = |one: &Record| {
+            let Event::Sync { id } = one.event else { return false };
+            let is_issued = |by: &Record| by.cpu == one.cpu && reaches(by);
+            stale.by.iter().any(|(cpu, by)| *cpu == one.cpu && *by <= id)
+                || self.window.find(began, is_issued).is_some()
+        };
+        self.window.find(began, completes).is_some()
     }
 }

@@ -1,16 +1,38 @@
 //! What writes of entries come to.
 
+use super::hasten::covers;
 use super::{Checker, WAITING, describe, word_of};
 use crate::entries::Kind;
 use crate::event::{Event, Family, Record};
+use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::{Word, pages};
-use crate::vmids::{Need, Stale};
+use crate::tables::{Found, Word, pages};
+use crate::vmids::{Need, Stale, Writer};
 
 /// None of them is set in an absent entry, in any format.
-const PRESENT: u64 = 0b111;
+pub(super) const PRESENT: u64 = 0b111;
 
 impl Checker {
+    /// Takes the write of an entry.
+    pub(super) fn entry(&mut self, line: u64, record: &Record, word: Word) {
+        // Two absent entries are in no order, and no caller is told of them.
+        if let Event::Entry { table, old, new, .. } = record.event
+            && !self.is_same(table, old, new)
+        {
+            self.note_unordered(word, record);
+            self.settle_write(word, record);
+            self.admit(line, record.clone());
+        }
+    }
+
+    /// Makes a write, if it is next in line; otherwise it waits.
+    pub(super) fn admit(&mut self, line: u64, record: Record) {
+        if let Some((table, _)) = word_of(&record) {
+            self.waiting.entry(table).or_default().push((line, record));
+            self.apply_waiting(table);
+        }
+    }
+
     /// Makes the writes of a table that are next in line.
     pub(super) fn apply_waiting(&mut self, table: u64) {
         let Some(mut waiting) = self.waiting.remove(&table) else { return };
@@ -45,11 +67,12 @@ impl Checker {
 
     pub(super) fn is_next(&self, record: &Record) -> bool {
         let Event::Entry { table, index, old, .. } = record.event else { return true };
-        if self.freed.contains_key(&table) {
-            return true;
-        }
-        let present = self.tables.get(table).map_or(0, |table| table.entries[index as usize]);
-        self.is_same(table, present, old)
+        self.lives.of(table).is_over() || self.is_same(table, self.present((table, index)), old)
+    }
+
+    /// What is in an entry.
+    pub(super) fn present(&self, (table, index): Word) -> u64 {
+        self.tables.get(table).map_or(0, |table| table.entries[index as usize])
     }
 
     /// Whether hardware takes one for the other in an entry of the table, but for the bits that it sets itself.
@@ -70,9 +93,14 @@ impl Checker {
         while let Some(waiting) = self.waiting.get_mut(&table).filter(|waiting| !waiting.is_empty())
         {
             let (line, record) = waiting.remove(0);
+            if self.lives.of(table).may_end_after(record.begin)
+                || self.is_in_doubt((record.begin, record.end))
+            {
+                // It may be of a table that was in the frame before, or the one before it was chosen wrongly.
+                continue;
+            }
             if let Event::Entry { index, old, .. } = record.event {
-                let present =
-                    self.tables.get(table).map_or(0, |table| table.entries[index as usize]);
+                let present = self.present((table, index));
                 let what = format!(
                     "entry {index} of table {table:#x} was {old:#x}, and is {present:#x} by the writes before"
                 );
@@ -85,22 +113,27 @@ impl Checker {
 
     /// Makes a write.
     pub(super) fn write(&mut self, line: u64, record: &Record) {
-        let Record { begin, end, event: Event::Entry { table, index, new, .. }, .. } = *record
+        let Record { begin, end, cpu, event: Event::Entry { table, index, new, .. } } = *record
         else {
             return;
         };
-        let word = (table, index);
-        if let Some(freed) = self.freed.get(&table).copied() {
-            if begin > freed {
-                let what = format!("entry {index} of table {table:#x} becomes {new:#x}");
-                self.report(line, Rule::WriteAfterFree, what);
-            }
+        let (word, tickets) = ((table, index), (begin, end));
+        if self.is_free(table, tickets) {
+            let what = format!("entry {index} of table {table:#x} becomes {new:#x}");
+            self.report(line, Rule::WriteAfterFree, what);
             return;
         }
-        let Some(before) = self.tables.found(word) else {
+        if self.lives.of(table).is_over() {
+            // It came before.
+            return;
+        }
+        let was_linked = self.tables.get(table).is_some_and(|table| table.linked.is_some());
+        let may_be_linked = !was_linked && self.present(word) & PRESENT != 0;
+        if self.tables.found(word).is_none() && !(may_be_linked && self.hasten_link(table, end)) {
             self.tables.table(table).entries[index as usize] = new;
             return;
-        };
+        }
+        let Some(before) = self.tables.found(word) else { return };
         let family = self.tables.get(table).and_then(|table| table.family);
         let Some(family) = family else { return };
         let (level, old) = (before.level, before.bits);
@@ -108,34 +141,115 @@ impl Checker {
             let what = format!("{} becomes {new:#x} at once", describe(&before));
             self.report(line, Rule::BreakBeforeMake, what);
         }
+        if let Kind::Table(below) = before.kind {
+            self.hasten_entries(below, end);
+        }
         let after = family.kind(level, new);
         if after != Kind::Absent {
             self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
+        }
+        match after {
+            Kind::Absent => {}
+            Kind::Table(below) => self.check_table(line, record, below),
+            Kind::Leaf(leaf) => {
+                let frames = leaf.frame..leaf.frame + pages(level);
+                let how = format!("is mapped at guest frame {:#x}", before.gfn);
+                self.check_given(line, &frames, tickets, &how);
+                self.check_no_table(line, &frames, before.gfn, tickets);
+                if family.goes_past_caches() {
+                    self.check_clean(line, &frames, before.gfn, end);
+                }
+            }
         }
         let mut gone = Vec::new();
         self.tables.delist(word, &mut gone);
         self.tables.table(table).entries[index as usize] = new;
         if family.takes_away(level, old, new) {
+            let writer = Writer { cpu, tickets, is_seen_late: family.sees_late() };
+            self.hasten_enters(before.root, end);
             for found in gone {
-                self.add_stale(&found, begin);
+                self.add_stale(&found, writer);
             }
         }
-        if !self.tables.enlist(word) {
-            let what = format!("entry {index} of table {table:#x} leads there a second time");
-            self.report(line, Rule::TableTwice, what);
-        }
+        self.enlist(line, word, &before, end);
         self.explain(begin);
-        if let Kind::Table(_) = after {
+        if let Kind::Table(below) = after {
+            self.tables.table(below).linked.get_or_insert(tickets);
             self.apply_known();
         }
-        if let Kind::Leaf(leaf) = after {
-            let frames = leaf.frame..leaf.frame + pages(level);
-            if family.goes_past_caches()
-                && !self.dirty.is_empty()
-                && let Some(frame) = self.dirty.any_in(&frames)
-            {
-                let what = format!("frame {frame:#x} is mapped at guest frame {:#x}", before.gfn);
+    }
+
+    /// Has what is in an entry known that was written by an event which ended at `end`.
+    fn enlist(&mut self, line: u64, word: Word, before: &Found, end: u64) {
+        while let Err(table) = self.tables.enlist(word) {
+            let own = self.tables.get(table).and_then(|table| table.place);
+            let is_elsewhere =
+                own.is_some_and(|own| own.root != before.root || !self.leads(word, table));
+            self.tables.delist(word, &mut Vec::new());
+            if !is_elsewhere || !self.vacate(table, end) {
+                let _ = self.tables.enlist(word);
+                let (table, index) = word;
+                let what = format!("entry {index} of table {table:#x} leads there a second time");
+                self.report(line, Rule::TableTwice, what);
+                break;
+            }
+        }
+    }
+
+    /// Whether a walk to the table in `frame` goes by `word`.
+    fn leads(&self, word: Word, frame: u64) -> bool {
+        self.tables.path(frame).contains(&word)
+    }
+
+    /// What has to be so of the table in frame `below` before an entry leads there.
+    fn check_table(&mut self, line: u64, record: &Record, below: u64) {
+        let tickets = (record.begin, record.end);
+        let known = self.tables.get(below);
+        if known.is_some_and(|known| known.linked.is_some() && known.place.is_none()) {
+            // Another one, in the same frame.
+            self.hasten_give(below, record.end);
+        }
+        self.check_given(line, &(below..below + 1), tickets, "comes into a tree as a table");
+        self.check_not_mapped(line, below, tickets);
+        let filled = |checker: &Self| checker.tables.get(below).map_or(0, |table| table.filled);
+        while filled(self) < ENTRIES && self.hasten_fill(below, record.end) {}
+    }
+
+    /// Says so if one of `frames`, which are mapped by an event that ended at `end`, was not cleaned.
+    fn check_clean(&mut self, line: u64, frames: &std::ops::Range<u64>, gfn: u64, end: u64) {
+        while let Some(frame) = self.dirty.any_in(frames) {
+            let cleans = |event: &Event| match *event {
+                Event::Clean { frame: first, count } | Event::Flush { frame: first, count } => {
+                    (first..first + count).contains(&frame)
+                }
+                _ => false,
+            };
+            if !self.hasten(end, |one| cleans(&one.event)) {
+                let what = format!("frame {frame:#x} is mapped at guest frame {gfn:#x}");
                 self.report(line, Rule::NotCleaned, what);
+                break;
+            }
+        }
+    }
+
+    /// Takes what comes into the table in `frame`, which goes, if that is not of another one in the same frame.
+    fn hasten_entries(&mut self, frame: u64, before: u64) {
+        for word in self.window.written(frame..frame + 1) {
+            let gives = |one: &Record| matches!(one.event, Event::Give { frame: first, order } if covers(first, order, frame));
+            let ends = self.window.writes(word).iter().filter_map(|one| self.window.get(*one));
+            let last = ends.map(|one| one.end).max().unwrap_or(before);
+            if self.window.find(last, gives).is_none() {
+                while self.hasten_write(&[word], before, |_, _, new| new & PRESENT != 0) {}
+            }
+        }
+    }
+
+    /// Has the root at `root` be entered under each VMID under which it may have been before `before`.
+    fn hasten_enters(&mut self, root: u64, before: u64) {
+        for vmid in self.window.entered(root) {
+            if self.exposures.get(&vmid).is_none_or(|exposure| exposure.root != Some(root)) {
+                let is_it = |event: &Event| matches!(event, Event::Enter { top, vmid: of, .. } if (*top, *of) == (root, vmid));
+                self.hasten(before, |one| is_it(&one.event));
             }
         }
     }
@@ -163,10 +277,12 @@ impl Checker {
         }
         // A write that waited for the one before may come after the invalidation that it did not wait for.
         if end < self.synced {
-            let late = self
-                .recent
-                .iter()
-                .filter(|recent| end < recent.sync && recent.stale.certain && is_it(&recent.stale));
+            let late = self.recent.iter().filter(|recent| {
+                end < recent.sync
+                    && recent.stale.certain
+                    && is_it(&recent.stale)
+                    && !self.may_be_complete(recent.vmid, &recent.stale, end)
+            });
             let broken: Vec<_> =
                 late.map(|recent| (need(recent.stale.bits), recent.vmid)).collect();
             for (Need { rule, line, what, .. }, vmid) in broken {

@@ -1,138 +1,13 @@
-//! Faults that are planted in what hardware sees of a VM's life, and that the checker has to find: where, and which rule
-//! is broken. What is recorded is a life that breaks none; each fault is one edit of it, such as a mistake of the core's,
-//! or of an embedder's, would make.
+//! Faults in what the core, or an embedder, does to entries, TLBs and VMIDs.
 
-use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use mayfly_hwtrace::{Event, Rule, Scope};
 
-use mayfly_hwtrace::{Checker, Event, Options, Record, Rule, Scope};
-use mayfly_machine::address_space::Backing;
-use mayfly_machine::cache::Lines;
-use mayfly_machine::{HostMemory, Instruction, Machine, MachineVm, VmOptions};
-use mayfly_memslot::{Flags, Gpa, PAGE_SIZE, Region, SlotId};
-use mayfly_platform::cache::CacheCapabilities;
-use mayfly_stage2::{Arm, Ept, Format};
-use mayfly_vm::Caches;
-
-/// 2 MiB.
-const BLOCK: u64 = 1 << 21;
-
-const OPTIONS: Options = Options { caches_maintained: true };
-
-/// What was recorded: who did what, one after another.
-type Life = Vec<(u32, Event)>;
-
-/// Two VMs, one after the other, each with a block of memory that becomes pages, and is unmapped.
-fn life<F: Format>() -> Life {
-    let machine = Machine::<F>::with_caches(1 << 14, Lines::Counted, CacheCapabilities::default());
-    let machine = machine.unwrap();
-    let records: Arc<Mutex<Vec<Record>>> = Arc::default();
-    let sink = Arc::clone(&records);
-    machine.hardware().record(Box::new(move |record| {
-        sink.lock().unwrap().push(record.clone());
-        ControlFlow::Continue(())
-    }));
-    for _ in 0..2 {
-        let options = VmOptions { caches: Caches::Tracked, ..VmOptions::default() };
-        let vm = machine.create_vm_with(options).unwrap();
-        let memory = machine.map_backed(BLOCK, Backing::HugePages).unwrap();
-        live(&machine, vm, memory);
-    }
-    drop(machine);
-    let mut records = std::mem::take(&mut *records.lock().unwrap());
-    records.sort_by_key(|record| record.end);
-    records.into_iter().map(|record| (record.cpu, record.event)).collect()
-}
-
-fn live<F: Format>(machine: &Machine<F>, vm: MachineVm<F>, memory: HostMemory) {
-    let slot = Region { flags: Flags::empty(), ..memory.region(SlotId::main(0), Gpa::new(0)) };
-    vm.set_memory_region(&slot).unwrap();
-    let mut vcpu = vm.create_vcpu(0).unwrap();
-    let mut cpu = machine.cpu(Vec::new());
-    let mut run = |program| {
-        cpu.load(program);
-        vcpu.run(&mut cpu)
-    };
-    let touch =
-        |page: u64| Instruction::Touch { gpa: Gpa::new(page * PAGE_SIZE), len: 8, value: 1 };
-    run(vec![Instruction::Caches(true), touch(3)]);
-    // The block is read-only now, and a write takes a page.
-    vm.set_memory_region(&Region { flags: Flags::LOG_DIRTY_PAGES, ..slot }).unwrap();
-    run(vec![touch(5)]);
-    drop(memory);
-    // Nothing is there any more.
-    run(vec![touch(5)]);
-    drop(vcpu);
-    let handle = mayfly_vm::Vm::clone(&vm);
-    vm.destroy();
-    handle.wait_reclaimed();
-}
-
-/// The rules that a life breaks, and at which of its events.
-fn broken(life: &Life) -> Vec<(usize, Rule)> {
-    let mut checker = Checker::new(OPTIONS);
-    for (at, (cpu, event)) in (0u64..).zip(life) {
-        let record = Record { begin: 2 * at, end: 2 * at + 1, cpu: *cpu, event: event.clone() };
-        checker.take(at, &record);
-    }
-    checker.finish().iter().map(|broken| (broken.line as usize, broken.rule)).collect()
-}
-
-/// A life, and how to edit it.
-#[derive(Clone)]
-struct Edit(Life);
-
-impl Edit {
-    /// The first event of that kind from `from` on.
-    fn find(&self, from: usize, is_it: impl Fn(&Event) -> bool) -> usize {
-        let found = self.0[from..].iter().position(|(_, event)| is_it(event));
-        from + found.expect("the life has such an event")
-    }
-
-    /// Where the block becomes absent, for pages to come in its place.
-    fn block_breaks(&self) -> usize {
-        let is_block = |bits: u64| bits & 3 == 1;
-        self.find(0, |event| match *event {
-            Event::Entry { old, new, .. } => is_block(old) && new & 1 == 0,
-            _ => false,
-        })
-    }
-
-    fn tlbi_after(&self, from: usize) -> usize {
-        self.find(from, |event| matches!(event, Event::Tlbi { .. }))
-    }
-
-    fn sync_after(&self, from: usize) -> usize {
-        self.find(from, |event| matches!(event, Event::Sync { .. }))
-    }
-
-    /// Where the pages, or their table, are zapped: the last to be so before the memory is freed.
-    fn memory_freed(&self) -> usize {
-        self.find(0, |event| matches!(event, Event::Free { order: 9, .. }))
-    }
-
-    /// The last invalidation before `before`, and its completion.
-    fn invalidation_before(&self, before: usize) -> (usize, usize) {
-        let is_tlbi = |(_, event): &(u32, Event)| matches!(event, Event::Tlbi { .. });
-        let tlbi = self.0[..before].iter().rposition(is_tlbi).expect("there is one");
-        (tlbi, self.sync_after(tlbi))
-    }
-
-    fn remove(&mut self, at: usize) -> (u32, Event) {
-        self.0.remove(at)
-    }
-
-    /// Has the event at `from` before the one at `to`.
-    fn hasten(&mut self, from: usize, to: usize) {
-        let event = self.0.remove(from);
-        self.0.insert(to, event);
-    }
-}
+use crate::life::Edit;
 
 /// A fault, as it is planted, and the rule that it breaks.
-type Fault = (&'static str, fn(&mut Edit), Rule);
+pub(crate) type Fault = (&'static str, fn(&mut Edit), Rule);
 
-const FAULTS: [Fault; 20] = [
+pub(crate) const FAULTS: [Fault; 20] = [
     (
         "a block becomes a table at once",
         |life| {
@@ -339,27 +214,3 @@ const FAULTS: [Fault; 20] = [
         Rule::LostWrite,
     ),
 ];
-
-#[test]
-fn a_life_breaks_no_rule() {
-    let (arm, ept) = (life::<Arm<40>>(), life::<Ept>());
-    assert!(arm.len() > 100 && ept.len() > 100);
-    assert_eq!((broken(&arm), broken(&ept)), (vec![], vec![]));
-}
-
-#[test]
-fn every_fault_that_is_planted_is_found_by_its_rule() {
-    let recorded = Edit(life::<Arm<40>>());
-    let mut found: Vec<Rule> = Vec::new();
-    for (name, plant, rule) in FAULTS {
-        let mut life = recorded.clone();
-        plant(&mut life);
-        let broken = broken(&life.0);
-        let rules: Vec<Rule> = broken.iter().map(|(_, rule)| *rule).collect();
-        assert!(rules.contains(&rule), "{name}: {broken:?}");
-        found.push(rule);
-    }
-    found.sort();
-    found.dedup();
-    assert_eq!(found.len(), Rule::ALL.len(), "every rule is broken by some fault");
-}

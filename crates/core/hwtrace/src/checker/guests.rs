@@ -1,0 +1,165 @@
+//! CPUs that go into guests, and come out.
+
+use std::collections::HashMap;
+
+use super::{Checker, note_use};
+use crate::event::{Event, Record, Scope};
+use crate::lives::Tickets;
+use crate::rules::Rule;
+use crate::vmids::Exposure;
+
+impl Checker {
+    pub(super) fn enter(&mut self, line: u64, record: &Record, (tlb, top, vmid): (u32, u64, u16)) {
+        let Record { begin, end, cpu, .. } = *record;
+        self.check_ordered(line, cpu, (begin, end), "the guest");
+        let is_it = |event: &Event| matches!(event, Event::Root { top: root, .. } if *root == top);
+        if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {
+            if self.gone.get(&top).is_some_and(|gone| *gone > begin) {
+                // It came before that.
+                self.note_stay((tlb, vmid), (begin, end));
+                return;
+            }
+            self.report(line, Rule::RootGone, format!("{top:#x} is entered, and is no root"));
+            return;
+        }
+        if !self.may_be_taken(vmid, (begin, end)) {
+            let what = format!("root {top:#x} is entered under VMID {vmid}, which is nobody's");
+            self.report(line, Rule::VmidNotTaken, what);
+        }
+        if let Some(exposure) = self.exposures.get(&vmid)
+            && exposure.root != Some(top)
+        {
+            if exposure.since >= begin {
+                // It may have come before that, and what came of it is over.
+                self.note_stay((tlb, vmid), (begin, end));
+                return;
+            }
+            if !self.may_be_forgotten(vmid, top, (begin, end)) {
+                let what = format!(
+                    "root {top:#x} is entered under VMID {vmid}, of which TLBs may have what was another's"
+                );
+                self.report(line, Rule::VmidReused, what);
+            }
+            self.exposures.remove(&vmid);
+        }
+        if let Some(left) = self.note_stay((tlb, vmid), (begin, end)) {
+            // It is out again.
+            if let Some(exposure) = self.exposures.get_mut(&vmid) {
+                exposure.left = exposure.left.max(left);
+            }
+            return;
+        }
+        self.enters += 1;
+        let exposure = self.exposures.entry(vmid).or_insert_with(|| Exposure {
+            root: Some(top),
+            since: end,
+            entered: end,
+            left: 0,
+            inside: HashMap::new(),
+            enters: 0,
+        });
+        exposure.enters = self.enters;
+        exposure.entered = exposure.entered.max(end);
+        exposure.inside.insert(tlb, end);
+    }
+
+    /// Notes that a CPU has entered a guest at `tickets`. Returns when it began to leave, if that may have been since.
+    fn note_stay(&mut self, who: (u32, u16), (begin, end): Tickets) -> Option<u64> {
+        let stay = self.stays.entry(who).or_default();
+        stay.entered = stay.entered.max(end);
+        stay.left.filter(|_| stay.out > begin).map(|(left, _)| left)
+    }
+
+    pub(super) fn leave(&mut self, tlb: u32, vmid: u16, tickets: Tickets) {
+        let (begin, _) = tickets;
+        let stay = self.stays.entry((tlb, vmid)).or_default();
+        if stay.left.is_none_or(|(left, _)| left < begin) {
+            stay.left = Some(tickets);
+        }
+        stay.out = stay.out.max(tickets.1);
+        let Some(exposure) = self.exposures.get_mut(&vmid) else { return };
+        exposure.left = exposure.left.max(begin);
+        let Some(entered) = exposure.inside.remove(&tlb) else { return };
+        let needs = self.stale.get_mut(&vmid).into_iter().flatten();
+        for need in needs.flat_map(|stale| &mut stale.needs) {
+            note_use(need, entered, begin);
+        }
+    }
+
+    /// Whether a CPU is in the guest under `vmid` for certain when an event comes at `tickets`.
+    pub(super) fn is_inside(&mut self, vmid: u16, (begin, end): Tickets) -> bool {
+        loop {
+            let inside = self.exposures.get(&vmid).into_iter().flat_map(|one| &one.inside);
+            let certain = inside.filter(|(_, entered)| **entered < begin);
+            let Some(tlb) = certain.map(|(tlb, _)| *tlb).min() else { return false };
+            if !self.hasten_leave((tlb, vmid), end) {
+                return true;
+            }
+        }
+    }
+
+    /// Whether a CPU has left the guest for certain when it is said to use its TLB there.
+    pub(super) fn is_outside(&mut self, tlb: u32, vmid: u16, (begin, end): Tickets) -> bool {
+        loop {
+            let Some(stay) = self.stays.get(&(tlb, vmid)) else { return false };
+            let Some((left, _)) = stay.left.filter(|(_, left)| *left < begin) else { return false };
+            if stay.entered > left {
+                return false;
+            }
+            let is_it = |event: &Event| matches!(event, Event::Enter { tlb: by, vmid: of, .. } if (*by, *of) == (tlb, vmid));
+            if !self.hasten(end, |one| is_it(&one.event)) {
+                return true;
+            }
+        }
+    }
+
+    /// Has CPUs leave the guests that an invalidation covers, if that is written down later.
+    pub(super) fn hasten_leaves(&mut self, vmid: Option<u16>, before: u64) {
+        let covered = self.exposures.iter().filter(|(of, _)| vmid.is_none_or(|vmid| vmid == **of));
+        let inside = covered.flat_map(|(of, one)| one.inside.keys().map(|tlb| (*tlb, *of)));
+        let mut inside: Vec<(u32, u16)> = inside.collect();
+        inside.sort_unstable();
+        for who in inside {
+            self.hasten_leave(who, before);
+        }
+    }
+
+    /// Whether all TLBs may have forgotten all that they had under `vmid`, of another root than `top`, when an event
+    /// comes at `tickets`.
+    fn may_be_forgotten(&mut self, vmid: u16, top: u64, (begin, end): Tickets) -> bool {
+        let covers =
+            |of: Option<u16>, scope: Scope| scope == Scope::All && of.is_none_or(|of| of == vmid);
+        self.hasten_leaves(Some(vmid), end);
+        let issues = |event: &Event| match *event {
+            Event::Tlbi { vmid, scope, .. } => covers(Some(vmid), scope),
+            Event::TlbiEverything { .. } => true,
+            _ => false,
+        };
+        while self.hasten(end, |one| issues(&one.event)) {}
+        loop {
+            let Some(exposure) = self.exposures.get(&vmid) else { return true };
+            if exposure.root == Some(top) || exposure.since >= begin {
+                return true;
+            }
+            // Whether it was idle is a question of tickets here.
+            let after = self
+                .log
+                .iter()
+                .filter(|one| covers(one.vmid, one.scope) && one.end > exposure.left);
+            let after: Vec<_> = after.collect();
+            let is_complete = |(first, _): (u64, u64)| first < end;
+            if exposure.inside.is_empty()
+                && after.iter().any(|one| one.complete.is_some_and(is_complete))
+            {
+                return true;
+            }
+            let number = self.window.find(self.limit(end), |one| match one.event {
+                Event::Sync { id } => after.iter().any(|by| by.cpu == one.cpu && by.id <= id),
+                _ => false,
+            });
+            if !number.is_some_and(|number| self.hasten_this(number)) {
+                return false;
+            }
+        }
+    }
+}

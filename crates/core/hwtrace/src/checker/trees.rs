@@ -1,0 +1,86 @@
+//! Roots, and tables that are not in a tree yet.
+
+use super::Checker;
+use crate::event::{Event, Record};
+use crate::lives::Tickets;
+use crate::parse::ENTRIES;
+use crate::rules::Rule;
+use crate::tables::Root;
+
+impl Checker {
+    pub(super) fn root(&mut self, line: u64, record: &Record, top: u64) {
+        let Event::Root { order, levels, family, .. } = record.event else { return };
+        let Record { begin, end, .. } = *record;
+        let frames = top..top + (1 << order);
+        self.check_given(line, &frames, (begin, end), "is a root");
+        let mut fits = true;
+        for table in frames.clone() {
+            fits &= self.vacate(table, end);
+        }
+        fits &= self.tables.add_root(top, Root { order, levels, family }).is_ok();
+        if !fits {
+            self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
+        }
+        for table in frames {
+            self.tables.table(table).linked.get_or_insert((begin, end));
+        }
+        self.explain(begin);
+        self.apply_known();
+    }
+
+    pub(super) fn root_gone(&mut self, line: u64, top: u64, (begin, end): Tickets) {
+        let is_it = |event: &Event| matches!(event, Event::Root { top: root, .. } if *root == top);
+        if !self.tables.roots.contains_key(&top) {
+            self.hasten(end, |one| is_it(&one.event));
+        }
+        let Some(Root { order, .. }) = self.tables.roots.remove(&top) else { return };
+        self.gone.insert(top, end);
+        for table in top..top + (1 << order) {
+            self.tables.detach(table, &mut Vec::new());
+        }
+        for vmid in self.exposed(top) {
+            if self.is_inside(vmid, (begin, end)) {
+                let what =
+                    format!("root {top:#x} is gone, and a CPU is in its guest under VMID {vmid}");
+                self.report(line, Rule::RootGone, what);
+            }
+            // One that was entered later may be another, in the same frame.
+            if let Some(exposure) = self.exposures.get_mut(&vmid)
+                && exposure.entered < begin
+            {
+                exposure.root = None;
+            }
+        }
+    }
+
+    pub(super) fn fill(&mut self, line: u64, record: &Record, table: u64) {
+        let Event::Fill { index, count, value, step, .. } = record.event else { return };
+        let Record { begin, end, .. } = *record;
+        if self.is_free(table, (begin, end)) {
+            let what = format!("table {table:#x} is filled, and its frame is free");
+            self.report(line, Rule::WriteAfterFree, what);
+            return;
+        }
+        let known = self.tables.table(table);
+        if known.linked.is_some() || known.filled + count > ENTRIES {
+            // Another one, in the same frame.
+            self.hasten_give(table, end);
+        }
+        self.hasten_unlink(table, end);
+        self.tables.table(table).filled += count;
+        for number in 0..count {
+            let word = (table, index + number);
+            self.tables.delist(word, &mut Vec::new());
+            let bits = value.wrapping_add(step.wrapping_mul(u64::from(number)));
+            self.tables.table(table).entries[word.1 as usize] = bits;
+            let _ = self.tables.enlist(word);
+        }
+        self.apply_waiting(table);
+    }
+
+    /// Has the table in `frame` in no tree, by what is written down later. False where it stays in one.
+    pub(super) fn vacate(&mut self, frame: u64, before: u64) -> bool {
+        self.hasten_unlink(frame, before)
+            || self.hasten_free(frame, before) && self.hasten_unlink(frame, before)
+    }
+}

@@ -1,0 +1,155 @@
+//! Which frames are given out, and which are free.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The first and second ticket of an event.
+pub(crate) type Tickets = (u64, u64);
+
+/// What happened last to frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Life {
+    pub(crate) given: Option<Tickets>,
+    pub(crate) freed: Option<Tickets>,
+    /// The last that was taken of these gave them out.
+    pub(crate) is_open: bool,
+}
+
+impl Life {
+    /// Whether the frames are free, and may not have been given out since.
+    pub(crate) fn is_over(self) -> bool {
+        self.freed.is_some_and(|(begin, _)| self.given.is_none_or(|(_, given)| given < begin))
+    }
+
+    /// Whether they are free for certain when an event begins at `begin`.
+    fn is_over_at(self, begin: u64) -> bool {
+        self.is_over() && self.freed.is_some_and(|(_, end)| end < begin)
+    }
+
+    /// Whether they are given out for certain when an event begins at `begin`.
+    fn is_given_at(self, begin: u64) -> bool {
+        self.given.is_some_and(|(first, last)| {
+            last < begin && self.freed.is_none_or(|(_, freed)| freed < first)
+        })
+    }
+
+    /// Whether they may have been freed by an event that ends after `begin`.
+    pub(crate) fn may_end_after(self, begin: u64) -> bool {
+        self.freed.is_some_and(|(_, end)| end > begin)
+    }
+}
+
+/// The lives of frames, in as much memory as there are ranges of them that differ.
+#[derive(Debug, Default)]
+pub(crate) struct Lives {
+    /// By the first frame: the first after them, and their life.
+    ranges: BTreeMap<u64, (u64, Life)>,
+}
+
+impl Lives {
+    /// The life of a frame.
+    pub(crate) fn of(&self, frame: u64) -> Life {
+        let range = self.ranges.range(..=frame).next_back();
+        range.filter(|(_, (end, _))| *end > frame).map(|(_, (_, life))| *life).unwrap_or_default()
+    }
+
+    /// One of `frames` that is free for certain when an event begins at `begin`.
+    pub(crate) fn any_free(&self, frames: &Range<u64>, begin: u64) -> Option<u64> {
+        self.any(frames, |life| life.is_over_at(begin))
+    }
+
+    /// One of `frames` that is given out for certain when an event begins at `begin`.
+    pub(crate) fn any_given(&self, frames: &Range<u64>, begin: u64) -> Option<u64> {
+        self.any(frames, |life| life.is_given_at(begin))
+    }
+
+    /// One of `frames` that was given out by what was taken last.
+    pub(crate) fn any_open(&self, frames: &Range<u64>) -> Option<u64> {
+        self.any(frames, |life| life.is_open)
+    }
+
+    /// One of `frames` that may have been given out by an event that ends after `begin`.
+    pub(crate) fn any_given_after(&self, frames: &Range<u64>, begin: u64) -> Option<u64> {
+        self.any(frames, |life| life.given.is_some_and(|(_, end)| end > begin))
+    }
+
+    pub(crate) fn give(&mut self, frames: Range<u64>, tickets: Tickets) {
+        self.change(frames, |life| (life.given, life.is_open) = (Some(tickets), true));
+    }
+
+    pub(crate) fn free(&mut self, frames: Range<u64>, tickets: Tickets) {
+        self.change(frames, |life| (life.freed, life.is_open) = (Some(tickets), false));
+    }
+
+    fn any(&self, frames: &Range<u64>, is_it: impl Fn(Life) -> bool) -> Option<u64> {
+        if frames.is_empty() {
+            return None;
+        }
+        let before = self.ranges.range(..=frames.start).next_back();
+        let from = before.map_or(frames.start, |(first, _)| *first);
+        let mut ranges = self.ranges.range(from..frames.end);
+        let found = ranges.find(|(_, (end, life))| *end > frames.start && is_it(*life));
+        found.map(|(first, _)| frames.start.max(*first))
+    }
+
+    fn change(&mut self, frames: Range<u64>, mut change: impl FnMut(&mut Life)) {
+        self.split(frames.start);
+        self.split(frames.end);
+        let mut next = frames.start;
+        let known: Vec<Range<u64>> =
+            self.ranges.range(frames.clone()).map(|(first, (end, _))| *first..*end).collect();
+        for range in known {
+            self.add(next..range.start);
+            next = range.end;
+        }
+        self.add(next..frames.end);
+        self.ranges.range_mut(frames).for_each(|(_, (_, life))| change(life));
+    }
+
+    /// Has the frames, of which nothing is known, in a range of their own.
+    fn add(&mut self, frames: Range<u64>) {
+        if !frames.is_empty() {
+            self.ranges.insert(frames.start, (frames.end, Life::default()));
+        }
+    }
+
+    /// Has a range begin at `at`, where it lies within one.
+    fn split(&mut self, at: u64) {
+        if let Some((_, (end, life))) = self.ranges.range_mut(..at).next_back()
+            && *end > at
+        {
+            let rest = (*end, *life);
+            *end = at;
+            self.ranges.insert(at, rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ranges_have_what_each_frame_has(steps in prop::collection::vec((0..64u64, 1..16u64, any::<bool>()), 0..64)) {
+            let (mut lives, mut frames) = (Lives::default(), vec![Life::default(); 80]);
+            for (at, (first, count, give)) in (1u64..).zip(steps) {
+                let (range, tickets) = (first..first + count, (2 * at, 2 * at + 1));
+                for life in &mut frames[first as usize..(first + count) as usize] {
+                    *(if give { &mut life.given } else { &mut life.freed }) = Some(tickets);
+                }
+                if give { lives.give(range, tickets) } else { lives.free(range, tickets) }
+                let now = 2 * at + 2;
+                for first in 0..73_usize {
+                    let range = first as u64..first as u64 + 7;
+                    let is = |is_it: &dyn Fn(Life) -> bool| frames[first..first + 7].iter().position(|life| is_it(*life)).map(|at| (first + at) as u64);
+                    prop_assert_eq!(lives.any_free(&range, now), is(&|life| life.is_over_at(now)));
+                    prop_assert_eq!(lives.any_given(&range, now), is(&|life| life.is_given_at(now)));
+                    prop_assert_eq!(lives.of(first as u64).is_over(), frames[first].is_over());
+                }
+            }
+        }
+    }
+}
