@@ -1,10 +1,11 @@
 //! Faults that are planted in what hardware sees of a VM's life, and that the checker has to find: where, and which rule
 //! is broken. What is recorded is a life that breaks none; each fault is one edit of it, such as a mistake of the core's,
-//! or of an embedder's, would make.
+//! or of an embedder's, would make. And what breaks no rule breaks none where it is not known in which order events came.
 
 mod faults;
 mod life;
 mod owners;
+mod wide;
 
 use mayfly_hwtrace::{Checker, Record, Rule};
 use mayfly_stage2::{Arm, Ept};
