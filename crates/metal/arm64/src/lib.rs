@@ -2,9 +2,9 @@
 //!
 //! Four modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]),
 //! what a guest reads of its processor ([`id`]), what an exception does to a guest ([`inject`]), and what is to be done
-//! about a processor's errata ([`errata`]). The others are
-//! built for a bare arm64 alone: the world switch, the registers of a vCPU, TLBs and caches, the physical interrupt
-//! controller and the timers.
+//! about a processor's errata ([`errata`]). What each system register is to a guest is in a crate of its own ([`table`]).
+//! The others are built for a bare arm64 alone: the world switch, the registers of a vCPU, TLBs and caches, the physical
+//! interrupt controller and the timers.
 //!
 //! One layout of the EL2 registers serves all processors: `HCR_EL2.E2H` is clear.
 
@@ -17,7 +17,8 @@ pub mod errata;
 pub mod id;
 pub mod inject;
 pub mod syndrome;
-pub mod sysreg;
+
+pub use mayfly_arm64_registers::{controls, sysreg, table};
 
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 mod bare;

@@ -10,9 +10,10 @@ use crate::id;
 use crate::sysreg::{self, SysReg};
 
 /// The registers that are looked at.
-const REGISTERS: [SysReg; 8] = [
+const REGISTERS: [SysReg; 9] = [
     sysreg::ID_AA64PFR0_EL1,
     sysreg::ID_AA64PFR1_EL1,
+    sysreg::ID_AA64DFR0_EL1,
     sysreg::ID_AA64ISAR0_EL1,
     sysreg::ID_AA64ISAR1_EL1,
     sysreg::ID_AA64ISAR2_EL1,
@@ -29,6 +30,7 @@ fn read() -> [u64; REGISTERS.len()] {
     [
         crate::read_register!("s3_0_c0_c4_0"),
         crate::read_register!("s3_0_c0_c4_1"),
+        crate::read_register!("id_aa64dfr0_el1"),
         crate::read_register!("s3_0_c0_c6_0"),
         crate::read_register!("s3_0_c0_c6_1"),
         crate::read_register!("s3_0_c0_c6_2"),

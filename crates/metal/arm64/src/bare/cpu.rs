@@ -5,6 +5,7 @@ use core::arch::asm;
 use mayfly_vm::stage2::ArmFeatures;
 
 use super::common::id_register;
+use crate::controls::{Controls, Ids};
 use crate::sysreg;
 
 /// What all processors can do at stage 2.
@@ -73,14 +74,65 @@ pub unsafe fn set_number(number: usize) {
     unsafe { crate::write_register!("tpidr_el2", number as u64) };
 }
 
-/// `CPTR_EL2`, E2H clear: RES1 bits; SVE (8) and SME (12) are RES1 where there is none and trap where there is;
-/// floating point is the guest's.
-const CPTR: u64 = 0x33ff;
-/// `CNTHCTL_EL2`, E2H clear: EL1 reads the physical counter (`EL1PCTEN`), and its physical timer is trapped, until the
-/// vCPU's first access ([`context`](super::context)).
-const CNTHCTL: u64 = 1;
-/// `MDCR_EL2`: traps of debug (TDA, TDOSA, TDRA), of the PMU (TPM, TPMCR), of SPE (TPMS), of the trace filter (TTRF).
-const MDCR: u64 = 1 << 9 | 1 << 10 | 1 << 11 | 1 << 6 | 1 << 5 | 1 << 14 | 1 << 19;
+/// The ID registers by which EL2's own are set.
+pub(super) fn ids() -> Ids {
+    let mut ids = Ids {
+        pfr0: crate::read_register!("id_aa64pfr0_el1"),
+        pfr1: crate::read_register!("id_aa64pfr1_el1"),
+        mmfr0: crate::read_register!("id_aa64mmfr0_el1"),
+        mmfr1: crate::read_register!("id_aa64mmfr1_el1"),
+        ..debug_ids()
+    };
+    if ids.has_mpam() {
+        ids.mpamidr = crate::read_register!("s3_0_c10_c4_4");
+    }
+    if ids.has_pmu() {
+        ids.pmcr = crate::read_register!("pmcr_el0");
+    }
+    ids
+}
+
+/// The one that says how many breakpoints and watchpoints there are; the others are zero.
+#[inline]
+pub(super) fn debug_ids() -> Ids {
+    Ids { dfr0: crate::read_register!("id_aa64dfr0_el1"), ..Ids::default() }
+}
+
+/// Sets what guests reach of their processor. Registers that assemblers do not know are named by number.
+///
+/// # Safety
+///
+/// At EL2, with `HCR_EL2.E2H` clear; the processor has the registers that `controls` has a value for.
+unsafe fn confine(controls: &Controls) {
+    macro_rules! write_if_present {
+        ($value:expr, $($name:literal)*) => {
+            if let Some(value) = $value {
+                $(crate::write_register!($name, value);)*
+            }
+        };
+    }
+    // SAFETY: the caller's promise. They bear on guests alone, and none runs.
+    unsafe {
+        crate::write_register!("cptr_el2", controls.cptr);
+        crate::write_register!("mdcr_el2", controls.mdcr);
+        crate::write_register!("cnthctl_el2", controls.cnthctl);
+        write_if_present!(controls.hcrx, "s3_4_c1_c2_2");
+        if let Some(fine) = controls.fine {
+            crate::write_register!("s3_4_c1_c1_4", fine.hfgrtr);
+            crate::write_register!("s3_4_c1_c1_5", fine.hfgwtr);
+            crate::write_register!("s3_4_c1_c1_6", fine.hfgitr);
+            crate::write_register!("s3_4_c3_c1_4", fine.hdfgrtr);
+            crate::write_register!("s3_4_c3_c1_5", fine.hdfgwtr);
+        }
+        write_if_present!(controls.hafgrtr, "s3_4_c3_c1_6");
+        // HDFGRTR2, HDFGWTR2, HFGRTR2, HFGWTR2, HFGITR2.
+        write_if_present!(controls.fine2, "s3_4_c3_c1_0" "s3_4_c3_c1_1" "s3_4_c3_c1_2" "s3_4_c3_c1_3" "s3_4_c3_c1_7");
+        write_if_present!(controls.mpam2, "s3_4_c10_c5_0");
+        write_if_present!(controls.mpamhcr, "s3_4_c10_c4_0");
+        write_if_present!(controls.trfcr, "s3_4_c1_c2_1");
+        write_if_present!(controls.vsesr, "s3_4_c5_c2_3");
+    }
+}
 
 /// Sets what is the same for all guests, once on each processor.
 ///
@@ -91,9 +143,7 @@ pub unsafe fn prepare(vtcr: u64) {
     let midr = crate::read_register!("midr_el1");
     // SAFETY: none of them bears on EL2's own execution. Nothing is in a guest, nor in a TLB for one.
     unsafe {
-        crate::write_register!("cptr_el2", CPTR);
-        crate::write_register!("cnthctl_el2", CNTHCTL);
-        crate::write_register!("mdcr_el2", MDCR);
+        confine(&Controls::of(ids()));
         crate::write_register!("hstr_el2", 0_u64);
         crate::write_register!("vtcr_el2", vtcr);
         crate::write_register!("vpidr_el2", midr);

@@ -8,6 +8,8 @@ use core::arch::asm;
 use core::ops::Range;
 use core::ptr::with_exposed_provenance_mut;
 
+use crate::controls::Controls;
+
 /// The software interrupt by which one processor makes another look for new work.
 pub const KICK: u32 = 0;
 /// The private interrupt that says that list registers have run empty.
@@ -128,10 +130,10 @@ impl Redistributor {
         let wanted =
             [KICK, MAINTENANCE].iter().chain(&timers).fold(0, |all, number| all | 1 << number);
         write(private + GICD_ISENABLER, wanted);
-        // SAFETY: the interface of this processor, whose interrupts are masked. `ICC_SRE_EL2`: system registers, for
-        // EL1 too.
+        // SAFETY: the interface of this processor, whose interrupts are masked. `ICC_SRE_EL2`: system registers, and
+        // EL1 cannot choose others.
         unsafe {
-            crate::write_register!("icc_sre_el2", 0b1111_u64);
+            crate::write_register!("icc_sre_el2", Controls::of(super::cpu::ids()).icc_sre);
             asm!("isb", options(nostack));
         }
         if crate::read_register!("icc_sre_el2") & 1 == 0 {

@@ -15,6 +15,22 @@ impl SysReg {
         Self((op0 & 3) << 14 | (op1 & 7) << 11 | (crn & 15) << 7 | (crm & 15) << 3 | (op2 & 7))
     }
 
+    /// Every register that `MRS` and `MSR` can name: 32,768.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=u16::MAX >> 1).map(|number| Self(1 << 15 | number))
+    }
+
+    /// The word of `MSR` to it from general register `rt`.
+    pub const fn write_word(self, rt: u8) -> u32 {
+        let Self(number) = self;
+        0xd500_0000 | (number as u32) << 5 | (rt & 31) as u32
+    }
+
+    /// The word of `MRS` from it to general register `rt`.
+    pub const fn read_word(self, rt: u8) -> u32 {
+        self.write_word(rt) | 1 << 21
+    }
+
     /// `op0`: 1 for instructions, 2 for debug registers, 3 for the others.
     pub const fn op0(self) -> u8 {
         (self.0 >> 14) as u8
