@@ -126,9 +126,9 @@ pub fn visible(register: SysReg, hardware: u64, pa_range: u64) -> u64 {
             shown(hardware, PFR0) | LEVELS | signed | 1 << GIC_SHIFT
         }
         sysreg::ID_AA64PFR1_EL1 => shown(hardware, PFR1),
-        // ARMv8's debug architecture, with the two breakpoints and watchpoints that there are at least; no PMU, no
-        // trace.
-        sysreg::ID_AA64DFR0_EL1 => 6 | 1 << 12 | 1 << 20,
+        // ARMv8's debug architecture, and as many breakpoints and watchpoints as the hardware has: the last breakpoints
+        // are those that compare contexts, so none can be left out. No PMU, no trace.
+        sysreg::ID_AA64DFR0_EL1 => 6 | hardware & (15 << 12 | 15 << 20 | 15 << 28),
         sysreg::ID_AA64ISAR0_EL1 => shown(hardware, ISAR0),
         sysreg::ID_AA64ISAR1_EL1 => shown(hardware, ISAR1),
         sysreg::ID_AA64ISAR2_EL1 => shown(hardware, ISAR2),
@@ -185,6 +185,13 @@ mod tests {
     #[test]
     fn a_guest_has_el0_and_el1_in_aarch64_alone() {
         assert_eq!(visible(ID_AA64PFR0_EL1, 0x2222, PA_40) & 0xffff, 0x0011);
+    }
+
+    #[test]
+    fn a_guest_has_the_breakpoints_of_the_hardware_and_no_later_debug_architecture() {
+        // A Cortex-A72: six breakpoints, of which two compare contexts, and four watchpoints.
+        assert_eq!(visible(ID_AA64DFR0_EL1, 0x1030_5106, PA_40), 0x1030_5006);
+        assert_eq!(visible(ID_AA64DFR0_EL1, 0x1111_1111_10f0_511a, PA_40), 0x10f0_5006);
     }
 
     #[test]

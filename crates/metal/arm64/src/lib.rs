@@ -1,10 +1,10 @@
 //! The Mayfly core on arm64: what a hypervisor at EL2 needs to run guests.
 //!
-//! Four modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]),
-//! what a guest reads of its processor ([`id`]), what an exception does to a guest ([`inject`]), and what is to be done
-//! about a processor's errata ([`errata`]). What each system register is to a guest is in a crate of its own ([`table`]).
-//! The others are built for a bare arm64 alone: the world switch, the registers of a vCPU, TLBs and caches, the physical
-//! interrupt controller and the timers.
+//! Five modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]),
+//! what a guest reads of its processor ([`id`]), its breakpoints and watchpoints ([`debug`]), what an exception does to a
+//! guest ([`inject`]), and what is to be done about a processor's errata ([`errata`]). What each system register is to a
+//! guest is in a crate of its own ([`table`]). The others are built for a bare arm64 alone: the world switch, the
+//! registers of a vCPU, TLBs and caches, the physical interrupt controller and the timers.
 //!
 //! One layout of the EL2 registers serves all processors: `HCR_EL2.E2H` is clear.
 
@@ -13,6 +13,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod debug;
 pub mod errata;
 pub mod id;
 pub mod inject;

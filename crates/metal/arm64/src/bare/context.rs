@@ -1,15 +1,15 @@
-//! The registers of a vCPU beside the general ones: those of EL1, floating point, keys, timers.
+//! The registers of a vCPU beside the general ones: those of EL1, floating point, the virtual timer, and those that not
+//! every vCPU has, or uses ([`optional`](super::optional)).
 //!
 //! They stay in the processor between two entries of one vCPU, and are saved when its thread gives the processor up.
-//! Those that only some vCPUs have, or use, are [`Extras`]: a switch between two vCPUs without any looks at one byte. The
-//! physical timer is trapped until the vCPU's first access to it, and switched from then on.
 
-use core::arch::{asm, global_asm};
+use core::arch::global_asm;
 use core::cell::{Cell, UnsafeCell};
 
-use super::common;
+use super::error;
+use super::optional::Optional;
 use super::timer::Timer;
-use crate::errata::Errata;
+use crate::debug::{Debug, Place};
 
 macro_rules! banked {
     ($($field:ident $name:literal),* $(,)?) => {
@@ -60,37 +60,13 @@ banked! {
     mdscr "mdscr_el1",
 }
 
-/// The keys of pointer authentication, by number: assemblers for ARMv8.0 do not know the names. (`APIA`, `APIB`,
-/// `APDA`, `APDB`, `APGA`, each in two halves.)
-macro_rules! keys {
-    ($($index:literal $name:literal),* $(,)?) => {
-        fn save_keys() -> [u64; 10] {
-            [$(crate::read_register!($name)),*]
-        }
-
-        /// # Safety
-        ///
-        /// As [`Banked::restore`]; the processor has the registers.
-        unsafe fn restore_keys(keys: &[u64; 10]) {
-            // SAFETY: EL2 is built without pointer authentication.
-            unsafe { $(super::write_register_alone!($name, keys[$index]);)* }
-        }
-    };
-}
-
-keys! {
-    0 "s3_0_c2_c1_0", 1 "s3_0_c2_c1_1", 2 "s3_0_c2_c1_2", 3 "s3_0_c2_c1_3",
-    4 "s3_0_c2_c2_0", 5 "s3_0_c2_c2_1", 6 "s3_0_c2_c2_2", 7 "s3_0_c2_c2_3",
-    8 "s3_0_c2_c3_0", 9 "s3_0_c2_c3_1",
-}
-
-/// q0 to q31, FPSR, FPCR.
+/// FPSR, FPCR, q0 to q31.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug)]
 struct FloatingPoint {
-    q: [u128; 32],
     status: u64,
     control: u64,
+    q: [u128; 32],
 }
 
 /// The registers of a vCPU, in memory or in the processor that its thread runs on.
@@ -100,6 +76,8 @@ struct FloatingPoint {
 pub struct Resident {
     context: UnsafeCell<Context>,
     is_loaded: Cell<bool>,
+    /// It is to take an `SError`: `HCR_EL2.VSE`, while it is not in the processor.
+    error: Cell<bool>,
 }
 
 impl Resident {
@@ -107,8 +85,12 @@ impl Resident {
     pub fn new(affinity: u64, timer_offset: u64) -> Self {
         // RES1, and no more than its affinity.
         let vmpidr = 1 << 31 | affinity;
-        let context = Context::new(vmpidr, timer_offset, super::cpu::has_pointer_authentication());
-        Self { context: UnsafeCell::new(context), is_loaded: Cell::new(false) }
+        let context = Context::new(vmpidr, timer_offset);
+        Self {
+            context: UnsafeCell::new(context),
+            is_loaded: Cell::new(false),
+            error: Cell::new(false),
+        }
     }
 
     fn context(&self) -> &Context {
@@ -126,8 +108,42 @@ impl Resident {
     /// Takes them out of the processor: before this thread gives the processor up.
     pub fn put(&self) {
         if self.is_loaded.take() {
-            self.context_mut().save();
+            let context = self.context_mut();
+            // Apart, so that a vCPU that has no optional registers and has made no error pays for two tests.
+            if context.optional.is_any() {
+                if context.optional.save() {
+                    self.error.set(true);
+                }
+                context.optional.order();
+                context.save();
+                context.optional.order();
+            } else {
+                if error::take(false) {
+                    self.error.set(true);
+                }
+                context.save();
+            }
         }
+    }
+
+    /// Whether it is to take an `SError`.
+    pub(super) fn owes_error(&self) -> bool {
+        self.error.get()
+    }
+
+    /// Has it take an `SError`, or no longer.
+    pub(super) fn set_error(&self, error: bool) {
+        self.error.set(error);
+    }
+
+    /// Its breakpoints and watchpoints.
+    pub(super) fn debug(&self) -> &Debug {
+        self.context().optional.debug()
+    }
+
+    /// Changes one of them, while it is in the processor.
+    pub(super) fn set_debug(&self, place: Place, value: u64) {
+        self.context_mut().optional.set_debug(place, value);
     }
 
     /// When the virtual timer is due, in ticks of the physical counter, if it is on. After [`Resident::put`].
@@ -138,19 +154,18 @@ impl Resident {
 
     /// The same of the physical timer.
     pub fn physical_timer_due(&self) -> Option<u64> {
-        self.context().physical_timer.due(0)
+        self.context().optional.physical_timer_due()
     }
 
     /// The guest's first access to its physical timer has trapped, and is to be made again. The registers are in the
     /// processor.
     pub(super) fn use_physical_timer(&self) {
-        let context = self.context_mut();
-        context.extras = context.extras.with(Extras::PHYSICAL_TIMER);
-        context.physical_timer.give_physical();
+        self.context_mut().optional.use_physical_timer();
     }
 
     pub(super) fn reset(&self) {
         self.put();
+        self.error.set(false);
         self.context_mut().reset();
     }
 
@@ -166,40 +181,7 @@ impl Resident {
     }
 
     pub(super) fn has_keys(&self) -> bool {
-        self.context().extras.has(Extras::KEYS)
-    }
-}
-
-/// What not every vCPU has, or uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extras(u8);
-
-impl Extras {
-    /// Keeps loads of devices and reads of `PAR_EL1` apart, where they may stop the processor.
-    fn order(self) {
-        if self.has(Self::BARRIERS) {
-            // SAFETY: a barrier.
-            unsafe { asm!("dmb sy", options(nostack)) };
-        }
-    }
-
-    const KEYS: Self = Self(1);
-    const PHYSICAL_TIMER: Self = Self(2);
-    /// Barriers about reads of `PAR_EL1`.
-    const BARRIERS: Self = Self(4);
-
-    fn new(has_keys: bool) -> Self {
-        let keys = if has_keys { Self::KEYS } else { Self(0) };
-        let needs_barriers = common::errata().has(Errata::PAR_BARRIERS);
-        if needs_barriers { keys.with(Self::BARRIERS) } else { keys }
-    }
-
-    const fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        self.context().optional.has_keys()
     }
 }
 
@@ -207,84 +189,44 @@ impl Extras {
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     banked: Banked,
-    keys: [u64; 10],
+    optional: Optional,
     floating_point: FloatingPoint,
     pub(super) timer: Timer,
-    physical_timer: Timer,
     /// `VMPIDR_EL2`: what the guest reads as its `MPIDR_EL1`.
     pub(super) vmpidr: u64,
     /// `CNTVOFF_EL2`.
     pub(super) timer_offset: u64,
-    extras: Extras,
 }
 
 /// `SCTLR_EL1` at reset: RES1 bits of ARMv8.0, MMU and caches off.
 pub(super) const SCTLR_RESET: u64 = 0x30d0_0800;
 
 impl Context {
-    pub(super) fn new(vmpidr: u64, timer_offset: u64, has_keys: bool) -> Self {
+    pub(super) fn new(vmpidr: u64, timer_offset: u64) -> Self {
         Self {
             banked: Banked { sctlr: SCTLR_RESET, ..Banked::default() },
-            keys: [0; 10],
-            floating_point: FloatingPoint { q: [0; 32], status: 0, control: 0 },
+            optional: Optional::new(),
+            floating_point: FloatingPoint { status: 0, control: 0, q: [0; 32] },
             timer: Timer::default(),
-            physical_timer: Timer::default(),
             vmpidr,
             timer_offset,
-            extras: Extras::new(has_keys),
         }
     }
 
     /// As after a reset of the vCPU.
     pub(super) fn reset(&mut self) {
-        *self = Self::new(self.vmpidr, self.timer_offset, self.extras.has(Extras::KEYS));
+        *self = Self::new(self.vmpidr, self.timer_offset);
     }
 
-    /// Takes the registers out of the processor; its timers stop.
-    pub(super) fn save(&mut self) {
-        if self.extras == Extras(0) {
-            self.save_without_extras();
-        } else {
-            self.save_with_extras();
-        }
-    }
-
-    #[inline]
-    fn save_without_extras(&mut self) {
+    /// Takes the registers out of the processor, but the optional ones; its timer stops.
+    fn save(&mut self) {
         self.banked = Banked::save();
         // SAFETY: saves to memory of that size, and changes nothing.
         unsafe { arm64_save_floating_point(&raw mut self.floating_point) };
         self.timer = Timer::take_virtual();
     }
 
-    #[inline(never)]
-    fn save_with_extras(&mut self) {
-        self.extras.order();
-        self.save_without_extras();
-        self.extras.order();
-        if self.extras.has(Extras::KEYS) {
-            self.keys = save_keys();
-        }
-        if self.extras.has(Extras::PHYSICAL_TIMER) {
-            self.physical_timer = Timer::take_physical();
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As [`Context::restore`].
-    #[inline(never)]
-    unsafe fn restore_extras(&self) {
-        if self.extras.has(Extras::KEYS) {
-            // SAFETY: the caller's promise; the processor has them.
-            unsafe { restore_keys(&self.keys) };
-        }
-        if self.extras.has(Extras::PHYSICAL_TIMER) {
-            self.physical_timer.give_physical();
-        }
-    }
-
-    /// Puts the registers into the processor.
+    /// Puts the registers into the processor. The ERET is the barrier that the guest needs.
     ///
     /// # Safety
     ///
@@ -294,12 +236,11 @@ impl Context {
         unsafe {
             crate::write_register!("vmpidr_el2", self.vmpidr);
             self.banked.restore();
-            if self.extras != Extras(0) {
-                self.restore_extras();
+            if self.optional.is_any() {
+                self.optional.restore();
             }
             arm64_restore_floating_point(&raw const self.floating_point);
             self.timer.give_virtual(self.timer_offset);
-            asm!("isb", options(nostack));
         }
     }
 }
@@ -334,19 +275,17 @@ global_asm!(
     .endm
     .global arm64_save_floating_point
 arm64_save_floating_point:
-    each stp
     mrs x1, fpsr
     mrs x2, fpcr
-    add x0, x0, #512
-    stp x1, x2, [x0]
+    stp x1, x2, [x0], #16
+    each stp
     ret
     .global arm64_restore_floating_point
 arm64_restore_floating_point:
-    each ldp
-    add x0, x0, #512
-    ldp x1, x2, [x0]
+    ldp x1, x2, [x0], #16
     msr fpsr, x1
     msr fpcr, x2
+    each ldp
     ret
     .arch_extension nosimd
     .arch_extension nofp

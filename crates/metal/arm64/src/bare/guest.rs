@@ -78,7 +78,6 @@ pub struct GuestCpu<'a, M> {
     exception: Option<(Exception, u64)>,
     /// `HCR_EL2`, but for what differs from one entry to the next.
     hcr: u64,
-    virtual_error: bool,
     pub(super) confinement: Confinement,
     /// Its machine.
     pub machine: M,
@@ -97,7 +96,6 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
             forget: None,
             exception: None,
             hcr: HCR | confinement.hcr | if resident.has_keys() { HCR_AUTHENTICATION } else { 0 },
-            virtual_error: false,
             confinement,
             machine,
         }
@@ -108,7 +106,7 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
         self.resident.reset();
         self.registers = Registers { pc: entry, pstate: RESET_PSTATE, ..Registers::default() };
         self.registers.set(0, argument);
-        (self.pending, self.forget, self.exception, self.virtual_error) = (None, None, None, false);
+        (self.pending, self.forget, self.exception) = (None, None, None);
     }
 
     /// Its general registers, program counter and PSTATE.
@@ -185,8 +183,7 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
                 Way::SystemError => {
                     self.machine.after();
                     self.machine.count(Reason::SystemError);
-                    self.virtual_error = true;
-                    // It is set in HCR_EL2 at the next entry.
+                    self.take_error();
                     Next::Yield
                 }
                 Way::Synchronous => {
@@ -203,6 +200,15 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
                 Next::Exit(number) => return Event::Custom(number),
             }
         }
+    }
+
+    /// Has the guest take the `SError` that it has made.
+    #[cold]
+    fn take_error(&self) {
+        self.resident.set_error(true);
+        let hcr = crate::read_register!("hcr_el2") | HCR_VSE;
+        // SAFETY: an exception of the guest's. `enter` looks in the register whether it was taken.
+        unsafe { crate::write_register!("hcr_el2", hcr) };
     }
 
     fn synchronous(&mut self) -> Result<Next, Event> {
@@ -315,7 +321,7 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
         let mut hcr = self.hcr;
         hcr |= if translation.traps.set_way() { HCR_TSW } else { 0 };
         hcr |= if translation.traps.toggles() { HCR_TVM } else { 0 };
-        hcr |= if self.virtual_error { HCR_VSE } else { 0 };
+        hcr |= if self.resident.owes_error() { HCR_VSE } else { 0 };
         // VTTBR_EL2 is the same for all formats of Arm's.
         let vttbr = ArmFwb::<40>::vttbr(base.top, base.vmid);
         let before = crate::read_register!("vttbr_el2");
@@ -338,8 +344,8 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
         let event = self.run(requests);
         self.machine.leaves(base.vmid);
         // Taken by the guest, the virtual error is gone from the register.
-        if self.virtual_error {
-            self.virtual_error = crate::read_register!("hcr_el2") & HCR_VSE != 0;
+        if self.resident.owes_error() {
+            self.resident.set_error(crate::read_register!("hcr_el2") & HCR_VSE != 0);
         }
         event
     }

@@ -177,7 +177,21 @@ arm64_vectors:
     lost 4
     lost 5
     lost 6
-    lost 7
+    // An SError of EL2's own: expected in one place, where x0 says that it has come.
+    .balign 128
+    stp x1, x2, [sp, #-16]!
+    mrs x1, elr_el2
+    adr x2, arm64_error_begin
+    cmp x1, x2
+    b.lo 1f
+    adr x2, arm64_error_end
+    cmp x1, x2
+    b.hi 1f
+    mov x0, #1
+    ldp x1, x2, [sp], #16
+    eret
+1:  mov x0, #7
+    b {lost}
     // From a guest, in AArch64 and in AArch32.
     leave 0
     leave 1

@@ -1,16 +1,19 @@
-//! The trapped system registers and instructions of a guest, answered as the architecture says.
+//! The trapped system registers and instructions of a guest, answered as the architecture says: those that the table of
+//! registers has as [`Trapped`](Treatment::Trapped) by code here, and the others by the table.
 
 use core::arch::asm;
 
 use mayfly_vm::{CacheOp, Event};
 
-use super::common;
 use super::guest::GuestCpu;
 use super::machine::{Machine, Next, Reason};
+use super::{common, cpu};
+use crate::debug::Place;
 use crate::id;
 use crate::inject::Exception;
 use crate::syndrome::SystemAccess;
 use crate::sysreg::{self, SysReg};
+use crate::table::{self, Treatment};
 
 /// `SCTLR_EL1.M` and `C`: caches count as on when both are set.
 const CACHES: u64 = 1 | 1 << 2;
@@ -20,6 +23,7 @@ impl<M: Machine> GuestCpu<'_, M> {
     pub(super) fn system(&mut self, access: SystemAccess) -> Result<Next, Event> {
         let SystemAccess { register, rt, write } = access;
         let value = self.registers.get(rt);
+        let written = write.then_some(value);
         let answer = match register {
             _ if register.is_id() && !write => {
                 self.machine.count(Reason::IdRegister);
@@ -57,24 +61,24 @@ impl<M: Machine> GuestCpu<'_, M> {
                 self.resident.use_physical_timer();
                 return Ok(Next::Resume);
             }
-            // Nothing of it is the guest's to change.
-            sysreg::ACTLR_EL1 => {
-                self.machine.count(Reason::OtherRegister);
-                Answer::read_or_ignored(write, 0)
-            }
-            // System registers are what there is: SRE, DFB, DIB.
-            sysreg::ICC_SRE_EL1 => {
-                self.machine.count(Reason::OtherRegister);
-                Answer::read_or_ignored(write, 7)
-            }
-            _ if is_debug(register) => {
+            _ if register.op0() == 2 => {
                 self.machine.count(Reason::DebugRegister);
-                debug(register, write.then_some(value))
+                self.debug(register, written)
             }
-            _ => {
-                self.machine.count(Reason::Undefined);
-                Answer::Undefined
-            }
+            _ => match table::treatment(register) {
+                Treatment::Reads(value) | Treatment::Ignores(value) if !write => {
+                    self.machine.count(Reason::OtherRegister);
+                    Answer::Read(value)
+                }
+                Treatment::Ignores(_) => {
+                    self.machine.count(Reason::OtherRegister);
+                    Answer::Done
+                }
+                _ => {
+                    self.machine.count(Reason::Undefined);
+                    Answer::Undefined
+                }
+            },
         };
         match answer {
             Answer::Read(value) => {
@@ -85,6 +89,33 @@ impl<M: Machine> GuestCpu<'_, M> {
             Answer::Undefined => self.take_exception(Exception::Undefined, None),
         }
         Ok(Next::Resume)
+    }
+
+    /// A debug register: single steps, breakpoints and watchpoints are the guest's own; the OS lock is off.
+    fn debug(&self, register: SysReg, written: Option<u64>) -> Answer {
+        /// KDE, SS, MDE and the EL0 accesses: not what belongs to a debugger outside.
+        const MDSCR: u64 = 1 | 1 << 12 | 1 << 13 | 1 << 15;
+        let ids = cpu::debug_ids();
+        if let Some(place) = Place::of(register, ids.breakpoints(), ids.watchpoints()) {
+            return match written {
+                Some(value) => {
+                    self.resident.set_debug(place, value);
+                    Answer::Done
+                }
+                None => Answer::Read(self.resident.debug().get(place)),
+            };
+        }
+        match (register, table::treatment(register), written) {
+            (sysreg::MDSCR_EL1, _, Some(value)) => {
+                // SAFETY: a register of the guest's.
+                unsafe { crate::write_register!("mdscr_el1", value & MDSCR) };
+                Answer::Done
+            }
+            (sysreg::MDSCR_EL1, _, None) => Answer::Read(crate::read_register!("mdscr_el1")),
+            (sysreg::OSLAR_EL1, _, Some(_)) | (_, Treatment::Ignores(_), Some(_)) => Answer::Done,
+            (_, Treatment::Reads(value) | Treatment::Ignores(value), None) => Answer::Read(value),
+            _ => Answer::Undefined,
+        }
     }
 
     /// Writes `SCTLR_EL1`, which may turn the caches on or off.
@@ -107,12 +138,6 @@ enum Answer {
     Undefined,
 }
 
-impl Answer {
-    fn read_or_ignored(write: bool, value: u64) -> Self {
-        if write { Self::Done } else { Self::Read(value) }
-    }
-}
-
 /// Writes a register of stage 1 that `HCR_EL2.TVM` traps, but `SCTLR_EL1`; says whether it is one.
 fn write_stage1(register: SysReg, value: u64) -> bool {
     // SAFETY: registers of the guest's.
@@ -133,29 +158,4 @@ fn write_stage1(register: SysReg, value: u64) -> bool {
         asm!("isb", options(nostack));
     }
     true
-}
-
-/// Whether it is of those that `MDCR_EL2.TDA`, `TDOSA` and `TDRA` trap: `op0` 2, below `CRn` 2 and `op1` 0.
-fn is_debug(register: SysReg) -> bool {
-    register.op0() == 2 && register.op1() == 0 && register.crn() < 2
-}
-
-/// A debug register: single steps are the guest's own; breakpoints and watchpoints read as zero, and are never taken;
-/// the OS lock is off.
-fn debug(register: SysReg, written: Option<u64>) -> Answer {
-    /// KDE, SS, MDE and the EL0 accesses: not what belongs to a debugger outside.
-    const MDSCR: u64 = 1 | 1 << 12 | 1 << 13 | 1 << 15;
-    match (register, written) {
-        (sysreg::MDSCR_EL1, Some(value)) => {
-            // SAFETY: a register of the guest's.
-            unsafe { crate::write_register!("mdscr_el1", value & MDSCR) };
-            Answer::Done
-        }
-        (sysreg::MDSCR_EL1, None) => Answer::Read(crate::read_register!("mdscr_el1")),
-        // OSLM, 0b10: there is an OS lock.
-        (sysreg::OSLSR_EL1, None) => Answer::Read(1 << 3),
-        (sysreg::OSLSR_EL1, Some(_)) => Answer::Undefined,
-        (_, Some(_)) => Answer::Done,
-        (_, None) => Answer::Read(0),
-    }
 }
