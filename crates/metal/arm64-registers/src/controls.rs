@@ -1,12 +1,13 @@
-//! The values of the registers of EL2 that say what a guest reaches of its processor, as a function of the ID registers.
+//! The values of the registers of EL2 that say what a guest reaches of its processor, as a function of the ID
+//! registers.
 //!
 //! Firmware leaves these registers as it likes, and most are unknown after a reset. So each register that the processor
 //! has is written once, before the first guest. A register of a feature that the processor does not have is undefined,
 //! and is [`None`] here.
 //!
-//! What a bit traps is of three kinds. Bits of features that all processors have are always set. Bits of a later feature
-//! are set where it is present, and are reserved otherwise. Bits of the fine-grained traps whose names begin with n, and
-//! those of `HCRX_EL2`, trap while they are clear: so zero hides features that are not known yet, too.
+//! What a bit traps is of three kinds. Bits of features that all processors have are always set. Bits of a later
+//! feature are set where it is present, and are reserved otherwise. Bits of the fine-grained traps whose names begin
+//! with n, and those of `HCRX_EL2`, trap while they are clear: so zero hides features that are not known yet, too.
 
 /// The ID registers that say so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,8 +176,8 @@ impl Controls {
 }
 
 impl FineTraps {
-    /// Bits that trap while they are set are of registers that are switched, or that `HCR_EL2`, `CPTR_EL2` and `MDCR_EL2`
-    /// trap. Those that trap while they are clear hide what these do not know of.
+    /// Bits that trap while they are set are of registers that are switched, or that `HCR_EL2`, `CPTR_EL2` and
+    /// `MDCR_EL2` trap. Those that trap while they are clear hide what these do not know of.
     const HIDE: Self = Self { hfgrtr: 0, hfgwtr: 0, hfgitr: 0, hdfgrtr: 0, hdfgwtr: 0 };
 }
 

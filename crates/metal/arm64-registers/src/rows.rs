@@ -131,8 +131,8 @@ pub const ROWS: &[Row] = rows! {
     "LORID_EL1" "FEAT_LOR" Hidden (3, 0, 10, 4, 7);
     "MPAM1_EL1, MPAM0_EL1, MPAMSM_EL1, MPAMBW*_EL1" "FEAT_MPAM" Hidden (3, 0, 10, 5, 0) to (3, 0, 10, 5, 7);
 
-    // Vectors, errors and interrupts. With `HCR_EL2.AMO` a guest's `DISR_EL1` is `VDISR_EL2`; its `ICC_*_EL1` are those of
-    // the virtual interface.
+    // Vectors, errors and interrupts. With `HCR_EL2.AMO` a guest's `DISR_EL1` is `VDISR_EL2`; its `ICC_*_EL1` are those
+    // of the virtual interface.
     "VBAR_EL1" "ARMv8.0" Switched (3, 0, 12, 0, 0);
     "RVBAR_EL1" "ARMv8.0" Hidden (3, 0, 12, 0, 1);
     "RMR_EL1" "ARMv8.0" Hidden (3, 0, 12, 0, 2);
@@ -213,7 +213,7 @@ pub const ROWS: &[Row] = rows! {
     "CNTVCT_EL0" "ARMv8.0" Switched (3, 3, 14, 0, 2);
     "CNTPCTSS_EL0" "FEAT_ECV" Constant (3, 3, 14, 0, 5);
     "CNTVCTSS_EL0" "FEAT_ECV" Switched (3, 3, 14, 0, 6);
-    "CNTP_TVAL_EL0, CNTP_CTL_EL0, CNTP_CVAL_EL0" "ARMv8.0" Hidden (3, 3, 14, 2, 0) to (3, 3, 14, 2, 2);
+    "CNTP_TVAL_EL0, CNTP_CTL_EL0, CNTP_CVAL_EL0" "ARMv8.0" Switched (3, 3, 14, 2, 0) to (3, 3, 14, 2, 2);
     "CNTV_TVAL_EL0" "ARMv8.0" Switched (3, 3, 14, 3, 0);
     "CNTV_CTL_EL0" "ARMv8.0" Switched (3, 3, 14, 3, 1);
     "CNTV_CVAL_EL0" "ARMv8.0" Switched (3, 3, 14, 3, 2);

@@ -1,8 +1,8 @@
 //! What each system register of EL1 and EL0 is to a guest.
 //!
-//! The table ([`ROWS`]) lists all that the architecture has (DDI 0487, "`AArch64` System register index by encoding"), by
-//! the feature that brings them. What is not listed is undefined, whatever the processor has: registers of EL2 and EL3,
-//! and what is not allocated.
+//! The table ([`ROWS`]) lists all that the architecture has (DDI 0487, "`AArch64` System register index by encoding"),
+//! by the feature that brings them. What is not listed is undefined, whatever the processor has: registers of EL2 and
+//! EL3, and what is not allocated.
 
 pub use crate::rows::ROWS;
 use crate::sysreg::SysReg;

@@ -2,7 +2,8 @@
 //! switch to the other vCPU. `scripts/switches` counts their instructions (`docs/bare-metal.md`).
 //!
 //! The hypercall is `PSCI_VERSION`. The hypervisor switches for two reasons. First the vCPUs wake each other in turn by
-//! a software interrupt, and wait for the next one in `WFI`. Then both are busy, so that time slices end.
+//! a software interrupt, and wait for the next one in `WFI`. Then both are busy, so that time slices end; at first
+//! without breakpoints and watchpoints, and then with them.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -47,6 +48,11 @@ asks:
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
+    // And a dozen more, of two vCPUs that have breakpoints and watchpoints.
+    bl watch
+    mrs x0, cntfrq_el0
+    mov x1, #8
+    bl works
     ldr w0, =0x84000008
     hvc #0
 failed:
@@ -64,8 +70,19 @@ second:
     subs x19, x19, #1
     b.ne 4b
     bl await
+    mrs x0, cntfrq_el0
+    mov x1, #8
+    bl works
+    bl watch
     mov x1, #-1
     bl is_busy
+
+    // From the first write on, the registers are switched.
+watch:
+    msr dbgwcr0_el1, xzr
+    .global watched
+watched:
+    ret
 
     // Software interrupts are shown to this vCPU, and masked: they end its waiting, and no more.
 take_interrupts:
