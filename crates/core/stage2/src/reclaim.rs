@@ -351,7 +351,6 @@ impl<F: Format> Reclaimer<F> {
             }
             // In this order: what a CPU may still walk from cannot be invalidated for good, and the root that gets the
             // VMID next is not to find anything under it.
-            //
             // SAFETY: no vCPU is in its guest on the root: no hold names it, and it is in no place where one finds it.
             // What is under its number has been invalidated when that is retired.
             unsafe {
