@@ -10,8 +10,9 @@
 //!    the rule holds afterwards.
 //!
 //! When a share cannot borrow, memory has ended. Then the VM of the share that is furthest above its guarantee is to be
-//! ended. One is ended at a time: what it has comes back little by little, and may be enough. A share that is admitted is not active yet while others have borrowed what it is guaranteed: they are ended
-//! first, and until then the units that it waits for are not lent to others.
+//! ended. One is ended at a time: what it has comes back little by little, and may be enough. A share that is admitted
+//! is not active yet while others have borrowed what it is guaranteed: they are ended first, and until then the units
+//! that it waits for are not lent to others.
 
 /// A share. Its number is given to another share when nothing of it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,8 +213,8 @@ impl<'a> Account<'a> {
     }
 
     /// Chooses the share whose VM is to be ended for `id` to get `units`: the one that would be furthest above its
-    /// guarantee, if `id` got them. That may be `id`. Until that share is gone no other is chosen, since what it uses is
-    /// coming back. `None` if `id` gets them as it is, or none is above.
+    /// guarantee, if `id` got them. That may be `id`. Until that share is gone no other is chosen, since what it uses
+    /// is coming back. `None` if `id` gets them as it is, or none is above.
     pub fn choose(&mut self, id: ShareId, units: u64) -> Option<ShareId> {
         let has_enough = match self.of(id).state {
             State::Admitted => self.owed + self.of(id).guarantee <= self.free,

@@ -3,19 +3,19 @@
 //! A VM needs more than its memory. Each of these is counted at its worst, in pieces of the sizes that are allocated
 //! ([`chunks`](crate::chunks)):
 //!
-//! - the pages of its memory that are reserved for it, and the tables in which the hypervisor finds them, one for each 2
-//!   MiB of all of its memory;
+//! - the pages of its memory that are reserved for it, and the tables in which the hypervisor finds them, one for each
+//!   2 MiB of all of its memory;
 //! - the tables of stage 2: two roots, one for vCPUs whose caches are on and one for the others, and under each a table
-//!   for each 2 MiB and each GiB of its memory, as where all of it is mapped by pages. Some more: one that each vCPU may
-//!   hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
+//!   for each 2 MiB and each GiB of its memory, as where all of it is mapped by pages. Some more: one that each vCPU
+//!   may hold ready, and tables that are out of use and not free yet. [`Needs::table_frames`] is their limit, which the
 //!   core keeps;
 //! - the stacks of its threads: of each vCPU, of its devices, and of the run;
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
 //!   are allocated, and a VM is guaranteed twice as many, since they lie in pieces;
 //! - its disk at full size, with the tables in which the hypervisor finds its pages.
 //!
-//! Memory, the rest of a run, and the disk are a share each. So a VM that borrows memory does not use up what its tables
-//! and stacks are guaranteed, and only its memory is ever above its guarantee.
+//! Memory, the rest of a run, and the disk are a share each. So a VM that borrows memory does not use up what its
+//! tables and stacks are guaranteed, and only its memory is ever above its guarantee.
 
 use core::fmt;
 

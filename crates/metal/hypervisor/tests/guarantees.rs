@@ -407,7 +407,8 @@ proptest! {
         for at in (0..machine.vms.len()).rev() {
             machine.leave(at);
         }
-        let given: Vec<(u64, usize)> = machine.vms.iter().flat_map(|(_, vm)| vm.pieces.clone()).chain(machine.system.clone()).collect();
+        let pieces = machine.vms.iter().flat_map(|(_, vm)| vm.pieces.clone());
+        let given: Vec<(u64, usize)> = pieces.chain(machine.system.clone()).collect();
         for (first, order) in given {
             assert!(machine.real.free(first, order));
         }

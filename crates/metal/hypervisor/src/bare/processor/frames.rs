@@ -56,8 +56,8 @@ pub(crate) fn has_one_for(share: ShareId) -> bool {
     FRAMES.lock().as_ref().is_some_and(|machine| machine.has_frame_for(share))
 }
 
-/// `1 << order` frames of zeroes, for a share. `look` is called after every two of them that are cleared: interrupts are masked
-/// here.
+/// `1 << order` frames of zeroes, for a share. `look` is called after every two of them that are cleared: interrupts
+/// are masked here.
 #[inline]
 pub(crate) fn allocate(share: ShareId, order: u32, look: impl Fn()) -> Option<Pfn> {
     const PART: u64 = 2;

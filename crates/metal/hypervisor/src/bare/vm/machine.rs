@@ -54,7 +54,8 @@ impl Machine {
         Ok(Self { plan, uart, counts: Arc::default(), disk, worlds, present })
     }
 
-    /// Has it guaranteed what it needs, before it [begins](Machine::begin) and its memory [is its own](Machine::has_memory).
+    /// Has it guaranteed what it needs, before it [begins](Machine::begin), and before its memory [is its
+    /// own](Machine::has_memory).
     ///
     /// # Errors
     ///
@@ -99,16 +100,11 @@ impl Machine {
         self.disk.lock().as_ref().map_or(0, |disk| disk.frames())
     }
 
-    /// Marks it as about to run. Returns whether it was stopped.
-    pub(crate) fn begin(&self) -> bool {
-        let mut present = self.present.lock();
-        let is_stopped = matches!(*present, Present::Stopped);
-        if is_stopped {
-            *present = Present::Starting(None);
-            // Now: a caller that waits for its output waits from now on.
-            self.uart.begin();
-        }
-        is_stopped
+    /// Marks it, which is stopped, as about to run.
+    pub(crate) fn begin(&self) {
+        *self.present.lock() = Present::Starting(None);
+        // Now: a caller that waits for its output waits from now on.
+        self.uart.begin();
     }
 
     /// Ends its run, if it runs.
