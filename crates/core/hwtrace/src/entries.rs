@@ -25,6 +25,9 @@ pub(crate) struct Leaf {
     pub(crate) memory: u64,
 }
 
+/// None of them is set in an absent entry, in any format.
+pub(crate) const PRESENT: u64 = 0b111;
+
 /// The right to write.
 pub(crate) const WRITE: u8 = 2;
 

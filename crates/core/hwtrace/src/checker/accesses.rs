@@ -1,8 +1,7 @@
 //! What guests use.
 
-use super::writes::PRESENT;
 use super::{Checker, UNEXPLAINED, Unexplained};
-use crate::entries::{Kind, WRITE};
+use crate::entries::{Kind, PRESENT, WRITE};
 use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::Found;

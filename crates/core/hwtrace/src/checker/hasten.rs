@@ -1,8 +1,7 @@
 //! What is taken before those that are written down earlier.
 
 use super::Checker;
-use super::writes::PRESENT;
-use crate::entries::Kind;
+use crate::entries::{Kind, PRESENT};
 use crate::event::{Event, Family, Record};
 use crate::tables::Word;
 

@@ -2,15 +2,12 @@
 
 use super::hasten::covers;
 use super::{Checker, WAITING, describe, word_of};
-use crate::entries::Kind;
+use crate::entries::{Kind, PRESENT};
 use crate::event::{Event, Family, Record};
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Word, pages};
 use crate::vmids::{Need, Stale, Writer};
-
-/// None of them is set in an absent entry, in any format.
-pub(super) const PRESENT: u64 = 0b111;
 
 impl Checker {
     /// Takes the write of an entry.
