@@ -76,6 +76,11 @@ impl Debug {
         pair.map_or(0, |pair| if place.is_control { pair.control } else { pair.value })
     }
 
+    /// Whether `place` says that a breakpoint or a watchpoint is enabled (E).
+    pub fn enables(&self, place: Place) -> bool {
+        place.is_control && self.get(place) & 1 == 1
+    }
+
     /// Writes `value` to `place`.
     pub fn set(&mut self, place: Place, value: u64) {
         let pair = match place.kind {
@@ -111,6 +116,18 @@ mod tests {
         let found: std::vec::Vec<_> = places().map(|place| debug.get(place)).collect();
         for (number, value) in found.iter().enumerate() {
             assert_eq!(*value, (number as u64) << 16, "register {number}");
+        }
+    }
+
+    #[test]
+    fn a_control_register_with_its_enable_bit_enables_and_nothing_else_does() {
+        let place = |op2| Place::of(register(0, op2), 6, 4).unwrap();
+        let mut debug = Debug::default();
+        for op2 in 4..8 {
+            debug.set(place(op2), !1);
+            assert!(!debug.enables(place(op2)));
+            debug.set(place(op2), u64::MAX);
+            assert_eq!(debug.enables(place(op2)), op2 & 1 == 1);
         }
     }
 

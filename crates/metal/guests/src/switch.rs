@@ -77,9 +77,10 @@ second:
     mov x1, #-1
     bl is_busy
 
-    // From the first write on, the registers are switched.
+    // From the first one that is enabled on, the registers are switched.
 watch:
-    msr dbgwcr0_el1, xzr
+    mov x0, #1
+    msr dbgwcr0_el1, x0
     .global watched
 watched:
     ret

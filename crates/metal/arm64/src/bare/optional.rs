@@ -3,7 +3,8 @@
 //! when it is switched.
 //!
 //! The first three are every vCPU's where the processor has them. The physical timer is trapped until the vCPU's first
-//! access to it, and switched from then on. Breakpoints and watchpoints are those of a vCPU that has written one. Each write comes out to EL2, so they need not be read back: they are loaded with the vCPU, and are
+//! access to it, and switched from then on. Breakpoints and watchpoints are those of a vCPU that has enabled one. Each
+//! write comes out to EL2, so they need not be read back: they are loaded with the vCPU, and are
 //! turned off when it leaves the processor, so that no other vCPU meets them.
 
 use core::arch::{asm, global_asm};
@@ -93,12 +94,16 @@ impl Optional {
         &self.debug
     }
 
-    /// Writes `value` to `place`, here and in the processor.
+    /// Writes `value` to `place`, here and in the processor. A kernel that only clears them when it boots has none.
     pub(super) fn set_debug(&mut self, place: Place, value: u64) {
-        self.has |= BREAKPOINTS;
         self.debug.set(place, value);
-        // SAFETY: they are in the processor, since its guest has just come out.
-        unsafe { load(&self.debug) };
+        if self.debug.enables(place) {
+            self.has |= BREAKPOINTS;
+        }
+        if self.has & BREAKPOINTS != 0 {
+            // SAFETY: they are in the processor, since its guest has just come out.
+            unsafe { load(&self.debug) };
+        }
     }
 
     /// Has this vCPU's physical timer in the processor from now on, while the vCPU is there, which it is.
