@@ -126,6 +126,13 @@ pub struct TlbToken(pub u64);
 /// }
 /// ```
 pub unsafe trait Tlb: Send + Sync {
+    /// Which TLBs these are: a number that two values have in common only if an invalidation by either reaches what
+    /// guests of the other use. VMIDs of one are then those of the other. The default is the value's address, so that
+    /// each value has TLBs of its own.
+    fn tlbs(&self) -> usize {
+        core::ptr::from_ref(self).cast::<()>().addr()
+    }
+
     /// Begins to invalidate `scope` of `vmid` on every CPU. Does not wait.
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken;
 

@@ -78,7 +78,7 @@ impl<F: Format> Stage2<F> {
     ///
     /// # Panics
     ///
-    /// If the [`Vmids`] are those of another [`Mmu`]: their roll-overs would leave what this one's TLBs hold.
+    /// If the [`Vmids`] are those of other TLBs (`Tlb::tlbs`): their roll-overs would leave what these hold.
     pub fn try_new(config: Config<F>, srcu: &Srcu) -> Result<Self, Error> {
         assert!(config.vmids.are_of(&config.mmu), "the VMIDs are those of another machine");
         let ended = Kept::try_new(AtomicU32::new(0))?;

@@ -224,7 +224,7 @@ impl Vmids {
 
     /// Whether they are those of the CPUs of `mmu`.
     pub(crate) fn are_of(&self, mmu: &Arc<dyn Mmu>) -> bool {
-        core::ptr::addr_eq(Arc::as_ptr(&self.shared.mmu), Arc::as_ptr(mmu))
+        self.shared.mmu.tlbs() == mmu.tlbs()
     }
 
     /// The tag of a root that no vCPU has entered. There is a number for it then, unless all are with others.

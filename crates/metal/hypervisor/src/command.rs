@@ -59,6 +59,8 @@ pub enum Command {
         /// The longest time that one runs, in milliseconds.
         most: u64,
     },
+    /// `shares [SECONDS]`
+    Shares(u64),
     /// `measure [ROUNDS]`
     Measure(u32),
     /// `sleep MILLISECONDS`
@@ -74,6 +76,10 @@ pub enum Command {
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LONGEST_RUN: u64 = 50;
 
+/// The seconds for which shares are measured, unless the user gives another number; and the most.
+const SECONDS: u64 = 2;
+const MOST_SECONDS: u64 = 3600;
+
 /// The MiB that a trace has room in, unless the user gives another number; and the most.
 const TRACE: u64 = 8;
 const LARGEST_TRACE: u64 = 1024;
@@ -82,8 +88,8 @@ const LARGEST_TRACE: u64 = 1024;
 pub const HELP: &str = "\
 vm list                          the VMs and their states
 vm stat [NAME]                   exits by reason, memory, CPU time
-vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; vcpus=, memory=, overcommit=, reserve=
-                                 and disk= change it, and '-- ARGUMENT...' gives its kernel other arguments
+vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; vcpus=, memory=, overcommit=, reserve=,
+                                 disk=, weight= and cap= change it, and '-- ARGUMENT...' gives its kernel other arguments
 vm start NAME                    starts it
 vm stop NAME                     ends it, and waits until everything that it had is freed
 vm kill NAME                     ends it, and does not wait
@@ -94,6 +100,7 @@ log NAME                         prints the last 4 KiB that it has printed
 wait [NAME]                      waits until it has stopped, or until all have
 await NAME TEXT                  waits until it has printed TEXT
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
+shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 measure [ROUNDS]                 counts the instructions of each step in the lifecycles of a bare guest
 sleep MILLISECONDS               waits
 trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
@@ -159,6 +166,11 @@ impl Command {
                     |_| "lives takes a number of milliseconds: lives COUNT NAME [MILLISECONDS]",
                 )?;
                 Self::Lives { count, like: name(third)?, most }
+            }
+            ("shares", seconds) => {
+                let seconds = seconds.map_or(Ok(SECONDS), str::parse).ok();
+                let seconds = seconds.filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
+                Self::Shares(seconds.ok_or("shares takes a number of seconds, 1 to 3600")?)
             }
             ("measure", rounds) => {
                 let rounds = rounds.map_or(Ok(times::ROUNDS), str::parse).ok();
@@ -253,6 +265,15 @@ mod tests {
         assert_eq!(Command::read("measure"), Ok(Command::Measure(times::ROUNDS)));
         assert_eq!(Command::read("measure 7"), Ok(Command::Measure(7)));
         for line in ["measure 0", "measure 101", "measure x", "measure -1"] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn shares_are_measured_for_seconds() {
+        assert_eq!(Command::read("shares"), Ok(Command::Shares(SECONDS)));
+        assert_eq!(Command::read("shares 7"), Ok(Command::Shares(7)));
+        for line in ["shares 0", "shares 3601", "shares x", "shares -1"] {
             assert!(Command::read(line).is_err(), "{line}");
         }
     }

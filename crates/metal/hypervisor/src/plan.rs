@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use crate::arm64::layout::MAX_VCPUS;
 use crate::tree::{Module, ModuleKind, Region};
+use crate::turns::Share;
 
 /// What a VM is to be made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,10 @@ pub struct Plan {
     pub reserve: Option<u64>,
     /// Bytes of its disk; 0 for none.
     pub disk: u64,
+    /// Its weight in the division of processor time.
+    pub weight: u32,
+    /// The most processor time that it may have, in hundredths of a processor; none for as much as there is.
+    pub cap: Option<u32>,
     /// It starts by itself.
     pub starts: bool,
     /// Where its kernel is.
@@ -94,6 +99,8 @@ impl Plan {
             overcommit: false,
             reserve: None,
             disk: 0,
+            weight: Share::WEIGHT,
+            cap: None,
             starts: true,
             kernel: kernel.region.clone(),
             ramdisks: Vec::new(),
@@ -127,6 +134,28 @@ impl Plan {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The plan of a VM like this one, with another name, and with these parameters and arguments.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the parameters.
+    pub fn changed(
+        &self,
+        name: &str,
+        parameters: &[String],
+        arguments: Option<String>,
+    ) -> Result<Self, String> {
+        let mut plan = Self { name: name.to_string(), ..self.clone() };
+        if let Some(arguments) = arguments {
+            plan.arguments = arguments;
+        }
+        for parameter in parameters {
+            plan.set(parameter)?;
+        }
+        plan.check()?;
+        Ok(plan)
     }
 
     /// Sets one of its own parameters.
@@ -167,6 +196,19 @@ impl Plan {
                 }
                 _ => return wrong("a disk has at least 1M and at most 1023G; 0 is no disk"),
             },
+            "weight" => match value.parse() {
+                Ok(weight) if (1..=Share::MOST_WEIGHT).contains(&weight) => self.weight = weight,
+                _ => return wrong(&format!("a weight is 1 to {}", Share::MOST_WEIGHT)),
+            },
+            "cap" => match value.parse() {
+                Ok(0) => self.cap = None,
+                Ok(cap) if cap <= Share::MOST_CAP => self.cap = Some(cap),
+                _ => {
+                    return wrong(
+                        "a cap is a number of hundredths of a CPU: 150 is one CPU and a half; 0 is no cap",
+                    );
+                }
+            },
             "start" => match value {
                 "yes" => self.starts = true,
                 "no" => self.starts = false,
@@ -174,7 +216,7 @@ impl Plan {
             },
             _ => {
                 return wrong(
-                    "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk= and start=",
+                    "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, weight=, cap= and start=",
                 );
             }
         }
@@ -292,6 +334,31 @@ pub(crate) mod tests {
             ["disk=", "disk=512", "disk=-1", "disk=1024G", "disk=99999999999999999999G"]
         {
             assert!(disk(parameter).is_err(), "{parameter}");
+        }
+    }
+
+    #[test]
+    fn a_weight_and_a_cap_are_bounded() {
+        let set = |parameter: &str| {
+            let mut plan = Plan::new(&module(0, ModuleKind::Kernel, ""), 0).unwrap();
+            plan.set(parameter).map(|()| (plan.weight, plan.cap))
+        };
+        assert_eq!(set("name=a"), Ok((100, None)));
+        assert_eq!(set("weight=1"), Ok((1, None)));
+        assert_eq!(set("weight=1000"), Ok((1000, None)));
+        assert_eq!(set("cap=50"), Ok((100, Some(50))));
+        assert_eq!(set("cap=0"), Ok((100, None)));
+        for parameter in [
+            "weight=",
+            "weight=0",
+            "weight=1001",
+            "weight=-1",
+            "cap=",
+            "cap=-1",
+            "cap=100001",
+            "cap=50%",
+        ] {
+            assert!(set(parameter).is_err(), "{parameter}");
         }
     }
 

@@ -274,7 +274,8 @@ fn what_comes_to_be_owed_during_an_invalidation_is_not_paid_by_that<F: Format>()
                 };
                 let pages = gfns(6..8);
                 let announced = world.stage2.begin_invalidation(&pages);
-                let owed = world.stage2.replace_any_owing(&announced, pages, UNHURRIED, with, |_| ());
+                let owed =
+                    world.stage2.replace_any_owing(&announced, pages, UNHURRIED, with, |_| ());
                 merged.send(owed).unwrap();
             };
             thread::spawn(merge);

@@ -2,7 +2,7 @@
 //! console.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -14,6 +14,7 @@ use mayfly_hypervisor::tree::Board;
 mod account;
 mod ends;
 mod host;
+mod shares;
 mod trace;
 
 use crate::bare::processor::{power_off, timer};
@@ -243,24 +244,33 @@ impl Monitor {
                     self.lifecycles(count, &model.plan, most);
                 }
             }
+            Ok(Command::Shares(seconds)) => self.shares(seconds),
             Ok(Command::Measure(rounds)) => self.host.measure(rounds),
             Ok(Command::Sleep(milliseconds)) => {
                 let ticks = timer::frequency().saturating_mul(milliseconds) / 1000;
                 self.pass_on_until(timer::ticks().saturating_add(ticks), |_| false);
             }
-            Ok(Command::TraceOn(mib)) => {
-                if self.machines.iter().any(|machine| machine.is_running()) {
-                    say!(
-                        "mayfly: a trace begins before any VM runs: give VMs start=no, then trace on, then vm start"
-                    );
-                } else {
-                    trace::start(mib);
-                }
-            }
+            Ok(Command::TraceOn(mib)) => self.trace(mib),
             Ok(Command::TracePrint) => trace::print(),
             Ok(Command::PowerOff) => return true,
         }
         false
+    }
+
+    fn shares(&mut self, seconds: u64) {
+        let machines = self.machines.clone();
+        shares::measure(&machines, seconds, |moment| {
+            self.pass_on_until(moment, |_| false);
+        });
+    }
+
+    fn trace(&self, mib: u64) {
+        if self.machines.iter().any(|machine| machine.is_running()) {
+            return say!(
+                "mayfly: a trace begins before any VM runs: give VMs start=no, then trace on, then vm start"
+            );
+        }
+        trace::start(mib);
     }
 
     fn create(&mut self, name: &str, like: &str, parameters: &[String], arguments: Option<String>) {
@@ -271,19 +281,10 @@ impl Monitor {
         if self.machines.iter().any(|machine| machine.plan.name == name) {
             return say!("mayfly: there is a VM {name} already");
         }
-        let mut plan = Plan { name: name.to_string(), ..model.plan.clone() };
-        if let Some(arguments) = arguments {
-            plan.arguments = arguments;
+        match model.plan.changed(name, parameters, arguments) {
+            Ok(plan) => self.machines.extend(make(plan)),
+            Err(why) => say!("mayfly: {why}"),
         }
-        for parameter in parameters {
-            if let Err(why) = plan.set(parameter) {
-                return say!("mayfly: {why}");
-            }
-        }
-        if let Err(why) = plan.check() {
-            return say!("mayfly: {why}");
-        }
-        self.machines.extend(make(plan));
     }
 
     fn start(&mut self, machine: &Arc<Machine>) {
@@ -300,7 +301,7 @@ impl Monitor {
         self.pass_on_until(u64::MAX, |_| machine.has_memory());
         let share = machine.worlds().map_or(ShareId::SYSTEM, |worlds| worlds.run.share_id());
         let (host, its) = (Arc::clone(&self.host), Arc::clone(machine));
-        if threads::spawn_for(share, move || run(&*host, &its)).is_err() {
+        if threads::spawn_for(share, &machine.account, move || run(&*host, &its)).is_err() {
             machine.over();
             say!("mayfly: {name} does not start: there is no memory for its thread");
         }

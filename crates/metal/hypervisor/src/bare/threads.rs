@@ -5,9 +5,9 @@
 //! [`preemption_point`], and when it has left a guest. So a thread gives its processor up only in a call to this
 //! folder, and a handler of an interrupt never runs on top of a lock.
 //!
-//! One lock, `scheduler::SCHEDULER`, holds the queue of threads that can run, in the order in which they became able to
-//! run, and the threads that sleep. It is held across a switch: the thread that goes on releases it. So the registers
-//! of a thread that is queued or asleep are saved.
+//! One lock, `scheduler::SCHEDULER`, holds the threads that can run, and the threads that sleep. [`turns`] decides which
+//! of them a processor takes. It is held across a switch: the thread that goes on releases it. So the registers
+//! of a thread that waits for a processor or sleeps are saved.
 //!
 //! **No wake-up is lost.** [`wait`] compares the word under the lock. A thread that changes the word and then calls
 //! [`wake`] takes the lock unless no thread sleeps. A sleeper counts itself in `scheduler::SLEEPERS`, passes a full
@@ -15,19 +15,26 @@
 //! of them sees the other.
 //!
 //! **No processor is idle beside a thread that can run.** A processor marks itself idle under the lock, after it has
-//! found the queue empty. A thread that queues another takes the mark of an idle processor under the lock, and kicks
+//! found that no thread waits. A thread that wakes another takes the mark of an idle processor under the lock, and kicks
 //! that processor. The kick is pending when the processor waits for one, masked or not.
 //!
-//! A preempted thread goes to the end of the queue. So a thread that can run waits for at most one slice of each thread
-//! before it, divided by the number of processors. The longest wait is measured ([`longest_wait`]).
+//! **A thread loses its processor** for two reasons. Its slice is over: then the processor's own timer has come. Or a
+//! thread has woken that comes before it: then the waker sets [`is_over`](local::Local::is_over) of the processor, under
+//! the lock, and kicks it. A switch clears the mark, under the lock, too; so a mark is of the thread that runs there. A
+//! thread that gives its processor up waits with the others, and may come first: then it keeps the processor.
+//!
+//! The longest wait of a thread is measured ([`longest_wait`]).
+//!
+//! [`turns`]: mayfly_hypervisor::turns
 
+mod account;
 mod arm64;
 mod course;
 mod local;
 mod preemption;
-mod queue;
 mod scheduler;
 mod sleep;
+mod sleepers;
 mod spawn;
 mod thread;
 mod waking;
@@ -39,10 +46,11 @@ pub(crate) mod kick;
 
 use arm64 as arch;
 
+pub(crate) use account::Account;
 pub(crate) use arch::STACK_ORDER;
 pub(crate) use course::{adopt, is_over_time, number, on_leave};
 pub(crate) use preemption::{idle, preemption_point};
 pub(crate) use scheduler::longest_wait;
 pub(crate) use sleep::{wait, with_alarm};
-pub(crate) use spawn::{spawn, spawn_for};
+pub(crate) use spawn::{spawn, spawn_for, spawn_in};
 pub(crate) use waking::wake;

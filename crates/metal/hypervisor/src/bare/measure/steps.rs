@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_hypervisor::plan::Plan;
+use mayfly_hypervisor::turns::Share;
 use mayfly_lifecycle_steps::course::{self, Counter as _, Side, Vcpu as _};
 use mayfly_lifecycle_steps::guest::{
     DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION,
@@ -109,6 +110,8 @@ fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Ru
         overcommit: false,
         reserve: None,
         disk: 0,
+        weight: Share::WEIGHT,
+        cap: None,
         starts: false,
         kernel: 0..0,
         ramdisks: Vec::new(),

@@ -62,7 +62,7 @@ pub(crate) fn list(machine: &Machine) {
 /// Prints what a VM has, and its exits by reason.
 pub(crate) fn stat(machine: &Machine) {
     list(machine);
-    let milliseconds = machine.counts.ticks() * 1000 / timer::frequency();
+    let milliseconds = machine.account.spent().0 * 1000 / timer::frequency();
     say!(
         "{}: {} KiB allocated, {milliseconds} ms of CPU time",
         machine.plan.name,

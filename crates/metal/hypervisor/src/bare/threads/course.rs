@@ -4,6 +4,9 @@ use alloc::boxed::Box;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
+use mayfly_hypervisor::turns::Turn;
+
+use super::account::Account;
 use super::arch::{STACK_ORDER, switch_to};
 use super::local::{Local, local};
 use super::scheduler::{SCHEDULER, Scheduler};
@@ -18,7 +21,7 @@ pub(super) fn current() -> *mut Thread {
 
 /// Makes what runs on this processor the thread that runs when no other can. Once on each processor.
 pub(crate) fn adopt() {
-    let mut thread = Box::new(Thread::new(None, None));
+    let mut thread = Box::new(Thread::new(Account::own(), None, None));
     let mut scheduler = SCHEDULER.lock();
     scheduler.add_processor();
     thread.number = scheduler.number();
@@ -56,27 +59,40 @@ pub(super) fn leave() {
     local().leave();
 }
 
-/// Goes on with `to` on this processor, which is `here`: with another thread that can run, or with the idle thread. The
-/// present thread is queued, asleep or over, and has done what it does when it gives its processor up ([`leave`]).
+/// Goes on with `to` on this processor, which is `here`: with another thread that was taken. The present thread waits
+/// for a processor, is asleep or over, and has done what it does when it gives its processor up ([`leave`]).
 #[inline]
-pub(super) fn switch(
-    here: &Local,
-    scheduler: SpinGuard<'static, Scheduler>,
-    to: *mut Thread,
-    now: u64,
-) {
+pub(super) fn switch(here: &Local, scheduler: SpinGuard<'static, Scheduler>, to: *mut Thread) {
+    // SAFETY: it is this processor's now.
+    let end = unsafe { (*to).turn.end() };
+    here.set_alarm_to(end.min(scheduler.turns.next_event()));
+    go_on(here, scheduler, to);
+}
+
+/// As [`switch`], with the thread whose turn it is, or with the idle thread.
+pub(super) fn switch_to_next(here: &Local, mut scheduler: SpinGuard<'static, Scheduler>, now: u64) {
+    match scheduler.take(now) {
+        Some(to) => switch(here, scheduler, to),
+        None => idle(here, scheduler),
+    }
+}
+
+/// Goes on with the idle thread.
+#[cold]
+fn idle(here: &Local, scheduler: SpinGuard<'static, Scheduler>) {
+    here.set_alarm(scheduler.turns.next_event());
+    go_on(here, scheduler, here.idle.load(Ordering::Relaxed));
+}
+
+#[inline]
+fn go_on(here: &Local, scheduler: SpinGuard<'static, Scheduler>, to: *mut Thread) {
     let from = here.current.load(Ordering::Relaxed);
     here.current.store(to, Ordering::Relaxed);
-    let end = here.begin_slice(now);
-    if to == here.idle.load(Ordering::Relaxed) {
-        here.set_alarm(scheduler.next_wake);
-    } else {
-        here.set_alarm_to(end.min(scheduler.next_wake));
-    }
+    here.keep();
     // The thread that goes on releases the lock.
     core::mem::forget(scheduler);
-    // SAFETY: the registers of `to` are saved where its stack says, and no other processor runs it: it was on the
-    // queue, or it is this processor's own.
+    // SAFETY: the registers of `to` are saved where its stack says, and no other processor runs it: it was taken, or it
+    // is this processor's own.
     unsafe {
         switch_to(&raw mut (*from).stack, (*to).stack);
         SCHEDULER.unlock();
@@ -97,6 +113,11 @@ pub(super) fn free_over() {
 fn free(over: *mut Thread) {
     // SAFETY: it was made of a box, is on no queue, and this processor has left its stack.
     let thread = unsafe { Box::from_raw(over) };
+    {
+        let _scheduler = SCHEDULER.lock();
+        // SAFETY: under the lock.
+        unsafe { (*thread.account.share()).remove_thread() };
+    }
     if let Some(stack) = thread.frames {
         // SAFETY: as above.
         unsafe { frames::free(stack, STACK_ORDER) };
@@ -105,8 +126,10 @@ fn free(over: *mut Thread) {
 
 /// Sets the alarm to the end of the slice, or to the moment at which a sleeper wakes.
 pub(super) fn arm(scheduler: &Scheduler, here: &Local) {
-    let slice = if here.idles() { u64::MAX } else { here.slice_end.load(Ordering::Relaxed) };
-    here.set_alarm(slice.min(scheduler.next_wake));
+    let has_slice = !here.idles() && !here.is_over_time();
+    // SAFETY: this processor's own.
+    let end = unsafe { (*here.current.load(Ordering::Relaxed)).turn.end() };
+    here.set_alarm(if has_slice { end } else { u64::MAX }.min(scheduler.turns.next_event()));
 }
 
 /// The processor's alarm has come.
@@ -116,40 +139,47 @@ pub(super) fn tick() {
     let mut scheduler = SCHEDULER.lock();
     let now = timer::ticks();
     scheduler.wake_due(now);
-    if here.slice_end.load(Ordering::Relaxed) <= now {
-        here.begin_slice(now);
-        here.is_over.store(scheduler.has_ready(), Ordering::Relaxed);
+    let thread = here.current.load(Ordering::Relaxed);
+    // SAFETY: it runs here.
+    unsafe {
+        if !here.idles() && !here.is_over_time() && (*thread).turn.end() <= now {
+            let has_slice = scheduler.turns.prolong(&raw mut (*thread).turn, now);
+            here.is_over.store(!has_slice, Ordering::Relaxed);
+        }
     }
     arm(&scheduler, here);
 }
 
-/// Whether this thread's slice is over, and others want the processor.
+/// Whether this thread is to let others have the processor.
 pub(crate) fn is_over_time() -> bool {
     local().is_over_time()
 }
 
-/// After interrupts were served where this thread cannot give its processor up: if the slice is over, this processor
-/// interrupts itself. So a guest that is entered comes out at once, and the others have the processor then.
+/// After interrupts were served where this thread cannot give its processor up: if it is to, this processor interrupts
+/// itself. So a guest that is entered comes out at once, and the others have the processor then.
 pub(super) fn remember_slice() {
     if is_over_time() {
         kick(cpu::number());
     }
 }
 
-/// Lets others that can run have the processor, which is `here`, before this thread has it again.
+/// Lets others that can run have the processor, which is `here`, before this thread has it again. It keeps the
+/// processor if it comes before them. Not the idle thread, which is never told to.
 pub(super) fn give_way(here: &Local) {
     // A thread that is woken by it takes the lock.
     here.leave();
     let mut scheduler = SCHEDULER.lock();
     let now = timer::ticks();
-    let Some(to) = scheduler.take(now) else {
-        here.begin_slice(now);
-        return arm(&scheduler, here);
-    };
     let thread = here.current.load(Ordering::Relaxed);
-    if thread != here.idle.load(Ordering::Relaxed) {
-        // Not `make_ready`: no idle processor is to take it from here.
-        scheduler.queue(thread, now);
+    // No idle processor is to take it from here.
+    // SAFETY: it runs here, and its registers are saved before the lock is given up.
+    let to = unsafe { scheduler.turns.exchange(&raw mut (*thread).turn, now) };
+    match to.map(<*mut Turn>::cast::<Thread>) {
+        Some(to) if to != thread => switch(here, scheduler, to),
+        Some(_) => {
+            here.keep();
+            arm(&scheduler, here);
+        }
+        None => idle(here, scheduler),
     }
-    switch(here, scheduler, to, now);
 }

@@ -1,4 +1,4 @@
-//! The thread that each processor runs, and the end of its slice.
+//! The thread that each processor runs, and whether it is to give the processor up.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -6,21 +6,15 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use super::thread::Thread;
 use crate::bare::processor::{cpu, cpus, timer};
 
-/// How long a thread has the processor while others want it: 10 ms.
-const SLICE: u64 = 100;
-
-/// A slice, in ticks.
-static SLICE_TICKS: AtomicU64 = AtomicU64::new(0);
-
-/// What runs on a processor, and when its slice is over. In cache lines of its own.
+/// What runs on a processor. In cache lines of its own. The scheduler's lock is held where what runs changes, and where
+/// another processor says that it is to give way.
 #[repr(align(64))]
 pub(crate) struct Local {
     pub(crate) current: AtomicPtr<Thread>,
     pub(crate) idle: AtomicPtr<Thread>,
     /// A thread that is over, whose stack the next one frees.
     pub(crate) over: AtomicPtr<Thread>,
-    pub(crate) slice_end: AtomicU64,
-    /// It is over, and others want the processor.
+    /// The thread that runs here is to let others have the processor.
     pub(crate) is_over: AtomicBool,
     /// When the processor's timer is set to.
     alarm: AtomicU64,
@@ -31,7 +25,6 @@ static LOCAL: [Local; cpus::MAX] = [const {
         current: AtomicPtr::new(null_mut()),
         idle: AtomicPtr::new(null_mut()),
         over: AtomicPtr::new(null_mut()),
-        slice_end: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
         alarm: AtomicU64::new(u64::MAX),
     }
@@ -44,15 +37,14 @@ pub(crate) fn local() -> &'static Local {
     unsafe { LOCAL.get_unchecked(cpu::number()) }
 }
 
-/// A slice, in ticks of a counter of that frequency.
-pub(crate) fn slice(frequency: u64) -> u64 {
-    (frequency / SLICE).max(1)
+/// The first processors, and their numbers.
+pub(crate) fn running(count: usize) -> impl Iterator<Item = (usize, &'static Local)> {
+    LOCAL.iter().enumerate().take(count)
 }
 
 impl Local {
     /// This processor runs `idle`, from which it takes threads.
     pub(crate) fn begin(&self, idle: *mut Thread) {
-        SLICE_TICKS.store(slice(timer::frequency()), Ordering::Relaxed);
         self.current.store(idle, Ordering::Relaxed);
         self.idle.store(idle, Ordering::Relaxed);
     }
@@ -68,7 +60,7 @@ impl Local {
         }
     }
 
-    /// Whether the slice of the thread that runs here is over, and others want the processor.
+    /// Whether the thread that runs here is to let others have the processor.
     #[inline]
     pub(crate) fn is_over_time(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
@@ -79,13 +71,10 @@ impl Local {
         self.current.load(Ordering::Relaxed) == self.idle.load(Ordering::Relaxed)
     }
 
-    /// The thread that runs here has a slice from now on. Returns when the slice ends.
+    /// The thread that runs here need not let others have the processor.
     #[inline]
-    pub(crate) fn begin_slice(&self, now: u64) -> u64 {
-        let end = now + SLICE_TICKS.load(Ordering::Relaxed);
-        self.slice_end.store(end, Ordering::Relaxed);
+    pub(crate) fn keep(&self) {
         self.is_over.store(false, Ordering::Relaxed);
-        end
     }
 
     /// Sets the processor's timer, or to nothing by `u64::MAX`.

@@ -7,8 +7,8 @@ use super::scheduler::SCHEDULER;
 use crate::bare::processor::spin::wait_for_interrupt;
 use crate::bare::processor::{cpu, masked, timer};
 
-/// A point of long work: interrupts that have come meanwhile are served, and others have the processor if the slice is
-/// over.
+/// A point of long work: interrupts that have come meanwhile are served, and others have the processor if this
+/// thread is to give it up.
 pub(crate) fn preemption_point() {
     let here = local();
     // The next thread on this processor serves the interrupts, or is interrupted by them.
@@ -29,7 +29,7 @@ pub(crate) fn idle() -> ! {
         let now = timer::ticks();
         scheduler.wake_due(now);
         if let Some(to) = scheduler.take(now) {
-            switch(local(), scheduler, to, now);
+            switch(local(), scheduler, to);
         } else {
             scheduler.idle |= 1 << cpu::number();
             arm(&scheduler, local());

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use mayfly_vm::Kicker;
 
-use super::course::{current, leave, switch};
+use super::course::{current, leave, switch_to_next};
 use super::interrupts;
 use super::kick::LOOK;
 use super::local::local;
@@ -45,10 +45,8 @@ fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
     }
     // SAFETY: this thread's own, under the lock.
     unsafe { ((*thread).word, (*thread).deadline) = (core::ptr::from_ref(word).addr(), deadline) };
-    scheduler.put_to_sleep(thread);
-    let here = local();
-    let to = scheduler.next(here, now);
-    switch(here, scheduler, to, now);
+    scheduler.put_to_sleep(thread, now);
+    switch_to_next(local(), scheduler, now);
 }
 
 /// Does `work`, in which this thread sleeps until `at` at the latest. Then `kicker` is asked to look, and the thread

@@ -1,42 +1,64 @@
 //! The beginning of a thread, and its end.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use mayfly_hypervisor::account::ShareId;
 use mayfly_vm::platform::memory::OutOfMemory;
 
+use super::account::Account;
 use super::arch::{STACK_ORDER, prepare};
-use super::course::{current, free_over, switch};
+use super::course::{current, free_over, switch_to_next};
 use super::interrupts::look;
 use super::local::local;
 use super::scheduler::SCHEDULER;
 use super::thread::Thread;
 use crate::bare::processor::{frames, timer};
 
-/// Starts a thread of the hypervisor's own that does `work`.
+/// Starts a thread of the hypervisor's own that does `work`, and whose time is charged as that of the caller is.
 ///
 /// # Errors
 ///
 /// [`OutOfMemory`], when there is no memory for its stack.
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMemory> {
-    spawn_for(ShareId::SYSTEM, work)
+    spawn_in(ShareId::SYSTEM, work)
 }
 
-/// Starts a thread that does `work`. Its stack is of a share of the machine.
+/// Starts a thread that does `work`. Its stack is of a share of the machine's memory, and its time is charged as that of
+/// the caller is.
+///
+/// # Errors
+///
+/// As [`spawn`].
+pub(crate) fn spawn_in(
+    share: ShareId,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), OutOfMemory> {
+    // SAFETY: this thread's own.
+    let account = unsafe { Arc::clone(&(*current()).account) };
+    spawn_for(share, &account, work)
+}
+
+/// Starts a thread that does `work`. Its stack is of a share of the machine's memory, and its time is charged to
+/// `account`.
 ///
 /// # Errors
 ///
 /// As [`spawn`].
 pub(crate) fn spawn_for(
     share: ShareId,
+    account: &Arc<Account>,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), OutOfMemory> {
     let stack = frames::allocate(share, STACK_ORDER, look).ok_or(OutOfMemory)?;
-    let mut thread = Box::new(Thread::new(Some(stack), Some(Box::new(work))));
+    let work = Box::new(work);
+    let mut thread = Box::new(Thread::new(Arc::clone(account), Some(stack), Some(work)));
     thread.stack = prepare(stack, begin);
     let mut scheduler = SCHEDULER.lock();
     thread.number = scheduler.number();
+    // SAFETY: under the lock.
+    unsafe { (*account.share()).add_thread() };
     scheduler.make_ready(Box::into_raw(thread), timer::ticks());
     Ok(())
 }
@@ -54,8 +76,10 @@ extern "C" fn begin() -> ! {
     let here = local();
     let mut scheduler = SCHEDULER.lock();
     let now = timer::ticks();
-    here.over.store(here.current.load(Ordering::Relaxed), Ordering::Relaxed);
-    let to = scheduler.next(here, now);
-    switch(here, scheduler, to, now);
+    let thread = here.current.load(Ordering::Relaxed);
+    here.over.store(thread, Ordering::Relaxed);
+    // SAFETY: it runs here.
+    unsafe { scheduler.turns.stop(&raw mut (*thread).turn, now) };
+    switch_to_next(here, scheduler, now);
     unreachable!("a thread that is over does not go on")
 }

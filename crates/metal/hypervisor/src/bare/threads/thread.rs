@@ -1,21 +1,28 @@
 //! A thread.
 
 use alloc::boxed::Box;
-use core::num::NonZeroU64;
+use alloc::sync::Arc;
 use core::ptr::null_mut;
 
+use mayfly_hypervisor::turns::Turn;
 use mayfly_vm::Kicker;
 use mayfly_vm::platform::address::Pfn;
+
+use super::account::Account;
 
 /// What a thread calls when it gives its processor up, and the argument.
 pub(crate) type Leave = (unsafe fn(*mut ()), *mut ());
 
 /// A thread.
+#[repr(C)]
 pub(super) struct Thread {
+    /// What the scheduler knows of it. First: a pointer to it is one to the thread.
+    pub(super) turn: Turn,
     /// The address of its saved registers, while it has no processor.
     pub(super) stack: usize,
     /// The frames of its stack; none for the thread of an idle processor.
     pub(super) frames: Option<Pfn>,
+    /// The next of those that sleep.
     pub(super) next: *mut Thread,
     /// The address of the word that it sleeps for; 0 if it does not sleep.
     pub(super) word: usize,
@@ -26,17 +33,20 @@ pub(super) struct Thread {
     /// What it calls when it gives its processor up.
     pub(super) leave: Option<Leave>,
     pub(super) number: u64,
-    /// Since when it has been on the queue of threads that can run, in ticks.
-    pub(super) ready_since: u64,
-    /// How many threads could run when it was queued, itself and the running ones included.
-    pub(super) rivals: NonZeroU64,
     /// When its sleep in [`with_alarm`](super::with_alarm) ends, and the vCPU that is asked then.
     pub(super) alarm: Option<(u64, Kicker)>,
+    /// What its processor time is charged to.
+    pub(super) account: Arc<Account>,
 }
 
 impl Thread {
-    pub(super) fn new(frames: Option<Pfn>, work: Option<Box<dyn FnOnce() + Send>>) -> Self {
+    pub(super) fn new(
+        account: Arc<Account>,
+        frames: Option<Pfn>,
+        work: Option<Box<dyn FnOnce() + Send>>,
+    ) -> Self {
         Self {
+            turn: Turn::new(account.share()),
             stack: 0,
             frames,
             next: null_mut(),
@@ -45,9 +55,8 @@ impl Thread {
             work,
             leave: None,
             number: 0,
-            ready_since: 0,
-            rivals: NonZeroU64::MIN,
             alarm: None,
+            account,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How often a VM left its guest, for what reason, and how long its vCPUs had processors.
+//! How often a VM left its guest, and for what reason.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,24 +8,12 @@ use super::arch::Reason;
 #[derive(Default)]
 pub(crate) struct Counts {
     exits: [AtomicU64; Reason::ALL.len()],
-    /// The time that its vCPUs had processors.
-    ticks: AtomicU64,
 }
 
 impl Counts {
     /// Counts an exit.
     pub(crate) fn count(&self, reason: Reason) {
         self.exits[reason as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Adds time that a vCPU had a processor.
-    pub(crate) fn spend(&self, ticks: u64) {
-        self.ticks.fetch_add(ticks, Ordering::Relaxed);
-    }
-
-    /// The time that its vCPUs had processors, in ticks.
-    pub(crate) fn ticks(&self) -> u64 {
-        self.ticks.load(Ordering::Relaxed)
     }
 
     /// The exits, by the name of the reason.

@@ -90,7 +90,7 @@ impl<F: TableFormat> Host<F> {
             drop(its_memory);
             its.gone();
         };
-        if threads::spawn_for(share, work).is_err() {
+        if threads::spawn_in(share, work).is_err() {
             run.gone();
             run.end(End::Failed);
         }
@@ -102,7 +102,7 @@ impl<F: TableFormat> Host<F> {
                     vcpu::main(&its, vcpu);
                     its.gone();
                 };
-                threads::spawn_for(share, work).ok()
+                threads::spawn_in(share, work).ok()
             });
             if begun.is_none() {
                 run.gone();

@@ -13,6 +13,7 @@ use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::heap;
 use crate::bare::processor::spin::SpinLock;
+use crate::bare::threads::Account;
 use crate::bare::world::memory::GuestMemory;
 use crate::bare::world::share::{Share, check, pause};
 use crate::bare::world::{World, Worlds};
@@ -22,6 +23,7 @@ pub(crate) struct Machine {
     pub(crate) plan: Plan,
     pub(crate) uart: Arc<Uart>,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) account: Arc<Account>,
     /// What its disk keeps from one run to the next, once it has run.
     disk: SpinLock<Option<Arc<GuestMemory>>>,
     /// What it runs in, from its start to its end.
@@ -51,7 +53,8 @@ impl Machine {
         let uart = Arc::new(Uart::new(&plan.name));
         let (disk, worlds) = (SpinLock::new(None), SpinLock::new(None));
         let present = SpinLock::new(Present::Stopped);
-        Ok(Self { plan, uart, counts: Arc::default(), disk, worlds, present })
+        let account = Account::new(plan.weight, plan.cap);
+        Ok(Self { plan, uart, counts: Arc::default(), account, disk, worlds, present })
     }
 
     /// Has it guaranteed what it needs, before it [begins](Machine::begin), and before its memory [is its

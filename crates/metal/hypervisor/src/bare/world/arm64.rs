@@ -25,6 +25,11 @@ fn invalidate(id: u64, work: impl FnOnce(), event: impl FnOnce() -> Event) {
 
 // SAFETY: invalidations are broadcast to all processors, and complete when `issue` returns.
 unsafe impl Tlb for World {
+    /// Worlds differ in the share that frames are taken of; the machine is one.
+    fn tlbs(&self) -> usize {
+        1
+    }
+
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         let id = INVALIDATIONS.fetch_add(1, Ordering::Relaxed);
         invalidate(

@@ -18,7 +18,6 @@ use mayfly_vgic::{CpuInterface, affinity};
 
 use crate::bare::devices::arch::Controller;
 use crate::bare::processor::{shared, this_cpu};
-use crate::bare::vm::counts::Counts;
 use crate::bare::vm::run::Run;
 
 const VIRTUAL: u8 = 1;
@@ -41,15 +40,10 @@ pub(crate) struct Seat {
     interface: UnsafeCell<CpuInterface>,
     /// The interface's registers are in the processor.
     is_inside: Cell<bool>,
-    /// The physical timer's interrupt, in this processor, is this vCPU's.
-    has_timer: Cell<bool>,
     /// Those of its timers, a bit each ([`VIRTUAL`], [`PHYSICAL`]), whose physical interrupt may be active in this
     /// processor: it was taken, or made so. The guest's end of it by a list register is not seen here, so it may be
     /// inactive all the same; it never is active where its bit is clear. [`USES_PHYSICAL`] stays.
     held: Cell<u8>,
-    /// Since when this vCPU has the processor, in ticks.
-    since: Cell<u64>,
-    counts: Arc<Counts>,
 }
 
 impl Seat {
@@ -65,10 +59,7 @@ impl Seat {
             shape: shared::get().interface,
             interface: UnsafeCell::new(interface),
             is_inside: Cell::new(false),
-            has_timer: Cell::new(false),
             held: Cell::new(0),
-            since: Cell::new(0),
-            counts: Arc::clone(&run.counts),
         })
     }
 
@@ -92,9 +83,6 @@ impl Seat {
         self.vgic.enter(interface);
         self.shape.load(&interface.registers, interface.used());
         self.is_inside.set(true);
-        if !self.has_timer.replace(true) {
-            self.since.set(timer::about_now());
-        }
         // While the guest's handler has not ended, the physical interrupt is not to come again: also on a processor
         // that it did not come to. And it is to come again once the guest has ended it by a register that only the
         // virtual GIC has seen: `ICC_DIR_EL1`, or one of the redistributor's.
@@ -141,7 +129,6 @@ impl Seat {
     }
 
     /// Has the timers' physical interrupts be inactive in this processor.
-    #[inline(never)]
     fn release_timers(&self) {
         let held = self.held.get();
         for (bit, number) in TIMERS {
@@ -156,28 +143,38 @@ impl Seat {
 
     /// Takes back what the guest has done to its interrupts.
     pub(crate) fn take_interrupts(&self) {
-        if !self.is_inside.take() {
-            return;
+        if self.is_inside.take() {
+            self.leave();
+            if self.held.get() != 0 {
+                self.sample_timers();
+            }
         }
+    }
+
+    /// Takes the interface's registers out of the processor, where they are.
+    #[inline]
+    fn leave(&self) {
         let interface = self.interface();
         let used = interface.used();
         self.shape.save(&mut interface.registers, used);
         self.vgic.leave(interface);
-        if self.held.get() != 0 {
-            self.sample_timers();
-        }
     }
 
     /// Saves all of it, and takes it out of the processor.
     pub(crate) fn put(&self) {
-        self.take_interrupts();
-        if self.has_timer.take() {
-            self.counts.spend(timer::about_now().saturating_sub(self.since.get()));
-            if self.held.get() != 0 {
-                self.release_timers();
-            }
+        if self.held.get() != 0 {
+            self.put_timers();
+        } else if self.is_inside.take() {
+            self.leave();
         }
         self.resident.put();
+    }
+
+    /// Saves the interrupts of a vCPU whose timers' physical interrupts may be active.
+    #[inline(never)]
+    fn put_timers(&self) {
+        self.take_interrupts();
+        self.release_timers();
     }
 
     /// Whether an interrupt is pending that the guest would take. After [`Seat::put`].

@@ -1,0 +1,61 @@
+//! The account of a VM's processor time, or of the hypervisor's own: a share of the machine, by which the scheduler
+//! decides whose thread runs.
+
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+
+use mayfly_hypervisor::turns::Share;
+
+use super::scheduler::SCHEDULER;
+use crate::bare::processor::once::Once;
+use crate::bare::processor::timer;
+
+/// A share of the machine's processor time.
+pub(crate) struct Account(UnsafeCell<Share>);
+
+// SAFETY: the share is reached under the scheduler's lock alone.
+unsafe impl Send for Account {}
+// SAFETY: as above.
+unsafe impl Sync for Account {}
+
+/// That of threads which work for no VM.
+static OWN: Once<Arc<Account>> = Once::new();
+
+impl Account {
+    /// One of that weight, and of at most so many hundredths of a processor.
+    pub(crate) fn new(weight: u32, cap: Option<u32>) -> Arc<Self> {
+        let account = Arc::new(Self(UnsafeCell::new(Share::new(weight, cap, timer::frequency()))));
+        // SAFETY: under the lock.
+        SCHEDULER.lock().turns.patience().add(unsafe { &*account.share() });
+        account
+    }
+
+    /// The account of threads which work for no VM.
+    pub(super) fn own() -> Arc<Self> {
+        if OWN.get().is_none() {
+            OWN.set(Self::new(Share::WEIGHT, None));
+        }
+        Arc::clone(OWN.get().expect("it was just set"))
+    }
+
+    /// Its share. The caller has the scheduler's lock while it reads or writes it.
+    pub(super) fn share(&self) -> *mut Share {
+        self.0.get()
+    }
+
+    /// The processor time that its threads have had, in ticks, at the moment that is returned, too.
+    pub(crate) fn spent(&self) -> (u64, u64) {
+        let scheduler = SCHEDULER.lock();
+        let now = timer::ticks();
+        // SAFETY: under the lock.
+        let spent = unsafe { (*self.share()).spent() };
+        (spent + scheduler.running_of(self.share(), now), now)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // SAFETY: under the lock.
+        SCHEDULER.lock().turns.patience().remove(unsafe { &*self.share() });
+    }
+}
