@@ -28,9 +28,9 @@ fn widened(life: &Life, widths: &[Width]) -> BTreeSet<Rule> {
     let events = life.iter().zip(widths.iter().cycle());
     // Begins before ends, of those that would be at once.
     let mut moments: Vec<(i64, bool, usize)> = Vec::new();
-    for (at, (_, (before, after))) in events.enumerate() {
-        moments.push((at as i64 - i64::from(*before), false, at));
-        moments.push((at as i64 + i64::from(*after), true, at));
+    for ((at, moment), (_, (before, after))) in (0..).zip(0_i64..).zip(events) {
+        moments.push((moment - i64::from(*before), false, at));
+        moments.push((moment + i64::from(*after), true, at));
     }
     moments.sort_unstable();
     let mut begins = vec![0; life.len()];

@@ -212,7 +212,11 @@ fn cached<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> 
     let memory = memory(host, bytes, Mapping::Blocks)?;
     let (vm, run) = (create(host, &memory)?, machine(host, bytes, times::CACHED_VCPUS)?);
     slot(&vm, 0, MEMORY, bytes)?;
-    let seats = (0..times::CACHED_VCPUS).map(|number| seat(&run, number));
+    let seats = (0..times::CACHED_VCPUS).map(|number| {
+        // Threads of vCPUs make a seat each. Here one thread makes all of them.
+        threads::preemption_point();
+        seat(&run, number)
+    });
     let seats = seats.collect::<Outcome<Vec<_>>>()?;
     let vcpu = |(number, seat)| {
         let vcpu = vm.create_vcpu(number).map_err(|_| "there is no memory for a vCPU")?;
