@@ -9,15 +9,19 @@ const fn rule(test: &'static str) -> Killer {
 pub(crate) const MUTANTS: &[Mutant] = &[
     Mutant {
         step: "a generation takes the numbers that are not kept",
-        edits: &[("core/hwtrace/src/checker.rs", "held.0 < generation", "held.0 == u64::MAX")],
+        edits: &[(
+            "core/hwtrace/src/checker/tenancies.rs",
+            "!is_given && !self.generations.iter().any(is_over)",
+            "!is_given && !self.generations.iter().take(0).any(is_over)",
+        )],
         killer: rule("a_generation_takes_each_number_that_is_not_kept"),
     },
     Mutant {
         step: "a frame that is free is mapped nowhere",
         edits: &[(
             "core/hwtrace/src/checker/frames.rs",
-            "in self.tables.mapping(frame, order)",
-            "in self.tables.mapping(frame, order).into_iter().take(0)",
+            "in self.mapping(frame, order, tickets)",
+            "in self.mapping(frame, order, tickets).into_iter().take(0)",
         )],
         killer: rule("a_frame_is_not_freed_while_it_is_mapped_for_a_guest"),
     },
