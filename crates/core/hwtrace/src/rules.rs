@@ -33,7 +33,7 @@ pub enum Rule {
     FreeFrame,
     /// A frame is given out that is given out already.
     GivenTwice,
-    /// A guest is given a frame that is a table, or a frame that a guest has becomes one.
+    /// A guest is given a frame that is a table, or uses one, or a frame that a guest has becomes one.
     TableMapped,
     /// A guest is said to use a TLB under a VMID under which the CPU has left the guest.
     AccessOutside,

@@ -1,6 +1,6 @@
 //! The trees, as the writes of entries made them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::entries::{Kind, Leaf};
@@ -71,8 +71,9 @@ pub(crate) struct Found {
 pub(crate) struct Tables {
     pub(crate) roots: HashMap<u64, Root>,
     known: HashMap<u64, Table>,
-    /// Entries of trees that map frames, by level and frame in units of that level.
-    leaves: HashMap<(u32, u64), HashSet<Word>>,
+    /// Entries of trees that map frames, by level and frame in units of that level, and the first ticket of the event
+    /// that made each do so.
+    leaves: HashMap<(u32, u64), HashMap<Word, u64>>,
 }
 
 impl Tables {
@@ -100,25 +101,25 @@ impl Tables {
         }
     }
 
-    /// Has a root, empty, at `top`.
+    /// Has a root, empty, at `top`, since an event that began at `since`.
     ///
     /// # Errors
     ///
     /// As [`Tables::enlist`].
-    pub(crate) fn add_root(&mut self, top: u64, root: Root) -> Result<(), u64> {
+    pub(crate) fn add_root(&mut self, top: u64, root: Root, since: u64) -> Result<(), u64> {
         let level = root.levels - 1;
         let mut fits = Ok(());
         for number in 0..1 << root.order {
             let gfn = number * pages(root.levels);
             let place = Place { root: top, level, gfn };
-            fits = fits.and(self.attach(top + number, place, root.family));
+            fits = fits.and(self.attach(top + number, place, root.family, since));
         }
         self.roots.insert(top, root);
         fits
     }
 
     /// Has the table in `frame` in a tree, with what it leads to.
-    fn attach(&mut self, frame: u64, place: Place, family: Family) -> Result<(), u64> {
+    fn attach(&mut self, frame: u64, place: Place, family: Family, since: u64) -> Result<(), u64> {
         let table = self.table(frame);
         if table.place.is_some() {
             return Err(frame);
@@ -126,23 +127,23 @@ impl Tables {
         (table.place, table.family) = (Some(place), Some(family));
         let mut fits = Ok(());
         for index in 0..ENTRIES {
-            fits = fits.and(self.enlist((frame, index)));
+            fits = fits.and(self.enlist((frame, index), since));
         }
         fits
     }
 
-    /// Has what is in entry `word`, of a table in a tree, known.
+    /// Has what is in entry `word`, of a table in a tree, known. It is there since an event that began at `since`.
     ///
     /// # Errors
     ///
     /// The frame of a table that it leads to, and that is in a tree already, or lies where no walk ends. The others are
     /// known.
-    pub(crate) fn enlist(&mut self, word: Word) -> Result<(), u64> {
+    pub(crate) fn enlist(&mut self, word: Word, since: u64) -> Result<(), u64> {
         let Some(Found { level, gfn, kind, root, .. }) = self.found(word) else { return Ok(()) };
         match kind {
             Kind::Absent => Ok(()),
             Kind::Leaf(leaf) => {
-                self.leaves.entry(unit(level, leaf)).or_default().insert(word);
+                self.leaves.entry(unit(level, leaf)).or_default().insert(word, since);
                 Ok(())
             }
             Kind::Table(below) => {
@@ -151,7 +152,7 @@ impl Tables {
                 let (Some(level), Some(family)) = (level.checked_sub(1), family) else {
                     return Err(below);
                 };
-                self.attach(below, Place { root, level, gfn }, family)
+                self.attach(below, Place { root, level, gfn }, family, since)
             }
         }
     }
@@ -250,20 +251,26 @@ impl Tables {
 
     /// The entries of trees that map one of `1 << order` frames from `frame` on.
     pub(crate) fn mapping(&self, frame: u64, order: u32) -> Vec<Found> {
-        let mut words = Vec::new();
+        let mut words: Vec<&Word> = Vec::new();
         for level in 0..3 {
             let first = frame / pages(level);
             let last = (frame + (1 << order) - 1) / pages(level);
             if last - first < self.leaves.len() as u64 {
                 let units = (first..=last).filter_map(|unit| self.leaves.get(&(level, unit)));
-                words.extend(units.flatten());
+                words.extend(units.flat_map(HashMap::keys));
             } else {
                 let within = |at: &u32, unit: &u64| *at == level && (first..=last).contains(unit);
                 let units = self.leaves.iter().filter(|((at, unit), _)| within(at, unit));
-                words.extend(units.flat_map(|(_, words)| words));
+                words.extend(units.flat_map(|(_, words)| words.keys()));
             }
         }
-        words.into_iter().filter_map(|word| self.found(word)).collect()
+        words.into_iter().filter_map(|word| self.found(*word)).collect()
+    }
+
+    /// The first ticket of the event that made an entry map what it maps.
+    pub(crate) fn since(&self, found: &Found) -> Option<u64> {
+        let Kind::Leaf(leaf) = found.kind else { return None };
+        self.leaves.get(&unit(found.level, leaf))?.get(&found.word).copied()
     }
 }
 

@@ -161,3 +161,33 @@ fn a_frame_may_be_a_table_again_while_its_last_entry_is_written_down() {
 9 21 1 entry table=0x200 index=0 old=0x41037 new=0";
     assert_eq!(broken(trace), []);
 }
+
+/// A guest is left for good, its VMID forgotten, and its page given back before its root.
+const LEFT_BEHIND: &str = "1 2 0 root top=0x100 order=0 levels=1 format=ept
+3 4 0 give frame=0x300 order=0
+5 6 0 entry table=0x100 index=0 old=0 new=0x300037
+7 8 0 vmid-take vmid=7 generation=1
+9 10 1 enter tlb=1 top=0x100 vmid=7
+11 12 1 leave tlb=1 vmid=7
+13 14 0 tlbi-all id=1 vmid=7
+15 16 0 tlbi-sync id=1
+17 18 0 root top=0x400 order=0 levels=2 format=ept
+19 20 0 free frame=0x300 order=0
+21 22 0 give frame=0x300 order=0
+23 24 0 entry table=0x400 index=0 old=0 new=0x300007
+";
+
+#[test]
+fn a_page_may_become_a_table_while_a_tree_that_no_cpu_walks_maps_it() {
+    assert_eq!(broken(LEFT_BEHIND), []);
+    let kept = LEFT_BEHIND.replace("19 20 0 free frame=0x300 order=0\n", "");
+    let kept = kept.replace("21 22 0 give frame=0x300 order=0\n", "");
+    assert_eq!(
+        broken(&kept),
+        [("table-mapped", "entry table=0x400 index=0 old=0 new=0x300007".to_string())]
+    );
+    let entered = "25 26 1 enter tlb=1 top=0x100 vmid=7\n";
+    let used = "27 28 1 access tlb=1 vmid=7 gfn=0 frame=0x300 write=1\n";
+    let found = broken(&format!("{LEFT_BEHIND}{entered}{used}"));
+    assert!(found.iter().any(|(rule, _)| *rule == "table-mapped"), "{found:?}");
+}

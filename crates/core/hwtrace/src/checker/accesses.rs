@@ -21,7 +21,9 @@ impl Checker {
             self.report(line, Rule::AccessOutside, what);
             return;
         }
-        self.check_given(line, &(frame..frame + 1), tickets, "a guest uses it");
+        let frames = frame..frame + 1;
+        self.check_given(line, &frames, tickets, "a guest uses it");
+        self.check_no_table(line, &frames, tickets, "is used by a guest");
         let exposure = self.exposures.get(&vmid).filter(|exposure| exposure.since < begin);
         let Some(root) = exposure.and_then(|exposure| exposure.root) else { return };
         while !self.is_explained(vmid, root, (gfn, frame, right), begin) {

@@ -157,28 +157,35 @@ impl Checker {
         }
     }
 
-    /// Says so if a guest is given one of `frames` at `tickets`, and that is a table.
+    /// Says so if one of `frames` is a table when an event comes at `tickets`, of which `what` says what it does to them.
     pub(super) fn check_no_table(
         &mut self,
         line: u64,
         frames: &Range<u64>,
-        gfn: u64,
         (begin, end): Tickets,
+        what: &str,
     ) {
         for table in self.tables.known_in(frames) {
             let linked = self.tables.get(table).and_then(|table| table.linked);
             let Some((first, last)) = linked else { continue };
             let may_be_freed = self.lives.of(table).may_end_after(first);
             if last < begin && !may_be_freed && !self.hasten_free(table, end) {
-                let what = format!("table {table:#x} is mapped at guest frame {gfn:#x}");
-                self.report(line, Rule::TableMapped, what);
+                self.report(line, Rule::TableMapped, format!("table {table:#x} {what}"));
             }
         }
     }
 
     /// Says so if the table in `frame`, which comes into a tree at `tickets`, is mapped.
+    ///
+    /// An entry that has outlived the frame counts where the frame was freed: it may stay in a tree that no CPU walks, and
+    /// the frame become a table meanwhile.
     pub(super) fn check_not_mapped(&mut self, line: u64, frame: u64, tickets: Tickets) {
-        if let Some(found) = self.mapping(frame, 0, tickets).first() {
+        let mapping = self.mapping(frame, 0, tickets);
+        let life = self.lives.of(frame);
+        let is_of_this_life = |found: &&Found| {
+            !self.tables.since(found).is_some_and(|since| life.may_end_after(since))
+        };
+        if let Some(found) = mapping.iter().find(is_of_this_life) {
             let what =
                 format!("table {frame:#x} comes into a tree, and {} maps it", describe(found));
             self.report(line, Rule::TableMapped, what);

@@ -17,7 +17,7 @@ impl Checker {
         for table in frames.clone() {
             fits &= self.vacate(table, end);
         }
-        fits &= self.tables.add_root(top, Root { order, levels, family }).is_ok();
+        fits &= self.tables.add_root(top, Root { order, levels, family }, begin).is_ok();
         if !fits {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
         }
@@ -73,7 +73,7 @@ impl Checker {
             self.tables.delist(word, &mut Vec::new());
             let bits = value.wrapping_add(step.wrapping_mul(u64::from(number)));
             self.tables.table(table).entries[word.1 as usize] = bits;
-            let _ = self.tables.enlist(word);
+            let _ = self.tables.enlist(word, begin);
         }
         self.apply_waiting(table);
     }

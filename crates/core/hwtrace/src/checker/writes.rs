@@ -4,6 +4,7 @@ use super::hasten::covers;
 use super::{Checker, WAITING, describe, word_of};
 use crate::entries::{Kind, PRESENT};
 use crate::event::{Event, Family, Record};
+use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Word, pages};
@@ -152,7 +153,7 @@ impl Checker {
                 let frames = leaf.frame..leaf.frame + pages(level);
                 let how = format!("is mapped at guest frame {:#x}", before.gfn);
                 self.check_given(line, &frames, tickets, &how);
-                self.check_no_table(line, &frames, before.gfn, tickets);
+                self.check_no_table(line, &frames, tickets, &how);
                 if family.goes_past_caches() {
                     self.check_clean(line, &frames, before.gfn, end);
                 }
@@ -168,7 +169,7 @@ impl Checker {
                 self.add_stale(&found, writer);
             }
         }
-        self.enlist(line, word, &before, end);
+        self.enlist(line, word, &before, tickets);
         self.explain(begin);
         if let Kind::Table(below) = after {
             self.tables.table(below).linked.get_or_insert(tickets);
@@ -176,15 +177,15 @@ impl Checker {
         }
     }
 
-    /// Has what is in an entry known that was written by an event which ended at `end`.
-    fn enlist(&mut self, line: u64, word: Word, before: &Found, end: u64) {
-        while let Err(table) = self.tables.enlist(word) {
+    /// Has what is in an entry known that was written by an event with these tickets.
+    fn enlist(&mut self, line: u64, word: Word, before: &Found, (begin, end): Tickets) {
+        while let Err(table) = self.tables.enlist(word, begin) {
             let own = self.tables.get(table).and_then(|table| table.place);
             let is_elsewhere =
                 own.is_some_and(|own| own.root != before.root || !self.leads(word, table));
             self.tables.delist(word, &mut Vec::new());
             if !is_elsewhere || !self.vacate(table, end) {
-                let _ = self.tables.enlist(word);
+                let _ = self.tables.enlist(word, begin);
                 let (table, index) = word;
                 let what = format!("entry {index} of table {table:#x} leads there a second time");
                 self.report(line, Rule::TableTwice, what);
