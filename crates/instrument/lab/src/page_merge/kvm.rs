@@ -42,9 +42,10 @@ const LOOK: Duration = Duration::from_millis(1);
 /// How often it is looked at before who else has mergeable memory is looked at once.
 const LOOKS: u32 = 256;
 
-/// How often the merger goes over all memory in vain before it is said to be so. It merges a page that it has found
-/// unchanged once, unless somebody has it locked just then.
-const IN_VAIN: u64 = 30;
+/// How often the merger goes over all memory in vain before it is said to be so, and for how long at least. It merges a
+/// page that it has found unchanged once, unless another thread has the page locked or holds a reference to it just then.
+/// Of a few MiB it makes these scans within one slice of such a thread.
+const IN_VAIN: (u64, Duration) = (30, Duration::from_secs(5));
 
 /// What KVM says of its guests' faults, where debugfs is there: those of all VMs there have been.
 const FAULTS: &str = "/sys/kernel/debug/kvm/pf_taken";
@@ -241,7 +242,7 @@ impl Measured {
 
     /// Waits until all is merged: as long as more and more is, or the merger has not gone over all of it often enough.
     fn merge(&mut self, pages: u64, vms: u64, ksm: &Ksm) -> anyhow::Result<()> {
-        let (mut most, mut since) = (0, ksm.counter("full_scans")?);
+        let (mut most, mut since, mut at) = (0, ksm.counter("full_scans")?, Instant::now());
         let mut looks = 0_u32;
         until(LOOK, "all equal pages are merged", || {
             if looks.is_multiple_of(LOOKS) {
@@ -255,12 +256,12 @@ impl Measured {
             let (merged, all) = self.merged.of_all(pages, vms);
             let scans = ksm.counter("full_scans")?;
             if merged > most {
-                (most, since) = (merged, scans);
+                (most, since, at) = (merged, scans, Instant::now());
             }
             if merged >= all {
                 return Ok(Look::Break(()));
             }
-            if scans - since > IN_VAIN {
+            if scans - since > IN_VAIN.0 && at.elapsed() > IN_VAIN.1 {
                 let why = if self.merged.own.is_some() {
                     "and no more become so"
                 } else {
