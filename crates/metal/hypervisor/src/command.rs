@@ -301,7 +301,8 @@ mod tests {
             |line: &&str| !line.starts_with(char::is_uppercase) && !line.starts_with(' ');
         for line in HELP.lines().filter(is_command) {
             let is_number = |word: &str| {
-                word.contains("MILLISECONDS") || matches!(word, "COUNT" | "[ROUNDS]" | "[MIB]")
+                word.contains("MILLISECONDS")
+                    || matches!(word, "COUNT" | "[ROUNDS]" | "[MIB]" | "[SECONDS]")
             };
             let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
             let plain: Vec<&str> =
