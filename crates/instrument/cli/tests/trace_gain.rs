@@ -202,7 +202,7 @@ fn the_calls_are_made_again_as_they_were_and_in_the_better_order_in_turns() {
     for line in [
         "mayfly: replaying its calls as recorded, and in 1 better way\n".to_owned(),
         "replayed to measure gains, in VMs of mayfly's own: 7 calls; not replayed: KVM_".to_owned(),
-        format!("(replayed {rounds} times; the call itself took "),
+        format!("; each order was replayed {rounds} times, and the call itself took "),
     ] {
         assert!(said.contains(&line), "{line} {said}");
     }

@@ -197,11 +197,17 @@ impl fmt::Display for Measured {
             change("start", *start),
             change("close", *close)
         )?;
-        write!(f, "{} (replayed {rounds} times", change("together", *whole))?;
+        write!(
+            f,
+            "{}; each order was replayed {}",
+            change("together", *whole),
+            things(*rounds, "time")
+        )?;
         if let Some(wait) = wait {
-            write!(f, "; the call itself took {} there", duration(*wait))?;
+            let wait = duration(*wait);
+            write!(f, ", and the call itself took {wait} in the recorded order")?;
         }
-        f.write_str(")")
+        Ok(())
     }
 }
 
@@ -211,7 +217,7 @@ fn change(name: &str, change: Change) -> String {
 
 fn within(change: Change) -> String {
     let ends = change.interval.map(|ends| ends.map(time));
-    ends.map_or_else(String::new, |[low, high]| format!(" ({low} to {high})"))
+    ends.map_or_else(String::new, |[low, high]| format!(" (95 % interval: {low} to {high})"))
 }
 
 /// A time with its sign.

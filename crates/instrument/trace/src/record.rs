@@ -99,8 +99,8 @@ pub enum Recorder {
 impl fmt::Display for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Ptrace => "ptrace, with a filter",
-            Self::PtraceEveryCall => "ptrace, at every system call",
+            Self::Ptrace => "ptrace with a seccomp filter",
+            Self::PtraceEveryCall => "ptrace at every system call",
             Self::Tracefs => "tracefs",
         })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mayfly_record::units::{duration, percent};
+use mayfly_record::units::{duration, percent, things};
 
 use crate::path::Piece;
 use crate::record::{Call, Cause, End, Stall, Stops, Trace, Verdict};
@@ -48,7 +48,8 @@ impl fmt::Display for Text<'_> {
 impl Text<'_> {
     fn phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let trace = self.0;
-        writeln!(f, "{:<20} {:>9}  {:>5}  {:>9}", "until", "took", "share", "at")?;
+        let head = ("until", "took", "share", "at", "calls of this kind");
+        writeln!(f, "{:<20} {:>9}  {:>5}  {:>9}  {}", head.0, head.1, head.2, head.3, head.4)?;
         for phase in &trace.phases {
             let share = phase.took as f64 / trace.span.max(1) as f64;
             let took = duration(phase.took);
@@ -156,8 +157,12 @@ fn no_kvm(trace: &Trace) -> String {
 
 fn cost(Stops { count, handling }: Stops) -> String {
     match handling.checked_div(count) {
-        None => ": nothing was stopped".to_owned(),
-        Some(each) => format!(": {count} stops, {} each in the recorder", duration(each)),
+        None => ", which does not stop the program".to_owned(),
+        Some(each) => format!(
+            ", which stopped the program {}; the recorder took {} for each stop",
+            things(count, "time"),
+            duration(each)
+        ),
     }
 }
 

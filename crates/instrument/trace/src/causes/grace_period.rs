@@ -48,8 +48,11 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     let seen = stretch.seen_in(&WAITS_IN);
     let ran = ran(call).unwrap_or(0.0);
     let since = call.at.saturating_sub(armed.end());
+    // The name alone does not tell two calls apart.
+    let [an_earlier, earlier] =
+        if armed.name == call.name { ["an earlier ", "the earlier "] } else { ["", ""] };
     let mut evidence = vec![
-        format!("{} came {} before", armed.name, duration(since)),
+        format!("{earlier}{} came {} before", armed.name, duration(since)),
         format!("{} and slept otherwise", told(ran)),
     ];
     // If stacks may be read, the sampler has seen it there, if it was looked at.
@@ -61,21 +64,21 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
         }
         _ => return None,
     }
-    let what = format!("a grace period that {} started", armed.name);
+    let what = format!("a grace period that {an_earlier}{} started", armed.name);
     Some(likely("grace-period", what, remedy(call), evidence))
 }
 
 /// What to do about the wait of `call`, by what it does.
 fn remedy(call: &Call) -> &'static str {
     match call.name.as_str() {
-        _ if takes_away(call) => {
-            "take devices away two ticks after the last registration or later, and none of a VM that is closed anyway"
+        _ if waits_to_take_away(call) => {
+            "remove devices two ticks or more after the last registration; if the VM is closed anyway, remove none"
         }
         "KVM_CREATE_VCPU" => {
             "create vCPUs before devices are registered, or do slow work after the registration, while the grace period runs"
         }
         name if MEMORY.contains(&name) && call.arguments.get("size") == Some(&0) => {
-            "delete memslots before devices are registered, or two ticks after, and none of a VM that is closed anyway"
+            "delete memslots before devices are registered, or two ticks after; if the VM is closed anyway, delete none"
         }
         name if MEMORY.contains(&name) => {
             "set memory before devices are registered, or do slow work after the registration, while the grace period runs"
@@ -92,6 +95,13 @@ fn takes_away(call: &Call) -> bool {
         "KVM_IOEVENTFD" => call.argument("flags") & DEASSIGN != 0,
         name => name == "KVM_UNREGISTER_COALESCED_MMIO",
     }
+}
+
+/// Whether a call that has waited takes a device away. To register one waits for nothing. So `KVM_IOEVENTFD` takes one
+/// away if its flags are not in the record.
+fn waits_to_take_away(call: &Call) -> bool {
+    let is_unknown = call.name == "KVM_IOEVENTFD" && !call.arguments.contains_key("flags");
+    is_unknown || takes_away(call)
 }
 
 /// The registration whose grace period is not over when the call begins.

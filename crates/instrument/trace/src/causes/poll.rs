@@ -28,8 +28,8 @@ fn missed(trace: &Trace, sleep: &Call) -> Option<Stall> {
         return None;
     }
     let evidence = vec![
-        format!("the last vCPU's thread ended {} before the sleep did", duration(took)),
-        format!("it sleeps for {} at a time", duration(sleep.argument("time"))),
+        format!("the sleep went on for {} after the last vCPU's thread had ended", duration(took)),
+        format!("each sleep of the program lasts {}", duration(sleep.argument("time"))),
     ];
     let cause = likely(
         "polled-join",
@@ -37,7 +37,7 @@ fn missed(trace: &Trace, sleep: &Call) -> Option<Stall> {
         "join the threads, or have each signal an eventfd when it ends",
         evidence,
     );
-    let what = "a sleep after the last vCPU's thread had ended".to_owned();
+    let what = "the rest of a sleep, after the last vCPU's thread had ended".to_owned();
     let (tid, at) = (sleep.tid, ended);
     Some(Stall { what, tid, at, took, cause: Some(cause), ..Stall::default() })
 }

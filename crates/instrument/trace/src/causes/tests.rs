@@ -313,11 +313,11 @@ fn a_wait_for_a_grace_period_has_a_remedy_for_what_waits_and_removals_start_none
     starts(remedy(event(0), slot, &[("size", 1 << 30)]), "set memory before");
     starts(remedy(event(0), slot, &[("size", 0)]), "delete memslots before");
     starts(remedy(event(0), "KVM_CREATE_VCPU", &[]), "create vCPUs before");
-    starts(
-        remedy(event(0), "KVM_IOEVENTFD", &[("flags", DEASSIGN | 3)]),
-        "take devices away two ticks",
-    );
-    starts(remedy(event(0), "KVM_UNREGISTER_COALESCED_MMIO", &[]), "take devices away two ticks");
+    let removes = "remove devices two ticks";
+    starts(remedy(event(0), "KVM_IOEVENTFD", &[("flags", DEASSIGN | 3)]), removes);
+    starts(remedy(event(0), "KVM_UNREGISTER_COALESCED_MMIO", &[]), removes);
+    // Only a removal waits, so it is one where the flags were not recorded.
+    starts(remedy(event(0), "KVM_IOEVENTFD", &[]), removes);
     // To take one away waits by itself, and leaves nothing behind that another call waits for.
     assert_eq!(remedy(event(DEASSIGN), slot, &[("size", 1 << 30)]), None);
     assert_eq!(remedy(("KVM_UNREGISTER_COALESCED_MMIO", 0), slot, &[("size", 1 << 30)]), None);

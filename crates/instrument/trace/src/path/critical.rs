@@ -94,8 +94,9 @@ impl fmt::Display for Doing {
                 write!(f, "its own code, and {}", things(*calls, "short call"))
             }
             Self::Short { calls, threads } => {
-                write!(f, "{threads} threads in turns: their own code, and ")?;
-                f.write_str(&things(*calls, "short call"))
+                let others = things(threads - 1, "other thread");
+                let calls = things(*calls, "short call");
+                write!(f, "in turns with {others}: their own code, and {calls}")
             }
         }
     }

@@ -11,7 +11,7 @@ const DEVICE_FD: u64 = 4;
 /// Debuggers, and tracers of calls, do not work in what is traced.
 const PTRACE_REFUSED: &str = "a process of the program was refused ptrace: a traced process cannot have a second tracer, such as a debugger";
 /// Tracepoints show numbers alone.
-const NOT_READ: &str = "tracepoints do not show the contents of structures: these are known only for long calls, so most memslots have no size";
+const NOT_READ: &str = "tracefs shows the pointer to a call's structure, and not its contents. These are known only for long calls. So the sizes of most memslots are unknown";
 /// A private mapping of a file that is shorter is a library's.
 const LONG_FILE: u64 = 16 << 20;
 

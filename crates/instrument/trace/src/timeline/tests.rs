@@ -33,7 +33,12 @@ fn traced() -> Trace {
     };
     let mut stalls = vec![
         wait("KVM_CREATE_VM", 7, 1_001, 30_000_007),
-        wait("a sleep after the last vCPU's thread had ended", 7, 10_000_000, 9_000_000),
+        wait(
+            "the rest of a sleep, after the last vCPU's thread had ended",
+            7,
+            10_000_000,
+            9_000_000,
+        ),
         wait("the end of the process", 7, 60_000_000, 1_000_000),
     ];
     let code = "huge-page-worker".to_owned();
