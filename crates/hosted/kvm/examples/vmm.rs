@@ -67,7 +67,7 @@ mod vmm {
         let kvm = Kvm::open()?;
         let known = Instant::now();
         let waits = Waits::of_host(&kvm);
-        writeln!(out, "what waits on this host: known after {:?}", known.elapsed())?;
+        writeln!(out, "waits of this host: measured or read in {:?}", known.elapsed())?;
 
         // Low memory, and the rest from 1 MiB on: the doorbell is between them.
         let ranges = [(0, 0xa_0000), (1 << 20, (mib as usize) << 20)];
@@ -75,7 +75,7 @@ mod vmm {
         let memory = Backing::Memfd.map(&ranges, Some(HugePages::Wanted))?;
         memory.write_slice(&GUEST, GuestAddress(CODE))?;
         memory.write_slice(b"hello from a guest\n\0", GuestAddress(GREETING))?;
-        writeln!(out, "memory: {:?}", mapped.elapsed())?;
+        writeln!(out, "memory: mapped and written in {:?}", mapped.elapsed())?;
 
         let started = Instant::now();
         let builder = VmBuilder::new(&kvm, &waits).memory(&memory)?.irqchip(Irqchip::Full);
@@ -95,11 +95,11 @@ mod vmm {
                 other => return Err(format!("unexpected exit: {other:?}").into()),
             }
         }
-        writeln!(out, "run: {:?}, of which the guest says:", ran.elapsed())?;
+        writeln!(out, "run: the guest took {:?}, and printed:", ran.elapsed())?;
         out.write_all(&said)?;
         writeln!(
             out,
-            "doorbell: {}, from no VM to here: {:?}",
+            "doorbell: rung {} time(s); from the start of the builder to here: {:?}",
             built.ioeventfds[0].take()?,
             started.elapsed()
         )?;
@@ -112,7 +112,7 @@ mod vmm {
         ending.wait();
         writeln!(
             out,
-            "end: {returned:?} until it returned, {:?} until all was free",
+            "end: teardown returned after {returned:?}; all was freed after {:?}",
             ended.elapsed()
         )?;
         Ok(())

@@ -49,7 +49,7 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     match &all[..] {
         [] => String::new(),
         [one] => (*one).to_owned(),
-        [some @ .., last] => format!("{} and {last}", some.join(", ")),
+        [some @ .., last] => format!("{} or {last}", some.join(", ")),
     }
 }
 
@@ -65,34 +65,37 @@ fn grace_period(seen: &Examination) -> Option<Finding> {
     let (after, call) = (of(|pair| pair.after), of(|pair| pair.call));
     Some(Finding {
         code: Code::GracePeriod,
-        what: format!("{call} can wait right after {after}: usually {}", in_ticks(seen, wait)),
+        what: format!(
+            "a call of {call} can wait if it comes right after {after}. The usual wait is {}",
+            in_ticks(seen, wait)
+        ),
         why: "KVM frees what it replaces in the VM (such as the I/O bus, when a device is registered) after a \
               grace period, whose steps are delayed by ticks. A call that needs a grace period of the same VM soon \
               afterwards sleeps until that delay is over. The same calls a few ticks later do not wait."
             .to_owned(),
         change: match row(seen, "builder-full").and_then(|row| row.params.get("order")?.as_str()) {
             Some(order) => format!(
-                "start a VM in this order: {order}. Later, register devices together, and change memory before \
-                 that or two ticks after. mayfly_kvm::VmBuilder does so."
+                "start a VM in this order: {order} (mayfly_kvm::VmBuilder does so). Later, register devices together. \
+                 Change memory before that, or two ticks or more after it."
             ),
-            None => "make these calls before those, or two ticks after.".to_owned(),
+            None => format!("make the calls of {call} before those of {after}, or two ticks or more after them."),
         },
         gain: start_gain(seen, "full"),
         wait_ns: wait,
     })
 }
 
-/// A start with devices first, and as the builder does it, and what the end has to do with it.
+/// How long a start takes with devices first, and as the builder does it, and what the end has to do with it.
 fn start_gain(seen: &Examination, irqchip: &str) -> Option<String> {
     let of = |order: &str, metric| p50(seen, &format!("{order}-{irqchip}"), metric);
     let of = |metric| Some([of("devices-first", metric)?, of("builder", metric)?]);
     let told = |metric| {
-        let [before, after] = of(metric)?.map(units::duration);
-        Some(format!("{before} -> {after}"))
+        let [devices_first, planned] = of(metric)?.map(units::duration);
+        Some(format!("{devices_first} with devices first, {planned} in that order"))
     };
     let ratio = of("start").map(|[before, after]| before as f64 / after.max(1) as f64)?;
     Some(format!(
-        "a start with devices first -> in that order: {} ({}); start and close {}; medians of VMs made here",
+        "a start takes {} ({}); start and close together take {}. These are medians of VMs made here.",
         told("start")?,
         units::ratio(ratio),
         told("start_and_close")?
@@ -197,28 +200,30 @@ fn small_pages(seen: &Examination) -> Option<Finding> {
     let wait = per_gib(small, seen)?;
     let told = |[small, huge]: [u64; 2]| {
         let [small, huge] = [small, huge].map(|ns| per_gib(ns, seen).map(units::duration));
-        Some(format!("{} -> {}", small?, huge?))
+        Some(format!("{} in pages of 4 KiB, {} in huge pages", small?, huge?))
     };
-    let munmap = of("munmap").and_then(told).map(|told| format!(", giving it back {told}"));
+    let munmap = of("munmap").and_then(told).map(|told| format!("; unmapping it takes {told}"));
     (small >= huge.saturating_mul(WORTH)).then(|| Finding {
         code: Code::SmallPages,
         what: format!(
-            "a guest's first touch of its memory takes {} for each GiB in pages of 4 KiB",
+            "a guest's first touch of its memory takes {} for each GiB, if the memory is in pages of 4 KiB",
             units::duration(wait)
         ),
         why: format!(
-            "each page is a fault of its own, and this host gives huge pages {}.",
+            "each page of 4 KiB is a fault of its own, and this host gives huge pages {}.",
             match seen.host.huge_pages.as_deref() {
                 Some("never") => "to nobody",
                 Some(_) => "only to programs that ask for them",
                 None => "to programs that it does not name",
             }
         ),
-        change: "ask for them with madvise(MADV_HUGEPAGE) on the guest's memory, which begins at a multiple of 2 MiB; or \
-                 set pages aside and use hugetlb."
+        change: "ask for huge pages with madvise(MADV_HUGEPAGE) on the guest's memory, which has to begin at a multiple of \
+                 2 MiB; or reserve huge pages, and use hugetlb."
             .to_owned(),
         gain: told([small, huge])
-            .map(|told| format!("a GiB, 4 KiB -> huge: {told}{}", munmap.unwrap_or_default())),
+            .map(|told| {
+                format!("the first touch of a GiB takes {told}{}", munmap.unwrap_or_default())
+            }),
         wait_ns: wait,
     })
 }
@@ -268,17 +273,18 @@ mod tests {
         ];
         let found = &seen(pairs, rows).findings()[0];
         assert_eq!(found.code, Code::GracePeriod);
-        assert!(
-            found.what.contains("right after irqchip-full and ioeventfd-add"),
-            "{}",
-            found.what
-        );
-        assert!(found.what.contains("memslot-add and memslot-delete can wait"), "{}", found.what);
+        assert!(found.what.contains("right after irqchip-full or ioeventfd-add"), "{}", found.what);
+        assert!(found.what.contains("memslot-add or memslot-delete can wait"), "{}", found.what);
         assert!(!found.what.contains("vcpu"), "{}", found.what);
         assert!(found.change.contains("memory, irqchip"), "{}", found.change);
         let gain = found.gain.as_deref().unwrap();
-        assert!(gain.contains("6.80 ms -> 400 us (17.0x)"), "{gain}");
-        assert!(gain.contains("start and close 20.0 ms -> 14.0 ms"), "{gain}");
+        assert!(
+            gain.contains("6.80 ms with devices first, 400 us in that order (17.0x)"),
+            "{gain}"
+        );
+        let both =
+            "start and close together take 20.0 ms with devices first, 14.0 ms in that order";
+        assert!(gain.contains(both), "{gain}");
     }
 
     #[test]
@@ -324,7 +330,8 @@ mod tests {
         let rows = |huge| vec![of("pages-4k", 30_000), of("pages-thp", huge)];
         let found = seen(vec![], rows(3000)).findings();
         assert_eq!(found[0].code, Code::SmallPages);
-        assert!(found[0].gain.as_deref().unwrap().contains("960 ms -> 96.0 ms"), "{found:?}");
+        let told = "960 ms in pages of 4 KiB, 96.0 ms in huge pages";
+        assert!(found[0].gain.as_deref().unwrap().contains(told), "{found:?}");
         assert_eq!(codes(&seen(vec![], rows(20_000))), []);
         let mut always = seen(vec![], rows(3000));
         always.host.huge_pages = Some("always".to_owned());
