@@ -7,25 +7,25 @@ use crate::figures::Figures;
 use crate::rows::description;
 use crate::run::Both;
 
-/// The steps of which Mayfly is to take a tenth of KVM's instructions until the caller has control back, and their
-/// names in sentences.
+/// The steps for which Mayfly is to take at most a tenth of KVM's instructions until the caller has control back, and
+/// their names in sentences.
 const TENTH: [(Row, &str); 5] = [
     (Row::VmCreated, "create a VM"),
     (Row::Deleted4k, "delete a slot of 256 MiB mapped by 4 KiB"),
-    (Row::Deleted4kUncached, "delete one that was written with the caches off"),
+    (Row::Deleted4kUncached, "delete such a slot, written with the caches off"),
     (Row::Destroyed, "destroy a small VM"),
-    (Row::Destroyed4k, "destroy one with 256 MiB mapped by 4 KiB"),
+    (Row::Destroyed4k, "destroy a VM with 256 MiB mapped by 4 KiB"),
 ];
 
 /// Why Mayfly does not take fewer instructions for a step, where that is known.
 pub(crate) fn why_not_fewer(row: Row) -> &'static str {
     match row {
         Row::MachineCreated => {
-            "it makes PSCI, a clock, a console and virtio devices, and seeds a generator; KVM makes only a vGIC"
+            "Mayfly makes PSCI, a clock, a console and virtio devices, and seeds a generator; KVM makes only a vGIC"
         }
         Row::Faults2m | Row::Faults2mUncached => {
-            "for each of a block's 512 pages it checks whether another root has mapped and cleaned the page, and it looks \
-             for interrupts 64 times while it cleans"
+            "for each of a block's 512 pages, Mayfly checks whether another root has mapped and cleaned the page; while it \
+             cleans the block, it looks for interrupts 64 times"
         }
         _ => "the reason is not known",
     }
@@ -35,7 +35,8 @@ pub(crate) fn why_not_fewer(row: Row) -> &'static str {
 fn why_no_tenth(row: Row) -> &'static str {
     match row {
         Row::Deleted4kUncached => {
-            "both clean each page, 64 cache lines: Mayfly the pages that were written past the caches, KVM all pages"
+            "both write back the 64 cache lines of each page, Mayfly of the pages that were written past the caches, KVM of \
+             all pages"
         }
         _ => "the reason is not known",
     }
@@ -81,32 +82,40 @@ fn of_one(both: &Both) -> Vec<String> {
         let pair = pair(row, Until::Caller)?;
         let numbers = (units::grouped(pair.mayfly), units::grouped(pair.kvm));
         let why = if pair.kvm < 10 * pair.mayfly {
-            format!(", not a tenth: {}", why_no_tenth(row))
+            format!("; Mayfly's count is more than a tenth of KVM's: {}", why_no_tenth(row))
         } else {
             String::new()
         };
-        Some(format!("to {what} {} and {} ({}{why})", numbers.0, numbers.1, pair.ratio()))
+        Some(format!("to {what}: {} and {} ({}{why})", numbers.0, numbers.1, pair.ratio()))
     });
     let caller: Vec<_> = caller.collect();
     let steps = Row::ALL.iter().filter(|row| **row != Row::Nothing);
-    let more = steps.filter_map(|&row| {
-        let pair = pair(row, Until::All)?;
-        (pair.mayfly >= pair.kvm).then(|| format!("{} ({})", row.name(), why_not_fewer(row)))
-    });
-    let more: Vec<_> = more.collect();
+    let more =
+        steps.filter(|row| pair(**row, Until::All).is_some_and(|pair| pair.mayfly >= pair.kvm));
+    let more: Vec<Row> = more.copied().collect();
+    // Steps that follow each other for one reason are told together.
+    let more: Vec<String> = more
+        .chunk_by(|one, other| why_not_fewer(*one) == why_not_fewer(*other))
+        .map(|rows| {
+            let names: Vec<_> = rows.iter().map(|row| row.name()).collect();
+            format!("{} ({})", names.join(" and "), why_not_fewer(rows[0]))
+        })
+        .collect();
     vec![
         format!(
-            "On {}, retired instructions of Mayfly and of KVM in Linux {}, until the caller has control back: {}.",
+            "On {}, retired instructions until the caller has control back, of Mayfly and of KVM in Linux {} (in brackets: \
+             KVM / Mayfly): {}.",
             both.processor,
             both.linux,
             caller.join("; ")
         ),
         if more.is_empty() {
-            "Until all work is done and all memory is freed, Mayfly takes fewer instructions in every row."
+            "Until all work is done and all memory is freed, Mayfly takes fewer instructions than KVM in every step."
                 .to_owned()
         } else {
             format!(
-                "Until all work is done and all memory is freed, Mayfly takes more instructions only in: {}.",
+                "Until all work is done and all memory is freed, Mayfly takes fewer instructions than KVM in every step, \
+                 except in {}.",
                 more.join("; ")
             )
         },
@@ -122,16 +131,26 @@ mod tests {
     fn the_answer_has_both_numbers_and_how_many_times_as_many_one_is() {
         let lines = answer(&[both([0, 0, 1000], [10, 0, 26_090])]);
         assert_eq!(lines.len(), 2);
-        assert!(lines[0].contains("to create a VM 1,000 and 26,100 (26.1x);"), "{}", lines[0]);
+        assert!(lines[0].contains("to create a VM: 1,000 and 26,100 (26.1x);"), "{}", lines[0]);
         assert!(lines[0].contains("Linux 6.12.1") && lines[0].contains("neoverse-n1"));
-        assert!(lines[1].ends_with("fewer instructions in every row."), "{}", lines[1]);
+        assert!(lines[1].ends_with("fewer instructions than KVM in every step."), "{}", lines[1]);
     }
 
     #[test]
     fn a_step_of_more_than_a_tenth_says_why() {
         let lines = answer(&[both([0, 0, 1000], [0, 0, 9999])]);
-        assert_eq!(lines[0].matches("not a tenth: ").count(), TENTH.len(), "{}", lines[0]);
-        assert!(lines[0].contains("(10.0x, not a tenth: both clean each page"), "{}", lines[0]);
+        assert_eq!(
+            lines[0].matches("more than a tenth of KVM's: ").count(),
+            TENTH.len(),
+            "{}",
+            lines[0]
+        );
+        assert!(
+            lines[0]
+                .contains("(10.0x; Mayfly's count is more than a tenth of KVM's: both write back"),
+            "{}",
+            lines[0]
+        );
     }
 
     #[test]
@@ -141,7 +160,19 @@ mod tests {
             line.spent.levels[2] = 2000;
         }
         let lines = answer(&[both]);
-        assert!(lines[1].contains("only in: vm-created ("), "{}", lines[1]);
+        assert!(lines[1].contains("except in vm-created ("), "{}", lines[1]);
         assert!(!lines[1].contains("hvc"));
+    }
+
+    #[test]
+    fn steps_that_take_no_fewer_for_one_reason_are_named_together() {
+        let mut both = both([0, 0, 1000], [0, 0, 2000]);
+        let blocks = [Row::Faults2m, Row::Faults2mUncached];
+        for line in both.mayfly.iter_mut().filter(|line| blocks.contains(&line.row)) {
+            line.spent.levels[2] *= 4;
+        }
+        let lines = answer(&[both]);
+        let told = "except in faults-2m and faults-2m-uncached (for each of a block's 512 pages";
+        assert!(lines[1].contains(told), "{}", lines[1]);
     }
 }

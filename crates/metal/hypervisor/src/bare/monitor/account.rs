@@ -41,7 +41,7 @@ impl Possession {
 /// Prints how long interrupts were masked, and how long a thread that could run has waited.
 pub(crate) fn say_bounds() {
     say!(
-        "mayfly: interrupts were masked for at most {} ns at a time; a thread that could run waited for at most {} % of its bound",
+        "mayfly: interrupts were masked for at most {} ns at a time; a runnable thread waited for a CPU for at most {} % of the time that is allowed",
         masked::longest(),
         threads::longest_wait()
     );
@@ -86,6 +86,6 @@ pub(crate) fn stat(machine: &Machine) {
         );
     }
     for (reason, count) in machine.counts.exits().filter(|(_, count)| *count > 0) {
-        say!("{}: {count} {reason}", machine.plan.name);
+        say!("{}: {count} exits: {reason}", machine.plan.name);
     }
 }
