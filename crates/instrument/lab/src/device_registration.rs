@@ -67,20 +67,20 @@ after a grace period. The question is who waits for that grace period.
 Each VM is created, and gets an interrupt controller, devices, memory and vCPUs
 in one of three orders. It runs to its first MMIO exit, gets another memslot,
 and loses a device. The last two happen again while its vCPUs run and write to
-a device. Then the VM is destroyed. Every call is timed. Calls beside running
-vCPUs (busy_) come at a random moment within a tick. Those right after a
-registration (back_to_back_) are metrics of their own, because they wait
-longest.
+a device. Then the VM is destroyed. Every call is timed. The calls while vCPUs
+run have two groups of metrics: busy_, of calls that come at a random moment
+within a tick, and back_to_back_, of calls that come right after a
+registration. The latter wait longest.
 
 The machine's variants: Linux up to v6.17 synchronised at each registration
 (synchronize). v6.18 defers (call-srcu). Then the next caller that must
 synchronise waits for a timer that the deferred callback armed. Two designs
 were proposed on the KVM list: to defer only if there are vCPUs
 (keyed-on-vcpus), and to expedite the deferred callback (call-srcu-expedited).
-All four run on a domain paced as Linux v6.18, whose readers execute a fence,
-as Linux's do. On KVM, kernel is what the running kernel does. builder is what
-the builder makes of that, for a start and an end alone; the builder has an
-order of its own.
+All four run on an SRCU domain with the delays of Linux v6.18, whose readers
+execute a fence, as Linux's readers do. On KVM there are two variants. kernel
+makes the calls in the order that --order says. builder has VmBuilder make
+them, in an order of its own, and measures only a start and an end.
 
 Variants take turns, one VM each, in an order that is shuffled every round. VMs
 start at random moments within two ticks. In a tight loop, each VM would start

@@ -121,7 +121,7 @@ pub(super) fn why_not(size: Size, mapping: Mapping, request: &Request<'_>) -> Op
 
 fn why_not_in(room: Room, size: Size, mapping: Mapping, asked: bool) -> Option<String> {
     if size > DEFAULT && !asked {
-        return Some(format!("{size}, which needs --{}", Size::PARAM));
+        return Some(format!("VMs of {size}; they run only if --{} names this size", Size::PARAM));
     }
     room.why_not(size, mapping, Payload::REACH)
 }
