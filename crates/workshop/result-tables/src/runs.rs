@@ -77,20 +77,22 @@ impl Runs {
         let Some(first) = self.0.iter().flatten().next() else { return String::new() };
         let host = &first.host;
         let hz = host.hz.map_or_else(String::new, |hz| format!(" at HZ={hz}"));
-        let kvm =
-            host.kvm_module.as_ref().map_or_else(String::new, |of| format!(", KVM from `{of}`"));
+        let kvm = host
+            .kvm_module
+            .as_ref()
+            .map_or_else(String::new, |of| format!(", KVM from the module `{of}`"));
         let machine = if host.guest == Some(true) { " of a virtual machine" } else { "" };
         let conditions = || self.0.iter().flatten().filter_map(|record| record.conditions.as_ref());
         let stolen = range(conditions().filter_map(|of| of.stolen)).map_or(0.0, |[_, high]| high);
         let [_, others] = range(conditions().filter_map(|of| of.others)).unwrap_or_default();
         let loaded = if others > QUIET {
-            "**The host was loaded by others: times are longer than on a quiet one, and ratios rougher.** "
+            "**Other programs used this host: times are longer than on a quiet one, and ratios less exact.** "
         } else {
             ""
         };
         format!(
-            "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}; of the processors' time, other programs took at most {}, \
-             and other VMs {} (steal time).",
+            "{loaded}{} runs on {} CPUs{machine} ({}), Linux {}{hz}{kvm}. Other programs took at most {} of the \
+             processors' time in a run, and other VMs at most {} (steal time).",
             self.count(),
             host.cpus,
             host.cpu.as_deref().unwrap_or(&host.arch),

@@ -25,7 +25,9 @@ struct Quote {
     line: &'static str,
     /// The columns of that table.
     kvm: Option<&'static str>,
-    before: &'static str,
+    linux: &'static str,
+    /// What the summary calls the design of Linux in that column.
+    design: &'static str,
 }
 
 const MAYFLY: &str = "Mayfly";
@@ -37,7 +39,8 @@ const QUOTES: [Quote; 5] = [
         table: "starting-a-vm",
         line: "then the first memslot",
         kvm: Some("this host's KVM"),
-        before: "v6.18",
+        linux: "v6.18",
+        design: "v6.18",
     },
     Quote {
         experiment: "cache-enable",
@@ -45,7 +48,8 @@ const QUOTES: [Quote; 5] = [
         table: "turning-caches-on",
         line: "all vCPUs up",
         kvm: None,
-        before: "every vCPU",
+        linux: "every vCPU",
+        design: "a flush for every vCPU",
     },
     Quote {
         experiment: "slot-delete",
@@ -53,7 +57,8 @@ const QUOTES: [Quote; 5] = [
         table: "deleting-a-memslot",
         line: "processor time of the deleting call, p50",
         kvm: None,
-        before: "since v6.9",
+        linux: "since v6.9",
+        design: "since v6.9",
     },
     Quote {
         experiment: "page-merge",
@@ -61,7 +66,8 @@ const QUOTES: [Quote; 5] = [
         table: "merging-pages",
         line: "faults of guests, in a round",
         kvm: None,
-        before: "zapped (Linux)",
+        linux: "zapped (Linux)",
+        design: "zapping",
     },
     Quote {
         experiment: "teardown",
@@ -69,7 +75,8 @@ const QUOTES: [Quote; 5] = [
         table: "ending-a-vm",
         line: "until the call returns, p50",
         kvm: None,
-        before: "page by page (arm64 to 2019)",
+        linux: "page by page (arm64 to 2019)",
+        design: "arm64 to 2019",
     },
 ];
 
@@ -80,18 +87,18 @@ const QUOTES: [Quote; 5] = [
 /// A figure that it quotes does not stand there.
 pub fn summary(results: &str) -> Result<String, MarkerError> {
     let mut text = String::from(
-        "| experiment | what is measured | this host's KVM | before | Mayfly |\n| --- | --- | --- | --- | --- |\n",
+        "| experiment | what is measured | this host's KVM | Linux's design | Mayfly |\n| --- | --- | --- | --- | --- |\n",
     );
     for quote in &QUOTES {
         let (_, table, _) = split(results, quote.table)?;
         let figure = |column: &str| figure(table, quote, column);
         let kvm = quote.kvm.map_or_else(|| Ok("–".to_owned()), figure)?;
-        let (before, mayfly) = (figure(quote.before)?, figure(MAYFLY)?);
-        let Quote { experiment, measured, before: design, .. } = quote;
+        let (linux, mayfly) = (figure(quote.linux)?, figure(MAYFLY)?);
+        let Quote { experiment, measured, design, .. } = quote;
         // Writing to a String does not fail.
         let _ = writeln!(
             text,
-            "| [`{experiment}`](docs/{experiment}.md) | {measured} | {kvm} | {design}: {before} | {mayfly} |"
+            "| [`{experiment}`](docs/{experiment}.md) | {measured} | {kvm} | {design}: {linux} | {mayfly} |"
         );
     }
     Ok(text)

@@ -61,7 +61,7 @@ fn readme_quotes_the_page_of_results() {
     for experiment in experiments() {
         assert!(quoted.contains(&format!("| [`{0}`](docs/{0}.md) |", experiment.name())));
     }
-    let edited = README_TEXT.replacen("this host's KVM | before |", "KVM | before |", 1);
+    let edited = README_TEXT.replacen("this host's KVM | Linux's", "KVM | Linux's", 1);
     assert!(check_summary(&edited, RESULTS).unwrap_err().to_string().contains("in place of"));
     let without = RESULTS.replacen("| then the first memslot |", "| then another |", 1);
     let said = summary(&without).unwrap_err().to_string();
@@ -229,12 +229,12 @@ fn a_host_is_called_loaded_for_what_others_took_and_not_for_the_runs_own_threads
     };
     let quiet = told([0.01, 0.02, 0.09, 0.03, 0.02]);
     assert!(
-        quiet.starts_with("5 runs on ") && quiet.contains("other programs took at most 9.0%"),
+        quiet.starts_with("5 runs on ") && quiet.contains("Other programs took at most 9.0%"),
         "{quiet}"
     );
     let loaded = told([0.01, 0.02, 0.4, 0.03, 0.02]);
-    assert!(loaded.starts_with("**The host was loaded by others"), "{loaded}");
-    assert!(loaded.contains("other programs took at most 40%"), "{loaded}");
+    assert!(loaded.starts_with("**Other programs used this host"), "{loaded}");
+    assert!(loaded.contains("Other programs took at most 40%"), "{loaded}");
 }
 
 #[test]
