@@ -180,12 +180,12 @@ impl Checker {
     /// An entry that has outlived the frame counts where the frame was freed: it may stay in a tree that no CPU walks, and
     /// the frame become a table meanwhile.
     pub(super) fn check_not_mapped(&mut self, line: u64, frame: u64, tickets: Tickets) {
-        let mapping = self.mapping(frame, 0, tickets);
+        let entries = self.mapping(frame, 0, tickets);
         let life = self.lives.of(frame);
         let is_of_this_life = |found: &&Found| {
             !self.tables.since(found).is_some_and(|since| life.may_end_after(since))
         };
-        if let Some(found) = mapping.iter().find(is_of_this_life) {
+        if let Some(found) = entries.iter().find(is_of_this_life) {
             let what =
                 format!("table {frame:#x} comes into a tree, and {} maps it", describe(found));
             self.report(line, Rule::TableMapped, what);
