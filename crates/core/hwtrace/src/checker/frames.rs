@@ -181,10 +181,9 @@ impl Checker {
     /// the frame become a table meanwhile.
     pub(super) fn check_not_mapped(&mut self, line: u64, frame: u64, tickets: Tickets) {
         let entries = self.mapping(frame, 0, tickets);
-        let life = self.lives.of(frame);
-        let is_of_this_life = |found: &&Found| {
-            !self.tables.since(found).is_some_and(|since| life.may_end_after(since))
-        };
+        let may_be_freed_since = |since| self.lives.of(frame).may_end_after(since);
+        let is_of_this_life =
+            |found: &&Found| !self.tables.since(found).is_some_and(may_be_freed_since);
         if let Some(found) = entries.iter().find(is_of_this_life) {
             let what =
                 format!("table {frame:#x} comes into a tree, and {} maps it", describe(found));
