@@ -1,5 +1,5 @@
 //! The parts of the bare-metal hypervisor that any host can build and test: the frames of a machine and the account of
-//! them, its device tree and the modules in it, the arrival of its CPUs, the device tree of a guest, packed kernels, the
+//! them, its device tree and the modules in it, the arrival of its CPUs and those that take threads, the device tree of a guest, packed kernels, the
 //! log of a guest, and the monitor's commands.
 //!
 //! The program itself is in `src/bare`, and is built for a bare machine alone.
@@ -22,5 +22,6 @@ pub mod log;
 pub mod memory_map;
 pub mod needs;
 pub mod plan;
+pub mod processors;
 pub mod tree;
 pub mod turns;

@@ -3,6 +3,8 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use mayfly_hypervisor::processors::Processors;
+
 use super::thread::Thread;
 use crate::bare::processor::{cpu, cpus, timer};
 
@@ -37,9 +39,9 @@ pub(crate) fn local() -> &'static Local {
     unsafe { LOCAL.get_unchecked(cpu::number()) }
 }
 
-/// The first processors, and their numbers.
-pub(crate) fn running(count: usize) -> impl Iterator<Item = (usize, &'static Local)> {
-    LOCAL.iter().enumerate().take(count)
+/// These processors, and their numbers.
+pub(crate) fn running(processors: Processors) -> impl Iterator<Item = (usize, &'static Local)> {
+    processors.numbers().map(|number| (number, &LOCAL[number]))
 }
 
 impl Local {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use mayfly_hypervisor::processors::Processors;
 use mayfly_hypervisor::turns::{Share, Turns};
 
 use super::local::running;
@@ -17,8 +18,8 @@ pub(crate) struct Scheduler {
     pub(crate) idle: u128,
     /// The last number.
     numbers: u64,
-    /// How many processors take threads from it.
-    processors: usize,
+    /// Those that take threads from it.
+    processors: Processors,
 }
 
 // SAFETY: threads are reached through the scheduler alone, under its lock, or by themselves.
@@ -29,17 +30,17 @@ pub(crate) static SCHEDULER: SpinLock<Scheduler> = SpinLock::new(Scheduler {
     asleep: Sleepers::new(),
     idle: 0,
     numbers: 0,
-    processors: 0,
+    processors: Processors::NONE,
 });
 
 /// Threads that sleep, or are about to.
 pub(crate) static SLEEPERS: AtomicU32 = AtomicU32::new(0);
 
 impl Scheduler {
-    /// This processor takes threads; those before it do.
+    /// This processor takes threads.
     pub(crate) fn add_processor(&mut self) {
-        self.processors = cpu::number() + 1;
-        self.turns.patience().set_processors(self.processors as u64);
+        self.processors.add(cpu::number());
+        self.turns.patience().set_processors(self.processors.count());
     }
 
     /// A number that no thread has had.
@@ -113,7 +114,7 @@ impl Scheduler {
         }
         if self.turns.is_wanted() {
             let idle = core::mem::take(&mut self.idle);
-            (0..self.processors).filter(|number| idle >> number & 1 != 0).for_each(kick);
+            self.processors.numbers().filter(|number| idle >> number & 1 != 0).for_each(kick);
         }
         while let Some(thread) = self.asleep.take(|thread| thread.deadline <= now) {
             SLEEPERS.fetch_sub(1, Ordering::Relaxed);
