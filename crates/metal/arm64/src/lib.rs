@@ -1,10 +1,11 @@
 //! The Mayfly core on arm64: what a hypervisor at EL2 needs to run guests.
 //!
-//! Five modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]),
-//! what a guest reads of its processor ([`id`]), its breakpoints and watchpoints ([`debug`]), what an exception does to a
-//! guest ([`inject`]), and what is to be done about a processor's errata ([`errata`]). What each system register is to a
-//! guest is in a crate of its own ([`table`]). The others are built for a bare arm64 alone: the world switch, the
-//! registers of a vCPU, TLBs and caches, the physical interrupt controller and the timers.
+//! Some modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]), what
+//! a guest reads of its processor ([`id`]), its breakpoints and watchpoints ([`debug`]), what an exception does to a guest
+//! ([`inject`]), what the processors of a machine have in common ([`processor`]), which registers are switched on which of
+//! them ([`kinds`]), and what is to be done about their errata ([`errata`]). What each system register is to a guest is in
+//! a crate of its own ([`table`]). The others are built for a bare arm64 alone: the world switch, the registers of a vCPU,
+//! TLBs and caches, the physical interrupt controller and the timers.
 //!
 //! One layout of the EL2 registers serves all processors: `HCR_EL2.E2H` is clear.
 
@@ -17,6 +18,8 @@ pub mod debug;
 pub mod errata;
 pub mod id;
 pub mod inject;
+pub mod kinds;
+pub mod processor;
 pub mod syndrome;
 
 pub use mayfly_arm64_registers::{controls, sysreg, table};

@@ -4,7 +4,10 @@
 //! that comes makes it *here*, the CPU that has waited for too long makes it *given up*, each by a compare-exchange from
 //! *asked*: one of them succeeds. A CPU that finds itself given up touches nothing, and stops. The CPU that is here says
 //! by *ready*, or by *refused*, how its preparation went. *Ready* is a release, which the acquire of the waiting CPU
-//! pairs with: it sees all that the other has prepared.
+//! pairs with: it sees all that the other has prepared. A CPU that is here, and says no more for too long, is *abandoned*:
+//! this is a compare-exchange from *here*, as what it says is, so here, too, one of them succeeds. If the CPU goes on
+//! later, it finds itself abandoned, and stops. So what all CPUs share is changed by the waiting CPU alone, once the other
+//! is ready.
 
 use mayfly_vm::platform::sync::{AtomicU32, Ordering};
 
@@ -13,6 +16,7 @@ const HERE: u32 = 1;
 const GIVEN_UP: u32 = 2;
 const READY: u32 = 3;
 const REFUSED: u32 = 4;
+const ABANDONED: u32 = 5;
 
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +27,7 @@ pub enum Outcome {
     Refused,
     /// The CPU has not come. If it comes later, it stops.
     Absent,
-    /// The CPU has come, and does not say more.
+    /// The CPU has come, and does not say more. If it goes on later, it stops.
     Stuck,
 }
 
@@ -49,9 +53,13 @@ impl Arrival {
         self.0.compare_exchange(ASKED, HERE, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// The CPU that has come is prepared, or cannot be used.
-    pub fn finish(&self, ready: bool) {
-        self.0.store(if ready { READY } else { REFUSED }, Ordering::Release);
+    /// The CPU that has come is prepared, or cannot be used. Returns whether it goes on: it is `ready`, and is still
+    /// waited for.
+    #[must_use]
+    pub fn finish(&self, ready: bool) -> bool {
+        let said = if ready { READY } else { REFUSED };
+        let order = Ordering::Release;
+        self.0.compare_exchange(HERE, said, order, Ordering::Relaxed).is_ok() && ready
     }
 
     /// Waits for the CPU while `goes_on`, which is called again and again, and says no when the time is over.
@@ -62,12 +70,13 @@ impl Arrival {
                 READY => return Outcome::Ready,
                 REFUSED => return Outcome::Refused,
                 GIVEN_UP => return Outcome::Absent,
+                ABANDONED => return Outcome::Stuck,
                 _ if goes_on() => {}
-                HERE => return Outcome::Stuck,
-                // It may come at this moment, and is seen to be here then.
+                // It may come at this moment, or say that it is ready, and is seen to have done so then.
                 _ => {
+                    let over = if seen == ASKED { GIVEN_UP } else { ABANDONED };
                     let order = Ordering::Relaxed;
-                    let _ = self.0.compare_exchange(ASKED, GIVEN_UP, order, order);
+                    let _ = self.0.compare_exchange(seen, over, order, order);
                 }
             }
         }
@@ -76,7 +85,7 @@ impl Arrival {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     use std::thread;
 
     use super::*;
@@ -94,11 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_comes_and_says_no_more_is_stuck() {
-        let arrival = Arrival::new();
-        assert!(arrival.is_awaited());
-        assert_eq!(arrival.wait(|| false), Outcome::Stuck);
-        assert!(!arrival.is_awaited(), "it comes once");
+    fn a_cpu_that_comes_and_says_no_more_is_stuck_and_stops_when_it_goes_on_later() {
+        for ready in [true, false] {
+            let arrival = Arrival::new();
+            assert!(arrival.is_awaited());
+            assert_eq!(arrival.wait(|| false), Outcome::Stuck);
+            assert!(!arrival.is_awaited(), "it comes once");
+            assert!(!arrival.finish(ready), "it does not go on");
+            assert_eq!(arrival.wait(|| false), Outcome::Stuck, "it stays abandoned");
+        }
     }
 
     #[test]
@@ -106,40 +119,53 @@ mod tests {
         for (ready, outcome) in [(true, Outcome::Ready), (false, Outcome::Refused)] {
             let arrival = Arrival::new();
             assert!(arrival.is_awaited());
-            arrival.finish(ready);
+            assert_eq!(arrival.finish(ready), ready, "it goes on if it is ready");
             assert_eq!(arrival.wait(|| panic!("it need not wait")), outcome);
         }
+    }
+
+    /// One CPU comes and prepares itself, and another gives it up after `patience` looks: before it comes, or, with
+    /// `when_it_is_here`, while it prepares itself.
+    fn race(patience: u64, when_it_is_here: bool) -> Outcome {
+        let (arrival, prepared) = (Arrival::new(), AtomicU64::new(0));
+        let is_here = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let comes = scope.spawn(|| {
+                if !arrival.is_awaited() {
+                    return false;
+                }
+                is_here.store(true, Ordering::Release);
+                (0..40 * when_it_is_here as u64).for_each(|_| std::hint::spin_loop());
+                prepared.store(7, Ordering::Relaxed);
+                arrival.finish(true)
+            });
+            let mut looks = 0;
+            let outcome = arrival.wait(|| {
+                looks += u64::from(!when_it_is_here || is_here.load(Ordering::Acquire));
+                looks <= patience
+            });
+            let seen = prepared.load(Ordering::Relaxed);
+            let goes_on = comes.join().unwrap();
+            assert_eq!(goes_on, outcome == Outcome::Ready, "{outcome:?}");
+            assert!(!goes_on || seen == 7, "all that it has prepared is seen");
+            assert_eq!(arrival.wait(|| false), outcome, "it is said once");
+            outcome
+        })
     }
 
     #[test]
     fn of_a_cpu_that_comes_and_one_that_gives_it_up_one_succeeds() {
         for patience in (0..400).map(|round| round % 20) {
-            let (arrival, prepared) = (Arrival::new(), AtomicU64::new(0));
-            let outcome = thread::scope(|scope| {
-                let comes = scope.spawn(|| {
-                    let awaited = arrival.is_awaited();
-                    if awaited {
-                        prepared.store(7, Ordering::Relaxed);
-                        arrival.finish(true);
-                    }
-                    awaited
-                });
-                let mut looks = 0;
-                let outcome = loop {
-                    let outcome = arrival.wait(|| {
-                        looks += 1;
-                        looks <= patience
-                    });
-                    // It is here: then it does say more.
-                    if outcome != Outcome::Stuck {
-                        break outcome;
-                    }
-                };
-                assert_eq!(comes.join().unwrap(), outcome == Outcome::Ready);
-                outcome
-            });
-            let expected = if outcome == Outcome::Ready { 7 } else { 0 };
-            assert_eq!(prepared.into_inner(), expected);
+            let outcome = race(patience, false);
+            assert!(matches!(outcome, Outcome::Absent | Outcome::Ready | Outcome::Stuck));
+        }
+    }
+
+    #[test]
+    fn of_a_cpu_that_is_ready_and_one_that_abandons_it_one_succeeds() {
+        for patience in (0..400).map(|round| round % 20) {
+            let outcome = race(patience, true);
+            assert!(matches!(outcome, Outcome::Ready | Outcome::Stuck), "it has come");
         }
     }
 }

@@ -6,9 +6,9 @@
 use core::arch::global_asm;
 use core::cell::{Cell, UnsafeCell};
 
-use super::error;
-use super::optional::Optional;
+use super::optional::{self, Optional};
 use super::timer::Timer;
+use super::{cpu, error};
 use crate::debug::{Debug, Place};
 
 macro_rules! banked {
@@ -183,6 +183,13 @@ impl Resident {
     pub(super) fn has_keys(&self) -> bool {
         self.context().optional.has_keys()
     }
+}
+
+/// Turns off what breakpoints and watchpoints a guest could meet here that are no vCPU's: all that this processor has,
+/// which may be more than guests see, and which are as firmware left them.
+pub fn clear_debug() {
+    // SAFETY: no guest runs here.
+    unsafe { optional::clear(&cpu::ids()) };
 }
 
 /// All that is switched when another vCPU comes to a processor.

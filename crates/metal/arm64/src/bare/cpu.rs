@@ -6,6 +6,7 @@ use mayfly_vm::stage2::ArmFeatures;
 
 use super::common::id_register;
 use crate::controls::{Controls, Ids};
+use crate::kinds::Kinds;
 use crate::sysreg;
 
 /// What all processors can do at stage 2.
@@ -81,7 +82,8 @@ pub(super) fn ids() -> Ids {
         pfr1: crate::read_register!("id_aa64pfr1_el1"),
         mmfr0: crate::read_register!("id_aa64mmfr0_el1"),
         mmfr1: crate::read_register!("id_aa64mmfr1_el1"),
-        ..debug_ids()
+        dfr0: crate::read_register!("id_aa64dfr0_el1"),
+        ..Ids::default()
     };
     if ids.has_mpam() {
         ids.mpamidr = crate::read_register!("s3_0_c10_c4_4");
@@ -92,10 +94,20 @@ pub(super) fn ids() -> Ids {
     ids
 }
 
-/// The one that says how many breakpoints and watchpoints there are; the others are zero.
+/// The one that says how many breakpoints and watchpoints every processor has; the others are zero.
 #[inline]
 pub(super) fn debug_ids() -> Ids {
-    Ids { dfr0: crate::read_register!("id_aa64dfr0_el1"), ..Ids::default() }
+    Ids { dfr0: id_register(sysreg::ID_AA64DFR0_EL1), ..Ids::default() }
+}
+
+/// The kinds of registers that this processor has, whatever the others are.
+pub(super) fn kinds() -> Kinds {
+    Kinds::of(Ids {
+        pfr0: crate::read_register!("id_aa64pfr0_el1"),
+        pfr1: crate::read_register!("id_aa64pfr1_el1"),
+        mmfr0: crate::read_register!("id_aa64mmfr0_el1"),
+        ..Ids::default()
+    })
 }
 
 /// Sets what guests reach of their processor. Registers that assemblers do not know are named by number.
@@ -147,7 +159,7 @@ pub unsafe fn prepare(vtcr: u64) {
         crate::write_register!("hstr_el2", 0_u64);
         crate::write_register!("vtcr_el2", vtcr);
         crate::write_register!("vpidr_el2", midr);
-        // Breakpoints that firmware may have left: guests cannot reach them, and must not meet them.
+        // A guest has what its vCPU says.
         crate::write_register!("mdscr_el1", 0_u64);
         asm!("isb", options(nostack));
     }

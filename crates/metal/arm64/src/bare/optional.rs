@@ -2,25 +2,20 @@
 //! `TPIDR2_EL0`, the physical timer, breakpoints and watchpoints. A vCPU that has none of them pays one test for that,
 //! when it is switched.
 //!
-//! The first three are every vCPU's where the processor has them. The physical timer is trapped until the vCPU's first
-//! access to it, and switched from then on. Breakpoints and watchpoints are those of a vCPU that has enabled one. Each
-//! write comes out to EL2, so they need not be read back: they are loaded with the vCPU, and are
-//! turned off when it leaves the processor, so that no other vCPU meets them.
+//! The first three are every vCPU's where a processor of the machine has them. Processors may differ in them:
+//! [`Kinds::on`] says what is switched on this one. The physical timer is trapped until the vCPU's first access to it, and
+//! switched from then on. Breakpoints and watchpoints are those of a vCPU that has enabled one: as many as every processor
+//! has. Each write comes out to EL2, so they need not be read back: they are loaded with the vCPU, and are turned off when
+//! it leaves the processor, so that no other vCPU meets them.
 
 use core::arch::{asm, global_asm};
 
 use super::timer::Timer;
 use super::{common, cpu, error};
+use crate::controls::Ids;
 use crate::debug::{Debug, Pair, Place};
 use crate::errata::Errata;
-
-const KEYS: u32 = 1;
-const ERROR_RECORD: u32 = 1 << 1;
-const TPIDR2: u32 = 1 << 2;
-const BREAKPOINTS: u32 = 1 << 3;
-const PHYSICAL_TIMER: u32 = 1 << 4;
-/// Barriers about reads of `PAR_EL1`.
-const BARRIERS: u32 = 1 << 5;
+use crate::kinds::Kinds;
 
 /// The keys of pointer authentication, by number: assemblers for ARMv8.0 do not know the names. (`APIA`, `APIB`,
 /// `APDA`, `APDB`, `APGA`, each in two halves.)
@@ -49,8 +44,8 @@ keys! {
 /// They.
 #[derive(Clone, Debug)]
 pub(super) struct Optional {
-    /// Which of them this vCPU has.
-    has: u32,
+    /// Which of them this vCPU has, on one processor or another.
+    has: Kinds,
     keys: [u64; 10],
     /// `VDISR_EL2`, which is the guest's `DISR_EL1`.
     error_record: u64,
@@ -60,16 +55,14 @@ pub(super) struct Optional {
 }
 
 impl Optional {
-    /// Those that each vCPU has on this processor, as after a reset.
+    /// Those that each vCPU has, as after a reset.
     pub(super) fn new() -> Self {
-        let ids = cpu::ids();
-        let has = [
-            (cpu::has_pointer_authentication(), KEYS),
-            (ids.has_ras(), ERROR_RECORD),
-            (ids.shows_tpidr2(), TPIDR2),
-            (common::errata().has(Errata::PAR_BARRIERS), BARRIERS),
+        let of_all = [
+            (cpu::has_pointer_authentication(), Kinds::KEYS),
+            (common::errata().has(Errata::PAR_BARRIERS), Kinds::BARRIERS),
         ];
-        let has = has.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, bit)| all | bit);
+        let of_all = of_all.into_iter().filter(|(has, _)| *has);
+        let has = of_all.fold(common::kinds(), |all, (_, kind)| all.with(kind));
         Self {
             has,
             keys: [0; 10],
@@ -83,11 +76,11 @@ impl Optional {
     /// Whether there are any.
     #[inline]
     pub(super) fn is_any(&self) -> bool {
-        self.has != 0
+        !self.has.is_empty()
     }
 
     pub(super) fn has_keys(&self) -> bool {
-        self.has & KEYS != 0
+        self.has.has(Kinds::KEYS)
     }
 
     pub(super) fn debug(&self) -> &Debug {
@@ -98,9 +91,9 @@ impl Optional {
     pub(super) fn set_debug(&mut self, place: Place, value: u64) {
         self.debug.set(place, value);
         if self.debug.enables(place) {
-            self.has |= BREAKPOINTS;
+            self.has = self.has.with(Kinds::BREAKPOINTS);
         }
-        if self.has & BREAKPOINTS != 0 {
+        if self.has.has(Kinds::BREAKPOINTS) {
             // SAFETY: they are in the processor, since its guest has just come out.
             unsafe { load(&self.debug) };
         }
@@ -108,7 +101,7 @@ impl Optional {
 
     /// Has this vCPU's physical timer in the processor from now on, while the vCPU is there, which it is.
     pub(super) fn use_physical_timer(&mut self) {
-        self.has |= PHYSICAL_TIMER;
+        self.has = self.has.with(Kinds::PHYSICAL_TIMER);
         self.physical_timer.give_physical();
     }
 
@@ -117,9 +110,15 @@ impl Optional {
         self.physical_timer.due(0)
     }
 
-    /// Keeps loads of devices and reads of `PAR_EL1` apart, where they may stop the processor.
+    /// Which of them are switched on this processor.
+    fn here(&self) -> Kinds {
+        if self.has.may_differ() { self.has.on(cpu::kinds()) } else { self.has }
+    }
+
+    /// Keeps loads of devices and reads of `PAR_EL1` apart, where they may stop the processor (erratum 1508412 of
+    /// Cortex-A77).
     pub(super) fn order(&self) {
-        if self.has & BARRIERS != 0 {
+        if self.has.has(Kinds::BARRIERS) {
             // SAFETY: a barrier.
             unsafe { asm!("dmb sy", options(nostack)) };
         }
@@ -128,23 +127,23 @@ impl Optional {
     /// Takes them out of the processor, after a pending error. Returns whether there was one.
     #[inline(never)]
     pub(super) fn save(&mut self) -> bool {
-        let error = error::take(self.has & ERROR_RECORD != 0);
-        if self.has & KEYS != 0 {
+        let here = self.here();
+        let error = error::take(here.has(Kinds::ERROR_RECORD));
+        if here.has(Kinds::KEYS) {
             self.keys = save_keys();
         }
-        if self.has & ERROR_RECORD != 0 {
+        if here.has(Kinds::ERROR_RECORD) {
             self.error_record = crate::read_register!("s3_4_c12_c1_1");
         }
-        if self.has & TPIDR2 != 0 {
+        if here.has(Kinds::TPIDR2) {
             self.tpidr2 = crate::read_register!("s3_3_c13_c0_5");
         }
-        if self.has & PHYSICAL_TIMER != 0 {
+        if here.has(Kinds::PHYSICAL_TIMER) {
             self.physical_timer = Timer::take_physical();
         }
-        if self.has & BREAKPOINTS != 0 {
-            let ids = cpu::debug_ids();
+        if here.has(Kinds::BREAKPOINTS) {
             // SAFETY: turns off what no other guest is to meet.
-            unsafe { arm64_clear_debug(ids.breakpoints(), ids.watchpoints()) };
+            unsafe { clear(&cpu::debug_ids()) };
         }
         error
     }
@@ -156,21 +155,22 @@ impl Optional {
     /// No guest runs, and the next one that does is whose registers these are.
     #[inline(never)]
     pub(super) unsafe fn restore(&self) {
+        let here = self.here();
         // SAFETY: the processor has the registers; EL2 uses none of them.
         unsafe {
-            if self.has & KEYS != 0 {
+            if here.has(Kinds::KEYS) {
                 restore_keys(&self.keys);
             }
-            if self.has & ERROR_RECORD != 0 {
+            if here.has(Kinds::ERROR_RECORD) {
                 super::write_register_alone!("s3_4_c12_c1_1", self.error_record);
             }
-            if self.has & TPIDR2 != 0 {
+            if here.has(Kinds::TPIDR2) {
                 super::write_register_alone!("s3_3_c13_c0_5", self.tpidr2);
             }
-            if self.has & PHYSICAL_TIMER != 0 {
+            if here.has(Kinds::PHYSICAL_TIMER) {
                 self.physical_timer.give_physical();
             }
-            if self.has & BREAKPOINTS != 0 {
+            if here.has(Kinds::BREAKPOINTS) {
                 load(&self.debug);
             }
         }
@@ -182,7 +182,7 @@ impl Optional {
 /// As [`Optional::restore`]. EL2 itself takes no debug exceptions: `MDCR_EL2.TDE` is clear.
 unsafe fn load(debug: &Debug) {
     let ids = cpu::debug_ids();
-    // SAFETY: the processor has so many.
+    // SAFETY: each processor has so many.
     unsafe {
         arm64_load_debug(
             debug.breakpoints.as_ptr(),
@@ -191,6 +191,16 @@ unsafe fn load(debug: &Debug) {
             ids.watchpoints(),
         );
     }
+}
+
+/// Turns off as many breakpoints and watchpoints as `ids` says.
+///
+/// # Safety
+///
+/// The processor has as many, and no guest runs that they are to be on for.
+pub(super) unsafe fn clear(ids: &Ids) {
+    // SAFETY: the caller's promise.
+    unsafe { arm64_clear_debug(ids.breakpoints(), ids.watchpoints()) };
 }
 
 unsafe extern "C" {
@@ -203,7 +213,7 @@ unsafe extern "C" {
     fn arm64_clear_debug(breakpoint_count: usize, watchpoint_count: usize);
 }
 
-// Those that the processor has are the last ones of each list, which is entered behind the others.
+// The lowest numbers are the last ones of each list, which is entered behind the others.
 global_asm!(
     r#"
     .section .text.arm64_debug, "ax"

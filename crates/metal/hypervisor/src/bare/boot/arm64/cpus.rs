@@ -1,18 +1,21 @@
 //! The other processors: started one after the other by PSCI of the firmware, and then all at once.
 //!
-//! A processor that comes up says what it is, takes its interrupts, and waits. When all have come, or were given up, it is
-//! known what all of them can do, and the first one chooses how guests are confined. Then each prepares the rest, and is
-//! up.
+//! A processor that comes up takes its interrupts, says what it is, and waits. The first one takes account of what each
+//! has said. When all have come, or were given up, it is known what all of them can do, and the first one chooses how
+//! guests are confined. Then each prepares the rest, and is up. A processor that was given up, or that was stuck and goes
+//! on later, has changed nothing that others use, and stops.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use mayfly_arm64::{cache, common, cpu, spin, timer};
+use mayfly_arm64::{cache, cpu, spin, timer};
 use mayfly_hypervisor::arrival::{Arrival, Outcome};
 use mayfly_hypervisor::tree::Board;
 use mayfly_vm::platform::address::PAGE_SIZE;
 use smccc::Smc;
 
+use crate::bare::processor::once::Once;
+use crate::bare::processor::this_cpu::Traits;
 use crate::bare::processor::{cpus, shared, this_cpu};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
@@ -28,6 +31,8 @@ pub(super) struct Start {
     table: u64,
     number: usize,
     arrival: Arrival,
+    /// What it has said of itself, when it is ready.
+    traits: Once<Traits>,
 }
 
 unsafe extern "C" {
@@ -61,8 +66,8 @@ pub(super) fn start_others(board: &Board, table: u64) {
             return;
         };
         let stack = (frames.get() + (1 << threads::STACK_ORDER)) * PAGE_SIZE;
-        let arrival = Arrival::new();
-        let start = Box::leak(Box::new(Start { stack, table, number: number as usize, arrival }));
+        let (number, arrival, traits) = (number as usize, Arrival::new(), Once::new());
+        let start: &_ = Box::leak(Box::new(Start { stack, table, number, arrival, traits }));
         let address = core::ptr::from_ref(start).addr() as u64;
         cache::clean_bytes(address, size_of::<Start>() as u64);
         let entry = secondary_start as *const () as u64;
@@ -76,7 +81,10 @@ pub(super) fn start_others(board: &Board, table: u64) {
             timer::ticks() < end
         });
         match outcome {
-            Outcome::Ready => ARRIVED.store(number + 1, Ordering::Relaxed),
+            Outcome::Ready => {
+                start.traits.get().expect("a processor that is ready has said what it is").note();
+                ARRIVED.store(number as u32 + 1, Ordering::Relaxed);
+            }
             // It has printed why.
             Outcome::Refused => {}
             Outcome::Absent => {
@@ -103,13 +111,19 @@ pub(super) extern "C" fn secondary(start: &'static Start) -> ! {
     if !start.arrival.is_awaited() {
         stop()
     }
-    if let Err(why) = this_cpu::arrive(start.number) {
-        say!("mayfly: CPU {:#x} is not used: {why}", cpu::affinity());
-        start.arrival.finish(false);
+    let is_ready = match this_cpu::arrive(start.number) {
+        Ok(traits) => {
+            start.traits.set(traits);
+            true
+        }
+        Err(why) => {
+            say!("mayfly: CPU {:#x} is not used: {why}", cpu::affinity());
+            false
+        }
+    };
+    if !start.arrival.finish(is_ready) {
         stop()
     }
-    common::note(false);
-    start.arrival.finish(true);
     while !shared::is_set() {
         spin::relax();
     }

@@ -3,9 +3,9 @@
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
+use mayfly_arm64::cpu;
 use mayfly_arm64::gic::Gic;
 use mayfly_arm64::tlb::EmptyRoot;
-use mayfly_arm64::{common, cpu};
 use mayfly_hypervisor::tree::{self, Board, Region};
 
 use super::{cpus, map};
@@ -90,9 +90,8 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
         // not change.
         clock::set(u64::from(unsafe { clock.read_volatile() }));
     }
-    common::note(true);
     shared::set_gic(gic);
-    this_cpu::arrive(0)?;
+    this_cpu::arrive(0)?.note_first();
     entropy::prepare(&board.seed);
     cpus::start_others(board, table);
     let format = cpu::stage2_features().choose(IPA_BITS);

@@ -36,13 +36,15 @@ pub(crate) fn gic() -> &'static Gic {
     GIC.get().expect("the interrupt controller is prepared")
 }
 
-/// Takes account of this processor's virtual interface. Returns whether it is like that of the others: they may have
-/// more list registers, or fewer.
-pub(crate) fn note_shape() -> bool {
-    let (mut common, here) = (SHAPE.lock(), Shape::read());
-    let both = common.map_or(Some(here), |common| common.in_common(here));
-    *common = both.or(*common);
-    both.is_some()
+/// Whether a processor's virtual interface is like that of the others: it may have more list registers, or fewer.
+pub(crate) fn fits(shape: Shape) -> bool {
+    SHAPE.lock().is_none_or(|common| common.in_common(shape).is_some())
+}
+
+/// Takes account of a processor's virtual interface, which [fits](fits).
+pub(crate) fn note_shape(shape: Shape) {
+    let mut common = SHAPE.lock();
+    *common = common.map_or(Some(shape), |common| common.in_common(shape));
 }
 
 /// What the virtual interfaces of all processors have, when all have come.

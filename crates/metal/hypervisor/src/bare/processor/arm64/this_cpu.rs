@@ -3,7 +3,9 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use mayfly_arm64::gic::Redistributor;
-use mayfly_arm64::{cpu, gic, switch, timer, tlb};
+use mayfly_arm64::processor::Processor;
+use mayfly_arm64::virtual_gic::Shape;
+use mayfly_arm64::{common, context, cpu, gic, switch, timer, tlb};
 use mayfly_vm::platform::tlb::Vmid;
 
 use super::shared;
@@ -68,12 +70,33 @@ pub(crate) fn serve_others() {
     }
 }
 
-/// This processor has come, and its number is `number`: it takes interrupts, which are masked.
+/// What a processor says of itself when it has come. The first processor takes account of it.
+pub(crate) struct Traits {
+    processor: Processor,
+    shape: Shape,
+}
+
+impl Traits {
+    /// They are those of the first processor.
+    pub(crate) fn note_first(&self) {
+        common::note(true, &self.processor);
+        shared::note_shape(self.shape);
+    }
+
+    /// They are those of another one.
+    pub(crate) fn note(&self) {
+        common::note(false, &self.processor);
+        shared::note_shape(self.shape);
+    }
+}
+
+/// This processor has come, and its number is `number`: it takes interrupts, which are masked. What other processors use
+/// is not changed.
 ///
 /// # Errors
 ///
 /// What the processor has not.
-pub(crate) fn arrive(number: usize) -> Result<(), &'static str> {
+pub(crate) fn arrive(number: usize) -> Result<Traits, &'static str> {
     // SAFETY: each processor has a number of its own, given before anything else.
     unsafe {
         cpu::set_number(number);
@@ -82,12 +105,13 @@ pub(crate) fn arrive(number: usize) -> Result<(), &'static str> {
     let affinity = cpu::affinity();
     let redistributor = shared::gic().redistributor(affinity).ok_or("it has no redistributor")?;
     redistributor.prepare().map_err(|_| "it has no system registers for interrupts")?;
-    if !shared::note_shape() {
+    let traits = Traits { processor: common::read(), shape: Shape::read() };
+    if !shared::fits(traits.shape) {
         return Err("its virtual interrupt controller has other priorities than the first CPU's");
     }
     AFFINITIES[number].store(affinity, Ordering::Relaxed);
     REDISTRIBUTORS[number].set(redistributor);
-    Ok(())
+    Ok(traits)
 }
 
 /// Prepares it to run guests, when it is known what they are confined by.
@@ -99,6 +123,7 @@ pub(crate) fn confine() {
         cpu::prepare(shared.vtcr);
         timer::stop_guests();
     }
+    context::clear_debug();
     shared.empty.load();
     shared.interface.clear();
 }
