@@ -79,6 +79,8 @@ pub enum TreeError {
     Missing(&'static str),
     /// It has another interrupt controller than a `GICv3`, which is compatible with this.
     Controller(String),
+    /// Its firmware is called by this, and not by `SMC`.
+    Method(String),
 }
 
 impl core::fmt::Display for TreeError {
@@ -89,6 +91,10 @@ impl core::fmt::Display for TreeError {
             Self::Controller(kind) => write!(
                 f,
                 "the interrupt controller is a GICv2 ({kind}), and a GICv3 is needed (QEMU: -M virt,gic-version=3)"
+            ),
+            Self::Method(method) => write!(
+                f,
+                "the firmware (PSCI) is called by {method}, as the device tree says, and it is called by smc at EL2"
             ),
         }
     }
@@ -112,10 +118,35 @@ pub fn console(tree: &[u8]) -> Option<Region> {
     (!board.uart.is_empty()).then_some(board.uart)
 }
 
-/// Whether the firmware is called by `HVC`, and not by `SMC`.
-pub fn calls_by_hvc(tree: &[u8]) -> bool {
-    let method = |tree: Fdt<'_>| text(tree.find_node("/psci")?, "method").map(|word| word == "hvc");
-    Fdt::new(tree).ok().and_then(method).unwrap_or(false)
+/// How the firmware is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// By `SMC`.
+    Smc,
+    /// By `HVC`.
+    Hvc,
+}
+
+/// How the firmware is called, if the tree has PSCI.
+pub fn method(tree: &[u8]) -> Option<Method> {
+    let tree = Fdt::new(tree).ok()?;
+    match text(psci(tree.root())?, "method")? {
+        "smc" => Some(Method::Smc),
+        "hvc" => Some(Method::Hvc),
+        _ => None,
+    }
+}
+
+/// The node of PSCI that is at or below `node`: of a version whose functions have numbers of the standard (Linux,
+/// `Documentation/devicetree/bindings/arm/psci.yaml`). Depth is bounded by the tree's own check.
+fn psci(node: FdtNode<'_>) -> Option<FdtNode<'_>> {
+    if !is_available(node) {
+        return None;
+    }
+    if ["arm,psci-1.0", "arm,psci-0.2"].iter().any(|kind| node.is_compatible(kind)) {
+        return Some(node);
+    }
+    node.children().find_map(psci)
 }
 
 impl Board {
@@ -166,7 +197,7 @@ impl Board {
             }
             () if board.redistributors.is_empty() => Err(TreeError::Missing("redistributors")),
             () if board.uart.is_empty() => Err(TreeError::Missing("PL011")),
-            () => Ok(board),
+            () => check_firmware(&tree).map(|()| board),
         }
     }
 
@@ -226,6 +257,15 @@ impl Board {
             self.clock = bus.regions(node).into_iter().next().unwrap_or_default();
         }
         each_child(node, bus, |child, bus| self.visit(child, bus, others));
+    }
+}
+
+/// Checks that other processors can be started, and the machine be turned off, by `SMC`.
+fn check_firmware(tree: &Fdt<'_>) -> Result<(), TreeError> {
+    let psci = psci(tree.root()).ok_or(TreeError::Missing("PSCI, of version 0.2 or later"))?;
+    match text(psci, "method") {
+        Some("smc") => Ok(()),
+        other => Err(TreeError::Method(other.unwrap_or("nothing").into())),
     }
 }
 

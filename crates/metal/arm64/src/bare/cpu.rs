@@ -28,6 +28,12 @@ pub fn exception_level() -> u64 {
     crate::read_register!("CurrentEL") >> 2 & 3
 }
 
+/// Whether this processor, at EL2, has kept `HCR_EL2.E2H` set, which the first instructions clear: it is without
+/// `FEAT_E2H0`, and its EL2 has the layout of `FEAT_VHE` alone.
+pub fn keeps_host_layout() -> bool {
+    crate::read_register!("hcr_el2") >> 34 & 1 == 1
+}
+
 /// Whether all processors have pointer authentication, by any algorithm: then its keys are a guest's.
 pub fn has_pointer_authentication() -> bool {
     let isar1 = id_register(sysreg::ID_AA64ISAR1_EL1);

@@ -77,14 +77,21 @@ impl Kernel {
     }
 }
 
-/// Checks that an unpacked `image` has all of the sections that its PE/COFF header names. The header of the Image itself
-/// does not say how long the file is: its size includes memory that is not in the file. An Image that is no EFI program
-/// names no sections, and passes.
+/// Checks that an unpacked `image` is not cut off, as far as that can be known. The header of the Image itself does not
+/// say how long the file is: its size includes memory that is not in the file. Two other things do:
+///
+/// - An Image that is an EFI program has a PE/COFF header, which names its sections. All of them are to be there.
+/// - One of the first two instructions of any Image branches to the kernel's entry, which is to be in the file. If the
+///   Image is no EFI program and is cut behind that, nothing says so, and it passes.
 ///
 /// # Errors
 ///
 /// [`NoKernel::Cut`].
 pub fn check_whole(image: &[u8]) -> Result<(), NoKernel> {
+    let is_there = |entry: u64| entry.checked_add(4).is_some_and(|end| end <= image.len() as u64);
+    if !entry(image).is_none_or(is_there) {
+        return Err(NoKernel::Cut);
+    }
     if !image.starts_with(b"MZ") {
         return Ok(());
     }
@@ -109,6 +116,20 @@ pub fn check_whole(image: &[u8]) -> Result<(), NoKernel> {
         Some(end) if end <= image.len() => Ok(()),
         _ => Err(NoKernel::Cut),
     }
+}
+
+/// Where the first branch of `image` leads, if one of the first two instructions is one: from the start of the image on;
+/// beyond any file, where it leads to before the start.
+fn entry(image: &[u8]) -> Option<u64> {
+    /// The bits of `B`, without those of its distance.
+    const BRANCH: u32 = 0b00_0101;
+    let branch = |at: usize| {
+        let word = u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?);
+        // Of 26 bits, with a sign, in words.
+        let distance = i64::from((word << 6).cast_signed() >> 6) * 4;
+        (word >> 26 == BRANCH).then_some((at as u64).wrapping_add_signed(distance))
+    };
+    branch(0).or_else(|| branch(4))
 }
 
 #[cfg(test)]
@@ -165,6 +186,24 @@ mod tests {
         let mut dos = efi_program(0x2345);
         dos[PE_AT] = 0;
         assert_eq!(check_whole(&dos), Ok(()));
+    }
+
+    #[test]
+    fn a_kernel_that_is_cut_off_before_its_entry_is_refused() {
+        // `B` to 0x1000, as the first instruction, or behind that which is "MZ" in an EFI program.
+        for (at, branch) in [(0, 0x1400_0400_u32), (4, 0x1400_03ff)] {
+            let mut image = header(0, 0x10_0000);
+            image[at..at + 4].copy_from_slice(&branch.to_le_bytes());
+            image.resize(0x2000, 0);
+            assert_eq!(check_whole(&image), Ok(()));
+            assert_eq!(check_whole(&image[..0x1004]), Ok(()), "behind its entry nothing is known");
+            for length in [64, 0x1000, 0x1003] {
+                assert_eq!(check_whole(&image[..length]), Err(NoKernel::Cut), "{length}");
+            }
+        }
+        let mut before = header(0, 0x10_0000);
+        before[..4].copy_from_slice(&0x17ff_ffff_u32.to_le_bytes());
+        assert_eq!(check_whole(&before), Err(NoKernel::Cut), "an entry before the image is none");
     }
 
     #[test]

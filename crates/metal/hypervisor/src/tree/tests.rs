@@ -49,6 +49,13 @@ fn virt() -> DeviceTree {
     root.add_child(node("pl011@9000000", uart));
     let clock = [property("compatible", "arm,pl031"), reg(0x901_0000, 0x1000)];
     root.add_child(node("pl031@9010000", clock));
+    root.add_child(node(
+        "psci",
+        [
+            property("compatible", &["arm,psci-1.0", "arm,psci-0.2", "arm,psci"][..]),
+            property("method", "smc"),
+        ],
+    ));
     let mut chosen =
         node("chosen", [property("bootargs", "vm list"), property("rng-seed", [1_u32, 2])]);
     chosen.add_child(node(
@@ -234,12 +241,53 @@ fn the_console_is_the_one_that_stdout_path_names() {
     }
 }
 
-#[test]
-fn the_firmware_is_called_as_the_tree_says() {
+/// That tree, whose firmware is called so, if it is.
+fn with_firmware(firmware: Option<DeviceTreeNode>) -> Vec<u8> {
     let mut tree = virt();
-    assert!(!calls_by_hvc(&tree.to_dtb()));
-    tree.root.add_child(node("psci", [property("method", "hvc")]));
-    assert!(calls_by_hvc(&tree.to_dtb()));
+    tree.root.remove_child("psci");
+    if let Some(firmware) = firmware {
+        tree.root.add_child(firmware);
+    }
+    tree.to_dtb()
+}
+
+#[test]
+fn firmware_that_is_called_by_smc_is_found_wherever_it_is() {
+    let psci = || {
+        let compatible = property("compatible", "arm,psci-0.2");
+        node("psci", [compatible, property("method", "smc")])
+    };
+    let mut below = node("firmware", []);
+    below.add_child(psci());
+    for firmware in [psci(), below] {
+        let tree = with_firmware(Some(firmware));
+        assert_eq!(method(&tree), Some(Method::Smc));
+        assert!(Board::read(&tree).is_ok());
+    }
+}
+
+#[test]
+fn firmware_that_is_called_otherwise_is_refused_by_name() {
+    let psci = |compatible: &str, method: &str| {
+        node("psci", [property("compatible", compatible), property("method", method)])
+    };
+    let by_hvc = with_firmware(Some(psci("arm,psci-1.0", "hvc")));
+    assert_eq!(method(&by_hvc), Some(Method::Hvc));
+    assert_eq!(Board::read(&by_hvc), Err(TreeError::Method("hvc".into())));
+    let no_such = with_firmware(Some(psci("arm,psci-1.0", "svc")));
+    assert_eq!(method(&no_such), None);
+    assert_eq!(Board::read(&no_such), Err(TreeError::Method("svc".into())));
+    assert!(TreeError::Method("hvc".into()).to_string().contains("called by hvc"));
+    // PSCI 0.1 has numbers of its own for its functions, and a node that is disabled is none.
+    let mut disabled = psci("arm,psci-1.0", "smc");
+    disabled.add_property(property("status", "disabled"));
+    for firmware in [None, Some(psci("arm,psci", "smc")), Some(disabled)] {
+        let tree = with_firmware(firmware);
+        assert_eq!(method(&tree), None);
+        assert_eq!(Board::read(&tree), Err(TreeError::Missing("PSCI, of version 0.2 or later")));
+    }
+    let silent = with_firmware(Some(node("psci", [property("compatible", "arm,psci-1.0")])));
+    assert_eq!(Board::read(&silent), Err(TreeError::Method("nothing".into())));
 }
 
 #[test]

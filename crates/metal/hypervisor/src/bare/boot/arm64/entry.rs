@@ -9,7 +9,8 @@
 //! them.
 //!
 //! A boot loader that starts the image at EL1 is told so, which takes as much: the MMU is turned on for EL1 then, by the
-//! same tables, and no register of EL2 is touched.
+//! same tables, and no register of EL2 is touched. A processor on which `HCR_EL2.E2H` stays set is told so in the same
+//! way: there, the names of EL1's registers are of EL2's, which have the layout of EL1's then.
 
 use core::arch::global_asm;
 
@@ -149,14 +150,17 @@ turn_on:
     ldr x3, ={mair}
     mrs x4, CurrentEL
     cmp x4, #8
-    b.ne 1f
+    b.ne 2f
+    // E2H clear, and nothing that a guest needs yet but RW.
+    mov x4, #(1 << 31)
+    msr hcr_el2, x4
+    isb
+    mrs x4, hcr_el2
+    tbnz x4, #34, 1f
     orr x2, x2, x1, lsl #16
     msr ttbr0_el2, x0
     msr mair_el2, x3
     msr tcr_el2, x2
-    // E2H clear, and nothing that a guest needs yet but RW.
-    mov x1, #(1 << 31)
-    msr hcr_el2, x1
     isb
     tlbi alle2
     dsb nsh
@@ -167,7 +171,10 @@ turn_on:
     msr sctlr_el2, x1
     isb
     ret
-1:  orr x2, x2, x1, lsl #32
+    // E2H stays set. MSR PAN, #0: pages that EL0 would reach, too, are not out of reach.
+1:  tlbi alle2
+    .inst 0xd500409f
+2:  orr x2, x2, x1, lsl #32
     msr ttbr0_el1, x0
     msr mair_el1, x3
     msr tcr_el1, x2

@@ -6,7 +6,7 @@ use core::slice;
 use mayfly_arm64::cpu;
 use mayfly_arm64::gic::Gic;
 use mayfly_arm64::tlb::EmptyRoot;
-use mayfly_hypervisor::tree::{self, Board, Region};
+use mayfly_hypervisor::tree::{self, Board, Method, Region};
 
 use super::{cpus, map};
 use crate::bare::boot::{memory, run};
@@ -33,16 +33,25 @@ pub(crate) extern "C" fn main(tree: u64) -> ! {
     }
     let level = cpu::exception_level();
     if level != 2 {
-        refuse_level(level, tree::calls_by_hvc(tree));
+        refuse_level(level, tree::method(tree));
     }
     // SAFETY: before anything asks for it.
     unsafe { cpu::set_number(0) };
     say!("mayfly {}: starts", env!("CARGO_PKG_VERSION"));
     let board = match Board::read(tree) {
-        Ok(board) => board,
+        Ok(board) if !cpu::keeps_host_layout() => board,
+        Ok(_) => {
+            say!(
+                "mayfly: HCR_EL2.E2H of this CPU cannot be cleared: it has no EL2 but that of FEAT_VHE, which is not used here"
+            );
+            power_off()
+        }
         Err(error) => {
             // Not printed where it is the console that is missing.
             say!("mayfly: {error}");
+            if tree::method(tree) != Some(Method::Smc) {
+                stop()
+            }
             power_off()
         }
     };
@@ -111,16 +120,16 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
 }
 
 /// Says that this is not EL2, in words, and stops the machine. No register of EL2 can be touched.
-fn refuse_level(level: u64, calls_by_hvc: bool) -> ! {
+fn refuse_level(level: u64, method: Option<Method>) -> ! {
     line_without_lock(format_args!(
         "mayfly: this is EL{level}, and not EL2: start the machine with virtualization (QEMU: -M virt,virtualization=on)"
     ));
     // From EL3 there is no firmware to call.
     if level == 1 {
-        let _ = if calls_by_hvc {
-            smccc::psci::system_off::<smccc::Hvc>()
-        } else {
-            smccc::psci::system_off::<smccc::Smc>()
+        let _ = match method {
+            Some(Method::Hvc) => smccc::psci::system_off::<smccc::Hvc>(),
+            Some(Method::Smc) => smccc::psci::system_off::<smccc::Smc>(),
+            None => stop(),
         };
     }
     stop()

@@ -102,6 +102,9 @@ pub(crate) fn arrive(number: usize) -> Result<Traits, &'static str> {
         cpu::set_number(number);
         switch::set_vectors();
     }
+    if cpu::keeps_host_layout() {
+        return Err("its HCR_EL2.E2H cannot be cleared");
+    }
     let affinity = cpu::affinity();
     let redistributor = shared::gic().redistributor(affinity).ok_or("it has no redistributor")?;
     redistributor.prepare().map_err(|_| "it has no system registers for interrupts")?;
