@@ -2,7 +2,7 @@
 //!
 //! Some modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]), what
 //! a guest reads of its processor ([`id`]), its breakpoints and watchpoints ([`debug`]), what an exception does to a guest
-//! ([`inject`]), what the processors of a machine have in common ([`processor`]), which registers are switched on which of
+//! ([`inject`]), what the processors of a machine have in common ([`processor`], [`cache_type`]), which registers are switched on which of
 //! them ([`kinds`]), and what is to be done about their errata ([`errata`]). What each system register is to a guest is in
 //! a crate of its own ([`table`]). The others are built for a bare arm64 alone: the world switch, the registers of a vCPU,
 //! TLBs and caches, the physical interrupt controller and the timers.
@@ -14,6 +14,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod cache_type;
 pub mod debug;
 pub mod errata;
 pub mod id;

@@ -3,6 +3,7 @@
 //! The first processor puts together what each of them has said, one after the other. So a processor that was given up
 //! changes nothing, however late it goes on.
 
+use crate::cache_type::CacheType;
 use crate::controls::Ids;
 use crate::errata::Errata;
 use crate::id;
@@ -29,6 +30,8 @@ pub struct Processor {
     pub ids: [u64; REGISTERS.len()],
     /// Its `MIDR_EL1`.
     pub midr: u64,
+    /// Its `CTR_EL0`.
+    pub ctr: CacheType,
 }
 
 impl Processor {
@@ -57,12 +60,25 @@ pub struct Common {
     pub errata: Errata,
     /// The kinds of registers that one of them has.
     pub kinds: Kinds,
+    /// What holds of the caches of all.
+    pub caches: CacheType,
+    /// What guests do that comes out to EL2, since a processor needs it: bits of `HCR_EL2`.
+    pub traps: u64,
 }
+
+/// `HCR_EL2.TID2`: what a processor says of its caches.
+const TID2: u64 = 1 << 17;
 
 impl Common {
     /// What one processor has.
     pub fn of(processor: &Processor) -> Self {
-        Self { ids: processor.ids, errata: Errata::of(processor.midr), kinds: processor.kinds() }
+        Self {
+            ids: processor.ids,
+            errata: Errata::of(processor.midr),
+            kinds: processor.kinds(),
+            caches: processor.ctr,
+            traps: 0,
+        }
     }
 
     /// What these and another have.
@@ -73,7 +89,13 @@ impl Common {
         for ((register, common), here) in REGISTERS.iter().zip(&mut ids).zip(other.ids) {
             *common = id::common(*register, *common, here);
         }
-        Self { ids, errata: self.errata.with(other.errata), kinds: self.kinds.with(other.kinds) }
+        Self {
+            ids,
+            errata: self.errata.with(other.errata),
+            kinds: self.kinds.with(other.kinds),
+            caches: self.caches.in_common(other.caches),
+            traps: self.traps | if self.caches == other.caches { 0 } else { TID2 },
+        }
     }
 
     /// What all of them have of an ID register that guests see something of; 0 for others.
@@ -92,7 +114,7 @@ mod tests {
         let value = |register: SysReg| {
             registers.iter().find(|(of, _)| *of == register).map_or(0, |(_, value)| *value)
         };
-        Processor { ids: REGISTERS.map(value), midr }
+        Processor { ids: REGISTERS.map(value), midr, ctr: CacheType::new(0x8444_c004) }
     }
 
     /// A little one: 6 breakpoints and 4 watchpoints, an erratum about TLBs.
@@ -115,6 +137,17 @@ mod tests {
             assert_eq!(common.register(sysreg::ID_AA64MMFR0_EL1), 0);
             assert!(common.errata.has(Errata::REPEATED_INVALIDATION));
             assert_eq!(common.kinds, Kinds::ERROR_RECORD);
+        }
+    }
+
+    #[test]
+    fn what_a_guest_reads_of_caches_comes_from_el2_where_processors_differ() {
+        let other = CacheType::new(0x8444_8003);
+        let (first, second) = (little(), Processor { ctr: other, ..large() });
+        let common = Common::of(&first).with(&large());
+        assert_eq!((common.traps & TID2, common.caches), (0, first.ctr), "all say the same");
+        for common in [common.with(&second), Common::of(&second).with(&first).with(&large())] {
+            assert_eq!((common.traps & TID2, common.caches), (TID2, other.in_common(first.ctr)));
         }
     }
 

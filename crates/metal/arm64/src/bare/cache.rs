@@ -3,23 +3,21 @@
 use core::arch::asm;
 
 use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
-use mayfly_vm::platform::cache::{Cache, CacheCapabilities, InstructionCaches};
+use mayfly_vm::platform::cache::{Cache, CacheCapabilities};
 
-/// The caches of all processors, which are of one kind.
+use super::common;
+
+/// The caches of all processors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Caches;
 
-fn ctr() -> u64 {
-    crate::read_register!("ctr_el0")
-}
-
-/// The smallest line of data caches, in bytes.
+/// The smallest line of any processor's data caches, in bytes. An instruction for a line is for that of every processor.
 fn data_line() -> u64 {
-    4 << (ctr() >> 16 & 15)
+    common::caches().data_line()
 }
 
 fn instruction_line() -> u64 {
-    4 << (ctr() & 15)
+    common::caches().instruction_line()
 }
 
 /// Executes an instruction for each line of these frames: four at a time, since of so many lines the loop would be the
@@ -71,14 +69,8 @@ pub fn clean_bytes(start: u64, bytes: u64) {
 
 impl Cache for Caches {
     fn capabilities(&self) -> CacheCapabilities {
-        let ctr = ctr();
-        let instructions = match (ctr >> 29 & 1, ctr >> 14 & 3) {
-            (1, _) => InstructionCaches::Coherent,
-            (_, 3) => InstructionCaches::Physical,
-            _ => InstructionCaches::Virtual,
-        };
         // HFGWTR_EL2 is not used.
-        CacheCapabilities { instructions, fgt: false }
+        CacheCapabilities { instructions: common::caches().instructions(), fgt: false }
     }
 
     fn clean(&self, first: Pfn, count: u64) {

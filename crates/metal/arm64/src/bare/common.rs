@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::cache_type::CacheType;
 use crate::errata::Errata;
 use crate::kinds::Kinds;
 use crate::processor::{Common, Processor, REGISTERS};
@@ -13,6 +14,8 @@ use crate::sysreg::SysReg;
 static IDS: [AtomicU64; REGISTERS.len()] = [const { AtomicU64::new(0) }; REGISTERS.len()];
 static ERRATA: AtomicU8 = AtomicU8::new(0);
 static KINDS: AtomicU32 = AtomicU32::new(0);
+static CACHES: AtomicU64 = AtomicU64::new(0);
+static TRAPS: AtomicU64 = AtomicU64::new(0);
 
 /// What this processor says of itself.
 pub fn read() -> Processor {
@@ -29,6 +32,7 @@ pub fn read() -> Processor {
             crate::read_register!("s3_0_c0_c7_2"),
         ],
         midr: crate::read_register!("midr_el1"),
+        ctr: CacheType::new(crate::read_register!("ctr_el0")),
     }
 }
 
@@ -40,6 +44,8 @@ pub fn note(first: bool, processor: &Processor) {
     }
     ERRATA.store(common.errata.bits(), Ordering::Relaxed);
     KINDS.store(common.kinds.bits(), Ordering::Relaxed);
+    CACHES.store(common.caches.bits(), Ordering::Relaxed);
+    TRAPS.store(common.traps, Ordering::Relaxed);
 }
 
 fn load() -> Common {
@@ -47,6 +53,8 @@ fn load() -> Common {
         ids: core::array::from_fn(|place| IDS[place].load(Ordering::Relaxed)),
         errata: errata(),
         kinds: kinds(),
+        caches: caches(),
+        traps: traps(),
     }
 }
 
@@ -66,4 +74,15 @@ pub fn errata() -> Errata {
 /// The kinds of registers that one of the processors has.
 pub(super) fn kinds() -> Kinds {
     Kinds::from_bits(KINDS.load(Ordering::Relaxed))
+}
+
+/// What holds of the caches of all processors.
+#[inline]
+pub(super) fn caches() -> CacheType {
+    CacheType::new(CACHES.load(Ordering::Relaxed))
+}
+
+/// What of `HCR_EL2` one of the processors needs while a guest runs.
+pub(super) fn traps() -> u64 {
+    TRAPS.load(Ordering::Relaxed)
 }

@@ -51,6 +51,11 @@ pub fn has_ssbs() -> bool {
     id_register(sysreg::ID_AA64PFR1_EL1) >> 4 & 0xf != 0
 }
 
+/// Whether all processors have `FEAT_CCIDX`, and with it `CCSIDR2_EL1`.
+pub(super) fn has_wide_cache_sizes() -> bool {
+    id_register(sysreg::ID_AA64MMFR2_EL1) >> 20 & 0xf != 0
+}
+
 /// A number of the processor's own generator (`RNDR`), where it has one that has something to give.
 pub fn random() -> Option<u64> {
     // ID_AA64ISAR0_EL1.RNDR.

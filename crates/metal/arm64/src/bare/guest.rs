@@ -95,7 +95,10 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
             pending: None,
             forget: None,
             exception: None,
-            hcr: HCR | confinement.hcr | if resident.has_keys() { HCR_AUTHENTICATION } else { 0 },
+            hcr: HCR
+                | common::traps()
+                | confinement.hcr
+                | if resident.has_keys() { HCR_AUTHENTICATION } else { 0 },
             confinement,
             machine,
         }

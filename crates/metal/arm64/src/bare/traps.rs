@@ -61,6 +61,10 @@ impl<M: Machine> GuestCpu<'_, M> {
                 self.resident.use_physical_timer();
                 return Ok(Next::Resume);
             }
+            _ if is_of_caches(register) => {
+                self.machine.count(Reason::CacheRegister);
+                caches(register, written)
+            }
             _ if register.op0() == 2 => {
                 self.machine.count(Reason::DebugRegister);
                 self.debug(register, written)
@@ -129,6 +133,41 @@ impl<M: Machine> GuestCpu<'_, M> {
             (true, false) => Event::Caches(CacheOp::Off),
             _ => Event::Request,
         }
+    }
+}
+
+/// Whether `HCR_EL2.TID2` traps `register`: where processors differ in what they say of their caches.
+fn is_of_caches(register: SysReg) -> bool {
+    matches!(
+        register,
+        sysreg::CTR_EL0
+            | sysreg::CCSIDR_EL1
+            | sysreg::CCSIDR2_EL1
+            | sysreg::CLIDR_EL1
+            | sysreg::CSSELR_EL1
+    )
+}
+
+/// What all processors have in common is in `CTR_EL0`. The other registers are as this processor has them, and `CSSELR_EL1`
+/// is the guest's: they are for operations by set and way, which come out to EL2.
+fn caches(register: SysReg, written: Option<u64>) -> Answer {
+    match (register, written) {
+        (sysreg::CTR_EL0, None) => Answer::Read(common::caches().bits()),
+        (sysreg::CLIDR_EL1, None) => Answer::Read(crate::read_register!("clidr_el1")),
+        (sysreg::CCSIDR_EL1, None) => Answer::Read(crate::read_register!("ccsidr_el1")),
+        (sysreg::CCSIDR2_EL1, None) if cpu::has_wide_cache_sizes() => {
+            Answer::Read(crate::read_register!("s3_1_c0_c0_2"))
+        }
+        (sysreg::CSSELR_EL1, None) => Answer::Read(crate::read_register!("csselr_el1")),
+        (sysreg::CSSELR_EL1, Some(value)) => {
+            // SAFETY: a register of the guest's. What is read by it comes later.
+            unsafe {
+                crate::write_register!("csselr_el1", value);
+                asm!("isb", options(nostack));
+            }
+            Answer::Done
+        }
+        _ => Answer::Undefined,
     }
 }
 
