@@ -79,6 +79,16 @@ impl Ids {
         field(self.pfr0, 28) != 0
     }
 
+    /// It has tags in memory, and their registers (`FEAT_MTE2`).
+    const fn has_tags(self) -> bool {
+        field(self.pfr1, 8) >= 2
+    }
+
+    /// It has regions of limited ordering.
+    const fn has_ordering_regions(self) -> bool {
+        field(self.mmfr1, 16) != 0
+    }
+
     /// A guest reaches `TPIDR2_EL0`: SME brings it, and only the fine-grained traps keep a guest from it.
     pub const fn shows_tpidr2(self) -> bool {
         field(self.pfr1, 24) != 0 && self.fine_grained_traps() == 0
@@ -106,6 +116,8 @@ const fn bit_if(condition: bool, number: u32) -> u64 {
 /// The values, with `HCR_EL2.E2H` clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controls {
+    /// `HCR_EL2` of guests, without what is one vCPU's or one machine's.
+    pub hcr: u64,
     /// `CPTR_EL2`.
     pub cptr: u64,
     /// `MDCR_EL2`.
@@ -153,6 +165,7 @@ impl Controls {
     pub const fn of(ids: Ids) -> Self {
         let has_fine = ids.fine_grained_traps() != 0;
         Self {
+            hcr: hcr(ids),
             cptr: cptr(ids),
             mdcr: mdcr(ids),
             // EL1PCTEN: EL1 reads the physical counter. Its physical timer is trapped (EL1PCEN is clear).
@@ -178,11 +191,29 @@ impl Controls {
 impl FineTraps {
     /// Bits that trap while they are set are of registers that are switched, or that `HCR_EL2`, `CPTR_EL2` and
     /// `MDCR_EL2` trap. Those that trap while they are clear hide what these do not know of.
-    const HIDE: Self = Self { hfgrtr: 0, hfgwtr: 0, hfgitr: 0, hdfgrtr: 0, hdfgwtr: 0 };
+    pub(crate) const HIDE: Self = Self { hfgrtr: 0, hfgwtr: 0, hfgitr: 0, hdfgrtr: 0, hdfgwtr: 0 };
 }
 
 const fn some_if(condition: bool, value: u64) -> Option<u64> {
     if condition { Some(value) } else { None }
+}
+
+/// VM SWIO PTW FMO IMO AMO FB BSU(inner) TWI TID3 TSC TIDCP TACR RW. Where there is RAS, TERR: records of errors. TLOR:
+/// regions of limited ordering. TID5: `GMID_EL1`. What is clear hides as well: ATA, tags, and `EnSCXT`, `SCXTNUM_EL0` and
+/// `SCXTNUM_EL1`.
+const fn hcr(ids: Ids) -> u64 {
+    0b11_1111
+        | 1 << 9
+        | 1 << 10
+        | 1 << 13
+        | 1 << 18
+        | 1 << 19
+        | 1 << 20
+        | 1 << 21
+        | 1 << 31
+        | bit_if(ids.has_ordering_regions(), 35)
+        | bit_if(ids.has_ras(), 36)
+        | bit_if(ids.has_tags(), 58)
 }
 
 /// RES1; TZ (8) and TSM (12), which trap SVE and SME, and are RES1 where there is none; TTA, the trace unit; TAM, the
@@ -235,6 +266,15 @@ mod tests {
 
     fn bit(value: u64, number: u32) -> bool {
         value >> number & 1 == 1
+    }
+
+    #[test]
+    fn a_guest_runs_with_what_its_processor_has_to_hide() {
+        let common = 0x803c_263f;
+        assert_eq!(Controls::of(CORTEX_A72).hcr, common);
+        let tags = Ids { pfr1: 2 << 8, ..EVERYTHING };
+        assert_eq!(Controls::of(tags).hcr, common | 1 << 35 | 1 << 36 | 1 << 58);
+        assert_eq!(Controls::of(EVERYTHING).hcr >> 58, 0, "MTE without tags has no GMID_EL1");
     }
 
     #[test]

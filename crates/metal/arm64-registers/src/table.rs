@@ -4,6 +4,7 @@
 //! by the feature that brings them. What is not listed is undefined, whatever the processor has: registers of EL2 and
 //! EL3, and what is not allocated.
 
+use crate::means::Means;
 pub use crate::rows::ROWS;
 use crate::sysreg::SysReg;
 
@@ -33,30 +34,23 @@ pub struct Row {
     pub feature: &'static str,
     /// What they are.
     pub treatment: Treatment,
+    /// What keeps a guest from them, unless it reaches them.
+    pub means: Option<Means>,
     first: SysReg,
     last: SysReg,
 }
 
 impl Row {
-    /// One register.
-    pub(crate) const fn one(
-        name: &'static str,
-        feature: &'static str,
-        treatment: Treatment,
-        register: SysReg,
-    ) -> Self {
-        Self::span(name, feature, treatment, register, register)
-    }
-
     /// The registers whose numbers are each between those of `first` and `last`.
     pub(crate) const fn span(
         name: &'static str,
         feature: &'static str,
         treatment: Treatment,
+        means: Option<Means>,
         first: SysReg,
         last: SysReg,
     ) -> Self {
-        Self { name, feature, treatment, first, last }
+        Self { name, feature, treatment, means, first, last }
     }
 
     /// Whether `register` is one of them.

@@ -4,7 +4,7 @@
 //! changes nothing, however late it goes on.
 
 use crate::cache_type::CacheType;
-use crate::controls::Ids;
+use crate::controls::{Controls, Ids};
 use crate::errata::Errata;
 use crate::id;
 use crate::kinds::Kinds;
@@ -40,14 +40,16 @@ impl Processor {
         place.map_or(0, |place| self.ids[place])
     }
 
-    /// The kinds of registers that it has, whatever the others are.
-    pub fn kinds(&self) -> Kinds {
-        Kinds::of(Ids {
+    /// Those by which registers of EL2 are set, as far as they are among these.
+    fn ids(&self) -> Ids {
+        Ids {
             pfr0: self.register(sysreg::ID_AA64PFR0_EL1),
             pfr1: self.register(sysreg::ID_AA64PFR1_EL1),
+            dfr0: self.register(sysreg::ID_AA64DFR0_EL1),
             mmfr0: self.register(sysreg::ID_AA64MMFR0_EL1),
+            mmfr1: self.register(sysreg::ID_AA64MMFR1_EL1),
             ..Ids::default()
-        })
+        }
     }
 }
 
@@ -62,8 +64,8 @@ pub struct Common {
     pub kinds: Kinds,
     /// What holds of the caches of all.
     pub caches: CacheType,
-    /// What guests do that comes out to EL2, since a processor needs it: bits of `HCR_EL2`.
-    pub traps: u64,
+    /// `HCR_EL2` of guests ([`Controls::hcr`]), with the traps that any of them needs.
+    pub hcr: u64,
 }
 
 /// `HCR_EL2.TID2`: what a processor says of its caches.
@@ -75,9 +77,9 @@ impl Common {
         Self {
             ids: processor.ids,
             errata: Errata::of(processor.midr),
-            kinds: processor.kinds(),
+            kinds: Kinds::of(processor.ids()),
             caches: processor.ctr,
-            traps: 0,
+            hcr: Controls::of(processor.ids()).hcr,
         }
     }
 
@@ -94,7 +96,7 @@ impl Common {
             errata: self.errata.with(other.errata),
             kinds: self.kinds.with(other.kinds),
             caches: self.caches.in_common(other.caches),
-            traps: self.traps | if self.caches == other.caches { 0 } else { TID2 },
+            hcr: self.hcr | other.hcr | if self.caches == other.caches { 0 } else { TID2 },
         }
     }
 
@@ -145,9 +147,17 @@ mod tests {
         let other = CacheType::new(0x8444_8003);
         let (first, second) = (little(), Processor { ctr: other, ..large() });
         let common = Common::of(&first).with(&large());
-        assert_eq!((common.traps & TID2, common.caches), (0, first.ctr), "all say the same");
+        assert_eq!((common.hcr & TID2, common.caches), (0, first.ctr), "all say the same");
         for common in [common.with(&second), Common::of(&second).with(&first).with(&large())] {
-            assert_eq!((common.traps & TID2, common.caches), (TID2, other.in_common(first.ctr)));
+            assert_eq!((common.hcr & TID2, common.caches), (TID2, other.in_common(first.ctr)));
+        }
+    }
+
+    #[test]
+    fn guests_run_with_the_traps_that_any_processor_needs() {
+        let tags = processor(0, &[(sysreg::ID_AA64PFR1_EL1, 2 << 8)]);
+        for (first, second) in [(little(), tags), (tags, little())] {
+            assert_eq!(Common::of(&first).with(&second).hcr >> 58, 1, "TID5");
         }
     }
 

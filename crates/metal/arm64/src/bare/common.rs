@@ -15,7 +15,7 @@ static IDS: [AtomicU64; REGISTERS.len()] = [const { AtomicU64::new(0) }; REGISTE
 static ERRATA: AtomicU8 = AtomicU8::new(0);
 static KINDS: AtomicU32 = AtomicU32::new(0);
 static CACHES: AtomicU64 = AtomicU64::new(0);
-static TRAPS: AtomicU64 = AtomicU64::new(0);
+static HCR: AtomicU64 = AtomicU64::new(0);
 
 /// What this processor says of itself.
 pub fn read() -> Processor {
@@ -45,7 +45,7 @@ pub fn note(first: bool, processor: &Processor) {
     ERRATA.store(common.errata.bits(), Ordering::Relaxed);
     KINDS.store(common.kinds.bits(), Ordering::Relaxed);
     CACHES.store(common.caches.bits(), Ordering::Relaxed);
-    TRAPS.store(common.traps, Ordering::Relaxed);
+    HCR.store(common.hcr, Ordering::Relaxed);
 }
 
 fn load() -> Common {
@@ -54,7 +54,7 @@ fn load() -> Common {
         errata: errata(),
         kinds: kinds(),
         caches: caches(),
-        traps: traps(),
+        hcr: hcr(),
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn caches() -> CacheType {
     CacheType::new(CACHES.load(Ordering::Relaxed))
 }
 
-/// What of `HCR_EL2` one of the processors needs while a guest runs.
-pub(super) fn traps() -> u64 {
-    TRAPS.load(Ordering::Relaxed)
+/// `HCR_EL2` of guests, without what is one vCPU's or one machine's.
+pub(super) fn hcr() -> u64 {
+    HCR.load(Ordering::Relaxed)
 }

@@ -31,23 +31,6 @@ pub struct Confinement {
     pub pa_range: u64,
 }
 
-/// VM SWIO PTW FMO IMO AMO FB BSU(inner) TWI TID3 TSC TIDCP TACR RW TLOR TERR.
-const HCR: u64 = 1
-    | 1 << 1
-    | 1 << 2
-    | 1 << 3
-    | 1 << 4
-    | 1 << 5
-    | 1 << 9
-    | 1 << 10
-    | 1 << 13
-    | 1 << 18
-    | 1 << 19
-    | 1 << 20
-    | 1 << 21
-    | 1 << 31
-    | 1 << 35
-    | 1 << 36;
 const HCR_VSE: u64 = 1 << 8;
 const HCR_TSW: u64 = 1 << 22;
 const HCR_TVM: u64 = 1 << 26;
@@ -95,8 +78,7 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
             pending: None,
             forget: None,
             exception: None,
-            hcr: HCR
-                | common::traps()
+            hcr: common::hcr()
                 | confinement.hcr
                 | if resident.has_keys() { HCR_AUTHENTICATION } else { 0 },
             confinement,
