@@ -139,10 +139,12 @@ mod tests {
         let pmu = Ids { dfr0: 6 | 1 << 8, pmcr: 6 << 11, ..NONE };
         let later_pmu = Ids { mmfr0: V8_9.mmfr0, mmfr1: V8_9.mmfr1, ..pmu };
         let all: &[Ids] = match feature {
-            "ARMv8.0" | "ARMv8.0, in Debug state" | "the implementation" | "Secure EL1" => {
-                &[NONE, V8_9]
-            }
-            "FEAT_GICv3" | "FEAT_DoubleLock" => &[NONE, V8_9],
+            "ARMv8.0"
+            | "ARMv8.0, in Debug state"
+            | "the implementation"
+            | "Secure EL1"
+            | "FEAT_GICv3"
+            | "FEAT_DoubleLock" => &[NONE, V8_9],
             "FEAT_PMUv3" => &[pmu, later_pmu],
             "FEAT_PMUv3_SS" | "FEAT_PMUv3_ICNTR" | "FEAT_PMUv3p4, FEAT_PMUv3p9, FEAT_EBEP" => {
                 &[later_pmu]
@@ -165,9 +167,8 @@ mod tests {
             "FEAT_NMI" => &[Ids { pfr1: 1 << 36, ..V8_8 }],
             "FEAT_LOR" => &[Ids { mmfr1: 1 << 16, ..NONE }],
             "FEAT_BRBE" | "FEAT_GCS" | "FEAT_S1PIE" | "FEAT_S1POE" | "FEAT_S2POE" | "FEAT_AIE"
-            | "FEAT_THE" | "FEAT_LS64_ACCDATA" => &[V8_8, V8_9],
-            "FEAT_SCTLR2" | "FEAT_TCR2" | "FEAT_FPMR" | "FEAT_SRMASK" => &[V8_8, V8_9],
-            "FEAT_SPMU" | "FEAT_STEP2" => &[V8_8, V8_9],
+            | "FEAT_THE" | "FEAT_LS64_ACCDATA" | "FEAT_SCTLR2" | "FEAT_TCR2" | "FEAT_FPMR"
+            | "FEAT_SRMASK" | "FEAT_SPMU" | "FEAT_STEP2" => &[V8_8, V8_9],
             "FEAT_Debugv8p9" | "FEAT_ITE" | "FEAT_PFAR" => &[V8_9],
             _ => &[],
         };

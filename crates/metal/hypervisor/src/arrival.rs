@@ -135,7 +135,7 @@ mod tests {
                     return false;
                 }
                 is_here.store(true, Ordering::Release);
-                (0..40 * when_it_is_here as u64).for_each(|_| std::hint::spin_loop());
+                (0..40 * u64::from(when_it_is_here)).for_each(|_| std::hint::spin_loop());
                 prepared.store(7, Ordering::Relaxed);
                 arrival.finish(true)
             });

@@ -20,6 +20,7 @@ use core::ops::Range;
 
 use crate::account::{Account, Refused, ShareId, ShareInfo};
 use crate::frames::{FrameInfo, FramePool};
+use crate::spans::Spans;
 
 /// A chunk is of `1 << CHUNK_ORDER` frames.
 pub const CHUNK_ORDER: usize = 4;
@@ -74,6 +75,8 @@ pub const NO_ROOM: Rooms = [NONE; CHUNK_ORDER];
 /// Where the information on a machine's memory is.
 #[derive(Debug)]
 pub struct Books<'a> {
+    /// The chunks that there may be.
+    pub spans: Spans<'a>,
     /// For each chunk.
     pub blocks: &'a mut [FrameInfo],
     /// For each chunk, too.
@@ -89,7 +92,7 @@ pub struct Books<'a> {
 pub struct Chunks<'a> {
     /// Of chunks in place of frames.
     pool: FramePool<'a>,
-    base: u64,
+    spans: Spans<'a>,
     infos: &'a mut [ChunkInfo],
     rooms: &'a mut [Rooms],
     account: Account<'a>,
@@ -98,14 +101,13 @@ pub struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// No frames yet, of those from frame `base` on, which is the first of a chunk.
-    pub fn new(base: u64, books: Books<'a>) -> Self {
-        let Books { blocks, chunks, shares, rooms } = books;
+    /// No frames yet, of those that there are books of.
+    pub fn new(books: Books<'a>) -> Self {
+        let Books { spans, blocks, chunks, shares, rooms } = books;
         chunks.fill(ChunkInfo::ABSENT);
         rooms.fill(NO_ROOM);
-        let base = base / CHUNK;
-        let pool = FramePool::new(base, blocks);
-        Self { pool, base, infos: chunks, rooms, account: Account::new(shares), free: 0 }
+        let pool = FramePool::new(spans, blocks);
+        Self { pool, spans, infos: chunks, rooms, account: Account::new(shares), free: 0 }
     }
 
     /// Adds the whole chunks of these frames. None is there, or was given.
@@ -170,9 +172,7 @@ impl<'a> Chunks<'a> {
     /// Takes back what [`Chunks::allocate`] gave. Returns whether it had given that: if not, nothing happens.
     #[must_use]
     pub fn free(&mut self, first: u64, order: usize) -> bool {
-        let Some(at) = (first / CHUNK).checked_sub(self.base).map(|at| at as usize) else {
-            return false;
-        };
+        let Some(at) = self.spans.place(first / CHUNK) else { return false };
         let Some(&info) = self.infos.get(at) else { return false };
         let is_taken = match order.checked_sub(CHUNK_ORDER) {
             Some(order) => info.kind == Kind::Block && self.free_block(first, at, order),
@@ -190,8 +190,8 @@ impl<'a> Chunks<'a> {
         }
         let first = self.pool.allocate(order)?;
         self.account.take(share, 1 << order);
-        self.infos[(first - self.base) as usize] =
-            ChunkInfo { share, kind: Kind::Block, ..ChunkInfo::ABSENT };
+        let at = self.spans.place(first)?;
+        self.infos[at] = ChunkInfo { share, kind: Kind::Block, ..ChunkInfo::ABSENT };
         Some(first * CHUNK)
     }
 
@@ -215,7 +215,7 @@ impl<'a> Chunks<'a> {
         if info.given == ChunkInfo::full(order) {
             self.remove(at, order);
         }
-        Some((self.base + at as u64) * CHUNK + (u64::from(number) << order))
+        Some(self.spans.number(at) * CHUNK + (u64::from(number) << order))
     }
 
     fn free_piece(&mut self, first: u64, at: usize, order: usize) -> bool {
@@ -231,7 +231,7 @@ impl<'a> Chunks<'a> {
             // It had room before: a chunk has two pieces at least.
             self.remove(at, order);
             self.infos[at] = ChunkInfo::ABSENT;
-            let is_taken = self.pool.free(self.base + at as u64, 0);
+            let is_taken = self.pool.free(self.spans.number(at), 0);
             debug_assert!(is_taken, "a chunk that is cut was given");
             self.account.give_back(share, 1);
         } else if was_full {
@@ -246,7 +246,7 @@ impl<'a> Chunks<'a> {
             return None;
         }
         // There is one: the account counts no more than there are.
-        let at = (self.pool.allocate(0)? - self.base) as usize;
+        let at = self.spans.place(self.pool.allocate(0)?)?;
         self.account.take(share, 1);
         self.infos[at] = ChunkInfo { share, kind: Kind::Cut(order as u8), ..ChunkInfo::ABSENT };
         self.insert(at, share, order);

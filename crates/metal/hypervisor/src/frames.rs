@@ -5,6 +5,8 @@
 
 use core::ops::Range;
 
+use crate::spans::Spans;
+
 /// Blocks are of `1 << 0` to `1 << (ORDERS - 1)` frames: 1 GiB at most.
 pub const ORDERS: usize = 19;
 
@@ -36,20 +38,20 @@ impl FrameInfo {
     pub const ABSENT: Self = Self { next: NONE, previous: NONE, order: 0, state: State::Inside };
 }
 
-/// The frames from `base` on.
+/// The frames of some spans.
 #[derive(Debug)]
 pub struct FramePool<'a> {
-    base: u64,
+    spans: Spans<'a>,
     frames: &'a mut [FrameInfo],
     heads: [u32; ORDERS],
     free: u64,
 }
 
 impl<'a> FramePool<'a> {
-    /// No frames yet, of those from `base` on: one for each of `frames`, whatever they say.
-    pub fn new(base: u64, frames: &'a mut [FrameInfo]) -> Self {
+    /// No frames yet, of those of `spans`, which have one each of `frames`, whatever they say.
+    pub fn new(spans: Spans<'a>, frames: &'a mut [FrameInfo]) -> Self {
         frames.fill(FrameInfo::ABSENT);
-        Self { base, frames, heads: [NONE; ORDERS], free: 0 }
+        Self { spans, frames, heads: [NONE; ORDERS], free: 0 }
     }
 
     /// Frames that are free.
@@ -59,13 +61,19 @@ impl<'a> FramePool<'a> {
 
     /// Adds frames by number, as far as they are among those of the pool. None is there, or was given.
     pub fn add(&mut self, range: Range<u64>) {
-        let end = range.end.min(self.base + self.frames.len() as u64);
-        let mut at = range.start.max(self.base);
-        while at < end {
-            let fits = |order: &usize| at.is_multiple_of(1 << order) && at + (1 << order) <= end;
-            let order = (0..ORDERS).rev().find(fits).unwrap_or(0);
-            self.insert(self.index(at), order);
-            at += 1 << order;
+        for span in self.spans.iter() {
+            let numbers = span.numbers();
+            let end = range.end.min(numbers.end);
+            let mut at = range.start.max(numbers.start);
+            while at < end {
+                let fits =
+                    |order: &usize| at.is_multiple_of(1 << order) && at + (1 << order) <= end;
+                let order = (0..ORDERS).rev().find(fits).unwrap_or(0);
+                if let Some(place) = self.spans.place(at) {
+                    self.insert(place, order);
+                }
+                at += 1 << order;
+            }
         }
     }
 
@@ -80,37 +88,34 @@ impl<'a> FramePool<'a> {
         }
         self.frames[first] =
             FrameInfo { order: order as u8, state: State::Given, ..FrameInfo::ABSENT };
-        Some(self.base + first as u64)
+        Some(self.spans.number(first))
     }
 
     /// Takes back what [`FramePool::allocate`] gave. Returns whether it had given that: if not, nothing happens.
     #[must_use]
     pub fn free(&mut self, first: u64, order: usize) -> bool {
-        let Some(mut at) = first.checked_sub(self.base).map(|at| at as usize) else { return false };
+        let Some(mut at) = self.spans.place(first) else { return false };
         match self.frames.get_mut(at) {
             Some(info) if info.state == State::Given && usize::from(info.order) == order => {
                 *info = FrameInfo::ABSENT;
             }
             _ => return false,
         }
-        let mut order = order;
+        let (mut number, mut order) = (first, order);
         while order + 1 < ORDERS {
-            let buddy = ((self.base + at as u64) ^ (1 << order)).checked_sub(self.base);
-            let Some(buddy) = buddy.map(|buddy| buddy as usize) else { break };
+            // Blocks that are next to each other are of one span: no two spans are.
+            let other = number ^ (1 << order);
+            let Some(buddy) = self.spans.place(other) else { break };
             match self.frames.get(buddy) {
                 Some(info) if info.state == State::Free && usize::from(info.order) == order => {}
                 _ => break,
             }
             self.remove(buddy, order);
-            at = at.min(buddy);
+            (at, number) = (at.min(buddy), number.min(other));
             order += 1;
         }
         self.insert(at, order);
         true
-    }
-
-    fn index(&self, frame: u64) -> usize {
-        (frame - self.base) as usize
     }
 
     fn insert(&mut self, at: usize, order: usize) {
@@ -147,11 +152,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::spans::Span;
 
     #[test]
     fn what_is_given_back_is_one_piece_again() {
         let mut infos = vec![FrameInfo::ABSENT; 1024];
-        let mut pool = FramePool::new(0x1000, &mut infos);
+        let spans = [Span::new(0x1000..0x1400, 0)];
+        let mut pool = FramePool::new(Spans::new(&spans), &mut infos);
         pool.add(0x1000..0x1400);
         let given: Vec<_> = (0..1024).map(|_| pool.allocate(0).unwrap()).collect();
         assert_eq!((pool.free_frames(), pool.allocate(0)), (0, None));
@@ -164,7 +171,8 @@ mod tests {
     #[test]
     fn what_was_not_given_is_not_taken() {
         let mut infos = vec![FrameInfo::ABSENT; 16];
-        let mut pool = FramePool::new(16, &mut infos);
+        let spans = [Span::new(16..32, 0)];
+        let mut pool = FramePool::new(Spans::new(&spans), &mut infos);
         pool.add(16..32);
         let two = pool.allocate(1).unwrap();
         assert!(
@@ -182,10 +190,13 @@ mod tests {
         ) {
             const BASE: u64 = 0x4_0123;
             let mut infos = vec![FrameInfo::ABSENT; 1000];
-            let mut pool = FramePool::new(BASE, &mut infos);
-            let mut memory: BTreeSet<u64> = (BASE..BASE + 1000).collect();
+            // Of three regions, of which the second is 1 TiB further on, and the third not much.
+            let numbers = [BASE..BASE + 400, BASE + (1 << 28)..BASE + (1 << 28) + 300, BASE + (1 << 28) + 301..BASE + (1 << 28) + 601];
+            let spans = [0, 400, 700].map(|place| Span::new(numbers[place / 350].clone(), place as u64));
+            let mut pool = FramePool::new(Spans::new(&spans), &mut infos);
+            let mut memory: BTreeSet<u64> = numbers.into_iter().flatten().collect();
             for (at, len) in holes {
-                (at..at + len).for_each(|frame| { memory.remove(&(BASE + frame)); });
+                (at..at + len).for_each(|place| { memory.remove(&Spans::new(&spans).number(place as usize)); });
             }
             // Each run of frames that follow each other.
             let mut runs: Vec<Range<u64>> = Vec::new();

@@ -7,6 +7,7 @@ use std::ops::Range;
 use mayfly_hypervisor::account::{Refused, ShareId, ShareInfo};
 use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
 use mayfly_hypervisor::frames::FrameInfo;
+use mayfly_hypervisor::spans::{Span, Spans};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -368,8 +369,11 @@ proptest! {
         let count = CHUNKS as usize + 1;
         let (mut blocks, mut infos) = (vec![FrameInfo::ABSENT; count], vec![ChunkInfo::ABSENT; count]);
         let (mut shares, mut rooms) = (vec![ShareInfo::ABSENT; SHARES + 1], vec![NO_ROOM; SHARES + 1]);
-        let books = Books { blocks: &mut blocks, chunks: &mut infos, shares: &mut shares, rooms: &mut rooms };
-        let mut real = Chunks::new(BASE, books);
+        let first = BASE / CHUNK;
+        let spans = [Span::new(first..first + count as u64, 0)];
+        let spans = Spans::new(&spans);
+        let books = Books { spans, blocks: &mut blocks, chunks: &mut infos, shares: &mut shares, rooms: &mut rooms };
+        let mut real = Chunks::new(books);
         let is_hole = |frame: u64| holes.iter().any(|&(at, len)| (BASE + at..BASE + at + len).contains(&frame));
         // Whole chunks alone are added.
         let whole = |chunk: &u64| (chunk * CHUNK..(chunk + 1) * CHUNK).all(|frame| !is_hole(frame));
@@ -434,9 +438,16 @@ fn with_machine(total: u64, work: impl FnOnce(Chunks<'_>)) {
     let (mut blocks, mut infos) =
         (vec![FrameInfo::ABSENT; total as usize], vec![ChunkInfo::ABSENT; total as usize]);
     let (mut shares, mut rooms) = (vec![ShareInfo::ABSENT; SHARES + 1], vec![NO_ROOM; SHARES + 1]);
-    let books =
-        Books { blocks: &mut blocks, chunks: &mut infos, shares: &mut shares, rooms: &mut rooms };
-    let mut machine = Chunks::new(BASE, books);
+    let spans = [Span::new(BASE / CHUNK..BASE / CHUNK + total, 0)];
+    let spans = Spans::new(&spans);
+    let books = Books {
+        spans,
+        blocks: &mut blocks,
+        chunks: &mut infos,
+        shares: &mut shares,
+        rooms: &mut rooms,
+    };
+    let mut machine = Chunks::new(books);
     machine.add(BASE..BASE + total * CHUNK);
     work(machine);
 }

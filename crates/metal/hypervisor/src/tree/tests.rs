@@ -4,6 +4,8 @@ use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use proptest::prelude::*;
 
 use super::*;
+use crate::division::Division;
+use crate::memory_map::whole_frames;
 
 fn property<T: dtoolkit::ToPropertyValue>(name: &str, value: T) -> DeviceTreeProperty {
     DeviceTreeProperty::new(name, value).unwrap()
@@ -139,6 +141,36 @@ fn reserved_memory_is_not_touched_and_where_the_tree_says_so_not_mapped() {
     assert!(board.reserved.contains(&(0x4100_0000..0x4100_1000)));
     assert!(board.reserved.contains(&(0x4200_0000..0x4200_2000)));
     assert_eq!(board.unmapped, *core::slice::from_ref(&(0x4200_0000..0x4200_2000)));
+}
+
+#[test]
+fn memory_of_any_regions_of_a_tree_is_in_the_books_and_holes_are_not() {
+    const GIB: u64 = 1 << 30;
+    let at_1_tib = [GIB..2 * GIB, 1024 * GIB..1026 * GIB];
+    // An Ampere Altra of two sockets: 64 GiB each, of which 2 GiB of the first are below 4 GiB.
+    let altra = [
+        0x8000_0000..0x1_0000_0000,
+        0x80_0000_0000..0x80_0000_0000 + 62 * GIB,
+        0x400_0000_0000..0x400_0000_0000 + 64 * GIB,
+    ];
+    for regions in [&at_1_tib[..], &altra] {
+        let mut tree = virt();
+        tree.root.remove_child("memory@40000000");
+        let mut all = 0;
+        for region in regions {
+            let bytes = region.end - region.start;
+            all += bytes;
+            let memory = [property("device_type", "memory"), reg(region.start, bytes)];
+            tree.root.add_child(node(&std::format!("memory@{:x}", region.start), memory));
+        }
+        let board = Board::read(&tree.to_dtb()).unwrap();
+        assert_eq!(board.memory, regions);
+        let free = whole_frames(&board.memory, &board.reserved, 1 << 48);
+        let division = Division::of(&free).unwrap();
+        assert_eq!(division.count() as u64, all >> 16, "an entry for each 64 KiB");
+        let pool: u64 = division.pool.iter().map(|region| region.end - region.start).sum();
+        assert!(pool > all / 100 * 98, "{pool} of {all}");
+    }
 }
 
 #[test]

@@ -141,17 +141,10 @@ fn stop() -> ! {
     }
 }
 
-/// The end of the memory that is used where the books of all frames do not fit into it: a machine may have memory at 2
-/// GiB and at 8 TiB, and each frame between is in the books.
-const LESS: u64 = 1 << 39;
-
 /// Gives the machine's free memory to the heap and the pool, and says how much of it is not used.
 fn add_memory(board: &Board, others: &[Region]) -> Result<(), &'static str> {
-    let mut limit = map::LIMIT;
-    if memory::add(board, others, limit).is_err() {
-        limit = LESS;
-        memory::add(board, others, limit)?;
-    }
+    let limit = map::LIMIT;
+    memory::add(board, others, limit)?;
     let beyond = |region: &Region| region.end.saturating_sub(region.start.max(limit));
     let beyond: u64 = board.memory.iter().map(beyond).sum();
     if beyond > 0 {
