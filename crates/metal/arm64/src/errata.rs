@@ -16,8 +16,8 @@ impl Errata {
     /// twice, in `tlb`: 1286807 of Cortex-A76, 2441007 of Cortex-A55, 2441009 of Cortex-A510.
     pub const REPEATED_INVALIDATION: Self = Self(1);
 
-    /// A load of a device beside a read of `PAR_EL1` may stop the processor. Barriers are between them, in `context` and
-    /// `guest`: 1508412 of Cortex-A77. (A guest without the workaround can still stop its processor.)
+    /// A load of a device beside a read of `PAR_EL1` may stop the processor. Barriers are between them, in `optional`, `context`
+    /// and `guest`: 1508412 of Cortex-A77. (A guest without the workaround can still stop its processor.)
     pub const PAR_BARRIERS: Self = Self(2);
 
     /// A stage 2 fault may be reported in place of one of stage 1. The address is translated by stage 1 first, in
@@ -89,6 +89,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn each_erratum_is_named_where_it_is_handled() {
+        let tlb = include_str!("bare/tlb.rs");
+        let guest = include_str!("bare/guest.rs");
+        let places: [(&str, &[&str]); 4] = [
+            (tlb, &["1286807", "2441007", "2441009", "1530923", "1319537", "1319367", "1165522"]),
+            (guest, &["834220", "1508412", "1530923", "1319537", "1319367", "1165522"]),
+            (include_str!("bare/context.rs"), &["1508412"]),
+            (include_str!("bare/optional.rs"), &["1508412"]),
+        ];
+        for (source, numbers) in places {
+            for number in numbers {
+                assert!(source.contains(number), "{number}");
+            }
+        }
+    }
 
     const fn midr(implementer: u64, part: u64, variant: u64, revision: u64) -> u64 {
         implementer << 24 | variant << 20 | 0xf << 16 | part << 4 | revision

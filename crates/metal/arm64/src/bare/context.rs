@@ -114,6 +114,7 @@ impl Resident {
                 if context.optional.save() {
                     self.error.set(true);
                 }
+                // PAR_EL1 is read in between: erratum 1508412 of Cortex-A77.
                 context.optional.order();
                 context.save();
                 context.optional.order();

@@ -260,11 +260,13 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
 /// Where a guest's access failed at stage 2; `None` where its own tables have changed since, and it is to try again.
 fn faulting_address(abort: &Abort, far: u64) -> Option<Gpa> {
     let errata = common::errata();
+    // Erratum 834220 of Cortex-A57: the fault may be one of stage 1, which the guest takes when it tries again.
     let page = if abort.page_is_known() && (abort.walk || !errata.has(Errata::STAGE1_FIRST)) {
         // FIPA, bits 43:4, is the address from bit 12 on.
         (crate::read_register!("hpfar_el2") >> 4 & 0xff_ffff_ffff) << PAGE_SHIFT
     } else {
         let barrier = || {
+            // Erratum 1508412 of Cortex-A77.
             if errata.has(Errata::PAR_BARRIERS) {
                 // SAFETY: a barrier.
                 unsafe { asm!("dmb sy", options(nostack)) };
@@ -296,7 +298,8 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
         // stays in the register, from which `Tlb::vacate` takes it.
         let base = unsafe { translation.load() };
         if !self.resident.is_loaded() {
-            // So that no walk mixes this vCPU's stage 1 with another's stage 2.
+            // So that no walk mixes this vCPU's stage 1 with another's stage 2 (errata 1530923, 1319537, 1319367, 1165522:
+            // see `tlb`).
             self.confinement.empty.load();
             self.resident.load();
         }

@@ -6,9 +6,9 @@
 //! speculatively, which leaves nothing in the TLB.
 //!
 //! The register still names a root after the exit of its guest, so that the next entry costs nothing. Some processors
-//! walk from it then, though the architecture forbids that ([`walks_out_of_guests`]). They are told to name the empty
-//! root before the named root gets another use ([`EmptyRoot::replace`]), and when the registers of another vCPU are
-//! loaded.
+//! walk from it then, though the architecture forbids that ([`walks_out_of_guests`]: errata 1530923 of Cortex-A55, 1319537
+//! of A57, 1319367 of A72, 1165522 of A76, Neoverse-N1). They are told to name the empty root before the named root gets
+//! another use ([`EmptyRoot::replace`]), and when the registers of another vCPU are loaded.
 
 use core::arch::asm;
 
@@ -86,8 +86,8 @@ impl EmptyRoot {
     }
 }
 
-/// Does `work`, an invalidation on every processor, which is complete when it returns: twice, where a processor has the
-/// erratum [`Errata::REPEATED_INVALIDATION`].
+/// Does `work`, an invalidation on every processor, which is complete when it returns: twice, where a processor has an
+/// erratum of [`Errata::REPEATED_INVALIDATION`] (1286807 of Cortex-A76, 2441007 of A55, 2441009 of A510).
 fn repeated(work: impl Fn()) {
     work();
     if common::errata().has(Errata::REPEATED_INVALIDATION) {
