@@ -10,8 +10,7 @@
 //! breaks a rule by what is known at that time, the checker looks in the window for a record that began before this
 //! one's end, and that would mend it: the root that is entered, the VMID that is taken, the CPU that leaves. It takes
 //! that record first. Several records may fit, and the choice may be wrong. So no rule counts as broken by what the
-//! record brings with it, nor, where a rule depends on what tables and frames were at that time, by an event that
-//! overlaps it.
+//! record brings with it, nor by what is known of an entry or a frame that is in doubt ([`doubts`]).
 //!
 //! **Entries.** The values of an entry follow each other: each write says what it found. If writes of one entry overlap,
 //! the checker searches for an order of them in which each finds what the one before has left; that the table's frame
@@ -32,6 +31,7 @@
 
 mod accesses;
 mod barriers;
+mod doubts;
 mod frames;
 mod guests;
 mod hasten;
@@ -47,6 +47,7 @@ use crate::entries::WRITE;
 use crate::event::{Barrier, Event, Record, Scope};
 use crate::header::Options;
 use crate::lives::{Lives, Tickets};
+use crate::order::Writes;
 use crate::ranges::Ranges;
 use crate::rules::{Rule, Violation};
 use crate::tables::{Found, Tables, Word};
@@ -74,12 +75,14 @@ pub struct Checker {
     window: Window,
     /// The records that are being taken, each before the one that asked for it.
     taking: Vec<Record>,
-    /// The tickets of records that were taken before those that are written down earlier.
-    doubts: Ranges,
     tables: Tables,
+    /// The writes of entries, by table and index.
+    writes: HashMap<u64, HashMap<u32, Writes>>,
     /// Writes that wait for the one before, by table.
     waiting: HashMap<u64, Vec<(u64, Record)>>,
     lives: Lives,
+    /// Of some events it is not known in which order they came, and that may matter.
+    is_any_chosen: bool,
     /// Roots that are gone, and the second ticket of that.
     gone: HashMap<u64, u64>,
     exposures: HashMap<u16, Exposure>,
@@ -93,6 +96,8 @@ pub struct Checker {
     free_early: Ranges,
     /// Invalidations that were issued and are not complete, by CPU.
     issued: HashMap<u32, Vec<Issued>>,
+    /// The greatest number up to which each CPU's invalidations are complete, and the tickets of that.
+    completed: HashMap<u32, (u64, Tickets)>,
     /// The last invalidations, complete or not: for writes that they come after, and that waited for one before.
     log: VecDeque<Logged>,
     /// How many of them are remembered no more, and the second ticket of the last of those.
@@ -112,7 +117,10 @@ pub struct Checker {
     /// What ended before this was invalidated so long ago that it is not known any more.
     horizon: u64,
     unexplained: VecDeque<Unexplained>,
-    violations: Vec<Violation>,
+    /// What was broken, and the second ticket of the record that was taken then.
+    violations: Vec<(u64, Violation)>,
+    /// The greatest second ticket of a record that is not in the window any more.
+    taken: u64,
     /// Events that the trace says are missing.
     dropped: u64,
 }
@@ -122,10 +130,24 @@ struct Issued {
     id: u64,
     /// Its number in the log.
     number: u64,
-    /// Whole VMIDs that it covers, and the last entry of each.
-    whole: Vec<(u16, u64)>,
+    /// Its second ticket.
+    end: u64,
+    /// Whole VMIDs that it covers.
+    whole: Vec<Whole>,
     /// Where things are that it may reach; all, if none.
     vmid: Option<u16>,
+}
+
+/// A VMID that is invalidated as a whole.
+#[derive(Debug)]
+struct Whole {
+    vmid: u16,
+    /// The number of its last entry; none, if a CPU was in the guest.
+    enters: Option<u64>,
+    /// A CPU that came in by this second ticket, the least such, was still there when the invalidation was issued.
+    stayed: u64,
+    /// A CPU came in after that, by this second ticket, the least such.
+    entered: u64,
 }
 
 /// An invalidation, as it was issued.
@@ -159,7 +181,6 @@ struct Recent {
 #[derive(Debug)]
 struct Unexplained {
     line: u64,
-    begin: u64,
     end: u64,
     root: u64,
     gfn: u64,
@@ -178,18 +199,29 @@ impl Checker {
         if let Event::Dropped { count } = record.event {
             self.dropped = self.dropped.saturating_add(count);
         }
+        if record.begin < self.taken {
+            // It may mend what seemed to be broken.
+            self.violations.retain(|(taken, _)| *taken < record.begin);
+        }
         self.window.push(line, record);
-        if self.window.len() > WINDOW
-            && let Some((line, record)) = self.window.pop()
-        {
+        if self.window.len() > WINDOW {
+            self.next();
+        }
+    }
+
+    fn next(&mut self) {
+        if let Some((line, record)) = self.window.pop() {
+            self.taken = record.end;
             self.process(line, &record);
         }
     }
 
     fn process(&mut self, line: u64, record: &Record) {
+        self.note_frames(record);
         self.taking.push(record.clone());
         self.apply(line, record);
         self.taking.pop();
+        self.settle_frames(record);
     }
 
     fn apply(&mut self, line: u64, record: &Record) {
@@ -227,8 +259,8 @@ impl Checker {
     }
 
     /// The rules that were broken up to now, as far as that is certain whatever comes.
-    pub fn found(&self) -> &[Violation] {
-        &self.violations
+    pub fn found(&self) -> Vec<Violation> {
+        self.violations.iter().map(|(_, violation)| violation.clone()).collect()
     }
 
     /// How many events are missing, as the trace says itself: where there are any, it is not whole, and nothing that seems
@@ -240,9 +272,7 @@ impl Checker {
     /// The rules that were broken, in the order of lines: the trace is at its end.
     pub fn finish(mut self) -> Vec<Violation> {
         while self.window.len() > 0 {
-            if let Some((line, record)) = self.window.pop() {
-                self.process(line, &record);
-            }
+            self.next();
         }
         for table in self.waiting.keys().copied().collect::<Vec<_>>() {
             self.lost(table);
@@ -257,28 +287,18 @@ impl Checker {
         for access in std::mem::take(&mut self.unexplained) {
             self.report_access(&access);
         }
-        self.violations.sort_by_key(|violation| violation.line);
-        self.violations
+        let mut violations = self.found();
+        violations.sort_by_key(|violation| violation.line);
+        violations
     }
 
     fn report(&mut self, line: u64, rule: Rule, what: String) {
-        let taken = self.taking.first().map_or((0, 0), |record| (record.begin, record.end));
+        let taken = self.taking.first().map_or(u64::MAX, |record| record.end);
         // What another record asked for may have been taken too early.
-        let is_certain = self.taking.len() < 2 && !(is_by_order(rule) && self.is_in_doubt(taken));
-        if is_certain && self.violations.len() < KEPT {
-            self.violations.push(Violation { line, rule, what });
+        if self.taking.len() < 2 && self.violations.len() < KEPT {
+            self.violations.push((taken, Violation { line, rule, what }));
         }
     }
-
-    /// Whether an event at `tickets` overlaps one whose order was chosen.
-    fn is_in_doubt(&self, (begin, end): Tickets) -> bool {
-        self.doubts.any_in(&(begin..end + 1)).is_some()
-    }
-}
-
-/// Whether what breaks a rule follows from the order in which records were taken, and not from their tickets alone.
-fn is_by_order(rule: Rule) -> bool {
-    !matches!(rule, Rule::BreakBeforeMake | Rule::FrameFreed | Rule::NoBarrier)
 }
 
 /// The entry that a write is of.

@@ -13,6 +13,10 @@ pub(crate) struct Life {
     pub(crate) freed: Option<Tickets>,
     /// The last that was taken of these gave them out.
     pub(crate) is_open: bool,
+    /// The greatest second ticket of what happened to the frames.
+    pub(crate) reach: u64,
+    /// Where something happened that overlaps something else: until when. What is known may come of the order chosen.
+    pub(crate) doubtful: u64,
 }
 
 impl Life {
@@ -71,6 +75,35 @@ impl Lives {
     /// One of `frames` that may have been given out by an event that ends after `begin`.
     pub(crate) fn any_given_after(&self, frames: &Range<u64>, begin: u64) -> Option<u64> {
         self.any(frames, |life| life.given.is_some_and(|(_, end)| end > begin))
+    }
+
+    /// Notes that something happens to `frames`.
+    pub(crate) fn happen(&mut self, frames: Range<u64>, (begin, end): Tickets) {
+        self.change(frames, |life| {
+            if life.reach > begin {
+                life.doubtful = life.doubtful.max(life.reach).max(end);
+            }
+            life.reach = life.reach.max(end);
+        });
+    }
+
+    /// Notes that what `frames` are is in no doubt, after what began at `begin`, if nothing overlaps that.
+    pub(crate) fn settle(&mut self, frames: Range<u64>, begin: u64) {
+        self.change(frames, |life| {
+            if life.doubtful < begin {
+                life.doubtful = 0;
+            }
+        });
+    }
+
+    /// Notes that what happens to `frames` until `end` overlaps something else.
+    pub(crate) fn doubt(&mut self, frames: Range<u64>, end: u64) {
+        self.change(frames, |life| life.doubtful = life.doubtful.max(end));
+    }
+
+    /// Whether something of `frames` is in doubt, or has happened to them after `begin`.
+    pub(crate) fn is_any_in_doubt(&self, frames: &Range<u64>, begin: u64) -> bool {
+        self.any(frames, |life| life.doubtful > 0 || life.reach > begin).is_some()
     }
 
     pub(crate) fn give(&mut self, frames: Range<u64>, tickets: Tickets) {

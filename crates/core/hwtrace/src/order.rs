@@ -1,6 +1,6 @@
 //! The order in which the writes of an entry can have come.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 /// Events of one entry that are put in order, at most.
 pub(crate) const ITEMS: usize = 24;
@@ -31,6 +31,19 @@ pub(crate) struct Item {
 /// What is in an entry: nothing, where the frame is free; and whether the frame has been given out, and nothing was
 /// written since.
 pub(crate) type Value = (Option<u64>, bool);
+
+/// The writes of an entry that were taken.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    /// The second ticket of each of the last, and what it found.
+    pub(crate) last: VecDeque<(u64, u64)>,
+    /// The greatest second ticket of those before.
+    pub(crate) forgotten: u64,
+    /// The greatest second ticket of all.
+    pub(crate) reach: u64,
+    /// Where some overlap, and could have come in another order: until when.
+    pub(crate) doubtful: u64,
+}
 
 /// The numbers of all `items` in an order that their tickets allow, and in which each write finds what it says, from
 /// `present` on; a table is filled only when it was given out. What is no write, and not the first of them, may come later. `is_same` says whether hardware takes one value for the other. `None` where there is no such order, or

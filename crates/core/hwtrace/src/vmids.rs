@@ -13,13 +13,15 @@ use crate::tables::{Word, pages};
 pub(crate) struct Exposure {
     /// Of the root at this frame; none, when that is gone.
     pub(crate) root: Option<u64>,
-    /// When a CPU was first in the guest for certain.
+    /// The frame of that root, also when it is gone.
+    pub(crate) top: u64,
+    /// When a CPU was first in the guest for certain; the greatest ticket, where that is not known.
     pub(crate) since: u64,
     /// When one came in last, for certain.
     pub(crate) entered: u64,
     /// The greatest first ticket of those that left it.
     pub(crate) left: u64,
-    /// CPUs in the guest, and since when for certain.
+    /// CPUs in the guest, and since when for certain; the greatest ticket, where that is not known.
     pub(crate) inside: HashMap<u32, u64>,
     /// The number of its last entry, among all.
     pub(crate) enters: u64,
@@ -45,6 +47,15 @@ pub(crate) struct Stay {
     pub(crate) left: Option<Tickets>,
     /// The greatest second ticket of those.
     pub(crate) out: u64,
+    /// The root of the last entry.
+    pub(crate) root: u64,
+}
+
+impl Stay {
+    /// The greatest second ticket of all.
+    pub(crate) fn reach(&self) -> u64 {
+        self.entered.max(self.out)
+    }
 }
 
 /// Who wrote an entry.

@@ -172,6 +172,6 @@ impl Checked {
         checking.file = None;
         let has_broken_off = checking.line == checking.last;
         let checker = std::mem::take(&mut checking.checker);
-        if has_broken_off { checker.found().to_vec() } else { checker.finish() }
+        if has_broken_off { checker.found() } else { checker.finish() }
     }
 }

@@ -36,7 +36,7 @@ fn check(from: impl BufRead, path: &Path) -> Result<(), Failure> {
     }
     let dropped = checker.dropped();
     // What seems wrong at the end of what is there may be explained by what is not.
-    let found = if dropped > 0 { checker.found().to_vec() } else { checker.finish() };
+    let found = if dropped > 0 { checker.found() } else { checker.finish() };
     let Some(first) = found.first() else {
         if dropped > 0 {
             let what = format!("{path} is incomplete: {dropped} events are missing");

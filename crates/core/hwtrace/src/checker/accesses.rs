@@ -4,7 +4,7 @@ use super::{Checker, UNEXPLAINED, Unexplained};
 use crate::entries::{Kind, PRESENT, WRITE};
 use crate::lives::Tickets;
 use crate::rules::Rule;
-use crate::tables::Found;
+use crate::tables::{Found, Word};
 use crate::vmids::allows;
 
 impl Checker {
@@ -22,7 +22,7 @@ impl Checker {
             return;
         }
         let frames = frame..frame + 1;
-        self.check_given(line, &frames, tickets, "a guest uses it");
+        self.check_given(line, &frames, tickets, "a guest uses it", false);
         self.check_no_table(line, &frames, tickets, "is used by a guest");
         let exposure = self.exposures.get(&vmid).filter(|exposure| exposure.since < begin);
         let Some(root) = exposure.and_then(|exposure| exposure.root) else { return };
@@ -36,9 +36,26 @@ impl Checker {
             if self.unexplained.len() == UNEXPLAINED {
                 self.unexplained.pop_front();
             }
-            self.unexplained.push_back(Unexplained { line, begin, end, root, gfn, frame, right });
+            if !self.is_walked_for_certain((tlb, vmid), root, &words, tickets) {
+                return;
+            }
+            self.unexplained.push_back(Unexplained { line, end, root, gfn, frame, right });
             return;
         }
+    }
+
+    /// Whether the CPU that uses `tlb` walks from `root` through `words` at `tickets`, and finds there what is known.
+    fn is_walked_for_certain(
+        &self,
+        who: (u32, u16),
+        root: u64,
+        words: &[Word],
+        tickets: Tickets,
+    ) -> bool {
+        self.is_alone(who, tickets)
+            && self.are_certain(&(root..root + 1), tickets, false)
+            && self.stays.get(&who).is_some_and(|stay| stay.root == root)
+            && words.iter().all(|word| self.is_certain(*word, tickets, false))
     }
 
     /// Whether a TLB may have the translation by which a guest makes an access that began at `begin`.
@@ -78,10 +95,7 @@ impl Checker {
     }
 
     pub(super) fn report_access(&mut self, access: &Unexplained) {
-        let Unexplained { line, begin, end, gfn, frame, right, .. } = *access;
-        if self.is_in_doubt((begin, end)) {
-            return;
-        }
+        let Unexplained { line, gfn, frame, right, .. } = *access;
         let how = if right == WRITE { "writes" } else { "reads" };
         let what = format!(
             "a guest {how} frame {frame:#x} at guest frame {gfn:#x}, which it had no more, or never"

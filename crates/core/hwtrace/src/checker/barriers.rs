@@ -6,6 +6,7 @@ use crate::lives::Tickets;
 use crate::rules::Rule;
 use crate::tables::Word;
 use crate::vmids::Stale;
+use crate::window::Key;
 
 const WALKS: Event = Event::Barrier { kind: Barrier::Walks };
 
@@ -25,12 +26,19 @@ impl Checker {
         self.barriers.get(&cpu).map_or(0, |(_, end)| *end)
     }
 
+    /// The greatest second ticket of a barrier of `cpu` that may have come before an event which ends at `end`.
+    pub(super) fn barrier_before(&self, cpu: u32, end: u64) -> u64 {
+        let left = self.window.of(Key::Barrier(cpu), end).map(|one| one.end);
+        left.fold(self.last_barrier(cpu), u64::max)
+    }
+
     /// A CPU has written an entry, and no barrier has come since.
     pub(super) fn note_unordered(&mut self, word: Word, record: &Record) {
         let Record { begin, end, cpu, .. } = *record;
         let table = self.tables.get(word.0).filter(|table| table.place.is_some());
         let is_late = table.and_then(|table| table.family).is_some_and(Family::sees_late);
-        if is_late && self.last_barrier(cpu) < begin {
+        let is_certain = || self.is_placed_for_certain(word.0, (begin, end));
+        if is_late && self.last_barrier(cpu) < begin && is_certain() {
             self.unordered.entry(cpu).or_insert((word, (begin, end)));
         }
     }
@@ -55,11 +63,9 @@ impl Checker {
     pub(super) fn is_ordered(&self, stale: &Stale, cpu: u32, (begin, end): Tickets) -> bool {
         let writer = stale.writer;
         let (written, done) = writer.tickets;
-        let by_either = |by: u32| by == cpu || by == writer.cpu;
         !writer.is_seen_late
             || writer.cpu == cpu
             || done >= begin
-            || self.last_barrier(cpu).max(self.last_barrier(writer.cpu)) > written
-            || self.window.find(end, |one| by_either(one.cpu) && one.event == WALKS).is_some()
+            || self.barrier_before(cpu, end).max(self.barrier_before(writer.cpu, end)) > written
     }
 }

@@ -17,7 +17,9 @@ impl Checker {
         while let Some(frame) = self.lives.any_open(&frames)
             && self.hasten_free(frame, end)
         {}
-        if let Some(frame) = self.lives.any_given(&frames, begin) {
+        if let Some(frame) = self.lives.any_given(&frames, begin)
+            && self.are_certain(&(frame..frame + 1), tickets, true)
+        {
             let what = format!("frame {frame:#x} is given out, and was not free");
             self.report(line, Rule::GivenTwice, what);
         }
@@ -43,8 +45,9 @@ impl Checker {
             self.free_table(line, table, tickets);
         }
         // What was taken away, and TLBs may have still.
+        let certain = self.are_certain(&frames, tickets, true);
         for stale in self.stale.values_mut().flatten() {
-            if stale.writer.tickets.0 >= end || !has(stale.kind, stale.level, &frames) {
+            if !certain || stale.writer.tickets.0 >= end || !has(stale.kind, stale.level, &frames) {
                 continue;
             }
             let (rule, what) = match stale.kind {
@@ -68,12 +71,16 @@ impl Checker {
             let what =
                 format!("a frame from {frame:#x} on is free, and {} maps it", describe(&found));
             let need = Need { rule: Rule::FrameFreed, line, end, what, used: None };
-            self.add_live(&found, begin, &need);
+            let certain = certain
+                && self.is_certain(found.word, tickets, false)
+                && self.is_placed_for_certain(found.word.0, tickets);
+            self.add_live(&found, begin, &need, certain);
         }
         self.lives.free(frames, tickets);
     }
 
-    fn free_table(&mut self, line: u64, table: u64, (begin, end): Tickets) {
+    fn free_table(&mut self, line: u64, table: u64, tickets: Tickets) {
+        let (begin, end) = tickets;
         let is_unlinked = self.hasten_unlink(table, end);
         if !is_unlinked && self.lives.any_given_after(&(table..table + 1), begin).is_some() {
             // It is a table again.
@@ -86,11 +93,15 @@ impl Checker {
             let kind = Kind::Table(table);
             let word = (table, ENTRIES);
             let found = Found { word, root, level: level + 1, gfn, bits: 0, kind };
-            self.add_live(&found, begin, &need);
+            let path = self.tables.path(table);
+            let certain = self.are_certain(&(table..table + 1), tickets, true)
+                && path.into_iter().all(|word| self.is_certain(word, tickets, false));
+            self.add_live(&found, begin, &need, certain);
             self.tables.detach(table, &mut Vec::new());
         }
         self.lost(table);
         self.waiting.remove(&table);
+        self.forget_writes(table, begin);
         self.tables.forget(table);
     }
 
@@ -130,7 +141,7 @@ impl Checker {
         self.dirty.remove(frames.clone());
     }
 
-    /// Whether a frame is free for certain when an event comes at `tickets`.
+    /// Whether a frame is free when an event comes at `tickets`, by what is known.
     pub(super) fn is_free(&mut self, frame: u64, tickets: Tickets) -> bool {
         self.any_free(&(frame..frame + 1), tickets).is_some()
     }
@@ -144,15 +155,19 @@ impl Checker {
         }
     }
 
-    /// Says so if one of `frames` is free when an event comes at `tickets`, of which `what` says what it does to them.
+    /// Says so if one of `frames` is free for certain when an event comes at `tickets`, of which `what` says what it does to them;
+    /// and `own`, whether it is part of their lives.
     pub(super) fn check_given(
         &mut self,
         line: u64,
         frames: &Range<u64>,
         tickets: Tickets,
         what: &str,
+        own: bool,
     ) {
-        if let Some(frame) = self.any_free(frames, tickets) {
+        if let Some(frame) = self.any_free(frames, tickets)
+            && self.are_certain(&(frame..frame + 1), tickets, own)
+        {
             self.report(line, Rule::FreeFrame, format!("frame {frame:#x} is free, and {what}"));
         }
     }
@@ -162,14 +177,21 @@ impl Checker {
         &mut self,
         line: u64,
         frames: &Range<u64>,
-        (begin, end): Tickets,
+        tickets: Tickets,
         what: &str,
     ) {
+        let (begin, end) = tickets;
         for table in self.tables.known_in(frames) {
             let linked = self.tables.get(table).and_then(|table| table.linked);
             let Some((first, last)) = linked else { continue };
-            let may_be_freed = self.lives.of(table).may_end_after(first);
-            if last < begin && !may_be_freed && !self.hasten_free(table, end) {
+            let lived = self.lives.of(table);
+            let is_of_this_life =
+                !lived.may_end_after(first) && lived.given.is_none_or(|(_, given)| given < first);
+            if last < begin
+                && is_of_this_life
+                && !self.hasten_free(table, end)
+                && self.are_certain(&(table..table + 1), tickets, false)
+            {
                 self.report(line, Rule::TableMapped, format!("table {table:#x} {what}"));
             }
         }
@@ -184,7 +206,11 @@ impl Checker {
         let may_be_freed_since = |since| self.lives.of(frame).may_end_after(since);
         let is_of_this_life =
             |found: &&Found| !self.tables.since(found).is_some_and(may_be_freed_since);
-        if let Some(found) = entries.iter().find(is_of_this_life) {
+        if let Some(found) = entries.iter().find(is_of_this_life)
+            && self.are_certain(&(frame..frame + 1), tickets, false)
+            && self.is_certain(found.word, tickets, false)
+            && self.is_placed_for_certain(found.word.0, tickets)
+        {
             let what =
                 format!("table {frame:#x} comes into a tree, and {} maps it", describe(found));
             self.report(line, Rule::TableMapped, what);

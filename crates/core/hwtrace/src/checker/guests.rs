@@ -11,15 +11,16 @@ use crate::vmids::Exposure;
 impl Checker {
     pub(super) fn enter(&mut self, line: u64, record: &Record, (tlb, top, vmid): (u32, u64, u16)) {
         let Record { begin, end, cpu, .. } = *record;
+        let is_alone = self.is_alone((tlb, vmid), (begin, end));
         self.check_ordered(line, cpu, (begin, end), "the guest");
         let is_it = |event: &Event| matches!(event, Event::Root { top: root, .. } if *root == top);
         if !self.tables.roots.contains_key(&top) && !self.hasten(end, |one| is_it(&one.event)) {
-            if self.gone.get(&top).is_some_and(|gone| *gone > begin) {
-                // It came before that.
-                self.note_stay((tlb, vmid), (begin, end));
-                return;
+            self.note_stay((tlb, vmid), top, (begin, end));
+            // It may have come before that.
+            let was_there = self.gone.get(&top).is_some_and(|gone| *gone > begin);
+            if !was_there && self.are_certain(&(top..top + 1), (begin, end), false) {
+                self.report(line, Rule::RootGone, format!("{top:#x} is entered, and is no root"));
             }
-            self.report(line, Rule::RootGone, format!("{top:#x} is entered, and is no root"));
             return;
         }
         if !self.may_be_taken(vmid, (begin, end)) {
@@ -31,10 +32,13 @@ impl Checker {
         {
             if exposure.since >= begin {
                 // It may have come before that, and what came of it is over.
-                self.note_stay((tlb, vmid), (begin, end));
+                self.note_stay((tlb, vmid), top, (begin, end));
                 return;
             }
-            if !self.may_be_forgotten(vmid, top, (begin, end)) {
+            let tops = [top, exposure.top];
+            let is_certain = |top: u64| self.are_certain(&(top..top + 1), (begin, end), false);
+            let are_roots_certain = tops.into_iter().all(is_certain);
+            if !self.may_be_forgotten(vmid, top, (begin, end)) && are_roots_certain {
                 let what = format!(
                     "root {top:#x} is entered under VMID {vmid}, of which TLBs may have what was another's"
                 );
@@ -42,44 +46,59 @@ impl Checker {
             }
             self.exposures.remove(&vmid);
         }
-        if let Some(left) = self.note_stay((tlb, vmid), (begin, end)) {
-            // It is out again.
-            if let Some(exposure) = self.exposures.get_mut(&vmid) {
-                exposure.left = exposure.left.max(left);
-            }
+        if self.note_stay((tlb, vmid), top, (begin, end)) {
+            // It may be out again.
             return;
+        }
+        // Of another root, perhaps, that was in the frame before.
+        let is_certain = is_alone && self.are_certain(&(top..top + 1), (begin, end), false);
+        let since = if is_certain { end } else { u64::MAX };
+        let issued = self.issued.values_mut().flatten().filter(|issued| begin > issued.end);
+        for whole in issued.flat_map(|issued| &mut issued.whole).filter(|one| one.vmid == vmid) {
+            whole.entered = whole.entered.min(since);
         }
         self.enters += 1;
         let exposure = self.exposures.entry(vmid).or_insert_with(|| Exposure {
             root: Some(top),
-            since: end,
+            top,
+            since,
             entered: end,
             left: 0,
             inside: HashMap::new(),
             enters: 0,
         });
+        exposure.since = exposure.since.min(since);
         exposure.enters = self.enters;
         exposure.entered = exposure.entered.max(end);
-        exposure.inside.insert(tlb, end);
+        exposure.inside.insert(tlb, since);
     }
 
-    /// Notes that a CPU has entered a guest at `tickets`. Returns when it began to leave, if that may have been since.
-    fn note_stay(&mut self, who: (u32, u16), (begin, end): Tickets) -> Option<u64> {
+    /// Notes that a CPU has entered the guest of `root` at `tickets`. Returns whether it may have left since.
+    fn note_stay(&mut self, who: (u32, u16), root: u64, (begin, end): Tickets) -> bool {
         let stay = self.stays.entry(who).or_default();
+        stay.root = root;
         stay.entered = stay.entered.max(end);
-        stay.left.filter(|_| stay.out > begin).map(|(left, _)| left)
+        stay.out > begin
     }
 
     pub(super) fn leave(&mut self, tlb: u32, vmid: u16, tickets: Tickets) {
         let (begin, _) = tickets;
+        let is_alone = self.is_alone((tlb, vmid), tickets);
         let stay = self.stays.entry((tlb, vmid)).or_default();
         if stay.left.is_none_or(|(left, _)| left < begin) {
             stay.left = Some(tickets);
         }
         stay.out = stay.out.max(tickets.1);
         let Some(exposure) = self.exposures.get_mut(&vmid) else { return };
-        exposure.left = exposure.left.max(begin);
         let Some(entered) = exposure.inside.remove(&tlb) else { return };
+        if !is_alone || entered == u64::MAX {
+            return;
+        }
+        exposure.left = exposure.left.max(begin);
+        let issued = self.issued.values_mut().flatten().filter(|issued| begin > issued.end);
+        for whole in issued.flat_map(|issued| &mut issued.whole).filter(|one| one.vmid == vmid) {
+            whole.stayed = whole.stayed.min(entered);
+        }
         let needs = self.stale.get_mut(&vmid).into_iter().flatten();
         for need in needs.flat_map(|stale| &mut stale.needs) {
             note_use(need, entered, begin);
@@ -148,7 +167,7 @@ impl Checker {
                 .filter(|one| covers(one.vmid, one.scope) && one.end > exposure.left);
             let after: Vec<_> = after.collect();
             let is_complete = |(first, _): (u64, u64)| first < end;
-            if exposure.inside.is_empty()
+            if exposure.inside.values().all(|entered| *entered == u64::MAX)
                 && after.iter().any(|one| one.complete.is_some_and(is_complete))
             {
                 return true;

@@ -1,9 +1,10 @@
 //! What is taken before those that are written down earlier.
 
 use super::Checker;
-use crate::entries::{Kind, PRESENT};
-use crate::event::{Event, Family, Record};
+use crate::entries::PRESENT;
+use crate::event::{Event, Record};
 use crate::tables::Word;
+use crate::window::tables;
 
 /// Records that are taken at once, each for the one before.
 const DEEP: usize = 16;
@@ -28,7 +29,6 @@ impl Checker {
             return false;
         }
         let Some((line, record)) = self.window.take(number) else { return false };
-        self.doubts.insert(record.begin..record.end + 1);
         self.process(line, &record);
         true
     }
@@ -127,9 +127,7 @@ pub(super) fn covers(first: u64, order: u32, frame: u64) -> bool {
 fn leads_to(event: &Event, frame: u64) -> bool {
     match *event {
         Event::Root { top, order, .. } => covers(top, order, frame),
-        Event::Entry { new, .. } => [Family::Arm, Family::Ept, Family::Npt, Family::RiscV]
-            .iter()
-            .any(|family| family.kind(1, new) == Kind::Table(frame)),
+        Event::Entry { new, .. } => tables(new).any(|table| table == frame),
         _ => false,
     }
 }

@@ -10,7 +10,7 @@ use crate::order::{Change, ITEMS, Item, order};
 use crate::tables::Word;
 
 /// The bits that hardware sets by itself, in one format or another; none of them says that an entry is present.
-const ANY_MARKS: u64 = 0x7e0;
+pub(super) const ANY_MARKS: u64 = 0x7e0;
 
 /// Where an event is that is put in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Checker {
                     if !is_write {
                         self.hasten_this(number);
                     } else if let Some((line, record)) = self.window.take(number) {
-                        self.doubts.insert(record.begin..record.end + 1);
+                        self.note_write(word, &record);
                         self.admit(line, record);
                     }
                 }

@@ -1,16 +1,17 @@
 //! What TLBs may have, and what they must not have any more.
 
-use super::{Checker, Issued, LOGGED, Logged, RECENT, Recent, is_by_order, note_use};
+use super::{Checker, Issued, LOGGED, Logged, RECENT, Recent, Whole, note_use};
 use crate::event::{Event, Record, Scope};
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
 use crate::tables::{Found, Word};
 use crate::vmids::{Need, Stale, Writer};
+use crate::window::Key;
 
 impl Checker {
-    /// What was in an entry is not there any more, since a write.
-    pub(super) fn add_stale(&mut self, found: &Found, writer: Writer) {
+    /// What was in an entry is not there any more, since a write; that it was there is `certain`, or not.
+    pub(super) fn add_stale(&mut self, found: &Found, writer: Writer, certain: bool) {
         for vmid in self.exposed(found.root) {
             // What was to be gone by something that is in the trace already: it is this one.
             let is_this = |one: &mut Stale| {
@@ -24,15 +25,16 @@ impl Checker {
                 self.forget_word(one.word);
                 late.append(&mut one.needs);
             }
-            self.add_stale_of(vmid, found, writer, (late, false));
+            self.add_stale_of(vmid, found, writer, (late, false, certain));
         }
     }
 
-    /// It should not be there any more, since an event that began at `begin`.
-    pub(super) fn add_live(&mut self, found: &Found, begin: u64, need: &Need) {
+    /// It should not be there any more, since an event that began at `begin`; that it is there is `certain`, or not.
+    pub(super) fn add_live(&mut self, found: &Found, begin: u64, need: &Need, certain: bool) {
         let writer = Writer { cpu: u32::MAX, tickets: (begin, begin), is_seen_late: false };
+        let needs = if certain { vec![need.clone()] } else { Vec::new() };
         for vmid in self.exposed(found.root) {
-            self.add_stale_of(vmid, found, writer, (vec![need.clone()], true));
+            self.add_stale_of(vmid, found, writer, (needs.clone(), true, certain));
         }
     }
 
@@ -47,13 +49,16 @@ impl Checker {
         vmid: u16,
         found: &Found,
         writer: Writer,
-        (needs, live): (Vec<Need>, bool),
+        (needs, live, certain): (Vec<Need>, bool, bool),
     ) {
         let Found { word, level, gfn, bits, kind, .. } = *found;
         let (begin, done) = writer.tickets;
         let is_exposed = self.exposures.get(&vmid).is_some_and(|exposure| exposure.since < begin);
         // It may have been invalidated by one that is remembered no more.
-        let certain = is_exposed && begin >= self.forgotten.1;
+        let certain = certain
+            && is_exposed
+            && begin >= self.forgotten.1
+            && !self.may_be_over(vmid, writer.tickets);
         let mut stale = Stale {
             word,
             level,
@@ -75,10 +80,10 @@ impl Checker {
                 && logged.vmid.is_none_or(|of| of == vmid)
                 && stale.is_reached(logged.scope)
         });
-        let own = self.last_barrier(writer.cpu) > begin;
         let is_ordered = |logged: &&Logged| {
             let is_own = !writer.is_seen_late || logged.cpu == writer.cpu;
-            is_own || done > logged.end || own || logged.barrier > begin
+            let barrier = || self.barrier_before(writer.cpu, logged.end).max(logged.barrier);
+            is_own || done > logged.end || barrier() > begin
         };
         let (reaching, unordered): (Vec<&Logged>, Vec<&Logged>) = reaching.partition(is_ordered);
         let complete = reaching.iter().filter_map(|logged| logged.complete).min();
@@ -116,21 +121,31 @@ impl Checker {
         }
         self.stale = all;
         let covered = |of: &u16| scope == Scope::All && vmid.is_none_or(|vmid| vmid == *of);
-        let idle = self
-            .exposures
-            .iter()
-            .filter(|(of, exposure)| covered(of) && exposure.inside.is_empty());
-        let whole = idle.map(|(vmid, exposure)| (*vmid, exposure.enters)).collect();
+        let exposed = self.exposures.iter().filter(|(of, _)| covered(of));
+        let whole = exposed.map(|(vmid, exposure)| Whole {
+            vmid: *vmid,
+            enters: exposure.inside.is_empty().then_some(exposure.enters),
+            stayed: u64::MAX,
+            entered: u64::MAX,
+        });
+        let whole = whole.collect();
         let number = self.forgotten.0 + self.log.len() as u64;
-        self.issued.entry(cpu).or_default().push(Issued { id, number, whole, vmid });
+        self.issued.entry(cpu).or_default().push(Issued { id, number, end, whole, vmid });
         let latest = self.log.back().map_or(end, |last| last.latest.max(end));
-        let barrier = self.last_barrier(cpu);
+        let barrier = self.barrier_before(cpu, end);
         let complete = None;
         self.log.push_back(Logged { line, cpu, id, end, latest, barrier, vmid, scope, complete });
         if self.log.len() > LOGGED
             && let Some(oldest) = self.log.pop_front()
         {
             self.forgotten = (self.forgotten.0 + 1, oldest.latest);
+        }
+        // It may be complete by what was taken before.
+        if let Some((last, tickets)) = self.completed.get(&cpu).copied()
+            && last >= id
+            && tickets.1 > begin
+        {
+            self.sync(cpu, id, tickets);
         }
     }
 
@@ -141,10 +156,14 @@ impl Checker {
             _ => false,
         };
         while self.hasten(end, |one| one.cpu == cpu && invalidates(&one.event)) {}
+        let completed = self.completed.entry(cpu).or_default();
+        if completed.0 <= id {
+            *completed = (id, (begin, end));
+        }
         let Some(issued) = self.issued.get_mut(&cpu) else { return };
         let done: Vec<Issued> = issued.extract_if(.., |issued| issued.id <= id).collect();
         self.synced = self.synced.max(begin);
-        for Issued { number, whole, vmid, .. } in done {
+        for Issued { number, end: issued, whole, vmid, .. } in done {
             let place = number.checked_sub(self.forgotten.0);
             if let Some(logged) = place.and_then(|place| self.log.get_mut(place as usize)) {
                 logged.complete = Some((begin, end));
@@ -154,12 +173,9 @@ impl Checker {
                 None => self.stale.keys().copied().collect(),
             };
             for vmid in lists {
-                let Some(stale) = self.stale.get_mut(&vmid) else { continue };
                 // Of a VMID that no CPU has entered since, nothing is left.
-                let ends = |(of, enters): &(u16, u64)| {
-                    *of == vmid && self.exposures.get(of).is_some_and(|one| one.enters == *enters)
-                };
-                let ended = whole.iter().any(ends);
+                let ended = whole.iter().any(|one| one.vmid == vmid && self.is_idle_since(one));
+                let Some(stale) = self.stale.get_mut(&vmid) else { continue };
                 let is_done = |stale: &mut Stale| {
                     ended || stale.by.iter().any(|(by, number)| *by == cpu && *number <= id)
                 };
@@ -174,15 +190,64 @@ impl Checker {
                     self.recent.push_back(Recent { vmid, stale, sync: begin, end });
                 }
             }
-            for (vmid, enters) in whole {
-                if self.exposures.get(&vmid).is_some_and(|exposure| exposure.enters == enters) {
-                    self.exposures.remove(&vmid);
+            for whole in whole {
+                if self.is_idle_since(&whole) {
+                    self.exposures.remove(&whole.vmid);
+                } else if whole.stayed >= begin
+                    && !self.is_any_inside(whole.vmid, issued, begin)
+                    && let Some(exposure) = self.exposures.get_mut(&whole.vmid)
+                {
+                    // In another order it was idle.
+                    exposure.since = exposure.since.max(whole.entered);
                 }
             }
         }
         while self.recent.len() > RECENT {
             self.horizon = self.recent.pop_front().map_or(self.horizon, |recent| recent.end);
         }
+    }
+
+    /// Whether all that TLBs have under `vmid` may be invalidated when an event comes at `tickets`, by what is written
+    /// down later.
+    fn may_be_over(&self, vmid: u16, (begin, end): Tickets) -> bool {
+        self.window.of(Key::Sync, end).any(|sync| {
+            let Event::Sync { id: last } = sync.event else { return false };
+            let issued = self.issued.get(&sync.cpu).into_iter().flatten();
+            let mut issued = issued.filter(|one| one.id <= last);
+            let ends = |one: &Issued| {
+                let mut whole = one.whole.iter().filter(|whole| whole.vmid == vmid);
+                whole.any(|whole| {
+                    whole.entered >= begin
+                        && whole.stayed >= sync.begin
+                        && !self.is_any_inside(vmid, one.end, sync.begin)
+                })
+            };
+            let covers = |one: &Record| {
+                let is_it = match one.event {
+                    Event::Tlbi { id, vmid: of, scope: Scope::All } => of == vmid && id <= last,
+                    Event::TlbiEverything { id } => id <= last,
+                    _ => false,
+                };
+                is_it && one.cpu == sync.cpu && !self.is_any_inside(vmid, one.end, sync.begin)
+            };
+            issued.any(ends) || self.window.find(end, covers).is_some()
+        })
+    }
+
+    /// Whether no CPU was in a guest when it was invalidated, nor has gone in since.
+    fn is_idle_since(&self, whole: &Whole) -> bool {
+        self.exposures
+            .get(&whole.vmid)
+            .is_some_and(|exposure| Some(exposure.enters) == whole.enters)
+    }
+
+    /// Whether some CPU that is in a guest was there for certain at some time between an invalidation that was issued until
+    /// `issued`, and its completion, which began at `sync`.
+    fn is_any_inside(&self, vmid: u16, issued: u64, sync: u64) -> bool {
+        let inside = self.exposures.get(&vmid).into_iter().flat_map(|exposure| &exposure.inside);
+        let mut inside = inside.filter(|(_, entered)| **entered < sync);
+        let leaves = |tlb: u32| self.window.of(Key::Stay((tlb, vmid)), issued).next().is_some();
+        inside.any(|(tlb, _)| !leaves(*tlb))
     }
 
     pub(super) fn forget_word(&mut self, word: Word) {
@@ -223,10 +288,7 @@ impl Checker {
             if self.may_be_complete(vmid, &stale, limit) {
                 continue;
             }
-            let Need { rule, line, end, what, .. } = need;
-            if is_by_order(rule) && self.is_in_doubt((end, end)) {
-                continue;
-            }
+            let Need { rule, line, what, .. } = need;
             if let Some((line, cpu)) = stale.unordered {
                 let what = format!(
                     "no barrier orders a write of CPU {} before this invalidation of CPU {cpu}: {what} (VMID {vmid})",

@@ -11,14 +11,22 @@ impl Checker {
     pub(super) fn root(&mut self, line: u64, record: &Record, top: u64) {
         let Event::Root { order, levels, family, .. } = record.event else { return };
         let Record { begin, end, .. } = *record;
+        let tickets = (begin, end);
         let frames = top..top + (1 << order);
-        self.check_given(line, &frames, (begin, end), "is a root");
-        let mut fits = true;
+        self.check_given(line, &frames, tickets, "is a root", true);
+        let is_fresh = self.are_certain(&frames, tickets, true);
+        let is_elsewhere = |checker: &Self, table: u64| {
+            let mut path = checker.tables.path(table).into_iter();
+            is_fresh && path.all(|word| checker.is_certain(word, tickets, false))
+        };
+        let mut is_twice = false;
         for table in frames.clone() {
-            fits &= self.vacate(table, end);
+            is_twice |= !self.vacate(table, end) && is_elsewhere(self, table);
         }
-        fits &= self.tables.add_root(top, Root { order, levels, family }, begin).is_ok();
-        if !fits {
+        if let Err(table) = self.tables.add_root(top, Root { order, levels, family }, begin) {
+            is_twice |= is_elsewhere(self, table);
+        }
+        if is_twice {
             self.report(line, Rule::TableTwice, format!("root {top:#x} is in another tree"));
         }
         for table in frames {
@@ -39,7 +47,9 @@ impl Checker {
             self.tables.detach(table, &mut Vec::new());
         }
         for vmid in self.exposed(top) {
-            if self.is_inside(vmid, (begin, end)) {
+            if self.is_inside(vmid, (begin, end))
+                && self.are_certain(&(top..top + 1), (begin, end), true)
+            {
                 let what =
                     format!("root {top:#x} is gone, and a CPU is in its guest under VMID {vmid}");
                 self.report(line, Rule::RootGone, what);
@@ -57,8 +67,10 @@ impl Checker {
         let Event::Fill { index, count, value, step, .. } = record.event else { return };
         let Record { begin, end, .. } = *record;
         if self.is_free(table, (begin, end)) {
-            let what = format!("table {table:#x} is filled, and its frame is free");
-            self.report(line, Rule::WriteAfterFree, what);
+            if self.are_certain(&(table..table + 1), (begin, end), true) {
+                let what = format!("table {table:#x} is filled, and its frame is free");
+                self.report(line, Rule::WriteAfterFree, what);
+            }
             return;
         }
         let known = self.tables.table(table);

@@ -18,6 +18,7 @@ impl Checker {
             && !self.is_same(table, old, new)
         {
             self.note_unordered(word, record);
+            self.note_write(word, record);
             self.settle_write(word, record);
             self.admit(line, record.clone());
         }
@@ -44,6 +45,7 @@ impl Checker {
             let Some(next) = next else { break };
             let (line, record) = waiting.remove(next);
             self.write(line, &record);
+            self.note_written(&record);
         }
         if waiting.is_empty() {
             return;
@@ -91,13 +93,14 @@ impl Checker {
         while let Some(waiting) = self.waiting.get_mut(&table).filter(|waiting| !waiting.is_empty())
         {
             let (line, record) = waiting.remove(0);
-            if self.lives.of(table).may_end_after(record.begin)
-                || self.is_in_doubt((record.begin, record.end))
-            {
-                // It may be of a table that was in the frame before, or the one before it was chosen wrongly.
+            if self.lives.of(table).may_end_after(record.begin) {
+                // It may be of a table that was in the frame before.
+                self.doubt_write(&record);
                 continue;
             }
-            if let Event::Entry { index, old, .. } = record.event {
+            if !self.is_lost(table, &record) {
+                self.doubt_write(&record);
+            } else if let Event::Entry { index, old, .. } = record.event {
                 let present = self.present((table, index));
                 let what = format!(
                     "entry {index} of table {table:#x} was {old:#x}, and is {present:#x} by the writes before"
@@ -117,8 +120,10 @@ impl Checker {
         };
         let (word, tickets) = ((table, index), (begin, end));
         if self.is_free(table, tickets) {
-            let what = format!("entry {index} of table {table:#x} becomes {new:#x}");
-            self.report(line, Rule::WriteAfterFree, what);
+            if self.are_certain(&(table..table + 1), tickets, false) {
+                let what = format!("entry {index} of table {table:#x} becomes {new:#x}");
+                self.report(line, Rule::WriteAfterFree, what);
+            }
             return;
         }
         if self.lives.of(table).is_over() {
@@ -135,7 +140,9 @@ impl Checker {
         let family = self.tables.get(table).and_then(|table| table.family);
         let Some(family) = family else { return };
         let (level, old) = (before.level, before.bits);
-        if family.requires_break(level, old, new) {
+        let certain =
+            self.is_certain(word, tickets, true) && self.is_placed_for_certain(table, tickets);
+        if certain && family.requires_break(level, old, new) {
             let what = format!("{} becomes {new:#x} at once", describe(&before));
             self.report(line, Rule::BreakBeforeMake, what);
         }
@@ -143,7 +150,7 @@ impl Checker {
             self.hasten_entries(below, end);
         }
         let after = family.kind(level, new);
-        if after != Kind::Absent {
+        if certain && after != Kind::Absent {
             self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
         }
         match after {
@@ -152,10 +159,10 @@ impl Checker {
             Kind::Leaf(leaf) => {
                 let frames = leaf.frame..leaf.frame + pages(level);
                 let how = format!("is mapped at guest frame {:#x}", before.gfn);
-                self.check_given(line, &frames, tickets, &how);
+                self.check_given(line, &frames, tickets, &how, false);
                 self.check_no_table(line, &frames, tickets, &how);
                 if family.goes_past_caches() {
-                    self.check_clean(line, &frames, before.gfn, end);
+                    self.check_clean(line, &frames, before.gfn, tickets);
                 }
             }
         }
@@ -165,12 +172,20 @@ impl Checker {
         if family.takes_away(level, old, new) {
             let writer = Writer { cpu, tickets, is_seen_late: family.sees_late() };
             self.hasten_enters(before.root, end);
+            let is_known =
+                |found: &Found| found.word == word || self.is_certain(found.word, tickets, false);
+            let certain = certain && gone.iter().all(is_known);
             for found in gone {
-                self.add_stale(&found, writer);
+                self.add_stale(&found, writer, certain);
             }
         }
         self.enlist(line, word, &before, tickets);
         self.explain(begin);
+        for kind in [before.kind, after] {
+            if let Kind::Table(below) = kind {
+                self.lives.happen(below..below + 1, tickets);
+            }
+        }
         if let Kind::Table(below) = after {
             self.tables.table(below).linked.get_or_insert(tickets);
             self.apply_known();
@@ -178,17 +193,27 @@ impl Checker {
     }
 
     /// Has what is in an entry known that was written by an event with these tickets.
-    fn enlist(&mut self, line: u64, word: Word, before: &Found, (begin, end): Tickets) {
+    fn enlist(&mut self, line: u64, word: Word, before: &Found, tickets: Tickets) {
+        let (begin, end) = tickets;
         while let Err(table) = self.tables.enlist(word, begin) {
             let own = self.tables.get(table).and_then(|table| table.place);
             let is_elsewhere =
                 own.is_some_and(|own| own.root != before.root || !self.leads(word, table));
             self.tables.delist(word, &mut Vec::new());
+            let is_placed = self.is_placed_for_certain(table, tickets);
+            // Which of its places it has from now on is not known.
+            self.lives.doubt(table..table + 1, end);
             if !is_elsewhere || !self.vacate(table, end) {
+                let is_certain = self.is_certain(word, tickets, true)
+                    && self.is_placed_for_certain(word.0, tickets)
+                    && is_placed;
                 let _ = self.tables.enlist(word, begin);
                 let (table, index) = word;
-                let what = format!("entry {index} of table {table:#x} leads there a second time");
-                self.report(line, Rule::TableTwice, what);
+                if is_certain {
+                    let what =
+                        format!("entry {index} of table {table:#x} leads there a second time");
+                    self.report(line, Rule::TableTwice, what);
+                }
                 break;
             }
         }
@@ -207,14 +232,21 @@ impl Checker {
             // Another one, in the same frame.
             self.hasten_give(below, record.end);
         }
-        self.check_given(line, &(below..below + 1), tickets, "comes into a tree as a table");
+        self.check_given(line, &(below..below + 1), tickets, "comes into a tree as a table", false);
         self.check_not_mapped(line, below, tickets);
         let filled = |checker: &Self| checker.tables.get(below).map_or(0, |table| table.filled);
         while filled(self) < ENTRIES && self.hasten_fill(below, record.end) {}
     }
 
-    /// Says so if one of `frames`, which are mapped by an event that ended at `end`, was not cleaned.
-    fn check_clean(&mut self, line: u64, frames: &std::ops::Range<u64>, gfn: u64, end: u64) {
+    /// Says so if one of `frames`, which are mapped by an event at `tickets`, was not cleaned.
+    fn check_clean(
+        &mut self,
+        line: u64,
+        frames: &std::ops::Range<u64>,
+        gfn: u64,
+        tickets: Tickets,
+    ) {
+        let (_, end) = tickets;
         while let Some(frame) = self.dirty.any_in(frames) {
             let cleans = |event: &Event| match *event {
                 Event::Clean { frame: first, count } | Event::Flush { frame: first, count } => {
@@ -223,8 +255,10 @@ impl Checker {
                 _ => false,
             };
             if !self.hasten(end, |one| cleans(&one.event)) {
-                let what = format!("frame {frame:#x} is mapped at guest frame {gfn:#x}");
-                self.report(line, Rule::NotCleaned, what);
+                if self.are_certain(&(frame..frame + 1), tickets, false) {
+                    let what = format!("frame {frame:#x} is mapped at guest frame {gfn:#x}");
+                    self.report(line, Rule::NotCleaned, what);
+                }
                 break;
             }
         }

@@ -1,0 +1,198 @@
+//! What may be otherwise in another order of the tickets.
+//!
+//! The checker takes events in one order that their tickets allow. Where events overlap that have to do with each other,
+//! what is known after them may come of that order. So the checker notes which entries and frames such events were of,
+//! and reports nothing that rests on one of those. An entry is certain again after a write that no other overlaps; a
+//! frame, after an event that gives it out or frees it, and that nothing else of the frame overlaps.
+
+use std::ops::Range;
+
+use super::Checker;
+use super::settle::ANY_MARKS;
+use crate::entries::Kind;
+use crate::event::{Event, Record};
+use crate::lives::Tickets;
+use crate::tables::Word;
+use crate::window::{Key, frames, tables};
+
+/// Writes of an entry that are remembered.
+const WRITES: usize = 8;
+
+impl Checker {
+    /// Notes that something happens to the frames of an event, which is about to be taken.
+    pub(super) fn note_frames(&mut self, record: &Record) {
+        let Record { begin, end, ref event, .. } = *record;
+        let all = frames(event);
+        if all.is_empty() {
+            return;
+        }
+        self.lives.happen(all.clone(), (begin, end));
+        let overlapping: Vec<Range<u64>> = self.window.frames_of(&all, end).collect();
+        for frames in overlapping {
+            self.is_any_chosen = true;
+            self.lives.doubt(frames, end);
+        }
+    }
+
+    /// Notes that an event has been taken which says what frames are, whatever they were before.
+    pub(super) fn settle_frames(&mut self, record: &Record) {
+        if matches!(record.event, Event::Give { .. } | Event::Free { .. }) {
+            self.lives.settle(frames(&record.event), record.begin);
+        }
+    }
+
+    /// Notes that `word` is written, by a record that is about to be taken.
+    ///
+    /// If no two of the writes that overlap it find the same, what they find tells their order.
+    pub(super) fn note_write(&mut self, word: Word, record: &Record) {
+        let Event::Entry { table, old, .. } = record.event else { return };
+        let Record { begin, end, .. } = *record;
+        let of_table = self.writes.get(&table);
+        let known = of_table.and_then(|writes| writes.get(&word.1));
+        let taken = known.into_iter().flat_map(|writes| &writes.last);
+        let taken = taken.filter(|(last, _)| *last > begin).map(|(last, old)| (*last, *old));
+        let left = self.window.of(Key::Word(word), end).filter_map(|one| match one.event {
+            Event::Entry { old, new, .. } => {
+                (!self.is_same(table, old, new)).then_some((one.end, old))
+            }
+            _ => None,
+        });
+        let mut found: Vec<(u64, u64)> = taken.chain(left).collect();
+        found.push((end, old));
+        let is_twice = (1..found.len())
+            .any(|at| found[..at].iter().any(|one| self.is_same(table, one.1, found[at].1)));
+        let is_chosen = is_twice
+            || known.is_some_and(|writes| writes.forgotten > begin)
+            || !self.are_certain(&(table..table + 1), (begin, end), false);
+        let last = found.iter().map(|(last, _)| *last).max().unwrap_or(end);
+        let writes = self.writes.entry(table).or_default().entry(word.1).or_default();
+        if is_chosen {
+            self.is_any_chosen = true;
+            writes.doubtful = writes.doubtful.max(last);
+        }
+        writes.reach = writes.reach.max(end);
+        writes.last.push_back((end, old));
+        if writes.last.len() > WRITES
+            && let Some((last, _)) = writes.last.pop_front()
+        {
+            writes.forgotten = writes.forgotten.max(last);
+        }
+    }
+
+    /// Forgets the writes of `table` that nothing may overlap any more which comes after an event that began at `begin`.
+    pub(super) fn forget_writes(&mut self, table: u64, begin: u64) {
+        if let Some(writes) = self.writes.get_mut(&table) {
+            writes.retain(|_, one| one.reach.max(one.doubtful) > begin);
+            if writes.is_empty() {
+                self.writes.remove(&table);
+            }
+        }
+    }
+
+    /// A write has found what it says, and has left what it says.
+    pub(super) fn note_written(&mut self, record: &Record) {
+        let Some((table, index)) = super::word_of(record) else { return };
+        let Record { begin, end, .. } = *record;
+        let is_alone = self.window.of(Key::Word((table, index)), end).next().is_none();
+        if let Some(writes) = self.writes.get_mut(&table).and_then(|all| all.get_mut(&index))
+            && is_alone
+            && writes.doubtful.max(writes.forgotten) < begin
+            && writes.last.iter().filter(|(last, _)| *last > begin).count() < 2
+        {
+            writes.doubtful = 0;
+        }
+    }
+
+    /// A write has not found what it says, for those before may have been taken in another order than they came.
+    pub(super) fn doubt_write(&mut self, record: &Record) {
+        if let Some((table, index)) = super::word_of(record) {
+            let writes = self.writes.entry(table).or_default().entry(index).or_default();
+            writes.doubtful = writes.doubtful.max(record.end);
+        }
+    }
+
+    /// Whether what is known of the lives of `frames` is so at `tickets` in whatever order. If the event with these
+    /// tickets is part of their lives, `own` says so.
+    pub(super) fn are_certain(
+        &self,
+        frames: &Range<u64>,
+        (begin, end): Tickets,
+        own: bool,
+    ) -> bool {
+        let begin = if own { u64::MAX } else { begin };
+        !self.lives.is_any_in_doubt(frames, begin)
+            && self.window.frames_of(frames, end).next().is_none()
+    }
+
+    /// Whether a write of `table`, which does not find what is there, does so in whatever order.
+    pub(super) fn is_lost(&self, table: u64, record: &Record) -> bool {
+        let Event::Entry { index, old, .. } = record.event else { return false };
+        let word = (table, index);
+        let writes = self.writes.get(&table).and_then(|all| all.get(&index));
+        let is_settled = writes.is_none_or(|writes| writes.doubtful == 0)
+            && !self.lives.is_any_in_doubt(&(table..table + 1), u64::MAX)
+            && !self.window.of(Key::Word(word), record.end).any(|one| self.is_change(one));
+        // Of a table that is in no tree it is not known which bits hardware sets.
+        let is_known = self.tables.get(table).is_some_and(|table| table.family.is_some());
+        let may_be_marked = !is_known && (self.present(word) ^ old) & !ANY_MARKS == 0;
+        is_settled && !(may_be_marked && (self.is_any_chosen || self.may_be_linked(table)))
+    }
+
+    /// Whether a write that has an entry lead to `table` is not made yet, and may have come.
+    fn may_be_linked(&self, table: u64) -> bool {
+        let now = self.taking.last().map_or(u64::MAX, |record| record.end);
+        let leads = |record: &Record| match record.event {
+            Event::Entry { new, .. } => tables(new).any(|frame| frame == table),
+            _ => false,
+        };
+        self.window.of(Key::Link(table), now).next().is_some()
+            || self.waiting.values().flatten().any(|(_, record)| leads(record))
+    }
+
+    /// Whether hardware sees something of a write of an entry.
+    fn is_change(&self, record: &Record) -> bool {
+        match record.event {
+            Event::Entry { table, old, new, .. } => !self.is_same(table, old, new),
+            _ => false,
+        }
+    }
+
+    /// Whether what `word` has when an event comes at `tickets` is so in whatever order. If that event is a write of it,
+    /// `own` says so.
+    pub(super) fn is_certain(&self, word: Word, tickets: Tickets, own: bool) -> bool {
+        let (table, index) = word;
+        let (begin, end) = tickets;
+        let writes = self.writes.get(&table).and_then(|all| all.get(&index));
+        let is_write = |one: &Record| super::word_of(one) == Some(word);
+        writes.is_none_or(|writes| writes.doubtful == 0 && (own || writes.reach < begin))
+            && self.are_certain(&(table..table + 1), tickets, false)
+            && (own
+                || !self.window.of(Key::Word(word), end).any(|one| self.is_change(one))
+                    && !self
+                        .waiting
+                        .get(&table)
+                        .into_iter()
+                        .flatten()
+                        .any(|(_, one)| is_write(one)))
+    }
+
+    /// Whether the place of the table in `frame` at `tickets` is certain.
+    pub(super) fn is_placed_for_certain(&self, frame: u64, tickets: Tickets) -> bool {
+        let path = self.tables.path(frame);
+        let last = path.last().copied();
+        let is_other = |one: &Record| super::word_of(one).is_some_and(|word| Some(word) != last);
+        let leads = |word: &Word| {
+            self.tables.found(*word).is_some_and(|found| found.kind == Kind::Table(frame))
+        };
+        last.as_ref().is_none_or(leads)
+            && !self.window.of(Key::Link(frame), tickets.1).any(is_other)
+            && self.are_certain(&(frame..frame + 1), tickets, false)
+            && path.into_iter().all(|word| self.is_certain(word, tickets, false))
+    }
+
+    /// Whether the CPU that uses `tlb` goes in or out at `tickets`, and at no other time that overlaps it.
+    pub(super) fn is_alone(&self, who: (u32, u16), (begin, end): Tickets) -> bool {
+        self.stays.get(&who).is_none_or(|stay| stay.reach() < begin)
+            && self.window.of(Key::Stay(who), end).next().is_none()
+    }
+}
