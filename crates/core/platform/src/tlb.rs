@@ -126,9 +126,10 @@ pub struct TlbToken(pub u64);
 /// }
 /// ```
 pub unsafe trait Tlb: Send + Sync {
-    /// Which TLBs these are: a number that two values have in common only if an invalidation by either reaches what
-    /// guests of the other use. VMIDs of one are then those of the other. The default is the value's address, so that
-    /// each value has TLBs of its own.
+    /// Which TLBs these are: a number that two values have in common only if they stand for the same CPUs, so that an
+    /// invalidation by either reaches what guests of the other use, and a CPU finds a frame of either by its number.
+    /// VMIDs of one are then those of the other. Never changes. The default is the value's address, so that each value
+    /// has TLBs of its own.
     fn tlbs(&self) -> usize {
         core::ptr::from_ref(self).cast::<()>().addr()
     }

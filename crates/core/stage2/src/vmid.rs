@@ -166,6 +166,8 @@ pub struct Vmids {
 
 struct State {
     mmu: Arc<dyn Mmu>,
+    /// What `mmu` says that its TLBs are.
+    tlbs: usize,
     /// The present generation. Written by roll-overs, at their end.
     generation: AtomicU64,
     numbers: Numbers,
@@ -217,6 +219,7 @@ impl Vmids {
             rollover: Lock::new(()),
             roots: AtomicUsize::new(0),
             vcpus: AtomicU64::new(0),
+            tlbs: mmu.tlbs(),
             mmu,
         })?;
         Ok(Self { shared })
@@ -224,7 +227,7 @@ impl Vmids {
 
     /// Whether they are those of the CPUs of `mmu`.
     pub(crate) fn are_of(&self, mmu: &Arc<dyn Mmu>) -> bool {
-        self.shared.mmu.tlbs() == mmu.tlbs()
+        self.shared.tlbs == mmu.tlbs()
     }
 
     /// The tag of a root that no vCPU has entered. There is a number for it then, unless all are with others.

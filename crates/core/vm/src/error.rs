@@ -40,6 +40,11 @@ pub enum Error {
         "the instruction caches are not coherent, and `Caches::Coherent` maintains none: choose `Caches::Reported` or `Caches::Tracked`"
     )]
     InstructionCaches,
+    /// The memory is of another machine than the tables: its frame numbers name other frames there.
+    #[error(
+        "the memory is of another machine than the `Mmu`: create the VM with memory whose `linear_map` is that of the `Mmu`"
+    )]
+    OtherMachine,
     /// There is a vCPU of this number.
     #[error("vCPU {0} exists already")]
     VcpuExists(u32),
@@ -67,7 +72,10 @@ impl Error {
             Self::Host(_) => EFAULT,
             Self::NoSlot(_) | Self::NoLog(_) => ENOENT,
             Self::VcpuExists(_) => EEXIST,
-            Self::Srcu(_) | Self::InstructionCaches | Self::VcpuOutOfRange { .. } => EINVAL,
+            Self::Srcu(_)
+            | Self::InstructionCaches
+            | Self::OtherMachine
+            | Self::VcpuOutOfRange { .. } => EINVAL,
         }
     }
 }

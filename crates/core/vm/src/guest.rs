@@ -153,6 +153,12 @@ impl Translation<'_> {
         self.vcpu
     }
 
+    /// Which TLBs the CPU has on which it may be loaded: [`Tlb::tlbs`](mayfly_platform::tlb::Tlb::tlbs).
+    #[inline]
+    pub fn tlbs(&self) -> usize {
+        self.tag.tlbs()
+    }
+
     /// What the CPU's translation base register is to hold. Called once in each [`Guest::enter`], where nothing takes
     /// the vCPU off the CPU until that returns, and before the CPU counts as one that is in a guest: where VMIDs have
     /// run out this invalidates all TLBs, or waits for the CPU that does, and an invalidation does not wait for this
@@ -166,7 +172,8 @@ impl Translation<'_> {
     ///
     /// What [`Guest::enter`] says of the CPU holds: the caller is in it, on the CPU that [`Guest::cpu`] has named, and
     /// stays there until it returns; no other vCPU is entered there meanwhile; and when it has returned, no instruction
-    /// translates by what was loaded. (A program that stands for a guest, without a CPU that walks or keeps
+    /// translates by what was loaded. The CPU is one of those whose TLBs [`Translation::tlbs`] names: safe code may have
+    /// any guest run by any vCPU, that of another machine included, so the caller compares. (A program that stands for a guest, without a CPU that walks or keeps
     /// translations, fulfils that if it reads nothing of the tables after it has returned.)
     ///
     /// ```compile_fail,E0133

@@ -12,6 +12,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::frames::Frames;
 use mayfly_platform::memory::OutOfMemory;
 use mayfly_platform::sync::{AtomicU64, Ordering};
+use mayfly_platform::tlb::Tlb;
 use mayfly_stage2::testing::walk;
 use mayfly_stage2::{Ept, Format, Level, Permissions, Reclaimed, Reclaimer, Slice, Vmids};
 
@@ -85,7 +86,7 @@ impl Machine {
         &self.memory
     }
 
-    /// A guest that makes `steps`, one after the other, and halts.
+    /// A guest that makes `steps`, one after the other, and halts. It panics if a vCPU of another machine runs it.
     pub fn guest(&self, steps: impl Into<Vec<Step>>) -> Program {
         let process = self.process.clone();
         Program { process, steps: steps.into(), next: 0, loaded: Vec::new(), pending: None }
@@ -163,6 +164,10 @@ unsafe impl HostMemory<Hva> for Memory {
         }
         Ok(Resolved::memory(pfn, Level::PAGE, true))
     }
+
+    fn linear_map(&self) -> *const AtomicU64 {
+        self.process.linear_map()
+    }
 }
 
 /// What a [`Program`] does: an access of eight bytes, at a multiple of eight.
@@ -229,7 +234,9 @@ impl Guest for Program {
             }
             self.next += 1;
         }
-        // SAFETY: nothing walks by it but this program, until it returns, and nothing that it has read is kept.
+        assert_eq!(translation.tlbs(), self.process.tlbs(), "the vCPU is one of another machine");
+        // SAFETY: nothing walks by it but this program, until it returns, and nothing that it has read is kept. The frames
+        // are those of its machine.
         let top = unsafe { translation.load() }.top;
         while !requests.any() {
             let Some(&step) = self.steps.get(self.next) else { return Event::Halt };

@@ -16,7 +16,7 @@ use crate::caches::Upkeep;
 use crate::kicker::Kicker;
 use crate::requests::Left;
 use crate::vcpus::Vcpus;
-use crate::{Cache, Caches, Error, Slots, World};
+use crate::{Cache, Caches, Error, HostMemory, Slots, World};
 
 /// One of a VM's I/O buses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,8 +102,16 @@ impl<W: World> Vm<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] and [`Error::Srcu`]; [`Error::InstructionCaches`].
+    /// [`Error::OutOfMemory`] and [`Error::Srcu`]; [`Error::InstructionCaches`]; [`Error::OtherMachine`], if the memory
+    /// is of another machine than the [`Mmu`](mayfly_platform::Mmu).
+    ///
+    /// # Panics
+    ///
+    /// As [`Stage2::try_new`].
     pub fn create(config: Config<W>) -> Result<Self, Error> {
+        if !core::ptr::eq(config.memory.linear_map(), config.stage2.mmu.linear_map()) {
+            return Err(Error::OtherMachine);
+        }
         let platform: Arc<dyn Platform> = config.stage2.mmu.clone();
         let srcu = Srcu::try_new(Arc::clone(&platform), config.srcu)?;
         let slots = MemSlots::try_new(Arc::clone(&platform), &srcu)?;

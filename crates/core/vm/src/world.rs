@@ -2,6 +2,7 @@
 
 use mayfly_memslot::Backing;
 use mayfly_platform::address::Pfn;
+use mayfly_platform::sync::AtomicU64;
 use mayfly_stage2::{Format, Level, MemoryType, Permissions};
 
 use crate::Device;
@@ -30,7 +31,8 @@ pub trait World: 'static {
 ///
 /// - [`resolve`](HostMemory::resolve) names frames that the guest may have with the rights that are said, by accesses
 ///   of that type: as many as a block of the level has, of guest memory, or of a device that is passed through; none
-///   that Rust code has a reference into, but for atomics; none of tables.
+///   that Rust code has a reference into, but for atomics; none of tables. They are frames of the machine whose
+///   [linear map](HostMemory::linear_map) is named.
 /// - They are the guest's until they are taken away, and nothing but this takes them: a
 ///   [`Vm::invalidate_start`](crate::Vm::invalidate_start) of them that leaves nothing, or less, has returned, and is
 ///   not ended before `resolve` says something else; or a [`Vm::change_pte`](crate::Vm::change_pte) within it has; or
@@ -45,6 +47,7 @@ pub trait World: 'static {
 ///
 /// ```compile_fail,E0200
 /// use mayfly_vm::platform::address::{Hva, Pfn};
+/// use mayfly_vm::platform::sync::AtomicU64;
 /// use mayfly_vm::stage2::{Level, Permissions};
 /// use mayfly_vm::{HostFault, HostMemory, Resolved};
 ///
@@ -53,6 +56,10 @@ pub trait World: 'static {
 /// impl HostMemory<Hva> for Everything {
 ///     fn resolve(&self, _: Hva, _: Permissions) -> Result<Resolved, HostFault> {
 ///         Ok(Resolved::memory(Pfn::new(0), Level::GIB1, true))
+///     }
+///
+///     fn linear_map(&self) -> *const AtomicU64 {
+///         core::ptr::null()
 ///     }
 /// }
 /// ```
@@ -66,6 +73,11 @@ pub unsafe trait HostMemory<B>: Send + Sync {
     ///
     /// [`HostFault`] says why there is none.
     fn resolve(&self, backing: B, wanted: Permissions) -> Result<Resolved, HostFault>;
+
+    /// Which machine's frames these are: what [`Frames::linear_map`](mayfly_platform::frames::Frames::linear_map) says
+    /// there. A VM is created with this memory on that machine alone, for on another one the same numbers are other
+    /// frames, tables among them. Never changes.
+    fn linear_map(&self) -> *const AtomicU64;
 }
 
 /// Where a page of host memory is, and what it is.

@@ -234,6 +234,10 @@ unsafe impl Frames for Hardware {
 
 // SAFETY: asks the TLBs.
 unsafe impl Tlb for Hardware {
+    fn tlbs(&self) -> usize {
+        Tlb::tlbs(&*self.tlbs)
+    }
+
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         self.tlbs.issue(vmid, scope)
     }

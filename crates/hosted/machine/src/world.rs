@@ -6,6 +6,8 @@ use std::sync::{Arc, RwLock};
 
 use mayfly_memslot::{Hva, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
+use mayfly_platform::frames::Frames;
+use mayfly_platform::sync::AtomicU64;
 use mayfly_stage2::{Announcement, Format, Owed, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Protection, Resolved, Vm, World};
 
@@ -35,6 +37,10 @@ unsafe impl HostMemory<Hva> for HostSpace {
             Err(Fault::ReadOnly) => Err(HostFault::ReadOnly),
             Err(Fault::OutOfMemory(_)) => Err(HostFault::OutOfMemory),
         }
+    }
+
+    fn linear_map(&self) -> *const AtomicU64 {
+        self.arena().linear_map()
     }
 }
 

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use mayfly_vm::memslot::{Hva, PAGE_SHIFT};
 use mayfly_vm::platform::address::Pfn;
+use mayfly_vm::platform::sync::AtomicU64;
 use mayfly_vm::stage2::{Level, MemoryType, Permissions};
 use mayfly_vm::{Device, HostFault, HostMemory, Resolved};
 
@@ -31,6 +32,12 @@ unsafe impl HostMemory<Hva> for Memory {
             allowed,
             memory: MemoryType::WriteBack,
         })
+    }
+
+    #[unsafe(link_section = ".text.outside.memory")]
+    fn linear_map(&self) -> *const AtomicU64 {
+        // One to one, as the machine's.
+        core::ptr::with_exposed_provenance(0)
     }
 }
 

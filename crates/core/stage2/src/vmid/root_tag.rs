@@ -41,6 +41,12 @@ impl VmidTag {
         Ok(Self { vmids, tag: AtomicU64::new(Tag::UNASSIGNED.0), last })
     }
 
+    /// Which TLBs its VMIDs are of: [`Tlb::tlbs`](mayfly_platform::tlb::Tlb::tlbs).
+    #[inline]
+    pub fn tlbs(&self) -> usize {
+        self.vmids.shared.tlbs
+    }
+
     /// The VMID that `cpu`, on which this is called, is to run `vcpu` under on this root: each time before a guest is
     /// entered, where nothing preempts or migrates until it is left. The root is not retired meanwhile. The CPU keeps
     /// the VMID until it activates another root, or the root is retired.

@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use super::frames;
 use mayfly_memslot::{Hva, PAGE_SHIFT};
 use mayfly_platform::address::Pfn;
+use mayfly_platform::frames::Frames;
+use mayfly_platform::sync::AtomicU64;
 use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{Cache, CacheCapabilities, HostFault, HostMemory, Resolved};
 
@@ -107,6 +110,10 @@ unsafe impl HostMemory<Hva> for Memory {
             hook();
         }
         resolved
+    }
+
+    fn linear_map(&self) -> *const AtomicU64 {
+        frames::arena().linear_map()
     }
 }
 

@@ -8,6 +8,7 @@
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
 mod host;
+mod mixed;
 mod step;
 
 use std::sync::Arc;

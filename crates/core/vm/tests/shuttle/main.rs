@@ -80,10 +80,8 @@ struct Machine<const BREAK: bool> {
 impl<const BREAK: bool> Machine<BREAK> {
     fn new(cpus: usize, fgt: bool, slot_zap: SlotZap) -> Self {
         let below = model::Vm::new(FRAMES, Cpus::new(cpus));
-        let memory = Arc::new(Memory::new(CacheCapabilities {
-            instructions: InstructionCaches::Coherent,
-            fgt,
-        }));
+        let capabilities = CacheCapabilities { instructions: InstructionCaches::Coherent, fgt };
+        let memory = Arc::new(Memory::new(capabilities, below.config.mmu.clone()));
         let vm = Vm::create(Config {
             srcu: mayfly_srcu::Config::default(),
             stage2: below.config.clone(),

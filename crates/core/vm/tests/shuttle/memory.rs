@@ -1,14 +1,16 @@
 //! The host's frames, of one line each, and caches that do the worst they may: a line is always in a cache, and so
 //! stale as soon as memory is written past it; it is written back only when it is cleaned.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::sync::{Mutex as Sharing, MutexGuard};
 
 use mayfly_memslot::Hva;
+use mayfly_platform::Mmu;
 use mayfly_platform::address::{PAGE_SIZE, Pfn};
 use mayfly_platform::cache::{Cache, CacheCapabilities};
+use mayfly_platform::sync::AtomicU64 as FrameWord;
 use mayfly_stage2::{Level, Permissions};
 use mayfly_vm::{HostFault, HostMemory, Resolved};
 
@@ -36,6 +38,8 @@ type Break = Box<dyn Fn(&Memory, u64) + Send + Sync>;
 /// Version `v` of page `p` is in frame `PAGES * (v + 1) + p`.
 pub(crate) struct Memory {
     capabilities: CacheCapabilities,
+    /// Whose frames they are.
+    mmu: Arc<dyn Mmu>,
     versions: Vec<AtomicU64>,
     shared: Vec<AtomicBool>,
     /// Held while a page comes to be shared, and while it is broken.
@@ -45,7 +49,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(capabilities: CacheCapabilities) -> Self {
+    pub(crate) fn new(capabilities: CacheCapabilities, mmu: Arc<dyn Mmu>) -> Self {
         // The host has made every frame zero.
         let line =
             Line { memory: ANOTHERS, cached: 0, dirty: true, withdrawn: false, sealed: false };
@@ -53,7 +57,7 @@ impl Memory {
         let versions = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
         let shared = (0..PAGES).map(|_| AtomicBool::new(false)).collect();
         let (sharing, lines) = (Sharing::new(None), Mutex::new(lines));
-        Self { capabilities, versions, shared, sharing, lines }
+        Self { capabilities, mmu, versions, shared, sharing, lines }
     }
 
     fn pfn(&self, page: u64) -> u64 {
@@ -174,6 +178,10 @@ unsafe impl HostMemory<Hva> for Memory {
         let level = if whole { Level::MIB2 } else { Level::PAGE };
         // What is merged again by now is refused.
         Ok(Resolved::memory(Pfn::new(pfn), level, write || is_alone(page)))
+    }
+
+    fn linear_map(&self) -> *const FrameWord {
+        self.mmu.linear_map()
     }
 }
 

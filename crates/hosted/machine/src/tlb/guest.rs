@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use mayfly_hwtrace::Event;
 use mayfly_platform::address::{Gfn, Gpa, Hpa, PAGE_SHIFT, Pfn};
-use mayfly_platform::tlb::Vmid;
+use mayfly_platform::tlb::{Tlb, Vmid};
 use mayfly_stage2::{Format, Leaf, Level, Permissions};
 use mayfly_vm::{Base, Translation};
 
@@ -29,14 +29,15 @@ impl CpuTlb {
     ///
     /// # Panics
     ///
-    /// If another vCPU has left something, and the core has not said so, or it is [left out](LeftOut::Flush).
+    /// If the vCPU is one of another machine. If another vCPU has left something, and the core has not said so, or it is [left out](LeftOut::Flush).
     pub fn enter<F: Format>(
         &mut self,
         arena: &Arena,
         translation: &Translation<'_>,
     ) -> InGuest<'_> {
+        assert_eq!(translation.tlbs(), self.tlbs.tlbs(), "the vCPU is one of another machine");
         self.walk_outside::<F>(arena);
-        // SAFETY: the vCPU has this CPU of the machine to itself.
+        // SAFETY: the vCPU has this CPU of its machine to itself.
         let Base { top, vmid, flush } = unsafe { translation.load() };
         let vcpu = translation.vcpu();
         self.forget_posted(vmid);

@@ -264,6 +264,10 @@ unsafe impl Frames for Watch {
 
 // SAFETY: passes all on to the machine's.
 unsafe impl Tlb for Watch {
+    fn tlbs(&self) -> usize {
+        Tlb::tlbs(&*self.hardware)
+    }
+
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {
         apart(|| self.hardware.issue(vmid, scope))
     }

@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use mayfly_vm::memslot::Hva;
 use mayfly_vm::platform::address::{PAGE_SHIFT, PAGE_SIZE, Pfn};
+use mayfly_vm::platform::frames::Frames;
 use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::stage2::{Level, Permissions};
@@ -220,6 +221,10 @@ unsafe impl HostMemory<Hva> for GuestMemory {
         let found = self.find(backing.get())?;
         let level = if self.in_pages { Level::PAGE } else { found.1 };
         Ok(Resolved::memory(Self::page_in(found, backing.get()), level, true))
+    }
+
+    fn linear_map(&self) -> *const AtomicU64 {
+        self.world.linear_map()
     }
 }
 
