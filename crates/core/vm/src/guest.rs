@@ -1,5 +1,7 @@
 //! The guest side of a vCPU, which the embedder implements.
 
+use core::marker::PhantomData;
+
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
@@ -33,8 +35,8 @@ pub trait Guest {
     ///
     /// # The CPU and its VMID
     ///
-    /// From before [`Translation::load`] until it returns, this stays on the CPU that [`Guest::cpu`] named, and no
-    /// other vCPU is entered there meanwhile. What is loaded is good until this returns, and no longer: the VMID may be
+    /// From before [`Translation::load`] until it returns, this stays on the CPU that [`Translation::cpu`] names, which
+    /// is what [`Guest::cpu`] said, and no other vCPU is entered there meanwhile. What is loaded is good until this returns, and no longer: the VMID may be
     /// another when the guest is next entered, so the register is written each time. It may go on naming the root
     /// afterwards, also after the VM is gone, until another is loaded there. VMID 0 is never loaded: what it tags is
     /// the embedder's.
@@ -60,7 +62,8 @@ pub trait Guest {
     /// The CPU that [`Guest::enter`] is about to be called on, below
     /// [`Platform::cpus`](mayfly_platform::Platform::cpus) and 2^29: what
     /// [`Platform::interrupt`](mayfly_platform::Platform::interrupt) is told. If the vCPU comes to be on another one
-    /// before `enter` has said that nothing takes it from there, `enter` returns without loading anything.
+    /// before `enter` has said that nothing takes it from there, `enter` returns without loading anything. So it does,
+    /// or panics, where a guest around this one has named another CPU: `enter` compares [`Translation::cpu`].
     ///
     /// The default is for worlds of one CPU.
     #[inline]
@@ -122,6 +125,16 @@ pub trait Guest {
 /// }
 /// ```
 ///
+/// It stays on the thread, and so on the CPU, that it was made on:
+///
+/// ```compile_fail,E0277
+/// fn elsewhere(translation: mayfly_vm::Translation<'_>, enter: impl Fn(mayfly_vm::Translation<'_>) + Sync) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| enter(translation));
+///     });
+/// }
+/// ```
+///
 /// (It can be passed on, and loaded, as here:)
 ///
 /// ```
@@ -144,6 +157,8 @@ pub struct Translation<'a> {
     pub(crate) tag: &'a VmidTag,
     pub(crate) vcpu: VcpuMark,
     pub(crate) cpu: u32,
+    /// It is loaded where it was made.
+    pub(crate) stays: PhantomData<*const ()>,
 }
 
 impl Translation<'_> {
@@ -151,6 +166,12 @@ impl Translation<'_> {
     /// reach its own CPU alone, a vCPU has another mark each time that it comes from another CPU.
     pub fn vcpu(&self) -> VcpuMark {
         self.vcpu
+    }
+
+    /// The CPU on which it may be loaded: what [`Guest::cpu`] said before this entry.
+    #[inline]
+    pub fn cpu(&self) -> u32 {
+        self.cpu
     }
 
     /// Which TLBs the CPU has on which it may be loaded: [`Tlb::tlbs`](mayfly_platform::tlb::Tlb::tlbs).
@@ -170,10 +191,11 @@ impl Translation<'_> {
     ///
     /// # Safety
     ///
-    /// What [`Guest::enter`] says of the CPU holds: the caller is in it, on the CPU that [`Guest::cpu`] has named, and
+    /// What [`Guest::enter`] says of the CPU holds: the caller is in it, on the CPU that [`Translation::cpu`] names, and
     /// stays there until it returns; no other vCPU is entered there meanwhile; and when it has returned, no instruction
-    /// translates by what was loaded. The CPU is one of those whose TLBs [`Translation::tlbs`] names: safe code may have
-    /// any guest run by any vCPU, that of another machine included, so the caller compares. (A program that stands for a guest, without a CPU that walks or keeps
+    /// translates by what was loaded. The CPU is one of those whose TLBs [`Translation::tlbs`] names. Safe code may have
+    /// any guest run by any vCPU, that of another machine included, and may say anything in [`Guest::cpu`], so the caller
+    /// compares both. (A program that stands for a guest, without a CPU that walks or keeps
     /// translations, fulfils that if it reads nothing of the tables after it has returned.)
     ///
     /// ```compile_fail,E0133

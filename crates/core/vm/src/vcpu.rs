@@ -1,6 +1,7 @@
 //! A vCPU: the loop that runs the guest and handles its exits.
 
 use alloc::sync::Arc;
+use core::marker::PhantomData;
 use core::ops::Deref;
 
 use mayfly_iobus as iobus;
@@ -178,7 +179,8 @@ impl<W: World> Vcpu<W> {
                 vm.platform.charge(Op::RootLoadEnd);
             }
             let (top, tag, vcpu) = (inside.root.top(), inside.root.tag(), self.mark);
-            let translation = Translation { traps: self.caches.traps(), top, tag, vcpu, cpu };
+            let (traps, stays) = (self.caches.traps(), PhantomData);
+            let translation = Translation { traps, top, tag, vcpu, cpu, stays };
             // Here, and in no function of its own, from which the event would be copied.
             let event = guest.enter(translation, requests);
             // The CPU has left the guest. What it does there still, it does not when the root is freed

@@ -14,6 +14,8 @@ use mayfly_machine::walk::walk;
 use mayfly_machine::{AnyDevice, Cpu, HostMemory, HostSpace, Instruction, Machine, address_space};
 use mayfly_memslot::{Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_platform::cache::{CacheCapabilities, InstructionCaches};
+use mayfly_platform::frames::Frames;
+use mayfly_platform::sync::AtomicU64;
 use mayfly_stage2::{self as stage2, Format, Level, MemoryType, Permissions};
 use mayfly_vm::{
     Access, AccessKind, Caches, Config, Error, Exit, HostFault, Reason, Resolved, SlotZap, Vcpu,
@@ -39,6 +41,10 @@ unsafe impl mayfly_vm::HostMemory<Hva> for Kinds {
         let address_space::Resolved { pfn, level, writable } =
             found.map_err(|_| HostFault::NotMapped)?;
         Ok(self.say.lock().unwrap()(backing, wanted, Resolved::memory(pfn, level, writable)))
+    }
+
+    fn linear_map(&self) -> *const AtomicU64 {
+        self.space.arena().linear_map()
     }
 }
 

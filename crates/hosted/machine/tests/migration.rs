@@ -63,6 +63,10 @@ impl<F: Format> Guest for On<'_, F> {
         self.0.stay::<F>(translation, requests)
     }
 
+    fn cpu(&self) -> u32 {
+        self.0.tlb.number()
+    }
+
     fn forget(&mut self, gfn: Gfn) {
         self.0.tlb.forget(gfn);
     }

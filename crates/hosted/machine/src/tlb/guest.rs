@@ -29,15 +29,16 @@ impl CpuTlb {
     ///
     /// # Panics
     ///
-    /// If the vCPU is one of another machine. If another vCPU has left something, and the core has not said so, or it is [left out](LeftOut::Flush).
+    /// If the vCPU is one of another machine, or the core was told another CPU. If another vCPU has left something, and the core has not said so, or it is [left out](LeftOut::Flush).
     pub fn enter<F: Format>(
         &mut self,
         arena: &Arena,
         translation: &Translation<'_>,
     ) -> InGuest<'_> {
         assert_eq!(translation.tlbs(), self.tlbs.tlbs(), "the vCPU is one of another machine");
+        assert_eq!(translation.cpu(), self.number(), "the guest was told another CPU");
         self.walk_outside::<F>(arena);
-        // SAFETY: the vCPU has this CPU of its machine to itself.
+        // SAFETY: the vCPU has this CPU of its machine to itself, which is the one that was named.
         let Base { top, vmid, flush } = unsafe { translation.load() };
         let vcpu = translation.vcpu();
         self.forget_posted(vmid);

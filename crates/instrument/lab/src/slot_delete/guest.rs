@@ -197,7 +197,8 @@ impl Guest {
 
 impl vm::Guest for Guest {
     fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
-        // SAFETY: each vCPU has a CPU of the machine to itself.
+        assert_eq!(translation.cpu(), self.tlb.number(), "the guest was told another CPU");
+        // SAFETY: each vCPU has a CPU of the machine to itself, which is the one that was named.
         let base = unsafe { translation.load() };
         match Guest::enter(self, base, || requests.any()) {
             Came::Asked => Event::Request,

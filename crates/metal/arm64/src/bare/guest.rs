@@ -4,7 +4,6 @@
 //! answered here, and the guest continues at once. Before each entry the requests are looked at, as the core asks.
 
 use core::arch::asm;
-use core::cell::Cell;
 
 use mayfly_vm::memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_vm::platform::address::PAGE_SHIFT;
@@ -50,8 +49,6 @@ struct Pending {
 pub struct GuestCpu<'a, M> {
     pub(super) registers: Registers,
     pub(super) resident: &'a Resident,
-    /// The processor that [`Guest::cpu`] named last.
-    cpu: Cell<usize>,
     /// Of the instruction that it came out at, in bytes.
     length: u64,
     /// Where its last access failed, as `FAR_EL2` said.
@@ -72,7 +69,6 @@ impl<'a, M: Machine> GuestCpu<'a, M> {
         Self {
             registers: Registers::default(),
             resident,
-            cpu: Cell::new(0),
             length: 4,
             address: 0,
             pending: None,
@@ -291,11 +287,12 @@ fn faulting_address(abort: &Abort, far: u64) -> Option<Gpa> {
 
 impl<M: Machine> Guest for GuestCpu<'_, M> {
     fn enter(&mut self, translation: Translation<'_>, requests: &Requests) -> Event {
-        if self.cpu.get() != cpu::number() {
+        if translation.cpu() as usize != cpu::number() {
             return Event::Request;
         }
-        // SAFETY: this is the CPU that was named, and interrupts are masked until the guest is left. What is loaded
-        // stays in the register, from which `Tlb::vacate` takes it.
+        // SAFETY: this is the CPU that was named, and interrupts are masked until the guest is left. Until then its
+        // `Machine` is called, which enters no other. What is loaded stays in the register, from which `Tlb::vacate`
+        // takes it.
         let base = unsafe { translation.load() };
         if !self.resident.is_loaded() {
             // So that no walk mixes this vCPU's stage 1 with another's stage 2 (errata 1530923, 1319537, 1319367, 1165522:
@@ -340,8 +337,7 @@ impl<M: Machine> Guest for GuestCpu<'_, M> {
 
     fn cpu(&self) -> u32 {
         // What runs this asks on the processor where it is about to enter.
-        self.cpu.set(cpu::number());
-        self.cpu.get() as u32
+        cpu::number() as u32
     }
 
     fn forget(&mut self, gfn: Gfn) {

@@ -7,7 +7,12 @@ use super::switch::Registers;
 use crate::sysreg::SysReg;
 
 /// What a guest's machine is made of beside memory, as its vCPU asks.
-pub trait Machine {
+///
+/// # Safety
+///
+/// Its methods run no vCPU on the processor that calls them, and go on there until they return: the guest goes on by the
+/// root that `VTTBR_EL2` named before.
+pub unsafe trait Machine {
     /// An `HVC` (or `SMC`) of the guest, by the SMC calling convention: `registers` are the guest's, for the answer
     /// too.
     fn call(&mut self, registers: &mut Registers) -> Next;

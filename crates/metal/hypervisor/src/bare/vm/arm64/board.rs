@@ -68,7 +68,9 @@ pub(crate) struct Board<'a> {
     is_traced: bool,
 }
 
-impl Machine for Board<'_> {
+// SAFETY: none of them runs a vCPU. Interrupts are masked, and what they ask of the threads is done by the caller of the
+// core when the guest is left.
+unsafe impl Machine for Board<'_> {
     fn call(&mut self, registers: &mut Registers) -> Next {
         let arguments = [registers.x[0], registers.x[1], registers.x[2], registers.x[3]];
         let outcome =
