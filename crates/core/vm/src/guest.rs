@@ -1,11 +1,12 @@
 //! The guest side of a vCPU, which the embedder implements.
 
+use core::fmt;
 use core::marker::PhantomData;
 
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_platform::address::Pfn;
 use mayfly_platform::tlb::Vmid;
-use mayfly_stage2::{Activated, Permissions, VcpuMark, VmidTag};
+use mayfly_stage2::{Activated, Format, Permissions, VcpuMark, VmidTag};
 
 use crate::Requests;
 use crate::caches::CacheTraps;
@@ -13,8 +14,31 @@ use crate::caches::CacheTraps;
 /// The largest access to a device, in bytes.
 pub const MMIO_MAX: usize = 8;
 
-/// What executes a vCPU's instructions: real hardware behind a world switch, or a program on the software machine.
-pub trait Guest {
+/// What executes a vCPU's instructions: real hardware behind a world switch, or a program on the software machine. It
+/// walks tables of format `F`. A vCPU whose tables are of another one does not run it:
+///
+/// ```compile_fail,E0277
+/// use mayfly_vm::stage2::Arm;
+/// use mayfly_vm::testing::Program;
+/// use mayfly_vm::{Exit, Vcpu, World};
+///
+/// fn run(vcpu: &mut Vcpu<impl World<Format = Arm<40>>>, guest: &mut Program) -> Exit {
+///     vcpu.run(guest)
+/// }
+/// ```
+///
+/// (The same, where the formats agree:)
+///
+/// ```
+/// use mayfly_vm::stage2::Ept;
+/// use mayfly_vm::testing::Program;
+/// use mayfly_vm::{Exit, Vcpu, World};
+///
+/// fn run(vcpu: &mut Vcpu<impl World<Format = Ept>>, guest: &mut Program) -> Exit {
+///     vcpu.run(guest)
+/// }
+/// ```
+pub trait Guest<F: Format> {
     /// Runs the guest, its memory translated as `translation` says, until it needs the hypervisor, or `requests` has
     /// something for it. An access that the translation does not allow comes out, and is made again if the next entry
     /// does not find it answered.
@@ -57,7 +81,7 @@ pub trait Guest {
     ///   VMID, the [`Base::top`] that was loaded with it last: one for the machine, written before the guest goes on.
     ///   No other root has the VMID before an invalidation of all under it has completed; and none has the frame, so an
     ///   EP4TA comes clean too.
-    fn enter(&mut self, translation: Translation<'_>, requests: &Requests) -> Event;
+    fn enter(&mut self, translation: Translation<'_, F>, requests: &Requests) -> Event;
 
     /// The CPU that [`Guest::enter`] is about to be called on, below
     /// [`Platform::cpus`](mayfly_platform::Platform::cpus) and 2^29: what
@@ -97,7 +121,7 @@ pub trait Guest {
     fn answered(&mut self);
 }
 
-/// Where a CPU finds the guest's memory.
+/// Where a CPU finds the guest's memory, in tables of format `F`.
 ///
 /// The core makes it, for one entry. A copy is as good as what it is a copy of, and no copy outlives the entry; of what
 /// the root is, nothing can be changed. ([`Translation::traps`] may be: that changes what the holder of this copy
@@ -106,7 +130,7 @@ pub trait Guest {
 /// ```compile_fail,E0451
 /// use mayfly_vm::Translation;
 ///
-/// fn forged(of: Translation<'_>, another: Translation<'_>) {
+/// fn forged<F>(of: Translation<'_, F>, another: Translation<'_, F>) {
 ///     let forged = Translation { top: another.top, ..of };
 /// }
 /// ```
@@ -116,10 +140,10 @@ pub trait Guest {
 /// ```compile_fail
 /// use mayfly_vm::{Event, Requests, Translation};
 ///
-/// struct Keeper<'a>(Option<Translation<'a>>);
+/// struct Keeper<'a, F>(Option<Translation<'a, F>>);
 ///
-/// impl<'a> Keeper<'a> {
-///     fn enter(&mut self, translation: Translation<'_>, _: &Requests) {
+/// impl<'a, F> Keeper<'a, F> {
+///     fn enter(&mut self, translation: Translation<'_, F>, _: &Requests) {
 ///         self.0 = Some(translation);
 ///     }
 /// }
@@ -128,7 +152,9 @@ pub trait Guest {
 /// It stays on the thread, and so on the CPU, that it was made on:
 ///
 /// ```compile_fail,E0277
-/// fn elsewhere(translation: mayfly_vm::Translation<'_>, enter: impl Fn(mayfly_vm::Translation<'_>) + Sync) {
+/// use mayfly_vm::Translation;
+///
+/// fn elsewhere<F: Send + Sync>(translation: Translation<'_, F>, enter: impl Fn(Translation<'_, F>) + Sync) {
 ///     std::thread::scope(|scope| {
 ///         scope.spawn(|| enter(translation));
 ///     });
@@ -138,30 +164,31 @@ pub trait Guest {
 /// (It can be passed on, and loaded, as here:)
 ///
 /// ```
+/// use mayfly_vm::stage2::Format;
 /// use mayfly_vm::{Base, Requests, Translation};
 ///
 /// struct Loader(Option<Base>);
 ///
 /// impl Loader {
-///     fn enter(&mut self, translation: Translation<'_>, _: &Requests) {
+///     fn enter<F: Format>(&mut self, translation: Translation<'_, F>, _: &Requests) {
 ///         // SAFETY: no CPU walks by it.
 ///         self.0 = Some(unsafe { translation.load() });
 ///     }
 /// }
 /// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Translation<'a> {
+#[derive(Clone, Copy)]
+pub struct Translation<'a, F> {
     /// Which of its cache operations are to bring the guest out.
     pub traps: CacheTraps,
     pub(crate) top: Pfn,
     pub(crate) tag: &'a VmidTag,
     pub(crate) vcpu: VcpuMark,
     pub(crate) cpu: u32,
-    /// It is loaded where it was made.
-    pub(crate) stays: PhantomData<*const ()>,
+    /// It is loaded where it was made, and walked in this format.
+    pub(crate) walked: PhantomData<(*const (), F)>,
 }
 
-impl Translation<'_> {
+impl<F: Format> Translation<'_, F> {
     /// Whose own tables the CPU walks first (stage 1): no other vCPU's of the machine. Where a guest's invalidations
     /// reach its own CPU alone, a vCPU has another mark each time that it comes from another CPU.
     pub fn vcpu(&self) -> VcpuMark {
@@ -201,7 +228,10 @@ impl Translation<'_> {
     /// ```compile_fail,E0133
     /// #![forbid(unsafe_code)]
     ///
-    /// fn load(translation: mayfly_vm::Translation<'_>) -> mayfly_vm::Base {
+    /// use mayfly_vm::stage2::Format;
+    /// use mayfly_vm::{Base, Translation};
+    ///
+    /// fn load<F: Format>(translation: Translation<'_, F>) -> Base {
     ///     translation.load()
     /// }
     /// ```
@@ -210,6 +240,18 @@ impl Translation<'_> {
         // SAFETY: as the caller promises.
         let Activated { vmid, flush } = unsafe { self.tag.activate(self.cpu, self.vcpu) };
         Base { top: self.top, vmid, flush }
+    }
+}
+
+impl<F: Format> fmt::Debug for Translation<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Translation")
+            .field("format", &F::NAME)
+            .field("top", &self.top)
+            .field("tag", self.tag)
+            .field("vcpu", &self.vcpu)
+            .field("cpu", &self.cpu)
+            .finish_non_exhaustive()
     }
 }
 

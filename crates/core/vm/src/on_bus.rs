@@ -2,6 +2,7 @@
 
 use mayfly_iobus::{IoBus, LastHit, WriteHit};
 use mayfly_srcu::Section;
+use mayfly_stage2::Format;
 
 use crate::Device;
 use crate::guest::Guest;
@@ -15,12 +16,12 @@ pub(crate) struct OnBus<'a, D: Device + 'static> {
 
 impl<D: Device + 'static> OnBus<'_, D> {
     /// Takes an access to its device. Returns whether there is one, and it has answered.
-    pub(crate) fn access(
+    pub(crate) fn access<F: Format>(
         self,
         section: &impl Section,
         address: u64,
         write: bool,
-        guest: &mut impl Guest,
+        guest: &mut impl Guest<F>,
     ) -> bool {
         let Self { bus, last, vcpu } = self;
         let data = guest.data();

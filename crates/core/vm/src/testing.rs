@@ -226,8 +226,8 @@ impl Program {
     }
 }
 
-impl Guest for Program {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl Guest<Ept> for Program {
+    fn enter(&mut self, translation: Translation<Ept>, requests: &Requests) -> Event {
         if let Some(Pending { data, answered: true }) = self.pending.take() {
             if let Step::Load(_) = self.steps[self.next] {
                 self.loaded.push(u64::from_le_bytes(data));

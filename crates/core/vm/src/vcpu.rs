@@ -137,7 +137,7 @@ impl<W: World> Vcpu<W> {
     /// it needs, or for the host to finish with taking that page away. Where its guest turns its caches on or off, it
     /// waits for TLBs, and for other vCPUs that do the same. If a device was registered before this guest's access was
     /// made (in the sense of happens-before, through guest memory included), the access finds it.
-    pub fn run(&mut self, guest: &mut impl Guest) -> Exit {
+    pub fn run(&mut self, guest: &mut impl Guest<W::Format>) -> Exit {
         let mut loading = false;
         let exit = self.run_until_exit(guest, &mut loading);
         if loading {
@@ -147,7 +147,7 @@ impl<W: World> Vcpu<W> {
     }
 
     /// Says in `loading` whether it is loading a root.
-    fn run_until_exit(&mut self, guest: &mut impl Guest, loading: &mut bool) -> Exit {
+    fn run_until_exit(&mut self, guest: &mut impl Guest<W::Format>, loading: &mut bool) -> Exit {
         // Once: the caller that destroys the VM says so first, and then asks every vCPU to come out.
         let mut asked = self.requests().any() || self.vm.is_destroyed();
         loop {
@@ -179,8 +179,8 @@ impl<W: World> Vcpu<W> {
                 vm.platform.charge(Op::RootLoadEnd);
             }
             let (top, tag, vcpu) = (inside.root.top(), inside.root.tag(), self.mark);
-            let (traps, stays) = (self.caches.traps(), PhantomData);
-            let translation = Translation { traps, top, tag, vcpu, cpu, stays };
+            let (traps, walked) = (self.caches.traps(), PhantomData);
+            let translation = Translation { traps, top, tag, vcpu, cpu, walked };
             // Here, and in no function of its own, from which the event would be copied.
             let event = guest.enter(translation, requests);
             // The CPU has left the guest. What it does there still, it does not when the root is freed
@@ -269,7 +269,11 @@ impl<W: World> Vcpu<W> {
     }
 
     /// Answers an access from memory or a device.
-    fn access(&mut self, access: &Access, guest: &mut impl Guest) -> Result<Answer, Error> {
+    fn access(
+        &mut self,
+        access: &Access,
+        guest: &mut impl Guest<W::Format>,
+    ) -> Result<Answer, Error> {
         order_after_guest();
         let mut largest = self.vm.largest();
         loop {
@@ -306,7 +310,7 @@ impl<W: World> Vcpu<W> {
     }
 
     /// Answers an access to a port. Returns whether a device did.
-    fn port(&mut self, access: PortAccess, guest: &mut impl Guest) -> bool {
+    fn port(&mut self, access: PortAccess, guest: &mut impl Guest<W::Format>) -> bool {
         order_after_guest();
         let section = self.reader.lock();
         let bus = OnBus { bus: &self.vm.pio, last: &mut self.last_pio, vcpu: self.vm.id };

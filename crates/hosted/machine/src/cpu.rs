@@ -105,7 +105,7 @@ impl<F: Format> Cpu<F> {
 
 impl<F: Format> Cpu<F> {
     /// Runs until an event, or to the end of its slice.
-    fn run(&mut self, translation: &Translation<'_>, requests: &Requests) -> Option<Event> {
+    fn run(&mut self, translation: &Translation<'_, F>, requests: &Requests) -> Option<Event> {
         let Self { seat, slice, arena, has_caches_on, state, .. } = self;
         if std::mem::take(&mut state.answered)
             && let Some(access) = state.access.take()
@@ -165,8 +165,8 @@ impl<F: Format> Cpu<F> {
     }
 }
 
-impl<F: Format> Guest for Cpu<F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Cpu<F> {
+    fn enter(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         self.run(&translation, requests).unwrap_or_else(|| {
             self.seat.move_on();
             Event::Request

@@ -49,8 +49,8 @@ struct Lying<'a> {
     may_go: &'a AtomicBool,
 }
 
-impl Guest for Lying<'_> {
-    fn enter(&mut self, translation: Translation, _: &Requests) -> Event {
+impl Guest<Ept> for Lying<'_> {
+    fn enter(&mut self, translation: Translation<Ept>, _: &Requests) -> Event {
         let arena = self.machine.hardware().arena();
         let mut guest = self.tlb.enter::<Ept>(arena, &translation);
         loop {

@@ -22,8 +22,8 @@ struct Staying<'a> {
     lost_it: bool,
 }
 
-impl Guest for Staying<'_> {
-    fn enter(&mut self, translation: Translation, _: &Requests) -> Event {
+impl Guest<Ept> for Staying<'_> {
+    fn enter(&mut self, translation: Translation<Ept>, _: &Requests) -> Event {
         let arena = self.machine.hardware().arena();
         let mut guest = self.tlb.enter::<Ept>(arena, &translation);
         while !self.may_go.load(Ordering::Acquire) {

@@ -31,7 +31,7 @@ struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    fn stay<F: Format>(&mut self, translation: Translation, requests: &Requests) -> Event {
+    fn stay<F: Format>(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         let Self { tlb, arena, number, at, writes, stops } = self;
         let mut guest = tlb.enter::<F>(arena, &translation);
         for _ in 0..256 {
@@ -58,8 +58,8 @@ impl Counting<'_> {
 /// A guest on CPUs with format `F`.
 struct On<'a, F>(Counting<'a>, std::marker::PhantomData<F>);
 
-impl<F: Format> Guest for On<'_, F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for On<'_, F> {
+    fn enter(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         self.0.stay::<F>(translation, requests)
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use mayfly_machine::address_space::Backing;
 use mayfly_machine::{HostMemory, Machine, MachineVcpu, MachineVm};
 use mayfly_memslot::{Gfn, Gpa, PAGE_SIZE, Region, SlotId};
-use mayfly_stage2::{Ept, Level};
+use mayfly_stage2::{Ept, Format, Level};
 use mayfly_vm::{Access, Event, Exit, Guest, Requests, Translation};
 
 use crate::tables::{GIB, PAGES};
@@ -130,9 +130,9 @@ struct FirstTouches {
     left: u32,
 }
 
-impl Guest for FirstTouches {
+impl<F: Format> Guest<F> for FirstTouches {
     /// Takes the access that it came out with for done.
-    fn enter(&mut self, _: Translation, _: &Requests) -> Event {
+    fn enter(&mut self, _: Translation<F>, _: &Requests) -> Event {
         if self.left == 0 {
             return Event::Halt;
         }

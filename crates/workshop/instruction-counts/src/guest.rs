@@ -1,6 +1,7 @@
 //! A guest whose exits are made up: each entry returns the next exit.
 
 use mayfly_vm::memslot::{Gfn, Gpa};
+use mayfly_vm::stage2::Format;
 use mayfly_vm::{Access, Event, Guest, Requests, Translation};
 
 use crate::step;
@@ -28,10 +29,10 @@ impl Script {
     }
 }
 
-impl Guest for Script {
+impl<F: Format> Guest<F> for Script {
     #[unsafe(link_section = ".text.outside.guest")]
     #[inline(never)]
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+    fn enter(&mut self, translation: Translation<F>, _requests: &Requests) -> Event {
         // SAFETY: no guest is entered.
         let _ = core::hint::black_box(unsafe { translation.load() });
         if self.counting {

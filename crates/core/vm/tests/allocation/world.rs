@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use mayfly_iobus::{IoRange, Ioeventfd, Refused, Relocation};
 use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId, USER_SLOTS};
+use mayfly_stage2::Format;
 use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests, SlotZap, Translation};
 
 use super::common::{
@@ -66,8 +67,8 @@ struct Writer {
     answered: bool,
 }
 
-impl Guest for Writer {
-    fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Writer {
+    fn enter(&mut self, _translation: Translation<F>, _requests: &Requests) -> Event {
         let access = Access::data(Gpa::new(self.gpa), 1, true);
         if self.answered { Event::Halt } else { Event::Access(access) }
     }
@@ -204,8 +205,8 @@ pub(crate) fn private() -> Region<Hva> {
 /// A guest that makes one access to memory, and has nothing of its own on the heap.
 pub(crate) struct Toucher(pub(crate) Access);
 
-impl Guest for Toucher {
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+impl Guest<TestFormat> for Toucher {
+    fn enter(&mut self, translation: Translation<TestFormat>, _requests: &Requests) -> Event {
         if perform::<TestFormat>(translation, self.0).is_some() {
             Event::Halt
         } else {

@@ -60,12 +60,12 @@ fn access<F: Format>(vcpu: &mut TestVcpu<F>, gpa: u64, data: Vec<u8>, write: boo
 }
 
 /// Where `access` is performed, if `translation` allows it: what a CPU without a TLB finds.
-pub(crate) fn perform<F: Format>(translation: Translation, access: Access) -> Option<Hva> {
+pub(crate) fn perform<F: Format>(translation: Translation<F>, access: Access) -> Option<Hva> {
     attempt::<F>(translation, access).ok()
 }
 
 /// As [`perform`], but otherwise what comes out: the access, as far as it lies in the page that faults.
-fn attempt<F: Format>(translation: Translation, access: Access) -> Result<Hva, Access> {
+fn attempt<F: Format>(translation: Translation<F>, access: Access) -> Result<Hva, Access> {
     let Access { gpa, len, .. } = access;
     let wanted = access.wanted();
     let place = |access: Access| {
@@ -113,8 +113,8 @@ impl<F: Format> Once<F> {
     }
 }
 
-impl<F: Format> Guest for Once<F> {
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Once<F> {
+    fn enter(&mut self, translation: Translation<F>, _requests: &Requests) -> Event {
         self.entries += 1;
         assert!(self.entries < ATTEMPTS, "the fault was said to be resolved, and is not");
         if self.answered {
@@ -144,8 +144,8 @@ impl<F: Format> Guest for Once<F> {
 /// What `vcpu`'s tables say of `gfn`, without a fault: its page, and the level of the leaf that it lies in.
 pub(crate) fn translation<F: Format>(vcpu: &mut TestVcpu<F>, gfn: u64) -> Option<(Level, Leaf)> {
     struct Look<F>(Gfn, Option<(Level, Leaf)>, PhantomData<F>);
-    impl<F: Format> Guest for Look<F> {
-        fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+    impl<F: Format> Guest<F> for Look<F> {
+        fn enter(&mut self, translation: Translation<F>, _requests: &Requests) -> Event {
             // SAFETY: a program that stands for a guest.
             let top = unsafe { translation.load() }.top;
             self.1 = frames::walk::<F>(top, self.0);
@@ -167,8 +167,8 @@ pub(crate) fn translation<F: Format>(vcpu: &mut TestVcpu<F>, gfn: u64) -> Option
 /// The root that a vCPU runs on.
 pub(crate) fn top<F: Format>(vcpu: &mut TestVcpu<F>) -> Pfn {
     struct Top(Option<Pfn>);
-    impl Guest for Top {
-        fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+    impl<F: Format> Guest<F> for Top {
+        fn enter(&mut self, translation: Translation<F>, _requests: &Requests) -> Event {
             // SAFETY: a program that stands for a guest.
             self.0 = Some(unsafe { translation.load() }.top);
             Event::Halt
@@ -199,8 +199,8 @@ impl Toggle {
     }
 }
 
-impl Guest for Toggle {
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Toggle {
+    fn enter(&mut self, translation: Translation<F>, _requests: &Requests) -> Event {
         self.traps = translation.traps;
         self.op.take().map_or(Event::Halt, Event::Caches)
     }
@@ -218,8 +218,8 @@ impl Guest for Toggle {
 /// root.
 pub(crate) struct Sleeper(pub(crate) Sender<Pfn>);
 
-impl Guest for Sleeper {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Sleeper {
+    fn enter(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         // SAFETY: a program that stands for a guest.
         self.0.send(unsafe { translation.load() }.top).unwrap();
         requests.wait(&*platform());

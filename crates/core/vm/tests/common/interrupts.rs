@@ -61,8 +61,8 @@ impl Deaf {
     }
 }
 
-impl Guest for Deaf {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl Guest<TestFormat> for Deaf {
+    fn enter(&mut self, translation: Translation<TestFormat>, requests: &Requests) -> Event {
         // SAFETY: a program that stands for a guest.
         let _ = unsafe { translation.load() };
         self.access.take_if(|access| perform::<TestFormat>(translation, *access).is_some());

@@ -78,8 +78,8 @@ pub(crate) struct Stopping {
     pub(crate) access: Option<Access>,
 }
 
-impl Guest for Stopping {
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+impl Guest<TestFormat> for Stopping {
+    fn enter(&mut self, translation: Translation<TestFormat>, _requests: &Requests) -> Event {
         self.stop.here();
         match self.access.take_if(|access| perform::<TestFormat>(translation, *access).is_some()) {
             Some(_) => Event::Halt,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mayfly_memslot::{Flags, Gfn, Gpa, PAGE_SIZE, Region, SlotId};
-use mayfly_stage2::Level;
+use mayfly_stage2::{Format, Level};
 use mayfly_vm::{Access, Base, Event, Exit, Guest, Requests, SlotZap, Translation};
 
 use common::{Setup, TestFormat, TestVcpu, TestVm, frames, hva, region};
@@ -39,8 +39,8 @@ impl Fault {
     }
 }
 
-impl Guest for Fault {
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Fault {
+    fn enter(&mut self, translation: Translation<F>, _requests: &Requests) -> Event {
         // SAFETY: a program that stands for a guest.
         self.base = Some(unsafe { translation.load() });
         self.access.take().map_or(Event::Halt, Event::Access)

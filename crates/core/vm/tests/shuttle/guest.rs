@@ -150,8 +150,12 @@ impl<const BREAK: bool> Guest<BREAK> {
     }
 }
 
-impl<const BREAK: bool> mayfly_vm::Guest for Guest<BREAK> {
-    fn enter(&mut self, translation: mayfly_vm::Translation, requests: &Requests) -> Event {
+impl<const BREAK: bool> mayfly_vm::Guest<Tiny<BREAK>> for Guest<BREAK> {
+    fn enter(
+        &mut self,
+        translation: mayfly_vm::Translation<Tiny<BREAK>>,
+        requests: &Requests,
+    ) -> Event {
         let world = self.world.clone();
         // SAFETY: this thread has the CPU to itself until it returns.
         let base = unsafe { translation.load() };

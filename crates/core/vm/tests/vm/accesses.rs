@@ -1,6 +1,7 @@
 //! Where an access to guest physical memory goes.
 
 use mayfly_memslot::{AddressSpace, Flags, Gfn, Gpa, PAGE_SIZE, Region};
+use mayfly_stage2::Format;
 use mayfly_vm::{Access, AccessKind, Bus, Event, Exit, Guest, MMIO_MAX, Requests, Translation};
 
 use crate::common::{
@@ -97,8 +98,8 @@ fn an_access_that_nobody_answers_is_made_again_and_one_that_is_answered_is_not()
         answered: bool,
         data: [u8; 4],
     }
-    impl Guest for Twice {
-        fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
+    impl<F: Format> Guest<F> for Twice {
+        fn enter(&mut self, _translation: Translation<F>, _requests: &Requests) -> Event {
             self.entries += 1;
             let access = Access::data(Gpa::new(0x1000), 4, true);
             if self.answered { Event::Halt } else { Event::Access(access) }

@@ -5,7 +5,7 @@ use std::thread::spawn;
 
 use mayfly_memslot::{Gfn, PAGE_SIZE};
 use mayfly_platform::tlb::Scope;
-use mayfly_stage2::{Role, Slice};
+use mayfly_stage2::{Format, Role, Slice};
 use mayfly_vm::{Bus, Error, Event, Exit, Guest, Reason, Requests, SlotZap, Translation};
 
 use crate::common::{
@@ -15,8 +15,8 @@ use crate::common::{
 
 fn never_entered(vcpu: &mut TestVcpu) {
     struct Never;
-    impl Guest for Never {
-        fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
+    impl<F: Format> Guest<F> for Never {
+        fn enter(&mut self, _translation: Translation<F>, _requests: &Requests) -> Event {
             panic!("the VM is gone")
         }
         fn forget(&mut self, _: Gfn) {}

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mayfly_memslot::{Gfn, Gpa};
+use mayfly_stage2::Format;
 use mayfly_vm::{Access, Bus, Device, Event, Exit, Guest, Requests, Translation};
 
 use crate::common::{
@@ -57,8 +58,8 @@ fn a_device_that_is_added_by_a_device_is_found_by_the_same_vcpus_next_access() {
         reads: Vec<u8>,
         data: [u8; 1],
     }
-    impl Guest for Twice {
-        fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
+    impl<F: Format> Guest<F> for Twice {
+        fn enter(&mut self, _translation: Translation<F>, _requests: &Requests) -> Event {
             self.reads.push(self.data[0]);
             match self.accesses.pop() {
                 None => Event::Halt,

@@ -152,8 +152,8 @@ struct Counting<'a> {
     step: &'a Mutex<()>,
 }
 
-impl Guest for Counting<'_> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl Guest<TestFormat> for Counting<'_> {
+    fn enter(&mut self, translation: Translation<TestFormat>, requests: &Requests) -> Event {
         while !requests.any() {
             let gpa = Gpa::new(self.next as u64 * PAGE_SIZE);
             let access = Access::data(gpa, 8, true);

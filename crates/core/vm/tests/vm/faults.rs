@@ -132,8 +132,8 @@ fn a_cpu_is_told_to_forget_the_entry_that_denied_an_access_and_none_where_there_
         left: u32,
         forgotten: Vec<Gfn>,
     }
-    impl Guest for Faulting {
-        fn enter(&mut self, _: Translation, _: &Requests) -> Event {
+    impl<F: Format> Guest<F> for Faulting {
+        fn enter(&mut self, _: Translation<F>, _: &Requests) -> Event {
             let Some(left) = self.left.checked_sub(1) else { return Event::Halt };
             self.left = left;
             Event::Access(self.access)

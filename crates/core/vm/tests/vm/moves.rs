@@ -12,8 +12,8 @@ struct On {
     flush: Option<bool>,
 }
 
-impl Guest for On {
-    fn enter(&mut self, translation: Translation, _requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for On {
+    fn enter(&mut self, translation: Translation<F>, _requests: &Requests) -> Event {
         // SAFETY: a program that stands for a guest.
         self.flush = Some(unsafe { translation.load() }.flush);
         Event::Halt

@@ -6,6 +6,7 @@ use std::thread::spawn;
 use std::time::Duration;
 
 use mayfly_memslot::Gfn;
+use mayfly_stage2::Format;
 use mayfly_vm::{Event, Guest, Requests, SlotZap, Translation};
 
 use crate::common::{Setup, TestVcpu, deleted, joined, region, write};
@@ -13,8 +14,8 @@ use crate::common::{Setup, TestVcpu, deleted, joined, region, write};
 /// A guest that panics where it is entered.
 struct Panics;
 
-impl Guest for Panics {
-    fn enter(&mut self, _translation: Translation, _requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Panics {
+    fn enter(&mut self, _translation: Translation<F>, _requests: &Requests) -> Event {
         panic!("as the test wants it");
     }
 

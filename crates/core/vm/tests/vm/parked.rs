@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mayfly_memslot::PAGE_SIZE;
-use mayfly_stage2::{Reclaimer, Slice};
+use mayfly_stage2::{Format, Reclaimer, Slice};
 use mayfly_vm::{Exit, SlotZap};
 
 use crate::common::{
@@ -74,8 +74,8 @@ fn a_thousand_deletions_with_eight_parked_vcpus_keep_no_more_than_the_bound_and_
 /// A guest that is not entered.
 struct Never;
 
-impl mayfly_vm::Guest for Never {
-    fn enter(&mut self, _: mayfly_vm::Translation, _: &mayfly_vm::Requests) -> mayfly_vm::Event {
+impl<F: Format> mayfly_vm::Guest<F> for Never {
+    fn enter(&mut self, _: mayfly_vm::Translation<F>, _: &mayfly_vm::Requests) -> mayfly_vm::Event {
         panic!("it was kicked")
     }
 

@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 
 use mayfly_memslot::Gfn;
+use mayfly_stage2::Format;
 use mayfly_vm::{Error, Event, Exit, Guest, Requests, Translation};
 
 use crate::common::{Sleeper, TestVm, joined, region, vm};
@@ -19,8 +20,8 @@ impl Script {
     }
 }
 
-impl Guest for Script {
-    fn enter(&mut self, _translation: Translation, requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Script {
+    fn enter(&mut self, _translation: Translation<F>, requests: &Requests) -> Event {
         assert!(!requests.any(), "the guest is not entered with a request unseen");
         self.entries += 1;
         self.events.pop().unwrap()

@@ -33,7 +33,7 @@ impl CpuTlb {
     pub fn enter<F: Format>(
         &mut self,
         arena: &Arena,
-        translation: &Translation<'_>,
+        translation: &Translation<'_, F>,
     ) -> InGuest<'_> {
         assert_eq!(translation.tlbs(), self.tlbs.tlbs(), "the vCPU is one of another machine");
         assert_eq!(translation.cpu(), self.number(), "the guest was told another CPU");

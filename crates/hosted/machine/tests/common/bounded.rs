@@ -23,8 +23,8 @@ impl<'a, F: Format> Bounded<'a, F> {
     }
 }
 
-impl<F: Format> Guest for Bounded<'_, F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Bounded<'_, F> {
+    fn enter(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         let event = self.cpu.enter(translation, requests);
         self.faults += u32::from(matches!(event, Event::Access(_)));
         if self.faults < self.most { event } else { Event::Halt }

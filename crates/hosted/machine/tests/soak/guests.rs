@@ -177,8 +177,8 @@ impl<F: Format> Mind<F> {
     }
 }
 
-impl<F: Format> Guest for Walker<F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl<F: Format> Guest<F> for Walker<F> {
+    fn enter(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         let Self { tlb, mind } = self;
         let mut guest = tlb.enter::<F>(mind.round.machine.hardware().arena(), &translation);
         while mind.left > 0 {

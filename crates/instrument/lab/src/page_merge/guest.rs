@@ -233,7 +233,7 @@ impl State {
 }
 
 impl<F: Format> Guest<F> {
-    fn stay(&mut self, translation: Translation, requests: &Requests) -> Event {
+    fn stay(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         let Self { tlb, arena, state, rests, faulted_at, writes_since, .. } = self;
         let mut guest = tlb.enter::<F>(arena, &translation);
         state.windows.set_top(guest.top());
@@ -280,8 +280,8 @@ impl<F: Format> Guest<F> {
     }
 }
 
-impl<F: Format> vm::Guest for Guest<F> {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl<F: Format> vm::Guest<F> for Guest<F> {
+    fn enter(&mut self, translation: Translation<F>, requests: &Requests) -> Event {
         if let Some(since) = self.faulted_at.take() {
             self.state.tally.faults_cpu +=
                 (cpu_here() - since).saturating_sub(self.state.seat.clock);

@@ -195,8 +195,8 @@ impl Guest {
     }
 }
 
-impl vm::Guest for Guest {
-    fn enter(&mut self, translation: Translation, requests: &Requests) -> Event {
+impl vm::Guest<Ept> for Guest {
+    fn enter(&mut self, translation: Translation<Ept>, requests: &Requests) -> Event {
         assert_eq!(translation.cpu(), self.tlb.number(), "the guest was told another CPU");
         // SAFETY: each vCPU has a CPU of the machine to itself, which is the one that was named.
         let base = unsafe { translation.load() };

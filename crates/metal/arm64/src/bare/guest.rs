@@ -4,10 +4,11 @@
 //! answered here, and the guest continues at once. Before each entry the requests are looked at, as the core asks.
 
 use core::arch::asm;
+use core::marker::PhantomData;
 
 use mayfly_vm::memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_vm::platform::address::PAGE_SHIFT;
-use mayfly_vm::stage2::ArmFwb;
+use mayfly_vm::stage2::{Arm, ArmFwb, Format};
 use mayfly_vm::{Event, Guest, Requests, Translation};
 
 use super::context::Resident;
@@ -19,15 +20,32 @@ use crate::errata::Errata;
 use crate::inject::{Before, Exception};
 use crate::syndrome::{self, Abort, Fault, Transfer, Trap};
 
-/// What all guests of a machine share.
+/// What all guests of a machine share, whose tables are of format `F`.
 #[derive(Clone, Copy, Debug)]
-pub struct Confinement {
+pub struct Confinement<F> {
     /// What `VTTBR_EL2` names outside of guests.
-    pub empty: EmptyRoot,
+    empty: EmptyRoot,
     /// `HCR_EL2.FWB`, as the format has it.
-    pub hcr: u64,
+    hcr: u64,
     /// `ID_AA64MMFR0_EL1.PARange` that guests see.
-    pub pa_range: u64,
+    pub(super) pa_range: u64,
+    /// Whose roots are loaded.
+    tlbs: usize,
+    walked: PhantomData<F>,
+}
+
+impl<const IPA_BITS: u32, const FWB: bool> Confinement<Arm<IPA_BITS, FWB>> {
+    /// With `empty` for what `VTTBR_EL2` names outside of guests, and `pa_range` for `ID_AA64MMFR0_EL1.PARange`. The
+    /// vCPUs are those of VMs on an [`Mmu`](mayfly_vm::platform::Mmu) whose TLBs are `tlbs`.
+    ///
+    /// # Safety
+    ///
+    /// The format is that of which [`cpu::prepare`] was told `VTCR_EL2` on every processor that a guest runs on. An
+    /// `Mmu` whose [TLBs](mayfly_vm::platform::tlb::Tlb::tlbs) are `tlbs` is one of this machine.
+    pub unsafe fn new(empty: EmptyRoot, pa_range: u64, tlbs: usize) -> Self {
+        let hcr = Arm::<IPA_BITS, FWB>::HCR;
+        Self { empty, hcr, pa_range, tlbs, walked: PhantomData }
+    }
 }
 
 const HCR_VSE: u64 = 1 << 8;
@@ -46,7 +64,7 @@ struct Pending {
 }
 
 /// The processor of one vCPU.
-pub struct GuestCpu<'a, M> {
+pub struct GuestCpu<'a, F, M> {
     pub(super) registers: Registers,
     pub(super) resident: &'a Resident,
     /// Of the instruction that it came out at, in bytes.
@@ -58,14 +76,14 @@ pub struct GuestCpu<'a, M> {
     exception: Option<(Exception, u64)>,
     /// `HCR_EL2`, but for what differs from one entry to the next.
     hcr: u64,
-    pub(super) confinement: Confinement,
+    pub(super) confinement: Confinement<F>,
     /// Its machine.
     pub machine: M,
 }
 
-impl<'a, M: Machine> GuestCpu<'a, M> {
+impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
     /// A vCPU whose other registers are `resident`. It is off: see [`GuestCpu::start`].
-    pub fn new(resident: &'a Resident, confinement: Confinement, machine: M) -> Self {
+    pub fn new(resident: &'a Resident, confinement: Confinement<F>, machine: M) -> Self {
         Self {
             registers: Registers::default(),
             resident,
@@ -285,12 +303,13 @@ fn faulting_address(abort: &Abort, far: u64) -> Option<Gpa> {
     Some(Gpa::new(page | offset))
 }
 
-impl<M: Machine> Guest for GuestCpu<'_, M> {
-    fn enter(&mut self, translation: Translation<'_>, requests: &Requests) -> Event {
+impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
+    fn enter(&mut self, translation: Translation<'_, F>, requests: &Requests) -> Event {
         if translation.cpu() as usize != cpu::number() {
             return Event::Request;
         }
-        // SAFETY: this is the CPU that was named, and interrupts are masked until the guest is left. Until then its
+        assert!(translation.tlbs() == self.confinement.tlbs, "the vCPU is one of another machine");
+        // SAFETY: this is the CPU that was named, of this machine, and it was prepared for the format. Interrupts are masked until the guest is left. Until then its
         // `Machine` is called, which enters no other. What is loaded stays in the register, from which `Tlb::vacate`
         // takes it.
         let base = unsafe { translation.load() };

@@ -3,6 +3,7 @@
 
 use core::arch::asm;
 
+use mayfly_vm::stage2::Format;
 use mayfly_vm::{CacheOp, Event};
 
 use super::guest::GuestCpu;
@@ -18,7 +19,7 @@ use crate::table::{self, Treatment};
 /// `SCTLR_EL1.M` and `C`: caches count as on when both are set.
 const CACHES: u64 = 1 | 1 << 2;
 
-impl<M: Machine> GuestCpu<'_, M> {
+impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
     /// Answers an access to a system register.
     pub(super) fn system(&mut self, access: SystemAccess) -> Result<Next, Event> {
         let SystemAccess { register, rt, write } = access;

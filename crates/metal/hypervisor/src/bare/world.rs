@@ -1,6 +1,6 @@
 //! What the core asks of its platform ([`World`]), and the memory of a VM.
 
-mod arm64;
+pub(crate) mod arm64;
 mod copy;
 mod platform;
 

@@ -17,7 +17,7 @@ pub(crate) struct Obedient<'a, F: TableFormat> {
     run: &'a Run,
     seat: &'a Seat,
     vcpu: Vcpu<Kinds<F>>,
-    cpu: Processor<'a>,
+    cpu: Processor<'a, F>,
 }
 
 impl<'a, F: TableFormat> Obedient<'a, F> {

@@ -119,7 +119,7 @@ fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Ru
     };
     let uart = Arc::new(Uart::new(&plan.name));
     let worlds = Worlds { run: host.world.clone(), memory: host.world.clone() };
-    Run::try_new(&worlds, &plan, &uart, &Arc::default(), None, F::confinement())
+    Run::try_new(&worlds, &plan, &uart, &Arc::default(), None)
         .map_err(|_| "there is no memory for a VM")
 }
 

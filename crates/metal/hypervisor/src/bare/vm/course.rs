@@ -66,14 +66,8 @@ impl<F: TableFormat> Host<F> {
         let is_whole = machine.plan.reserved() == machine.plan.memory;
         let memory = Arc::new(if is_whole { memory } else { memory.by_frames() });
         let (entry, tree) = load(machine, &memory)?;
-        let run = Run::try_new(
-            &worlds,
-            &machine.plan,
-            &machine.uart,
-            &machine.counts,
-            machine.disk(),
-            F::confinement(),
-        );
+        let run =
+            Run::try_new(&worlds, &machine.plan, &machine.uart, &machine.counts, machine.disk());
         let run = Arc::new(run.map_err(no_memory)?);
         threads::preemption_point();
         let vm = self.make(machine, &run, &memory)?;

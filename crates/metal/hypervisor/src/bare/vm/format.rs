@@ -13,7 +13,11 @@ use crate::bare::world::memory::GuestMemory;
 /// A format that the processors of this architecture have.
 pub(crate) trait TableFormat: Format {
     /// What guests of this format are confined by.
-    fn confinement() -> Confinement;
+    ///
+    /// # Panics
+    ///
+    /// If it is not the format that this machine's processors were prepared for.
+    fn confinement() -> Confinement<Self>;
 }
 
 /// What VMs of a format are made of.

@@ -9,7 +9,7 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::{Chipset, Confinement};
+use super::arch::Chipset;
 use super::counts::Counts;
 use crate::bare::devices::Devices;
 use crate::bare::devices::disk::Frames;
@@ -99,10 +99,9 @@ impl Run {
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
         disk: Option<Frames>,
-        confinement: Confinement,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
-        let chipset = Chipset::try_new(plan.vcpus as usize, &places, confinement)?;
+        let chipset = Chipset::try_new(plan.vcpus as usize, &places)?;
         threads::preemption_point();
         let devices = Devices::new(&worlds.run, &chipset.controller, disk);
         threads::preemption_point();

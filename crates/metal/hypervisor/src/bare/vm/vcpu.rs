@@ -64,7 +64,7 @@ pub(crate) unsafe fn put(seat: *mut ()) {
 fn serve<F: TableFormat>(
     run: &Run,
     vcpu: &mut Vcpu<Kinds<F>>,
-    cpu: &mut Processor<'_>,
+    cpu: &mut Processor<'_, F>,
     seat: &Seat,
 ) {
     loop {

@@ -13,6 +13,9 @@ use super::platform::World;
 use crate::bare::processor::{shared, trace, vacate};
 use crate::bare::threads::interrupts::look;
 
+/// The number of this machine's TLBs.
+pub(crate) const MACHINE: usize = 1;
+
 /// Invalidations that the TLBs of guests were told.
 static INVALIDATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -27,7 +30,7 @@ fn invalidate(id: u64, work: impl FnOnce(), event: impl FnOnce() -> Event) {
 unsafe impl Tlb for World {
     /// Worlds differ in the share that frames are taken of; the machine is one.
     fn tlbs(&self) -> usize {
-        1
+        MACHINE
     }
 
     fn issue(&self, vmid: Vmid, scope: Scope) -> TlbToken {

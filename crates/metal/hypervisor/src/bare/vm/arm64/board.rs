@@ -19,6 +19,7 @@ use mayfly_vm::{Access, Guest};
 use super::seat::{Seat, is_maintenance};
 use crate::bare::processor::{masked, serve_others, trace};
 use crate::bare::threads;
+use crate::bare::vm::format::TableFormat;
 use crate::bare::vm::run::Run;
 
 /// Numbers of [`Exit::Custom`](mayfly_vm::Exit::Custom), beside [`WAITS`].
@@ -51,12 +52,16 @@ pub(crate) fn stop(number: u64) -> Option<Stop> {
 }
 
 /// The processor of a vCPU.
-pub(crate) type Processor<'a> = GuestCpu<'a, Board<'a>>;
+pub(crate) type Processor<'a, F> = GuestCpu<'a, F, Board<'a>>;
 
 /// The processor of vCPU `vcpu` of a run.
-pub(crate) fn processor<'a>(run: &'a Run, seat: &'a Seat, vcpu: usize) -> Processor<'a> {
+pub(crate) fn processor<'a, F: TableFormat>(
+    run: &'a Run,
+    seat: &'a Seat,
+    vcpu: usize,
+) -> Processor<'a, F> {
     let board = Board { run, seat, vcpu, is_traced: trace::is_on() };
-    GuestCpu::new(&seat.resident, run.chipset.confinement, board)
+    GuestCpu::new(&seat.resident, F::confinement(), board)
 }
 
 /// What answers a vCPU's processor.
@@ -162,11 +167,11 @@ impl Board<'_> {
 }
 
 /// Answers an access to the interrupt controller. Returns whether it is one.
-pub(crate) fn answer(
+pub(crate) fn answer<F: TableFormat>(
     run: &Run,
     vcpu: usize,
     access: &Access,
-    cpu: &mut Processor<'_>,
+    cpu: &mut Processor<'_, F>,
     seat: &Seat,
 ) -> bool {
     let at = access.gpa.get();

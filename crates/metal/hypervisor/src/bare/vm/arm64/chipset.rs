@@ -3,7 +3,6 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use mayfly_arm64::guest::Confinement;
 use mayfly_arm64::timer;
 use mayfly_devices::psci::{Core, Psci};
 use mayfly_hypervisor::arm64::layout::SHARED_INTERRUPTS;
@@ -20,16 +19,11 @@ pub(crate) struct Chipset {
     pub(super) psci: Psci<Vec<Core>>,
     /// How many ticks the guest's counter is behind.
     pub(super) timer_offset: u64,
-    pub(super) confinement: Confinement,
 }
 
 impl Chipset {
     /// That of `vcpus` vCPUs, of which the first is on.
-    pub(crate) fn try_new(
-        vcpus: usize,
-        places: &Arc<Places>,
-        confinement: Confinement,
-    ) -> Result<Self, OutOfMemory> {
+    pub(crate) fn try_new(vcpus: usize, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
         let config = Config {
             vcpus,
             spis: SHARED_INTERRUPTS as usize,
@@ -45,7 +39,7 @@ impl Chipset {
             _ => Core::off(affinity(vcpu)),
         });
         let psci = Psci::new(cores.collect());
-        Ok(Self { controller: Arc::new(vgic), psci, timer_offset: timer::ticks(), confinement })
+        Ok(Self { controller: Arc::new(vgic), psci, timer_offset: timer::ticks() })
     }
 
     /// A vCPU begins: it may not have been asked for, as the first.

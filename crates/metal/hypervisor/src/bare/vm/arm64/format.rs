@@ -6,6 +6,7 @@ use mayfly_vm::stage2::Arm;
 
 use crate::bare::processor::shared;
 use crate::bare::vm::format::{TableFormat, WithFormat};
+use crate::bare::world::arm64::MACHINE;
 
 /// Bits of a guest's physical addresses.
 pub(crate) const IPA_BITS: u32 = 40;
@@ -13,8 +14,11 @@ pub(crate) const IPA_BITS: u32 = 40;
 const PA_RANGE: u64 = 2;
 
 impl<const FWB: bool> TableFormat for Arm<IPA_BITS, FWB> {
-    fn confinement() -> Confinement {
-        Confinement { empty: shared::get().empty, hcr: Self::HCR, pa_range: PA_RANGE }
+    fn confinement() -> Confinement<Self> {
+        let shared = shared::get();
+        assert!(Self::vtcr(cpu::stage2_features()) == Ok(shared.vtcr), "tables of another format");
+        // SAFETY: the processors were prepared with this VTCR_EL2; `MACHINE` numbers the TLBs of this machine's `Mmu` alone.
+        unsafe { Confinement::new(shared.empty, PA_RANGE, MACHINE) }
     }
 }
 
