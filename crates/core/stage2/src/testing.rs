@@ -2,7 +2,6 @@
 
 use mayfly_platform::address::{Gfn, PAGE_SHIFT, Pfn};
 use mayfly_platform::frames::WORDS;
-use mayfly_platform::sync::{AtomicU64, Ordering};
 
 pub use mayfly_platform::testing::{Arena, Process};
 
@@ -18,8 +17,8 @@ pub fn walk<F: Format>(frames: &Arena, top: Pfn, gfn: Gfn) -> Option<(Level, Lea
     if gfn.get() >> (F::IPA_BITS - PAGE_SHIFT) != 0 {
         return None;
     }
-    let (level, word) = last_entry::<F>(frames, top, gfn);
-    let entry = Entry::<F>::from_bits(word.load(Ordering::Acquire));
+    let (level, table, index) = last_entry::<F>(frames, top, gfn);
+    let entry = Entry::<F>::from_bits(frames.load(table, index));
     if entry.state(level) != State::Leaf {
         return None;
     }
@@ -28,22 +27,20 @@ pub fn walk<F: Format>(frames: &Arena, top: Pfn, gfn: Gfn) -> Option<(Level, Lea
     Some((level, Leaf { pfn, ..leaf }))
 }
 
-/// The last entry on the walk to `gfn`, and its level.
+/// Where the last entry on the walk to `gfn` is: its level, its table, and its index there.
 ///
 /// # Panics
 ///
 /// As [`walk`].
-pub fn last_entry<F: Format>(frames: &Arena, top: Pfn, gfn: Gfn) -> (Level, &AtomicU64) {
+pub fn last_entry<F: Format>(frames: &Arena, top: Pfn, gfn: Gfn) -> (Level, Pfn, usize) {
     let (mut table, mut level) = (top, F::TOP);
     loop {
         let index = (gfn.get() / level.pages()) as usize;
         let index = index % if level == F::TOP { WORDS << F::ROOT_ORDER } else { WORDS };
-        let word = frames.word(table, index);
-        // Acquire: a table's entries are read after the entry that it was found by.
-        let entry = Entry::<F>::from_bits(word.load(Ordering::Acquire));
+        let entry = Entry::<F>::from_bits(frames.load(table, index));
         match (entry.state(level), level.below()) {
             (State::Table(below), Some(next)) => (table, level) = (below, next),
-            _ => return (level, word),
+            _ => return (level, table, index),
         }
     }
 }

@@ -134,7 +134,8 @@ impl Memory {
     pub fn word(&self, hva: Hva) -> &AtomicU64 {
         let pfn = Pfn::new(hva.get() >> PAGE_SHIFT);
         assert!(self.has(pfn), "{hva} was not allocated");
-        word(&self.process, pfn, hva.get())
+        // SAFETY: this memory gave it out.
+        unsafe { word(&self.process, pfn, hva.get()) }
     }
 
     fn given(&self) -> MutexGuard<'_, Vec<(Pfn, u32)>> {
@@ -148,10 +149,15 @@ impl Memory {
 }
 
 /// The word of frame `pfn` at `address` of whatever maps it.
-fn word(process: &Process, pfn: Pfn, address: u64) -> &AtomicU64 {
+///
+/// # Safety
+///
+/// The frame was given out as guests' memory.
+unsafe fn word(process: &Process, pfn: Pfn, address: u64) -> &AtomicU64 {
     let offset = address % PAGE_SIZE;
     assert!(offset.is_multiple_of(8), "{address:#x} is no multiple of eight");
-    process.arena().word(pfn, offset as usize / 8)
+    // SAFETY: what was given out as guests' memory stays so until the machine goes.
+    unsafe { process.arena().word(pfn, offset as usize / 8) }
 }
 
 // SAFETY: frames that were given out as guests' memory, which stay so, and whose words are reached through atomics
@@ -217,7 +223,8 @@ impl Program {
         let Some((_, leaf)) = found.filter(|(_, leaf)| leaf.permissions.contains(wanted)) else {
             return false;
         };
-        let word = word(&self.process, leaf.pfn, gpa);
+        // SAFETY: tables name the frames that their VM's memory has said, which is the memory of this machine.
+        let word = unsafe { word(&self.process, leaf.pfn, gpa) };
         match step {
             Step::Store(_, value) => word.store(value, Ordering::SeqCst),
             Step::Load(_) => self.loaded.push(word.load(Ordering::SeqCst)),

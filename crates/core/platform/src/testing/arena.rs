@@ -63,9 +63,19 @@ impl Arena {
     }
 
     /// All words of all frames, in order.
-    pub fn words(&self) -> &[AtomicU64] {
+    fn words(&self) -> &[AtomicU64] {
         // SAFETY: so many words were allocated, zeroed, and are there until the arena goes; they are used as atomics.
         unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.count * WORDS) }
+    }
+
+    /// What is in word `index` of the frames from `pfn` on. An acquire: what was stored to a table before an entry of
+    /// another one named it is found there.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn load(&self, pfn: Pfn, index: usize) -> u64 {
+        self.at(pfn, index).load(Ordering::Acquire)
     }
 
     /// Word `index` of the frames from `pfn` on.
@@ -73,7 +83,39 @@ impl Arena {
     /// # Panics
     ///
     /// If there is none.
-    pub fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
+    ///
+    /// # Safety
+    ///
+    /// The frame is guests' memory, as long as the word is stored to: no table, which the core and CPUs follow wherever
+    /// its entries lead, and none that is free, which the next table is made of.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_platform::address::Pfn;
+    /// use mayfly_platform::sync::Ordering;
+    /// use mayfly_platform::testing::Process;
+    ///
+    /// fn map_anything(process: &Process, table: Pfn) {
+    ///     process.arena().word(table, 0).store(!0, Ordering::Relaxed);
+    /// }
+    /// ```
+    ///
+    /// (To read is safe:)
+    ///
+    /// ```
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_platform::address::Pfn;
+    /// use mayfly_platform::testing::Process;
+    ///
+    /// fn look(process: &Process, table: Pfn) -> u64 {
+    ///     process.arena().load(table, 0)
+    /// }
+    /// ```
+    pub unsafe fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
+        self.at(pfn, index)
+    }
+
+    fn at(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
         &self.words()[pfn.get() as usize * WORDS + index]
     }
 

@@ -1,15 +1,18 @@
 //! Frames for page tables, of one arena for all tests of a binary; so whoever knows a frame can look into it.
 
+use std::ops::Range;
 use std::sync::LazyLock;
-use std::sync::atomic::AtomicU64;
 
 use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::frames::{Frames, WORDS};
 use mayfly_platform::testing::Arena;
 use mayfly_stage2::{Format, Leaf, Level, testing};
 
+const FRAMES: usize = 1 << 16;
+
 static ARENA: LazyLock<Arena> = LazyLock::new(|| {
     // 256 MiB, of which the host provides what is touched.
-    Arena::new(1 << 16)
+    Arena::new(FRAMES)
 });
 
 pub(crate) fn arena() -> &'static Arena {
@@ -21,7 +24,14 @@ pub(crate) fn walk<F: Format>(top: Pfn, gfn: Gfn) -> Option<(Level, Leaf)> {
     testing::walk::<F>(arena(), top, gfn)
 }
 
-/// The last entry on the walk to `gfn`.
-pub(crate) fn entry<F: Format>(top: Pfn, gfn: Gfn) -> &'static AtomicU64 {
-    testing::last_entry::<F>(arena(), top, gfn).1
+/// Where the last entry on the walk to `gfn` is in this process.
+pub(crate) fn entry<F: Format>(top: Pfn, gfn: Gfn) -> usize {
+    let (_, table, index) = testing::last_entry::<F>(arena(), top, gfn);
+    place().start + (table.get() as usize * WORDS + index) * size_of::<u64>()
+}
+
+/// Where the frames are in this process.
+pub(crate) fn place() -> Range<usize> {
+    let start = arena().linear_map().addr();
+    start..start + (FRAMES + 1) * WORDS * size_of::<u64>()
 }

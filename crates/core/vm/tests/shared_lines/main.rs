@@ -115,7 +115,7 @@ impl World {
     fn entry(&self, gfn: u64) -> usize {
         let root = mayfly_stage2::Role::MAIN;
         let top = self.vm.stage2().root(root, &self.vm.srcu().read_lock()).unwrap().top();
-        std::ptr::from_ref(frames::entry::<TestFormat>(top, Gfn::new(gfn))).addr() / LINE
+        frames::entry::<TestFormat>(top, Gfn::new(gfn)) / LINE
     }
 }
 

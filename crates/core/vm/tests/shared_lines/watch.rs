@@ -134,8 +134,8 @@ pub(crate) fn touched<T>(work: impl FnOnce() -> T) -> (T, Touched) {
 
 /// What is watched, in whole pages.
 fn places() -> [(usize, usize); 2] {
-    let tables = frames::arena().words();
-    [(START.load(Ordering::Relaxed), INSIDE), (tables.as_ptr().addr(), size_of_val(tables))]
+    let tables = frames::place();
+    [(START.load(Ordering::Relaxed), INSIDE), (tables.start, tables.len())]
 }
 
 fn protect(start: usize, bytes: usize, access: c_int) {
