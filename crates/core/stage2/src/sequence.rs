@@ -218,18 +218,22 @@ impl Sequence {
         self.alone(|marks| self.publish(marks, gfns, publish), mmu)
     }
 
-    /// As [`Sequence::exclude`]; before that, announces an invalidation of `gfns`.
+    /// As [`Sequence::exclude`]; before that, announces an invalidation of `gfns`, which ends where `publish` panics.
     pub(crate) fn exclude_and_begin<T>(
         &self,
         gfns: &Range<Gfn>,
         publish: impl FnOnce() -> T,
         mmu: &dyn Mmu,
     ) -> (T, Announced) {
+        let mut begun = Begun { sequence: self, announced: None, mmu };
         let announce = |marks: &mut [u32; WORDS]| {
             let announced = self.announce(marks, |place| place(gfns.clone()));
+            begun.announced = Some(announced);
             (self.publish(marks, gfns, publish), announced)
         };
-        self.alone(announce, mmu)
+        let done = self.alone(announce, mmu);
+        begun.announced = None;
+        done
     }
 
     /// Refuses every fault in `gfns` that has sampled the sequence before.
@@ -261,13 +265,15 @@ impl Sequence {
         marks: &mut [u32; WORDS],
         places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
     ) -> Announced {
-        let (mut words, mut ranges) = (Words::NONE, Taken::NONE);
+        let mut words = Words::NONE;
+        let mut taking = Taking { ranges: &self.ranges, taken: Taken::NONE };
         places(&mut |gfns| {
             if gfns.start < gfns.end {
                 words.add(&gfns);
-                self.ranges.take(&gfns, &mut ranges);
+                self.ranges.take(&gfns, &mut taking.taken);
             }
         });
+        let ranges = core::mem::replace(&mut taking.taken, Taken::NONE);
         words.each(|index| {
             marks[index] += 1;
             let word = &self.words[index];
@@ -356,6 +362,33 @@ impl InvalidationWaiters {
         // Release, pairing with the loads in `wait_while`.
         self.0.fetch_add(1, Ordering::Release);
         platform.wake(&self.0);
+    }
+}
+
+/// An invalidation that ends when this is dropped, outside of the lock.
+struct Begun<'a> {
+    sequence: &'a Sequence,
+    announced: Option<Announced>,
+    mmu: &'a dyn Mmu,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(announced) = self.announced.take() {
+            self.sequence.end(announced, self.mmu);
+        }
+    }
+}
+
+/// Places that are given back when this is dropped, under the lock.
+struct Taking<'a> {
+    ranges: &'a Ranges,
+    taken: Taken,
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.ranges.give_back(self.taken);
     }
 }
 

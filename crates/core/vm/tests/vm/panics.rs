@@ -68,3 +68,34 @@ fn the_tables_of_a_vm_whose_guest_has_panicked_are_freed() {
     assert!(setup.reclaim());
     assert_eq!(setup.hardware.live(), 0);
 }
+
+fn panics(call: impl FnOnce()) {
+    assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+}
+
+#[test]
+fn an_invalidation_has_ended_that_was_begun_with_a_change_of_slots_that_panics() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let gfns = Gfn::new(0)..Gfn::new(4);
+    panics(|| drop(vm.stage2().change_slots_and_invalidate(&gfns, || panic!("as it should"))));
+    assert!(!vm.stage2().is_invalidating(&gfns), "slots could not be changed any more");
+    vm.set_memory_region(&region(0, 0, 4)).unwrap();
+}
+
+#[test]
+fn what_was_announced_before_a_panic_is_announced_no_more() {
+    let setup = Setup::new(SlotZap::Range);
+    let vm = setup.vm();
+    let (gfns, beside) = (Gfn::new(0)..Gfn::new(4), Gfn::new(8)..Gfn::new(9));
+    let begin = || {
+        drop(vm.stage2().begin_invalidation_of(|announce| {
+            announce(gfns.clone());
+            panic!("as it should");
+        }));
+    };
+    panics(begin);
+    // In the same word of the sequence, so that places are looked at.
+    let _beside = vm.stage2().begin_invalidation(&beside);
+    assert!(!vm.stage2().is_invalidating(&gfns), "faults would wait for an end that never comes");
+}
