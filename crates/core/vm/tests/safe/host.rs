@@ -11,11 +11,17 @@ use mayfly_vm::memslot::{
 };
 use mayfly_vm::stage2::{Announcement, Ept, RootRef, Slice, Stage2, VmidTag, Vmids};
 use mayfly_vm::testing::{Kinds, Machine};
-use mayfly_vm::{Bus, Config, Device, SlotZap, Vcpu, Vm};
+use mayfly_vm::{Bus, Config, Device, SlotZap, Vcpu, Vm, World};
 
+use crate::bus::Own;
+use crate::deferral::Deferral;
+use crate::formats::Other;
 use crate::step::{Fate, PAGES, PIECES, PLACES, Step};
 
-struct NoDevice;
+/// Frames of the machine on which nothing runs.
+const ANOTHERS_FRAMES: usize = 32;
+
+pub(crate) struct NoDevice;
 
 impl Device for NoDevice {
     fn read(&self, _vcpu: u32, _offset: u64, _data: &mut [u8]) {}
@@ -24,30 +30,35 @@ impl Device for NoDevice {
 }
 
 /// A VM, and what the program has done to it that has no end.
-struct Guarded {
-    vm: Vm<Kinds>,
+pub(crate) struct Guarded {
+    pub(crate) vm: Vm<Kinds>,
     /// Invalidations that have not ended, those that were forgotten included: slots do not change meanwhile.
-    open: usize,
+    pub(crate) open: usize,
     /// A replacement of roots was forgotten: others would wait for it.
-    is_stuck: bool,
+    pub(crate) is_stuck: bool,
 }
 
 pub(crate) struct Host {
-    machine: Arc<Machine>,
+    pub(crate) machine: Arc<Machine>,
     vmids: Vmids,
-    pieces: [Hva; PIECES],
+    pub(crate) pieces: [Hva; PIECES],
     /// Memory that no slot has.
     nobodys: Hva,
-    vms: [Guarded; 2],
+    pub(crate) vms: [Guarded; 2],
     /// Which VM each is of; none where that is destroyed.
-    vcpus: Vec<(Option<usize>, Vcpu<Kinds>)>,
-    announcements: Vec<(Option<usize>, Announcement)>,
+    pub(crate) vcpus: Vec<(Option<usize>, Vcpu<Kinds>)>,
+    pub(crate) announcements: Vec<(Option<usize>, Announcement)>,
+    pub(crate) devices: Vec<Arc<Own>>,
+    pub(crate) other: Other,
+    /// Another machine, on which nothing runs.
+    pub(crate) anothers: Machine,
+    deferral: Deferral,
     roots: Vec<RootRef<Ept>>,
     tags: Vec<VmidTag>,
 }
 
 /// Whether `act` returns. Much of what is called wrongly panics.
-fn returns(act: impl FnOnce()) -> bool {
+pub(crate) fn returns(act: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(act)).is_ok()
 }
 
@@ -62,6 +73,10 @@ impl Host {
             vms: [0, 1].map(|vm| Guarded::new(machine, vm)),
             vcpus: Vec::new(),
             announcements: Vec::new(),
+            devices: Vec::new(),
+            other: Other::new(machine, allocate()),
+            anothers: Machine::new(ANOTHERS_FRAMES),
+            deferral: Deferral::new(machine),
             roots: Vec::new(),
             tags: Vec::new(),
         }
@@ -134,6 +149,15 @@ impl Host {
             Step::Destroy { vm } => self.destroy(vm),
             Step::Reclaim => drop(self.machine.reclaim()),
             Step::Tag { fate } => self.tag(fate),
+            Step::Memory { vm, ref step } => self.make_on_memory(vm, step),
+            Step::Roots { vm, place, pages, ref step } => {
+                let gfns = Gfn::new(PLACES[place])..Gfn::new(PLACES[place] + pages);
+                self.make_on_roots(vm, gfns, step);
+            }
+            Step::Bus { vm, ref step } => self.make_on_bus(vm, step),
+            Step::RunOwn(ref step) => self.run_own(step),
+            Step::Foreign(ref step) => self.make_foreign(step),
+            Step::Defer(step) => self.deferral.make(step),
             _ => self.make_on_tables(step),
         }
     }
@@ -143,8 +167,7 @@ impl Host {
         let gfns = |place: usize, pages| Gfn::new(PLACES[place])..Gfn::new(PLACES[place] + pages);
         match *step {
             Step::Zap { vm, at, place, pages, tables } => {
-                let count = self.announcements.len().max(1);
-                if let Some((of, announcement)) = self.announcements.get(at % count) {
+                if let Some((of, announcement)) = self.announced(at) {
                     let (stage2, gfns) = (self.stage2(vm), gfns(place, pages));
                     let zapped = returns(|| stage2.zap(announcement, gfns, tables, slice));
                     assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
@@ -235,6 +258,16 @@ impl Host {
         }
     }
 
+    /// An announcement that is kept.
+    pub(crate) fn announced(&self, at: usize) -> Option<&(Option<usize>, Announcement)> {
+        self.announcements.get(at % self.announcements.len().max(1))
+    }
+
+    /// Whether a vCPU of the VM would wait for this thread.
+    pub(crate) fn is_open(&self, vm: Option<usize>) -> bool {
+        vm.is_none_or(|vm| self.vms[vm].open > 0)
+    }
+
     fn stage2(&self, vm: usize) -> &Stage2<Ept> {
         self.vms[vm].vm.stage2()
     }
@@ -246,7 +279,9 @@ impl Host {
         if vm.is_none_or(|vm| self.vms[vm].open > 0) {
             vcpu.kicker().kick();
         }
-        let _ = vcpu.run(&mut self.machine.guest(accesses));
+        let mut guest = self.machine.guest(accesses);
+        // A device may panic.
+        returns(|| _ = vcpu.run(&mut guest));
     }
 
     fn tag(&mut self, fate: Fate) {
@@ -275,22 +310,16 @@ impl Host {
     /// What every guest can reach is what its VM's slots and its host's memory say.
     pub(crate) fn check(&self) {
         for Guarded { vm, .. } in &self.vms {
-            let section = vm.srcu().read_lock();
-            let slots = vm.slots().load(AddressSpace::Main, &section);
-            for root in vm.stage2().roots(&section) {
-                for gfn in PLACES.into_iter().flat_map(|place| place..place + 2 * PAGES) {
-                    let gfn = Gfn::new(gfn);
-                    let Some((_, leaf)) = root.translate(gfn, &section) else { continue };
-                    let slot = slots.find(gfn).expect("something is mapped where no slot is");
-                    let backing = slot.backing_of(gfn).unwrap();
-                    assert_eq!(leaf.pfn.get(), backing.get() >> PAGE_SHIFT, "another frame");
-                }
-            }
+            check(vm);
         }
+        self.other.check();
     }
 
     /// No guest has written to memory that it never had.
     pub(crate) fn end(self) {
+        for device in &self.devices {
+            device.end();
+        }
         for word in (0..PAGES * PAGE_SIZE / 8).step_by(if cfg!(miri) { 512 } else { 1 }) {
             let word = Hva::new(self.nobodys.get() + word * 8);
             assert_eq!(self.machine.memory().word(word).load(Ordering::Relaxed), 0);
@@ -330,7 +359,22 @@ impl Guarded {
     }
 }
 
+/// What the tables of `vm` map is what its slots say.
+pub(crate) fn check<W: World<Backing = Hva>>(vm: &Vm<W>) {
+    let section = vm.srcu().read_lock();
+    let slots = vm.slots().load(AddressSpace::Main, &section);
+    for root in vm.stage2().roots(&section) {
+        for gfn in PLACES.into_iter().flat_map(|place| place..place + 2 * PAGES) {
+            let gfn = Gfn::new(gfn);
+            let Some((_, leaf)) = root.translate(gfn, &section) else { continue };
+            let slot = slots.find(gfn).expect("something is mapped where no slot is");
+            let backing = slot.backing_of(gfn).unwrap();
+            assert_eq!(leaf.pfn.get(), backing.get() >> PAGE_SHIFT, "another frame");
+        }
+    }
+}
+
 /// Takes out one of `all`, if there is one.
-fn pick<T>(all: &mut Vec<T>, at: usize) -> Option<T> {
+pub(crate) fn pick<T>(all: &mut Vec<T>, at: usize) -> Option<T> {
     (!all.is_empty()).then(|| all.swap_remove(at % all.len()))
 }

@@ -1,5 +1,5 @@
-//! Random calls of a program without `unsafe`: in any order, on two VMs of one machine, and what they return is kept too
-//! long, forgotten, or shown to the other VM. Whatever it does, a guest's tables name no frame but those that its host's
+//! Random calls of a program without `unsafe`: in any order, on two VMs of one machine, on one in another format, and with
+//! parts of another machine. What they return is kept too long, forgotten, or shown to the other VM. Whatever it does, a guest's tables name no frame but those that its host's
 //! memory has given it, and Miri and `AddressSanitizer` find nothing.
 //!
 //! A call that would wait for its own caller is not made, where debug builds do not find it.
@@ -7,9 +7,16 @@
 #![forbid(unsafe_code)]
 #![cfg(not(any(mayfly_loom, mayfly_shuttle)))]
 
+mod bus;
+mod covered;
+mod deferral;
+mod formats;
+mod guests;
 mod host;
+mod memory;
 mod mixed;
 mod step;
+mod tables;
 
 use std::sync::Arc;
 use std::thread;

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::{bus, deferral, formats, guests, memory, tables};
 use mayfly_vm::memslot::{Flags, Gfn};
 use mayfly_vm::stage2::{Role, Tables};
 use mayfly_vm::testing::Step as Access;
@@ -153,9 +154,26 @@ pub(crate) enum Step {
         vm: usize,
     },
     Reclaim,
+    Memory {
+        vm: usize,
+        step: memory::Step,
+    },
+    Roots {
+        vm: usize,
+        place: usize,
+        pages: u64,
+        step: tables::Step,
+    },
+    Bus {
+        vm: usize,
+        step: bus::Step,
+    },
+    RunOwn(guests::Step),
+    Foreign(formats::Step),
+    Defer(deferral::Step),
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+pub(crate) fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![4 => Just(Fate::Dropped), 3 => Just(Fate::Kept), 1 => Just(Fate::Forgotten)]
 }
 
@@ -172,7 +190,7 @@ fn change() -> impl Strategy<Value = Change> {
     (reason, new).prop_map(|(reason, new)| Change { reason, old: Protection::ReadWrite, new })
 }
 
-fn accesses() -> impl Strategy<Value = Vec<Access>> {
+pub(crate) fn accesses() -> impl Strategy<Value = Vec<Access>> {
     let address = (0..PLACES.len(), 0..PAGES, 0..512_u64)
         .prop_map(|(place, page, word)| (Gfn::new(PLACES[place] + page).get() << 12) + word * 8);
     let access = (address, any::<u64>(), any::<bool>()).prop_map(|(address, value, stores)| {
@@ -214,7 +232,7 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
         2 => (here.clone(), panics)
             .prop_map(|((vm, place, pages), panics)| Step::Protect { vm, place, pages, panics }),
         1 => here.clone().prop_map(|(vm, place, pages)| Step::Age { vm, place, pages }),
-        1 => here.prop_map(|(vm, place, pages)| Step::Split { vm, place, pages }),
+        1 => here.clone().prop_map(|(vm, place, pages)| Step::Split { vm, place, pages }),
         1 => (vm.clone(), place.clone(), panics)
             .prop_map(|(vm, place, panics)| Step::TakeWritten { vm, place, panics }),
         2 => (vm.clone(), fate()).prop_map(|(vm, fate)| Step::ReplaceRoots { vm, fate }),
@@ -234,5 +252,12 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
         1 => vm.clone().prop_map(|vm| Step::Destroy { vm }),
         1 => vm.prop_map(|vm| Step::CloseStage2 { vm }),
         3 => Just(Step::Reclaim),
+        4 => (0..2_usize, memory::some()).prop_map(|(vm, step)| Step::Memory { vm, step }),
+        8 => (here, tables::some())
+            .prop_map(|((vm, place, pages), step)| Step::Roots { vm, place, pages, step }),
+        3 => (0..2_usize, bus::some()).prop_map(|(vm, step)| Step::Bus { vm, step }),
+        6 => guests::some().prop_map(Step::RunOwn),
+        8 => formats::some().prop_map(Step::Foreign),
+        8 => deferral::some().prop_map(Step::Defer),
     ]
 }

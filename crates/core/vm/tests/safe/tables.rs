@@ -1,0 +1,178 @@
+//! Calls on a VM's tables that the embedder need not make.
+
+use std::ops::Range;
+
+use proptest::prelude::*;
+
+use mayfly_vm::memslot::Gfn;
+use mayfly_vm::platform::memory::Kept;
+use mayfly_vm::stage2::{Permissions, Role, Slice, Tables};
+
+use crate::host::{Host, pick, returns};
+use crate::step::{PAGES, PLACES};
+
+/// A call on tables, for frames that it may be or not be of.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    ZapEach { at: usize, panics: bool },
+    ZapRole { at: usize, role: Role, tables: Tables },
+    ProtectThose { panics: bool },
+    TakeWritten { panics: bool },
+    EachMapped { panics: bool },
+    FindPage { role: Role },
+    FindRoot { role: Role },
+    Begin { many: bool, forgets: bool, panics: bool },
+    End { at: usize },
+    ChangeAndInvalidate { panics: bool },
+    Leave { has_handle: bool },
+    Collect,
+    EnsureRoot { role: Role },
+    Look { at: usize },
+    CameOut,
+}
+
+pub(crate) fn some() -> impl Strategy<Value = Step> {
+    let (at, panics) = (any::<usize>(), prop::bool::weighted(0.25));
+    let role = (0..2_u8).prop_map(|number| Role::new(number).unwrap());
+    let tables = prop_oneof![Just(Tables::Free), Just(Tables::Keep)];
+    prop_oneof![
+        (at, panics).prop_map(|(at, panics)| Step::ZapEach { at, panics }),
+        (at, role.clone(), tables).prop_map(|(at, role, tables)| Step::ZapRole {
+            at,
+            role,
+            tables
+        }),
+        panics.prop_map(|panics| Step::ProtectThose { panics }),
+        panics.prop_map(|panics| Step::TakeWritten { panics }),
+        panics.prop_map(|panics| Step::EachMapped { panics }),
+        role.clone().prop_map(|role| Step::FindPage { role }),
+        role.clone().prop_map(|role| Step::FindRoot { role }),
+        (any::<bool>(), prop::bool::weighted(0.1), panics)
+            .prop_map(|(many, forgets, panics)| Step::Begin { many, forgets, panics }),
+        at.prop_map(|at| Step::End { at }),
+        panics.prop_map(|panics| Step::ChangeAndInvalidate { panics }),
+        any::<bool>().prop_map(|has_handle| Step::Leave { has_handle }),
+        Just(Step::Collect),
+        role.prop_map(|role| Step::EnsureRoot { role }),
+        at.prop_map(|at| Step::Look { at }),
+        Just(Step::CameOut),
+    ]
+}
+
+/// A callback that panics where it is to.
+fn called(panics: bool) {
+    assert!(!panics, "as it was told to");
+}
+
+impl Host {
+    pub(crate) fn make_on_roots(&mut self, vm: usize, gfns: Range<Gfn>, step: &Step) {
+        let slice = Slice { entries: 3, ..Slice::default() };
+        let stage2 = self.vms[vm].vm.stage2();
+        match *step {
+            Step::ZapEach { at, panics } => {
+                let Some((of, shown)) = self.announced(at) else { return };
+                let each = |_, _, _| called(panics);
+                let zapped = returns(|| stage2.zap_each(shown, gfns, slice, each));
+                assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
+            }
+            Step::ZapRole { at, role, tables } => {
+                let Some((of, shown)) = self.announced(at) else { return };
+                let zapped = returns(|| stage2.zap_role(role, shown, gfns, tables, slice));
+                assert!(!zapped || *of == Some(vm), "another VM's announcement is believed");
+            }
+            Step::ProtectThose { panics } => {
+                let meant = |gfns: Range<Gfn>| {
+                    called(panics);
+                    gfns.start.get().is_multiple_of(2)
+                };
+                returns(|| stage2.write_protect_those(gfns, slice, meant));
+            }
+            Step::TakeWritten { panics } => {
+                returns(|| stage2.take_written(gfns, slice, |_, _| called(panics)));
+            }
+            Step::EachMapped { panics } => {
+                returns(|| stage2.each_mapped(gfns, slice, |_, _| called(panics)));
+            }
+            Step::FindPage { role } => {
+                let mut left = gfns.clone();
+                let found = stage2.find_page(role, &mut left, slice);
+                assert!(found.is_none_or(|gfn| gfns.contains(&gfn)));
+            }
+            Step::FindRoot { role } => {
+                let section = self.vms[vm].vm.srcu().read_lock();
+                let Some(root) = stage2.find_root(role, &section) else { return };
+                let is_mapped = root.translate(gfns.start, &section).is_some();
+                assert_eq!(root.role(), role);
+                let depth = root.depth(gfns.start, &section);
+                assert!(!is_mapped || depth.pages() > 0);
+                if self.vms[vm].open == 0 {
+                    root.settles(gfns.start, Permissions::READ, &section);
+                }
+            }
+            Step::Begin { many, forgets, panics } => {
+                let mut began = None;
+                returns(|| {
+                    began = Some(if many {
+                        stage2.begin_invalidation_of(|each| {
+                            each(gfns.clone());
+                            called(panics);
+                            each(Gfn::new(PLACES[0])..Gfn::new(PLACES[0] + PAGES));
+                        })
+                    } else {
+                        stage2.begin_invalidation(&gfns)
+                    });
+                });
+                let Some(began) = began else { return };
+                if forgets {
+                    std::mem::forget(began);
+                } else {
+                    self.announcements.push((Some(vm), began.leave()));
+                }
+                self.vms[vm].open += 1;
+            }
+            Step::End { at } => {
+                let Some((of, announcement)) = pick(&mut self.announcements, at) else { return };
+                match self.vms[vm].vm.stage2().end_invalidation(announcement) {
+                    Ok(()) => {
+                        assert_eq!(of, Some(vm), "it has ended in another VM");
+                        self.vms[vm].open -= 1;
+                    }
+                    Err(announcement) => {
+                        assert_ne!(of, Some(vm), "it does not end in its own VM");
+                        self.announcements.push((of, announcement));
+                    }
+                }
+            }
+            Step::ChangeAndInvalidate { panics } => {
+                if self.vms[vm].open == 0 {
+                    let change = || called(panics);
+                    returns(|| drop(stage2.change_slots_and_invalidate(&gfns, change)));
+                }
+            }
+            Step::Leave { has_handle } => {
+                let Ok(kept) = Kept::try_new(vec![1_u8; 64]) else { return };
+                let handle = has_handle.then(|| kept.handle());
+                stage2.leave(kept);
+                assert!(handle.is_none_or(|handle| handle.iter().all(|byte| *byte == 1)));
+            }
+            Step::Collect => drop(stage2.collect_tables()),
+            Step::EnsureRoot { role } => drop(stage2.ensure_root(role)),
+            Step::Look { at } => {
+                let seen = stage2.sample();
+                assert!(stage2.is_current(&gfns, seen) || self.vms[vm].open > 0);
+                if let Some((of, shown)) = self.announced(at) {
+                    let believed = stage2.is_announced(shown, &gfns);
+                    assert!(!believed || *of == Some(vm) && stage2.is_invalidating(&gfns));
+                }
+                let mut owed = stage2.owing_nothing();
+                owed.add(stage2.owing_nothing());
+                assert!(owed.is_paid());
+                owed.pay();
+                let anothers = self.vms[1 - vm].vm.stage2().owing_nothing();
+                returns(|| stage2.owing_nothing().add(anothers));
+                let _ = (stage2.frames(), stage2.vcpu(), stage2.invalidation_waiters());
+            }
+            Step::CameOut => stage2.came_out(),
+        }
+    }
+}
