@@ -39,10 +39,33 @@ pub enum InstructionCaches {
 /// SY`; `IC IVAU` at each line, or `IC IALLUIS`, and then `DSB ISH`. Frames are named, and need not be anybody's any more: what is cleaned then is
 /// what their present owner has written.
 ///
-/// Safe to implement: what a cache leaves undone has a guest read what was in its frame before, or have what it wrote
-/// there lost. Nothing of the core is in those frames, so no memory of the hypervisor is touched. What was in them
-/// before may have been another guest's, though, so a cache that does nothing where it should keeps no secrets.
-pub trait Cache: Send + Sync {
+/// # Safety
+///
+/// When a call has returned, what it says is so, of the frames of every machine whose VMs are created with this cache, and
+/// [`capabilities`](Cache::capabilities) claims nothing that its CPUs do not have. What a cache leaves undone has a guest
+/// that goes past it read what was in its frame before: another guest's memory, or the hypervisor's.
+///
+/// ```compile_fail,E0200
+/// use mayfly_platform::address::Pfn;
+/// use mayfly_platform::cache::{Cache, CacheCapabilities};
+///
+/// struct Idle;
+///
+/// impl Cache for Idle {
+///     fn capabilities(&self) -> CacheCapabilities {
+///         CacheCapabilities::default()
+///     }
+///
+///     fn clean(&self, _: Pfn, _: u64) {}
+///
+///     fn clean_invalidate(&self, _: Pfn, _: u64) {}
+///
+///     fn invalidate_instructions(&self, _: Pfn, _: u64) {}
+///
+///     fn invalidate_all_instructions(&self) {}
+/// }
+/// ```
+pub unsafe trait Cache: Send + Sync {
     /// What need not be done here. Never changes; a VM asks when it is built.
     fn capabilities(&self) -> CacheCapabilities;
 

@@ -78,7 +78,8 @@ unsafe impl Tlb for Process {
     fn invalidate_all_vmids(&self) {}
 }
 
-impl Cache for Process {
+// SAFETY: every access of a guest goes through the caches of the process.
+unsafe impl Cache for Process {
     fn capabilities(&self) -> CacheCapabilities {
         CacheCapabilities { instructions: InstructionCaches::Coherent, fgt: true }
     }

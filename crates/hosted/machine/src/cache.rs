@@ -103,7 +103,8 @@ impl DataCache {
     }
 }
 
-impl Cache for DataCache {
+// SAFETY: does it to each line that it models; where none is modelled, every access goes through the caches of the process.
+unsafe impl Cache for DataCache {
     fn capabilities(&self) -> CacheCapabilities {
         self.capabilities
     }

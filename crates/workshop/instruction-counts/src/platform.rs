@@ -151,7 +151,8 @@ unsafe impl Tlb for Machine {
     }
 }
 
-impl Cache for Machine {
+// SAFETY: there is no guest, so none goes past the caches.
+unsafe impl Cache for Machine {
     #[unsafe(link_section = ".text.outside.platform")]
     fn capabilities(&self) -> CacheCapabilities {
         CacheCapabilities { instructions: self.instructions, fgt: false }

@@ -208,7 +208,8 @@ impl Caches {
     }
 }
 
-impl Cache for Caches {
+// SAFETY: no guest reads or writes the frames.
+unsafe impl Cache for Caches {
     fn capabilities(&self) -> CacheCapabilities {
         *self.capabilities.lock().unwrap()
     }

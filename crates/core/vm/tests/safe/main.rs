@@ -1,6 +1,7 @@
 //! Random calls of a program without `unsafe`: in any order, on two VMs of one machine, on one in another format, and with
-//! parts of another machine. What they return is kept too long, forgotten, or shown to the other VM. Whatever it does, a guest's tables name no frame but those that its host's
-//! memory has given it, and Miri and `AddressSanitizer` find nothing.
+//! parts of another machine. What they return is kept too long, forgotten, or shown to the other VM. Whatever it does, a
+//! guest's tables name no frame but those that its host's memory has given it, and Miri and `AddressSanitizer` find
+//! nothing.
 //!
 //! A call that would wait for its own caller is not made, where debug builds do not find it.
 

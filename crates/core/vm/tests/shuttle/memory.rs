@@ -185,7 +185,8 @@ unsafe impl HostMemory<Hva> for Memory {
     }
 }
 
-impl Cache for Memory {
+// SAFETY: does it to each line, under the lock.
+unsafe impl Cache for Memory {
     fn capabilities(&self) -> CacheCapabilities {
         self.capabilities
     }

@@ -67,7 +67,8 @@ pub fn clean_bytes(start: u64, bytes: u64) {
     unsafe { asm!("dsb sy", options(nostack)) };
 }
 
-impl Cache for Caches {
+// SAFETY: the instructions that the trait names, for each line, and their barriers.
+unsafe impl Cache for Caches {
     fn capabilities(&self) -> CacheCapabilities {
         // HFGWTR_EL2 is not used.
         CacheCapabilities { instructions: common::caches().instructions(), fgt: false }

@@ -66,7 +66,8 @@ fn in_parts(first: Pfn, count: u64, work: impl Fn(Pfn, u64)) {
     }
 }
 
-impl Cache for World {
+// SAFETY: asks `Caches`, for each frame.
+unsafe impl Cache for World {
     fn capabilities(&self) -> CacheCapabilities {
         Caches.capabilities()
     }
