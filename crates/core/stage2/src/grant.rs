@@ -52,9 +52,11 @@ use crate::{Error, Format, Leaf, Level, Permissions};
 /// }
 /// ```
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
+/// fn copy(of: &impl Clone) {}
+///
 /// fn copied<F: mayfly_stage2::Format>(grant: &mayfly_stage2::Grant<'_, F>) {
-///     grant.clone().map().unwrap();
+///     copy(grant);
 /// }
 /// ```
 ///

@@ -72,6 +72,17 @@ impl<F: Format> Stage2<F> {
     /// - The guest may have the new frame at that page, to read and execute it, if it had the old one so. That holds as
     ///   [`Root::grant`] says of a frame that is granted: from now on, until a call has returned that takes it away.
     /// - [`Replacement::same_contents`] is only said of frames of which it is true.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_platform::address::Gfn;
+    /// use mayfly_stage2::{Announcement, Ept, Slice, Stage2};
+    ///
+    /// fn replace_nothing(stage2: &Stage2<Ept>, announcement: &Announcement) {
+    ///     let page = Gfn::new(0)..Gfn::new(1);
+    ///     stage2.replace(announcement, page, Slice::default(), |_| None, |_| ());
+    /// }
+    /// ```
     pub unsafe fn replace(
         &self,
         announcement: &Announcement,
@@ -101,6 +112,16 @@ impl<F: Format> Stage2<F> {
     ///
     /// The guest may write to frame `pfn` through that page. That holds as [`Root::grant`] says of a frame that is
     /// granted to be written.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_platform::address::{Gfn, Pfn};
+    /// use mayfly_stage2::{Announcement, Ept, Stage2};
+    ///
+    /// fn allow(stage2: &Stage2<Ept>, announcement: &Announcement) {
+    ///     stage2.allow_writes(announcement, Gfn::new(0), Pfn::new(1));
+    /// }
+    /// ```
     pub unsafe fn allow_writes(&self, announcement: &Announcement, gfn: Gfn, pfn: Pfn) {
         let (page, frame) = (gfn..Gfn::new(gfn.get() + 1), pfn..Pfn::new(pfn.get() + 1));
         self.check_announced(announcement, &page);

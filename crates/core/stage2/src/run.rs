@@ -31,6 +31,18 @@ impl<F: Format> Root<F> {
     /// # Safety
     ///
     /// As [`Root::grant`], of each of these pages and its frame.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_platform::address::{Gfn, Pfn};
+    /// use mayfly_srcu::Section;
+    /// use mayfly_stage2::{Ept, Leaf, Level, Permissions, Root, Seen};
+    ///
+    /// fn map_anything(root: &Root<Ept>, seen: Seen, section: &impl Section) {
+    ///     let leaf = Leaf::new(Pfn::new(1), Permissions::READ);
+    ///     let _ = root.map_run(Gfn::new(0)..Gfn::new(1), Level::PAGE, &leaf, seen, section);
+    /// }
+    /// ```
     pub unsafe fn map_run(
         &self,
         gfns: Range<Gfn>,

@@ -271,6 +271,15 @@ impl Vmids {
     ///
     /// No vCPU is in its guest on the root, or will be: its CPU would go on under a number that no line shows, and that
     /// a roll-over gives to another root.
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    /// use mayfly_stage2::{VmidTag, Vmids};
+    ///
+    /// fn leave(vmids: &Vmids, tag: &VmidTag) {
+    ///     vmids.leave(tag);
+    /// }
+    /// ```
     pub unsafe fn leave(&self, tag: &VmidTag) {
         let Some(number) = self.assigned(tag) else { return };
         let State { mmu, numbers, lines, .. } = &*self.shared;

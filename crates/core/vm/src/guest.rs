@@ -131,7 +131,7 @@ pub trait Guest<F: Format> {
 /// use mayfly_vm::Translation;
 ///
 /// fn forged<F>(of: Translation<'_, F>, another: Translation<'_, F>) {
-///     let forged = Translation { top: another.top, ..of };
+///     let forged = Translation { traps: another.traps, ..of };
 /// }
 /// ```
 ///

@@ -301,6 +301,14 @@ impl<W: World> Vm<W> {
     /// [`Stage2::change_slots_and_invalidate`], and has its frames [zapped](Stage2::zap) before that invalidation ends:
     /// otherwise the guest goes on with memory that is given to another user. Two callers do this one after the other.
     /// (Where no guest has run on the VM, and none of its host's memory changes, there is nothing to be missed.)
+    ///
+    /// ```compile_fail,E0133
+    /// #![forbid(unsafe_code)]
+    ///
+    /// fn count<W: mayfly_vm::World>(vm: &mayfly_vm::Vm<W>) {
+    ///     vm.raw_slots();
+    /// }
+    /// ```
     pub unsafe fn raw_slots(&self) -> &MemSlots<W::Backing> {
         &self.inner.slots
     }

@@ -76,7 +76,7 @@ pub unsafe fn try_box_with<T>(write: impl FnOnce(NonNull<T>)) -> Result<Box<T>, 
 ///
 /// A field that is left out is an error:
 ///
-/// ```compile_fail,E0027
+/// ```compile_fail
 /// # use core::mem::MaybeUninit;
 /// # use core::ptr::NonNull;
 /// # use mayfly_platform::write_fields;

@@ -48,9 +48,11 @@ use super::words::Words;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0599
-/// fn copied(announcement: &mayfly_stage2::Announcement) -> mayfly_stage2::Announcement {
-///     announcement.clone()
+/// ```compile_fail,E0277
+/// fn copy(of: &impl Clone) {}
+///
+/// fn copied(announcement: &mayfly_stage2::Announcement) {
+///     copy(announcement);
 /// }
 /// ```
 ///
