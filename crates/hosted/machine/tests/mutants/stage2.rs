@@ -133,7 +133,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         step: "an invalidation announces its ranges",
-        edits: &[(SEQUENCE, "self.ranges.take(&gfns, &mut ranges);", "let _ = &mut ranges;")],
+        edits: &[(
+            SEQUENCE,
+            "self.ranges.take(&gfns, &mut taking.taken);",
+            "let _ = &mut taking.taken;",
+        )],
         killer: tree(
             "refusal::a_fault_is_refused_where_an_invalidation_is_under_way_and_not_beside_it",
             "left: ",
