@@ -63,6 +63,8 @@ pub enum Command {
     Shares(u64),
     /// `measure [ROUNDS]`
     Measure(u32),
+    /// `overflow [NAME]`
+    Overflow(Option<String>),
     /// `sleep MILLISECONDS`
     Sleep(u64),
     /// `trace on [MIB]`
@@ -103,6 +105,7 @@ lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, an
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 measure [ROUNDS]                 counts the instructions of each step in the lifecycles of a bare guest
 sleep MILLISECONDS               waits
+overflow [NAME]                  ends the program, for tests: a thread of the VM, or of an idle CPU, overflows its stack
 trace on [MIB]                   keeps what hardware sees of VMs' tables from now on, before any VM runs
 trace print                      prints that, for mayfly check-trace, and stops
 poweroff                         ends all VMs, prints whether anything was lost, and powers the machine off
@@ -177,6 +180,7 @@ impl Command {
                 let rounds = rounds.filter(|rounds| (1..=times::MOST_ROUNDS).contains(rounds));
                 Self::Measure(rounds.ok_or("measure takes a number of rounds, 1 to 100")?)
             }
+            ("overflow", name) => Self::Overflow(name.map(ToString::to_string)),
             ("sleep", Some(number)) => {
                 Self::Sleep(number.parse().map_err(|_| "sleep takes a number of milliseconds")?)
             }
@@ -286,6 +290,12 @@ mod tests {
         for line in ["trace", "trace off", "trace on 0", "trace on 1025", "trace on x"] {
             assert!(Command::read(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_stack_is_overflowed_of_a_vm_or_of_an_idle_processor() {
+        assert_eq!(Command::read("overflow"), Ok(Command::Overflow(None)));
+        assert_eq!(Command::read("overflow a"), Ok(Command::Overflow(Some("a".to_string()))));
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub const CHUNK_BYTES: u64 = CHUNK * PAGE_SIZE;
 const ROOTS: u64 = 3;
 /// Tables that are out of use and not free yet.
 const UNUSED_TABLES: u64 = 128;
-/// Threads beside those of vCPUs.
-const THREADS: u64 = 2;
+/// Threads of a VM beside those of its vCPUs.
+pub const THREADS: u64 = 2;
 
 /// Bytes of heap of a VM while it runs, without what the others count.
 const HEAP: u64 = 128 << 10;

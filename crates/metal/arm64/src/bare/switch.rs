@@ -66,14 +66,13 @@ pub(super) unsafe fn enter(registers: &mut Registers) -> Way {
     }
 }
 
-/// What the hypervisor does with an exception of its own, which is a defect: it does not come back.
-pub type Lost = extern "C" fn(vector: u64) -> !;
-
 /// Sets this processor's vectors.
 ///
 /// # Safety
 ///
-/// The program defines `arm64_lost`, a [`Lost`].
+/// The program defines `arm64_lost`: what it does with an exception of its own, which is a defect. The vectors jump
+/// there with the number of the vector in x0, and the stack pointer as it was: it may be that of a stack that has
+/// overflowed. It does not come back.
 pub unsafe fn set_vectors() {
     let vectors = &raw const arm64_vectors as u64;
     // SAFETY: they are vectors, aligned as such.
@@ -156,7 +155,7 @@ arm64_leave:
     .macro lost number
     .balign 128
     mov x0, #\number
-    b {lost}
+    b arm64_lost
     .endm
     .macro leave way
     .balign 128
@@ -191,7 +190,7 @@ arm64_vectors:
     ldp x1, x2, [sp], #16
     eret
 1:  mov x0, #7
-    b {lost}
+    b arm64_lost
     // From a guest, in AArch64 and in AArch32.
     leave 0
     leave 1
@@ -203,13 +202,4 @@ arm64_vectors:
     leave 2
     "#,
     pc = const offset_of!(Registers, pc),
-    lost = sym lost,
 );
-
-extern "C" fn lost(vector: u64) -> ! {
-    unsafe extern "C" {
-        fn arm64_lost(vector: u64) -> !;
-    }
-    // SAFETY: the program that sets the vectors has it, as `set_vectors` asks.
-    unsafe { arm64_lost(vector) }
-}

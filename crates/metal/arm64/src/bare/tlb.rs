@@ -123,6 +123,21 @@ pub(super) fn flush_here() {
     unsafe { asm!("tlbi vmalle1", "ic iallu", "dsb nsh", "isb", options(nostack)) };
 }
 
+/// Has all processors forget `count` pages of EL2's own from `address` on, whose entries in the tables are invalid now.
+pub fn invalidate_own(address: u64, count: u64) {
+    // SAFETY: a barrier: the entries are seen by walks.
+    unsafe { asm!("dsb ishst", options(nostack)) };
+    repeated(|| {
+        for page in 0..count {
+            let operand = (address >> PAGE_SHIFT) + page;
+            // SAFETY: forgets translations that the tables no longer have.
+            unsafe { asm!("tlbi vale2is, {}", in(reg) operand, options(nostack)) };
+        }
+        // SAFETY: a barrier.
+        unsafe { asm!("dsb ish", "isb", options(nostack)) };
+    });
+}
+
 /// Whether a processor may walk from `VTTBR_EL2` out of guests ([`Errata::WALKS_OUT_OF_GUESTS`]).
 pub fn walks_out_of_guests() -> bool {
     common::errata().has(Errata::WALKS_OUT_OF_GUESTS)

@@ -4,8 +4,8 @@ use mayfly_hypervisor::tree::Board;
 
 use crate::bare::monitor;
 use crate::bare::processor::{power_off, serial};
-use crate::bare::threads;
 use crate::bare::threads::console::say;
+use crate::bare::threads::{self, Name};
 
 mod arm64;
 mod memory;
@@ -15,7 +15,7 @@ mod panic;
 fn run(board: Board) -> ! {
     serial::listen();
     threads::interrupts::look();
-    if let Err(error) = threads::spawn(move || monitor::main(&board)) {
+    if let Err(error) = threads::spawn(Name::new("the monitor"), move || monitor::main(&board)) {
         say!("mayfly: the monitor does not start: {error}");
         power_off()
     }

@@ -18,8 +18,8 @@ mod shares;
 mod trace;
 
 use crate::bare::processor::{power_off, timer};
-use crate::bare::threads;
 use crate::bare::threads::console::{self, say};
+use crate::bare::threads::{self, Name};
 use crate::bare::vm::{End, Machine};
 use crate::bare::world::entropy;
 use account::{Possession, list, say_bounds, say_heap, stat};
@@ -244,6 +244,7 @@ impl Monitor {
                     self.lifecycles(count, &model.plan, most);
                 }
             }
+            Ok(Command::Overflow(name)) => self.overflow(name.as_deref()),
             Ok(Command::Shares(seconds)) => self.shares(seconds),
             Ok(Command::Measure(rounds)) => self.host.measure(rounds),
             Ok(Command::Sleep(milliseconds)) => {
@@ -262,6 +263,16 @@ impl Monitor {
         shares::measure(&machines, seconds, |moment| {
             self.pass_on_until(moment, |_| false);
         });
+    }
+
+    /// Has a thread of a VM overflow its stack, or the idle thread of a processor.
+    fn overflow(&self, name: Option<&str>) {
+        let Some(name) = name else { return threads::overflow_idle() };
+        let Some(machine) = self.find(name) else { return };
+        let (name, account) = (Name::new("a test"), &machine.account);
+        if threads::spawn_for(name, ShareId::SYSTEM, account, threads::overflow).is_err() {
+            say!("mayfly: there is no memory for a thread");
+        }
     }
 
     fn trace(&self, mib: u64) {
@@ -301,7 +312,8 @@ impl Monitor {
         self.pass_on_until(u64::MAX, |_| machine.has_memory());
         let share = machine.worlds().map_or(ShareId::SYSTEM, |worlds| worlds.run.share_id());
         let (host, its) = (Arc::clone(&self.host), Arc::clone(machine));
-        if threads::spawn_for(share, &machine.account, move || run(&*host, &its)).is_err() {
+        let work = move || host::run(&*host, &its);
+        if threads::spawn_for(Name::new("the run"), share, &machine.account, work).is_err() {
             machine.over();
             say!("mayfly: {name} does not start: there is no memory for its thread");
         }
@@ -374,27 +386,4 @@ fn make(plan: Plan) -> Option<Arc<Machine>> {
 
 fn prompt() {
     console::bytes(b"mayfly> ");
-}
-
-/// What the thread of a VM does: a run, and another as long as the guest restarts the machine.
-fn run(host: &dyn AnyHost, machine: &Machine) {
-    let name = &machine.plan.name;
-    loop {
-        match host.run(machine) {
-            Ok(End::Reset) => {
-                machine.settle();
-                say!("mayfly: {name} restarts");
-            }
-            Ok(end) => {
-                say!("mayfly: {name} {end}");
-                break;
-            }
-            Err(why) => {
-                say!("mayfly: {name} does not start: {why}");
-                break;
-            }
-        }
-    }
-    machine.over();
-    ends::note();
 }

@@ -3,5 +3,6 @@
 mod cpus;
 mod entry;
 mod first_tables;
+mod lost;
 mod map;
 mod start;

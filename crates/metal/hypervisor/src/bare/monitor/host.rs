@@ -6,7 +6,9 @@ use mayfly_hypervisor::needs::Needs;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_vm::platform::memory::OutOfMemory;
 
+use super::ends;
 use crate::bare::measure;
+use crate::bare::threads::console::say;
 use crate::bare::vm::arch::with_format;
 use crate::bare::vm::{End, Host, Machine, TableFormat, WithFormat};
 
@@ -50,4 +52,27 @@ impl WithFormat for Start {
 /// The host of the format that this machine's processors have.
 pub(super) fn start() -> Result<Arc<dyn AnyHost>, OutOfMemory> {
     with_format(Start)
+}
+
+/// What the thread of a VM does: a run, and another as long as the guest restarts the machine.
+pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
+    let name = &machine.plan.name;
+    loop {
+        match host.run(machine) {
+            Ok(End::Reset) => {
+                machine.settle();
+                say!("mayfly: {name} restarts");
+            }
+            Ok(end) => {
+                say!("mayfly: {name} {end}");
+                break;
+            }
+            Err(why) => {
+                say!("mayfly: {name} does not start: {why}");
+                break;
+            }
+        }
+    }
+    machine.over();
+    ends::note();
 }

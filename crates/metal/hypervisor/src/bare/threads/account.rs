@@ -1,6 +1,7 @@
 //! The account of a VM's processor time, or of the hypervisor's own: a share of the machine, by which the scheduler
 //! decides whose thread runs.
 
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 
@@ -11,7 +12,11 @@ use crate::bare::processor::once::Once;
 use crate::bare::processor::timer;
 
 /// A share of the machine's processor time.
-pub(crate) struct Account(UnsafeCell<Share>);
+pub(crate) struct Account {
+    share: UnsafeCell<Share>,
+    /// The VM whose share it is.
+    vm: Option<String>,
+}
 
 // SAFETY: the share is reached under the scheduler's lock alone.
 unsafe impl Send for Account {}
@@ -22,9 +27,14 @@ unsafe impl Sync for Account {}
 static OWN: Once<Arc<Account>> = Once::new();
 
 impl Account {
-    /// One of that weight, and of at most so many hundredths of a processor.
-    pub(crate) fn new(weight: u32, cap: Option<u32>) -> Arc<Self> {
-        let account = Arc::new(Self(UnsafeCell::new(Share::new(weight, cap, timer::frequency()))));
+    /// That of VM `vm`, of that weight, and of at most so many hundredths of a processor.
+    pub(crate) fn new(vm: &str, weight: u32, cap: Option<u32>) -> Arc<Self> {
+        Self::of(Some(vm.to_string()), weight, cap)
+    }
+
+    fn of(vm: Option<String>, weight: u32, cap: Option<u32>) -> Arc<Self> {
+        let share = UnsafeCell::new(Share::new(weight, cap, timer::frequency()));
+        let account = Arc::new(Self { share, vm });
         // SAFETY: under the lock.
         SCHEDULER.lock().turns.patience().add(unsafe { &*account.share() });
         account
@@ -33,14 +43,19 @@ impl Account {
     /// The account of threads which work for no VM.
     pub(super) fn own() -> Arc<Self> {
         if OWN.get().is_none() {
-            OWN.set(Self::new(Share::WEIGHT, None));
+            OWN.set(Self::of(None, Share::WEIGHT, None));
         }
         Arc::clone(OWN.get().expect("it was just set"))
     }
 
     /// Its share. The caller has the scheduler's lock while it reads or writes it.
     pub(super) fn share(&self) -> *mut Share {
-        self.0.get()
+        self.share.get()
+    }
+
+    /// The name of the VM whose share it is; none of the hypervisor's own.
+    pub(super) fn vm(&self) -> Option<&str> {
+        self.vm.as_deref()
     }
 
     /// The processor time that its threads have had, in ticks, at the moment that is returned, too.

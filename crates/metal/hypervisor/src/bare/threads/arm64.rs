@@ -4,10 +4,9 @@
 use core::arch::{asm, global_asm};
 use core::ptr::with_exposed_provenance_mut;
 
-use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
+mod stack;
 
-/// A stack is `1 << STACK_ORDER` frames: 32 KiB.
-pub(crate) const STACK_ORDER: u32 = 3;
+pub(crate) use stack::{STACK_ORDER, STACKS_AT, Stack, is_below_stack, prepare_stacks};
 
 /// x19, x29, where the thread goes on, and nothing.
 const SAVED: usize = 4;
@@ -48,10 +47,9 @@ pub(crate) unsafe fn switch_to(from: *mut usize, to: usize) {
 }
 
 /// Prepares the stack of a thread that begins with `begin`. Returns the address of its saved registers.
-pub(crate) fn prepare(frames: Pfn, begin: extern "C" fn() -> !) -> usize {
-    let top = (frames.get() + (1 << STACK_ORDER)) * PAGE_SIZE;
-    let saved = with_exposed_provenance_mut::<u64>(top as usize - 8 * SAVED);
-    // SAFETY: the frames are the thread's, and zero.
+pub(crate) fn prepare(stack: &Stack, begin: extern "C" fn() -> !) -> usize {
+    let saved = with_exposed_provenance_mut::<u64>(stack.top() as usize - 8 * SAVED);
+    // SAFETY: the stack is the thread's, and zero.
     unsafe {
         saved.write(begin as *const () as u64);
         saved.add(2).write(thread_begin as *const () as u64);

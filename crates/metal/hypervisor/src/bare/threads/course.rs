@@ -1,18 +1,19 @@
 //! The thread that runs on this processor, and its switch to the next one.
 
 use alloc::boxed::Box;
+use core::fmt;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use mayfly_hypervisor::turns::Turn;
 
 use super::account::Account;
-use super::arch::{STACK_ORDER, switch_to};
+use super::arch::switch_to;
 use super::local::{Local, local};
 use super::scheduler::{SCHEDULER, Scheduler};
-use super::thread::{Leave, Thread};
+use super::thread::{Leave, Name, Thread};
 use crate::bare::processor::spin::SpinGuard;
-use crate::bare::processor::{cpu, frames, kick, timer};
+use crate::bare::processor::{cpu, kick, timer};
 
 /// The thread that runs here; null before [`adopt`].
 pub(super) fn current() -> *mut Thread {
@@ -21,7 +22,8 @@ pub(super) fn current() -> *mut Thread {
 
 /// Makes what runs on this processor the thread that runs when no other can. Once on each processor.
 pub(crate) fn adopt() {
-    let mut thread = Box::new(Thread::new(Account::own(), None, None));
+    let mut thread =
+        Box::new(Thread::new(Name::new("the idle thread"), Account::own(), None, None));
     let mut scheduler = SCHEDULER.lock();
     scheduler.add_processor();
     thread.number = scheduler.number();
@@ -41,6 +43,22 @@ pub(crate) fn number() -> u64 {
     }
     // SAFETY: it is this thread's, which is there.
     unsafe { (*thread).number }
+}
+
+/// The thread that runs here, for messages: what it is, and of which VM.
+pub(crate) struct ThisThread;
+
+impl fmt::Display for ThisThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let thread = current();
+        if thread.is_null() {
+            return f.write_str("a processor that starts");
+        }
+        // SAFETY: it is this thread's, which is there.
+        let (name, account) = unsafe { (&(*thread).name, &(*thread).account) };
+        write!(f, "{name}")?;
+        account.vm().map_or(Ok(()), |vm| write!(f, " of VM {vm}"))
+    }
 }
 
 /// Calls `leave` with its argument each time that this thread gives its processor up.
@@ -94,7 +112,7 @@ fn go_on(here: &Local, scheduler: SpinGuard<'static, Scheduler>, to: *mut Thread
     // SAFETY: the registers of `to` are saved where its stack says, and no other processor runs it: it was taken, or it
     // is this processor's own.
     unsafe {
-        switch_to(&raw mut (*from).stack, (*to).stack);
+        switch_to(&raw mut (*from).saved, (*to).saved);
         SCHEDULER.unlock();
     }
     free_over();
@@ -118,9 +136,9 @@ fn free(over: *mut Thread) {
         // SAFETY: under the lock.
         unsafe { (*thread.account.share()).remove_thread() };
     }
-    if let Some(stack) = thread.frames {
+    if let Some(stack) = thread.stack {
         // SAFETY: as above.
-        unsafe { frames::free(stack, STACK_ORDER) };
+        unsafe { stack.free() };
     }
 }
 

@@ -3,6 +3,7 @@
 use super::course::{arm, give_way, switch};
 use super::interrupts;
 use super::local::local;
+use super::overflow;
 use super::scheduler::SCHEDULER;
 use crate::bare::processor::spin::wait_for_interrupt;
 use crate::bare::processor::{cpu, masked, timer};
@@ -24,6 +25,7 @@ pub(crate) fn preemption_point() {
 /// What an idle processor does, for good: runs threads that can run, and waits for interrupts.
 pub(crate) fn idle() -> ! {
     loop {
+        overflow::look();
         interrupts::take();
         let mut scheduler = SCHEDULER.lock();
         let now = timer::ticks();

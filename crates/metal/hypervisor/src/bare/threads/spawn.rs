@@ -8,21 +8,21 @@ use mayfly_hypervisor::account::ShareId;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::account::Account;
-use super::arch::{STACK_ORDER, prepare};
+use super::arch::{Stack, prepare};
 use super::course::{current, free_over, switch_to_next};
 use super::interrupts::look;
 use super::local::local;
 use super::scheduler::SCHEDULER;
-use super::thread::Thread;
-use crate::bare::processor::{frames, timer};
+use super::thread::{Name, Thread};
+use crate::bare::processor::timer;
 
 /// Starts a thread of the hypervisor's own that does `work`, and whose time is charged as that of the caller is.
 ///
 /// # Errors
 ///
 /// [`OutOfMemory`], when there is no memory for its stack.
-pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMemory> {
-    spawn_in(ShareId::SYSTEM, work)
+pub(crate) fn spawn(name: Name, work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMemory> {
+    spawn_in(name, ShareId::SYSTEM, work)
 }
 
 /// Starts a thread that does `work`. Its stack is of a share of the machine's memory, and its time is charged as that of
@@ -32,12 +32,13 @@ pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), OutOfMem
 ///
 /// As [`spawn`].
 pub(crate) fn spawn_in(
+    name: Name,
     share: ShareId,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), OutOfMemory> {
     // SAFETY: this thread's own.
     let account = unsafe { Arc::clone(&(*current()).account) };
-    spawn_for(share, &account, work)
+    spawn_for(name, share, &account, work)
 }
 
 /// Starts a thread that does `work`. Its stack is of a share of the machine's memory, and its time is charged to
@@ -47,14 +48,16 @@ pub(crate) fn spawn_in(
 ///
 /// As [`spawn`].
 pub(crate) fn spawn_for(
+    name: Name,
     share: ShareId,
     account: &Arc<Account>,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<(), OutOfMemory> {
-    let stack = frames::allocate(share, STACK_ORDER, look).ok_or(OutOfMemory)?;
+    let stack = Stack::try_new(share, look).ok_or(OutOfMemory)?;
     let work = Box::new(work);
-    let mut thread = Box::new(Thread::new(Arc::clone(account), Some(stack), Some(work)));
-    thread.stack = prepare(stack, begin);
+    let saved = prepare(&stack, begin);
+    let mut thread = Box::new(Thread::new(name, Arc::clone(account), Some(stack), Some(work)));
+    thread.saved = saved;
     let mut scheduler = SCHEDULER.lock();
     thread.number = scheduler.number();
     // SAFETY: under the lock.

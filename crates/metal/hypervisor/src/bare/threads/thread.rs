@@ -2,13 +2,40 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::fmt;
 use core::ptr::null_mut;
 
 use mayfly_hypervisor::turns::Turn;
 use mayfly_vm::Kicker;
-use mayfly_vm::platform::address::Pfn;
 
 use super::account::Account;
+use super::arch::Stack;
+
+/// What a thread is, for messages.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    what: &'static str,
+    number: Option<u32>,
+}
+
+impl Name {
+    /// `what` it is.
+    pub(crate) const fn new(what: &'static str) -> Self {
+        Self { what, number: None }
+    }
+
+    /// One of several.
+    pub(crate) const fn numbered(what: &'static str, number: u32) -> Self {
+        Self { what, number: Some(number) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)?;
+        self.number.map_or(Ok(()), |number| write!(f, " {number}"))
+    }
+}
 
 /// What a thread calls when it gives its processor up, and the argument.
 pub(crate) type Leave = (unsafe fn(*mut ()), *mut ());
@@ -19,9 +46,9 @@ pub(super) struct Thread {
     /// What the scheduler knows of it. First: a pointer to it is one to the thread.
     pub(super) turn: Turn,
     /// The address of its saved registers, while it has no processor.
-    pub(super) stack: usize,
-    /// The frames of its stack; none for the thread of an idle processor.
-    pub(super) frames: Option<Pfn>,
+    pub(super) saved: usize,
+    /// Its stack; none for the thread of an idle processor.
+    pub(super) stack: Option<Stack>,
     /// The next of those that sleep.
     pub(super) next: *mut Thread,
     /// The address of the word that it sleeps for; 0 if it does not sleep.
@@ -37,18 +64,20 @@ pub(super) struct Thread {
     pub(super) alarm: Option<(u64, Kicker)>,
     /// What its processor time is charged to.
     pub(super) account: Arc<Account>,
+    pub(super) name: Name,
 }
 
 impl Thread {
     pub(super) fn new(
+        name: Name,
         account: Arc<Account>,
-        frames: Option<Pfn>,
+        stack: Option<Stack>,
         work: Option<Box<dyn FnOnce() + Send>>,
     ) -> Self {
         Self {
             turn: Turn::new(account.share()),
-            stack: 0,
-            frames,
+            saved: 0,
+            stack,
             next: null_mut(),
             word: 0,
             deadline: u64::MAX,
@@ -57,6 +86,7 @@ impl Thread {
             number: 0,
             alarm: None,
             account,
+            name,
         }
     }
 }

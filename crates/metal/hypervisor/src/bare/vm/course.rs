@@ -16,7 +16,7 @@ use super::machine::Machine;
 use super::run::{End, Run};
 use super::vcpu;
 use crate::bare::devices::arch::{MEMORY, UART, UART_BYTES};
-use crate::bare::threads;
+use crate::bare::threads::{self, Name};
 use crate::bare::world::memory::GuestMemory;
 
 impl<F: TableFormat> Host<F> {
@@ -84,7 +84,7 @@ impl<F: TableFormat> Host<F> {
             drop(its_memory);
             its.gone();
         };
-        if threads::spawn_in(share, work).is_err() {
+        if threads::spawn_in(Name::new("the devices"), share, work).is_err() {
             run.gone();
             run.end(End::Failed);
         }
@@ -96,7 +96,7 @@ impl<F: TableFormat> Host<F> {
                     vcpu::main(&its, vcpu);
                     its.gone();
                 };
-                threads::spawn_in(share, work).ok()
+                threads::spawn_in(Name::numbered("vCPU", number), share, work).ok()
             });
             if begun.is_none() {
                 run.gone();

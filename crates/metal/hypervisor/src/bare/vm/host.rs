@@ -12,7 +12,7 @@ use mayfly_vm::{Caches, Config, SlotZap, stage2};
 
 use super::arch::vmid_bits;
 use super::format::{Kinds, TableFormat};
-use crate::bare::threads;
+use crate::bare::threads::{self, Name};
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
 
@@ -44,8 +44,8 @@ impl<F: TableFormat> Host<F> {
         let reclaimer = Arc::new(Reclaimer::new(world.clone(), bound).with_slice(FREED));
         let worker = Arc::new(Worker::new(world.clone()));
         let (works, reclaims) = (Arc::clone(&worker), Arc::clone(&reclaimer));
-        threads::spawn(move || works.run())?;
-        threads::spawn(move || reclaims.serve(FREED))?;
+        threads::spawn(Name::new("the SRCU worker"), move || works.run())?;
+        threads::spawn(Name::new("the reclaimer"), move || reclaims.serve(FREED))?;
         Ok(Arc::new(Self { world, vmids, reclaimer, worker }))
     }
 

@@ -53,7 +53,7 @@ impl Machine {
         let uart = Arc::new(Uart::new(&plan.name));
         let (disk, worlds) = (SpinLock::new(None), SpinLock::new(None));
         let present = SpinLock::new(Present::Stopped);
-        let account = Account::new(plan.weight, plan.cap);
+        let account = Account::new(&plan.name, plan.weight, plan.cap);
         Ok(Self { plan, uart, counts: Arc::default(), account, disk, worlds, present })
     }
 

@@ -11,7 +11,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use mayfly_arm64::{cache, cpu, spin, timer};
 use mayfly_hypervisor::arrival::{Arrival, Outcome};
 use mayfly_hypervisor::tree::Board;
-use mayfly_vm::platform::address::PAGE_SIZE;
 use smccc::Smc;
 
 use crate::bare::processor::once::Once;
@@ -61,11 +60,11 @@ pub(super) fn start_others(board: &Board, table: u64) {
             say!("mayfly: {left} CPUs are not used: there are more than {}", cpus::MAX);
             return;
         }
-        let Some(frames) = threads::frames::allocate(threads::STACK_ORDER) else {
+        let Some(stack) = threads::Stack::of_system() else {
             say!("mayfly: there is no memory to start CPU {affinity:#x}");
             return;
         };
-        let stack = (frames.get() + (1 << threads::STACK_ORDER)) * PAGE_SIZE;
+        let stack = stack.top();
         let (number, arrival, traits) = (number as usize, Arrival::new(), Once::new());
         let start: &_ = Box::leak(Box::new(Start { stack, table, number, arrival, traits }));
         let address = core::ptr::from_ref(start).addr() as u64;

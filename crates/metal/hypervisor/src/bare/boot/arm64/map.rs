@@ -7,11 +7,14 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mayfly_hypervisor::memory_map::whole_frames;
 use mayfly_hypervisor::tree::Board;
+use mayfly_vm::platform::address::PAGE_SIZE;
 
 use super::first_tables::FIRST_TABLES;
+use crate::bare::threads;
 
-/// The end of what the tables map: four levels have addresses of 48 bits. Memory beyond it is not used.
-pub(crate) const LIMIT: u64 = 1 << 48;
+/// The end of what the tables map one to one: four levels have addresses of 48 bits, and the last 512 GiB of them are
+/// those of stacks. Memory beyond it is not used.
+pub(crate) const LIMIT: u64 = threads::STACKS_AT;
 
 const COMMON: Attributes =
     Attributes::VALID.union(Attributes::ACCESSED).union(Attributes::USER_RES1);
@@ -25,7 +28,14 @@ unsafe extern "C" {
     static image_start: u8;
     static text_end: u8;
     static rodata_end: u8;
+    static stack_guard: u8;
     static image_end: u8;
+}
+
+/// The addresses of the page below the first processor's stack.
+pub(super) fn guard() -> core::ops::Range<u64> {
+    let start = (&raw const stack_guard).addr() as u64;
+    start..start + PAGE_SIZE
 }
 
 /// The addresses of the image.
@@ -89,6 +99,7 @@ pub(crate) fn activate(board: &Board) -> Result<u64, aarch64_paging::MapError> {
     map.map_range(&region(image.start..text), code)?;
     map.map_range(&region(text..constants), MEMORY | Attributes::READ_ONLY)?;
     map.map_range(&region(constants..image.end), MEMORY)?;
+    map.map_range(&region(guard()), Attributes::empty())?;
     let map = Box::leak(Box::new(map));
     // SAFETY: all that the program uses is mapped where it was, and the tables stay.
     unsafe { map.activate() };

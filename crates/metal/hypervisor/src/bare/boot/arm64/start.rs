@@ -87,6 +87,7 @@ fn prepare(board: &Board, tree: &[u8]) -> Result<(), &'static str> {
         map::activate(board).map_err(|_| "there is too little memory to map the machine")?;
     let tree = tree.as_ptr().addr() as u64..tree.as_ptr().addr() as u64 + tree.len() as u64;
     add_memory(board, &[tree, map::image()])?;
+    threads::prepare_stacks(table)?;
     // Sixteen tables, as many as a root can have, aligned as such.
     let empty = threads::frames::allocate(4).ok_or("there is too little memory")?;
     // SAFETY: the device tree says so, they are mapped as devices, and nothing else uses them.
@@ -152,17 +153,4 @@ fn add_memory(board: &Board, others: &[Region]) -> Result<(), &'static str> {
         say!("mayfly: {unused} MiB of memory are not used: they are beyond {limit} GiB");
     }
     Ok(())
-}
-
-/// An exception that EL2 itself has taken, which is a defect.
-#[unsafe(no_mangle)]
-extern "C" fn arm64_lost(vector: u64) -> ! {
-    let syndrome = mayfly_arm64::read_register!("esr_el2");
-    let (at, address) =
-        (mayfly_arm64::read_register!("elr_el2"), mayfly_arm64::read_register!("far_el2"));
-    let image = map::image().start;
-    panic!(
-        "exception by vector {vector}: ESR {syndrome:#x} at image + {:#x}, FAR {address:#x}",
-        at.wrapping_sub(image)
-    )
 }
