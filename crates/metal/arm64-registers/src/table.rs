@@ -53,6 +53,11 @@ impl Row {
         Self { name, feature, treatment, means, first, last }
     }
 
+    /// The first of them, and the last.
+    pub const fn ends(&self) -> (SysReg, SysReg) {
+        (self.first, self.last)
+    }
+
     /// Whether `register` is one of them.
     pub const fn has(&self, register: SysReg) -> bool {
         let (first, last) = (self.first, self.last);

@@ -1,34 +1,12 @@
 //! Made-up instructions, as words.
 
+use mayfly_arm64_registers::sysreg::SysReg;
+
 use crate::random::Random;
+use crate::registers;
 
 /// `ret`.
 pub(crate) const RET: u32 = 0xd65f_03c0;
-
-/// System registers that a hypervisor looks at: `op0`, `op1`, `CRn`, `CRm`, of which every `op2` is tried.
-const KNOWN: [[u32; 4]; 21] = [
-    [2, 0, 0, 0],
-    [2, 0, 0, 2],
-    [2, 0, 1, 0],
-    [2, 3, 0, 4],
-    [3, 0, 0, 1],
-    [3, 0, 0, 4],
-    [3, 0, 0, 7],
-    [3, 0, 1, 0],
-    [3, 0, 4, 6],
-    [3, 0, 5, 3],
-    [3, 0, 9, 14],
-    [3, 0, 10, 4],
-    [3, 0, 12, 8],
-    [3, 0, 12, 9],
-    [3, 0, 12, 11],
-    [3, 0, 12, 12],
-    [3, 3, 9, 12],
-    [3, 3, 14, 2],
-    [3, 3, 14, 3],
-    [3, 4, 1, 1],
-    [3, 4, 12, 11],
-];
 
 /// Loads and stores by the address in x1, as they are without an offset: of every size, of one register, of two, of
 /// vectors, exclusive, atomic, ordered, unprivileged, with write-back; hints; and caches' instructions.
@@ -95,21 +73,24 @@ const ENDS_QEMU: [[u32; 5]; 4] = [
 ];
 
 /// A word that reads or writes a system register, or is an instruction of that kind; `None` where that would end more
-/// than an episode.
+/// than an episode. Half of them are of registers that the table has.
 pub(crate) fn system(random: &mut Random) -> Option<u32> {
-    let [op0, op1, crn, crm] = if random.once_in(2) {
-        random.one_of(&KNOWN)
+    let register = if random.once_in(2) {
+        registers::listed(random)
     } else {
-        [0; 4].map(|_: u32| random.below(16) as u32)
+        let [op0, op1, crn, crm, op2] = [0; 5].map(|_: u32| random.below(16) as u8);
+        SysReg::new(op0, op1, crn, crm, op2)
     };
-    let numbers = [op0 & 3, op1 & 7, crn, crm, random.below(8) as u32];
     let reads = random.once_in(2);
-    if !reads && (lists(&LOST, numbers) || lists(&ENDS_QEMU, numbers)) {
+    if !reads && (lists(&LOST, numbers(register)) || lists(&ENDS_QEMU, numbers(register))) {
         return None;
     }
-    let [op0, op1, crn, crm, op2] = numbers;
-    let word = 0xd500_0000 | op0 << 19 | op1 << 16 | crn << 12 | crm << 8 | op2 << 5;
-    Some(word | u32::from(reads) << 21 | random.below(16) as u32)
+    let rt = random.below(16) as u8;
+    Some(if reads { register.read_word(rt) } else { register.write_word(rt) })
+}
+
+fn numbers(register: SysReg) -> [u32; 5] {
+    [register.op0(), register.op1(), register.crn(), register.crm(), register.op2()].map(u32::from)
 }
 
 fn lists(list: &[[u32; 5]], numbers: [u32; 5]) -> bool {

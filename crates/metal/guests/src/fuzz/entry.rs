@@ -11,8 +11,8 @@ use core::arch::global_asm;
 unsafe extern "C" {
     /// Where vCPUs other than the first begin.
     pub(crate) fn secondary();
-    /// Loads x0 to x15 from `registers`, and calls `code`.
-    pub(crate) fn execute(registers: *const u64, code: *const u32);
+    /// Loads x0 to x15 from `registers`, and calls `code`. Returns what is in x0 then.
+    pub(crate) fn execute(registers: *const u64, code: *const u32) -> u64;
     /// Goes to `code` at EL0, with x0 to x15 from `registers`, in the state of `spsr`.
     pub(crate) fn descend(registers: *const u64, code: *const u32, spsr: u64) -> !;
 }

@@ -7,9 +7,12 @@ use core::cell::UnsafeCell;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use mayfly_arm64_registers::sysreg::SysReg;
+
 use crate::code::{self, RET};
 use crate::entry::{descend, execute, secondary};
 use crate::random::Random;
+use crate::registers;
 
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
@@ -28,10 +31,15 @@ struct Own {
     table: Table,
     random: Random,
     episodes: u64,
+    /// Registers whose answers it has checked.
+    checked: u64,
 }
 
 #[repr(C, align(4096))]
 struct Table([u64; 512]);
+
+/// What an access has come to: a value, or an exception with that syndrome.
+type Answer = Result<u64, u64>;
 
 struct All(UnsafeCell<[Own; MAX_VCPUS]>);
 
@@ -39,8 +47,15 @@ struct All(UnsafeCell<[Own; MAX_VCPUS]>);
 unsafe impl Sync for All {}
 
 static ALL: All = All(UnsafeCell::new(
-    [const { Own { code: [0; 64], table: Table([0; 512]), random: Random::new(0), episodes: 0 } };
-        MAX_VCPUS],
+    [const {
+        Own {
+            code: [0; 64],
+            table: Table([0; 512]),
+            random: Random::new(0),
+            episodes: 0,
+            checked: 0,
+        }
+    }; MAX_VCPUS],
 ));
 
 fn number() -> usize {
@@ -119,6 +134,58 @@ fn write(address: u64, value: u32) {
     unsafe { with_exposed_provenance_mut::<u32>(address as usize).write_volatile(value) };
 }
 
+/// Prints what was wrong.
+fn say_wrong(register: SysReg, answers: [Answer; 3]) {
+    say(b"guest: FAILED: S");
+    let numbers = [register.op0(), register.op1(), register.crn(), register.crm(), register.op2()];
+    for number in numbers {
+        say(b"_");
+        say_number(number.into());
+    }
+    for (what, answer) in [&b" was read: "[..], b", written: ", b", read: "].iter().zip(answers) {
+        say(what);
+        if answer.is_err() {
+            say(b"exception ");
+        }
+        let (Ok(number) | Err(number)) = answer;
+        say_number(number);
+    }
+    say(b"\r\n");
+}
+
+/// Reads a register, writes it, and reads it again, and checks that the answers are those of the table. Made-up code may
+/// have overwritten this guest, or have returned to it at EL0. So answers count only if a register that is always there
+/// is read without an exception.
+fn check(own: &mut Own) {
+    let register = registers::answered(&mut own.random);
+    let written = own.random.next();
+    let mut access = |word| {
+        fill(&mut own.code, 1, || word);
+        let (registers, left): ([u64; 16], u64) = ([written; 16], 2);
+        // SAFETY: one exception that the handler returns from is expected, and nothing else comes between.
+        unsafe {
+            asm!("msr daifset, #15", "msr tpidr_el1, {}", in(reg) left, options(nostack));
+            let value = execute(registers.as_ptr(), own.code.as_ptr());
+            let (after, syndrome): (u64, u64);
+            asm!("mrs {}, tpidr_el1", "mrs {}, esr_el1", out(reg) after, out(reg) syndrome, options(nostack));
+            if after == left { Ok(value) } else { Err(syndrome) }
+        }
+    };
+    let words = [register.read_word(0), register.write_word(1), register.read_word(0)];
+    own.checked += 1;
+    let answers = words.map(&mut access);
+    if !registers::is_right(register, answers.map(Result::ok))
+        && access(registers::ALWAYS.read_word(0)).is_ok()
+        && words.map(&mut access) == answers
+    {
+        // The log keeps what is printed last.
+        loop {
+            say_wrong(register, answers);
+            (0..1 << 20).for_each(|_| core::hint::spin_loop());
+        }
+    }
+}
+
 /// Interrupts come in: all of them, and now and then with the end in two steps.
 fn set_up(random: &mut Random, number: usize) {
     write(DISTRIBUTOR, 0x12);
@@ -159,16 +226,18 @@ fn address(random: &mut Random) -> u64 {
 /// One episode: what ends it is an exception, or its own end.
 fn episode(own: &mut Own) {
     let number = number();
-    let random = &mut own.random;
-    if own.episodes.is_multiple_of(64) {
-        set_up(random, number);
-    }
-    if own.episodes % 1024 == 1023 {
+    if own.episodes % 256 == 255 {
         say(b"guest: vCPU ");
         say_number(number as u64);
         say(b" is done with ");
         say_number(own.episodes + 1);
-        say(b" episodes\r\n");
+        say(b" episodes, and has checked the answers of ");
+        say_number(own.checked);
+        say(b" registers\r\n");
+    }
+    let random = &mut own.random;
+    if own.episodes.is_multiple_of(64) {
+        set_up(random, number);
     }
     own.episodes += 1;
     let (exceptions, moment) = (random.below(32) + 1, random.below(100_000));
@@ -184,7 +253,7 @@ fn episode(own: &mut Own) {
     let mut registers = [0; 16];
     registers.fill_with(|| address(random));
     let kind = loop {
-        let kind = random.below(16);
+        let kind = random.below(18);
         if KINDS.load(Ordering::Relaxed) >> kind & 1 == 1 {
             break kind;
         }
@@ -223,13 +292,14 @@ fn episode(own: &mut Own) {
             };
             fill(&mut own.code, words, &mut any);
         }
-        _ => {
+        15 => {
             let page = FREE + (random.below(FREE_BYTES) & !0xfff);
             // SAFETY: memory that nothing is in.
             unsafe { with_exposed_provenance_mut::<u64>(page as usize).write_volatile(page) };
             fill(&mut own.code, words, || code::transfer(random));
             registers[1] = page;
         }
+        _ => return check(own),
     }
     let code = own.code.as_ptr();
     if at_el0 {

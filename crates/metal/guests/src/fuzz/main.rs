@@ -1,7 +1,8 @@
 //! A guest that does random things at EL1, for ever: `docs/bare-metal.md` says how it is run.
 //!
 //! It does one episode after the other, each drawn by a random number generator (`random.rs`). Most are a few
-//! instructions that are written into memory and executed (`code.rs`). Nearly all end in exceptions. The handler
+//! instructions that are written into memory and executed (`code.rs`). Some access a system register whose answers the
+//! table of registers has, and check them (`registers.rs`). Nearly all end in exceptions. The handler
 //! continues after the instruction. After some exceptions it continues with the next episode, with a fresh stack and
 //! the MMU off (`entry.rs`). So the guest itself mostly survives. The seed is `seed=` on its command line, and the
 //! time. `kinds=` has a bit for each kind of episode that may be drawn; without it, all may.
@@ -16,6 +17,8 @@ mod entry;
 mod episode;
 #[cfg(target_os = "none")]
 mod random;
+#[cfg(target_os = "none")]
+mod registers;
 
 #[cfg(not(target_os = "none"))]
 fn main() {
