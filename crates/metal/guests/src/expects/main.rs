@@ -2,7 +2,7 @@
 //! identification of devices. It prints a line for each expectation, and how many held.
 //!
 //! Its MMU is off. It has up to three vCPUs, which begin at `secondary` with a function's address in x0. It never writes
-//! `GICR_WAKER`.
+//! `GICR_WAKER`. With `guest=resets` on its command line it resets the machine instead, in each run.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -22,7 +22,8 @@ mod timer;
 mod timers;
 
 #[cfg(target_os = "none")]
-extern "C" fn main() -> ! {
+extern "C" fn main(tree: usize) -> ! {
+    power::reset_if_asked(tree);
     interrupts::enable();
     devices::check();
     interrupts::check();

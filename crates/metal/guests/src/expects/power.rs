@@ -1,8 +1,11 @@
 //! PSCI.
 
+use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::machine::{call, holds, soon, wait_for_interrupt};
+use crate::machine::{call, end, holds, soon, ticks, wait_for_interrupt};
+use crate::timer::ENABLE;
+use crate::timer::Timer::Virtual;
 
 unsafe extern "C" {
     /// Where vCPUs other than the first begin, with the address of a function in x0 (`entry.rs`).
@@ -71,4 +74,39 @@ pub(crate) fn check() {
     holds!(call(SYSTEM_RESET2, [1, 0, 0]) == INVALID_PARAMETERS, "a cold reset 2 is refused");
     holds!(call(MEM_PROTECT, [1, 0, 0]) == NOT_SUPPORTED, "memory is not protected");
     holds!(call(CPU_SUSPEND, [1 << 31, 0, 0]) == INVALID_PARAMETERS, "no such state");
+    suspends(0, "standby");
+    suspends(1 << 16, "a state without power");
+}
+
+/// Suspends this vCPU, whose interrupts are masked, until its timer is due.
+fn suspends(state: u64, name: &str) {
+    Virtual.set_compare(Virtual.count() + ticks(5));
+    Virtual.set_control(ENABLE);
+    let (mut result, mut times) = (0, 0);
+    // A suspended core may go on early.
+    while result == 0 && !Virtual.is_due() && times < 10 {
+        result = call(CPU_SUSPEND, [state, secondary as *const () as u64, 0]);
+        times += 1;
+    }
+    let is_due = Virtual.is_due();
+    Virtual.set_control(0);
+    holds!(
+        result == 0 && is_due,
+        "CPU_SUSPEND to {name} goes on behind the call, when a timer is due"
+    );
+}
+
+/// Resets the machine, if the device tree has that word. The next run does so again.
+pub(crate) fn reset_if_asked(tree: usize) {
+    const WORD: &[u8] = b"guest=resets";
+    // SAFETY: the device tree is where the boot protocol says, and its second word is how long it is.
+    let tree = unsafe {
+        let bytes = u32::from_be(with_exposed_provenance::<u32>(tree + 4).read());
+        core::slice::from_raw_parts(with_exposed_provenance::<u8>(tree), bytes as usize)
+    };
+    if tree.windows(WORD.len()).any(|window| window == WORD) {
+        call(SYSTEM_RESET2, [0; 3]);
+        holds!(false, "SYSTEM_RESET2 does not return");
+        end()
+    }
 }
