@@ -3,7 +3,8 @@
 //!
 //! The hypercall is `PSCI_VERSION`. The hypervisor switches for two reasons. First the vCPUs wake each other in turn by
 //! a software interrupt, and wait for the next one in `WFI`. Then both are busy, so that time slices end; at first
-//! without breakpoints and watchpoints, and then with them.
+//! without registers that not every vCPU has, then with the physical timer, and then with breakpoints and watchpoints,
+//! too.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -48,7 +49,12 @@ asks:
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
-    // And a dozen more, of two vCPUs that have breakpoints and watchpoints.
+    // A dozen more, of two vCPUs that have the physical timer, and a dozen of two that have breakpoints and watchpoints,
+    // too.
+    bl time
+    mrs x0, cntfrq_el0
+    mov x1, #8
+    bl works
     bl watch
     mrs x0, cntfrq_el0
     mov x1, #8
@@ -73,9 +79,25 @@ second:
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
+    bl time
+    mrs x0, cntfrq_el0
+    mov x1, #8
+    bl works
     bl watch
     mov x1, #-1
     bl is_busy
+
+    // From the first access to one on, its registers are switched. It is due in some hours.
+time:
+    mrs x0, cntpct_el0
+    mov x1, #(1 << 40)
+    add x0, x0, x1
+    msr cntp_cval_el0, x0
+    mov x0, #1
+    msr cntp_ctl_el0, x0
+    .global timed
+timed:
+    ret
 
     // From the first one that is enabled on, the registers are switched.
 watch:
