@@ -1,8 +1,15 @@
 //! A guest that uses time. A word of its parameters selects how:
 //!
 //! - `guest=spins`: all its vCPUs work without an end;
+//! - `guest=counts:FROM-TO`: the same, and they count the loops that they do between two moments, in milliseconds of the
+//!   machine's counter, which all VMs share. It prints the count;
+//! - `guest=disturbs`: all its vCPUs make exits and faults, and sleep for 250 us at a time;
+//! - `guest=gaps:COUNT`: for so many milliseconds all its CPUs read the counter over and over, with a timer that is
+//!   due every 5 ms. It prints the longest time between two reads of one CPU;
 //! - `guest=times:COUNT`: one vCPU sleeps for 1 ms by its virtual timer, so often, and prints how late it went on. It
-//!   does so where it has no device tree, too: as a kernel at EL1 of a machine without a hypervisor.
+//!   does so where it has no device tree, too.
+//!
+//! It runs without a hypervisor, too, as a kernel at EL1: so it measures what QEMU itself does.
 //!
 //! It lies anywhere in memory, with its MMU off.
 
@@ -28,14 +35,128 @@ first:
     .global spins
 spins:
     b spins
+
+    // Counts loops in the word at x0, from one moment to another.
+    .global counts
+counts:
+    adrp x1, {window}
+    add x1, x1, :lo12:{window}
+    ldp x2, x3, [x1]
+    mov x4, #0
+1:  mrs x5, cntpct_el0
+    cmp x5, x2
+    b.lo 1b
+    cmp x5, x3
+    b.hs 2f
+    add x4, x4, #1
+    str x4, [x0]
+    b 1b
+2:  ret
+    .global counts_and_spins
+counts_and_spins:
+    bl counts
+    b spins
+
+    // Keeps the longest time between two reads of the counter in the word at x0. Its timer is due every 5 ms, as that of
+    // a CPU of Mayfly's is: it ends QEMU's turn.
+    .global gaps
+gaps:
+    adrp x1, {window}
+    add x1, x1, :lo12:{window}
+    ldp x2, x3, [x1]
+    mrs x8, cntfrq_el0
+    mov x4, #200
+    udiv x8, x8, x4
+    mov x4, #0
+    mrs x5, cntvct_el0
+    mov x9, x5
+1:  isb
+    mrs x6, cntvct_el0
+    cmp x6, x9
+    b.lo 3f
+    add x9, x6, x8
+    msr cntv_cval_el0, x9
+    mov x7, #1
+    msr cntv_ctl_el0, x7
+3:  sub x7, x6, x5
+    mov x5, x6
+    cmp x7, x4
+    b.ls 2f
+    mov x4, x7
+    str x4, [x0]
+2:  cmp x6, x3
+    b.lo 1b
+    ret
+    .global gaps_and_spins
+gaps_and_spins:
+    bl gaps
+    b spins
+
+    // Makes exits and faults, and sleeps: vCPU x0.
+    .global disturbs
+disturbs:
+    msr daifset, #15
+    adr x1, skips
+    msr vbar_el1, x1
+    ldr x10, =0x080a0000
+    add x10, x10, x0, lsl #17
+    str wzr, [x10, #0x14]
+    add x10, x10, #0x10000
+    mov w1, #-1
+    str w1, [x10, #0x80]
+    mov w1, #(1 << 27)
+    str w1, [x10, #0x100]
+    ldr x10, =0x08000000
+    mov w1, #0x12
+    str w1, [x10]
+    mov x1, #7
+    msr icc_sre_el1, x1
+    mov x1, #0xf0
+    msr icc_pmr_el1, x1
+    mov x1, #1
+    msr icc_igrpen1_el1, x1
+    isb
+    mrs x11, cntfrq_el0
+    lsr x11, x11, #12
+    // Nothing is there.
+    mov x12, #0x1000
+1:  ldr w0, =0x84000000
+    hvc #0
+    ldr w1, [x10]
+    ldr w1, [x12]
+    mrs x1, mdscr_el1
+    msr cntv_tval_el0, x11
+    mov x1, #1
+    msr cntv_ctl_el0, x1
+    isb
+    wfi
+    mrs x1, icc_iar1_el1
+    msr cntv_ctl_el0, xzr
+    isb
+    msr icc_eoir1_el1, x1
+    b 1b
+    .ltorg
+
+    // An exception is of the instruction that has made it, which is left out.
+    .balign 2048
+skips:
+    .rept 16
+    .balign 128
+    mrs x13, elr_el1
+    add x13, x13, #4
+    msr elr_el1, x13
+    eret
+    .endr
     "#,
     main = sym bare::main,
+    window = sym bare::WINDOW,
 );
 
 #[cfg(target_os = "none")]
 mod bare {
     use core::arch::asm;
     use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+    use core::sync::atomic::{AtomicU64, Ordering};
 
     const UART: usize = 0x0900_0000;
     const DISTRIBUTOR: usize = 0x0800_0000;
@@ -48,9 +169,23 @@ mod bare {
     /// Up to how many microseconds a delay is counted as it is.
     const MOST: usize = 100_000;
 
+    const MOST_CPUS: usize = 64;
+
     unsafe extern "C" {
         fn spins();
+        fn counts(word: *mut u64);
+        fn counts_and_spins();
+        fn gaps(word: *mut u64);
+        fn gaps_and_spins();
+        fn disturbs();
     }
+
+    /// From when to when the CPUs count, or read the counter, in ticks.
+    #[repr(align(16))]
+    pub(super) struct Window([AtomicU64; 2]);
+    pub(super) static WINDOW: Window = Window([const { AtomicU64::new(0) }; 2]);
+    /// What each CPU has counted, or found.
+    static WORDS: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS];
 
     macro_rules! read {
         ($register:literal) => {{
@@ -117,27 +252,94 @@ mod bare {
 
     pub(super) extern "C" fn main(tree: usize) -> ! {
         let word = asked(tree).unwrap_or_default();
-        if word.first() == Some(&b's') {
-            spin();
+        let mut numbers = word
+            .split(|byte| !byte.is_ascii_digit())
+            .filter(|digits| !digits.is_empty())
+            .map(|digits| {
+                digits.iter().fold(0, |number, &digit| number * 10 + u64::from(digit - b'0'))
+            });
+        let mut next = || numbers.next().unwrap_or(0);
+        match word.first() {
+            Some(b's') => {
+                turn_on(spins, |_| 0);
+                spin()
+            }
+            Some(b'd') => disturb(),
+            Some(b'c') => count(next(), next()),
+            Some(b'g') => find_gaps(next()),
+            _ => {
+                let count = next();
+                times(if count == 0 { TIMES } else { count });
+            }
         }
-        let digits = word.iter().skip_while(|byte| !byte.is_ascii_digit());
-        let digits = digits.take_while(|byte| byte.is_ascii_digit());
-        let count = digits.fold(0, |number, &digit| number * 10 + u64::from(digit - b'0'));
-        times(if count == 0 { TIMES } else { count });
         call(SYSTEM_OFF, [0; 3]);
         spin()
     }
 
-    /// Has all vCPUs work without an end.
     fn spin() -> ! {
-        let mut number = 1;
-        while call(CPU_ON, [(number % 16) | ((number / 16) << 8), spins as *const () as u64, 0])
-            == 0
-        {
-            number += 1;
-        }
         // SAFETY: it does not return.
         unsafe { asm!("b spins", options(noreturn)) }
+    }
+
+    /// Turns all other CPUs on, at `entry`, with what `context` has for each.
+    fn turn_on(entry: unsafe extern "C" fn(), context: impl Fn(usize) -> u64) {
+        for number in 1..MOST_CPUS {
+            let affinity = (number % 16) | (number / 16) << 8;
+            if call(CPU_ON, [affinity as u64, entry as *const () as u64, context(number)]) != 0 {
+                break;
+            }
+        }
+    }
+
+    /// Has all CPUs make exits and faults.
+    fn disturb() -> ! {
+        turn_on(disturbs, |number| number as u64);
+        // SAFETY: it uses no memory.
+        unsafe { asm!("mov x0, #0", "b disturbs", options(noreturn)) }
+    }
+
+    fn word(number: usize) -> *mut u64 {
+        WORDS[number].as_ptr()
+    }
+
+    /// What all CPUs have done.
+    fn words() -> impl Iterator<Item = u64> {
+        WORDS.iter().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn set_window(from: u64, to: u64) {
+        WINDOW.0[0].store(from, Ordering::Relaxed);
+        WINDOW.0[1].store(to, Ordering::Relaxed);
+    }
+
+    /// Has all CPUs work without an end, and count loops between two moments.
+    fn count(from: u64, to: u64) {
+        let ticks = read!("cntfrq_el0") / 1000;
+        set_window(from * ticks, to * ticks);
+        turn_on(counts_and_spins, |number| word(number).addr() as u64);
+        if read!("cntpct_el0") > from * ticks {
+            say("guest: FAILED: it has begun too late\r\n");
+        }
+        // SAFETY: this CPU's own word.
+        unsafe { counts(word(0)) };
+        say("guest: ");
+        say_number(words().sum());
+        say(" loops\r\n");
+        spin()
+    }
+
+    /// Finds the longest time that a CPU is not executed.
+    fn find_gaps(milliseconds: u64) {
+        let frequency = read!("cntfrq_el0");
+        let now = read!("cntvct_el0");
+        set_window(now, now + frequency * milliseconds / 1000);
+        turn_on(gaps_and_spins, |number| word(number).addr() as u64);
+        // SAFETY: this CPU's own word.
+        unsafe { gaps(word(0)) };
+        let longest = words().max().unwrap_or(0);
+        say("guest: a CPU was not executed for up to ");
+        say_number(longest * 1_000_000 / frequency);
+        say(" us\r\n");
     }
 
     /// Has the virtual timer's interrupt come, to a vCPU that masks it.
