@@ -4,7 +4,7 @@ use core::ptr::null_mut;
 
 use super::budget::Budget;
 use super::queue::Queue;
-use super::{CREDIT, FORGOTTEN, MARGIN, SLICE, THREAD_CREDIT, is_before, ticks};
+use super::{CREDIT, FORGOTTEN, MARGIN, SLICE, THREAD_CREDIT, Turn, Turns, is_before, ticks};
 
 /// The least slice of a light share, in microseconds.
 const LEAST_SLICE: u64 = 1_000;
@@ -191,5 +191,38 @@ impl Share {
         self.spent = self.spent.wrapping_add(used);
         let beyond = used.wrapping_sub(granted).wrapping_mul(self.cost);
         self.virtual_time = self.virtual_time.wrapping_add(beyond);
+    }
+
+    /// It pays for `ticks` that a thread of another share has had.
+    fn take_over(&mut self, ticks: u64) {
+        self.charge(ticks, 0);
+        if let Some(budget) = &mut self.budget {
+            budget.settle(ticks, 0);
+        }
+    }
+
+    /// Another share pays for `ticks` that one of its threads has had, or is still to be charged for.
+    fn give_back(&mut self, ticks: u64) {
+        self.charge(0, ticks);
+        self.spent = self.spent.wrapping_sub(ticks);
+        if let Some(budget) = &mut self.budget {
+            budget.settle(0, ticks);
+        }
+    }
+}
+
+impl Turns {
+    /// Charges another share for `ticks` of what a thread that runs has had, and not that thread's own: it has worked for
+    /// the other.
+    ///
+    /// # Safety
+    ///
+    /// `turn` runs, and the other share is there.
+    pub unsafe fn bill(&mut self, turn: *mut Turn, other: *mut Share, ticks: u64) {
+        // SAFETY: the caller's promise. They may be the same.
+        unsafe {
+            (*(*turn).share).give_back(ticks);
+            (*other).take_over(ticks);
+        }
     }
 }

@@ -133,6 +133,33 @@ fn what_the_hypervisor_does_for_a_vm_is_of_its_share() {
 }
 
 #[test]
+fn a_vm_pays_for_what_threads_of_the_hypervisor_do_for_it() {
+    for (processors, alternates) in [(1, (500, 500)), (1, (4000, 4000)), (2, (2000, 1000))] {
+        // Such as the reclaimer, which frees the tables of the first VM.
+        let mut reclaimer = Vm::spinning(1);
+        reclaimer.vcpus.fill(Habit::Alternates(alternates.0, alternates.1));
+        reclaimer.serves = Some(0);
+        let vms = [Vm::spinning(2), Vm::spinning(2), reclaimer];
+        let outcome = run(processors, &vms, 8 * SECOND);
+        let half = 4 * SECOND * processors as u64;
+        let (its, reclaim, other) = (outcome.total(0), outcome.total(2), outcome.total(1));
+        assert!(reclaim > SECOND, "{reclaim}");
+        assert!(other.abs_diff(half) <= 100 * MILLISECOND, "{other} beside {its} and {reclaim}");
+        assert_eq!((outcome.spent[0], outcome.spent[2]), (its + reclaim, 0));
+    }
+}
+
+#[test]
+fn a_cap_holds_for_what_the_hypervisor_does_for_a_vm() {
+    let mut reclaimer = Vm::spinning(1);
+    reclaimer.vcpus.fill(Habit::Alternates(100, 900));
+    reclaimer.serves = Some(0);
+    let outcome = run(2, &[Vm::spinning(2).cap(30), Vm::spinning(2), reclaimer], 8 * SECOND);
+    let had = outcome.total(0) + outcome.total(2);
+    assert!(had.abs_diff(8 * SECOND * 30 / 100) <= 100 * MILLISECOND, "{had}");
+}
+
+#[test]
 fn a_share_counts_what_its_threads_have_had() {
     let mut sleeper = Vm::spinning(3);
     sleeper.vcpus.fill(Habit::Alternates(700, 300));

@@ -30,12 +30,14 @@ pub(crate) struct Vm {
     /// In hundredths of a processor.
     pub(crate) cap: Option<u32>,
     pub(crate) vcpus: Vec<Habit>,
+    /// The VM that is charged for all that this one has: it works for that.
+    pub(crate) serves: Option<usize>,
 }
 
 impl Vm {
     /// One of `count` vCPUs that spin.
     pub(crate) fn spinning(count: usize) -> Self {
-        Self { weight: Share::WEIGHT, cap: None, vcpus: vec![Habit::Spins; count] }
+        Self { weight: Share::WEIGHT, cap: None, vcpus: vec![Habit::Spins; count], serves: None }
     }
 
     pub(crate) fn weight(self, weight: u32) -> Self {
@@ -119,6 +121,8 @@ struct Machine {
     threads: Vec<Thread>,
     /// The thread that each processor runs.
     processors: Vec<Option<usize>>,
+    /// The share that is charged for what each VM has, if not its own.
+    charged: Vec<Option<*mut Share>>,
     now: u64,
     outcome: Outcome,
 }
@@ -131,6 +135,7 @@ pub(crate) fn run(processors: usize, vms: &[Vm], ticks: u64) -> Outcome {
         turns: Turns::new(),
         threads: Vec::new(),
         processors: vec![None; processors],
+        charged: Vec::new(),
         now: 0,
         outcome: Outcome::default(),
     };
@@ -139,6 +144,7 @@ pub(crate) fn run(processors: usize, vms: &[Vm], ticks: u64) -> Outcome {
         machine.turns.patience().add(share);
     }
     let pointers: Vec<*mut Share> = shares.iter_mut().map(|share| &raw mut *share).collect();
+    machine.charged = vms.iter().map(|vm| vm.serves.map(|other| pointers[other])).collect();
     for (number, vm) in vms.iter().enumerate() {
         machine.outcome.bins.push(vec![0; ticks.div_ceil(BIN) as usize]);
         machine.outcome.wakes.push(Vec::new());
@@ -248,6 +254,11 @@ impl Machine {
         self.outcome.add(vm, began, self.now);
         let first = self.threads.iter().position(|other| other.vm == vm).expect("itself");
         self.outcome.vcpus[vm][number - first] += self.now - began;
+        if let Some(share) = self.charged[vm] {
+            let turn = self.turn(number);
+            // SAFETY: it runs, and shares are there until the end.
+            unsafe { self.turns.bill(turn, share, self.now - began) };
+        }
     }
 
     fn sleep(&mut self, processor: usize, number: usize) {

@@ -1,6 +1,7 @@
 //! The thread that runs on this processor, and its switch to the next one.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
@@ -58,6 +59,28 @@ impl fmt::Display for ThisThread {
         let (name, account) = unsafe { (&(*thread).name, &(*thread).account) };
         write!(f, "{name}")?;
         account.vm().map_or(Ok(()), |vm| write!(f, " of VM {vm}"))
+    }
+}
+
+/// Charges `account`, and not this thread's own, for what this thread has had since it was last here, or got its
+/// processor. Not for short times: they are charged with the next.
+pub(crate) fn has_worked_for(account: &Arc<Account>) {
+    const MICROSECONDS: u64 = 20;
+    let thread = current();
+    if thread.is_null() {
+        return;
+    }
+    // SAFETY: it is this thread's, which is there, and which alone changes what is read here.
+    unsafe {
+        if Arc::ptr_eq(account, &(*thread).account) {
+            return;
+        }
+        let now = timer::ticks();
+        let since = (*thread).billed.max((*thread).turn.began());
+        if now - since >= timer::frequency() * MICROSECONDS / 1_000_000 {
+            (*thread).billed = now;
+            SCHEDULER.lock().turns.bill(&raw mut (*thread).turn, account.share(), now - since);
+        }
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) struct Thread {
     /// What its processor time is charged to.
     pub(super) account: Arc<Account>,
     pub(super) name: Name,
+    /// Until when other accounts were charged for what it has had, in ticks.
+    pub(super) billed: u64,
 }
 
 impl Thread {
@@ -87,6 +89,7 @@ impl Thread {
             alarm: None,
             account,
             name,
+            billed: 0,
         }
     }
 }

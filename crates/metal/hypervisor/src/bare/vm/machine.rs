@@ -67,10 +67,10 @@ impl Machine {
         let name = &self.plan.name;
         let has_disk = self.disk.lock().is_some();
         check(needs.chunks() - if has_disk { needs.disk } else { 0 })?;
-        let run = Share::admit(name, needs.run, needs.heap)?;
-        let memory = Share::admit(name, needs.pages, 0)?;
+        let run = Share::admit(name, &self.account, needs.run, needs.heap)?;
+        let memory = Share::admit(name, &self.account, needs.pages, 0)?;
         if self.plan.disk != 0 && !has_disk {
-            let its = Share::admit(name, needs.disk, needs.disk_heap)?;
+            let its = Share::admit(name, &self.account, needs.disk, needs.disk_heap)?;
             let memory = GuestMemory::try_new(World::of(&its), self.plan.disk);
             let memory = memory.map_err(|error| error.to_string())?;
             *self.disk.lock() = Some(Arc::new(memory));

@@ -147,6 +147,10 @@ unsafe impl Frames for World {
     unsafe fn free(&self, first: Pfn, order: u32) {
         // SAFETY: the caller's promise.
         unsafe { frames::free(first, order) };
+        // The reclaimer frees the tables of all VMs.
+        if let Some(share) = &self.share {
+            threads::has_worked_for(share.account());
+        }
     }
 
     fn linear_map(&self) -> *const AtomicU64 {

@@ -16,8 +16,8 @@ use mayfly_hypervisor::needs::CHUNK_BYTES;
 
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::{frames, heap, timer};
-use crate::bare::threads;
 use crate::bare::threads::console::say;
+use crate::bare::threads::{self, Account};
 
 /// What is ended when its share is the furthest above its guarantee.
 pub(crate) trait Ends: Send + Sync {
@@ -29,6 +29,8 @@ pub(crate) trait Ends: Send + Sync {
 pub(crate) struct Share {
     id: ShareId,
     name: String,
+    /// What is charged for the time in which its frames are freed.
+    account: Arc<Account>,
     /// Bytes of heap that are guaranteed with it.
     heap: usize,
     /// It was the furthest above its guarantee when memory ended.
@@ -41,13 +43,18 @@ static SHARES: SpinLock<[Option<Weak<Share>>; frames::MOST_SHARES]> =
     SpinLock::new([const { None }; frames::MOST_SHARES]);
 
 impl Share {
-    /// A share of VM `name` that is guaranteed so many chunks, and bytes of heap. It is to be made
+    /// A share of VM `name`, whose processor time is of `account`, that is guaranteed so many chunks, and bytes of heap. It is to be made
     /// [active](Share::activate).
     ///
     /// # Errors
     ///
     /// Why its guarantee cannot be kept.
-    pub(crate) fn admit(name: &str, chunks: u64, heap: u64) -> Result<Arc<Self>, String> {
+    pub(crate) fn admit(
+        name: &str,
+        account: &Arc<Account>,
+        chunks: u64,
+        heap: u64,
+    ) -> Result<Arc<Self>, String> {
         let heap = heap as usize;
         let no_heap =
             |left| format!("it needs {} KiB of heap, and {} are left", heap >> 10, left >> 10);
@@ -60,9 +67,15 @@ impl Share {
             }
         })?;
         let (is_ended, run) = (AtomicBool::new(false), SpinLock::new(None));
-        let share = Arc::new(Self { id, name: name.to_string(), heap, is_ended, run });
+        let (name, account) = (name.to_string(), Arc::clone(account));
+        let share = Arc::new(Self { id, name, account, heap, is_ended, run });
         SHARES.lock()[id.index()] = Some(Arc::downgrade(&share));
         Ok(share)
+    }
+
+    /// What the processor time of its VM is charged to.
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     /// Its number in the account.
