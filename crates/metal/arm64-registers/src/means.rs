@@ -145,10 +145,12 @@ mod tests {
             | "Secure EL1"
             | "FEAT_GICv3"
             | "FEAT_DoubleLock" => &[NONE, V8_9],
-            "FEAT_PMUv3" => &[pmu, later_pmu],
-            "FEAT_PMUv3_SS" | "FEAT_PMUv3_ICNTR" | "FEAT_PMUv3p4, FEAT_PMUv3p9, FEAT_EBEP" => {
-                &[later_pmu]
-            }
+            "FEAT_PMUv3" | "FEAT_PMUv3p4" => &[pmu, later_pmu],
+            "FEAT_PMUv3_SS"
+            | "FEAT_PMUv3_ICNTR"
+            | "FEAT_PMUv3p9"
+            | "FEAT_PMUv3p9, FEAT_EBEP"
+            | "FEAT_SEBEP" => &[later_pmu],
             "FEAT_ETE" => &[Ids { dfr0: 6 | 1 << 4, ..NONE }],
             "FEAT_SPE" => &[Ids { dfr0: 6 | 1 << 32, ..NONE }],
             "FEAT_TRF" => &[Ids { dfr0: 6 | 1 << 40, ..NONE }],

@@ -124,9 +124,10 @@ pub const ROWS: &[Row] = rows! {
     "PMB*_EL1, PMSDSFR_EL1" "FEAT_SPE" Hidden E2PB (3, 0, 9, 10, 0) to (3, 0, 9, 10, 7);
     "TRB*_EL1" "FEAT_TRBE" Hidden E2TB (3, 0, 9, 11, 0) to (3, 0, 9, 11, 7);
     "PMSSCR_EL1" "FEAT_PMUv3_SS" Hidden FINE2 (3, 0, 9, 13, 3);
-    "PMINTENSET_EL1, PMINTENCLR_EL1" "FEAT_PMUv3" Hidden TPM (3, 0, 9, 14, 1) to (3, 0, 9, 14, 2);
-    "PMUACR_EL1, PMECR_EL1, PMMIR_EL1, PMIAR_EL1" "FEAT_PMUv3p4, FEAT_PMUv3p9, FEAT_EBEP" Hidden FINE2
-        (3, 0, 9, 14, 4) to (3, 0, 9, 14, 7);
+    "PMINTENSET_EL1, PMINTENCLR_EL1" "FEAT_PMUv3" Trapped TPM (3, 0, 9, 14, 1) to (3, 0, 9, 14, 2);
+    "PMUACR_EL1, PMECR_EL1" "FEAT_PMUv3p9, FEAT_EBEP" Hidden FINE2 (3, 0, 9, 14, 4) to (3, 0, 9, 14, 5);
+    "PMMIR_EL1" "FEAT_PMUv3p4" Trapped TPM (3, 0, 9, 14, 6);
+    "PMIAR_EL1" "FEAT_SEBEP" Hidden FINE2 (3, 0, 9, 14, 7);
 
     // Memory attributes, regions and partitions.
     "MAIR_EL1" "ARMv8.0" Switched (3, 0, 10, 2, 0);
@@ -206,10 +207,12 @@ pub const ROWS: &[Row] = rows! {
     "DSPSR_EL0, DLR_EL0" "ARMv8.0, in Debug state" Hidden UNDEFINED (3, 3, 4, 5, 0) to (3, 3, 4, 5, 1);
     "PMICNTR_EL0" "FEAT_PMUv3_ICNTR" Hidden TPM (3, 3, 9, 4, 0);
     "PMICFILTR_EL0" "FEAT_PMUv3_ICNTR" Hidden TPM (3, 3, 9, 6, 0);
-    "PMCR_EL0, PMCNTEN*_EL0, PMOVSCLR_EL0, PMSWINC_EL0, PMSELR_EL0, PMCEID<n>_EL0" "FEAT_PMUv3" Hidden TPM
+    "PMCR_EL0, PMCNTEN*_EL0, PMOVSCLR_EL0, PMSWINC_EL0, PMSELR_EL0, PMCEID<n>_EL0" "FEAT_PMUv3" Trapped TPM
         (3, 3, 9, 12, 0) to (3, 3, 9, 12, 7);
-    "PMCCNTR_EL0, PMXEVTYPER_EL0, PMXEVCNTR_EL0, PMZR_EL0" "FEAT_PMUv3" Hidden TPM (3, 3, 9, 13, 0) to (3, 3, 9, 13, 4);
-    "PMUSERENR_EL0, PMOVSSET_EL0" "FEAT_PMUv3" Hidden TPM (3, 3, 9, 14, 0) to (3, 3, 9, 14, 3);
+    "PMCCNTR_EL0, PMXEVTYPER_EL0, PMXEVCNTR_EL0" "FEAT_PMUv3" Trapped TPM (3, 3, 9, 13, 0) to (3, 3, 9, 13, 2);
+    "PMZR_EL0" "FEAT_PMUv3p9" Hidden TPM (3, 3, 9, 13, 4);
+    "PMUSERENR_EL0" "FEAT_PMUv3" Trapped TPM (3, 3, 9, 14, 0);
+    "PMOVSSET_EL0" "FEAT_PMUv3" Trapped TPM (3, 3, 9, 14, 3);
     "POR_EL0" "FEAT_S1POE" Hidden FINE (3, 3, 10, 2, 4);
     "TPIDR_EL0" "ARMv8.0" Switched (3, 3, 13, 0, 2);
     "TPIDRRO_EL0" "ARMv8.0" Switched (3, 3, 13, 0, 3);
@@ -228,8 +231,8 @@ pub const ROWS: &[Row] = rows! {
     "CNTV_TVAL_EL0" "ARMv8.0" Switched (3, 3, 14, 3, 0);
     "CNTV_CTL_EL0" "ARMv8.0" Switched (3, 3, 14, 3, 1);
     "CNTV_CVAL_EL0" "ARMv8.0" Switched (3, 3, 14, 3, 2);
-    "PMEVCNTR<n>_EL0" "FEAT_PMUv3" Hidden TPM (3, 3, 14, 8, 0) to (3, 3, 14, 11, 7);
-    "PMEVTYPER<n>_EL0, PMCCFILTR_EL0" "FEAT_PMUv3" Hidden TPM (3, 3, 14, 12, 0) to (3, 3, 14, 15, 7);
+    "PMEVCNTR<n>_EL0" "FEAT_PMUv3" Trapped TPM (3, 3, 14, 8, 0) to (3, 3, 14, 11, 7);
+    "PMEVTYPER<n>_EL0, PMCCFILTR_EL0" "FEAT_PMUv3" Trapped TPM (3, 3, 14, 12, 0) to (3, 3, 14, 15, 7);
 
     "CNTPS_TVAL_EL1, CNTPS_CTL_EL1, CNTPS_CVAL_EL1" "Secure EL1" Hidden UNDEFINED (3, 7, 14, 2, 0) to (3, 7, 14, 2, 2);
 

@@ -31,6 +31,7 @@ pub(crate) use write_register_alone;
 pub mod cache;
 pub mod common;
 pub mod context;
+mod counting;
 pub mod cpu;
 mod error;
 pub mod gic;

@@ -81,6 +81,20 @@ const LEVELS: u64 = 0x11;
 const FP_SHIFT: u32 = 16;
 const SIMD_SHIFT: u32 = 20;
 const GIC_SHIFT: u32 = 24;
+const PMU_SHIFT: u32 = 8;
+/// `PMUVer` of a PMU that is not the architecture's.
+const IMPLEMENTATION_DEFINED: u64 = 15;
+
+/// The version of the performance counters that a guest sees (`ID_AA64DFR0_EL1.PMUVer`), where the hardware's register is
+/// `dfr0`: that of ARMv8.5, of ARMv8.1, or of ARMv8.0.
+pub fn counters_version(dfr0: u64) -> u64 {
+    match dfr0 >> PMU_SHIFT & 15 {
+        0 | IMPLEMENTATION_DEFINED => 0,
+        1..=3 => 1,
+        4 | 5 => 4,
+        _ => 6,
+    }
+}
 
 fn shown(hardware: u64, fields: &[Field]) -> u64 {
     let show = |field: &Field| (hardware >> field.shift & 15).min(field.at_most) << field.shift;
@@ -108,6 +122,11 @@ pub fn common(register: SysReg, first: u64, second: u64) -> u64 {
             if (first ^ 8) < (second ^ 8) { first } else { second }
         } else if is_stage2(shift) && (first == ABSENT_AT_STAGE2 || second == ABSENT_AT_STAGE2) {
             ABSENT_AT_STAGE2
+        } else if register == sysreg::ID_AA64DFR0_EL1
+            && shift == PMU_SHIFT
+            && (first == IMPLEMENTATION_DEFINED || second == IMPLEMENTATION_DEFINED)
+        {
+            if first == second { first } else { 0 }
         } else {
             first.min(second)
         };
@@ -127,8 +146,11 @@ pub fn visible(register: SysReg, hardware: u64, pa_range: u64) -> u64 {
         }
         sysreg::ID_AA64PFR1_EL1 => shown(hardware, PFR1),
         // ARMv8's debug architecture, and as many breakpoints and watchpoints as the hardware has: the last breakpoints
-        // are those that compare contexts, so none can be left out. No PMU, no trace.
-        sysreg::ID_AA64DFR0_EL1 => 6 | hardware & (15 << 12 | 15 << 20 | 15 << 28),
+        // are those that compare contexts, so none can be left out. Counters of ARMv8.5 at most. No trace.
+        sysreg::ID_AA64DFR0_EL1 => {
+            6 | counters_version(hardware) << PMU_SHIFT
+                | hardware & (15 << 12 | 15 << 20 | 15 << 28)
+        }
         sysreg::ID_AA64ISAR0_EL1 => shown(hardware, ISAR0),
         sysreg::ID_AA64ISAR1_EL1 => shown(hardware, ISAR1),
         sysreg::ID_AA64ISAR2_EL1 => shown(hardware, ISAR2),
@@ -162,7 +184,6 @@ mod tests {
             ("EL3", ID_AA64PFR0_EL1, 12),
             ("MTE", ID_AA64PFR1_EL1, 8),
             ("SME", ID_AA64PFR1_EL1, 24),
-            ("PMU", ID_AA64DFR0_EL1, 8),
             ("SPE", ID_AA64DFR0_EL1, 32),
             ("trace filter", ID_AA64DFR0_EL1, 40),
             ("TRBE", ID_AA64DFR0_EL1, 44),
@@ -190,8 +211,17 @@ mod tests {
     #[test]
     fn a_guest_has_the_breakpoints_of_the_hardware_and_no_later_debug_architecture() {
         // A Cortex-A72: six breakpoints, of which two compare contexts, and four watchpoints.
-        assert_eq!(visible(ID_AA64DFR0_EL1, 0x1030_5106, PA_40), 0x1030_5006);
-        assert_eq!(visible(ID_AA64DFR0_EL1, 0x1111_1111_10f0_511a, PA_40), 0x10f0_5006);
+        assert_eq!(visible(ID_AA64DFR0_EL1, 0x1030_5106, PA_40), 0x1030_5106);
+        assert_eq!(visible(ID_AA64DFR0_EL1, 0x1111_1111_10f0_561a, PA_40), 0x10f0_5606);
+    }
+
+    #[test]
+    fn a_guest_has_the_counters_of_the_architecture_up_to_armv8_5_and_no_others() {
+        let seen = |version: u64| visible(ID_AA64DFR0_EL1, version << 8, PA_40) >> 8 & 15;
+        let versions = [0, 1, 4, 5, 6, 8, 15].map(seen);
+        assert_eq!(versions, [0, 1, 4, 4, 6, 6, 0]);
+        assert_eq!(common(ID_AA64DFR0_EL1, 15 << 8, 6 << 8), 0, "one has a PMU of another kind");
+        assert_eq!(common(ID_AA64DFR0_EL1, 1 << 8, 6 << 8), 1 << 8);
     }
 
     #[test]

@@ -25,6 +25,8 @@ impl Kinds {
     pub const PHYSICAL_TIMER: Self = Self(1 << 4);
     /// No registers, but barriers about reads of `PAR_EL1`: where any processor needs them.
     pub const BARRIERS: Self = Self(1 << 5);
+    /// Performance counters: of a vCPU that has enabled one.
+    pub const COUNTERS: Self = Self(1 << 6);
 
     /// Those that a processor has or has not, whatever the others are.
     const OF_ONE_PROCESSOR: Self = Self::ERROR_RECORD.with(Self::TPIDR2);

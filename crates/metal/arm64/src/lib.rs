@@ -1,7 +1,7 @@
 //! The Mayfly core on arm64: what a hypervisor at EL2 needs to run guests.
 //!
 //! Some modules are functions of numbers, and are built and tested on any host: the meaning of a trap ([`syndrome`]), what
-//! a guest reads of its processor ([`id`]), its breakpoints and watchpoints ([`debug`]), what an exception does to a guest
+//! a guest reads of its processor ([`id`]), its breakpoints and watchpoints ([`debug`]), its performance counters ([`counters`]), what an exception does to a guest
 //! ([`inject`]), what the processors of a machine have in common ([`processor`], [`cache_type`]), which registers are switched on which of
 //! them ([`kinds`]), and what is to be done about their errata ([`errata`]). What each system register is to a guest is in
 //! a crate of its own ([`table`]). The others are built for a bare arm64 alone: the world switch, the registers of a vCPU,
@@ -15,6 +15,7 @@
 extern crate std;
 
 pub mod cache_type;
+pub mod counters;
 pub mod debug;
 pub mod errata;
 pub mod id;

@@ -3,22 +3,28 @@
 //! Each processor says what it is ([`read`]) when it comes up, and the first processor takes account of that ([`note`]),
 //! of one after the other; no guest runs before the last has come.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::cache_type::CacheType;
+use crate::controls::Ids;
+use crate::counters::Offered;
 use crate::errata::Errata;
+use crate::id;
 use crate::kinds::Kinds;
 use crate::processor::{Common, Processor, REGISTERS};
-use crate::sysreg::SysReg;
+use crate::sysreg::{self, SysReg};
 
 static IDS: [AtomicU64; REGISTERS.len()] = [const { AtomicU64::new(0) }; REGISTERS.len()];
 static ERRATA: AtomicU8 = AtomicU8::new(0);
 static KINDS: AtomicU32 = AtomicU32::new(0);
 static CACHES: AtomicU64 = AtomicU64::new(0);
 static HCR: AtomicU64 = AtomicU64::new(0);
+static COUNTERS: AtomicUsize = AtomicUsize::new(usize::MAX);
+static EVENTS: [AtomicU64; 2] = [const { AtomicU64::new(u64::MAX) }; 2];
 
 /// What this processor says of itself.
 pub fn read() -> Processor {
+    note_counters();
     Processor {
         ids: [
             crate::read_register!("s3_0_c0_c4_0"),
@@ -33,6 +39,17 @@ pub fn read() -> Processor {
         ],
         midr: crate::read_register!("midr_el1"),
         ctr: CacheType::new(crate::read_register!("ctr_el0")),
+    }
+}
+
+/// What counters this processor has: a guest has no more than it.
+fn note_counters() {
+    let ids = Ids { dfr0: crate::read_register!("id_aa64dfr0_el1"), ..Ids::default() };
+    if ids.has_pmu() {
+        let counters = crate::read_register!("pmcr_el0") >> 11 & 0x1f;
+        COUNTERS.fetch_min(counters as usize, Ordering::Relaxed);
+        EVENTS[0].fetch_and(crate::read_register!("pmceid0_el0"), Ordering::Relaxed);
+        EVENTS[1].fetch_and(crate::read_register!("pmceid1_el0"), Ordering::Relaxed);
     }
 }
 
@@ -56,6 +73,14 @@ fn load() -> Common {
         caches: caches(),
         hcr: hcr(),
     }
+}
+
+/// The performance counters that all processors have, where they have some.
+pub fn counters() -> Option<Offered> {
+    let version = id::counters_version(id_register(sysreg::ID_AA64DFR0_EL1));
+    let events = [0, 1].map(|half: usize| EVENTS[half].load(Ordering::Relaxed));
+    let count = COUNTERS.load(Ordering::Relaxed);
+    (version != 0).then_some(Offered { version, count, events })
 }
 
 /// What all processors have of an ID register that guests see something of; 0 for others.

@@ -9,6 +9,7 @@ use core::cell::{Cell, UnsafeCell};
 use super::optional::{self, Optional};
 use super::timer::Timer;
 use super::{cpu, error};
+use crate::counters::{self, Offered};
 use crate::debug::{Debug, Place};
 
 macro_rules! banked {
@@ -162,6 +163,22 @@ impl Resident {
     /// processor.
     pub(super) fn use_physical_timer(&self) {
         self.context_mut().optional.use_physical_timer();
+    }
+
+    /// Answers an access to its performance counters; `None` where it is undefined. The registers are in the processor.
+    pub(super) fn count(
+        &self,
+        place: counters::Place,
+        written: Option<u64>,
+        at_el0: bool,
+        offered: &Offered,
+    ) -> Option<u64> {
+        self.context_mut().optional.count(place, written, at_el0, offered)
+    }
+
+    /// The level of the interrupt of its performance counters, if it uses some.
+    pub fn counters_line(&self) -> Option<bool> {
+        self.context_mut().optional.counters_line(self.is_loaded.get())
     }
 
     pub(super) fn reset(&self) {

@@ -5,6 +5,7 @@ use core::arch::asm;
 use mayfly_vm::stage2::ArmFeatures;
 
 use super::common::id_register;
+use super::counting;
 use crate::controls::{Controls, Ids};
 use crate::kinds::Kinds;
 use crate::sysreg;
@@ -173,5 +174,9 @@ pub unsafe fn prepare(vtcr: u64) {
         // A guest has what its vCPU says.
         crate::write_register!("mdscr_el1", 0_u64);
         asm!("isb", options(nostack));
+    }
+    if debug_ids().has_pmu() {
+        // SAFETY: the processor has counters, and no guest's are in it.
+        unsafe { counting::stop() };
     }
 }

@@ -14,6 +14,8 @@ use crate::controls::Controls;
 pub const KICK: u32 = 0;
 /// The private interrupt that says that list registers have run empty.
 pub const MAINTENANCE: u32 = 25;
+/// The private interrupt of the performance counters, on the processor and in a guest.
+pub const COUNTERS: u32 = 23;
 /// Numbers from here on are no interrupts; 1023 is none.
 const SPECIAL: u32 = 1020;
 
@@ -127,8 +129,10 @@ impl Redistributor {
         (0..32).step_by(4).for_each(|byte| write(private + GICD_IPRIORITYR + byte, PRIORITY));
         let timers =
             [super::timer::EL2_TIMER, super::timer::VIRTUAL_TIMER, super::timer::PHYSICAL_TIMER];
-        let wanted =
-            [KICK, MAINTENANCE].iter().chain(&timers).fold(0, |all, number| all | 1 << number);
+        let wanted = [KICK, MAINTENANCE, COUNTERS]
+            .iter()
+            .chain(&timers)
+            .fold(0, |all, number| all | 1 << number);
         write(private + GICD_ISENABLER, wanted);
         // SAFETY: the interface of this processor, whose interrupts are masked. `ICC_SRE_EL2`: system registers, and
         // EL1 cannot choose others.

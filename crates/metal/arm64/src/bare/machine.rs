@@ -37,6 +37,10 @@ pub unsafe trait Machine {
     /// The guest has written the register by which it deactivates interrupts (`ICC_DIR_EL1`).
     fn deactivate(&mut self, value: u64);
 
+    /// The line of the interrupt of the guest's performance counters ([`gic::COUNTERS`](super::gic::COUNTERS)) is high, or
+    /// low.
+    fn counters_line(&mut self, high: bool);
+
     /// The guest has come out for an interrupt of the hardware's, which is pending on this processor.
     fn interrupt(&mut self) -> Next;
 

@@ -1,18 +1,20 @@
 //! The registers that not every vCPU has, or uses: keys of pointer authentication, the record of deferred errors,
-//! `TPIDR2_EL0`, the physical timer, breakpoints and watchpoints. A vCPU that has none of them pays one test for that,
-//! when it is switched.
+//! `TPIDR2_EL0`, the physical timer, breakpoints and watchpoints, performance counters. A vCPU that has none of them pays
+//! one test for that, when it is switched.
 //!
 //! The first three are every vCPU's where a processor of the machine has them. Processors may differ in them:
 //! [`Kinds::on`] says what is switched on this one. The physical timer is trapped until the vCPU's first access to it, and
 //! switched from then on. Breakpoints and watchpoints are those of a vCPU that has enabled one: as many as every processor
 //! has. Each write comes out to EL2, so they need not be read back: they are loaded with the vCPU, and are turned off when
-//! it leaves the processor, so that no other vCPU meets them.
+//! it leaves the processor, so that no other vCPU meets them. Performance counters
+//! are those of a vCPU that has enabled one.
 
 use core::arch::{asm, global_asm};
 
 use super::timer::Timer;
-use super::{common, cpu, error};
+use super::{common, counting, cpu, error};
 use crate::controls::Ids;
+use crate::counters::{self, Counters, Offered};
 use crate::debug::{Debug, Pair, Place};
 use crate::errata::Errata;
 use crate::kinds::Kinds;
@@ -52,6 +54,7 @@ pub(super) struct Optional {
     tpidr2: u64,
     physical_timer: Timer,
     debug: Debug,
+    counters: Counters,
 }
 
 impl Optional {
@@ -70,6 +73,7 @@ impl Optional {
             tpidr2: 0,
             physical_timer: Timer::default(),
             debug: Debug::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -115,6 +119,51 @@ impl Optional {
         if self.has.may_differ() { self.has.on(cpu::kinds()) } else { self.has }
     }
 
+    /// Reads `place`, or writes to it, of this vCPU's counters, which is in the processor. `None` where that is undefined.
+    pub(super) fn count(
+        &mut self,
+        place: counters::Place,
+        written: Option<u64>,
+        at_el0: bool,
+        offered: &Offered,
+    ) -> Option<u64> {
+        self.absorb_counters();
+        let answer = match written {
+            Some(value) => self.counters.write(place, value, at_el0, offered).map(|()| 0),
+            None => self.counters.read(place, offered),
+        };
+        if self.counters.is_used() {
+            self.has = self.has.with(Kinds::COUNTERS);
+        }
+        if self.has.has(Kinds::COUNTERS) {
+            // SAFETY: they are in the processor, since its guest has just come out.
+            unsafe { counting::give(&self.counters) };
+        }
+        answer
+    }
+
+    /// Stops its counters, and takes over what they show. They are in the processor.
+    fn absorb_counters(&mut self) {
+        if self.has.has(Kinds::COUNTERS) {
+            // SAFETY: the counters in the processor are this vCPU's.
+            let shown = unsafe { counting::take() };
+            self.counters.absorb(&shown, &common::counters().unwrap_or_default());
+        }
+    }
+
+    /// The level of the interrupt of its counters, if it uses some; looks at the processor's if they `are_inside`.
+    pub(super) fn counters_line(&mut self, are_inside: bool) -> Option<bool> {
+        if !self.has.has(Kinds::COUNTERS) {
+            return None;
+        }
+        if are_inside {
+            self.absorb_counters();
+            // SAFETY: they are in the processor, as the caller says.
+            unsafe { counting::give(&self.counters) };
+        }
+        Some(self.counters.is_high())
+    }
+
     /// Keeps loads of devices and reads of `PAR_EL1` apart, where they may stop the processor (erratum 1508412 of
     /// Cortex-A77).
     pub(super) fn order(&self) {
@@ -145,6 +194,7 @@ impl Optional {
             // SAFETY: turns off what no other guest is to meet.
             unsafe { clear(&cpu::debug_ids()) };
         }
+        self.absorb_counters();
         error
     }
 
@@ -172,6 +222,9 @@ impl Optional {
             }
             if here.has(Kinds::BREAKPOINTS) {
                 load(&self.debug);
+            }
+            if here.has(Kinds::COUNTERS) {
+                counting::give(&self.counters);
             }
         }
     }

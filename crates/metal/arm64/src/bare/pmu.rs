@@ -1,5 +1,6 @@
 //! Retired instructions, counted by this processor's PMU: at EL0, at EL1 and at EL2, each by a counter of its own
-//! (`INST_RETIRED`, event 0x08, with the filters of `PMEVTYPER<n>_EL0`). Guests have no PMU, so all counters are EL2's.
+//! (`INST_RETIRED`, event 0x08, with the filters of `PMEVTYPER<n>_EL0`). No counter of a guest's counts meanwhile: those
+//! of a vCPU that uses some would take the places of these.
 
 use core::arch::asm;
 use core::marker::PhantomData;

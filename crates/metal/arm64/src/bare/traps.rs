@@ -9,6 +9,7 @@ use mayfly_vm::{CacheOp, Event};
 use super::guest::GuestCpu;
 use super::machine::{Machine, Next, Reason};
 use super::{common, cpu};
+use crate::counters::{self, Offered};
 use crate::debug::Place;
 use crate::id;
 use crate::inject::Exception;
@@ -18,6 +19,8 @@ use crate::table::{self, Treatment};
 
 /// `SCTLR_EL1.M` and `C`: caches count as on when both are set.
 const CACHES: u64 = 1 | 1 << 2;
+/// Of `PSTATE`, the exception level.
+const LEVEL: u64 = 3 << 2;
 
 impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
     /// Answers an access to a system register.
@@ -65,6 +68,12 @@ impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
             _ if is_of_caches(register) => {
                 self.machine.count(Reason::CacheRegister);
                 caches(register, written)
+            }
+            _ if let Some(offered) = common::counters()
+                && let Some(place) = counters::Place::of(register) =>
+            {
+                self.machine.count(Reason::OtherRegister);
+                self.counters(place, written, &offered)
             }
             _ if register.op0() == 2 => {
                 self.machine.count(Reason::DebugRegister);
@@ -120,6 +129,25 @@ impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
             (sysreg::OSLAR_EL1, _, Some(_)) | (_, Treatment::Ignores(_), Some(_)) => Answer::Done,
             (_, Treatment::Reads(value) | Treatment::Ignores(value), None) => Answer::Read(value),
             _ => Answer::Undefined,
+        }
+    }
+
+    /// A register of the performance counters.
+    fn counters(
+        &mut self,
+        place: counters::Place,
+        written: Option<u64>,
+        offered: &Offered,
+    ) -> Answer {
+        let answer =
+            self.resident.count(place, written, self.registers.pstate & LEVEL == 0, offered);
+        if let Some(high) = self.resident.counters_line() {
+            self.machine.counters_line(high);
+        }
+        match answer {
+            Some(_) if written.is_some() => Answer::Done,
+            Some(value) => Answer::Read(value),
+            None => Answer::Undefined,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::machine::{
     get, holds, open, read8, read32, read64, set, soon, vcpu, wait_for_interrupt, write8, write32,
     write64,
 };
-use crate::timer;
+use crate::{overflow, timer};
 
 const DISTRIBUTOR: usize = 0x0800_0000;
 const REDISTRIBUTORS: usize = 0x080a_0000;
@@ -51,6 +51,7 @@ pub(crate) extern "C" fn taken(group: u64) {
         return;
     }
     timer::quieten(number as u32);
+    overflow::quieten(number as u32);
     if let Some(count) = TAKEN[vcpu()][group as usize].get(number as usize) {
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }

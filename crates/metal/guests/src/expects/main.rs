@@ -1,11 +1,13 @@
-//! A guest that checks what kernels expect of their machine: both timers, the interrupt controller, PSCI, and the
-//! identification of devices. It prints a line for each expectation, and how many held.
+//! A guest that checks what kernels expect of their machine: both timers, the interrupt controller, performance
+//! counters, PSCI, and the identification of devices. It prints a line for each expectation, and how many held.
 //!
 //! Its MMU is off. It has up to three vCPUs, which begin at `secondary` with a function's address in x0. It never writes
 //! `GICR_WAKER`. With `guest=resets` on its command line it resets the machine instead, in each run.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
+#[cfg(target_os = "none")]
+mod counters;
 #[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
@@ -14,6 +16,8 @@ mod entry;
 mod interrupts;
 #[cfg(target_os = "none")]
 mod machine;
+#[cfg(target_os = "none")]
+mod overflow;
 #[cfg(target_os = "none")]
 mod power;
 #[cfg(target_os = "none")]
@@ -28,6 +32,7 @@ extern "C" fn main(tree: usize) -> ! {
     devices::check();
     interrupts::check();
     timers::check();
+    counters::check();
     power::check();
     machine::end()
 }

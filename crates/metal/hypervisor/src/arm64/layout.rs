@@ -23,6 +23,8 @@ pub const UART: u64 = 0x0900_0000;
 pub const UART_BYTES: u64 = 0x1000;
 /// Its interrupt.
 pub const UART_INTERRUPT: u32 = 33;
+/// The interrupt of the performance counters of each vCPU.
+pub const COUNTERS_INTERRUPT: u32 = 23;
 /// The clock, a PL031.
 pub const CLOCK: u64 = 0x0901_0000;
 /// Bytes of it.
@@ -88,6 +90,8 @@ pub struct Guest<'a> {
     pub memory: u64,
     /// Whether it has a disk.
     pub has_disk: bool,
+    /// Whether its processors have performance counters.
+    pub has_counters: bool,
     /// The kernel's parameters.
     pub arguments: &'a str,
     /// Where the ramdisks are, as one.
@@ -183,6 +187,12 @@ impl Guest<'_> {
         tree.property("always-on", &[]);
         tree.cells("interrupts", &interrupts);
         tree.end();
+        if self.has_counters {
+            tree.begin("pmu");
+            tree.texts("compatible", &["arm,armv8-pmuv3"]);
+            tree.cells("interrupts", &[PRIVATE, COUNTERS_INTERRUPT - 16, LEVEL_HIGH]);
+            tree.end();
+        }
         tree.begin("apb-pclk");
         tree.texts("compatible", &["fixed-clock"]);
         tree.cells("#clock-cells", &[0]);
@@ -242,6 +252,7 @@ mod tests {
             affinities: vec![0, 1],
             memory: 1 << 30,
             has_disk: true,
+            has_counters: true,
             arguments: "console=ttyAMA0",
             ramdisks: Some(0x4400_0000..0x4410_0000),
             seed: vec![7; 32],
@@ -264,8 +275,11 @@ mod tests {
         assert_eq!(value("/pl031@9010000", "interrupts")[4..8], 2_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000000", "interrupts")[4..8], 16_u32.to_be_bytes());
         assert_eq!(value("/virtio_mmio@a000200", "reg")[..8], DISK.to_be_bytes());
-        let bytes = Guest { has_disk: false, ..guest() }.tree(|| ());
-        assert!(Fdt::new(&bytes).unwrap().find_node("/virtio_mmio@a000200").is_none());
+        assert_eq!(value("/pmu", "interrupts"), [0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 4]);
+        let bytes = Guest { has_disk: false, has_counters: false, ..guest() }.tree(|| ());
+        let tree = Fdt::new(&bytes).unwrap();
+        assert!(tree.find_node("/virtio_mmio@a000200").is_none());
+        assert!(tree.find_node("/pmu").is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(crate) use mayfly_arm64::gic::{acknowledge, deactivate};
 pub(crate) enum Meaning {
     /// The processor's alarm ([`timer::set_alarm`]).
     Alarm,
-    /// A guest's own timer is due.
+    /// A guest's own timer is due, or a performance counter of a guest's has overflown.
     Guest,
     /// Something was typed.
     Console,
@@ -25,7 +25,7 @@ pub(crate) fn meaning(number: u32) -> Meaning {
     match number {
         timer::EL2_TIMER => Meaning::Alarm,
         gic::KICK | gic::MAINTENANCE => Meaning::Nothing,
-        timer::VIRTUAL_TIMER | timer::PHYSICAL_TIMER => Meaning::Guest,
+        timer::VIRTUAL_TIMER | timer::PHYSICAL_TIMER | gic::COUNTERS => Meaning::Guest,
         number if shared::get().uart_interrupt == Some(number) => Meaning::Console,
         _ => Meaning::Nothing,
     }

@@ -142,12 +142,22 @@ unsafe impl Machine for Board<'_> {
                 self.seat.take_timer(number);
                 continue;
             }
+            if number == gic::COUNTERS {
+                // The processor's line falls, since what it says is the virtual GIC's to say now.
+                self.seat.show_counters();
+                gic::deactivate(number);
+                continue;
+            }
             if is_maintenance(number) {
                 self.seat.take_interrupts();
             }
             threads::interrupts::handle(number);
         }
         if threads::is_over_time() { Next::Yield } else { Next::Resume }
+    }
+
+    fn counters_line(&mut self, high: bool) {
+        self.seat.set_counters_line(high);
     }
 
     fn count(&mut self, reason: Reason) {

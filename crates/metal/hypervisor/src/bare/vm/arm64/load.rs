@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::ptr::with_exposed_provenance;
 use core::slice;
 
+use mayfly_arm64::common;
 use mayfly_hypervisor::arm64::image::NoKernel;
 use mayfly_hypervisor::arm64::layout::{self, Guest, Placement};
 use mayfly_hypervisor::contents::Contents;
@@ -60,6 +61,7 @@ pub(crate) fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64)
         arguments: &plan.arguments,
         ramdisks: ramdisks.map(|(first, last)| first.start..last.end),
         has_disk: plan.disk != 0,
+        has_counters: common::counters().is_some(),
         seed,
     };
     write(placement.tree, &tree.tree(threads::preemption_point))?;

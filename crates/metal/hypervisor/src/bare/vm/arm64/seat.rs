@@ -25,6 +25,9 @@ const PHYSICAL: u8 = 2;
 /// The vCPU's physical timer has been due, so that the virtual GIC may know of it.
 const USES_PHYSICAL: u8 = 4;
 
+/// The vCPU uses performance counters, whose line the virtual GIC is to see.
+const COUNTERS: u8 = 8;
+
 /// The timers of a guest: the bit of each, and its interrupt.
 const TIMERS: [(u8, u32); 2] = [(VIRTUAL, timer::VIRTUAL_TIMER), (PHYSICAL, timer::PHYSICAL_TIMER)];
 
@@ -42,7 +45,7 @@ pub(crate) struct Seat {
     is_inside: Cell<bool>,
     /// Those of its timers, a bit each ([`VIRTUAL`], [`PHYSICAL`]), whose physical interrupt may be active in this
     /// processor: it was taken, or made so. The guest's end of it by a list register is not seen here, so it may be
-    /// inactive all the same; it never is active where its bit is clear. [`USES_PHYSICAL`] stays.
+    /// inactive all the same; it never is active where its bit is clear. [`USES_PHYSICAL`] and [`COUNTERS`] stay.
     held: Cell<u8>,
 }
 
@@ -96,7 +99,7 @@ impl Seat {
     #[inline(never)]
     fn hold_timers(&self) {
         let held = self.held.get();
-        let mut holds = held & USES_PHYSICAL;
+        let mut holds = held & (USES_PHYSICAL | COUNTERS);
         for (bit, number) in TIMERS {
             if self.vgic.holds_physical(self.vcpu, number) {
                 holds |= bit;
@@ -138,7 +141,7 @@ impl Seat {
                 redistributor.set_active(number, false);
             }
         }
-        self.held.set(held & USES_PHYSICAL);
+        self.held.set(held & (USES_PHYSICAL | COUNTERS));
     }
 
     /// Takes back what the guest has done to its interrupts.
@@ -170,11 +173,27 @@ impl Seat {
         self.resident.put();
     }
 
-    /// Saves the interrupts of a vCPU whose timers' physical interrupts may be active.
+    /// Saves the interrupts of a vCPU whose timers' physical interrupts may be active, or that uses performance counters.
     #[inline(never)]
     fn put_timers(&self) {
         self.take_interrupts();
         self.release_timers();
+        self.show_counters();
+    }
+
+    /// The line of the vCPU's performance counters, which it uses, is high or low.
+    pub(super) fn set_counters_line(&self, high: bool) {
+        self.held.set(self.held.get() | COUNTERS);
+        let _ = self.vgic.set_ppi(self.vcpu, gic::COUNTERS, high);
+    }
+
+    /// Has the virtual GIC see the line of the performance counters, where the vCPU uses some.
+    pub(super) fn show_counters(&self) {
+        if self.held.get() & COUNTERS != 0
+            && let Some(high) = self.resident.counters_line()
+        {
+            self.set_counters_line(high);
+        }
     }
 
     /// Whether an interrupt is pending that the guest would take. After [`Seat::put`].
@@ -193,7 +212,7 @@ impl Seat {
                 Some(due) if due > now => next = Some(next.map_or(due, |next: u64| next.min(due))),
                 Some(_) => {
                     if bit == PHYSICAL {
-                        self.held.set(USES_PHYSICAL);
+                        self.held.set(self.held.get() | USES_PHYSICAL);
                     }
                     let _ = self.vgic.take_linked(self.vcpu, number);
                 }
