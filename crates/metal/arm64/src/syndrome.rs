@@ -72,18 +72,39 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// The bytes that a register's value is stored as.
-    pub fn store(self, value: u64) -> [u8; 8] {
-        value.to_le_bytes()
+    /// The bytes that a register's value is stored as; `reversed` where the guest's data are big-endian
+    /// ([`is_big_endian`]).
+    pub fn store(self, value: u64, reversed: bool) -> [u8; 8] {
+        self.ordered(value.to_le_bytes(), reversed)
+    }
+
+    fn ordered(self, mut bytes: [u8; 8], reversed: bool) -> [u8; 8] {
+        if reversed {
+            bytes[..usize::from(self.bytes.min(8))].reverse();
+        }
+        bytes
     }
 
     /// The register's value, when these bytes were loaded.
-    pub fn load(self, bytes: [u8; 8]) -> u64 {
+    pub fn load(self, bytes: [u8; 8], reversed: bool) -> u64 {
+        let bytes = self.ordered(bytes, reversed);
         let unused = 64 - 8 * u32::from(self.bytes.clamp(1, 8));
         let raw = u64::from_le_bytes(bytes) << unused;
         let value =
             if self.signed { (raw.cast_signed() >> unused).cast_unsigned() } else { raw >> unused };
         if self.wide { value } else { value & u64::from(u32::MAX) }
+    }
+}
+
+/// Whether the data of a guest with this PSTATE and `SCTLR_EL1` are big-endian.
+pub const fn is_big_endian(pstate: u64, sctlr: u64) -> bool {
+    // PSTATE.nRW, and E of AArch32; SCTLR_EL1.E0E and EE.
+    if bit(pstate, 4) {
+        bit(pstate, 9)
+    } else if field(pstate, 2, 2) == 0 {
+        bit(sctlr, 24)
+    } else {
+        bit(sctlr, 25)
     }
 }
 
@@ -223,7 +244,20 @@ mod tests {
             abort.access(Gpa::new(0x900_0018)),
             Access::data(Gpa::new(0x900_0018), 1, false)
         );
-        assert_eq!(transfer.load([0x80, 0xff, 0, 0, 0, 0, 0, 0]), 0xffff_ff80);
+        assert_eq!(transfer.load([0x80, 0xff, 0, 0, 0, 0, 0, 0], false), 0xffff_ff80);
+    }
+
+    #[test]
+    fn a_guest_whose_data_are_big_endian_stores_the_first_byte_last() {
+        let half = Transfer { rt: 0, bytes: 2, signed: true, wide: true };
+        assert_eq!(half.store(0x1234, true), [0x12, 0x34, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(half.load([0x80, 0x01, 0, 0, 0, 0, 0, 0], true), 0xffff_ffff_ffff_8001);
+        let word = Transfer { bytes: 4, ..half };
+        assert_eq!(word.load([0x11, 0, 0, 0, 0, 0, 0, 0], true), 0x1100_0000);
+        let (e0e, ee, at_el1, aarch32) = (1 << 24, 1 << 25, 1 << 2, 1 << 4);
+        assert!(is_big_endian(0, e0e) && !is_big_endian(0, ee));
+        assert!(is_big_endian(at_el1, ee) && !is_big_endian(at_el1, e0e));
+        assert!(is_big_endian(aarch32 | 1 << 9, 0) && !is_big_endian(aarch32, e0e | ee));
     }
 
     #[test]
@@ -303,7 +337,9 @@ mod tests {
             let transfer = Transfer { rt: 0, bytes, signed: false, wide };
             let mask = if bytes == 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
             let mask = if wide { mask } else { mask & 0xffff_ffff };
-            prop_assert_eq!(transfer.load(transfer.store(value)), value & mask);
+            for reversed in [false, true] {
+                prop_assert_eq!(transfer.load(transfer.store(value, reversed), reversed), value & mask);
+            }
         }
 
         #[test]

@@ -60,6 +60,8 @@ const RESET_PSTATE: u64 = 0x3c5;
 struct Pending {
     transfer: Transfer,
     write: bool,
+    /// The guest's data are big-endian.
+    reversed: bool,
     data: [u8; 8],
 }
 
@@ -262,9 +264,11 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
         let access = abort.access(gpa);
         self.address = far;
         self.pending = abort.transfer.map(|transfer| {
-            let data =
-                if abort.write { transfer.store(self.registers.get(transfer.rt)) } else { [0; 8] };
-            Pending { transfer, write: abort.write, data }
+            let reversed =
+                syndrome::is_big_endian(self.registers.pstate, crate::read_register!("sctlr_el1"));
+            let value = self.registers.get(transfer.rt);
+            let data = if abort.write { transfer.store(value, reversed) } else { [0; 8] };
+            Pending { transfer, write: abort.write, reversed, data }
         });
         self.machine.count(Reason::MemoryFault);
         Err(Event::Access(access))
@@ -371,10 +375,10 @@ impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
     }
 
     fn answered(&mut self) {
-        let Some(Pending { transfer, write, data }) = self.pending.take() else { return };
+        let Some(Pending { transfer, write, reversed, data }) = self.pending.take() else { return };
         self.machine.count(Reason::Device);
         if !write {
-            self.registers.set(transfer.rt, transfer.load(data));
+            self.registers.set(transfer.rt, transfer.load(data, reversed));
         }
         self.skip();
     }
