@@ -42,7 +42,7 @@ pub const ROWS: &[Row] = rows! {
     "OSECCR_EL1" "ARMv8.0" (Ignores 0) TDA (2, 0, 0, 6, 2);
     "MDRAR_EL1" "ARMv8.0" (Reads 0) TDRA (2, 0, 1, 0, 0);
     "OSLAR_EL1" "ARMv8.0" Trapped TDOSA (2, 0, 1, 0, 4);
-    "OSLSR_EL1" "ARMv8.0" (Reads 8) TDOSA (2, 0, 1, 1, 4);
+    "OSLSR_EL1" "ARMv8.0" Trapped TDOSA (2, 0, 1, 1, 4);
     "OSDLR_EL1" "FEAT_DoubleLock" (Ignores 0) TDOSA (2, 0, 1, 3, 4);
     "DBGPRCR_EL1" "ARMv8.0" (Ignores 0) TDOSA (2, 0, 1, 4, 4);
     "DBGCLAIMSET_EL1" "ARMv8.0" (Ignores 0) TDA (2, 0, 7, 8, 6);

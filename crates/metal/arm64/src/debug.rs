@@ -64,7 +64,17 @@ pub(crate) struct Pair {
 pub struct Debug {
     pub(crate) breakpoints: [Pair; MOST],
     pub(crate) watchpoints: [Pair; MOST],
+    /// `MDSCR_EL1` as the guest has it, while its OS lock is on.
+    locked: Option<u64>,
 }
+
+/// `MDSCR_EL1`: KDE, SS, MDE and the EL0 accesses: not what belongs to a debugger outside.
+const CONTROL: u64 = 1 | 1 << 12 | 1 << 13 | 1 << 15;
+/// Those of them that enable debug exceptions: SS, KDE, MDE.
+const ENABLES: u64 = 1 | 1 << 13 | 1 << 15;
+/// `OSLSR_EL1`: there is a lock (`OSLM`), and it is on (OSLK).
+const HAS_LOCK: u64 = 1 << 3;
+const LOCKED: u64 = 1 << 1;
 
 impl Debug {
     /// What is read of `place`.
@@ -74,6 +84,35 @@ impl Debug {
             Kind::Watchpoint => self.watchpoints.get(place.number),
         };
         pair.map_or(0, |pair| if place.is_control { pair.control } else { pair.value })
+    }
+
+    /// What is read of `MDSCR_EL1`, where the processor has `present`.
+    pub fn control(&self, present: u64) -> u64 {
+        self.locked.unwrap_or(present)
+    }
+
+    /// Writes `value` to `MDSCR_EL1`. Returns what the processor is to have: nothing that enables debug exceptions while
+    /// the OS lock is on.
+    pub fn set_control(&mut self, value: u64) -> u64 {
+        let value = value & CONTROL;
+        if self.locked.is_some() {
+            self.locked = Some(value);
+            return value & !ENABLES;
+        }
+        value
+    }
+
+    /// What is read of `OSLSR_EL1`.
+    pub fn lock(&self) -> u64 {
+        HAS_LOCK | if self.locked.is_some() { LOCKED } else { 0 }
+    }
+
+    /// Turns the OS lock on or off (`OSLAR_EL1`). Returns what the processor is to have in `MDSCR_EL1`, where it has
+    /// `present`.
+    pub fn set_lock(&mut self, on: bool, present: u64) -> u64 {
+        let control = self.control(present);
+        self.locked = on.then_some(control);
+        if on { control & !ENABLES } else { control }
     }
 
     /// Whether `place` says that a breakpoint or a watchpoint is enabled (E).
@@ -129,6 +168,20 @@ mod tests {
             debug.set(place(op2), u64::MAX);
             assert_eq!(debug.enables(place(op2)), op2 & 1 == 1);
         }
+    }
+
+    #[test]
+    fn the_os_lock_keeps_debug_exceptions_from_the_guest_and_what_it_has_chosen_for_it() {
+        let mut debug = Debug::default();
+        let control = debug.set_control(u64::MAX);
+        assert_eq!((debug.lock(), control), (8, CONTROL));
+        let present = debug.set_lock(true, control);
+        assert_eq!((debug.lock(), present), (8 | 2, CONTROL & !ENABLES));
+        assert_eq!(debug.control(present), CONTROL, "as the guest has written it");
+        assert_eq!(debug.set_lock(true, present), CONTROL & !ENABLES, "once more");
+        assert_eq!(debug.set_control(ENABLES), 0);
+        assert_eq!(debug.set_lock(false, 0), ENABLES);
+        assert_eq!((debug.lock(), debug.control(7)), (8, 7), "the processor has it again");
     }
 
     #[test]

@@ -148,6 +148,11 @@ impl Resident {
         self.context_mut().optional.set_debug(place, value);
     }
 
+    /// Changes what does not depend on whether they are in the processor.
+    pub(super) fn change_debug<T>(&self, change: impl FnOnce(&mut Debug) -> T) -> T {
+        change(self.context_mut().optional.debug_mut())
+    }
+
     /// When the virtual timer is due, in ticks of the physical counter, if it is on. After [`Resident::put`].
     pub fn virtual_timer_due(&self) -> Option<u64> {
         let context = self.context();

@@ -173,6 +173,9 @@ pub unsafe fn prepare(vtcr: u64) {
         crate::write_register!("vpidr_el2", midr);
         // A guest has what its vCPU says.
         crate::write_register!("mdscr_el1", 0_u64);
+        // Locks of debug exceptions, one of which is on after a reset. A guest's own lock is not the processor's.
+        crate::write_register!("osdlr_el1", 0_u64);
+        crate::write_register!("oslar_el1", 0_u64);
         asm!("isb", options(nostack));
     }
     if debug_ids().has_pmu() {

@@ -91,6 +91,10 @@ impl Optional {
         &self.debug
     }
 
+    pub(super) fn debug_mut(&mut self) -> &mut Debug {
+        &mut self.debug
+    }
+
     /// Writes `value` to `place`, here and in the processor. A kernel that only clears them when it boots has none.
     pub(super) fn set_debug(&mut self, place: Place, value: u64) {
         self.debug.set(place, value);

@@ -105,10 +105,8 @@ impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
         Ok(Next::Resume)
     }
 
-    /// A debug register: single steps, breakpoints and watchpoints are the guest's own; the OS lock is off.
+    /// A debug register: single steps, breakpoints, watchpoints and the OS lock are the guest's own.
     fn debug(&self, register: SysReg, written: Option<u64>) -> Answer {
-        /// KDE, SS, MDE and the EL0 accesses: not what belongs to a debugger outside.
-        const MDSCR: u64 = 1 | 1 << 12 | 1 << 13 | 1 << 15;
         let ids = cpu::debug_ids();
         if let Some(place) = Place::of(register, ids.breakpoints(), ids.watchpoints()) {
             return match written {
@@ -120,13 +118,25 @@ impl<F: Format, M: Machine> GuestCpu<'_, F, M> {
             };
         }
         match (register, table::treatment(register), written) {
-            (sysreg::MDSCR_EL1, _, Some(value)) => {
+            (sysreg::MDSCR_EL1 | sysreg::OSLAR_EL1, _, Some(value)) => {
+                let is_lock = register == sysreg::OSLAR_EL1;
+                let present = crate::read_register!("mdscr_el1");
+                let control = self.resident.change_debug(|debug| {
+                    if is_lock {
+                        debug.set_lock(value & 1 == 1, present)
+                    } else {
+                        debug.set_control(value)
+                    }
+                });
                 // SAFETY: a register of the guest's.
-                unsafe { crate::write_register!("mdscr_el1", value & MDSCR) };
+                unsafe { crate::write_register!("mdscr_el1", control) };
                 Answer::Done
             }
-            (sysreg::MDSCR_EL1, _, None) => Answer::Read(crate::read_register!("mdscr_el1")),
-            (sysreg::OSLAR_EL1, _, Some(_)) | (_, Treatment::Ignores(_), Some(_)) => Answer::Done,
+            (sysreg::MDSCR_EL1, _, None) => {
+                Answer::Read(self.resident.debug().control(crate::read_register!("mdscr_el1")))
+            }
+            (sysreg::OSLSR_EL1, _, None) => Answer::Read(self.resident.debug().lock()),
+            (_, Treatment::Ignores(_), Some(_)) => Answer::Done,
             (_, Treatment::Reads(value) | Treatment::Ignores(value), None) => Answer::Read(value),
             _ => Answer::Undefined,
         }

@@ -23,7 +23,7 @@ pub(crate) use get;
 macro_rules! set {
     ($name:literal, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: a register of the interrupt controller, a timer or a counter: this program expects their interrupts.
+        // SAFETY: a register of the interrupt controller, a timer, a counter or of debug: this program expects their interrupts.
         unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) value, options(nostack)) }
     }};
 }

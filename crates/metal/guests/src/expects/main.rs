@@ -1,5 +1,5 @@
 //! A guest that checks what kernels expect of their machine: both timers, the interrupt controller, performance
-//! counters, PSCI, and the identification of devices. It prints a line for each expectation, and how many held.
+//! counters, debug exceptions, PSCI, and the identification of devices. It prints a line for each expectation, and how many held.
 //!
 //! Its MMU is off. It has up to three vCPUs, which begin at `secondary` with a function's address in x0. It never writes
 //! `GICR_WAKER`. With `guest=resets` on its command line it resets the machine instead, in each run.
@@ -8,6 +8,8 @@
 
 #[cfg(target_os = "none")]
 mod counters;
+#[cfg(target_os = "none")]
+mod debug;
 #[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
@@ -33,6 +35,7 @@ extern "C" fn main(tree: usize) -> ! {
     interrupts::check();
     timers::check();
     counters::check();
+    debug::check();
     power::check();
     machine::end()
 }
