@@ -6,6 +6,7 @@ use std::io::{Write, stderr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[path = "common/traces.rs"]
@@ -152,5 +153,53 @@ fn the_calls_of_qemu_are_those_that_strace_sees() {
         agree(&by_mayfly("tracefs", 2), &theirs);
     } else {
         let _ = writeln!(stderr(), "not run in part: there is no tracefs here");
+    }
+}
+
+/// The end of QEMU's q35, as a recorder tells it: the codes of the causes of what comes after the last exit.
+fn ends_of_q35(recorder: &str, signal: Option<Signal>) -> Vec<Value> {
+    let (json, pid_file) = (scratch(&format!("q35-{recorder}.json")), scratch("q35.pid"));
+    let mut mayfly = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+    mayfly.args(["trace", "--quiet", "--recorder", recorder, "--json"]).arg(&json).arg("--");
+    mayfly.args(["qemu-system-x86_64", "-accel", "kvm", "-M", "q35", "-nodefaults", "-display"]);
+    mayfly.args(["none", "-monitor", "stdio", "-pidfile", pid_file.to_str().unwrap()]);
+    mayfly.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut mayfly = mayfly.spawn().unwrap();
+    let pid = || fs::read_to_string(&pid_file).unwrap_or_default();
+    wait_for("QEMU does not enter its guest", || is_in_guest(pid().trim()));
+    let mut input = mayfly.stdin.take().unwrap();
+    match signal {
+        None => input.write_all(b"quit\n").unwrap(),
+        Some(signal) => {
+            let pid = Pid::from_raw(pid().trim().parse().unwrap()).unwrap();
+            kill_process(pid, signal).unwrap();
+        }
+    }
+    mayfly.wait().unwrap();
+    let trace: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let took: u64 =
+        trace["phases"].as_array().unwrap().iter().map(|one| one["took"].as_u64().unwrap()).sum();
+    assert_eq!(Some(took), trace["span"].as_u64(), "the phases are all of the trace");
+    let stalls = trace["stalls"].as_array().unwrap().iter();
+    stalls.filter(|one| one["what"] == "the end of the process").cloned().collect()
+}
+
+#[test]
+fn what_holds_up_the_end_of_q35_is_named_however_it_ends() {
+    let kvm = fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    if !kvm || !is_there("qemu-system-x86_64") {
+        let _ = writeln!(stderr(), "not run: the end of QEMU's q35 takes /dev/kvm and QEMU");
+        return;
+    }
+    let recorders: &[&str] = if has_tracefs() { &["ptrace", "tracefs"] } else { &["ptrace"] };
+    for recorder in recorders {
+        for signal in [None, None, Some(Signal::TERM), Some(Signal::KILL)] {
+            for end in ends_of_q35(recorder, signal) {
+                // Where others have the processors, the end may be theirs.
+                let code = end["cause"]["code"].as_str().unwrap_or_default();
+                let named = ["vm-destruction", "busy-processor"].contains(&code);
+                assert!(named, "{recorder}, {signal:?}: {end}");
+            }
+        }
     }
 }

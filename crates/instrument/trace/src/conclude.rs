@@ -12,6 +12,7 @@ impl Trace {
         self.phases = self.find_phases();
         self.stalls = self.find_stalls();
         self.critical_paths = self.find_critical_paths();
+        self.lives = self.find_lives();
         self
     }
 }

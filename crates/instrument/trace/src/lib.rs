@@ -16,6 +16,7 @@ mod gain;
 mod ioctl;
 mod life;
 mod listing;
+mod lives;
 mod page;
 mod path;
 mod phases;
@@ -24,6 +25,7 @@ mod read;
 mod record;
 mod recorder;
 mod replay;
+mod spent;
 mod stalls;
 mod sys;
 mod text;
@@ -31,7 +33,7 @@ mod timeline;
 mod words;
 
 pub use compare::Comparison;
-pub use figures::{COUNTERS, figure_names};
+pub use figures::{COUNTERS, figure_names, figure_rows};
 pub use gain::{Benefit, Change, Gain, Measured, Replay};
 pub use ioctl::ioctl_name;
 pub use listing::Calls;
@@ -41,11 +43,12 @@ pub use phases::{PHASES, metric};
 pub use prove::{prove, runs_to_prove};
 pub use read::document;
 pub use record::{
-    Call, Cause, End, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall, Stops, Thread,
-    Trace, Used, Verdict, Wake,
+    Account, Call, Cause, End, Life, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall,
+    Stops, Thread, Trace, Used, Verdict, Wake,
 };
 pub use recorder::{
     Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
 };
 pub use replay::measure_gains;
+pub use spent::Spent;
 pub use text::Text;

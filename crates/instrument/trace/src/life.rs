@@ -38,6 +38,42 @@ impl Trace {
         self.threads.iter().filter_map(|thread| self.left(thread)).max()
     }
 
+    /// Whether a thread ran a vCPU of this VM.
+    pub(crate) fn ran(&self, thread: &Thread, vm: Option<usize>) -> bool {
+        let mut runs = self.calls.iter().filter(|call| call.name == "KVM_RUN");
+        runs.any(|call| call.tid == thread.tid && vm.is_some() && call.vm() == vm)
+    }
+
+    /// The call that created a VM.
+    pub(crate) fn creation(&self, vm: Option<usize>) -> Option<&Call> {
+        let vm = vm? as u64;
+        self.calls.iter().find(|call| {
+            call.name == "KVM_CREATE_VM" && call.succeeded() && call.argument("vm") == vm
+        })
+    }
+
+    /// Whether a VM was closed by a call, and not by the end of its process.
+    pub(crate) fn is_closed(&self, vm: Option<usize>) -> bool {
+        let is_it = |on: &Object| matches!(on, Object::Vm { vm: of } if Some(*of) == vm);
+        let mut calls = self.calls.iter().filter(|call| call.name.starts_with("close"));
+        calls.any(|call| call.on.as_ref().is_some_and(is_it))
+    }
+
+    /// When the last vCPU of one VM was left for the last time. Of a thread that ran several VMs, its runs say so.
+    pub(crate) fn last_exit_of(&self, vm: usize) -> Option<u64> {
+        let runs = |thread: &Thread| {
+            let tid = thread.tid;
+            self.calls.iter().filter(move |call| call.tid == tid && call.name == "KVM_RUN")
+        };
+        let own = |call: &&Call| call.vm() == Some(vm);
+        let left = |thread: &Thread| match runs(thread).all(|call| own(&call)) {
+            true => self.left(thread),
+            false => runs(thread).filter(own).map(Call::end).max(),
+        };
+        let threads = self.threads.iter().filter(|thread| self.ran(thread, Some(vm)));
+        threads.filter_map(left).max()
+    }
+
     /// When a thread left its vCPU for the last time.
     pub(crate) fn left(&self, thread: &Thread) -> Option<u64> {
         let mine = |tid: i32, at: u64| {
@@ -109,18 +145,30 @@ impl Trace {
     /// What backed a guest's memory by then: address and length of each memslot that was set before, also of those that
     /// were deleted again.
     pub(crate) fn backing(&self, before: u64) -> Vec<(u64, u64)> {
-        let set = self.calls.iter().filter(|call| {
-            MEMORY.contains(&call.name.as_str()) && call.at < before && call.succeeded()
-        });
-        let set = set.map(|call| (call.argument("memory"), call.argument("size")));
-        set.filter(|(_, size)| *size > 0).collect()
+        let set = self.slots().filter(|call| call.at < before && call.succeeded());
+        set.filter_map(ranges).collect()
+    }
+
+    /// What backs a VM's memory at any time.
+    pub(crate) fn backing_of(&self, vm: Option<usize>) -> Vec<(u64, u64)> {
+        self.slots().filter(|call| call.vm() == vm && call.succeeded()).filter_map(ranges).collect()
+    }
+
+    /// The calls that set memslots.
+    fn slots(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()))
     }
 
     /// Whether it was seen what each memslot is.
     pub(crate) fn knows_slots(&self) -> bool {
-        let mut set = self.calls.iter().filter(|call| MEMORY.contains(&call.name.as_str()));
-        set.all(|call| !call.arguments.is_empty())
+        self.slots().all(|call| !call.arguments.is_empty())
     }
+}
+
+/// The memory of a call that sets a memslot, and deletes none: address and length.
+fn ranges(call: &Call) -> Option<(u64, u64)> {
+    let size = call.argument("size");
+    (size > 0).then(|| (call.argument("memory"), size))
 }
 
 /// Whether two ranges of addresses overlap, each an address and a length.

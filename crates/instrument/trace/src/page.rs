@@ -11,7 +11,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use mayfly_record::units::{duration, percent};
 use serde_json::Value;
 
-use crate::record::{End, Stall, Trace};
+use crate::path::CriticalPath;
+use crate::record::{End, Phase, Stall, Trace};
 use crate::words::{cause, verdict};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -69,8 +70,15 @@ fn section(trace: &Trace) -> Markup {
             @for note in &trace.notes { p.note { (note) } }
             @if trace.lost > 0 { p.note { (trace.lost) " calls and samples were dropped: there were too many" } }
             (picture::picture(trace))
-            (phases(trace))
-            (paths(trace))
+            @if trace.lives.is_empty() {
+                (phases(&trace.phases, trace.span))
+                (paths(trace, &trace.critical_paths))
+            }
+            @for life in &trace.lives {
+                h3 { "VM " (life.vm) " of process " (life.pid) ": " (duration(life.took)) ", from " (duration(life.at)) " on" }
+                (phases(&life.phases, life.took))
+                (paths(trace, &life.critical_paths))
+            }
             (waits(trace))
             (calls(trace))
             (host(trace))
@@ -78,17 +86,17 @@ fn section(trace: &Trace) -> Markup {
     }
 }
 
-fn phases(trace: &Trace) -> Markup {
+fn phases(phases: &[Phase], whole: u64) -> Markup {
     html! {
         h3 { "Phases" }
         table {
             thead { tr { th { "until" } th.number { "took" } th.number { "share" } th.number { "at" } th.number { "calls" } th.number { "in calls" } } }
             tbody {
-                @for phase in &trace.phases {
+                @for phase in phases {
                     tr {
                         th { (phase.name) }
                         td.number { (duration(phase.took)) }
-                        td.number { (percent(phase.took as f64 / trace.span.max(1) as f64)) }
+                        td.number { (percent(phase.took as f64 / whole.max(1) as f64)) }
                         td.number { (duration(phase.at)) }
                         td.number { (phase.calls) }
                         td.number { (duration(phase.in_calls)) }
@@ -99,11 +107,11 @@ fn phases(trace: &Trace) -> Markup {
     }
 }
 
-fn paths(trace: &Trace) -> Markup {
+fn paths(trace: &Trace, paths: &[CriticalPath]) -> Markup {
     let names = trace.thread_names();
     let name = |tid, at| trace.thread_number(tid, at).map(|number| &names[number][..]);
     html! {
-        @for path in &trace.critical_paths {
+        @for path in paths {
             h3 { (path.title()) }
             table {
                 thead { tr { th { "thread" } th { "does" } th.number { "took" } th.number { "at" } } }
@@ -111,7 +119,7 @@ fn paths(trace: &Trace) -> Markup {
                     @for piece in &path.pieces {
                         tr {
                             th { (name(piece.tid, piece.at).unwrap_or("another")) }
-                            td { (piece.doing) }
+                            td { (piece) }
                             td.number { (duration(piece.took)) }
                             td.number { (duration(piece.at)) }
                         }

@@ -27,31 +27,43 @@ use wakes::Wakes;
 /// The most turns of a path: a longer one would not be readable.
 const MOST_TURNS: usize = 10_000;
 
+/// A path that is looked for: where it leads to, how far back it goes, and the thread that it is followed back from.
+pub(crate) struct Way {
+    pub(crate) to: String,
+    pub(crate) from: u64,
+    pub(crate) tid: i32,
+    pub(crate) end: u64,
+}
+
 impl Trace {
     /// The critical paths of the start and of the end, where these were seen.
     pub(crate) fn find_critical_paths(&self) -> Vec<CriticalPath> {
-        let index = Index::of(self);
-        let wakes = Wakes::of(self, &index);
         let ended = |name: &str| self.phases.iter().find(|one| one.name == name).map(|one| one.at);
         let start = self.first_runner().map(|(tid, entry)| {
             let from = ended("exec").unwrap_or(0);
-            ("first entry", from, tid, entry)
+            Way { to: "first entry".to_owned(), from, tid, end: entry }
         });
         let stop = || {
             let (exit, gone) = (self.last_exit()?, ended("process gone")?);
             let last = self.last_gone(self.vmm()?)?;
             let end = last.gone.unwrap_or(gone).min(gone);
-            (exit < end).then_some(("process gone", exit, last.tid, end))
+            let to = "process gone".to_owned();
+            (exit < end).then_some(Way { to, from: exit, tid: last.tid, end })
         };
-        let found = [start, stop()].into_iter().flatten();
-        found
-            .map(|(to, from, tid, end)| {
-                let (stretches, inferred) = self.stretches(&wakes, from, (tid, end));
-                let pieces = pieces(&index, &stretches);
-                let at = pieces.first().map_or(end, |piece| piece.at);
-                CriticalPath { to: to.to_owned(), at, took: end - at, inferred, pieces }
-            })
-            .collect()
+        self.find_paths([start, stop()].into_iter().flatten())
+    }
+
+    /// The critical paths of these ways.
+    pub(crate) fn find_paths(&self, ways: impl Iterator<Item = Way>) -> Vec<CriticalPath> {
+        let index = Index::of(self);
+        let wakes = Wakes::of(self, &index);
+        let path = |Way { to, from, tid, end }| {
+            let (stretches, inferred) = self.stretches(&wakes, from, (tid, end));
+            let pieces = pieces(&index, &stretches);
+            let at = pieces.first().map_or(end, |piece| piece.at);
+            CriticalPath { to, at, took: end - at, inferred, pieces }
+        };
+        ways.map(path).collect()
     }
 
     /// Whom everything hung on, in order, without gaps, down to `from` if it was seen so far back; and whether anything was

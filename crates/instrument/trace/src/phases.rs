@@ -4,10 +4,10 @@
 //! the whole trace, without a gap and without an overlap.
 
 use crate::life::{DEVICES, MEMORY, overlap};
-use crate::record::{Call, Object, Phase, Trace};
+use crate::record::{Call, Phase, Trace};
 
 /// The names of phases, in the order in which most programs go through them.
-pub const PHASES: [&str; 11] = [
+pub const PHASES: [&str; 13] = [
     "exec",
     "VM created",
     "memory",
@@ -19,6 +19,8 @@ pub const PHASES: [&str; 11] = [
     "memory unmapped",
     "fds closed",
     "process gone",
+    "VM closed elsewhere",
+    "trace ended",
 ];
 
 /// A phase's name as `--fail-if` has it.
@@ -51,36 +53,54 @@ impl Ended {
     }
 }
 
+/// Whose phases are looked for: a VM's between two times, or the whole program's.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope {
+    pub(crate) vm: Option<usize>,
+    /// The process that runs the VM.
+    pub(crate) program: Option<i32>,
+    pub(crate) entry: Option<u64>,
+    pub(crate) exit: Option<u64>,
+    pub(crate) from: u64,
+    /// `None` for a life that ends with its last event.
+    pub(crate) to: Option<u64>,
+}
+
 impl Trace {
     /// Finds the phases. What was not seen to happen is left out: a program that is killed closes nothing.
     pub fn find_phases(&self) -> Vec<Phase> {
-        let entry = self.first_entry();
-        let exit = self.last_exit();
-        let vm = self.vm();
-        let of_vm = |call: &&Call| match call.on {
-            Some(
-                Object::Vm { vm: of } | Object::Vcpu { vm: of, .. } | Object::Device { vm: of },
-            ) => Some(of) == vm,
-            _ => false,
-        };
+        self.phases_in(&Scope {
+            vm: self.vm(),
+            program: self.vmm().or(self.processes.first().map(|one| one.pid)),
+            entry: self.first_entry(),
+            exit: self.last_exit(),
+            from: 0,
+            to: Some(self.span),
+        })
+    }
+
+    /// The phases of a scope, which are all of its time.
+    pub(crate) fn phases_in(&self, scope: &Scope) -> Vec<Phase> {
+        let Scope { vm, program, entry, exit, from, to } = *scope;
+        let of_vm = |call: &&Call| call.vm().is_some() && call.vm() == vm;
         let begin = self.calls.iter().filter(|call| entry.is_none_or(|entry| call.at < entry));
         let setup = |names: &'static [&'static str]| {
             begin.clone().filter(of_vm).filter(move |call| names.contains(&call.name.as_str()))
         };
-        let created = self.calls.iter().filter(|call| {
-            call.name == "KVM_CREATE_VM"
-                && call.succeeded()
-                && Some(call.argument("vm") as usize) == vm
-        });
+        let created = self.creation(vm).into_iter();
         let after = self.calls.iter().filter(|call| exit.is_some_and(|exit| call.end() >= exit));
-        let backing = self.backing(u64::MAX);
+        let backing = self.backing_of(vm);
         let unmapped = after.clone().filter(|call| {
             let range = (call.argument("address"), call.argument("length"));
-            call.name == "munmap" && backing.iter().any(|slot| overlap(*slot, range))
+            call.name == "munmap"
+                && program.is_none_or(|pid| call.pid == pid)
+                && backing.iter().any(|slot| overlap(*slot, range))
         });
         let is_close = |call: &&Call| call.name.starts_with("close");
-        let closed = after.clone().filter(of_vm).filter(is_close);
-        let program = self.vmm().or(self.processes.first().map(|one| one.pid));
+        let gone = self.processes.iter().filter(|one| Some(one.pid) == program);
+        let gone = gone.filter_map(|one| one.gone).max();
+        let in_time = |call: &&Call| gone.is_none_or(|gone| call.at <= gone);
+        let closed = after.clone().filter(of_vm).filter(is_close).filter(in_time);
         let executed = self.processes.iter().find(|one| Some(one.pid) == program);
         let executed = executed.or(self.processes.first());
         // What runs a VM may execute another program when it is done with it.
@@ -88,7 +108,6 @@ impl Trace {
             let mut times = one.executed.iter().map(|(at, _)| *at);
             times.rfind(|at| entry.is_none_or(|entry| *at <= entry))
         });
-        let gone = self.processes.iter().filter(|one| Some(one.pid) == program);
         // A thread that joins another goes on as soon as that has ended, and tears the VM down, before the end was seen.
         let torn_down = |since| {
             let calls = unmapped.clone().chain(closed.clone());
@@ -97,13 +116,14 @@ impl Trace {
         let joined = self
             .threads
             .iter()
-            .filter(|thread| thread.tid != thread.pid && self.ran_vcpu(thread) && exit.is_some())
+            .filter(|thread| thread.tid != thread.pid && exit.is_some())
+            .filter(|thread| to.map_or_else(|| self.ran(thread, vm), |_| self.ran_vcpu(thread)))
             .filter_map(|thread| {
                 let gone = thread.gone?;
                 Some(torn_down(thread.ending.unwrap_or(gone)).map_or(gone, |at| gone.min(at)))
             });
         let ended = [
-            Ended::at("exec", executed),
+            Ended::at("exec", executed.filter(|at| *at > from)),
             Ended::with("VM created", created),
             Ended::with("memory", setup(&MEMORY)),
             Ended::with("irqchip and devices", setup(&DEVICES)),
@@ -111,19 +131,44 @@ impl Trace {
             Ended::at("first entry", entry),
             Ended::at("last exit", exit),
             Ended::at("threads joined", joined.max()),
-            Ended::with("memory unmapped", unmapped),
-            Ended::with("fds closed", closed),
-            Ended::at("process gone", gone.filter_map(|one| one.gone).max()),
+            Ended::with("memory unmapped", unmapped.clone()),
+            Ended::with("fds closed", closed.clone()),
+            Ended::at("process gone", gone.filter(|_| to.is_some() || !self.is_closed(vm))),
+            Ended::at("VM closed elsewhere", self.closed_elsewhere(vm, program, gone)),
         ];
         let mut ended: Vec<Ended> = ended.into_iter().flatten().collect();
         ended.sort_by_key(|one| one.at);
-        let mut before = 0;
+        // What is left of the time belongs to nothing of this VM's.
+        let last = ended.last().map_or(from, |one| one.at);
+        ended.extend(Ended::at("trace ended", to.filter(|to| *to > last)));
+        let mut before = from;
         let phase = |Ended { name, at, calls, in_calls }| {
+            let at = at.max(before);
             let took = at - before;
             before = at;
             Phase { name: name.to_owned(), at, took, calls, in_calls }
         };
         ended.into_iter().map(phase).collect()
+    }
+
+    /// When another process than its own gave up a VM, where it had it for longer than that one.
+    fn closed_elsewhere(
+        &self,
+        vm: Option<usize>,
+        program: Option<i32>,
+        gone: Option<u64>,
+    ) -> Option<u64> {
+        let (vm, gone) = (vm?, gone?);
+        let others = self.processes.iter().filter(|one| Some(one.pid) != program);
+        let ended = others.filter(|one| one.held.contains(&vm)).filter_map(|one| one.gone);
+        let closes = |call: &&Call| {
+            call.name.starts_with("close")
+                && call.vm() == Some(vm)
+                && Some(call.pid) != program
+                && call.succeeded()
+        };
+        let closed = self.calls.iter().filter(closes).map(Call::end);
+        ended.chain(closed).max().filter(|at| *at > gone)
     }
 
     /// From the program's execution to the first entry of a vCPU.
@@ -145,7 +190,7 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Process, Thread};
+    use crate::record::{Object, Process, Thread};
 
     fn call(name: &str, at: u64, took: u64, on: Object) -> Call {
         let (took, on) = (Some(took), Some(on));
@@ -220,6 +265,42 @@ mod tests {
         assert_eq!(phases.iter().map(|phase| phase.took).sum::<u64>(), trace.span);
         let memory = &phases[4];
         assert_eq!((memory.calls, memory.in_calls), (2, 10));
+    }
+
+    #[test]
+    fn what_comes_after_the_last_event_is_a_phase_of_its_own() {
+        let mut trace = life();
+        trace.span = 300;
+        let phases = trace.find_phases();
+        let last = phases.last().map(|one| (&one.name[..], one.at, one.took));
+        assert_eq!(last, Some(("trace ended", 300, 70)));
+        assert_eq!(phases.iter().map(|phase| phase.took).sum::<u64>(), trace.span);
+    }
+
+    #[test]
+    fn a_vm_that_outlives_its_process_has_a_phase_of_its_own() {
+        let mut trace = life();
+        let other = |held| Process { pid: 7, gone: Some(260), held, ..Process::default() };
+        trace.span = 280;
+        trace.processes.push(other(vec![0]));
+        let ends = |trace: &Trace| -> Vec<(String, u64)> {
+            let phases = trace.find_phases();
+            assert_eq!(phases.iter().map(|phase| phase.took).sum::<u64>(), trace.span);
+            phases.into_iter().map(|one| (one.name, one.at)).skip(8).collect()
+        };
+        let expected = |names: &[(&str, u64)]| -> Vec<(String, u64)> {
+            names.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect()
+        };
+        let own = [("fds closed", 209), ("process gone", 230)];
+        let held = [&own[..], &[("VM closed elsewhere", 260), ("trace ended", 280)]].concat();
+        assert_eq!(ends(&trace), expected(&held));
+        // The same where it closes the VM itself, and goes on; and not where it has another one.
+        trace.processes[1] = other(vec![1]);
+        let rest = [&own[..], &[("trace ended", 280)]].concat();
+        assert_eq!(ends(&trace), expected(&rest));
+        trace.calls.push(Call { pid: 7, ..call("close", 240, 5, Object::Vm { vm: 0 }) });
+        let closed = [&own[..], &[("VM closed elsewhere", 245), ("trace ended", 280)]].concat();
+        assert_eq!(ends(&trace), expected(&closed));
     }
 
     #[test]

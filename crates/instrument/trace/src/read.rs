@@ -50,6 +50,8 @@ impl Trace {
         let phases = self.phases.iter().flat_map(|one| [one.at, one.took, one.in_calls]);
         let wakes = self.wakes.iter().flat_map(|one| [one.since, one.at]);
         let stalls = self.stalls.iter().flat_map(|one| [one.at, one.took]);
+        let accounts = self.accounts.iter().flat_map(|one| [one.at, one.ran, one.queued]);
+        let lives = self.lives.iter().flat_map(|one| [one.at, one.took]);
         let threads = self.threads.iter();
         let threads =
             threads.flat_map(|one| [one.at, one.ending.unwrap_or(0), one.gone.unwrap_or(0)]);
@@ -60,6 +62,8 @@ impl Trace {
             .chain(phases)
             .chain(stalls)
             .chain(wakes)
+            .chain(accounts)
+            .chain(lives)
             .chain(threads)
     }
 }

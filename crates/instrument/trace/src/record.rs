@@ -2,7 +2,8 @@
 //!
 //! Times are nanoseconds since the trace began (`at`), and lengths of time (`took`). Additions keep the version.
 
-use std::collections::BTreeMap;
+mod seen;
+
 use std::fmt;
 
 use mayfly_record::Host;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gain::{Gain, Replay};
 use crate::path::CriticalPath;
+pub use seen::{Account, Call, Object, Process, Sample, Thread, Used, Wake};
 
 /// What was seen of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +46,9 @@ pub struct Trace {
     /// Waits whose end was seen, by tracefs: which thread woke which, in the order of these ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wakes: Vec<Wake>,
+    /// What threads had of the processors, and when, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<Account>,
     /// What else has to be said, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -56,6 +61,10 @@ pub struct Trace {
     /// What the start and the end of the VM's life hung on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub critical_paths: Vec<CriticalPath>,
+    /// The life of each VM, if the program has entered several; then the phases and the critical paths above are of the
+    /// VM that was entered first, up to the end of the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lives: Vec<Life>,
     /// What was replayed to know what remedies gain, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Replay>,
@@ -65,13 +74,28 @@ pub struct Trace {
 pub const SCHEMA: &str = "mayfly.trace/1";
 
 impl Trace {
-    /// Takes away the calls that samples of KVM's own threads seem to be in: a thread that is made in a call has a copy of
-    /// its maker's registers, and so of the call, and makes none itself.
+    /// Takes away the calls that samples seem to be in of threads that make none: a thread that is made in a call has a copy
+    /// of its maker's registers, and so of the call, and one that has begun to end keeps those of its last one.
     pub(crate) fn forget_inherited_calls(&mut self) {
         let Self { threads, samples, .. } = self;
-        let of_kvm = |tid: i32| threads.iter().any(|one| one.tid == tid && one.of_kvm);
-        for sample in samples.iter_mut().filter(|one| of_kvm(one.tid)) {
+        let makes_none = |one: &Sample| {
+            threads.iter().any(|thread| {
+                let has_ended = thread.ending.is_some_and(|ending| one.at > ending)
+                    && thread.gone.is_none_or(|gone| one.at <= gone);
+                thread.tid == one.tid && (thread.of_kvm || has_ended)
+            })
+        };
+        for sample in samples.iter_mut().filter(|one| makes_none(one)) {
             sample.call = None;
+        }
+    }
+
+    /// Has the threads of KVM's of which no end was told go when they were last seen.
+    pub(crate) fn end_unfollowed(&mut self) {
+        let Self { threads, samples, .. } = self;
+        for thread in threads.iter_mut().filter(|one| one.of_kvm && one.gone.is_none()) {
+            let seen = samples.iter().filter(|one| one.tid == thread.tid);
+            thread.gone = seen.map(|one| one.at + one.took).max();
         }
     }
 
@@ -136,196 +160,6 @@ pub struct Stops {
     pub handling: u64,
 }
 
-/// A process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Its number.
-    pub pid: i32,
-    /// The one that made it; the program has none here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<i32>,
-    /// When it was first seen.
-    pub at: u64,
-    /// When it was gone; absent if that was not seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gone: Option<u64>,
-    /// Bytes of memory that it had when it began to end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resident: Option<u64>,
-    /// When it executed programs, and which.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub executed: Vec<(u64, String)>,
-}
-
-/// A thread.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Thread {
-    /// Its number.
-    pub tid: i32,
-    /// Its process.
-    pub pid: i32,
-    /// The thread that made it, where that was told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maker: Option<i32>,
-    /// When it was first seen.
-    pub at: u64,
-    /// When it began to end: what it holds is given up after that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ending: Option<u64>,
-    /// When it had ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gone: Option<u64>,
-    /// Whether it ran a vCPU.
-    #[serde(default)]
-    pub vcpu: bool,
-    /// Whether KVM made it in the program's process, for work of its own: it runs none of the program's code.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub of_kvm: bool,
-    /// The signals that it got, and when: the first hundred.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub signals: Vec<(u64, i32)>,
-}
-
-/// A wait of a thread's that is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wake {
-    /// The thread.
-    pub tid: i32,
-    /// When it began to wait.
-    pub since: u64,
-    /// When it was told to go on.
-    pub at: u64,
-    /// The thread that told it; absent where that was an interrupt, as a timer's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<i32>,
-}
-
-/// What a descriptor of KVM stands for. VMs are numbered in the order in which they were first seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Object {
-    /// `/dev/kvm`.
-    Kvm,
-    /// A VM.
-    Vm {
-        /// Its number.
-        vm: usize,
-    },
-    /// A vCPU.
-    Vcpu {
-        /// Its VM.
-        vm: usize,
-        /// Its number in the VM.
-        id: u64,
-    },
-    /// What `KVM_CREATE_DEVICE` and others make.
-    Device {
-        /// Its VM.
-        vm: usize,
-    },
-}
-
-impl fmt::Display for Object {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kvm => f.write_str("/dev/kvm"),
-            Self::Vm { vm } => write!(f, "VM {vm}"),
-            Self::Vcpu { vm, id } => write!(f, "vCPU {id} of VM {vm}"),
-            Self::Device { vm } => write!(f, "a device of VM {vm}"),
-        }
-    }
-}
-
-/// A call.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// The thread that made it.
-    pub tid: i32,
-    /// That thread's process.
-    pub pid: i32,
-    /// When it began.
-    pub at: u64,
-    /// How long it took; absent if its end was not seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took: Option<u64>,
-    /// Its name: `KVM_...` of an ioctl, else the system call's.
-    pub name: String,
-    /// The descriptor that it was made on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fd: Option<i32>,
-    /// What that stands for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on: Option<Object>,
-    /// The arguments that matter, by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub arguments: BTreeMap<String, u64>,
-    /// What it returned: a negative number is an error's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<i64>,
-    /// What the thread had of the processors in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub used: Option<Used>,
-    /// Bytes that the thread had read, all together, when it began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read: Option<u64>,
-}
-
-/// What a thread had of the processors, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Used {
-    /// It ran.
-    pub ran: u64,
-    /// It could have run, and waited for a processor.
-    pub queued: u64,
-}
-
-impl Call {
-    /// When it ended; when it began, if its end was not seen.
-    pub fn end(&self) -> u64 {
-        self.at + self.took.unwrap_or(0)
-    }
-
-    /// Whether it is an ioctl of KVM's.
-    pub fn is_kvm(&self) -> bool {
-        self.name.starts_with("KVM_")
-    }
-
-    /// Whether it succeeded, as far as that was seen.
-    pub fn succeeded(&self) -> bool {
-        self.result.is_some_and(|result| result >= 0)
-    }
-
-    /// An argument; 0 if it was not seen.
-    pub fn argument(&self, name: &str) -> u64 {
-        self.arguments.get(name).copied().unwrap_or(0)
-    }
-}
-
-/// What a thread did when it was looked at, and went on doing without a change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
-    /// The thread.
-    pub tid: i32,
-    /// When it was first seen at it.
-    pub at: u64,
-    /// When it was last seen at it, counted from `at`.
-    pub took: u64,
-    /// How often it was looked at.
-    pub seen: u64,
-    /// Processor time that it used meanwhile, in nanoseconds.
-    #[serde(default)]
-    pub ran: u64,
-    /// The system call, by number, and its first arguments; absent where it ran a program of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call: Option<(u64, [u64; 4])>,
-    /// The function of the kernel that it waited in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub channel: Option<String>,
-    /// The kernel's functions that it was in, innermost first; empty without the right to know.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stack: Vec<String>,
-}
-
 /// A phase of the life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
@@ -341,6 +175,28 @@ pub struct Phase {
     /// Time in these.
     #[serde(default)]
     pub in_calls: u64,
+}
+
+/// The life of one VM of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// Its number.
+    pub vm: usize,
+    /// The process that made it.
+    pub pid: i32,
+    /// When it began: with the program that its process executed, or with the VM's creation where that process has others.
+    pub at: u64,
+    /// How long it was: its phases are all of it.
+    pub took: u64,
+    /// From its beginning to the first entry of a vCPU.
+    pub start: u64,
+    /// From the last exit of a vCPU to the VM's end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<u64>,
+    /// Its phases.
+    pub phases: Vec<Phase>,
+    /// What its start and its end hung on.
+    pub critical_paths: Vec<CriticalPath>,
 }
 
 /// A wait, and what is known of it.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use mayfly_record::units::{duration, percent, things};
 
-use crate::path::Piece;
-use crate::record::{Call, Cause, End, Stall, Stops, Trace, Verdict};
+use crate::path::{CriticalPath, Piece};
+use crate::record::{Call, Cause, End, Phase, Stall, Stops, Trace, Verdict};
 
 /// Shows a trace.
 pub struct Text<'a>(pub &'a Trace);
@@ -39,39 +39,28 @@ impl fmt::Display for Text<'_> {
             return writeln!(f, "{}", no_kvm(trace));
         }
         writeln!(f)?;
-        self.phases(f)?;
-        self.paths(f)?;
+        if trace.lives.is_empty() {
+            phases(f, &trace.phases, trace.span)?;
+            totals(f, trace.start(), trace.stop())?;
+            self.paths(f, &trace.critical_paths)?;
+        }
+        for (number, life) in trace.lives.iter().enumerate() {
+            let gap = if number == 0 { "" } else { "\n" };
+            let (took, at) = (duration(life.took), duration(life.at));
+            writeln!(f, "{gap}VM {} of process {}: {took}, from {at} on", life.vm, life.pid)?;
+            phases(f, &life.phases, life.took)?;
+            totals(f, Some(life.start), life.stop)?;
+            self.paths(f, &life.critical_paths)?;
+        }
         self.stalls(f)
     }
 }
 
 impl Text<'_> {
-    fn phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let trace = self.0;
-        let head = ("until", "took", "share", "at", "calls of this kind");
-        writeln!(f, "{:<20} {:>9}  {:>5}  {:>9}  {}", head.0, head.1, head.2, head.3, head.4)?;
-        for phase in &trace.phases {
-            let share = phase.took as f64 / trace.span.max(1) as f64;
-            let took = duration(phase.took);
-            let at = duration(phase.at);
-            write!(f, "{:<20} {took:>9}  {:>5}  {at:>9}", phase.name, percent(share))?;
-            match phase.calls {
-                0 => writeln!(f)?,
-                1 => writeln!(f, "  1 call, {}", duration(phase.in_calls))?,
-                calls => writeln!(f, "  {calls} calls, {}", duration(phase.in_calls))?,
-            }
-        }
-        let total = |name, time: Option<u64>| time.map(|time| format!("{name} {}", duration(time)));
-        let start = total("start (exec to first entry)", trace.start());
-        let stop = total("stop (last exit to process gone)", trace.stop());
-        let totals: Vec<String> = start.into_iter().chain(stop).collect();
-        if totals.is_empty() { Ok(()) } else { writeln!(f, "{}", totals.join(", ")) }
-    }
-
-    fn paths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn paths(&self, f: &mut fmt::Formatter<'_>, paths: &[CriticalPath]) -> fmt::Result {
         let names = self.0.thread_names();
         let name = |piece: &Piece| self.0.thread_number(piece.tid, piece.at).map(|one| &names[one]);
-        for path in &self.0.critical_paths {
+        for path in paths {
             writeln!(f, "\n{}", path.title())?;
             for piece in &path.pieces {
                 let share = piece.took as f64 / path.took.max(1) as f64;
@@ -85,7 +74,7 @@ impl Text<'_> {
                     f,
                     "  {:>9}  {share:>5}  {name}: {}",
                     duration(piece.took),
-                    plain(&piece.doing.to_string())
+                    plain(&piece.to_string())
                 )?;
             }
         }
@@ -122,16 +111,47 @@ impl Text<'_> {
     }
 }
 
+/// A line a phase, with its share of `whole`.
+fn phases(f: &mut fmt::Formatter<'_>, phases: &[Phase], whole: u64) -> fmt::Result {
+    let head = ("until", "took", "share", "at", "calls of this kind");
+    writeln!(f, "{:<20} {:>9}  {:>5}  {:>9}  {}", head.0, head.1, head.2, head.3, head.4)?;
+    for phase in phases {
+        let share = phase.took as f64 / whole.max(1) as f64;
+        let took = duration(phase.took);
+        let at = duration(phase.at);
+        write!(f, "{:<20} {took:>9}  {:>5}  {at:>9}", phase.name, percent(share))?;
+        match phase.calls {
+            0 => writeln!(f)?,
+            1 => writeln!(f, "  1 call, {}", duration(phase.in_calls))?,
+            calls => writeln!(f, "  {calls} calls, {}", duration(phase.in_calls))?,
+        }
+    }
+    Ok(())
+}
+
+fn totals(f: &mut fmt::Formatter<'_>, start: Option<u64>, stop: Option<u64>) -> fmt::Result {
+    let total = |name, time: Option<u64>| time.map(|time| format!("{name} {}", duration(time)));
+    let start = total("start (exec to first entry)", start);
+    let stop = total("stop (last exit to process gone)", stop);
+    let totals: Vec<String> = start.into_iter().chain(stop).collect();
+    if totals.is_empty() { Ok(()) } else { writeln!(f, "{}", totals.join(", ")) }
+}
+
 /// What is known of the time of a wait whose cause is not: on a processor, runnable, or asleep, where that was seen.
 fn spent(trace: &Trace, stall: &Stall) -> String {
     let calls = trace.calls.iter().filter(|call| call.name == stall.what);
     let call = stall.nth.and_then(|nth| calls.into_iter().nth(nth));
-    let Some(used) = call.and_then(|call| call.used) else { return duration(stall.took) };
-    let slept = stall.took.saturating_sub(used.ran + used.queued);
+    let of_call = call.and_then(|call| call.used).map(|used| (used.ran, used.queued));
+    let of_thread = || {
+        let spent = trace.spent(stall.tid, stall.at, stall.at + stall.took)?;
+        (spent.unseen == 0).then_some((spent.ran, spent.queued))
+    };
+    let Some((ran, queued)) = of_call.or_else(of_thread) else { return duration(stall.took) };
+    let slept = stall.took.saturating_sub(ran + queued);
     format!(
         "ran {}, waited {} for a processor, slept {}",
-        duration(used.ran),
-        duration(used.queued),
+        duration(ran),
+        duration(queued),
         duration(slept)
     )
 }
@@ -182,7 +202,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Phase, Used};
+    use crate::record::Used;
 
     #[test]
     fn a_program_that_has_nothing_to_do_with_kvm_is_told_so() {

@@ -20,12 +20,17 @@ pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
     if queued < enough {
         return None;
     }
+    Some(runnable(used.queued, call.took?, "the call"))
+}
+
+/// The cause of what a thread was runnable for, of the time that it took.
+pub(super) fn runnable(queued: u64, took: u64, of: &str) -> Cause {
     let evidence = format!(
-        "it was runnable and waited {} for a processor, {} of the call",
-        duration(used.queued),
-        percent(queued)
+        "it was runnable and waited {} for a processor, {} of {of}",
+        duration(queued),
+        percent(queued as f64 / took.max(1) as f64)
     );
     let remedy =
         "stop other work on this host, or give the VMM processors of its own, and trace again";
-    Some(likely("busy-processor", "other threads had the processor", remedy, vec![evidence]))
+    likely("busy-processor", "other threads had the processor", remedy, vec![evidence])
 }

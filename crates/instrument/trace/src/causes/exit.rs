@@ -2,6 +2,7 @@
 
 use mayfly_record::units::{bytes, duration};
 
+use super::busy;
 use super::destroy::{self, DESTROYS};
 use super::evidence::Stretch;
 use super::likely::likely;
@@ -32,6 +33,7 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                 return None;
             }
             let (ran, took) = (stretch.ran(), stretch.took());
+            let spent = trace.spent(last.tid, from, to).unwrap_or_default();
             let resident = process.resident.unwrap_or(0);
             let stall = Stall {
                 what: "the end of the process".to_owned(),
@@ -61,9 +63,28 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                         evidence,
                     )
                 }
+                _ if 2 * spent.queued >= took => busy::runnable(spent.queued, took, "the end"),
+                _ if 2 * spent.asleep() >= took && !process.held.is_empty() => likely(
+                    "vm-destruction",
+                    "the VM is destroyed when its process has ended",
+                    "close the VM on a thread that nothing waits for, before the process ends",
+                    vec![
+                        format!("the process had {} open when it ended", vms(&process.held)),
+                        format!(
+                            "its last thread slept {} of {}",
+                            duration(spent.asleep()),
+                            duration(took)
+                        ),
+                    ],
+                ),
                 _ => return Some(stall),
             };
             Some(Stall { cause: Some(cause), ..stall })
         })
         .collect()
+}
+
+fn vms(numbers: &[usize]) -> String {
+    let names: Vec<String> = numbers.iter().map(|vm| format!("VM {vm}")).collect();
+    names.join(" and ")
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use mayfly_record::units::{duration, things};
 use serde::{Deserialize, Serialize};
 
+use crate::spent::Spent;
+
 /// What something hung on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CriticalPath {
@@ -32,6 +34,9 @@ pub struct Piece {
     pub took: u64,
     /// What it did.
     pub doing: Doing,
+    /// How the time was spent, where that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Spent>,
 }
 
 /// What a thread did.
@@ -51,6 +56,10 @@ pub enum Doing {
     Waits(String),
     /// It ran code of its own.
     Own,
+    /// It had begun to end, and gave up what it had; in this function of the kernel for most of the time, if one was seen.
+    Ends(String),
+    /// It made no call that is recorded, and did not run for most of the time.
+    Off,
     /// Too short to be told apart: so many calls, by so many threads in turns.
     Short {
         /// Calls.
@@ -73,6 +82,27 @@ impl CriticalPath {
     }
 }
 
+/// What was done, and how the time was spent where it was not all on a processor.
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let asks_to_sleep = matches!(self.doing, Doing::Sleeps { .. });
+        let Some(spent) = self.spent.filter(|spent| !spent.is_its_own() && !asks_to_sleep) else {
+            return self.doing.fmt(f);
+        };
+        match &self.doing {
+            Doing::Call(_) | Doing::Waits(_) | Doing::Ends(_) | Doing::Sleeps { .. } => {
+                write!(f, "{}; of it {spent}", self.doing)
+            }
+            // What did not run was no code of its own.
+            Doing::Own | Doing::Off if spent.ran == 0 => spent.fmt(f),
+            Doing::Own | Doing::Off => {
+                write!(f, "its own code for {}, {spent}", duration(spent.ran))
+            }
+            Doing::Short { .. } => write!(f, "{} for {}, {spent}", self.doing, duration(spent.ran)),
+        }
+    }
+}
+
 impl fmt::Display for Doing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -90,6 +120,11 @@ impl fmt::Display for Doing {
                 write!(f, "waits in {function}; no thread was seen to end the wait")
             }
             Self::Own | Self::Short { calls: 0, threads: 1 } => f.write_str("its own code"),
+            Self::Ends(function) if function.is_empty() => {
+                f.write_str("ends, and gives up what it has")
+            }
+            Self::Ends(function) => write!(f, "ends, and is in {function} most of the time"),
+            Self::Off => f.write_str("it did not run"),
             Self::Short { calls, threads: 1 } => {
                 write!(f, "its own code, and {}", things(*calls, "short call"))
             }

@@ -2,17 +2,27 @@
 
 use std::collections::HashMap;
 
-use crate::record::{Call, Sample, Trace};
+use crate::record::{Call, Sample, Thread, Trace};
+use crate::spent::{Accounts, Spent};
+use crate::words::lived;
 
 /// Those of a trace, by thread, in the order of their beginnings.
 pub(super) struct Index<'a> {
     calls: HashMap<i32, Vec<&'a Call>>,
     samples: HashMap<i32, Vec<&'a Sample>>,
+    accounts: Accounts,
+    threads: &'a [Thread],
 }
 
 impl<'a> Index<'a> {
     pub(super) fn of(trace: &'a Trace) -> Self {
-        let mut index = Self { calls: HashMap::new(), samples: HashMap::new() };
+        let accounts = Accounts::of(trace);
+        let mut index = Self {
+            calls: HashMap::new(),
+            samples: HashMap::new(),
+            accounts,
+            threads: &trace.threads,
+        };
         for call in &trace.calls {
             index.calls.entry(call.tid).or_default().push(call);
         }
@@ -32,6 +42,17 @@ impl<'a> Index<'a> {
     pub(super) fn calls(&self, tid: i32, from: u64, to: u64) -> impl Iterator<Item = &'a Call> {
         let all = self.calls.get(&tid).map_or(&[][..], |all| all);
         meanwhile(all, from, to, |call| (call.at, call.end()))
+    }
+
+    /// When a thread that was there at a time began to end.
+    pub(super) fn ending(&self, tid: i32, at: u64) -> Option<u64> {
+        let mut threads = self.threads.iter().rev();
+        threads.find(|one| one.tid == tid && lived(one, at))?.ending
+    }
+
+    /// How a thread spent its time between two moments.
+    pub(super) fn spent(&self, tid: i32, from: u64, to: u64) -> Option<Spent> {
+        self.accounts.spent(tid, (from, to), self.samples(tid, from, to))
     }
 
     /// The looks at a thread that were between two times, or around them.

@@ -53,7 +53,8 @@ fn infer(trace: &Trace, index: &Index) -> Vec<Wake> {
 }
 
 fn of_thread(trace: &Trace, index: &Index, thread: &Thread) -> Vec<Wake> {
-    let end = thread.gone.unwrap_or(u64::MAX);
+    // One that has begun to end waits for no other.
+    let end = thread.ending.or(thread.gone).unwrap_or(u64::MAX);
     let samples: Vec<&Sample> = index.samples(thread.tid, thread.at, end).collect();
     let mut found = Vec::new();
     let mut since = None;

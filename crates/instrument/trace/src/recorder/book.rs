@@ -2,9 +2,10 @@
 
 use crate::record::{Call, Process, SCHEMA, Thread, Trace, Used};
 
+use super::accounts::{Accounts, completed, merged};
 use super::clock::Clock;
 use super::ledger::Ledger;
-use super::sampler::Looking;
+use super::sampler::{EXACT, Looked, Looking};
 use super::usage;
 use crate::sys::ptrace::read_memory;
 
@@ -23,6 +24,8 @@ pub(super) struct Book {
     pub(super) trace: Trace,
     /// Whether it is no longer wanted.
     pub(super) closed: bool,
+    /// What calls have told of the threads' time on processors.
+    accounts: Accounts,
     /// What events have told, where it is by these that a program is followed: then it is later than what is written down.
     pub(super) ledger: Option<Ledger>,
 }
@@ -30,7 +33,7 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn new(clock: Clock, command: Vec<String>) -> Self {
         let trace = Trace { schema: SCHEMA.to_owned(), command, ..Trace::default() };
-        Self { clock, trace, closed: false, ledger: None }
+        Self { clock, trace, closed: false, accounts: Accounts::new(EXACT), ledger: None }
     }
 
     /// The time of what happens.
@@ -66,6 +69,7 @@ impl Book {
             return None;
         }
         call.used = self.used(call.tid);
+        self.account(call.tid, call.used);
         call.read = match &self.ledger {
             None => usage::read(call.tid),
             Some(ledger) => Some(ledger.read(call.tid)),
@@ -90,10 +94,25 @@ impl Book {
         let Some(call) = self.trace.calls.get(number) else { return };
         let took = now.saturating_sub(call.at);
         // A short one is never looked at.
-        let used = (took >= LONG).then(|| self.used(call.tid)).flatten();
+        let tid = call.tid;
+        let used = (took >= LONG).then(|| self.used(tid)).flatten();
+        self.account(tid, used);
+        let Some(call) = self.trace.calls.get(number) else { return };
         let used = used.zip(call.used).map(|(after, before)| usage::between(before, after));
         let call = &mut self.trace.calls[number];
         (call.took, call.result, call.used) = (Some(took), Some(result), used);
+    }
+
+    /// Writes down what a thread has had of the processors by now; events tell it by themselves.
+    fn account(&mut self, tid: i32, used: Option<Used>) {
+        if let (Some(used), None) = (used, &self.ledger) {
+            self.accounts.add(tid, self.clock.now(), used);
+        }
+    }
+
+    /// A thread begins to end.
+    pub(super) fn ending(&mut self, tid: i32) {
+        self.account(tid, if self.ledger.is_none() { usage::used(tid) } else { None });
     }
 
     /// Writes down that a thread is there; says its number.
@@ -133,15 +152,25 @@ impl Book {
     }
 
     /// The record of what is over, with what was seen of waiting threads.
+    ///
+    /// It ends with the last process, or now, and not when the sampler has ended, too.
     pub(super) fn finish(mut self, looking: Looking) -> Trace {
-        let (samples, lost) = looking.join().unwrap_or_default();
+        let gone = self.trace.processes.iter().map(|one| one.gone).max();
+        let all_gone = self.trace.processes.iter().all(|one| one.gone.is_some());
+        let gone = gone.flatten().filter(|_| all_gone);
+        self.trace.span = gone.unwrap_or_else(|| self.clock.now());
+        let Looked { samples, accounts, lost } = looking.join().unwrap_or_default();
         self.trace.samples = samples;
+        self.trace.accounts = match &mut self.ledger {
+            Some(ledger) => completed(&ledger.accounts.take(), &accounts, &self.trace.threads),
+            None => merged(self.accounts.take(), accounts, EXACT),
+        };
+        self.trace.end_unfollowed();
         self.trace.forget_inherited_calls();
         self.trace.lost += lost;
         if let Some(ledger) = &mut self.ledger {
             self.trace.wakes = std::mem::take(&mut ledger.woken);
         }
-        self.trace.span = self.clock.now();
         // Some were held back after they had come, or were known for what they are later than they had begun.
         self.trace.calls.sort_by_key(|call| call.at);
         self.trace

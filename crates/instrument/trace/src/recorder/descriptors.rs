@@ -4,7 +4,7 @@
 //! seen to make (it came through a socket, or from another process), `/proc` says what it is, and the kernel, whether it is
 //! the same open file as one that is known. So nothing is missed by what was not looked at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -67,6 +67,12 @@ impl Descriptors {
             return Vec::new();
         }
         self.tables[table].range(first..=last).map(|(fd, _)| *fd).collect()
+    }
+
+    /// The VMs that there are descriptors of.
+    pub(super) fn vms(&self, table: Table) -> Vec<usize> {
+        let vms: BTreeSet<usize> = self.tables[table].values().filter_map(Object::vm).collect();
+        vms.into_iter().collect()
     }
 
     /// What a descriptor stands for on which an ioctl of KVM's is called, this one. `processes` are a thread and a table
@@ -149,6 +155,7 @@ mod tests {
         assert_eq!((all.known(one, 4), all.known(other, 4)), (None, Some(&vm)));
         assert_eq!(all.within(other, 4, i32::MAX), [4]);
         assert!(all.within(other, 9, 3).is_empty());
+        assert_eq!((all.vms(one), all.vms(other)), (vec![], vec![0]));
         all.clear(other);
         assert_eq!(all.known(other, 4), None);
     }

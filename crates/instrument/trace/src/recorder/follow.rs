@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::descriptors::{Descriptors, Table};
-use super::proc::process_of;
+use super::proc::{process_of, untraced};
 use super::sampler::Watched;
 use super::threads::{Followed, Followers};
 use super::usage;
@@ -326,10 +326,28 @@ impl Follower {
         thread.looked_for = false;
         let (pid, number) = (thread.pid, thread.number);
         self.book.trace.threads[number].ending = Some(now);
+        self.book.ending(tid);
+        if self.book.ledger.is_none() {
+            self.see_unfollowed(pid);
+        }
         if tid == pid {
             let resident = self.book.resident(pid);
             if let Some(process) = self.book.process(pid) {
                 process.resident = resident;
+            }
+        }
+    }
+
+    /// Looks from now on at the threads of a process that are nobody's to follow: KVM's workers, which may be the last that
+    /// have its memory, and so its VM.
+    fn see_unfollowed(&mut self, pid: i32) {
+        for tid in untraced(pid) {
+            let is_known =
+                self.book.trace.threads.iter().any(|one| one.tid == tid && one.gone.is_none());
+            if !is_known && !self.followers.threads.contains_key(&tid) {
+                let number = self.book.thread(tid, pid, None);
+                self.book.trace.threads[number].of_kvm = true;
+                self.watched.add(tid);
             }
         }
     }
@@ -339,6 +357,9 @@ impl Follower {
         // Another process may get its number when it has ended.
         if tid == self.root && self.book.trace.end.is_none() {
             self.book.trace.end = Some(End::of(status));
+            if let Some(process) = self.book.process(tid) {
+                process.waited = Some(now);
+            }
         }
         self.gone(tid, now);
     }
@@ -349,8 +370,13 @@ impl Follower {
         let Some((thread, last)) = self.followers.remove(tid) else { return };
         self.book.trace.threads[thread.number].gone = Some(now);
         if last {
+            let unfollowed = self.book.trace.threads.iter();
+            for one in unfollowed.filter(|one| one.of_kvm && one.pid == thread.pid) {
+                self.watched.remove(one.tid);
+            }
+            let held = self.descriptors.vms(thread.table);
             if let Some(process) = self.book.process(thread.pid) {
-                process.gone = Some(now);
+                (process.gone, process.held) = (Some(now), held);
             }
             self.runs.retain(|(owner, _), _| *owner != thread.pid);
             if !self.followers.threads.values().any(|one| one.table == thread.table) {

@@ -1,5 +1,6 @@
 //! Records a program by `ptrace` or by tracefs.
 
+mod accounts;
 mod attach;
 mod book;
 mod choice;

@@ -26,6 +26,15 @@ pub(super) fn threads_of(pid: i32) -> Option<Vec<i32>> {
     Some(entries.flatten().filter_map(|one| one.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// The threads of a process that have no tracer.
+pub(super) fn untraced(pid: i32) -> Vec<i32> {
+    let is_untraced = |tid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+        status.is_ok_and(|status| status.lines().any(|line| line == "TracerPid:\t0"))
+    };
+    threads_of(pid).unwrap_or_default().into_iter().filter(is_untraced).collect()
+}
+
 /// Whether a thread is there, and has not ended.
 pub(super) fn lives(tid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();

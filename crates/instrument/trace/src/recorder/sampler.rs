@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::accounts::Accounts;
 use super::clock::Clock;
-use crate::record::Sample;
+use super::usage::used;
+use crate::record::{Account, Sample, Used};
 
 /// Between two looks, while something happens.
 const OFTEN: Duration = Duration::from_millis(1);
@@ -19,6 +21,8 @@ const SELDOM: Duration = Duration::from_millis(128);
 const SLOW: u64 = 500_000;
 /// So long after something has happened the looks are often.
 const LIVELY: u64 = 300_000_000;
+/// What a look says of a thread's processor time is as exact as this, in nanoseconds.
+pub(super) const EXACT: u64 = 50_000;
 /// Samples that are kept.
 const MOST: usize = 100_000;
 /// Functions of a stack that are kept.
@@ -49,8 +53,17 @@ impl Watched {
     }
 }
 
-/// A thread that looks; it gives its samples, and how many were too many.
-pub(super) type Looking = JoinHandle<(Vec<Sample>, u64)>;
+/// A thread that looks; it gives what it saw.
+pub(super) type Looking = JoinHandle<Looked>;
+
+/// What was seen.
+#[derive(Default)]
+pub(super) struct Looked {
+    pub(super) samples: Vec<Sample>,
+    pub(super) accounts: Vec<Account>,
+    /// How many samples were too many.
+    pub(super) lost: u64,
+}
 
 /// Begins to look, until `watched` is over; `is_abandoned` is asked each time.
 pub(super) fn start(
@@ -60,12 +73,12 @@ pub(super) fn start(
 ) -> std::io::Result<Looking> {
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
-        let mut book = Samples::default();
+        let mut book = Samples::new();
         let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
                 watched.abandoned.store(true, Ordering::Release);
-                return (Vec::new(), 0);
+                return Looked::default();
             }
             let threads: Vec<i32> = {
                 let threads = watched.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +97,7 @@ pub(super) fn start(
             pause = if quiet < LIVELY { OFTEN } else { (pause * 2).min(SELDOM) };
             thread::sleep(pause);
         }
-        (book.done, book.lost)
+        Looked { samples: book.done, accounts: book.accounts.take(), lost: book.lost }
     })
 }
 
@@ -94,8 +107,8 @@ struct Look {
     call: Option<(u64, [u64; 4])>,
     channel: Option<String>,
     stack: Vec<String>,
-    /// Processor time in all.
-    ran: u64,
+    /// What it has had of the processors in all.
+    used: Used,
 }
 
 impl Look {
@@ -111,8 +124,7 @@ impl Look {
             return None;
         }
         let call = file("syscall").and_then(|text| system_call(&text));
-        let ran = file("schedstat")?.split(' ').next()?.parse().ok()?;
-        Some(Self { call, channel, stack, ran })
+        Some(Self { call, channel, stack, used: used(tid)? })
     }
 
     fn is_same(&self, sample: &Sample) -> bool {
@@ -143,30 +155,36 @@ fn stack(text: &str) -> Vec<String> {
     functions.take(DEPTH).collect()
 }
 
-#[derive(Default)]
 struct Samples {
     done: Vec<Sample>,
+    accounts: Accounts,
     /// Of each thread, which sample is the last, and its processor time when that began.
     last: HashMap<i32, (usize, u64)>,
     lost: u64,
 }
 
 impl Samples {
+    fn new() -> Self {
+        let accounts = Accounts::new(EXACT);
+        Self { done: Vec::new(), accounts, last: HashMap::new(), lost: 0 }
+    }
+
     fn add(&mut self, tid: i32, now: u64, look: Look) {
+        self.accounts.add(tid, now, look.used);
         if let Some((last, ran)) = self.last.get(&tid)
             && let sample = &mut self.done[*last]
             && look.is_same(sample)
         {
             sample.took = now.saturating_sub(sample.at);
             sample.seen += 1;
-            sample.ran = look.ran.saturating_sub(*ran);
+            sample.ran = look.used.ran.saturating_sub(*ran);
             return;
         }
         if self.done.len() == MOST {
             self.lost += 1;
             return;
         }
-        self.last.insert(tid, (self.done.len(), look.ran));
+        self.last.insert(tid, (self.done.len(), look.used.ran));
         let Look { call, channel, stack, .. } = look;
         self.done.push(Sample { tid, at: now, took: 0, seen: 1, ran: 0, call, channel, stack });
     }
@@ -194,9 +212,9 @@ mod tests {
             call: None,
             channel: Some(channel.to_owned()),
             stack: vec![],
-            ran,
+            used: Used { ran, queued: 0 },
         };
-        let mut book = Samples::default();
+        let mut book = Samples::new();
         book.add(1, 10, look("a", 100));
         book.add(2, 11, look("a", 0));
         book.add(1, 20, look("a", 105));
@@ -217,6 +235,6 @@ mod tests {
         // Its number may be taken again, but not by the time of one look.
         let _ = gone;
         let me = rustix::thread::gettid().as_raw_nonzero().get();
-        assert!(Look::at(me).is_some_and(|look| look.ran > 0));
+        assert!(Look::at(me).is_some_and(|look| look.used.ran > 0));
     }
 }

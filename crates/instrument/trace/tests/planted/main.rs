@@ -3,6 +3,7 @@
 mod gain;
 mod path;
 mod score;
+mod whole;
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,6 +23,16 @@ const TESTS: &[Test] = &[
     ("a_vcpu_s_first_run_is_seen_and_later_ones_stop_nobody", first_run_alone),
     ("phases_follow_the_order_of_the_program_and_leave_nothing_out", phases),
     ("a_process_is_gone_when_its_vm_is_whoever_destroys_it", gone_with_its_vm),
+    ("the_phases_of_a_program_are_all_of_its_time_by_every_recorder", whole::of_a_program),
+    (
+        "what_a_program_leaves_behind_is_a_phase_of_its_own",
+        whole::of_a_program_that_leaves_another_behind,
+    ),
+    ("the_phases_of_a_process_that_runs_are_all_of_its_time", whole::of_a_process_that_runs),
+    (
+        "a_vm_that_outlives_its_process_is_a_line_of_its_own",
+        whole::of_a_vm_that_outlives_its_process,
+    ),
     ("a_call_that_is_held_back_begins_later_and_takes_no_longer", held_back),
     ("a_grace_period_is_proved_by_its_passing", proof),
     ("devices_before_memory_cost_what_the_better_order_gains", gain::devices_first),
@@ -188,7 +199,7 @@ fn phases() {
     ];
     assert_eq!(names, expected);
     let whole: u64 = trace.phases.iter().map(|phase| phase.took).sum();
-    assert_eq!(whole, trace.phases.last().unwrap().at);
+    assert_eq!(whole, trace.span);
     assert!(trace.start().unwrap() + trace.stop().unwrap() <= trace.span);
     let json = serde_json::to_value(&trace).unwrap();
     assert_eq!(json["schema"], "mayfly.trace/1");

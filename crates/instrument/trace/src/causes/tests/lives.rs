@@ -3,7 +3,7 @@
 use super::{MS, call, seen};
 use crate::calls::KVM_RUN;
 use crate::causes::find;
-use crate::record::{Call, Object, Process, Recorder, Sample, Thread, Trace};
+use crate::record::{Account, Call, Object, Process, Recorder, Sample, Thread, Trace};
 
 /// Cause, beginning and length of each wait that one is found for, in milliseconds.
 fn told(trace: &Trace) -> Vec<(String, u64, u64)> {
@@ -128,6 +128,22 @@ fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
     assert_eq!(end(&["exit_mmap"], 0, 64), one("memory-freed-at-exit", 5, 14));
     assert!(end(&["schedule"], 0, 64).is_empty());
     assert!(end(&["exit_mmap"], 9, 1).is_empty(), "so little memory takes no time");
+}
+
+#[test]
+fn an_end_that_nobody_looked_at_is_a_vm_s_where_it_was_open_and_the_thread_slept() {
+    // It ends at 5 ms, sleeps for so long of the next 14, and is runnable for the rest.
+    let end = |slept: u64, held: Vec<usize>| {
+        let account = |at, queued| Account { tid: 1, at: at * MS, ran: 0, queued: queued * MS };
+        let (ending, gone) = (Some(5 * MS), Some(19 * MS));
+        let process = Process { pid: 1, gone, held, ..Process::default() };
+        let thread = Thread { tid: 1, pid: 1, ending, gone, ..Thread::default() };
+        let accounts = vec![account(5, 0), account(5 + slept, 0), account(19, 14 - slept)];
+        told(&Trace { processes: vec![process], accounts, ..trace(vec![], vec![thread]) })
+    };
+    assert_eq!(end(9, vec![0]), one("vm-destruction", 5, 14));
+    assert_eq!(end(3, vec![0]), one("busy-processor", 5, 14));
+    assert!(end(9, vec![]).is_empty());
 }
 
 #[test]

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mayfly_record::units::duration;
+
 use super::place::Place;
 use super::reader::Reader;
 use super::told::Told;
@@ -33,6 +35,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 const LATE: u64 = 200_000;
 /// So often it is looked whether a thread is there of which no end was told, in readings.
 const SELDOM: u32 = 500;
+/// The end that events tell and that of `waitid` agree where they differ by no more, in nanoseconds.
+const AGREES: u64 = 5_000_000;
 
 /// Starts the program, and follows it to its end: a guardian's life.
 pub(in crate::recorder) fn record(
@@ -127,8 +131,8 @@ struct Recording {
     place: Place,
     looking: Looking,
     has_entries: bool,
-    /// How the program has ended, if it is this process's child.
-    end: Option<End>,
+    /// How the program has ended, and when this process's `waitid` said so, if it is this process's child.
+    end: Option<(End, u64)>,
 }
 
 impl Recording {
@@ -144,7 +148,7 @@ impl Recording {
         let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
         let mut book = Book::new(clock, command);
         book.trace.recorder = Recorder::Tracefs;
-        book.ledger = Some(Ledger::default());
+        book.ledger = Some(Ledger::new());
         let follower = Follower::new(book, watched, pid, None);
         let (told, has_entries, end) = (Told::default(), true, None);
         Ok(Self { follower, told, reader, place, looking, has_entries, end })
@@ -195,7 +199,7 @@ impl Recording {
     fn reap(&mut self) {
         while let Ok(Some((pid, change))) = ptrace::wait(false) {
             if let (true, Change::Ended(status)) = (pid == self.follower.root, change) {
-                self.end = Some(End::of(status));
+                self.end = Some((End::of(status), self.follower.book.clock.now()));
             }
         }
     }
@@ -210,10 +214,13 @@ impl Recording {
         }
         // It may have been told meanwhile.
         self.read(now);
+        let root = self.follower.root;
         for tid in gone {
-            if self.follower.followers.threads.contains_key(&tid) {
-                self.told.gone(&mut self.follower, tid, now);
-            }
+            let Some(pid) = self.follower.followers.threads.get(&tid).map(|one| one.pid) else {
+                continue;
+            };
+            let waited = self.end.map(|(_, at)| at).filter(|_| pid == root);
+            self.told.gone(&mut self.follower, tid, waited.unwrap_or(now));
         }
     }
 
@@ -258,8 +265,19 @@ impl Recording {
                 "{count} events were read, and {lost} were lost: calls may be missing, and every cause named is only likely"
             ),
         });
+        if let (Some((_, at)), Some(process)) = (end, book.process(root)) {
+            process.waited = Some(at);
+            let differs = process.gone.map_or(0, |gone| gone.abs_diff(at));
+            if differs > AGREES {
+                book.note(format!(
+                    "the recorder was told of the program's end {} before or after the events: where the host is busy, that is the recorder's own delay",
+                    duration(differs)
+                ));
+            }
+        }
         let mut trace = book.finish(looking);
-        trace.end = end.or_else(|| told.end(root).filter(|_| is_gone));
+        let told = || told.end(root).filter(|_| is_gone);
+        trace.end = end.map(|(end, _)| end).or_else(told);
         drop(reader);
         drop(place);
         Message::Done(Box::new(trace))

@@ -67,6 +67,9 @@ impl Told {
             Event::Ends { tid } => {
                 self.inside.remove(&tid);
                 follower.ending(tid);
+                if let Some(ledger) = &mut follower.book.ledger {
+                    ledger.ends(tid);
+                }
             }
             Event::Signal { tid, signal, default } => {
                 if let Some(thread) = follower.followers.threads.get(&tid) {
@@ -80,15 +83,20 @@ impl Told {
             }
             Event::Switches { from, goes_on, gone, to } => {
                 if let Some(ledger) = &mut follower.book.ledger {
-                    ledger.switches(from, goes_on, to);
+                    let threads = &follower.followers.threads;
+                    ledger.switches(from, goes_on, to, |tid| threads.contains_key(&tid));
                 }
                 if gone && follower.followers.threads.contains_key(&from) {
                     self.gone(follower, from, at);
                 }
             }
             Event::Wakes { tid, by } => {
-                let is_ours = follower.followers.threads.contains_key(&tid);
-                if let Some(ledger) = follower.book.ledger.as_mut().filter(|_| is_ours) {
+                let Some(thread) = follower.followers.threads.get(&tid) else { return };
+                let of_kvm = follower.book.trace.threads[thread.number].of_kvm;
+                if let Some(ledger) = &mut follower.book.ledger {
+                    if of_kvm {
+                        ledger.has_waited(tid);
+                    }
                     ledger.wakes(tid, by);
                 }
             }

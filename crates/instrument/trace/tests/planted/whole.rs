@@ -1,0 +1,91 @@
+//! The phases of a trace are all of its time, however it was recorded and however the program ends.
+
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use mayfly_record::Host;
+use mayfly_trace::{Choice, Error, Phase, Recorder, Trace, attach_by};
+
+use crate::{launch, planted, traced_by};
+
+/// Lives that end in different ways.
+const LIVES: [&[&str]; 4] =
+    [&[], &["irqchip=1", "abandon=1"], &["hold=30"], &["leave=64", "unmap=8"]];
+
+fn assert_whole(trace: &Trace, life: &[&str]) {
+    let took: u64 = trace.phases.iter().map(|phase| phase.took).sum();
+    assert_eq!(took, trace.span, "{} {life:?}: {:?}", trace.recorder, trace.phases);
+    let last = trace.phases.last().map(|phase| phase.at);
+    assert_eq!(last, Some(trace.span), "{} {life:?}", trace.recorder);
+}
+
+pub(crate) fn of_a_program() {
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        for life in LIVES {
+            let trace = match traced_by(choice, &launch(life)) {
+                Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+                traced => traced.unwrap(),
+            };
+            assert_whole(&trace, life);
+            // The span ends with the last process, and the recorder's own wait for the program is there to compare.
+            let gone = trace.processes.iter().filter_map(|one| one.gone).max();
+            assert_eq!(gone, Some(trace.span), "{:?}", trace.processes);
+            let program = &trace.processes[0];
+            let begun = trace.threads.iter().filter(|one| one.pid == program.pid);
+            let begun = begun.filter_map(|one| one.ending).max();
+            assert!(program.waited >= begun && begun.is_some(), "{:?}", trace.processes);
+        }
+    }
+}
+
+/// The remainder is the other program's that the first one started, and does not wait for.
+pub(crate) fn of_a_program_that_leaves_another_behind() {
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        let script = r#""$0" & exec sleep 0.3"#;
+        let mut launch = launch(&[]);
+        let vmm = launch.command[0].clone();
+        launch.command = ["sh", "-c", script].map(Into::into).into();
+        launch.command.push(vmm);
+        let trace = match traced_by(choice, &launch) {
+            Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+            traced => traced.unwrap(),
+        };
+        assert_whole(&trace, &["left behind"]);
+        let names: Vec<&str> = trace.phases.iter().map(|phase| &phase.name[..]).collect();
+        assert_eq!(names.last(), Some(&"trace ended"), "{names:?}");
+    }
+}
+
+pub(crate) fn of_a_process_that_runs() {
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        let mut program =
+            Command::new(planted()).args(["sleep=1500"]).stdout(Stdio::null()).spawn().unwrap();
+        sleep(Duration::from_millis(100));
+        let recorded = match attach_by(choice, program.id().cast_signed(), &mut |_| {}) {
+            Err(Error::NoTracefs(why)) => {
+                program.wait().unwrap();
+                return println!("not run: {why}");
+            }
+            recorded => recorded.unwrap(),
+        };
+        program.wait().unwrap();
+        let trace = recorded.trace.concluded(Host::gather(["test".to_owned()]));
+        if choice == Choice::Ptrace {
+            assert_eq!(trace.recorder, Recorder::PtraceEveryCall);
+        }
+        assert_whole(&trace, &["attached"]);
+    }
+}
+
+pub(crate) fn of_a_vm_that_outlives_its_process() {
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        let trace = match traced_by(choice, &launch(&["hold=60"])) {
+            Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+            traced => traced.unwrap(),
+        };
+        let at = |name: &str| trace.phases.iter().position(|phase: &Phase| phase.name == name);
+        let (gone, closed) = (at("process gone"), at("VM closed elsewhere"));
+        assert!(gone.is_some() && closed > gone, "{:?}", trace.phases);
+    }
+}
