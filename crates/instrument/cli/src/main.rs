@@ -15,6 +15,7 @@ mod metal;
 mod output;
 mod report;
 mod run;
+mod runs;
 mod signals;
 mod trace;
 mod watch;

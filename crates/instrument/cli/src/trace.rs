@@ -7,8 +7,8 @@ use mayfly_record::units::things;
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 use mayfly_trace::{
-    COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names, measure_gains,
-    prove, record_by, runs_to_prove,
+    COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names, figure_rows,
+    figures_of_causes, measure_gains, prove, record_by, runs_to_prove,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, setrlimit, test_kill_process};
@@ -18,6 +18,7 @@ use crate::args;
 use crate::built::built;
 use crate::failure::{Failure, and_more};
 use crate::output::Stream;
+use crate::runs::runs;
 
 /// What shells give for a program that is not there, and for one that cannot be executed.
 const NOT_FOUND: u8 = 127;
@@ -25,14 +26,16 @@ const NOT_EXECUTABLE: u8 = 126;
 
 /// Runs a program, and says where its VM's life went. Ends as the program does.
 pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
-    options.fail_if.iter().try_for_each(names_something)?;
+    let has_causes = options.runs.is_some();
+    let names = |bound| names_something(bound, has_causes);
+    options.fail_if.iter().try_for_each(names)?;
     options.pid.map_or(Ok(()), is_there)?;
+    if let Some(count) = options.runs {
+        return runs(options, count);
+    }
     let files = Files::open(options)?;
     let launch = Launch { command: options.command.clone(), ..Launch::default() };
-    let mut warn = |line: &str| {
-        // Standard error may be closed; the program runs all the same.
-        let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
-    };
+    let mut warn = may_write;
     if let Some(pid) = options.pid {
         let mut told = |line: &str| {
             if !options.quiet {
@@ -45,6 +48,11 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     let recorded = record_by(options.recorder.into(), &launch, &mut warn).map_err(failure)?;
     let (end, verdict) = conclude(options, &launch, recorded.trace, &files);
     end_as(end, verdict)
+}
+
+/// Says something where standard error may be closed: the program runs all the same.
+pub(crate) fn may_write(line: &str) {
+    let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
 }
 
 /// Refuses a process that there is not, or that has ended and is still to be waited for, before anything is said of it.
@@ -155,11 +163,11 @@ fn told(
         Stream::Err.write(&Text(&trace).to_string())?;
     }
     // What was recorded is there, whatever became of the proof.
-    kept.and(proved).and_then(|_| within(options, &trace))
+    kept.and(proved).and_then(|_| keeps(options, &trace))
 }
 
 /// Ends this process as the program has ended: only where that was well, what went wrong here is the exit code.
-fn end_as(end: Option<End>, verdict: Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn end_as(end: Option<End>, verdict: Result<(), Failure>) -> Result<(), Failure> {
     let code = match end {
         None | Some(End::Code(0)) => return verdict,
         Some(End::Code(code)) => code,
@@ -180,7 +188,7 @@ fn end_as(end: Option<End>, verdict: Result<(), Failure>) -> Result<(), Failure>
     std::process::exit(code)
 }
 
-fn failure(error: Error) -> Failure {
+pub(crate) fn failure(error: Error) -> Failure {
     let code = match &error {
         Error::NotExecuted { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
             NOT_FOUND
@@ -202,20 +210,22 @@ impl From<args::Recorder> for Choice {
 }
 
 /// Refuses a bound that nothing can be meant by, before the program runs.
-fn names_something(threshold: &Threshold) -> Result<(), Failure> {
+fn names_something(threshold: &Threshold, has_causes: bool) -> Result<(), Failure> {
     let wrong = |error: ThresholdError| Failure::usage(error.to_string());
     let mut may = false;
-    for counter in COUNTERS {
-        may |= threshold
-            .may_name_the_counter("trace", Backend::Kvm, "program", counter)
-            .map_err(wrong)?;
+    let (rows, names) = (figure_rows().collect::<Vec<_>>(), figure_names());
+    for row in &rows {
+        for counter in COUNTERS {
+            may |= threshold
+                .may_name_the_counter("trace", Backend::Kvm, row, counter)
+                .map_err(wrong)?;
+        }
+        for name in &names {
+            // All of them are times.
+            may |= threshold.may_name("trace", Backend::Kvm, row, (name, true)).map_err(wrong)?;
+        }
     }
-    for name in figure_names() {
-        // All of them are times.
-        may |=
-            threshold.may_name("trace", Backend::Kvm, "program", (&name, true)).map_err(wrong)?;
-    }
-    if may {
+    if may || has_causes && names_a_cause(threshold) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -225,18 +235,42 @@ fn names_something(threshold: &Threshold) -> Result<(), Failure> {
     )))
 }
 
-/// Whether every figure is on the right side of every bound.
-fn within(options: &args::Trace, trace: &Trace) -> Result<(), Failure> {
+/// Whether every figure of a trace is on the right side of every bound.
+fn keeps(options: &args::Trace, trace: &Trace) -> Result<(), Failure> {
     let host = trace.host.clone().unwrap_or_default();
-    let record = Record::new(host, vec![trace.figures()]);
-    for threshold in &options.fail_if {
-        let violations = threshold.violations(&record).map_err(|_| {
-            Failure::nothing_ran(format_args!("{threshold}: the program has no such figure"))
-        })?;
+    let rows = [trace.figures()].into_iter().chain(trace.figures_of_vms());
+    within(&options.fail_if, &Record::new(host, rows.collect()))
+}
+
+/// Whether every figure of a record is on the right side of every bound. A cause that was never named has no figure, and
+/// keeps what is no more than so much.
+pub(crate) fn within(bounds: &[Threshold], record: &Record) -> Result<(), Failure> {
+    for threshold in bounds {
+        let violations = match threshold.violations(record) {
+            Ok(violations) => violations,
+            Err(_) if names_a_cause(threshold) && !threshold.is_about_too_little() => continue,
+            Err(_) => {
+                return Err(Failure::nothing_ran(format_args!(
+                    "{threshold}: the program has no such figure"
+                )));
+            }
+        };
         if let Some(first) = violations.first() {
             let more = and_more(violations.len() - 1);
             return Err(Failure::runtime(format_args!("{threshold}: {}{more}", first.what)));
         }
     }
     Ok(())
+}
+
+/// Whether a bound is about a cause, which only several runs have figures of.
+fn names_a_cause(threshold: &Threshold) -> bool {
+    let (times, counts) = figures_of_causes();
+    let is_time = |name: &String| {
+        threshold.may_name("trace", Backend::Kvm, "program", (name, true)) == Ok(true)
+    };
+    let is_count = |name: &String| {
+        threshold.may_name_the_counter("trace", Backend::Kvm, "program", name) == Ok(true)
+    };
+    times.iter().any(is_time) || counts.iter().any(is_count)
 }

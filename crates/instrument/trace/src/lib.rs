@@ -25,6 +25,7 @@ mod read;
 mod record;
 mod recorder;
 mod replay;
+mod runs;
 mod spent;
 mod stalls;
 mod sys;
@@ -50,5 +51,6 @@ pub use recorder::{
     Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
 };
 pub use replay::measure_gains;
+pub use runs::{Runs, figures_of_causes};
 pub use spent::Spent;
 pub use text::Text;

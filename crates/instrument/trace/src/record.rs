@@ -120,6 +120,17 @@ pub enum Recorder {
     Tracefs,
 }
 
+impl Recorder {
+    /// Its name, as the document has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ptrace => "ptrace",
+            Self::PtraceEveryCall => "ptrace-every-call",
+            Self::Tracefs => "tracefs",
+        }
+    }
+}
+
 impl fmt::Display for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

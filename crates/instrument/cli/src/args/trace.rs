@@ -59,13 +59,22 @@ pub(crate) struct Trace {
     #[arg(long)]
     pub(crate) gain: bool,
 
+    /// Run the program N times, one after the other, and report the median and the 95 % interval of each phase and of the waits
+    /// of each cause, and how often each cause was named. Each run has the same standard input, unless that is a terminal.
+    /// --json then writes a record (mayfly.record/1), which `mayfly report` and `mayfly compare` read
+    #[arg(long, value_name = "N", conflicts_with_all = ["pid", "prove", "gain", "timeline"],
+        value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    pub(crate) runs: Option<u32>,
+
     /// Print no report
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
     /// Exit with 1 if this holds for a figure, as in 'start > 50ms' or 'calls > 500'. The figures are start (exec to
     /// first entry), stop (last exit to the end), total, longest (wait), each phase by its name, such as `vm_created`, calls
-    /// and stops. The option may be repeated
+    /// and stops. Of several VMs, vm1.start is the start of VM 1. With --runs, a figure has statistics, as in
+    /// 'stop.p50 > 20ms' and 'stop.max > 50ms', and each cause has two figures, as in 'wait_grace_period.p50 > 5ms' and
+    /// 'named_grace_period > 2' (runs). The option may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
 }
@@ -85,6 +94,7 @@ Examples:
   mayfly trace --prove -- ./vmm
   mayfly trace --gain --pid 4711
   mayfly trace --json t.json --fail-if 'start > 50ms' -- ./vmm
+  mayfly trace --runs 10 --fail-if 'stop.p50 > 20ms' -- ./vmm
   mayfly trace --timeline t.perfetto.json -- ./vmm
 
 Exit codes:

@@ -31,6 +31,29 @@ pub(crate) use evidence::own;
 
 use crate::record::{Call, Cause, Stall, Trace};
 
+/// The names of all causes.
+pub(crate) const CODES: [&str; 19] = [
+    "grace-period",
+    "huge-page-worker",
+    "irqchip-creation",
+    "slot-delete",
+    "large-memslot",
+    "vm-destruction",
+    "held-elsewhere",
+    "populated-memory",
+    "unmapped-memory",
+    "mmap-lock",
+    "memory-freed-at-exit",
+    "vcpus-one-by-one",
+    "polled-join",
+    "own-sleep",
+    "lost-kick",
+    "userfault",
+    "image-loading",
+    "slow-input",
+    "busy-processor",
+];
+
 /// Finds the cause of one long call, if it is the one that this is about.
 type OfCall = fn(&Trace, &Call) -> Option<Cause>;
 
