@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use mayfly_record::{Begun, Host, Record, Sink};
-use mayfly_trace::{End, Launch, Runs, Trace, record_by};
+use mayfly_trace::{End, Runs, Trace, record_by};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -14,7 +14,7 @@ use crate::args;
 use crate::built::built;
 use crate::failure::Failure;
 use crate::output::Stream;
-use crate::trace::{end_as, failure, may_write, within};
+use crate::trace::{end_as, failure, launch, may_write, within};
 
 /// What a pipe holds whoever reads it.
 const IN_A_PIPE: usize = 16 << 10;
@@ -23,7 +23,7 @@ const IN_A_PIPE: usize = 16 << 10;
 /// end well.
 pub(crate) fn runs(options: &args::Trace, count: u32) -> Result<(), Failure> {
     let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
-    let launch = Launch { command: options.command.clone(), ..Launch::default() };
+    let launch = launch(options);
     let input = Input::read().map_err(Failure::runtime)?;
     let (begun, mut runs) = (Begun::now(), Runs::default());
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
@@ -37,7 +37,7 @@ pub(crate) fn runs(options: &args::Trace, count: u32) -> Result<(), Failure> {
             }
         };
         let recorded = record_by(options.recorder.into(), &launch, &mut warn).map_err(failure)?;
-        let trace: Trace = recorded.trace.concluded(host.clone());
+        let trace: Trace = recorded.trace.concluded_from(host.clone(), &options.from);
         if end.is_none_or(|end| end == End::Code(0)) {
             end = trace.end;
         }

@@ -7,8 +7,8 @@ use mayfly_record::units::things;
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 use mayfly_trace::{
-    COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names, figure_rows,
-    figures_of_causes, measure_gains, prove, record_by, runs_to_prove,
+    Beginning, COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names,
+    figure_rows, figures_of_causes, measure_gains, prove, record_by, runs_to_prove,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, setrlimit, test_kill_process};
@@ -34,7 +34,7 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
         return runs(options, count);
     }
     let files = Files::open(options)?;
-    let launch = Launch { command: options.command.clone(), ..Launch::default() };
+    let launch = launch(options);
     let mut warn = may_write;
     if let Some(pid) = options.pid {
         let mut told = |line: &str| {
@@ -48,6 +48,15 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     let recorded = record_by(options.recorder.into(), &launch, &mut warn).map_err(failure)?;
     let (end, verdict) = conclude(options, &launch, recorded.trace, &files);
     end_as(end, verdict)
+}
+
+/// What is to be recorded.
+pub(crate) fn launch(options: &args::Trace) -> Launch {
+    let marker = match &options.from {
+        Beginning::File(path) => Some(path.clone()),
+        _ => None,
+    };
+    Launch { command: options.command.clone(), marker, ..Launch::default() }
 }
 
 /// Says something where standard error may be closed: the program runs all the same.
@@ -134,7 +143,7 @@ fn told(
     files: &Files,
 ) -> Result<(), Failure> {
     let host = Host { build: Some(built()), ..Host::gather(std::env::args()) };
-    let mut trace = trace.concluded(host);
+    let mut trace = trace.concluded_from(host, &options.from);
     let measures_gains = options.prove || options.gain;
     if measures_gains {
         files.keep_for_now(&trace);

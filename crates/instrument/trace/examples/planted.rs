@@ -11,6 +11,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
@@ -51,6 +52,8 @@ struct Plan {
     image: u64,
     /// The VM's descriptors and mappings are left to the end of the process.
     abandon: u64,
+    /// Milliseconds after which a client connects, for which all else waits.
+    client: u64,
     /// Milliseconds for which a process that was forked holds the VM when all else is over.
     hold: u64,
 }
@@ -125,6 +128,7 @@ fn main() {
             "fault" => plan.fault = number(),
             "image" => plan.image = number(),
             "abandon" => plan.abandon = number(),
+            "client" => plan.client = number(),
             "hold" => plan.hold = number(),
             other => panic!("there is no {other}"),
         }
@@ -138,6 +142,9 @@ fn main() {
 }
 
 fn live(plan: &Plan) {
+    if plan.client > 0 {
+        wait_for_client(plan.client);
+    }
     let device = CString::new("/dev/kvm").unwrap();
     // SAFETY: the name ends with a NUL and outlives the call.
     let kvm = unsafe { libc::open(device.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
@@ -292,6 +299,18 @@ fn run_guest(plan: &Plan, vcpu: c_int) {
         }
     }
     runner.join().unwrap();
+}
+
+/// Takes a connection, which a thread makes later.
+fn wait_for_client(milliseconds: u64) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(milliseconds));
+        TcpStream::connect(address).unwrap();
+    });
+    listener.accept().unwrap();
+    client.join().unwrap();
 }
 
 /// Forks a process that has the VM's descriptors as long, and closes them.

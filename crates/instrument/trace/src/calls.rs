@@ -28,6 +28,8 @@ pub(crate) enum SystemCall {
     Sleep,
     /// A time in the third.
     ClockSleep,
+    /// A connection is taken.
+    Accept,
     /// The program follows others itself, or is to be followed.
     Ptrace,
 }
@@ -98,6 +100,8 @@ const NATIVE: &[(u32, SystemCall, Test)] = &[
     (native(libc::SYS_mremap), SystemCall::Remap, Test::Long(1)),
     (native(libc::SYS_nanosleep), SystemCall::Sleep, Test::Always),
     (native(libc::SYS_clock_nanosleep), SystemCall::ClockSleep, Test::Always),
+    (native(libc::SYS_accept), SystemCall::Accept, Test::Always),
+    (native(libc::SYS_accept4), SystemCall::Accept, Test::Always),
     (native(libc::SYS_mlock), SystemCall::Advise, Test::Long(1)),
     (native(libc::SYS_mlock2), SystemCall::Advise, Test::Long(1)),
     (native(libc::SYS_ptrace), SystemCall::Ptrace, Test::Always),
@@ -105,7 +109,7 @@ const NATIVE: &[(u32, SystemCall, Test)] = &[
 
 /// Of 32-bit programs (`arch/x86/entry/syscalls/syscall_32.tbl`).
 #[cfg(target_arch = "x86_64")]
-const I386: [(u32, SystemCall, Test); 19] = [
+const I386: [(u32, SystemCall, Test); 20] = [
     (54, SystemCall::Ioctl, Test::Kvm),
     (5, SystemCall::Open, Test::Writes(1)),
     (295, SystemCall::OpenAt, Test::Writes(2)),
@@ -124,6 +128,7 @@ const I386: [(u32, SystemCall, Test); 19] = [
     (162, SystemCall::Sleep, Test::Always),
     (267, SystemCall::ClockSleep, Test::Always),
     (407, SystemCall::ClockSleep, Test::Always),
+    (364, SystemCall::Accept, Test::Always),
     (26, SystemCall::Ptrace, Test::Always),
 ];
 

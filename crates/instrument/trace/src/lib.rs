@@ -17,6 +17,7 @@ mod ioctl;
 mod life;
 mod listing;
 mod lives;
+mod meanwhile;
 mod page;
 mod path;
 mod phases;
@@ -25,6 +26,7 @@ mod read;
 mod record;
 mod recorder;
 mod replay;
+mod request;
 mod runs;
 mod spent;
 mod stalls;
@@ -51,6 +53,7 @@ pub use recorder::{
     Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
 };
 pub use replay::measure_gains;
+pub use request::{Beginning, From};
 pub use runs::{Runs, figures_of_causes};
 pub use spent::Spent;
 pub use text::Text;

@@ -28,6 +28,9 @@ pub(crate) fn runs_vcpu(sample: &Sample) -> bool {
 impl Trace {
     /// When a vCPU was first entered; where the call itself was not seen, when a thread was first seen in it.
     pub fn first_entry(&self) -> Option<u64> {
+        if self.is_of_a_running_vm() {
+            return None;
+        }
         let call = self.calls.iter().find(|call| call.name == "KVM_RUN").map(|call| call.at);
         let sample = self.samples.iter().find(|sample| runs_vcpu(sample)).map(|sample| sample.at);
         call.or(sample)
@@ -35,6 +38,10 @@ impl Trace {
 
     /// When the last vCPU was left for the last time: the next call of its thread that was seen, or that one's end.
     pub fn last_exit(&self) -> Option<u64> {
+        let goes_on = || self.processes.first().is_none_or(|one| one.gone.is_none());
+        if self.is_of_a_running_vm() && goes_on() {
+            return None;
+        }
         self.threads.iter().filter_map(|thread| self.left(thread)).max()
     }
 

@@ -11,6 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use mayfly_record::units::{duration, percent};
 use serde_json::Value;
 
+use crate::meanwhile::Meanwhile;
 use crate::path::CriticalPath;
 use crate::record::{End, Phase, Stall, Trace};
 use crate::words::{cause, verdict};
@@ -64,12 +65,13 @@ fn section(trace: &Trace) -> Markup {
             h2 { code { (trace.command.join(" ")) } }
             p {
                 "It " (ended) " after " (duration(trace.span)) ". Recorded by " (trace.recorder) "."
-                @if let Some(start) = trace.start() { " Start (exec to first entry): " b { (duration(start)) } "." }
+                @if let Some(start) = trace.start() { " Start (" @if trace.from.is_some() { "request" } @else { "exec" } " to first entry): " b { (duration(start)) } "." }
                 @if let Some(stop) = trace.stop() { " Stop (last exit to process gone): " b { (duration(stop)) } "." }
             }
             @for note in &trace.notes { p.note { (note) } }
             @if trace.lost > 0 { p.note { (trace.lost) " calls and samples were dropped: there were too many" } }
             (picture::picture(trace))
+            @if trace.is_of_a_running_vm() { pre { (Meanwhile(trace)) } }
             @if trace.lives.is_empty() {
                 (phases(&trace.phases, trace.span))
                 (paths(trace, &trace.critical_paths))

@@ -39,8 +39,10 @@ impl Trace {
     /// The critical paths of the start and of the end, where these were seen.
     pub(crate) fn find_critical_paths(&self) -> Vec<CriticalPath> {
         let ended = |name: &str| self.phases.iter().find(|one| one.name == name).map(|one| one.at);
-        let start = self.first_runner().map(|(tid, entry)| {
-            let from = ended("exec").unwrap_or(0);
+        let runner = self.first_entry().and_then(|_| self.first_runner());
+        let start = runner.map(|(tid, entry)| {
+            let asked = self.from.as_ref().map(|from| from.at).filter(|at| *at < entry);
+            let from = asked.or_else(|| ended("exec")).unwrap_or(0);
             Way { to: "first entry".to_owned(), from, tid, end: entry }
         });
         let stop = || {

@@ -7,8 +7,9 @@ use crate::life::{DEVICES, MEMORY, overlap};
 use crate::record::{Call, Phase, Trace};
 
 /// The names of phases, in the order in which most programs go through them.
-pub const PHASES: [&str; 13] = [
+pub const PHASES: [&str; 14] = [
     "exec",
+    "request",
     "VM created",
     "memory",
     "irqchip and devices",
@@ -122,15 +123,21 @@ impl Trace {
                 let gone = thread.gone?;
                 Some(torn_down(thread.ending.unwrap_or(gone)).map_or(gone, |at| gone.min(at)))
             });
+        // One that outlives the thread that would join it was not joined.
+        let first = self.threads.iter().rfind(|one| Some(one.tid) == program);
+        let ends = first.and_then(|one| one.ending);
+        let joined = joined.max().filter(|at| ends.is_none_or(|ends| *at <= ends));
+        let request = self.from.as_ref().map(|from| from.at).filter(|_| to.is_some());
         let ended = [
             Ended::at("exec", executed.filter(|at| *at > from)),
+            Ended::at("request", request.filter(|at| *at > from)),
             Ended::with("VM created", created),
             Ended::with("memory", setup(&MEMORY)),
             Ended::with("irqchip and devices", setup(&DEVICES)),
             Ended::with("vCPUs", setup(&["KVM_CREATE_VCPU"])),
             Ended::at("first entry", entry),
             Ended::at("last exit", exit),
-            Ended::at("threads joined", joined.max()),
+            Ended::at("threads joined", joined),
             Ended::with("memory unmapped", unmapped.clone()),
             Ended::with("fds closed", closed.clone()),
             Ended::at("process gone", gone.filter(|_| to.is_some() || !self.is_closed(vm))),
@@ -171,9 +178,10 @@ impl Trace {
         ended.chain(closed).max().filter(|at| *at > gone)
     }
 
-    /// From the program's execution to the first entry of a vCPU.
+    /// From the program's execution, or from the request, to the first entry of a vCPU.
     pub fn start(&self) -> Option<u64> {
-        Some(self.first_entry()?.saturating_sub(self.ended("exec").unwrap_or(0)))
+        let from = self.from.as_ref().map(|from| from.at).or_else(|| self.ended("exec"));
+        Some(self.first_entry()?.saturating_sub(from.unwrap_or(0)))
     }
 
     /// From the last exit of a vCPU to the end of its program.

@@ -41,6 +41,7 @@ pub fn prove(launch: &Launch, trace: &mut Trace) -> Result<bool, Error> {
                 command: launch.command.clone(),
                 output: Output::Null,
                 delay: Some(delay),
+                ..Launch::default()
             };
             let mut waits = Vec::new();
             for _ in 0..RUNS {

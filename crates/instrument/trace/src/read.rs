@@ -55,7 +55,8 @@ impl Trace {
         let threads = self.threads.iter();
         let threads =
             threads.flat_map(|one| [one.at, one.ending.unwrap_or(0), one.gone.unwrap_or(0)]);
-        [self.span]
+        let begun = self.from.as_ref().map_or(0, |from| from.at);
+        [self.span, begun]
             .into_iter()
             .chain(calls)
             .chain(samples)

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gain::{Gain, Replay};
 use crate::path::CriticalPath;
+use crate::request::From;
 pub use seen::{Account, Call, Object, Process, Sample, Thread, Used, Wake};
 
 /// What was seen of a program.
@@ -25,6 +26,9 @@ pub struct Trace {
     pub recorder: Recorder,
     /// The program and its arguments.
     pub command: Vec<String>,
+    /// Whether the process ran before it was traced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
     /// How the program ended; absent if it was attached to, and goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<End>,
@@ -52,6 +56,12 @@ pub struct Trace {
     /// What else has to be said, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// When the file was first written to that was to mark the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marked: Option<u64>,
+    /// From when the start is counted, if that is not the program's execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<From>,
     /// The phases of the life, in the order in which they ended.
     #[serde(default)]
     pub phases: Vec<Phase>,
@@ -90,9 +100,20 @@ impl Trace {
         }
     }
 
-    /// Has the threads of KVM's of which no end was told go when they were last seen.
-    pub(crate) fn end_unfollowed(&mut self) {
+    /// Knows KVM's workers by where they wait, if they were there before the trace; and has those of which no end was told
+    /// go when they were last seen.
+    pub(crate) fn know_workers(&mut self) {
         let Self { threads, samples, .. } = self;
+        let works = |one: &Sample| {
+            one.stack.iter().chain(&one.channel).any(|function| function == "vhost_task_fn")
+        };
+        for thread in threads.iter_mut().filter(|one| self.attached && !one.of_kvm) {
+            let mut own = samples.iter().filter(|one| one.tid == thread.tid);
+            thread.of_kvm = own.any(works);
+        }
+        if self.attached && self.processes.iter().any(|one| one.gone.is_none()) {
+            return;
+        }
         for thread in threads.iter_mut().filter(|one| one.of_kvm && one.gone.is_none()) {
             let seen = samples.iter().filter(|one| one.tid == thread.tid);
             thread.gone = seen.map(|one| one.at + one.took).max();

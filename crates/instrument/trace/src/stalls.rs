@@ -52,9 +52,10 @@ impl Trace {
     }
 }
 
-/// Whether a long call is a wait by itself: a vCPU that runs is none, and what sleeps is asked for.
+/// Whether a long call is a wait by itself: a vCPU that runs is none, what sleeps is asked for, and what
+/// accepts a connection waits for a client.
 fn may_stall(call: &Call) -> bool {
-    !["KVM_RUN", "sleep"].contains(&call.name.as_str())
+    !["KVM_RUN", "sleep", "accept"].contains(&call.name.as_str())
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use std::fmt;
 
 use mayfly_record::units::{duration, percent, things};
 
+use crate::meanwhile::Meanwhile;
 use crate::path::{CriticalPath, Piece};
 use crate::record::{Call, Cause, End, Phase, Stall, Stops, Trace, Verdict};
+use crate::request::From;
 
 /// Shows a trace.
 pub struct Text<'a>(pub &'a Trace);
@@ -35,13 +37,23 @@ impl fmt::Display for Text<'_> {
                 trace.lost
             )?;
         }
+        if trace.is_of_a_running_vm() {
+            write!(f, "\n{}", Meanwhile(trace))?;
+            if trace.stop().is_some() {
+                writeln!(f)?;
+                phases(f, &trace.phases, trace.span)?;
+                totals(f, None, None, trace.stop())?;
+                self.paths(f, &trace.critical_paths)?;
+            }
+            return self.stalls(f);
+        }
         if !trace.calls.iter().any(Call::is_kvm) {
             return writeln!(f, "{}", no_kvm(trace));
         }
         writeln!(f)?;
         if trace.lives.is_empty() {
             phases(f, &trace.phases, trace.span)?;
-            totals(f, trace.start(), trace.stop())?;
+            totals(f, trace.from.as_ref(), trace.start(), trace.stop())?;
             self.paths(f, &trace.critical_paths)?;
         }
         for (number, life) in trace.lives.iter().enumerate() {
@@ -49,7 +61,7 @@ impl fmt::Display for Text<'_> {
             let (took, at) = (duration(life.took), duration(life.at));
             writeln!(f, "{gap}VM {} of process {}: {took}, from {at} on", life.vm, life.pid)?;
             phases(f, &life.phases, life.took)?;
-            totals(f, Some(life.start), life.stop)?;
+            totals(f, None, Some(life.start), life.stop)?;
             self.paths(f, &life.critical_paths)?;
         }
         self.stalls(f)
@@ -129,9 +141,16 @@ fn phases(f: &mut fmt::Formatter<'_>, phases: &[Phase], whole: u64) -> fmt::Resu
     Ok(())
 }
 
-fn totals(f: &mut fmt::Formatter<'_>, start: Option<u64>, stop: Option<u64>) -> fmt::Result {
-    let total = |name, time: Option<u64>| time.map(|time| format!("{name} {}", duration(time)));
-    let start = total("start (exec to first entry)", start);
+fn totals(
+    f: &mut fmt::Formatter<'_>,
+    from: Option<&From>,
+    start: Option<u64>,
+    stop: Option<u64>,
+) -> fmt::Result {
+    let total =
+        |name: &str, time: Option<u64>| time.map(|time| format!("{name} {}", duration(time)));
+    let named = from.map(|from| format!("start (request, by {from}, to first entry)"));
+    let start = total(named.as_deref().unwrap_or("start (exec to first entry)"), start);
     let stop = total("stop (last exit to process gone)", stop);
     let totals: Vec<String> = start.into_iter().chain(stop).collect();
     if totals.is_empty() { Ok(()) } else { writeln!(f, "{}", totals.join(", ")) }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::ValueHint;
 use clap::{Args as ClapArgs, ValueEnum};
 use mayfly_report::Threshold;
+use mayfly_trace::Beginning;
 
 /// Run a program that uses KVM, and say where the start and the end of its VM take time
 ///
@@ -59,6 +60,13 @@ pub(crate) struct Trace {
     #[arg(long)]
     pub(crate) gain: bool,
 
+    /// Count the start from EVENT on, and not from the program's execution: `socket`, when the client is last heard for which
+    /// a thread waits before the VM is created; `KVM_...`, the first call of this name; `file:PATH`, when this file is first
+    /// written to; `exec`. If the option is not given, a program that waits for a client for 10 ms or more before its first
+    /// call to KVM starts with that client's request
+    #[arg(long, value_name = "EVENT", default_value = "", hide_default_value = true, value_parser = beginning)]
+    pub(crate) from: Beginning,
+
     /// Run the program N times, one after the other, and report the median and the 95 % interval of each phase and of the waits
     /// of each cause, and how often each cause was named. Each run has the same standard input, unless that is a terminal.
     /// --json then writes a record (mayfly.record/1), which `mayfly report` and `mayfly compare` read
@@ -77,6 +85,10 @@ pub(crate) struct Trace {
     /// 'named_grace_period > 2' (runs). The option may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
+}
+
+fn beginning(text: &str) -> Result<Beginning, String> {
+    if text.is_empty() { Ok(Beginning::default()) } else { text.parse() }
 }
 
 /// How a program is traced.

@@ -9,7 +9,7 @@ use crate::record::{Call, Cause, Trace};
 const MOST_OF_IT: f64 = 0.5;
 
 pub(super) fn find(trace: &Trace, call: &Call) -> Option<Cause> {
-    if call.name == "KVM_RUN" || call.name == "sleep" {
+    if ["KVM_RUN", "sleep", "accept"].contains(&call.name.as_str()) {
         return None;
     }
     let used = call.used?;

@@ -361,8 +361,13 @@ fn a_worker_of_kvm_s_that_nobody_follows_ends_when_it_was_last_seen() {
     one.samples = vec![look(180), look(190)];
     let worker = |tid| Thread { tid, pid: 1, at: 170 * MS, of_kvm: true, ..Thread::default() };
     one.threads.extend([worker(9), worker(10)]);
-    one.end_unfollowed();
+    one.know_workers();
     assert_eq!((one.threads[3].gone, one.threads[4].gone), (Some(195 * MS), None));
+    // Of a process that ran before, a worker is known by where it waits.
+    one.attached = true;
+    one.samples.push(Sample { tid: 3, channel: Some("vhost_task_fn".into()), ..Sample::default() });
+    one.know_workers();
+    assert!(one.threads[2].of_kvm && !one.threads[1].of_kvm);
 }
 
 #[test]

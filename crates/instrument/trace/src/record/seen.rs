@@ -5,6 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
+}
+
 /// A process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
@@ -53,6 +58,9 @@ pub struct Thread {
     /// Whether it ran a vCPU.
     #[serde(default)]
     pub vcpu: bool,
+    /// How often it called `KVM_RUN`, if each such call was seen.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub runs: u64,
     /// Whether KVM made it in the program's process, for work of its own: it runs none of the program's code.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_kvm: bool,

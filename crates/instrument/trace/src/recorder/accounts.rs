@@ -67,9 +67,10 @@ pub(super) fn completed(events: &[Account], looks: &[Account], threads: &[Thread
                 && one.at >= thread.at
                 && thread.gone.is_none_or(|gone| one.at <= gone)
         };
-        let seam = if thread.of_kvm { Some(thread.at) } else { thread.ending };
-        let is_told = |one: &Account| is_its(one) && seam.is_none_or(|seam| one.at <= seam);
-        all.extend(events.iter().copied().filter(|one| !thread.of_kvm && is_told(one)));
+        let is_told = !thread.of_kvm && events.iter().any(is_its);
+        let seam = if is_told { thread.ending } else { Some(thread.at) };
+        let before = |one: &Account| is_its(one) && seam.is_none_or(|seam| one.at <= seam);
+        all.extend(events.iter().copied().filter(|one| is_told && before(one)));
         let Some(seam) = seam else { continue };
         let last = all.last().copied().filter(|one| one.tid == thread.tid);
         let told = last.unwrap_or(Account { tid: thread.tid, at: seam, ran: 0, queued: 0 });

@@ -86,7 +86,7 @@ fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> 
     let clock = Clock::start();
     let watched = Arc::new(Watched::default());
     let front = to_front.try_clone()?;
-    let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
+    let looking = sampler::start(Arc::clone(&watched), clock, None, move || is_closed(&front))?;
     let mut follower =
         Follower::new(Book::new(clock, command_of(pid)), Arc::clone(&watched), pid, None);
     follower.filtered = false;
@@ -102,7 +102,7 @@ fn follow(pid: i32, to_front: &OwnedFd, wanted: OwnedFd) -> io::Result<Message> 
     follower.run()?;
     watched.over.store(true, Ordering::Release);
     let mut trace = follower.book.finish(looking);
-    trace.recorder = Recorder::PtraceEveryCall;
+    (trace.recorder, trace.attached) = (Recorder::PtraceEveryCall, true);
     let note = "the process ran before it was traced: earlier calls are missing, and each call stopped it twice";
     trace.notes.push(note.to_owned());
     Ok(Message::Done(Box::new(trace)))

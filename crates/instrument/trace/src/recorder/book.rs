@@ -130,6 +130,13 @@ impl Book {
         self.trace.threads[thread].maker.get_or_insert(maker);
     }
 
+    /// A thread runs a vCPU, once more or for the first time.
+    pub(super) fn runs(&mut self, tid: i32) {
+        if let Some(thread) = self.trace.threads.iter_mut().rev().find(|one| one.tid == tid) {
+            thread.runs += 1;
+        }
+    }
+
     /// A thread gets a signal.
     pub(super) fn signal(&mut self, thread: usize, signal: i32) {
         let at = self.now();
@@ -159,13 +166,13 @@ impl Book {
         let all_gone = self.trace.processes.iter().all(|one| one.gone.is_some());
         let gone = gone.flatten().filter(|_| all_gone);
         self.trace.span = gone.unwrap_or_else(|| self.clock.now());
-        let Looked { samples, accounts, lost } = looking.join().unwrap_or_default();
-        self.trace.samples = samples;
+        let Looked { samples, accounts, lost, marked } = looking.join().unwrap_or_default();
+        (self.trace.samples, self.trace.marked) = (samples, marked);
         self.trace.accounts = match &mut self.ledger {
             Some(ledger) => completed(&ledger.accounts.take(), &accounts, &self.trace.threads),
             None => merged(self.accounts.take(), accounts, EXACT),
         };
-        self.trace.end_unfollowed();
+        self.trace.know_workers();
         self.trace.forget_inherited_calls();
         self.trace.lost += lost;
         if let Some(ledger) = &mut self.ledger {

@@ -54,14 +54,15 @@ pub fn attach_by(choice: Choice, pid: i32, warn: &mut dyn FnMut(&str)) -> Result
         ));
         attach::attach(pid)
     };
-    if choice == Choice::Ptrace || (choice == Choice::Auto && !may()) {
+    if choice == Choice::Ptrace {
         return by_ptrace(warn);
     }
+    // ptrace interrupts what the threads wait in, which some programs take for an error: that is for the user to ask for.
+    if choice == Choice::Auto && !may() {
+        return Err(Error::WouldInterrupt("it requires root".to_owned()));
+    }
     match after(attach::run(pid, tracefs::attach)) {
-        Err(Error::NoTracefs(why)) if choice == Choice::Auto => {
-            warn(&without(&why));
-            by_ptrace(warn)
-        }
+        Err(Error::NoTracefs(why)) if choice == Choice::Auto => Err(Error::WouldInterrupt(why)),
         recorded => recorded,
     }
 }

@@ -113,6 +113,9 @@ impl Follower {
             }
             SystemCall::Sleep => (self.sleep(base, arguments[0]), Then::Nothing),
             SystemCall::ClockSleep => (self.sleep(base, arguments[2]), Then::Nothing),
+            SystemCall::Accept => {
+                (Call { name: "accept".to_owned(), fd: Some(fd), ..base }, Then::Nothing)
+            }
             SystemCall::Ptrace => return self.traces(tid),
         };
         let held = self.holds_back(&call.name);

@@ -25,6 +25,11 @@ pub enum Error {
     /// There is no tracefs, or it has no events; nothing was run.
     #[error("cannot trace by tracefs: {0}")]
     NoTracefs(String),
+    /// Only `ptrace` could attach, and the user has not asked for it.
+    #[error(
+        "a running process is traced by tracefs, which cannot be used ({0}). --recorder ptrace can be used: it interrupts the calls that the threads wait in, and some programs end because of that"
+    )]
+    WouldInterrupt(String),
     /// What is needed for it cannot be had.
     #[error("cannot trace: {0}")]
     System(#[from] io::Error),

@@ -19,6 +19,7 @@ use super::proc::{process_of, untraced};
 use super::sampler::Watched;
 use super::threads::{Followed, Followers};
 use super::usage;
+use crate::calls::runs_vcpu;
 use crate::record::{Call, End, Object};
 use crate::sys::ptrace::{self, At, Change, Resume, Shared};
 use crate::sys::signals;
@@ -204,6 +205,9 @@ impl Follower {
                 if self.filtered {
                     self.may_run(tid, arch, number, &arguments);
                     return true;
+                }
+                if runs_vcpu(arch, number, &arguments) {
+                    self.book.runs(tid);
                 }
                 self.may_run(tid, arch, number, &arguments);
                 self.enters(tid, arch, number, &arguments)

@@ -27,6 +27,7 @@ use super::denied::denied;
 use super::error::Error;
 use super::follow::Follower;
 use super::launch::{Launch, Recorded};
+use super::marker::Marker;
 use super::program::{Said, Waiting, redirect_all};
 use super::rights;
 use super::sampler::{self, Watched};
@@ -217,7 +218,8 @@ fn follow(launch: &Launch, arguments: &[CString], to_front: &OwnedFd) -> io::Res
     command.extend(launch.command.iter().map(|one| one.to_string_lossy().into_owned()));
     let watched = Arc::new(Watched::default());
     let front = to_front.try_clone()?;
-    let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
+    let marker = launch.marker.as_deref().map(Marker::of).transpose()?;
+    let looking = sampler::start(Arc::clone(&watched), clock, marker, move || is_closed(&front))?;
     let _ = say(to_front, &Message::Started(pid));
     let mut book = Book::new(clock, command);
     book.trace.recorder = Recorder::Ptrace;

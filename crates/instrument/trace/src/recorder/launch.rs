@@ -1,6 +1,7 @@
 //! What is to be recorded of a program that is started for it, and what comes of it.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use super::follow::Delay;
 use crate::record::Trace;
@@ -14,6 +15,8 @@ pub struct Launch {
     pub output: Output,
     /// A call that is delayed, for a proof. A signal that asks this process to end then kills the program.
     pub delay: Option<Delay>,
+    /// A file that is written to when the time begins that the start is counted from.
+    pub marker: Option<PathBuf>,
 }
 
 /// Where a program's output goes, and its input comes from.

@@ -13,6 +13,7 @@ mod follow;
 mod guardian;
 mod launch;
 mod ledger;
+mod marker;
 mod proc;
 mod program;
 mod rights;

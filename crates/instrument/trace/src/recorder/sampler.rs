@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::accounts::Accounts;
 use super::clock::Clock;
+use super::marker::Marker;
 use super::usage::used;
 use crate::record::{Account, Sample, Used};
 
@@ -63,18 +64,21 @@ pub(super) struct Looked {
     pub(super) accounts: Vec<Account>,
     /// How many samples were too many.
     pub(super) lost: u64,
+    /// When the marker was first written to.
+    pub(super) marked: Option<u64>,
 }
 
 /// Begins to look, until `watched` is over; `is_abandoned` is asked each time.
 pub(super) fn start(
     watched: Arc<Watched>,
     clock: Clock,
+    marker: Option<Marker>,
     is_abandoned: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<Looking> {
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
         let mut book = Samples::new();
-        let mut pause = OFTEN;
+        let (mut pause, mut marked) = (OFTEN, None);
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
                 watched.abandoned.store(true, Ordering::Release);
@@ -95,9 +99,12 @@ pub(super) fn start(
             }
             let quiet = clock.now().saturating_sub(watched.last.load(Ordering::Acquire));
             pause = if quiet < LIVELY { OFTEN } else { (pause * 2).min(SELDOM) };
-            thread::sleep(pause);
+            match marker.as_ref().filter(|_| marked.is_none()) {
+                Some(marker) => marked = marker.is_written(pause).then(|| clock.now()),
+                None => thread::sleep(pause),
+            }
         }
-        Looked { samples: book.done, accounts: book.accounts.take(), lost: book.lost }
+        Looked { samples: book.done, accounts: book.accounts.take(), lost: book.lost, marked }
     })
 }
 

@@ -49,7 +49,8 @@ fn main() {
 }
 
 fn joined_threads() {
-    let launch = || Launch { command: vec!["true".into()], output: Output::Null, delay: None };
+    let launch =
+        || Launch { command: vec!["true".into()], output: Output::Null, ..Launch::default() };
     for _ in 0..100 {
         // Whoever has waited for them goes on before they are gone.
         thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| ()))));
@@ -97,7 +98,7 @@ fn asks_to_be_traced() {
 /// Records a program that sends itself SIGPIPE.
 fn records() {
     let command = ["sh", "-c", "kill -PIPE $$; exit 3"].map(OsString::from).to_vec();
-    let launch = Launch { command, output: Output::Null, delay: None };
+    let launch = Launch { command, output: Output::Null, ..Launch::default() };
     let code = match record(&launch, &mut |line| panic!("{line}")).unwrap().trace.end {
         Some(End::Code(code)) => code,
         Some(End::Signal(signal)) => 128 + signal,
@@ -111,7 +112,7 @@ fn is_limited() {
     let limit = "awk '/Max cpu time/ { print $4 }' /proc";
     let script = format!("[ $({limit}/$$/limits) = 1000 ] && [ $({limit}/$PPID/limits) != 1000 ]");
     let command = ["sh", "-c", &script].map(OsString::from).to_vec();
-    let launch = Launch { command, output: Output::Null, delay: None };
+    let launch = Launch { command, output: Output::Null, ..Launch::default() };
     let trace = record(&launch, &mut |line| panic!("{line}")).unwrap().trace;
     assert_eq!(trace.end, Some(End::Code(0)));
 }
@@ -132,7 +133,7 @@ fn is_ended_early() {
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program), 0);
     }
     let command = vec![OsString::from("true")];
-    let launch = Launch { command, output: Output::Null, delay: None };
+    let launch = Launch { command, output: Output::Null, ..Launch::default() };
     let trace = record(&launch, &mut |line| panic!("{line}")).unwrap().trace;
     assert_eq!(trace.end, Some(End::Signal(libc::SIGSYS)));
     assert!(trace.notes.iter().any(|note| note.contains("before it was executed")));
@@ -206,7 +207,7 @@ fn refused_ptrace() {
     let notes = |argument: &str, code| {
         let program = std::env::current_exe().unwrap();
         let command: Vec<OsString> = vec![program.into(), argument.into()];
-        let launch = Launch { command, output: Output::Null, delay: None };
+        let launch = Launch { command, output: Output::Null, ..Launch::default() };
         let trace = record(&launch, &mut |line| panic!("{line}")).unwrap().trace;
         assert_eq!(trace.end, Some(End::Code(code)));
         trace.notes.into_iter().filter(|note| note.contains("refused ptrace")).count()

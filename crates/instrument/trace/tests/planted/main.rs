@@ -33,6 +33,14 @@ const TESTS: &[Test] = &[
         "a_vm_that_outlives_its_process_is_a_line_of_its_own",
         whole::of_a_vm_that_outlives_its_process,
     ),
+    (
+        "the_start_of_a_program_that_waits_for_a_client_is_from_its_request_on",
+        whole::start_after_a_request,
+    ),
+    (
+        "the_start_is_from_when_a_file_is_written_to_that_the_user_names",
+        whole::start_after_a_marker,
+    ),
     ("a_call_that_is_held_back_begins_later_and_takes_no_longer", held_back),
     ("a_grace_period_is_proved_by_its_passing", proof),
     ("devices_before_memory_cost_what_the_better_order_gains", gain::devices_first),
@@ -72,7 +80,7 @@ fn planted() -> PathBuf {
 fn launch(arguments: &[&str]) -> Launch {
     let mut command: Vec<OsString> = vec![planted().into()];
     command.extend(arguments.iter().map(OsString::from));
-    Launch { command, output: Output::Null, delay: None }
+    Launch { command, output: Output::Null, ..Launch::default() }
 }
 
 fn traced(launch: &Launch) -> Trace {

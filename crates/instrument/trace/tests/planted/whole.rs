@@ -1,11 +1,13 @@
 //! The phases of a trace are all of its time, however it was recorded and however the program ends.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use mayfly_record::Host;
-use mayfly_trace::{Choice, Error, Phase, Recorder, Trace, attach_by};
+use mayfly_trace::{Beginning, Choice, Error, Phase, Recorder, Trace, attach_by, record_by};
 
 use crate::{launch, planted, traced_by};
 
@@ -87,5 +89,45 @@ pub(crate) fn of_a_vm_that_outlives_its_process() {
         let at = |name: &str| trace.phases.iter().position(|phase: &Phase| phase.name == name);
         let (gone, closed) = (at("process gone"), at("VM closed elsewhere"));
         assert!(gone.is_some() && closed > gone, "{:?}", trace.phases);
+    }
+}
+
+/// What a client takes before it asks for the VM is not the VMM's start.
+pub(crate) fn start_after_a_request() {
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        let trace = match traced_by(choice, &launch(&["client=60"])) {
+            Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+            traced => traced.unwrap(),
+        };
+        let from = trace.from.as_ref().expect("it waits for a client");
+        let accept = trace.calls.iter().find(|call| call.name == "accept").unwrap();
+        let create = trace.calls.iter().find(|call| call.name == "KVM_CREATE_VM").unwrap();
+        assert!(from.event == "socket" && from.at >= accept.end() && from.at <= create.at);
+        assert_eq!(trace.start(), Some(trace.first_entry().unwrap() - from.at));
+        assert!(trace.stalls.iter().all(|stall| stall.what != "accept"), "{:?}", trace.stalls);
+        assert_whole(&trace, &["client"]);
+    }
+}
+
+pub(crate) fn start_after_a_marker() {
+    let marker = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("marker");
+    for choice in [Choice::Ptrace, Choice::Tracefs] {
+        let _ = fs::remove_file(&marker);
+        let script = r#"sleep 0.1; echo now > "$1"; exec "$0""#;
+        let mut launch = launch(&[]);
+        let vmm = launch.command[0].clone();
+        launch.command = ["sh", "-c", script].map(Into::into).into();
+        launch.command.extend([vmm, marker.clone().into()]);
+        launch.marker = Some(marker.clone());
+        let recorded = match record_by(choice, &launch, &mut |line| panic!("{line}")) {
+            Err(Error::NoTracefs(why)) => return println!("not run: {why}"),
+            recorded => recorded.unwrap(),
+        };
+        let host = Host::gather(["test".to_owned()]);
+        let trace = recorded.trace.concluded_from(host, &Beginning::File(marker.clone()));
+        let from = trace.from.as_ref().expect("it was written to");
+        let create = trace.calls.iter().find(|call| call.name == "KVM_CREATE_VM").unwrap();
+        assert!(from.event == "file" && from.at > 100_000_000 && from.at < create.at, "{from:?}");
+        assert_whole(&trace, &["marker"]);
     }
 }

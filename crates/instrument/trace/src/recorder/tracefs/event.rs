@@ -101,6 +101,10 @@ const OF_OURS: &[Asked] = &[
     asked("syscalls/sys_exit_nanosleep", "", Kind::Exit, false),
     asked("syscalls/sys_enter_clock_nanosleep", "", Kind::Enter, true),
     asked("syscalls/sys_exit_clock_nanosleep", "", Kind::Exit, true),
+    asked("syscalls/sys_enter_accept", "", Kind::Enter, false),
+    asked("syscalls/sys_exit_accept", "", Kind::Exit, false),
+    asked("syscalls/sys_enter_accept4", "", Kind::Enter, false),
+    asked("syscalls/sys_exit_accept4", "", Kind::Exit, false),
     asked("syscalls/sys_enter_exit", "", Kind::Enter, true),
     asked("syscalls/sys_enter_exit_group", "", Kind::Enter, true),
     // How much of an image has been read. Less than a page is none.

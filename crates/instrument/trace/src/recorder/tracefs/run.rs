@@ -22,6 +22,7 @@ use crate::recorder::follow::Follower;
 use crate::recorder::guardian::{Message, is_closed, live_apart, say};
 use crate::recorder::launch::Launch;
 use crate::recorder::ledger::Ledger;
+use crate::recorder::marker::Marker;
 use crate::recorder::proc::{command_of, lives, process_of, threads_of};
 use crate::recorder::program::{Said, Waiting};
 use crate::recorder::sampler::{self, Looking, Watched};
@@ -57,7 +58,8 @@ pub(in crate::recorder) fn record(
     let [go, status] = waiting.descriptors();
     apart(&null, &[to_front.as_raw_fd(), go, status], &reader)?;
     let command = launch.command.iter().map(|one| one.to_string_lossy().into_owned()).collect();
-    let mut recording = Recording::start(to_front, pid, command, reader)?;
+    let marker = launch.marker.as_deref().map(Marker::of).transpose()?;
+    let mut recording = Recording::start(to_front, pid, command, reader, marker)?;
     recording.follower.ensure(pid, None);
     let _ = say(to_front, &Message::Started(pid));
     let status = waiting.go()?;
@@ -86,7 +88,7 @@ pub(in crate::recorder) fn attach(
         Err(error) => return Ok(Message::NoTracefs(error.to_string())),
     };
     apart(&null, &[to_front.as_raw_fd(), wanted.as_raw_fd()], &reader)?;
-    let mut recording = Recording::start(to_front, pid, command_of(pid), reader)?;
+    let mut recording = Recording::start(to_front, pid, command_of(pid), reader, None)?;
     // Those that were made meanwhile, by threads that were followed too late.
     let mut known = first;
     while let Some(new) = threads(pid) {
@@ -103,6 +105,7 @@ pub(in crate::recorder) fn attach(
         recording.follower.ensure(tid, None);
     }
     recording.learn_descriptors(pid);
+    recording.follower.book.trace.attached = true;
     recording.follower.book.note("the process ran before it was traced: earlier calls are missing");
     let _ = say(to_front, &Message::Started(pid));
     let front = to_front.try_clone()?;
@@ -141,11 +144,13 @@ impl Recording {
         pid: i32,
         command: Vec<String>,
         (reader, place): (Reader, Place),
+        marker: Option<Marker>,
     ) -> io::Result<Self> {
         let clock = Clock::start();
         let watched = Arc::new(Watched::default());
         let front = to_front.try_clone()?;
-        let looking = sampler::start(Arc::clone(&watched), clock, move || is_closed(&front))?;
+        let looking =
+            sampler::start(Arc::clone(&watched), clock, marker, move || is_closed(&front))?;
         let mut book = Book::new(clock, command);
         book.trace.recorder = Recorder::Tracefs;
         book.ledger = Some(Ledger::new());

@@ -122,6 +122,12 @@ impl Told {
         for (_, run) in self.runs.drain() {
             follower.book.keep(run);
         }
+        let now = follower.book.clock.now();
+        let Some(ledger) = &mut follower.book.ledger else { return };
+        ledger.at = now.max(ledger.at);
+        for tid in follower.followers.threads.keys() {
+            ledger.ends(*tid);
+        }
     }
 
     /// How a process has ended, as far as that was seen.
@@ -143,6 +149,7 @@ impl Told {
         if is(libc::SYS_exit_group) || (is(libc::SYS_exit) && tid == pid) {
             self.ends.insert(pid, End::Code(arguments[0] as i32 & 0xFF));
         } else if is(libc::SYS_ioctl) && arguments[1] & 0xFFFF_FFFF == KVM_RUN {
+            follower.book.runs(tid);
             if has_run {
                 self.runs_again(follower, tid, arguments[0] as i32);
             } else {
