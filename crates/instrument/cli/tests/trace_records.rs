@@ -1,7 +1,9 @@
 //! What is made of a trace when it is there: a timeline, a report, a page, a comparison.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -175,4 +177,60 @@ fn a_trace_that_is_damaged_or_from_later_is_refused_in_a_line() {
     assert!(refused("/schema", "mayfly.trace/9".into()).contains("version 9"));
     assert!(refused("/calls/0/name", 7.into()).contains("calls[0].name"));
     assert!(refused("/calls/0/at", u64::MAX.into()).contains("hundred years"));
+}
+
+/// A command that gets this as its standard input.
+fn fed(input: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mayfly"));
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn several_runs_are_a_record_of_medians_that_is_reported_compared_and_bounded() {
+    let scratch = scratch("runs");
+    let (record, inputs) = (scratch.join("r.json"), scratch.join("inputs"));
+    let record = record.to_str().unwrap();
+    let script = format!("cat >> {}; {SLEEPS}", inputs.display());
+    let runs = |bounds: &[&str]| {
+        let options = ["trace", "--recorder", "ptrace", "--runs", "6", "--json", record];
+        let program = ["--", "sh", "-c", &script];
+        fed("line\n", &[&options[..], bounds, &program].concat())
+    };
+    let output = runs(&["--fail-if", "total.p50 > 100s", "--fail-if", "wait_own_sleep.p50 > 1ms"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains(": 6 runs\n") && said.contains("\ntotal "), "{said}");
+    // Each run had the whole of the input.
+    assert_eq!(fs::read_to_string(&inputs).unwrap(), "line\n".repeat(6));
+    let written = json(Path::new(record));
+    assert_eq!(written["schema"], "mayfly.record/1");
+    let row = &written["results"][0];
+    assert_eq!((&row["experiment"], &row["counters"]["runs"]), (&"trace".into(), &6.into()));
+    let total = &row["metrics"]["total"];
+    assert_eq!((&total["count"], &total["rounds"]), (&6.into(), &6.into()));
+    assert!(total["p50_interval"].is_array() && total["p50"].as_u64() >= Some(30_000_000));
+    assert!(success(&["report", record]).contains("total"));
+    assert!(success(&["compare", record, record]).contains("metrics compared: 0 more or slower"));
+    let output = runs(&["--quiet", "--fail-if", "total.p50 > 1ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("total.p50 > 1ms: trace.kvm.program.total.p50 is"));
+}
+
+#[test]
+fn what_several_runs_cannot_be_is_refused_before_the_first() {
+    for (options, code) in [
+        (&["--runs", "1"][..], 2),
+        (&["--runs", "2", "--prove"], 2),
+        (&["--runs", "2", "--fail-if", "wait_nothing > 1ms"], 2),
+        (&["--fail-if", "wait_own_sleep > 1ms"], 2),
+        (&["--from", "nowhere"], 2),
+        (&["--fail-if", "vm1.start > 1ms"], 3),
+    ] {
+        let program = ["--", "true"];
+        let output = fed("", &[&["trace", "--quiet"][..], options, &program].concat());
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {}", text(&output.stderr));
+    }
 }

@@ -91,7 +91,7 @@ fn section(trace: &Trace) -> Markup {
 fn phases(phases: &[Phase], whole: u64) -> Markup {
     html! {
         h3 { "Phases" }
-        table {
+        div.table { table {
             thead { tr { th { "until" } th.number { "took" } th.number { "share" } th.number { "at" } th.number { "calls" } th.number { "in calls" } } }
             tbody {
                 @for phase in phases {
@@ -105,7 +105,7 @@ fn phases(phases: &[Phase], whole: u64) -> Markup {
                     }
                 }
             }
-        }
+        } }
     }
 }
 
@@ -115,7 +115,7 @@ fn paths(trace: &Trace, paths: &[CriticalPath]) -> Markup {
     html! {
         @for path in paths {
             h3 { (path.title()) }
-            table {
+            div.table { table {
                 thead { tr { th { "thread" } th { "does" } th.number { "took" } th.number { "at" } } }
                 tbody {
                     @for piece in &path.pieces {
@@ -127,7 +127,7 @@ fn paths(trace: &Trace, paths: &[CriticalPath]) -> Markup {
                         }
                     }
                 }
-            }
+            } }
         }
     }
 }
@@ -181,7 +181,7 @@ fn calls(trace: &Trace) -> Markup {
     sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.took));
     html! {
         h3 { "Calls" }
-        table {
+        div.table { table {
             thead { tr { th { "name" } th.number { "calls" } th.number { "took" } th.number { "longest" } } }
             tbody {
                 @for (name, sum) in &sums {
@@ -193,7 +193,7 @@ fn calls(trace: &Trace) -> Markup {
                     }
                 }
             }
-        }
+        } }
     }
 }
 

@@ -42,6 +42,8 @@ fn is_nothing(time: &u64) -> bool {
 /// What a thread sleeps in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// It sleeps in nothing: it waits for a processor, and has not got it yet.
+    Runnable,
     Fault,
     Lock,
     File,
@@ -158,7 +160,11 @@ impl fmt::Display for Spent {
 }
 
 /// The accounts of each thread.
-pub(crate) struct Accounts(HashMap<i32, Vec<Account>>);
+pub(crate) struct Accounts {
+    of: HashMap<i32, Vec<Account>>,
+    /// Whether it was told what threads wait in: then one that is in the kernel, and waits in nothing, sleeps not.
+    tells: bool,
+}
 
 impl Accounts {
     pub(crate) fn of(trace: &Trace) -> Self {
@@ -169,7 +175,7 @@ impl Accounts {
         for all in of.values_mut() {
             all.sort_by_key(|account| account.at);
         }
-        Self(of)
+        Self { of, tells: trace.samples.iter().any(|one| one.channel.is_some()) }
     }
 
     /// How a thread spent its time between two moments; `looks` are those at the thread that were around or between them.
@@ -181,12 +187,19 @@ impl Accounts {
     ) -> Option<Spent> {
         let mut spent = self.used(tid, from, to)?;
         let slept = std::mem::take(&mut spent.slept);
-        let mut seen = [(Kind::Fault, 0u64), (Kind::Lock, 0), (Kind::File, 0), (Kind::Other, 0)];
+        let mut seen = [
+            (Kind::Runnable, 0u64),
+            (Kind::Fault, 0),
+            (Kind::Lock, 0),
+            (Kind::File, 0),
+            (Kind::Other, 0),
+        ];
         for look in looks {
             let (begun, over) = (look.at.max(from), (look.at + look.took).min(to));
             // What it slept while it was seen there; a single look has no length.
             let there = self.used(tid, begun, over).map_or(0, |used| used.slept).max(1);
-            let kind = kind(look);
+            let is_runnable = self.tells && look.channel.is_none() && !look.stack.is_empty();
+            let kind = if is_runnable { Kind::Runnable } else { kind(look) };
             if let Some((_, time)) = seen.iter_mut().find(|(of, _)| *of == kind) {
                 *time += there;
             }
@@ -197,6 +210,7 @@ impl Accounts {
             let part = u128::from(slept) * u128::from(time) / u128::from(all.max(1));
             let part = (part as u64).min(left);
             match kind {
+                Kind::Runnable => spent.queued += part,
                 Kind::Fault => spent.fault = part,
                 Kind::Lock => spent.lock = part,
                 Kind::File => spent.file = part,
@@ -210,7 +224,7 @@ impl Accounts {
 
     /// The same without what it slept in; `None` of a thread without accounts.
     fn used(&self, tid: i32, from: u64, to: u64) -> Option<Spent> {
-        let accounts = self.0.get(&tid)?;
+        let accounts = self.of.get(&tid)?;
         let mut spent = Spent::default();
         let first = accounts.partition_point(|one| one.at <= from).saturating_sub(1);
         for two in accounts[first..].windows(2) {
@@ -314,6 +328,16 @@ mod tests {
         assert_eq!((spent.ran, spent.queued), (50, 10));
         assert!([fault, lock, file].iter().all(|one| (10..=11).contains(one)), "{spent:?}");
         assert_eq!((slept, spent.whole()), (40 - fault - lock - file, 100));
+    }
+
+    #[test]
+    fn a_thread_that_waits_in_nothing_when_it_is_looked_at_could_run() {
+        // The kernel counts such a wait when it is over.
+        let mut looks = vec![look(21, 38, "vhost_task_fn")];
+        assert_eq!(trace(looks.clone()).spent(7, 20, 60).unwrap().queued, 0);
+        looks.push(Sample { tid: 9, channel: Some("do_sys_poll".into()), ..Sample::default() });
+        let spent = trace(looks).spent(7, 20, 60).unwrap();
+        assert_eq!((spent.queued, spent.asleep()), (40, 0));
     }
 
     #[test]

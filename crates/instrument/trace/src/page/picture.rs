@@ -13,7 +13,7 @@ use crate::words::{cause, doing, lived};
 /// Threads that have a row; of more, those that came first.
 const MOST_ROWS: usize = 100;
 /// The picture's measures: where times begin, how wide they are, and how high a row is.
-const LEFT: f64 = 190.0;
+const LEFT: f64 = 230.0;
 const WIDTH: f64 = 1000.0;
 const ROW: f64 = 18.0;
 /// What is narrower cannot be seen apart from its neighbours, and is shown with them.

@@ -60,8 +60,8 @@ fn the_timeline_comes_first_and_everything_has_its_place_on_it() {
             "{class}: {svg}"
         );
     }
-    // 10 ms of 100 ms, on a picture that begins at 190 and is 1000 wide.
-    assert!(svg.contains("class=\"kvm\" x=\"290.00\""), "{svg}");
+    // 10 ms of 100 ms, on a picture that begins at 230 and is 1000 wide.
+    assert!(svg.contains("class=\"kvm\" x=\"330.00\""), "{svg}");
     assert!(svg.contains("width=\"90.00\""), "{svg}");
     // One row of phases, two of waits, and the threads of which something is known.
     for (name, count) in [
@@ -73,6 +73,14 @@ fn the_timeline_comes_first_and_everything_has_its_place_on_it() {
     ] {
         assert_eq!(svg.matches(name).count(), count, "{name}: {svg}");
     }
+}
+
+#[test]
+fn each_table_scrolls_by_itself_where_the_page_is_narrow() {
+    let page = Page(&[trace()]).to_string();
+    let tables = page.matches("<table").count();
+    assert!(tables > 1, "{page}");
+    assert_eq!(page.matches("<div class=\"table\"><table").count(), tables);
 }
 
 #[test]
