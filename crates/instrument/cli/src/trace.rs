@@ -222,8 +222,10 @@ impl From<args::Recorder> for Choice {
 fn names_something(threshold: &Threshold, has_causes: bool) -> Result<(), Failure> {
     let wrong = |error: ThresholdError| Failure::usage(error.to_string());
     let mut may = false;
-    let (rows, names) = (figure_rows().collect::<Vec<_>>(), figure_names());
-    for row in &rows {
+    let (names, text) = (figure_names(), threshold.to_string());
+    // Of a VM only those bounds can be that name it.
+    let rows = figure_rows().filter(|row| row == "program" || text.contains(row.as_str()));
+    for row in &rows.collect::<Vec<_>>() {
         for counter in COUNTERS {
             may |= threshold
                 .may_name_the_counter("trace", Backend::Kvm, row, counter)

@@ -39,6 +39,11 @@ fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
     let read = after.read?.checked_sub(before.read?).filter(|read| *read >= LITTLE)?;
     let mut evidence = vec![format!("it read {} meanwhile", bytes(read))];
     let stretch = Stretch { trace, tid: before.tid, from, to };
+    // Who reads runs, or sleeps in reading: for the rest of the time it did something else.
+    let spent = trace.spent(before.tid, from, to).unwrap_or_default();
+    if 2 * (spent.queued + spent.lock + spent.fault + spent.slept) >= took {
+        return None;
+    }
     let slept = stretch.time_in(&WAITS_IN);
     let cause = if slept >= took / 2 {
         evidence.push(format!("it slept {} of {} for the writer", duration(slept), duration(took)));

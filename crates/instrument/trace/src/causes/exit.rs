@@ -49,7 +49,12 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                     "close the VM on a thread that nothing waits for, before the process ends",
                     destroy::evidence(&stretch, &function),
                 ),
-                (_, seen) if resident >= LITTLE && (ran >= trace.least() / 2 || seen.is_some()) => {
+                // Memory is freed on a processor: what sleeps or waits for one does something else.
+                (_, seen)
+                    if resident >= LITTLE
+                        && 2 * spent.asleep().max(spent.queued) < took
+                        && (ran >= trace.least() / 2 || seen.is_some()) =>
+                {
                     let mut evidence =
                         vec![format!("it had {} of memory when it ended", bytes(resident))];
                     // What it ran for is seen by differences, of which a short end has none.

@@ -21,6 +21,8 @@ const REGISTERS: [&str; 5] = [
 ];
 /// `KVM_IOEVENTFD_FLAG_DEASSIGN` (linux/kvm.h).
 const DEASSIGN: u64 = 1 << 2;
+/// `KVM_IRQFD_FLAG_DEASSIGN`.
+const DEASSIGN_IRQ: u64 = 1;
 /// What waits for one, beside memslots.
 const PAYS: [&str; 5] = [
     "KVM_CREATE_VCPU",
@@ -93,6 +95,7 @@ fn remedy(call: &Call) -> &'static str {
 fn takes_away(call: &Call) -> bool {
     match call.name.as_str() {
         "KVM_IOEVENTFD" => call.argument("flags") & DEASSIGN != 0,
+        "KVM_IRQFD" => call.argument("flags") & DEASSIGN_IRQ != 0,
         name => name == "KVM_UNREGISTER_COALESCED_MMIO",
     }
 }

@@ -318,6 +318,7 @@ fn a_wait_for_a_grace_period_has_a_remedy_for_what_waits_and_removals_start_none
     starts(remedy(event(0), "KVM_UNREGISTER_COALESCED_MMIO", &[]), removes);
     // Only a removal waits, so it is one where the flags were not recorded.
     starts(remedy(event(0), "KVM_IOEVENTFD", &[]), removes);
+    starts(remedy(event(0), "KVM_IRQFD", &[("flags", 1)]), "remove devices two ticks");
     // To take one away waits by itself, and leaves nothing behind that another call waits for.
     assert_eq!(remedy(event(DEASSIGN), slot, &[("size", 1 << 30)]), None);
     assert_eq!(remedy(("KVM_UNREGISTER_COALESCED_MMIO", 0), slot, &[("size", 1 << 30)]), None);

@@ -133,17 +133,25 @@ fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
 #[test]
 fn an_end_that_nobody_looked_at_is_a_vm_s_where_it_was_open_and_the_thread_slept() {
     // It ends at 5 ms, sleeps for so long of the next 14, and is runnable for the rest.
-    let end = |slept: u64, held: Vec<usize>| {
+    let end = |slept: u64, held: Vec<usize>| told(&ended(slept, held));
+    fn ended(slept: u64, held: Vec<usize>) -> Trace {
         let account = |at, queued| Account { tid: 1, at: at * MS, ran: 0, queued: queued * MS };
         let (ending, gone) = (Some(5 * MS), Some(19 * MS));
         let process = Process { pid: 1, gone, held, ..Process::default() };
         let thread = Thread { tid: 1, pid: 1, ending, gone, ..Thread::default() };
         let accounts = vec![account(5, 0), account(5 + slept, 0), account(19, 14 - slept)];
-        told(&Trace { processes: vec![process], accounts, ..trace(vec![], vec![thread]) })
-    };
+        Trace { processes: vec![process], accounts, ..trace(vec![], vec![thread]) }
+    }
     assert_eq!(end(9, vec![0]), one("vm-destruction", 5, 14));
     assert_eq!(end(3, vec![0]), one("busy-processor", 5, 14));
     assert!(end(9, vec![]).is_empty());
+    // Memory is freed on a processor, so it is not what a thread sleeps for that was once seen to free some.
+    let mut frees = ended(9, vec![]);
+    frees.processes[0].resident = Some(64 << 20);
+    frees.samples = vec![seen(6 * MS, 0, &["exit_mmap"])];
+    assert!(told(&frees).is_empty());
+    frees.accounts.clear();
+    assert_eq!(told(&frees), one("memory-freed-at-exit", 5, 14));
 }
 
 #[test]
@@ -167,6 +175,21 @@ fn an_image_is_loaded_where_much_is_read_for_long_between_two_calls() {
     };
     assert_eq!(loads(40, 1 << 20), one("image-loading", 2, 38));
     assert!(loads(40, (1 << 20) - 1).is_empty() && loads(2, 1 << 20).is_empty());
+}
+
+#[test]
+fn what_reads_a_little_and_then_waits_for_something_else_loads_no_image() {
+    // It runs for so long of 40 ms, and sleeps on a lock for the rest.
+    let loads = |ran: u64| {
+        let mut calls = vec![call("KVM_CREATE_IRQCHIP", MS, MS, 0), call("mmap", 42 * MS, 0, 0)];
+        (calls[0].read, calls[1].read) = (Some(0), Some(2 << 20));
+        let account = |at, ran| Account { tid: 1, at: at * MS, ran: ran * MS, queued: 0 };
+        let accounts = vec![account(2, 0), account(2 + ran, ran), account(42, ran)];
+        let samples = vec![seen((2 + ran) * MS, (40 - ran) * MS, &["futex_do_wait"])];
+        told(&Trace { samples, accounts, ..trace(calls, vec![]) })
+    };
+    assert_eq!(loads(30), one("image-loading", 2, 40));
+    assert!(loads(5).is_empty());
 }
 
 #[test]
