@@ -73,9 +73,10 @@ impl Trace {
             self.calls.iter().filter(move |call| call.tid == tid && call.name == "KVM_RUN")
         };
         let own = |call: &&Call| call.vm() == Some(vm);
-        let left = |thread: &Thread| match runs(thread).all(|call| own(&call)) {
-            true => self.left(thread),
-            false => runs(thread).filter(own).map(Call::end).max(),
+        let left = |thread: &Thread| {
+            let is_alone = runs(thread).all(|call| own(&call));
+            let last = || runs(thread).filter(own).map(Call::end).max();
+            if is_alone { self.left(thread) } else { last() }
         };
         let threads = self.threads.iter().filter(|thread| self.ran(thread, Some(vm)));
         threads.filter_map(left).max()

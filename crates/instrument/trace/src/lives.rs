@@ -43,8 +43,8 @@ impl Trace {
         let end = last.at;
         let stop = exit.and_then(|exit| end.checked_sub(exit)).filter(|stop| *stop > 0);
         let start = Way { to: "first entry".to_owned(), from, tid: run.tid, end: entry };
-        let closes = |call: &&Call| call.end() == end && call.name != "KVM_RUN";
-        let closer = self.calls.iter().filter(closes).map(|call| call.tid).next();
+        let is_last = |call: &&Call| call.end() == end && call.name != "KVM_RUN";
+        let closer = self.calls.iter().find(is_last).map(|call| call.tid);
         let last_tid = closer.or_else(|| Some(self.last_gone(pid)?.tid));
         let stop_way = exit.filter(|exit| *exit < end).zip(last_tid).map(|(exit, tid)| Way {
             to: last.name.clone(),

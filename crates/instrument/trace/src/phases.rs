@@ -168,13 +168,13 @@ impl Trace {
         let (vm, gone) = (vm?, gone?);
         let others = self.processes.iter().filter(|one| Some(one.pid) != program);
         let ended = others.filter(|one| one.held.contains(&vm)).filter_map(|one| one.gone);
-        let closes = |call: &&Call| {
+        let gives_up = |call: &&Call| {
             call.name.starts_with("close")
                 && call.vm() == Some(vm)
                 && Some(call.pid) != program
                 && call.succeeded()
         };
-        let closed = self.calls.iter().filter(closes).map(Call::end);
+        let closed = self.calls.iter().filter(gives_up).map(Call::end);
         ended.chain(closed).max().filter(|at| *at > gone)
     }
 

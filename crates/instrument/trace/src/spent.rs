@@ -297,7 +297,7 @@ mod tests {
         let accounts =
             vec![account(0, 0, 0), account(20, 20, 0), account(60, 20, 0), account(70, 20, 10)];
         let accounts = [accounts, vec![account(100, 50, 10)]].concat();
-        Trace { accounts, samples, ..Trace::default() }
+        Trace { samples, accounts, ..Trace::default() }
     }
 
     fn look(at: u64, took: u64, function: &str) -> Sample {

@@ -34,14 +34,9 @@ impl Follower {
         let known = |follower: &Self, fd: i32| follower.descriptors.known(table, fd).cloned();
         let (call, then) = match call {
             SystemCall::Ioctl => self.kvm(&base, fd, arguments[1] & 0xFFFF_FFFF, arguments[2]),
-            SystemCall::Open => {
-                if !self.opens_kvm(tid, arguments[0]) {
-                    return self.may_open_kvm(tid);
-                }
-                (Call { name: "open".to_owned(), ..base }, Then::Opened)
-            }
-            SystemCall::OpenAt | SystemCall::OpenAt2 => {
-                if !self.opens_kvm(tid, arguments[1]) {
+            SystemCall::Open | SystemCall::OpenAt | SystemCall::OpenAt2 => {
+                let path = usize::from(call != SystemCall::Open);
+                if !self.opens_kvm(tid, arguments[path]) {
                     return self.may_open_kvm(tid);
                 }
                 (Call { name: "open".to_owned(), ..base }, Then::Opened)

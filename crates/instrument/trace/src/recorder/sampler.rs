@@ -72,7 +72,7 @@ pub(super) struct Looked {
 pub(super) fn start(
     watched: Arc<Watched>,
     clock: Clock,
-    marker: Option<Marker>,
+    file: Option<Marker>,
     is_abandoned: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<Looking> {
     let builder = thread::Builder::new().name("sampler".to_owned());
@@ -99,8 +99,8 @@ pub(super) fn start(
             }
             let quiet = clock.now().saturating_sub(watched.last.load(Ordering::Acquire));
             pause = if quiet < LIVELY { OFTEN } else { (pause * 2).min(SELDOM) };
-            match marker.as_ref().filter(|_| marked.is_none()) {
-                Some(marker) => marked = marker.is_written(pause).then(|| clock.now()),
+            match file.as_ref().filter(|_| marked.is_none()) {
+                Some(file) => marked = file.is_written(pause).then(|| clock.now()),
                 None => thread::sleep(pause),
             }
         }

@@ -130,18 +130,19 @@ fn a_process_s_end_is_from_its_last_thread_s_and_is_what_it_was_seen_at() {
     assert!(end(&["exit_mmap"], 9, 1).is_empty(), "so little memory takes no time");
 }
 
+/// A process that ends at 5 ms, sleeps for so long of the next 14, and is runnable for the rest.
+fn ended(slept: u64, held: Vec<usize>) -> Trace {
+    let account = |at, queued| Account { tid: 1, at: at * MS, ran: 0, queued: queued * MS };
+    let (ending, gone) = (Some(5 * MS), Some(19 * MS));
+    let process = Process { pid: 1, gone, held, ..Process::default() };
+    let thread = Thread { tid: 1, pid: 1, ending, gone, ..Thread::default() };
+    let accounts = vec![account(5, 0), account(5 + slept, 0), account(19, 14 - slept)];
+    Trace { processes: vec![process], accounts, ..trace(vec![], vec![thread]) }
+}
+
 #[test]
 fn an_end_that_nobody_looked_at_is_a_vm_s_where_it_was_open_and_the_thread_slept() {
-    // It ends at 5 ms, sleeps for so long of the next 14, and is runnable for the rest.
     let end = |slept: u64, held: Vec<usize>| told(&ended(slept, held));
-    fn ended(slept: u64, held: Vec<usize>) -> Trace {
-        let account = |at, queued| Account { tid: 1, at: at * MS, ran: 0, queued: queued * MS };
-        let (ending, gone) = (Some(5 * MS), Some(19 * MS));
-        let process = Process { pid: 1, gone, held, ..Process::default() };
-        let thread = Thread { tid: 1, pid: 1, ending, gone, ..Thread::default() };
-        let accounts = vec![account(5, 0), account(5 + slept, 0), account(19, 14 - slept)];
-        Trace { processes: vec![process], accounts, ..trace(vec![], vec![thread]) }
-    }
     assert_eq!(end(9, vec![0]), one("vm-destruction", 5, 14));
     assert_eq!(end(3, vec![0]), one("busy-processor", 5, 14));
     assert!(end(9, vec![]).is_empty());
