@@ -81,8 +81,8 @@ pub(crate) struct Trace {
     /// Exit with 1 if this holds for a figure, as in 'start > 50ms' or 'calls > 500'. The figures are start (exec to
     /// first entry), stop (last exit to the end), total, longest (wait), each phase by its name, such as `vm_created`, calls
     /// and stops. Of several VMs, vm1.start is the start of VM 1. With --runs, a figure has statistics, as in
-    /// 'stop.p50 > 20ms' and 'stop.max > 50ms', and each cause has two figures, as in 'wait_grace_period.p50 > 5ms' and
-    /// 'named_grace_period > 2' (runs). The option may be repeated
+    /// 'stop.p50 > 20ms' and 'stop.max > 50ms', and each cause has two figures, as in `wait_grace_period.p50 > 5ms` and
+    /// `named_grace_period > 2` (runs). The option may be repeated
     #[arg(long = "fail-if", value_name = "THRESHOLD")]
     pub(crate) fail_if: Vec<Threshold>,
 }
