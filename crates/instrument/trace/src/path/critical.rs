@@ -86,7 +86,9 @@ impl CriticalPath {
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asks_to_sleep = matches!(self.doing, Doing::Sleeps { .. });
-        let Some(spent) = self.spent.filter(|spent| !spent.is_its_own() && !asks_to_sleep) else {
+        // Many small parts are named by none.
+        let has_words = |spent: &Spent| !spent.is_its_own() && !spent.to_string().is_empty();
+        let Some(spent) = self.spent.filter(|spent| has_words(spent) && !asks_to_sleep) else {
             return self.doing.fmt(f);
         };
         match &self.doing {
