@@ -18,6 +18,7 @@ mod run;
 mod runs;
 mod signals;
 mod trace;
+mod traced;
 mod watch;
 
 use std::process::ExitCode;

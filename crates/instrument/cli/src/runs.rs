@@ -14,7 +14,7 @@ use crate::args;
 use crate::built::built;
 use crate::failure::Failure;
 use crate::output::Stream;
-use crate::trace::{end_as, failure, launch, may_write, within};
+use crate::traced::{end_as, failure, launch, may_write, within};
 
 /// What a pipe holds whoever reads it.
 const IN_A_PIPE: usize = 16 << 10;

@@ -7,22 +7,18 @@ use mayfly_record::units::things;
 use mayfly_record::{Backend, Host, Record, Sink};
 use mayfly_report::{Threshold, ThresholdError};
 use mayfly_trace::{
-    Beginning, COUNTERS, Choice, End, Error, Launch, Text, Trace, attach_by, figure_names,
-    figure_rows, figures_of_causes, measure_gains, prove, record_by, runs_to_prove,
+    COUNTERS, Choice, End, Launch, Text, Trace, attach_by, figure_names, figure_rows,
+    measure_gains, prove, record_by, runs_to_prove,
 };
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, setrlimit, test_kill_process};
-use signal_hook::low_level::emulate_default_handler;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::args;
 use crate::built::built;
-use crate::failure::{Failure, and_more};
+use crate::failure::Failure;
 use crate::output::Stream;
 use crate::runs::runs;
-
-/// What shells give for a program that is not there, and for one that cannot be executed.
-const NOT_FOUND: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
+use crate::traced::{end_as, failure, launch, may_write, names_a_cause, within};
 
 /// Runs a program, and says where its VM's life went. Ends as the program does.
 pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
@@ -48,20 +44,6 @@ pub(crate) fn trace(options: &args::Trace) -> Result<(), Failure> {
     let recorded = record_by(options.recorder.into(), &launch, &mut warn).map_err(failure)?;
     let (end, verdict) = conclude(options, &launch, recorded.trace, &files);
     end_as(end, verdict)
-}
-
-/// What is to be recorded.
-pub(crate) fn launch(options: &args::Trace) -> Launch {
-    let marker = match &options.from {
-        Beginning::File(path) => Some(path.clone()),
-        _ => None,
-    };
-    Launch { command: options.command.clone(), marker, ..Launch::default() }
-}
-
-/// Says something where standard error may be closed: the program runs all the same.
-pub(crate) fn may_write(line: &str) {
-    let _ = Stream::Err.write(&format!("mayfly: {line}\n"));
 }
 
 /// Refuses a process that there is not, or that has ended and is still to be waited for, before anything is said of it.
@@ -175,39 +157,6 @@ fn told(
     kept.and(proved).and_then(|_| keeps(options, &trace))
 }
 
-/// Ends this process as the program has ended: only where that was well, what went wrong here is the exit code.
-pub(crate) fn end_as(end: Option<End>, verdict: Result<(), Failure>) -> Result<(), Failure> {
-    let code = match end {
-        None | Some(End::Code(0)) => return verdict,
-        Some(End::Code(code)) => code,
-        Some(End::Signal(signal)) => {
-            if let Err(failure) = &verdict {
-                failure.report();
-            }
-            // The program's core is there, if one is wanted; this process's would replace it.
-            let none = Rlimit { current: Some(0), maximum: Some(0) };
-            let _ = setrlimit(Resource::Core, none);
-            let _ = emulate_default_handler(signal);
-            128 + signal
-        }
-    };
-    if let Err(failure) = verdict {
-        failure.report();
-    }
-    std::process::exit(code)
-}
-
-pub(crate) fn failure(error: Error) -> Failure {
-    let code = match &error {
-        Error::NotExecuted { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
-            NOT_FOUND
-        }
-        Error::NotExecuted { .. } => NOT_EXECUTABLE,
-        _ => return Failure::runtime(error),
-    };
-    Failure::with_code(code, error)
-}
-
 impl From<args::Recorder> for Choice {
     fn from(wanted: args::Recorder) -> Self {
         match wanted {
@@ -251,37 +200,4 @@ fn keeps(options: &args::Trace, trace: &Trace) -> Result<(), Failure> {
     let host = trace.host.clone().unwrap_or_default();
     let rows = [trace.figures()].into_iter().chain(trace.figures_of_vms());
     within(&options.fail_if, &Record::new(host, rows.collect()))
-}
-
-/// Whether every figure of a record is on the right side of every bound. A cause that was never named has no figure, and
-/// keeps what is no more than so much.
-pub(crate) fn within(bounds: &[Threshold], record: &Record) -> Result<(), Failure> {
-    for threshold in bounds {
-        let violations = match threshold.violations(record) {
-            Ok(violations) => violations,
-            Err(_) if names_a_cause(threshold) && !threshold.is_about_too_little() => continue,
-            Err(_) => {
-                return Err(Failure::nothing_ran(format_args!(
-                    "{threshold}: the program has no such figure"
-                )));
-            }
-        };
-        if let Some(first) = violations.first() {
-            let more = and_more(violations.len() - 1);
-            return Err(Failure::runtime(format_args!("{threshold}: {}{more}", first.what)));
-        }
-    }
-    Ok(())
-}
-
-/// Whether a bound is about a cause, which only several runs have figures of.
-fn names_a_cause(threshold: &Threshold) -> bool {
-    let (times, counts) = figures_of_causes();
-    let is_time = |name: &String| {
-        threshold.may_name("trace", Backend::Kvm, "program", (name, true)) == Ok(true)
-    };
-    let is_count = |name: &String| {
-        threshold.may_name_the_counter("trace", Backend::Kvm, "program", name) == Ok(true)
-    };
-    times.iter().any(is_time) || counts.iter().any(is_count)
 }

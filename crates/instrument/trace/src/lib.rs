@@ -33,6 +33,7 @@ mod stalls;
 mod sys;
 mod text;
 mod timeline;
+mod times;
 mod words;
 
 pub use compare::Comparison;
@@ -46,14 +47,14 @@ pub use phases::{PHASES, metric};
 pub use prove::{prove, runs_to_prove};
 pub use read::document;
 pub use record::{
-    Account, Call, Cause, End, Life, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall,
+    Account, Call, Cause, End, From, Life, Object, Phase, Process, Recorder, SCHEMA, Sample, Stall,
     Stops, Thread, Trace, Used, Verdict, Wake,
 };
 pub use recorder::{
     Choice, Delay, Error, Launch, Output, Recorded, attach, attach_by, record, record_by,
 };
 pub use replay::measure_gains;
-pub use request::{Beginning, From};
+pub use request::Beginning;
 pub use runs::{Runs, figures_of_causes};
 pub use spent::Spent;
 pub use text::Text;

@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gain::{Gain, Replay};
 use crate::path::CriticalPath;
-use crate::request::From;
-pub use seen::{Account, Call, Object, Process, Sample, Thread, Used, Wake};
+pub use seen::{Account, Call, From, Object, Process, Sample, Thread, Used, Wake};
 
 /// What was seen of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -3,13 +3,10 @@
 //! A thread of the VMM that takes a connection, or that sleeps until something comes, and then does the first calls to KVM,
 //! waited for a client. What comes before that is the client's time.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
-use crate::record::{Call, Sample, Trace};
+use crate::record::{Call, From, Sample, Trace};
 
 /// What the start is counted from, if the user says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,21 +37,6 @@ impl FromStr for Beginning {
                 _ => Err("it is one of exec, socket, KVM_..., file:PATH".to_owned()),
             },
         }
-    }
-}
-
-/// From when the start is counted, where that is not the program's execution.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct From {
-    /// What happened then: `socket`, `file`, or the name of a call.
-    pub event: String,
-    /// When.
-    pub at: u64,
-}
-
-impl fmt::Display for From {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.event)
     }
 }
 

@@ -6,8 +6,7 @@ use mayfly_record::units::{duration, percent, things};
 
 use crate::meanwhile::Meanwhile;
 use crate::path::{CriticalPath, Piece};
-use crate::record::{Call, Cause, End, Phase, Stall, Stops, Trace, Verdict};
-use crate::request::From;
+use crate::record::{Call, Cause, End, From, Phase, Stall, Stops, Trace, Verdict};
 
 /// Shows a trace.
 pub struct Text<'a>(pub &'a Trace);

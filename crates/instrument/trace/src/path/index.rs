@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::record::{Call, Sample, Thread, Trace};
-use crate::spent::{Accounts, Spent};
+use crate::spent::Spent;
+use crate::times::Accounts;
 use crate::words::lived;
 
 /// Those of a trace, by thread, in the order of their beginnings.

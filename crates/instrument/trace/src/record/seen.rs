@@ -236,3 +236,18 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stack: Vec<String>,
 }
+
+/// From when the start is counted, where that is not the program's execution.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct From {
+    /// What happened then: `socket`, `file`, or the name of a call.
+    pub event: String,
+    /// When.
+    pub at: u64,
+}
+
+impl fmt::Display for From {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.event)
+    }
+}
