@@ -1,7 +1,7 @@
 //! The waits that a report shows, and the cause of each.
 
 use crate::causes;
-use crate::record::{Call, Stall, Trace};
+use crate::record::{Call, Recorder, Stall, Trace};
 
 /// Waits that are shown.
 const MOST: usize = 10;
@@ -13,6 +13,12 @@ impl Trace {
     pub(crate) fn tick(&self) -> Option<u64> {
         let hz = self.host.as_ref()?.hz.filter(|hz| *hz > 0)?;
         Some(1_000_000_000 / u64::from(hz))
+    }
+
+    /// By how much looks may count too little of a thread's time on a processor: by a tick, where events tell nothing.
+    pub(crate) fn unsure(&self) -> u64 {
+        let is_exact = self.recorder == Recorder::Tracefs;
+        if is_exact { 0 } else { self.tick().unwrap_or(4_000_000) }
     }
 
     /// How long a wait is at least.

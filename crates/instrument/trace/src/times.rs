@@ -88,6 +88,7 @@ impl Accounts {
         }
         for all in of.values_mut() {
             all.sort_by_key(|account| account.at);
+            *all = without_stale(all);
         }
         Self { of, tells: trace.samples.iter().any(|one| one.channel.is_some()) }
     }
@@ -163,6 +164,23 @@ impl Accounts {
         spent.unseen = to.saturating_sub(from) - spent.whole();
         Some(spent)
     }
+}
+
+/// Without the accounts that were told too early: the kernel counts the time of a thread that runs at its ticks alone, so a
+/// look between two has too little of it, and the next one has more than there was time for.
+fn without_stale(accounts: &[Account]) -> Vec<Account> {
+    let mut kept: Vec<Account> = Vec::with_capacity(accounts.len());
+    for one in accounts {
+        let is_stale = |last: &Account| {
+            let grown = one.ran.saturating_sub(last.ran) + one.queued.saturating_sub(last.queued);
+            grown > one.at.saturating_sub(last.at)
+        };
+        while kept.len() > 1 && kept.last().is_some_and(is_stale) {
+            kept.pop();
+        }
+        kept.push(*one);
+    }
+    kept
 }
 
 fn kind(look: &Sample) -> Kind {
@@ -252,6 +270,15 @@ mod tests {
         looks.push(Sample { tid: 9, channel: Some("do_sys_poll".into()), ..Sample::default() });
         let spent = trace(looks).spent(7, 20, 60).unwrap();
         assert_eq!((spent.queued, spent.asleep()), (40, 0));
+    }
+
+    #[test]
+    fn a_thread_whose_time_is_counted_at_ticks_alone_ran_between_them() {
+        let account = |at, ran| Account { tid: 7, at, ran, queued: 0 };
+        let accounts = [(0, 0), (10, 0), (20, 0), (30, 0), (40, 40), (50, 40), (80, 80)]
+            .map(|(a, b)| account(a, b));
+        let trace = Trace { accounts: accounts.to_vec(), ..Trace::default() };
+        assert_eq!(trace.spent(7, 0, 80), Some(Spent { ran: 80, ..Spent::default() }));
     }
 
     #[test]

@@ -41,7 +41,9 @@ fn gap(trace: &Trace, before: &Call, after: &Call) -> Option<Stall> {
     let stretch = Stretch { trace, tid: before.tid, from, to };
     // Who reads runs, or sleeps in reading: for the rest of the time it did something else.
     let spent = trace.spent(before.tid, from, to).unwrap_or_default();
-    if 2 * (spent.queued + spent.lock + spent.fault + spent.slept) >= took {
+    // A look may miss the last tick of what ran.
+    let elsewhere = spent.queued + spent.lock + spent.fault + spent.slept;
+    if 2 * elsewhere.saturating_sub(trace.unsure()) >= took {
         return None;
     }
     let slept = stretch.time_in(&WAITS_IN);

@@ -52,7 +52,8 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                 // Memory is freed on a processor: what sleeps or waits for one does something else.
                 (_, seen)
                     if resident >= LITTLE
-                        && 2 * spent.asleep().max(spent.queued) < took
+                        && 2 * spent.asleep().max(spent.queued).saturating_sub(trace.unsure())
+                            < took
                         && (ran >= trace.least() / 2 || seen.is_some()) =>
                 {
                     let mut evidence =
