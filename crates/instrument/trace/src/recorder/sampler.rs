@@ -18,6 +18,8 @@ use crate::record::{Account, Sample, Used};
 const OFTEN: Duration = Duration::from_millis(1);
 /// While nothing does; it is come to by steps.
 const SELDOM: Duration = Duration::from_millis(128);
+/// So long after the end the marker is given up.
+const SOON: Duration = Duration::from_millis(20);
 /// A look that took longer does not say when it was, in nanoseconds.
 const SLOW: u64 = 500_000;
 /// So long after something has happened the looks are often.
@@ -75,10 +77,11 @@ pub(super) fn start(
     file: Option<Marker>,
     is_abandoned: impl Fn() -> bool + Send + 'static,
 ) -> std::io::Result<Looking> {
+    let marking = file.map(|file| marked_at(file, Arc::clone(&watched), clock)).transpose()?;
     let builder = thread::Builder::new().name("sampler".to_owned());
     builder.spawn(move || {
         let mut book = Samples::new();
-        let (mut pause, mut marked) = (OFTEN, None);
+        let mut pause = OFTEN;
         while !watched.over.load(Ordering::Acquire) {
             if is_abandoned() {
                 watched.abandoned.store(true, Ordering::Release);
@@ -99,12 +102,28 @@ pub(super) fn start(
             }
             let quiet = clock.now().saturating_sub(watched.last.load(Ordering::Acquire));
             pause = if quiet < LIVELY { OFTEN } else { (pause * 2).min(SELDOM) };
-            match file.as_ref().filter(|_| marked.is_none()) {
-                Some(file) => marked = file.is_written(pause).then(|| clock.now()),
-                None => thread::sleep(pause),
+            thread::sleep(pause);
+        }
+        let marked = marking.and_then(|marking| marking.join().ok()).flatten();
+        Looked { samples: book.done, accounts: book.accounts.take(), lost: book.lost, marked }
+    })
+}
+
+/// A thread that waits until the marker is written to, which the sampler would see too late, and says when it was.
+fn marked_at(
+    file: Marker,
+    watched: Arc<Watched>,
+    clock: Clock,
+) -> std::io::Result<JoinHandle<Option<u64>>> {
+    let is_over =
+        move || watched.over.load(Ordering::Acquire) || watched.abandoned.load(Ordering::Acquire);
+    thread::Builder::new().name("marker".to_owned()).spawn(move || {
+        while !is_over() {
+            if file.is_written(SOON) {
+                return Some(clock.now());
             }
         }
-        Looked { samples: book.done, accounts: book.accounts.take(), lost: book.lost, marked }
+        None
     })
 }
 

@@ -113,7 +113,7 @@ pub(crate) fn start_after_a_marker() {
     let marker = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("marker");
     for choice in [Choice::Ptrace, Choice::Tracefs] {
         let _ = fs::remove_file(&marker);
-        let script = r#"sleep 0.1; echo now > "$1"; exec "$0""#;
+        let script = r#"sleep 0.1; echo now > "$1"; sleep 0.1; exec "$0""#;
         let mut launch = launch(&[]);
         let vmm = launch.command[0].clone();
         launch.command = ["sh", "-c", script].map(Into::into).into();
