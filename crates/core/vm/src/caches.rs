@@ -125,6 +125,7 @@
 //! after each flush; and a flush of exactly those pages. In a coherent format a VM does nothing for data, whatever its
 //! `Caches`.
 
+mod unknown;
 mod upkeep;
 
 use core::ops::Range;
@@ -135,7 +136,7 @@ use mayfly_platform::address::Pfn;
 use mayfly_platform::cache::InstructionCaches;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Section;
-use mayfly_stage2::{Grant, Level, MemoryType, Permissions, Role, Root, Tables};
+use mayfly_stage2::{Grant, MemoryType, Permissions, Role, Root, Tables};
 
 pub use upkeep::{CacheTraps, Caches};
 pub(crate) use upkeep::{Upkeep, VcpuCaches};
@@ -255,7 +256,11 @@ impl<W: World> Inner<W> {
             self.each_unknown(first, level, leaf.pfn, known, rights, section, work);
         };
         if !self.upkeep.coherent {
-            unknown(Permissions::empty(), &mut |pfn, count| self.clean_to_map(pfn, count));
+            unknown(Permissions::empty(), &mut |pfn, count| {
+                self.in_pieces(count, |from, count| {
+                    self.clean_to_map(Pfn::new(pfn.get() + from), count);
+                });
+            });
         }
         if !leaf.permissions.contains(Permissions::EXECUTE) {
             return Ok(());
@@ -274,48 +279,6 @@ impl<W: World> Inner<W> {
             }
         }
         Ok(())
-    }
-
-    /// Has `work` done to the frames from `pfn` on that none of `roots` maps at the same place with such rights: to be
-    /// mapped as the leaf of `level` at `first`.
-    #[expect(clippy::too_many_arguments, reason = "where, what, and beside what")]
-    fn each_unknown(
-        &self,
-        first: Gfn,
-        level: Level,
-        pfn: Pfn,
-        roots: [Option<&Root<W::Format>>; 2],
-        rights: Permissions,
-        section: &impl Section,
-        work: &mut dyn FnMut(Pfn, u64),
-    ) {
-        self.in_pieces(level.pages(), |mut from, count| {
-            let (mut page, end) = (from, from + count);
-            let mut piece = |from, to| {
-                if from < to {
-                    work(Pfn::new(pfn.get() + from), to - from);
-                }
-            };
-            while page < end {
-                let gfn = Gfn::new(first.get() + page);
-                let wanted = pfn.get() + page;
-                let present = roots.into_iter().flatten().find_map(|root| {
-                    let (level, leaf) = root.translate(gfn, section)?;
-                    let into = gfn.get() & (level.pages() - 1);
-                    let is_known =
-                        leaf.pfn.get() + into == wanted && leaf.permissions.contains(rights);
-                    is_known.then(|| level.pages() - into)
-                });
-                if let Some(pages) = present {
-                    piece(from, page);
-                    page += pages;
-                    from = page;
-                } else {
-                    page += 1;
-                }
-            }
-            piece(from, end);
-        });
     }
 
     /// Does something to `count` frames: has `work` do it to some from each of so many on, with points between where
