@@ -45,3 +45,4 @@ pub mod timer;
 pub mod tlb;
 mod traps;
 pub mod virtual_gic;
+pub mod zero;

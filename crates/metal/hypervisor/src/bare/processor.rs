@@ -13,6 +13,7 @@ pub(crate) mod once;
 pub(crate) mod serial;
 pub(crate) mod trace;
 
+use arch::zero;
 use arm64 as arch;
 
 pub(crate) use arch::this_cpu::{kick, serve_others, vacate};

@@ -4,7 +4,7 @@
 use mayfly_hwtrace::Family;
 use smccc::Smc;
 
-pub(crate) use mayfly_arm64::{cpu, spin, timer};
+pub(crate) use mayfly_arm64::{cpu, spin, timer, zero};
 
 pub(crate) mod interrupts;
 pub(crate) mod pl011;

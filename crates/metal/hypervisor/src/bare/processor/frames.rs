@@ -3,10 +3,10 @@
 use mayfly_hwtrace::Event;
 use mayfly_hypervisor::account::{Account, Refused, ShareId};
 use mayfly_hypervisor::chunks::Chunks;
-use mayfly_vm::platform::address::{PAGE_SIZE, Pfn};
+use mayfly_vm::platform::address::Pfn;
 
 use super::spin::SpinLock;
-use super::trace;
+use super::{trace, zero};
 
 static FRAMES: SpinLock<Option<Chunks<'static>>> = SpinLock::new(None);
 
@@ -56,18 +56,16 @@ pub(crate) fn has_one_for(share: ShareId) -> bool {
     FRAMES.lock().as_ref().is_some_and(|machine| machine.has_frame_for(share))
 }
 
-/// `1 << order` frames of zeroes, for a share. `look` is called after every two of them that are cleared: interrupts
+/// `1 << order` frames of zeroes, for a share. `look` is called after every eight of them that are cleared: interrupts
 /// are masked here.
 #[inline]
 pub(crate) fn allocate(share: ShareId, order: u32, look: impl Fn()) -> Option<Pfn> {
-    const PART: u64 = 2;
+    const PART: u64 = 8;
     let first = FRAMES.lock().as_mut()?.allocate(share, order as usize)?;
     let end = first + (1 << order);
     for part in (first..end).step_by(PART as usize) {
-        let start = core::ptr::with_exposed_provenance_mut::<u8>((part * PAGE_SIZE) as usize);
-        let bytes = (end - part).min(PART) * PAGE_SIZE;
         // SAFETY: the frames are the caller's alone, and mapped.
-        unsafe { start.write_bytes(0, bytes as usize) };
+        unsafe { zero::frames(Pfn::new(part), (end - part).min(PART)) };
         look();
     }
     trace::note(|| Event::Give { frame: first, order });
