@@ -6,6 +6,7 @@ use smccc::Smc;
 
 pub(crate) use mayfly_arm64::{cpu, spin, timer, zero};
 
+mod copies;
 pub(crate) mod interrupts;
 pub(crate) mod pl011;
 pub(crate) mod shared;
