@@ -19,6 +19,7 @@ pub mod contents;
 pub mod division;
 pub mod flat;
 pub mod frames;
+pub mod late;
 pub mod log;
 pub mod memory_map;
 pub mod needs;

@@ -3,6 +3,8 @@
 //! A reader reads it a piece at a time. So it holds the lock, and keeps interrupts masked, for no longer than one
 //! piece. The guest may print more in between, so places count from its first byte on.
 
+use alloc::vec::Vec;
+
 /// How many bytes are kept.
 const KEPT: usize = 4096;
 
@@ -12,7 +14,8 @@ pub const PIECE: usize = 64;
 /// The last bytes that a guest has printed, over all its runs.
 #[derive(Debug)]
 pub struct Log {
-    bytes: [u8; KEPT],
+    /// The bytes, up to [`KEPT`]: each is at its place modulo that. All of its memory is there from the beginning.
+    bytes: Vec<u8>,
     /// How many bytes were printed.
     count: usize,
     /// How many of them before the present run.
@@ -32,14 +35,17 @@ pub enum Search {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { bytes: [0; KEPT], count: 0, before: 0 }
+        Self { bytes: Vec::with_capacity(KEPT), count: 0, before: 0 }
     }
 }
 
 impl Log {
     /// The guest says a byte.
     pub fn put(&mut self, byte: u8) {
-        self.bytes[self.count % KEPT] = byte;
+        match self.bytes.get_mut(self.count % KEPT) {
+            Some(oldest) => *oldest = byte,
+            None => self.bytes.push(byte),
+        }
         self.count += 1;
     }
 
@@ -86,7 +92,6 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use std::vec::Vec;
 
     use proptest::prelude::*;
 

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
-use mayfly_devices::virtio::{Block, Entropy};
+use mayfly_devices::virtio::{Block, Entropy, Mmio};
 use mayfly_vm::Device;
 use mayfly_vm::iobus::IoRange;
 
@@ -30,14 +30,14 @@ pub(crate) mod uart;
 
 pub(crate) use arm64 as arch;
 
-/// Fills a buffer with random bytes.
+/// Fills a buffer with random bytes, by a generator that is seeded when the guest first asks for some.
 type Fill = Box<dyn FnMut(&mut [u8]) + Send>;
 
 /// The devices of a run.
 pub(crate) struct Devices {
     bell: Arc<Bell>,
-    disk: Option<Arc<Virtio<Block<Frames>>>>,
-    entropy: Arc<Virtio<Entropy<Fill>>>,
+    disk: Option<Arc<Virtio<Block<Frames>, Frames>>>,
+    entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     clock: Arc<Clock>,
 }
 
@@ -50,12 +50,16 @@ impl Devices {
     ) -> Self {
         let bell = Arc::<Bell>::default();
         let disk = disk.map(|disk| {
-            let block = Block::new(disk, "mayfly");
-            Arc::new(Virtio::new(world, block, controller, DISK_INTERRUPT, &bell))
+            let block = |disk| Mmio::new(Block::new(disk, "mayfly"));
+            Arc::new(Virtio::new(world, disk, block, controller, DISK_INTERRUPT, &bell))
         });
-        let mut generator = Generator::new(&entropy::seed::<32>());
-        let fill: Fill = Box::new(move |bytes| generator.fill(bytes));
-        let entropy = Virtio::new(world, Entropy::new(fill), controller, ENTROPY_INTERRUPT, &bell);
+        let mut generator = None;
+        let fill: Fill = Box::new(move |bytes| {
+            let generator = generator.get_or_insert_with(|| Generator::new(&entropy::seed::<32>()));
+            generator.fill(bytes);
+        });
+        let random = |fill| Mmio::new(Entropy::new(fill));
+        let entropy = Virtio::new(world, fill, random, controller, ENTROPY_INTERRUPT, &bell);
         let clock = Arc::new(Clock::new(controller, &bell));
         Self { bell, disk, entropy: Arc::new(entropy), clock }
     }

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use mayfly_devices::line::settle;
 use mayfly_devices::memory::{BadAddress, GuestMemory as Memory};
 use mayfly_devices::virtio::{self, Mmio, Served};
+use mayfly_hypervisor::late::Late;
 use mayfly_vm::platform::lock::Lock;
 use mayfly_vm::{Device, HostFault};
 
@@ -19,10 +20,10 @@ use crate::bare::threads;
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
 
-/// A virtio device.
-pub(crate) struct Virtio<D> {
+/// A virtio device, which is made of an `S` when a vCPU first accesses its registers.
+pub(crate) struct Virtio<D, S> {
     world: Arc<World>,
-    device: Lock<Mmio<D>>,
+    device: Lock<Late<Mmio<D>, S>>,
     line: Arc<Controller>,
     interrupt: u32,
     /// Its driver has notified it.
@@ -87,19 +88,20 @@ impl Memory for Ram<'_> {
     }
 }
 
-impl<D: virtio::Device> Virtio<D> {
-    /// The device as after a reset. It raises `interrupt` of the controller `line`, and rings `bell` when its driver
+impl<D: virtio::Device, S> Virtio<D, S> {
+    /// The device as after a reset, made by `make` of `from`. It raises `interrupt` of the controller `line`, and rings `bell` when its driver
     /// notifies it.
     pub(crate) fn new(
         world: &Arc<World>,
-        device: D,
+        from: S,
+        make: fn(S) -> Mmio<D>,
         line: &Arc<Controller>,
         interrupt: u32,
         bell: &Arc<Bell>,
     ) -> Self {
         Self {
             world: Arc::clone(world),
-            device: Lock::new(Mmio::new(device)),
+            device: Lock::new(Late::new(from, make)),
             line: Arc::clone(line),
             interrupt,
             is_notified: AtomicBool::new(false),
@@ -109,7 +111,7 @@ impl<D: virtio::Device> Virtio<D> {
 
     fn drive(&self) {
         settle(
-            || self.device.lock(&*self.world).interrupt(),
+            || self.device.lock(&*self.world).get().interrupt(),
             |level| set_line(&self.line, self.interrupt, level),
         );
     }
@@ -120,7 +122,7 @@ impl<D: virtio::Device> Virtio<D> {
             return;
         }
         loop {
-            let served = self.device.lock(&*self.world).serve(ram);
+            let served = self.device.lock(&*self.world).get().serve(ram);
             self.drive();
             if served == Served::Nothing || is_over() {
                 return;
@@ -130,13 +132,13 @@ impl<D: virtio::Device> Virtio<D> {
     }
 }
 
-impl<D: virtio::Device + Send + 'static> Device for Virtio<D> {
+impl<D: virtio::Device + Send + 'static, S: Send + 'static> Device for Virtio<D, S> {
     fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
-        self.device.lock(&*self.world).read(offset, data);
+        self.device.lock(&*self.world).get().read(offset, data);
     }
 
     fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
-        let is_notified = self.device.lock(&*self.world).write(offset, data);
+        let is_notified = self.device.lock(&*self.world).get().write(offset, data);
         self.drive();
         if is_notified {
             // Release: the thread that takes it sees what the driver wrote before.
