@@ -12,5 +12,5 @@ mod table;
 pub use answer::{answer, describe};
 pub use machine::{Files, Missing, Processor};
 pub use rows::{NAME, rows};
-pub use run::{Both, Side, run};
+pub use run::{LEAN, Measured, Side, run};
 pub use table::Table;

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
-/// Processors without forced write-back, which leave it to guests whether they go by the caches.
+/// Processors of QEMU's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processor {
+    /// All that QEMU can do: Linux runs at EL2, and stage 2 forces write-back. Without that, as on the others, guests may
+    /// go past the caches.
+    Max,
     /// Neoverse N1: Linux runs at EL2, with the virtualization host extensions.
     NeoverseN1,
     /// Cortex-A72: Linux runs at EL1, and KVM has a part of its own at EL2.
@@ -17,13 +20,23 @@ pub enum Processor {
 
 impl Processor {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::NeoverseN1, Self::CortexA72];
+    pub const ALL: [Self; 3] = [Self::Max, Self::NeoverseN1, Self::CortexA72];
 
     /// As QEMU names it.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Max => "max",
             Self::NeoverseN1 => "neoverse-n1",
             Self::CortexA72 => "cortex-a72",
+        }
+    }
+
+    /// QEMU's option for it. The algorithm that signs pointers on `max` by default takes an emulator most of its time,
+    /// and no instructions.
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Max => "max,pauth-impdef=on",
+            _ => self.name(),
         }
     }
 }
@@ -39,7 +52,7 @@ impl FromStr for Processor {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|processor| processor.name() == text);
-        found.ok_or("accepted are neoverse-n1, cortex-a72")
+        found.ok_or("accepted are max, neoverse-n1, cortex-a72")
     }
 }
 
@@ -54,6 +67,8 @@ pub struct Files {
     pub(crate) busybox: PathBuf,
     /// A static `mayfly` for it.
     pub(crate) mayfly: PathBuf,
+    /// The version of the QEMU that boots them.
+    pub(crate) qemu: String,
 }
 
 /// Something that has to be there first.
@@ -76,11 +91,11 @@ impl Files {
     /// [`Missing`] names what is not there, and says how it comes there.
     pub fn of(directory: &Path) -> Result<Self, Missing> {
         let version = Command::new(QEMU).arg("--version").stdin(Stdio::null()).output();
-        if !version.is_ok_and(|version| version.status.success()) {
+        let Some(version) = version.ok().filter(|version| version.status.success()) else {
             let how =
                 "make metal-run installs it, where apt-get is; Debian calls it qemu-system-arm";
             return Err(Missing(format!("there is no {QEMU} here (7.2 or newer): {how}")));
-        }
+        };
         let file = |name: &str| {
             let path = directory.join(name);
             if path.is_file() {
@@ -94,8 +109,15 @@ impl Files {
             kernel: file("vmlinuz")?,
             busybox: file("busybox")?,
             mayfly: file("mayfly")?,
+            qemu: version_in(&String::from_utf8_lossy(&version.stdout)),
         })
     }
+}
+
+/// The version in what QEMU says of itself: `QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)`.
+fn version_in(said: &str) -> String {
+    let line = said.lines().next().unwrap_or_default().trim();
+    line.strip_prefix("QEMU emulator version ").unwrap_or(line).to_owned()
 }
 
 /// QEMU with one processor whose clock is the count of its instructions, and what is booted on it. Its serial line is
@@ -104,7 +126,7 @@ pub(crate) fn qemu(processor: Processor, serial: &Path, boots: &[(&str, OsString
     // Of the parent's end it hears by the kernel, however that comes.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", QEMU]);
-    command.args(["-M", "virt,virtualization=on,gic-version=3", "-cpu", processor.name()]);
+    command.args(["-M", "virt,virtualization=on,gic-version=3", "-cpu", processor.option()]);
     command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
     command.args(["-smp", "1", "-m", "1G", "-nodefaults", "-display", "none", "-no-reboot"]);
     let mut file = OsString::from("file:");
@@ -127,6 +149,14 @@ mod tests {
             assert_eq!(processor.to_string().parse(), Ok(processor));
         }
         assert!("cortex-a53".parse::<Processor>().is_err());
+    }
+
+    #[test]
+    fn the_version_is_what_qemu_says_without_what_all_of_them_say() {
+        let said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright (c) 2003-2022\n";
+        assert_eq!(version_in(said), "7.2.22 (Debian 1:7.2+dfsg-7)");
+        assert_eq!(version_in("another"), "another");
+        assert_eq!(version_in(""), "");
     }
 
     #[test]

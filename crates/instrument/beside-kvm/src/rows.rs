@@ -1,10 +1,10 @@
-//! What a record has of both sides.
+//! What a record has of all sides.
 
 use mayfly_lifecycle_steps::{Line, Row, Until};
-use mayfly_record::{Backend, Description, MetricDescription, ResultRow, Samples, Unit};
+use mayfly_record::{Backend, Description, MACHINE, MetricDescription, ResultRow, Samples, Unit};
 
 use crate::figures::{Figure, Figures};
-use crate::run::{Both, Side};
+use crate::run::{LEAN, Measured, Side};
 
 /// The experiment's name in records.
 pub const NAME: &str = "lives";
@@ -16,27 +16,34 @@ const LEVELS: [&str; 3] = ["el0", "el1", "el2"];
 const SLACK: u64 = 64;
 
 /// A row for each step of each side.
-pub fn rows(both: &Both) -> Vec<ResultRow> {
+///
+/// QEMU and the processor's registers decide which instructions are executed, so records that differ in them are not
+/// compared ([`mayfly_record::MACHINE`]).
+pub fn rows(measured: &Measured) -> Vec<ResultRow> {
     let mut rows = Vec::new();
     for side in Side::ALL {
-        let samples = both.samples(side);
+        let samples = measured.of(side);
         let figures = Figures::of(samples);
-        for &step in Row::ALL.iter().filter(|step| **step != Row::Nothing) {
+        for &step in Row::ALL.iter().filter(|step| **step != Row::Nothing && side.has(**step)) {
+            let [qemu, registers] = MACHINE;
             let row = ResultRow::new(NAME, Backend::Metal, side.variant())
-                .param("processor", both.processor.name())
+                .param("processor", measured.processor.name())
                 .param("step", step.name())
-                .param("rounds", both.rounds);
+                .param("rounds", measured.rounds)
+                .finding(qemu, measured.qemu.clone())
+                .finding(registers, measured.registers.clone());
             let row = match side {
                 Side::Mayfly => row,
-                Side::Kvm => row.finding("linux", both.linux.clone()),
+                Side::Kvm => row.finding("linux", measured.linux.clone()),
+                Side::Lean => row.finding("linux", format!("{} {LEAN}", measured.linux)),
             };
-            rows.push(checked(measured(row, &figures, step), samples, step));
+            rows.push(checked(metrics(row, &figures, step), samples, step));
         }
     }
     rows
 }
 
-fn measured(mut row: ResultRow, figures: &Figures, step: Row) -> ResultRow {
+fn metrics(mut row: ResultRow, figures: &Figures, step: Row) -> ResultRow {
     for until in Until::ALL {
         let figures = figures.of_row(step, until);
         let samples =
@@ -123,23 +130,31 @@ pub(crate) mod tests {
         steps.collect()
     }
 
-    pub(crate) fn both(mayfly: [u64; 3], kvm: [u64; 3]) -> Both {
-        Both {
+    pub(crate) fn measured(mayfly: [u64; 3], kvm: [u64; 3], lean: [u64; 3]) -> Measured {
+        Measured {
             processor: Processor::NeoverseN1,
+            qemu: "7.2.22".to_owned(),
+            registers: "midr_el1=0x1".to_owned(),
             rounds: 1,
             linux: "6.12.1".to_owned(),
-            mayfly: samples(mayfly),
-            kvm: samples(kvm),
+            samples: [mayfly, kvm, lean].map(samples),
         }
     }
 
     #[test]
     fn each_side_has_a_row_for_each_step_with_its_levels_and_what_they_come_to() {
-        let rows = rows(&both([0, 2, 100], [30, 2, 3000]));
-        assert_eq!(rows.len(), 2 * (Row::ALL.len() - 1));
+        let rows = rows(&measured([0, 2, 100], [30, 2, 3000], [20, 2, 1000]));
+        let alone = Row::ALL.iter().filter(|row| row.is_of_mayfly_alone()).count();
+        assert_eq!(rows.len(), 3 * (Row::ALL.len() - 1) - 2 * alone);
         for row in &rows {
             let p50 = |metric: &str| row.metrics[metric].p50;
-            let (el0, all) = if row.variant == "kvm" { (30, 3032) } else { (0, 102) };
+            let (el0, all) = match &*row.variant {
+                "mayfly" => (0, 102),
+                "kvm" => (30, 3032),
+                _ => (20, 1022),
+            };
+            let found: Vec<_> = row.findings.iter().map(|found| &*found.name).collect();
+            assert!(found.starts_with(&MACHINE), "{found:?}");
             for until in ["caller", "all"] {
                 assert_eq!((p50(&format!("{until}_el0")), p50(until)), (el0, all), "{row:?}");
             }
@@ -151,11 +166,12 @@ pub(crate) mod tests {
 
     #[test]
     fn more_instructions_than_there_was_time_for_are_found() {
-        let mut both = both([0, 2, 100], [30, 2, 3000]);
-        for line in both.kvm.iter_mut().filter(|line| line.row == Row::Hvc) {
+        let mut measured = measured([0, 2, 100], [30, 2, 3000], [30, 2, 3000]);
+        let kvm = &mut measured.samples[Side::Kvm as usize];
+        for line in kvm.iter_mut().filter(|line| line.row == Row::Hvc) {
             line.spent.nanoseconds -= SLACK + 1;
         }
-        let record = Record::new(Host::default(), rows(&both));
+        let record = Record::new(Host::default(), rows(&measured));
         let failed: Vec<_> = record.failed_checks().map(|(row, _)| &row.params["step"]).collect();
         assert_eq!(failed, ["hvc"]);
     }
@@ -173,7 +189,7 @@ pub(crate) mod tests {
     fn everything_that_a_row_has_is_described() {
         let described: Vec<_> =
             description().metrics.into_iter().map(|metric| metric.name).collect();
-        for row in rows(&both([0, 2, 100], [30, 2, 3000])) {
+        for row in rows(&measured([0, 2, 100], [30, 2, 3000], [30, 2, 3000])) {
             assert!(row.metrics.keys().all(|name| described.contains(name)), "{row:?}");
             assert_eq!(row.metrics.len(), described.len());
         }

@@ -1,10 +1,10 @@
-//! Both machines, started one after the other, and the output of their consoles.
+//! The machines of all sides, started one after the other, and the output of their consoles.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use mayfly_lifecycle_steps::{Line, Row, Until};
+use mayfly_lifecycle_steps::{Line, REGISTERS, Row, Until};
 use mayfly_qemu::{Archive, Interrupt, to_the_end};
 
 use crate::machine::{Files, Processor, qemu};
@@ -14,45 +14,56 @@ use crate::machine::{Files, Processor, qemu};
 pub enum Side {
     /// Mayfly, at EL2.
     Mayfly,
-    /// Linux's KVM.
+    /// Linux's KVM, in a Linux as its distribution starts it.
     Kvm,
+    /// The same in a Linux that was started without what a host of VMs can be without ([`LEAN`]).
+    Lean,
 }
 
 impl Side {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Mayfly, Self::Kvm];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Mayfly, Self::Kvm, Self::Lean];
 
     /// The name of its variant in records.
     pub const fn variant(self) -> &'static str {
         match self {
             Self::Mayfly => "mayfly",
             Self::Kvm => "kvm",
+            Self::Lean => "kvm-lean",
         }
+    }
+
+    /// Whether it has such a step.
+    pub(crate) fn has(self, row: Row) -> bool {
+        self == Self::Mayfly || !row.is_of_mayfly_alone()
     }
 }
 
-/// What both sides have measured on a processor.
+/// What a lean Linux is started with: no files for debugging, of which KVM makes many for each VM; no mitigations of
+/// speculation; memory is not zeroed once more when it is allocated; no accounting of memory by control groups.
+pub const LEAN: &str = "debugfs=off mitigations=off init_on_alloc=0 cgroup_disable=memory";
+
+/// What all sides have measured on a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Both {
+pub struct Measured {
     /// The processor.
     pub processor: Processor,
+    /// The version of QEMU.
+    pub qemu: String,
+    /// The processor's registers that tell it from others, as Mayfly reads them: `name=value`, words.
+    pub registers: String,
     /// Rounds of lifecycles.
     pub rounds: u32,
-    /// The other side's kernel, as `uname -r` names it.
+    /// KVM's kernel, as `uname -r` names it.
     pub linux: String,
-    /// Mayfly's samples.
-    pub mayfly: Vec<Line>,
-    /// KVM's.
-    pub kvm: Vec<Line>,
+    /// The samples of each side, in the order of [`Side::ALL`].
+    pub samples: [Vec<Line>; Side::ALL.len()],
 }
 
-impl Both {
+impl Measured {
     /// The samples of a side.
-    pub fn samples(&self, side: Side) -> &[Line] {
-        match side {
-            Side::Mayfly => &self.mayfly,
-            Side::Kvm => &self.kvm,
-        }
+    pub fn of(&self, side: Side) -> &[Line] {
+        &self.samples[side as usize]
     }
 }
 
@@ -75,7 +86,7 @@ echo \"mayfly-beside-kvm linux $(/bin/busybox uname -r)\"
 /bin/busybox poweroff -f
 ";
 
-/// Starts both on a processor, for so many rounds of lifecycles each, and reads their samples.
+/// Starts each on a processor, for so many rounds of lifecycles, and reads its samples.
 ///
 /// # Errors
 ///
@@ -85,11 +96,17 @@ pub fn run(
     rounds: u32,
     files: &Files,
     interrupt: &Interrupt,
-) -> anyhow::Result<Both> {
+) -> anyhow::Result<Measured> {
     let scratch = tempfile::Builder::new().prefix("mayfly-beside-kvm-").tempdir();
     let scratch = scratch.context("cannot make a temporary directory")?;
-    let mut both =
-        Both { processor, rounds, linux: String::new(), mayfly: Vec::new(), kvm: Vec::new() };
+    let mut measured = Measured {
+        processor,
+        qemu: files.qemu.clone(),
+        registers: String::new(),
+        rounds,
+        linux: String::new(),
+        samples: Default::default(),
+    };
     for side in Side::ALL {
         let serial = scratch.path().join(side.variant());
         let boots = match side {
@@ -97,14 +114,16 @@ pub fn run(
                 ("-kernel", files.image.clone().into_os_string()),
                 ("-append", format!("measure {rounds}; poweroff").into()),
             ],
-            Side::Kvm => {
+            Side::Kvm | Side::Lean => {
                 let initial = scratch.path().join("initial-files");
                 fs::write(&initial, initial_files(files, rounds)?)
                     .with_context(|| format!("cannot write {}", initial.display()))?;
+                let lean = if side == Side::Lean { LEAN } else { "" };
+                let append = format!("console=ttyAMA0 quiet loglevel=1 panic=-1 {lean}");
                 vec![
                     ("-kernel", files.kernel.clone().into_os_string()),
                     ("-initrd", initial.into_os_string()),
-                    ("-append", "console=ttyAMA0 quiet loglevel=1 panic=-1".into()),
+                    ("-append", append.into()),
                 ]
             }
         };
@@ -112,37 +131,39 @@ pub fn run(
         // The output of a serial line is not always text.
         let said = String::from_utf8_lossy(&fs::read(&serial).unwrap_or_default()).into_owned();
         ran.with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
-        let told = samples(&said)
+        let told = samples(&said, side)
             .with_context(|| format!("{processor}, {}: {}", side.variant(), last(&said)))?;
-        match side {
-            Side::Mayfly => both.mayfly = told,
-            Side::Kvm => {
-                both.kvm = told;
-                both.linux = linux(&said).context("the Linux has not printed its version")?;
-            }
+        measured.samples[side as usize] = told;
+        if side == Side::Mayfly {
+            let registers = after(&said, REGISTERS);
+            measured.registers = registers.context("Mayfly has not printed its registers")?;
+        } else {
+            let linux = after(&said, LINUX);
+            measured.linux = linux.context("the Linux has not printed its version")?;
         }
     }
-    Ok(both)
+    Ok(measured)
 }
 
 /// The samples that a console has.
-pub(crate) fn samples(said: &str) -> anyhow::Result<Vec<Line>> {
+pub(crate) fn samples(said: &str, side: Side) -> anyhow::Result<Vec<Line>> {
     let mut samples = Vec::new();
     match mayfly_lifecycle_steps::read(said, |line| samples.push(line)) {
         Ok(()) => {}
         Err(wrong) => bail!("{wrong}"),
     }
-    for (row, until) in Row::ALL.iter().flat_map(|row| Until::ALL.map(|until| (row, until))) {
+    let rows = Row::ALL.iter().filter(|row| side.has(**row));
+    for (row, until) in rows.flat_map(|row| Until::ALL.map(|until| (row, until))) {
         let is_it = |line: &Line| (line.row, line.until) == (*row, until);
         ensure!(samples.iter().any(is_it), "it has not measured {}, {}", row.name(), until.name());
     }
     Ok(samples)
 }
 
-/// The version of the kernel that a console names.
-fn linux(said: &str) -> Option<String> {
-    let version = said.lines().find_map(|line| line.trim_end().strip_prefix(LINUX))?;
-    Some(version.to_owned()).filter(|version| !version.is_empty())
+/// The rest of the line of a console that begins with `mark`.
+fn after(said: &str, mark: &str) -> Option<String> {
+    let rest = said.lines().find_map(|line| line.trim_end().strip_prefix(mark))?;
+    Some(rest.to_owned()).filter(|rest| !rest.is_empty())
 }
 
 /// The last line of a console that is no sample: it says what is wrong, if anything is.
@@ -175,7 +196,8 @@ mod tests {
     fn what_a_console_has_beside_samples_says_what_went_wrong() {
         let said = format!("booting\r\n{}\r\nmayfly: KVM_RUN: no\r\n\r\n", Line::BEGIN);
         assert_eq!(last(&said), "the last line that it printed: mayfly: KVM_RUN: no");
-        assert_eq!(samples(&said).unwrap_err().to_string(), "its measurement did not end");
+        let error = samples(&said, Side::Kvm).unwrap_err();
+        assert_eq!(error.to_string(), "its measurement did not end");
         assert_eq!(last(""), "the last line that it printed: nothing");
     }
 
@@ -188,11 +210,30 @@ mod tests {
             format!("{LINUX}6.12.1-arm64\r\n{}\r\n{text}{end}\r\n[ 9.8] reboot\r\n", Line::BEGIN)
         };
         let said = console(&all);
-        assert_eq!(linux(&said).as_deref(), Some("6.12.1-arm64"));
-        assert_eq!(samples(&said).unwrap(), all);
-        let error = samples(&console(&all[..all.len() - 1])).unwrap_err();
+        assert_eq!(after(&said, LINUX).as_deref(), Some("6.12.1-arm64"));
+        assert_eq!(samples(&said, Side::Kvm).unwrap(), all);
+        let error = samples(&console(&all[..all.len() - 1]), Side::Lean).unwrap_err();
         assert_eq!(error.to_string(), "it has not measured destroyed-2m, all");
-        assert_eq!(linux("nothing"), None);
+        assert_eq!(after("nothing", LINUX), None);
+    }
+
+    #[test]
+    fn a_step_of_mayfly_alone_is_missed_on_mayfly_alone() {
+        let all = crate::rows::tests::samples([1, 2, 3]);
+        let some: Vec<_> = all.iter().filter(|line| !line.row.is_of_mayfly_alone()).collect();
+        let text: Vec<_> = some.iter().map(|line| format!("{line}\n")).collect();
+        let text = text.concat();
+        let said = format!("{}\n{text}{}\n", Line::BEGIN, Line::end(some.len() as u32));
+        assert!(some.len() < all.len() && samples(&said, Side::Lean).is_ok());
+        let error = samples(&said, Side::Mayfly).unwrap_err();
+        assert_eq!(error.to_string(), "it has not measured devices-touched, caller");
+    }
+
+    #[test]
+    fn the_sides_are_in_the_order_in_which_their_samples_are() {
+        for (number, side) in Side::ALL.into_iter().enumerate() {
+            assert_eq!(side as usize, number);
+        }
     }
 
     #[test]

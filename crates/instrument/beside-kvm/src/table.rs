@@ -5,12 +5,12 @@ use std::fmt;
 use mayfly_lifecycle_steps::{Row, Until};
 use mayfly_record::units;
 
-use crate::answer::{Pair, answer, why_not_fewer};
-use crate::figures::{Figure, Figures};
-use crate::run::Both;
+use crate::answer::{Sides, answer, why_not_fewer};
+use crate::figures::Figure;
+use crate::run::{LEAN, Measured, Side};
 
-/// Both sides of each processor: what they come to first, and then every step.
-pub struct Table<'a>(pub &'a [Both]);
+/// All sides on each processor: what they come to first, and then every step.
+pub struct Table<'a>(pub &'a [Measured]);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,66 +19,80 @@ impl fmt::Display for Table<'_> {
         }
         let no_time = "Counted by QEMU's PMU. It has no caches, and what it executes in a second is no hardware's.";
         writeln!(f, "{no_time}")?;
-        self.0.iter().try_for_each(|both| of_one(f, both))?;
+        self.0.iter().try_for_each(|measured| of_one(f, measured))?;
         writeln!(f)?;
         Row::ALL.iter().try_for_each(|row| writeln!(f, "{:19} {}", row.name(), row.summary()))
     }
 }
 
-fn of_one(f: &mut fmt::Formatter<'_>, both: &Both) -> fmt::Result {
-    let (mayfly, kvm) = (Figures::of(&both.mayfly), Figures::of(&both.kvm));
-    let Both { processor, linux, rounds, .. } = both;
+fn of_one(f: &mut fmt::Formatter<'_>, measured: &Measured) -> fmt::Result {
+    let sides = Sides::of(measured);
+    let Measured { processor, linux, rounds, qemu, registers, .. } = measured;
     let rounds = units::things((*rounds).into(), "round");
     writeln!(f, "\n{processor}, beside KVM in Linux {linux}; medians of {rounds}")?;
+    writeln!(f, "lean: the same Linux with {LEAN}")?;
+    writeln!(f, "QEMU {qemu}; {registers}")?;
     writeln!(
         f,
-        "{:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} | {:>19}",
-        "", "", "Mayfly", "", "", "KVM", "", "", "", "KVM /", "virtual time"
+        "{:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} {:>8} | {:>11} {:>8} | {:>19}",
+        "", "", "Mayfly", "", "", "KVM", "", "", "", "KVM /", "lean", "lean /", "virtual time"
     )?;
     writeln!(
         f,
-        "{:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} | {:>9} {:>9}",
-        "step", "until", "EL1", "EL2", "all", "EL0", "EL1", "EL2", "all", "Mayfly", "Mayfly", "KVM"
+        "{:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} {:>8} | {:>11} {:>8} | {:>9} {:>9}",
+        "step",
+        "until",
+        "EL1",
+        "EL2",
+        "all",
+        "EL0",
+        "EL1",
+        "EL2",
+        "all",
+        "Mayfly",
+        "all",
+        "Mayfly",
+        "Mayfly",
+        "KVM"
     )?;
     for &row in Row::ALL {
         for until in Until::ALL {
-            let (Some(here), Some(there)) = (mayfly.median(row, until), kvm.median(row, until))
-            else {
-                continue;
-            };
-            step(f, row, until, here, there)?;
+            step(f, row, until, &sides)?;
         }
     }
     Ok(())
 }
 
-fn step(
-    f: &mut fmt::Formatter<'_>,
-    row: Row,
-    until: Until,
-    mayfly: Figure,
-    kvm: Figure,
-) -> fmt::Result {
+fn step(f: &mut fmt::Formatter<'_>, row: Row, until: Until, sides: &Sides) -> fmt::Result {
+    let Some(mayfly) = sides.median(Side::Mayfly, row, until) else { return Ok(()) };
+    let (kvm, lean) = (sides.median(Side::Kvm, row, until), sides.median(Side::Lean, row, until));
     let name = if until == Until::Caller { row.name() } else { "" };
-    let number = |figure: Figure, level: usize| units::grouped(figure.levels[level]);
-    let pair = Pair { mayfly: mayfly.all(), kvm: kvm.all() };
+    let none = || "-".to_owned();
+    let number = |of: Option<Figure>, level: usize| {
+        of.map_or_else(none, |of| units::grouped(of.levels[level]))
+    };
+    let all = |of: Option<Figure>| of.map_or_else(none, |of| units::grouped(of.all()));
+    let ratio = |of: Option<Figure>| of.map_or_else(none, |of| crate::answer::ratio(mayfly, of));
+    let of_mayfly = Some(mayfly);
     write!(
         f,
-        "{name:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} | {:>8} |",
+        "{name:19} {:6} | {:>7} {:>11} {:>11} | {:>7} {:>11} {:>11} {:>11} {:>8} | {:>11} {:>8} |",
         until.name(),
-        number(mayfly, 1),
-        number(mayfly, 2),
-        units::grouped(pair.mayfly),
+        number(of_mayfly, 1),
+        number(of_mayfly, 2),
+        all(of_mayfly),
         number(kvm, 0),
         number(kvm, 1),
         number(kvm, 2),
-        units::grouped(pair.kvm),
-        pair.ratio(),
+        all(kvm),
+        ratio(kvm),
+        all(lean),
+        ratio(lean),
     )?;
     if until == Until::Caller {
-        let time = |figure: Figure| units::duration(figure.nanoseconds);
-        write!(f, " {:>9} {:>9}", time(mayfly), time(kvm))?;
-    } else if row != Row::Nothing && pair.mayfly >= pair.kvm {
+        let time = |of: Option<Figure>| of.map_or_else(none, |of| units::duration(of.nanoseconds));
+        write!(f, " {:>9} {:>9}", time(of_mayfly), time(kvm))?;
+    } else if sides.is_not_fewer(row) {
         write!(f, " not fewer: {}", why_not_fewer(row))?;
     }
     writeln!(f)
@@ -87,30 +101,38 @@ fn step(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::tests::both;
+    use crate::rows::tests::measured;
 
     #[test]
     fn every_step_stands_twice_and_the_answer_comes_first() {
-        let both = [both([0, 7, 1000], [10, 7, 26_083])];
-        let text = Table(&both).to_string();
+        let all = [measured([0, 7, 1000], [10, 7, 26_083], [10, 7, 5018])];
+        let text = Table(&all).to_string();
         assert!(text.starts_with("On neoverse-n1, "), "{text}");
         for row in Row::ALL.iter().filter(|row| **row != Row::Nothing) {
             let mut lines =
                 text.lines().skip_while(|line| !line.starts_with(&format!("{:17}", row.name())));
-            let (caller, all) = (lines.next().unwrap(), lines.next().unwrap());
-            assert!(caller.contains(" caller ") && caller.contains(" 26,100 "), "{caller}");
+            let (caller, until_all) = (lines.next().unwrap(), lines.next().unwrap());
+            let has_kvm = caller.contains(" 26,100 ") && caller.contains(" 5,035 ");
+            assert!(caller.contains(" caller ") && has_kvm != row.is_of_mayfly_alone(), "{caller}");
             assert!(
-                all.starts_with(' ') && all.contains(" all ") && all.contains(" 1,007 "),
-                "{all}"
+                until_all.starts_with(' ')
+                    && until_all.contains(" all ")
+                    && until_all.contains(" 1,007 "),
+                "{until_all}"
             );
         }
         assert!(!text.contains("not fewer"));
         assert!(text.contains("no hardware's"));
+        assert!(text.contains("QEMU 7.2.22; midr_el1=0x1\n") && text.contains(LEAN));
     }
 
     #[test]
-    fn a_step_that_takes_no_fewer_says_so_in_its_row() {
-        let text = Table(&[both([0, 0, 1000], [0, 0, 900])]).to_string();
-        assert_eq!(text.matches("not fewer: ").count(), Row::ALL.len() - 1);
+    fn a_step_that_takes_no_fewer_than_one_of_the_others_says_so_in_its_row() {
+        let steps =
+            Row::ALL.iter().filter(|row| **row != Row::Nothing && !row.is_of_mayfly_alone());
+        for (kvm, lean) in [(900, 900), (900, 9000), (9000, 900)] {
+            let text = Table(&[measured([0, 0, 1000], [0, 0, kvm], [0, 0, lean])]).to_string();
+            assert_eq!(text.matches("not fewer: ").count(), steps.clone().count());
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mayfly_beside_kvm::kvm::{self, KernelAt};
-use mayfly_beside_kvm::{Both, Files, NAME, Table, describe, rows};
+use mayfly_beside_kvm::{Files, Measured, NAME, Side, Table, describe, rows};
 use mayfly_qemu::Interrupt;
 use mayfly_record::{Begun, Host, Record, Sink, units};
 
@@ -14,21 +14,23 @@ use crate::failure::{Failure, and_more};
 use crate::output::Stream;
 use crate::signals::die_saying;
 
-/// What it takes and changes, in a clause. A round of both sides takes QEMU half a minute of one processor.
+/// What it takes and changes, in a clause. A round of all sides takes QEMU a minute of one processor.
 fn in_all(on_metal: &OnMetal) -> String {
     let rounds = on_metal.rounds * on_metal.processors.len() as u32;
-    let time = units::about(Duration::from_secs(30) * rounds);
+    let time = units::about(Duration::from_secs(60) * rounds);
     format!("{time}, 1 GiB of memory; changes nothing on this host")
 }
 
-/// Runs both sides on each processor, keeps the record and prints the table. What was done when it ends early is kept, too.
+/// Runs all sides on each processor, keeps the record and prints the table. What was done when it ends early is kept, too.
 pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
     let OnMetal { processors, rounds, files } = on_metal;
     if options.plan_only {
         let names: Vec<_> = processors.iter().map(|processor| processor.name()).collect();
         let (in_all, names) = (in_all(on_metal), names.join(", "));
-        return Stream::Out
-            .write(&format!("{NAME}: {in_all}\n  on metal: mayfly, kvm, on {names}\n"));
+        return Stream::Out.write(&format!(
+            "{NAME}: {in_all}\n  on metal: {}, on {names}\n",
+            Side::ALL.map(Side::variant).join(", ")
+        ));
     }
     let files = Files::of(files).map_err(Failure::nothing_ran)?;
     let sink = options.json.as_deref().map(Sink::open).transpose().map_err(Failure::runtime)?;
@@ -39,11 +41,11 @@ pub(crate) fn run(options: &Run, on_metal: &OnMetal) -> Result<(), Failure> {
         if options.quiet { Ok(()) } else { Stream::Err.write(&format!("mayfly: {line}\n")) }
     };
     say(&in_all(on_metal))?;
-    let (mut all, mut partial) = (Vec::<Both>::new(), None);
+    let (mut all, mut partial) = (Vec::<Measured>::new(), None);
     for processor in processors {
-        say(&format!("{processor}: Mayfly at EL2, and then Linux and its KVM"))?;
+        say(&format!("{processor}: Mayfly at EL2, and then Linux and its KVM, twice"))?;
         match mayfly_beside_kvm::run(*processor, *rounds, &files, &interrupt) {
-            Ok(both) => all.push(both),
+            Ok(measured) => all.push(measured),
             Err(error) => {
                 partial = Some(match interrupt.signal() {
                     Some(_) => format!("{processor} was not finished"),

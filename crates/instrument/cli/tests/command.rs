@@ -69,7 +69,7 @@ fn a_bad_value_is_one_line_that_names_it_and_the_accepted_ones() {
         (&["--order", "sideways"], "'sideways'", "devices-first, vcpus-first, memory-first"),
         (&["--order", "devices-first,"], "''", "devices-first, vcpus-first, memory-first"),
         (&["--backend", "xen"], "'xen'", "auto, machine, kvm, metal"),
-        (&["--processor", "cortex-a53"], "'cortex-a53'", "neoverse-n1, cortex-a72"),
+        (&["--processor", "cortex-a53"], "'cortex-a53'", "max, neoverse-n1, cortex-a72"),
     ] {
         let message = failure(mayfly(&[&["run"], arguments].concat()), 2);
         assert!(message.contains(bad) && message.contains(accepted), "{arguments:?}: {message}");
@@ -97,7 +97,7 @@ fn what_means_nothing_on_metal_is_refused_and_what_is_missing_is_named_with_what
     assert!(message.contains("make metal-run"), "{message}");
     let mut told = mayfly(&[&nowhere[..], &["--dry-run", "--processor", "cortex-a72"]].concat());
     let told = String::from_utf8(told.output().unwrap().stdout).unwrap();
-    assert!(told.contains("on metal: mayfly, kvm, on cortex-a72"), "{told}");
+    assert!(told.contains("on metal: mayfly, kvm, kvm-lean, on cortex-a72"), "{told}");
 }
 
 #[test]

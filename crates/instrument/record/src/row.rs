@@ -15,6 +15,10 @@ use crate::summary::Summary;
 /// The variant that reports compare all others with.
 pub const BASELINE: &str = "mayfly";
 
+/// Findings of a machine that was made up to count what it executes: the emulator's version, and the registers that tell
+/// its processor from others.
+pub const MACHINE: [&str; 2] = ["qemu", "registers"];
+
 /// What one variant of an experiment gave on one backend, with one set of parameters.
 ///
 /// Built by chaining:
@@ -184,7 +188,7 @@ impl ResultRow {
         self
     }
 
-    /// Adds what was found, which is no check.
+    /// Adds what was found, which is no check. Two records whose rows differ in a finding of [`MACHINE`] are not compared.
     #[must_use]
     pub fn finding(mut self, name: &str, detail: impl Into<String>) -> Self {
         self.findings.push(Finding { name: name.to_owned(), detail: detail.into() });

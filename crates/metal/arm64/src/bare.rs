@@ -36,6 +36,7 @@ pub mod cpu;
 mod error;
 pub mod gic;
 pub mod guest;
+pub mod identity;
 pub mod machine;
 mod optional;
 pub mod pmu;

@@ -1,7 +1,7 @@
 //! The course of the lifecycles, and what of it both sides do alike.
 
 use crate::guest::{self, Order};
-use crate::large::Large;
+use crate::large::{Large, Mapping};
 use crate::{Line, Row, Spent, Until, times};
 
 /// A side on which lifecycles run: Mayfly, or KVM.
@@ -15,6 +15,13 @@ pub trait Side {
     ///
     /// Why it failed.
     fn nothing(&mut self) -> Result<(), Self::Error>;
+
+    /// Memory for a guest: made, and given back.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn memory(&mut self, mapping: Mapping) -> Result<(), Self::Error>;
 
     /// A small VM: everything that a vCPU does, and the short steps.
     ///
@@ -46,6 +53,9 @@ pub trait Side {
         for _ in 0..times::SMALL_LIVES {
             self.nothing()?;
             self.small()?;
+        }
+        for mapping in Mapping::ALL {
+            self.memory(mapping)?;
         }
         for large in Large::ALL {
             self.large(large)?;

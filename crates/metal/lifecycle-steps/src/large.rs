@@ -12,6 +12,47 @@ pub enum Mapping {
     Blocks,
 }
 
+impl Mapping {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Pages, Self::Blocks];
+
+    /// Bytes of a page or block.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Pages => 4 << 10,
+            Self::Blocks => 2 << 20,
+        }
+    }
+
+    /// The row of such memory that is made.
+    pub const fn made(self) -> Row {
+        match self {
+            Self::Pages => Row::MemoryMade4k,
+            Self::Blocks => Row::MemoryMade2m,
+        }
+    }
+
+    /// The row of such memory that is given back.
+    pub const fn freed(self) -> Row {
+        match self {
+            Self::Pages => Row::MemoryFreed4k,
+            Self::Blocks => Row::MemoryFreed2m,
+        }
+    }
+
+    /// Where a caller that makes memory of `bytes` bytes touches it: once in each page or block. Pages are touched in an
+    /// order in which neighbours come long after each other, so that they get frames that lie apart.
+    pub fn touches(self, bytes: u64) -> impl Iterator<Item = u64> {
+        /// A prime, so every page comes once: no memory has a multiple of it.
+        const STRIDE: u64 = 1_000_003;
+        let (size, count) = (self.bytes(), bytes / self.bytes());
+        (0..count).map(move |number| match self {
+            Self::Pages => number * STRIDE % count * size,
+            Self::Blocks => number * size,
+        })
+    }
+}
+
 /// What follows when all pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goes {
@@ -49,13 +90,13 @@ impl Large {
 
     /// The row of its writes, the order for them, and their number.
     pub const fn touches(self) -> (Row, Order, u32) {
-        let (row, order, size) = match (self.mapping, self.is_cached) {
-            (Mapping::Pages, true) => (Row::Faults4k, Order::Pages, 4 << 10),
-            (Mapping::Pages, false) => (Row::Faults4kUncached, Order::Pages, 4 << 10),
-            (Mapping::Blocks, true) => (Row::Faults2m, Order::Blocks, 2 << 20),
-            (Mapping::Blocks, false) => (Row::Faults2mUncached, Order::Blocks, 2 << 20),
+        let (row, order) = match (self.mapping, self.is_cached) {
+            (Mapping::Pages, true) => (Row::Faults4k, Order::Pages),
+            (Mapping::Pages, false) => (Row::Faults4kUncached, Order::Pages),
+            (Mapping::Blocks, true) => (Row::Faults2m, Order::Blocks),
+            (Mapping::Blocks, false) => (Row::Faults2mUncached, Order::Blocks),
         };
-        (row, order, (times::BYTES / size) as u32)
+        (row, order, (times::BYTES / self.mapping.bytes()) as u32)
     }
 
     /// The row of what follows.
@@ -77,12 +118,25 @@ mod tests {
 
     #[test]
     fn each_row_of_much_memory_belongs_to_a_lifecycle() {
-        let rows: std::vec::Vec<_> =
-            Large::ALL.iter().flat_map(|large| [large.touches().0, large.end()]).collect();
+        let lives = Large::ALL.iter().flat_map(|large| [large.touches().0, large.end()]);
+        let memory = Mapping::ALL.into_iter().flat_map(|mapping| [mapping.made(), mapping.freed()]);
+        let rows: std::vec::Vec<_> = lives.chain(memory).collect();
         for row in Row::ALL {
             let is_large = row.name().contains("-4k") || row.name().contains("-2m");
             assert_eq!(rows.contains(row), is_large, "{}", row.name());
         }
+    }
+
+    #[test]
+    fn each_page_is_touched_once_and_neighbours_are_not_touched_one_after_the_other() {
+        for bytes in [2 << 20, 8 << 20, times::BYTES, times::BYTES + (2 << 20)] {
+            let touched: std::vec::Vec<_> = Mapping::Pages.touches(bytes).collect();
+            assert!(touched.windows(2).all(|two| two[0].abs_diff(two[1]) > 4096));
+            let mut sorted = touched;
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq((0..bytes).step_by(4096)), "{bytes}");
+        }
+        assert!(Mapping::Blocks.touches(6 << 20).eq([0, 2 << 20, 4 << 20]));
     }
 
     #[test]

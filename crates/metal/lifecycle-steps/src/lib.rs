@@ -17,5 +17,9 @@ mod line;
 mod row;
 pub mod times;
 
+/// How the line begins that names the registers of the machine's processor, in the order in which they are printed:
+/// `name=value`, words.
+pub const REGISTERS: &str = "mayfly-registers ";
+
 pub use line::{Line, Spent, Told, Until, Wrong, read};
 pub use row::Row;

@@ -25,8 +25,13 @@ macro_rules! rows {
 
 rows! {
     Nothing "nothing" "an empty step, and an idle machine: subtracted from the other rows",
+    MemoryMade4k "memory-made-4k" "256 MiB for a guest are made, in pages of 4 KiB that lie apart",
+    MemoryMade2m "memory-made-2m" "256 MiB for a guest are made, in blocks of 2 MiB",
+    MemoryFreed4k "memory-freed-4k" "the pages of memory-made-4k are given back",
+    MemoryFreed2m "memory-freed-2m" "the blocks of memory-made-2m are given back",
     VmCreated "vm-created" "a VM is created",
     MachineCreated "machine-created" "the rest of its machine: KVM's vGIC; on Mayfly also PSCI and devices",
+    DevicesTouched "devices-touched" "the first access to each device of that machine, on Mayfly alone",
     DeviceFirst "device-first" "a device is registered, before the first memslot",
     FirstMemslot "first-memslot" "the first memslot is set",
     VcpuCreated "vcpu-created" "a vCPU is created, until it can be run",
@@ -54,6 +59,11 @@ impl Row {
     /// The row of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|row| row.name() == name)
+    }
+
+    /// Whether there is such a step on Mayfly alone: KVM leaves devices to its VMM.
+    pub const fn is_of_mayfly_alone(self) -> bool {
+        matches!(self, Self::DevicesTouched)
     }
 
     /// Whether each sample has, beside what it is of, one read by which the guest asks ([`Row::MmioUser`]); how many.

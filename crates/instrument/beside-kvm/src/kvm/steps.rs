@@ -15,7 +15,6 @@ use super::counted::Counter;
 use super::guest::Obedient;
 use super::kernel_at::KernelAt;
 
-const PAGE: usize = 4096;
 const BLOCK: u64 = 2 << 20;
 
 /// Where [`Vm::create_irqchip`] puts the distributor.
@@ -43,6 +42,15 @@ impl Side for Linux {
         self.counter.step(Row::Nothing, || Ok(()))
     }
 
+    fn memory(&mut self, mapping: Mapping) -> anyhow::Result<()> {
+        let counter = &mut self.counter;
+        let memory = counter.step(mapping.made(), || make(times::BYTES, mapping))?;
+        counter.step(mapping.freed(), || {
+            drop(memory);
+            Ok(())
+        })
+    }
+
     fn small(&mut self) -> anyhow::Result<()> {
         small(&self.kvm, &mut self.counter)
     }
@@ -57,16 +65,22 @@ impl Side for Linux {
 }
 
 /// Memory of a VM, all of it populated.
-fn memory(bytes: u64, mapping: Mapping) -> anyhow::Result<GuestMemory> {
+fn make(bytes: u64, mapping: Mapping) -> anyhow::Result<GuestMemory> {
     let memory = GuestMemory::map(usize::try_from(bytes)?)?;
-    let huge_before = huge_kib()?;
     memory.advise(match mapping {
         Mapping::Pages => HugePages::Unwanted,
         Mapping::Blocks => HugePages::Wanted,
     })?;
-    for page in (0..memory.size()).step_by(PAGE) {
-        memory.write(page, &[0])?;
+    for touched in mapping.touches(bytes) {
+        memory.write(usize::try_from(touched)?, &[0])?;
     }
+    Ok(memory)
+}
+
+/// The same, of the size of pages that it was asked for.
+fn memory(bytes: u64, mapping: Mapping) -> anyhow::Result<GuestMemory> {
+    let huge_before = huge_kib()?;
+    let memory = make(bytes, mapping)?;
     if matches!(mapping, Mapping::Blocks) {
         let huge = huge_kib()?.saturating_sub(huge_before) << 10;
         ensure!(huge >= bytes, "only {huge} of {bytes} bytes are in huge pages");

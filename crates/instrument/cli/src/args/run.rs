@@ -24,8 +24,8 @@ pub(crate) struct Run {
     experiments: Vec<String>,
 
     /// Where to run: `machine` is the software machine, `kvm` is the KVM of the running kernel, and `auto` is the machine and,
-    /// if /dev/kvm can be opened, KVM. `metal` starts an arm64 machine in QEMU, once with Mayfly at EL2 and once with Linux
-    /// and its KVM, and counts the instructions of the same VM lifecycle on both
+    /// if /dev/kvm can be opened, KVM. `metal` starts an arm64 machine in QEMU, once with Mayfly at EL2 and twice with Linux
+    /// and its KVM, and counts the instructions of the same VM lifecycle on all
     #[arg(long, value_name = "auto|machine|kvm|metal", default_value = "auto")]
     backend: BackendChoice,
 
@@ -75,7 +75,7 @@ pub(crate) struct Run {
     #[arg(long = "dry-run")]
     pub(crate) plan_only: bool,
 
-    /// With --backend metal: the processor of the machine, neoverse-n1 or cortex-a72. Without a name, both are used
+    /// With --backend metal: the processor of the machine, max, neoverse-n1 or cortex-a72. Without a name, all are used
     #[arg(long = "processor", value_name = "NAME", value_delimiter = ',')]
     processors: Vec<Processor>,
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mayfly_record::{Record, ResultRow, units};
+use mayfly_record::{MACHINE, Record, ResultRow, units};
 use serde_json::Value;
 
 use crate::group::{IN_BYTES, label};
@@ -28,6 +28,16 @@ pub enum Mismatch {
         variant: String,
         /// What differs: each parameter with its values.
         parameters: String,
+    },
+    /// The same variant ran on another machine ([`MACHINE`]).
+    #[error("{experiment}, {variant}: {difference}")]
+    Machine {
+        /// Of which experiment.
+        experiment: String,
+        /// Which variant, and where.
+        variant: String,
+        /// What differs, with both values.
+        difference: String,
     },
     /// They have no row in common.
     #[error("the two records have no experiment, backend and variant in common")]
@@ -57,7 +67,13 @@ pub(super) fn pairs<'a>(
         };
         let mut same = others.iter().filter(|other| asked(other) == asked(row));
         match same.next() {
-            Some(other) if rows.len() == others.len() => pairs.push(Pair { base: row, new: other }),
+            Some(other) if rows.len() == others.len() => {
+                if let Some(difference) = on_another_machine(row, other) {
+                    let (experiment, variant) = (kind.0.to_owned(), kind.1);
+                    return Err(Mismatch::Machine { experiment, variant, difference });
+                }
+                pairs.push(Pair { base: row, new: other });
+            }
             _ => return Err(differing(&kind, rows, others)),
         }
     }
@@ -86,6 +102,26 @@ fn by_kind(record: &Record) -> BTreeMap<Kind<'_>, Vec<&ResultRow>> {
 pub(super) fn asked(row: &ResultRow) -> BTreeMap<&str, &Value> {
     let params = row.params.iter().map(|(name, value)| (name.as_str(), value));
     params.filter(|(name, _)| !BY_CHANCE.contains(name)).collect()
+}
+
+/// What differs between the machines on which two rows were measured.
+fn on_another_machine(base: &ResultRow, new: &ResultRow) -> Option<String> {
+    MACHINE.into_iter().find_map(|name| {
+        let of = |row: &ResultRow| row.findings.iter().find(|found| found.name == name).cloned();
+        let (base, new) = (of(base).map(|found| found.detail), of(new).map(|found| found.detail));
+        if base == new {
+            return None;
+        }
+        let (base, new) = (base.unwrap_or_default(), new.unwrap_or_default());
+        // Of words that are alike, those that differ.
+        let words = |of: &str, other: &str| {
+            let differs = |word: &&str| !other.split_whitespace().any(|other| other == *word);
+            let words: Vec<_> = of.split_whitespace().filter(differs).collect();
+            if words.is_empty() { "-".to_owned() } else { words.join(" ") }
+        };
+        let (of_base, of_new) = (words(&base, &new), words(&new, &base));
+        Some(format!("{name} is {of_base} in BASE and {of_new} in NEW"))
+    })
 }
 
 /// Says which parameters differ, and how.

@@ -87,6 +87,31 @@ fn other_parameters_are_refused_and_named_and_chance_is_none() {
 }
 
 #[test]
+fn records_of_other_machines_are_refused_and_what_differs_is_named() {
+    let on = |qemu: &str, registers: &str| {
+        let row = row("mayfly").finding("qemu", qemu).finding("registers", registers);
+        Record::new(Host::default(), vec![row])
+    };
+    let base = on("7.2.22", "midr_el1=0x1 ctr_el0=0x8444c004 dczid_el0=0x4");
+    let refused = |new: &Record| Comparison::of(&base, new).err().map(|error| error.to_string());
+    assert_eq!(refused(&base.clone()), None);
+    assert_eq!(
+        refused(&on("7.2.22", "midr_el1=0x1 ctr_el0=0x8444c004 dczid_el0=0x7")).as_deref(),
+        Some("e, mayfly: registers is dczid_el0=0x4 in BASE and dczid_el0=0x7 in NEW")
+    );
+    assert_eq!(
+        refused(&on("8.2.0", "midr_el1=0x1 ctr_el0=0x8444c004 dczid_el0=0x4")).as_deref(),
+        Some("e, mayfly: qemu is 7.2.22 in BASE and 8.2.0 in NEW")
+    );
+    let unknown = Record::new(Host::default(), vec![row("mayfly")]);
+    assert_eq!(
+        refused(&unknown).as_deref(),
+        Some("e, mayfly: qemu is 7.2.22 in BASE and - in NEW")
+    );
+    assert!(Comparison::of(&unknown, &unknown).is_ok());
+}
+
+#[test]
 fn every_format_has_every_metric_and_its_verdict() {
     let (mut base, mut new) = (record(2, 1, 100_000), record(2, 2, 150_000));
     base.results.push(row("gone, for good"));

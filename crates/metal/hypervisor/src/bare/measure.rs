@@ -7,12 +7,13 @@ mod counted;
 mod guest;
 mod steps;
 
-use mayfly_lifecycle_steps::Line;
 use mayfly_lifecycle_steps::course::Side as _;
+use mayfly_lifecycle_steps::{Line, REGISTERS};
 
 use crate::bare::processor::cpus;
 use crate::bare::threads::console::say;
 use crate::bare::vm::{Host, TableFormat};
+use arch::Identity;
 use arm64 as arch;
 use counted::Counter;
 use steps::Mayfly;
@@ -31,6 +32,7 @@ fn measured<F: TableFormat>(host: &Host<F>, rounds: u32) -> Result<(), &'static 
         );
     }
     let mut counter = Counter::begin()?;
+    say!("{REGISTERS}{}", Identity::read());
     say!("{}", Line::BEGIN);
     for _ in 0..rounds {
         Mayfly { host, counter: &mut counter }.round()?;

@@ -29,6 +29,8 @@ use crate::bare::world::memory::GuestMemory;
 
 type Outcome<T> = Result<T, &'static str>;
 
+const NO_MEMORY: &str = "there is too little memory for a guest";
+
 /// Mayfly's side.
 pub(crate) struct Mayfly<'a, F: TableFormat> {
     pub(crate) host: &'a Host<F>,
@@ -40,6 +42,17 @@ impl<F: TableFormat> Side for Mayfly<'_, F> {
 
     fn nothing(&mut self) -> Outcome<()> {
         self.counter.step(Row::Nothing, || Ok(()))
+    }
+
+    fn memory(&mut self, mapping: Mapping) -> Outcome<()> {
+        all_back(|| {
+            let memory =
+                self.counter.step(mapping.made(), || make(self.host, times::BYTES, mapping))?;
+            self.counter.step(mapping.freed(), || {
+                drop(memory);
+                Ok(())
+            })
+        })
     }
 
     fn small(&mut self) -> Outcome<()> {
@@ -82,22 +95,27 @@ impl Device for Doorbell {
     }
 }
 
-/// The memory of a VM, all of it with frames, and the guest's code in it.
+/// The memory of a VM, all of it with frames.
+fn make<F: TableFormat>(host: &Host<F>, bytes: u64, mapping: Mapping) -> Outcome<GuestMemory> {
+    let memory = GuestMemory::try_new(host.world.clone(), bytes).map_err(|_| NO_MEMORY)?;
+    let memory = match mapping {
+        Mapping::Pages => memory.by_frames(),
+        Mapping::Blocks => memory,
+    };
+    for touched in mapping.touches(bytes) {
+        memory.write(touched, &[0]).map_err(|_| NO_MEMORY)?;
+    }
+    Ok(memory)
+}
+
+/// The same, with the guest's code in it.
 fn memory<F: TableFormat>(
     host: &Host<F>,
     bytes: u64,
     mapping: Mapping,
 ) -> Outcome<Arc<GuestMemory>> {
-    let none = "there is too little memory for a guest";
-    let memory = GuestMemory::try_new(host.world.clone(), bytes).map_err(|_| none)?;
-    let memory = match mapping {
-        Mapping::Pages => memory.in_pages(),
-        Mapping::Blocks => memory,
-    };
-    for block in (0..bytes).step_by(BLOCK as usize) {
-        memory.write(block, &[0]).map_err(|_| none)?;
-    }
-    course::install(DISTRIBUTOR, |at, bytes| memory.write(at, bytes)).map_err(|_| none)?;
+    let memory = make(host, bytes, mapping)?;
+    course::install(DISTRIBUTOR, |at, bytes| memory.write(at, bytes)).map_err(|_| NO_MEMORY)?;
     Ok(Arc::new(memory))
 }
 
@@ -152,6 +170,13 @@ fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
 
     let vm = counter.step(Row::VmCreated, || create(host, &memory))?;
     let run = counter.step(Row::MachineCreated, || machine(host, bytes, 1))?;
+    counter.step(Row::DevicesTouched, || {
+        for (_, device) in run.devices.all() {
+            device.read(0, 0, &mut [0; 4]);
+        }
+        run.uart.read(0, 0, &mut [0; 4]);
+        Ok(())
+    })?;
     counter.step(Row::DeviceFirst, || doorbell(&vm, DOORBELL))?;
     counter.step(Row::FirstMemslot, || slot(&vm, 0, MEMORY, bytes))?;
 

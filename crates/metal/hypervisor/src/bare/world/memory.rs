@@ -48,8 +48,6 @@ pub(crate) struct GuestMemory {
     /// Held while frames are given.
     giving: Lock<()>,
     frames: AtomicU64,
-    /// It is mapped by pages, though it may lie in blocks.
-    in_pages: bool,
     /// It gets no blocks.
     by_frames: bool,
 }
@@ -65,18 +63,12 @@ impl GuestMemory {
             threads::preemption_point();
         }
         let (giving, frames) = (Lock::new(()), AtomicU64::new(0));
-        Ok(Self { world, words, giving, frames, in_pages: false, by_frames: false })
+        Ok(Self { world, words, giving, frames, by_frames: false })
     }
 
     /// The same, which gets a frame for each page alone: what is touched is then all that is given.
     pub(crate) fn by_frames(mut self) -> Self {
         self.by_frames = true;
-        self
-    }
-
-    /// The same, mapped by pages of 4 KiB alone.
-    pub(crate) fn in_pages(mut self) -> Self {
-        self.in_pages = true;
         self
     }
 
@@ -219,8 +211,7 @@ unsafe impl HostMemory<Hva> for GuestMemory {
     fn resolve(&self, backing: Hva, _wanted: Permissions) -> Result<Resolved, HostFault> {
         // Waits for no memory: the core's caller does, when it is out of the core.
         let found = self.find(backing.get())?;
-        let level = if self.in_pages { Level::PAGE } else { found.1 };
-        Ok(Resolved::memory(Self::page_in(found, backing.get()), level, true))
+        Ok(Resolved::memory(Self::page_in(found, backing.get()), found.1, true))
     }
 
     fn linear_map(&self) -> *const AtomicU64 {
