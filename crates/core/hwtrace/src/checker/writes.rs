@@ -200,6 +200,10 @@ impl Checker {
             let is_elsewhere =
                 own.is_some_and(|own| own.root != before.root || !self.leads(word, table));
             self.tables.delist(word, &mut Vec::new());
+            // If it is in no place without this entry, the entry leads to it twice by itself: nothing that comes later
+            // ends that.
+            let is_elsewhere =
+                is_elsewhere && self.tables.get(table).is_some_and(|table| table.place.is_some());
             let is_placed = self.is_placed_for_certain(table, tickets);
             // Which of its places it has from now on is not known.
             self.lives.doubt(table..table + 1, end);
