@@ -1,6 +1,6 @@
 //! Devices of the program's own, and where they are on a bus.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use proptest::prelude::*;
 
@@ -103,8 +103,8 @@ impl Own {
 
     /// Gives up its VM, which has it.
     pub(crate) fn end(&self) {
-        self.vm.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        self.vm.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(inner);
     }
 
@@ -166,7 +166,7 @@ impl Host {
             }
             Step::Relocate { from, to } => {
                 let both = [relocation(from, to), relocation(to, from)];
-                let _ = vm.relocate(Bus::Mmio, &both[..1 + (from % 2) as usize]);
+                let _ = vm.relocate(Bus::Mmio, &both[..=(from % 2) as usize]);
                 drop(bus.relocate(&both[..1]));
             }
             Step::Edit { from, to, panics, forgets } => {

@@ -215,9 +215,12 @@ impl Deferral {
             assert!(!panics, "as it was told to");
         });
         let Ok(callback) = callback else { return };
-        returns(|| match expedited {
-            true => self.domain.call_expedited(callback),
-            false => self.domain.call(callback),
+        returns(|| {
+            if expedited {
+                self.domain.call_expedited(callback);
+            } else {
+                self.domain.call(callback);
+            }
         });
         assert!(ran.load(Ordering::Relaxed) <= 1);
     }

@@ -100,9 +100,8 @@ impl Host {
                     returns(|| _ = log.read(page as usize, &mut [0]));
                 }
             }
-            Step::CleanMapped if waits => {}
+            Step::CleanMapped | Step::Put { .. } if waits => {}
             Step::CleanMapped => vm_of.clean_invalidate_mapped(),
-            Step::Put { .. } if waits => {}
             Step::Put { slot, place, pages, piece, is_private } => {
                 let slot = SlotId::main(if is_private { USER_SLOTS + slot } else { slot });
                 let backing = self.pieces[if piece == vm { piece } else { PIECES - 1 }];

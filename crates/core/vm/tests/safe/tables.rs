@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use mayfly_vm::memslot::Gfn;
 use mayfly_vm::platform::memory::Kept;
-use mayfly_vm::stage2::{Permissions, Role, Slice, Tables};
+use mayfly_vm::stage2::{Invalidation, Permissions, Role, Slice, Tables};
 
 use crate::host::{Host, pick, returns};
 use crate::step::{PAGES, PLACES};
@@ -110,39 +110,16 @@ impl Host {
                 }
             }
             Step::Begin { many, forgets, panics } => {
-                let mut began = None;
-                returns(|| {
-                    began = Some(if many {
-                        stage2.begin_invalidation_of(|each| {
-                            each(gfns.clone());
-                            called(panics);
-                            each(Gfn::new(PLACES[0])..Gfn::new(PLACES[0] + PAGES));
-                        })
-                    } else {
-                        stage2.begin_invalidation(&gfns)
-                    });
-                });
-                let Some(began) = began else { return };
+                let Some(began) = self.begin(vm, gfns, many, panics) else { return };
                 if forgets {
                     std::mem::forget(began);
                 } else {
-                    self.announcements.push((Some(vm), began.leave()));
+                    let announcement = began.leave();
+                    self.announcements.push((Some(vm), announcement));
                 }
                 self.vms[vm].open += 1;
             }
-            Step::End { at } => {
-                let Some((of, announcement)) = pick(&mut self.announcements, at) else { return };
-                match self.vms[vm].vm.stage2().end_invalidation(announcement) {
-                    Ok(()) => {
-                        assert_eq!(of, Some(vm), "it has ended in another VM");
-                        self.vms[vm].open -= 1;
-                    }
-                    Err(announcement) => {
-                        assert_ne!(of, Some(vm), "it does not end in its own VM");
-                        self.announcements.push((of, announcement));
-                    }
-                }
-            }
+            Step::End { at } => self.end_announced(vm, at),
             Step::ChangeAndInvalidate { panics } => {
                 if self.vms[vm].open == 0 {
                     let change = || called(panics);
@@ -173,6 +150,45 @@ impl Host {
                 let _ = (stage2.frames(), stage2.vcpu(), stage2.invalidation_waiters());
             }
             Step::CameOut => stage2.came_out(),
+        }
+    }
+
+    /// Announces a change of one range, or of two, where the second call panics.
+    fn begin(
+        &self,
+        vm: usize,
+        gfns: Range<Gfn>,
+        many: bool,
+        panics: bool,
+    ) -> Option<Invalidation<'_>> {
+        let stage2 = self.vms[vm].vm.stage2();
+        let mut began = None;
+        returns(|| {
+            began = Some(if many {
+                stage2.begin_invalidation_of(|each| {
+                    each(gfns.clone());
+                    called(panics);
+                    each(Gfn::new(PLACES[0])..Gfn::new(PLACES[0] + PAGES));
+                })
+            } else {
+                stage2.begin_invalidation(&gfns)
+            });
+        });
+        began
+    }
+
+    /// Ends the announcement at `at`, if it is this VM's.
+    fn end_announced(&mut self, vm: usize, at: usize) {
+        let Some((of, announcement)) = pick(&mut self.announcements, at) else { return };
+        match self.vms[vm].vm.stage2().end_invalidation(announcement) {
+            Ok(()) => {
+                assert_eq!(of, Some(vm), "it has ended in another VM");
+                self.vms[vm].open -= 1;
+            }
+            Err(announcement) => {
+                assert_ne!(of, Some(vm), "it does not end in its own VM");
+                self.announcements.push((of, announcement));
+            }
         }
     }
 }
