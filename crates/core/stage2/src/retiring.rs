@@ -23,7 +23,9 @@ impl<F: Format> Stage2<F> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`]; nothing is changed then.
+    /// [`Error::OutOfMemory`]; and [`Error::Destroyed`] after [`Stage2::retire`], when there are no roots to replace, and
+    /// vCPUs may still be in their guests on those that there were. Nothing is changed then. A caller that takes
+    /// something away zaps it by its range.
     ///
     /// # Panics
     ///
@@ -32,6 +34,9 @@ impl<F: Format> Stage2<F> {
     pub fn replace_roots(&self) -> Result<Retiring<'_, F>, Error> {
         self.check_not_retiring();
         let writer = self.writer.lock(self.mmu());
+        if self.roots.is_closed() {
+            return Err(Error::Destroyed);
+        }
         let mut fresh = [None; ROLES];
         for (place, role) in fresh.iter_mut().zip(self.roots.occupied()) {
             match Root::try_new(&self.space, role) {

@@ -128,6 +128,11 @@ impl<F: Format> Roots<F> {
         })
     }
 
+    /// Whether no root is made any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.open().next().is_none()
+    }
+
     /// Which roles have a root; none after [`Roots::close`].
     pub(crate) fn occupied(&self) -> impl Iterator<Item = Role> {
         let is_there = |place: *mut Root<F>| !place.is_null() && place != closed();

@@ -186,7 +186,7 @@ impl<W: World> Inner<W> {
             self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX));
             retiring.finish();
         } else {
-            // Also where there is no memory for fresh roots: a slot can always be deleted.
+            // Also where there is no memory for fresh roots, or none are made any more: a slot can always be deleted.
             self.flush_written(gfns.clone());
             self.stage2.zap(announcement, gfns, Tables::Free, self.slice);
         }

@@ -222,3 +222,28 @@ fn roots_that_were_replaced_are_reclaimed_with_the_vm() {
     // Three that were entered, and the last one, which was not.
     assert_eq!(whole_invalidations(&setup), 3);
 }
+
+/// Safe code may close the roots of a VM that goes on.
+#[test]
+fn a_slot_is_zapped_in_the_root_that_a_vcpu_is_in_though_no_root_is_made_any_more() {
+    let setup = Setup::new(SlotZap::AllRoots);
+    let vm = setup.vm();
+    vm.set_memory_region(&region(0, 0x10, 4)).unwrap();
+    let mut vcpu = vm.create_vcpu(0).unwrap();
+    write(&mut vcpu, 0x1_0000, &[1]);
+    let root = top(&mut vcpu);
+    let mapped = || frames::walk::<TestFormat>(root, Gfn::new(0x10)).is_some();
+    let (stop, stopped) = Stop::new(&Order::default());
+    let running = spawn(move || {
+        let exit = vcpu.run(&mut Stopping { stop, access: None });
+        (exit, vcpu)
+    });
+    stopped.wait();
+    vm.stage2().retire();
+    assert!(mapped());
+    vm.set_memory_region(&deleted(region(0, 0x10, 4))).unwrap();
+    let is_mapped = mapped();
+    stopped.go_on();
+    drop(joined(running));
+    assert!(!is_mapped);
+}
