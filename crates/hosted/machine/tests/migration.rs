@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{ScopedJoinHandle, scope, yield_now};
 
 use mayfly_machine::address_space::Backing;
+use mayfly_machine::walk::Cause;
 use mayfly_machine::{Arena, CpuTlb, HostMemory, Machine, MachineVcpu, MachineVm};
 use mayfly_memslot::{Flags, Gfn, Gpa, Hva, PAGE_SIZE, Region, SlotId};
 use mayfly_stage2::{Arm, Ept, Format, Level, Permissions};
@@ -46,7 +47,10 @@ impl Counting<'_> {
             let gpa = Gpa::new(page * PAGE_SIZE);
             match guest.translate::<F>(arena, gpa.gfn(), Permissions::WRITE) {
                 Ok(found) => arena.word(found.hpa(gpa)).fetch_add(1, Ordering::Relaxed),
-                Err(_) => return Event::Access(Access::data(gpa, 8, true)),
+                Err(fault) => {
+                    let denied = fault.cause == Cause::Permission;
+                    return Event::Access(Access { denied, ..Access::data(gpa, 8, true) });
+                }
             };
             writes.fetch_add(1, Ordering::Relaxed);
             *at += 1;
