@@ -49,9 +49,11 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                     "close the VM on a thread that nothing waits for, before the process ends",
                     destroy::evidence(&stretch, &function),
                 ),
-                // Memory is freed on a processor: what sleeps or waits for one does something else.
+                // Memory is freed on a processor: what sleeps or waits for one does something else. Where a VM goes, too,
+                // the most of it has to have run.
                 (_, seen)
                     if resident >= LITTLE
+                        && (process.held.is_empty() || 2 * ran + trace.unsure() >= took)
                         && 2 * spent.asleep().max(spent.queued).saturating_sub(trace.unsure())
                             < took
                         && (ran >= trace.least() / 2 || seen.is_some()) =>
