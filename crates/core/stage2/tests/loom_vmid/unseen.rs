@@ -33,7 +33,9 @@ unsafe impl Send for Machine {}
 
 impl Machine {
     fn new() -> Arc<Self> {
-        let vmids = Vmids::try_new(world::mmu(Model::new(), NUMBERS as u32, Unseen), 2).unwrap();
+        let mmu = world::mmu(Model::new(), NUMBERS as u32, Unseen);
+        // SAFETY: the machine's only ones.
+        let vmids = unsafe { Vmids::try_new(mmu, 2) }.unwrap();
         Arc::new(Self { vmids, exclusive: std::array::from_fn(|_| UnsafeCell::new(0)) })
     }
 
@@ -42,7 +44,8 @@ impl Machine {
     }
 
     fn run_alone(&self, cpu: u32, root: &VmidTag) -> Vmid {
-        let vmid = root.activate(cpu, self.vmids.vcpu()).vmid;
+        // SAFETY: no other thread of a model is on this CPU.
+        let vmid = unsafe { root.activate(cpu, self.vmids.vcpu()) }.vmid;
         self.run(vmid);
         vmid
     }
@@ -90,8 +93,11 @@ fn a_number_that_a_cpu_has_just_claimed_is_found_by_the_roll_over_of_another() {
             let machine = Arc::clone(&machine);
             thread::spawn(move || (machine.run_alone(1, &other), other))
         };
-        machine.vmids.leave(&gone);
-        machine.vmids.retire(&gone);
+        // SAFETY: no CPU is on it any more, and no model of a TLB has anything under its number.
+        unsafe {
+            machine.vmids.leave(&gone);
+            machine.vmids.retire(&gone);
+        }
         let here = machine.run_alone(0, &one);
         let (there, _other) = thread.join().unwrap();
         assert_ne!(here, there, "two roots that are active have one number");
