@@ -7,7 +7,6 @@ use libc::c_long;
 pub(crate) enum SystemCall {
     Ioctl,
     /// Path, flags. Where there is no such call, 32-bit programs have it alone.
-    #[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "none of its programs has it"))]
     Open,
     /// Directory, path, flags.
     OpenAt,
