@@ -132,19 +132,7 @@ impl Host {
                     }
                 }
             }
-            Step::EndInvalidation { vm, at } => {
-                let Some((of, announcement)) = pick(&mut self.announcements, at) else { return };
-                match self.vms[vm].vm.invalidate_end(announcement) {
-                    Ok(()) => {
-                        assert_eq!(of, Some(vm), "it has ended in another VM");
-                        self.vms[vm].open -= 1;
-                    }
-                    Err(announcement) => {
-                        assert_ne!(of, Some(vm), "it does not end in its own VM");
-                        self.announcements.push((of, announcement));
-                    }
-                }
-            }
+            Step::EndInvalidation { vm, at } => self.end_announced(vm, at, Vm::invalidate_end),
             Step::Release { vm } => self.vms[vm].close(Vm::release),
             Step::Destroy { vm } => self.destroy(vm),
             Step::Reclaim => drop(self.machine.reclaim()),
@@ -255,6 +243,26 @@ impl Host {
             }
             Step::CloseStage2 { vm } => self.vms[vm].close(|vm| vm.stage2().retire()),
             _ => unreachable!("it is made elsewhere"),
+        }
+    }
+
+    /// Ends the announcement at `at` by `end`, if it is this VM's.
+    pub(crate) fn end_announced(
+        &mut self,
+        vm: usize,
+        at: usize,
+        end: impl FnOnce(&Vm<Kinds>, Announcement) -> Result<(), Announcement>,
+    ) {
+        let Some((of, announcement)) = pick(&mut self.announcements, at) else { return };
+        match end(&self.vms[vm].vm, announcement) {
+            Ok(()) => {
+                assert_eq!(of, Some(vm), "it has ended in another VM");
+                self.vms[vm].open -= 1;
+            }
+            Err(announcement) => {
+                assert_ne!(of, Some(vm), "it does not end in its own VM");
+                self.announcements.push((of, announcement));
+            }
         }
     }
 

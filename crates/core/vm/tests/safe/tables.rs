@@ -8,7 +8,7 @@ use mayfly_vm::memslot::Gfn;
 use mayfly_vm::platform::memory::Kept;
 use mayfly_vm::stage2::{Invalidation, Permissions, Role, Slice, Tables};
 
-use crate::host::{Host, pick, returns};
+use crate::host::{Host, returns};
 use crate::step::{PAGES, PLACES};
 
 /// A call on tables, for frames that it may be or not be of.
@@ -119,7 +119,9 @@ impl Host {
                 }
                 self.vms[vm].open += 1;
             }
-            Step::End { at } => self.end_announced(vm, at),
+            Step::End { at } => {
+                self.end_announced(vm, at, |vm, it| vm.stage2().end_invalidation(it));
+            }
             Step::ChangeAndInvalidate { panics } => {
                 if self.vms[vm].open == 0 {
                     let change = || called(panics);
@@ -175,20 +177,5 @@ impl Host {
             });
         });
         began
-    }
-
-    /// Ends the announcement at `at`, if it is this VM's.
-    fn end_announced(&mut self, vm: usize, at: usize) {
-        let Some((of, announcement)) = pick(&mut self.announcements, at) else { return };
-        match self.vms[vm].vm.stage2().end_invalidation(announcement) {
-            Ok(()) => {
-                assert_eq!(of, Some(vm), "it has ended in another VM");
-                self.vms[vm].open -= 1;
-            }
-            Err(announcement) => {
-                assert_ne!(of, Some(vm), "it does not end in its own VM");
-                self.announcements.push((of, announcement));
-            }
-        }
     }
 }
