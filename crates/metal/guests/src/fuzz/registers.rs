@@ -8,6 +8,9 @@ use crate::random::Random;
 /// A register that EL1 reads without an exception: `MIDR_EL1`.
 pub(crate) const ALWAYS: SysReg = SysReg::new(3, 0, 0, 0, 0);
 
+/// A register whose read at EL1 is an exception on every processor: `SCR_EL3`.
+pub(crate) const NEVER: SysReg = SysReg::new(3, 6, 1, 1, 0);
+
 /// A register of the table. Those that EL2 answers are drawn more often: they are fewer.
 pub(crate) fn listed(random: &mut Random) -> SysReg {
     loop {
