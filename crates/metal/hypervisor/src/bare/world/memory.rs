@@ -34,7 +34,7 @@ const PAGES: u64 = 1 << BLOCK_ORDER;
 /// How many words are made between two looks for interrupts.
 const WORDS_AT_ONCE: usize = 1024;
 /// How many frames are freed between two.
-const FRAMES_AT_ONCE: usize = 32;
+const FRAMES_AT_ONCE: usize = 16;
 
 /// What a word says, in its lowest bits; above them is the first frame's address.
 const KIND: u64 = 3;
