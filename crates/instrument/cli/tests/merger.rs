@@ -211,11 +211,20 @@ fn with_nobody_else_there_the_merger_runs_and_what_it_merged_is_taken_apart() {
     let Some((_turn, before)) = turn() else { return };
     let file = scratch("merged.json");
     let json = file.to_str().unwrap();
-    let (.., stderr, code) = ran(page_merge(&["--ksm", "--rounds", "1", "--json", json]));
-    if is_disturbed(&stderr) {
-        return;
-    }
-    assert_eq!((code, settings()), (Some(0), before), "{stderr}");
+    // On a loaded host some pages may be held all the time that a run waits for them.
+    let mut tries = 0;
+    let (stderr, code) = loop {
+        let (.., stderr, code) = ran(page_merge(&["--ksm", "--rounds", "1", "--json", json]));
+        if is_disturbed(&stderr) {
+            return;
+        }
+        assert_eq!(settings(), before, "{stderr}");
+        tries += 1;
+        if tries == 3 || !stderr.contains("and no more become so") {
+            break (stderr, code);
+        }
+    };
+    assert_eq!(code, Some(0), "{stderr}");
     let record = record(&fs::read(&file).unwrap());
     let row = &record["results"][0];
     assert_eq!(row["params"]["ksm"], "alone");

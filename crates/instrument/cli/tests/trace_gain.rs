@@ -217,12 +217,13 @@ fn the_calls_are_made_again_as_they_were_and_in_the_better_order_in_turns() {
     let expected: Vec<Vec<&str>> = turns.take(2 * rounds as usize).cloned().collect();
     let (calls, pauses): (Vec<_>, Vec<_>) = lives(&outer).into_iter().unzip();
     assert_eq!(calls, expected);
-    // Each VM was closed within what is said of the close.
-    let ran = |call: &Value| call["used"]["ran"].as_u64().unwrap();
+    // Each VM was closed within what is said of the close. How long a call ran is unknown if its thread had not been
+    // scheduled since the recorder began.
+    let ran = |call: &Value| call["used"]["ran"].as_u64();
     let closes = outer["calls"].as_array().unwrap().iter();
     let closes = closes.filter(|call| call["pid"] == outer["processes"][0]["pid"]);
     let closes = closes.filter(|call| call["name"] == "close" && call["on"]["vm"].is_object());
-    let least = closes.map(ran).min().unwrap();
+    let least = closes.filter_map(ran).min().unwrap();
     for way in ["recorded", "better"] {
         assert!(measured["close"][way].as_u64().unwrap() >= least, "{least}: {measured}");
     }
