@@ -44,6 +44,13 @@ pub trait Side {
     /// Why it failed.
     fn cached(&mut self) -> Result<(), Self::Error>;
 
+    /// A VM of two vCPUs that take interrupts, on one processor.
+    ///
+    /// # Errors
+    ///
+    /// Why it failed.
+    fn interrupted(&mut self) -> Result<(), Self::Error>;
+
     /// Each lifecycle once, and the small one several times.
     ///
     /// # Errors
@@ -53,6 +60,7 @@ pub trait Side {
         for _ in 0..times::SMALL_LIVES {
             self.nothing()?;
             self.small()?;
+            self.interrupted()?;
         }
         for mapping in Mapping::ALL {
             self.memory(mapping)?;
@@ -157,6 +165,41 @@ pub fn small<E>(
     Ok(())
 }
 
+/// Measures the interrupts of the first of two vCPUs. The second one runs on a thread of its own, with
+/// [`answer_interrupts`].
+///
+/// # Errors
+///
+/// Those of the vCPU and the counter.
+pub fn interrupts<E>(
+    vcpu: &mut impl Vcpu<Error = E>,
+    counter: &mut impl Counter<Error = E>,
+) -> Result<(), E> {
+    vcpu.obey(Order::Interrupts, 1)?;
+    // So that the other vCPU is waiting by then.
+    counter.settle();
+    let steps = [
+        (Row::TimerInterrupt, Order::Timers),
+        (Row::WfiTimer, Order::Sleeps),
+        (Row::Ipi, Order::Sends),
+    ];
+    for (row, order) in steps {
+        vcpu.obey(Order::Ask, 0)?;
+        ordered(vcpu, counter, row, order, times::TIMES)?;
+    }
+    Ok(())
+}
+
+/// Has the second of two vCPUs answer the interrupts of [`interrupts`].
+///
+/// # Errors
+///
+/// Those of the vCPU.
+pub fn answer_interrupts<E>(vcpu: &mut impl Vcpu<Error = E>) -> Result<(), E> {
+    vcpu.obey(Order::Interrupts, 1)?;
+    vcpu.obey(Order::Answers, times::TIMES)
+}
+
 /// Measures the first writes of the vCPU of a large VM.
 ///
 /// # Errors
@@ -186,17 +229,21 @@ fn ordered<E>(
     counter.done(row, times, &begun)
 }
 
-/// Writes the guest's program and its table to the memory that it begins with. `write` takes the distance from
-/// [`guest::MEMORY`], and the bytes.
+/// Writes the guest's program, its handler and its table to the memory that it begins with. `write` takes the distance
+/// from [`guest::MEMORY`], and the bytes. The arguments are those of [`guest::program`].
 ///
 /// # Errors
 ///
 /// That of `write`.
 pub fn install<E>(
     distributor: u64,
+    redistributors: u64,
     mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    for (at, word) in (0..).step_by(4).zip(guest::program(distributor)) {
+    for (at, word) in (0..).step_by(4).zip(guest::program(distributor, redistributors)) {
+        write(at, &word.to_le_bytes())?;
+    }
+    for (at, word) in (guest::HANDLER_AT - guest::MEMORY..).step_by(4).zip(guest::HANDLER) {
         write(at, &word.to_le_bytes())?;
     }
     for (at, word) in (guest::TABLE - guest::MEMORY..).step_by(8).zip(guest::table()) {

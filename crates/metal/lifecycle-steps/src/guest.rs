@@ -5,6 +5,10 @@
 
 /// Where the guest's memory begins: its code first, then its table of stage 1.
 pub const MEMORY: u64 = 0x4000_0000;
+/// Where its vectors are. Only that of an interrupt has instructions, the [`HANDLER`]: nothing else comes.
+pub const VECTORS: u64 = MEMORY + 0x800;
+/// Where the handler is: an interrupt at EL1, on the stack pointer of EL1.
+pub const HANDLER_AT: u64 = VECTORS + 0x280;
 /// Where the table is.
 pub const TABLE: u64 = MEMORY + 0x1000;
 /// The bytes of memory that it starts with. After them come the pages that it writes to, from [`REGION`] on.
@@ -38,6 +42,16 @@ pub enum Order {
     Reads = 5,
     /// Turn MMU and caches on, by the [`table`].
     Caches = 6,
+    /// Set the interrupt controller up, for the virtual timer's interrupt and for interrupts from other vCPUs.
+    Interrupts = 7,
+    /// Have the timer interrupt at once, and take that interrupt, so many times.
+    Timers = 8,
+    /// Wait by `WFI` for the timer, which is due after 2 ms, so many times.
+    Sleeps = 9,
+    /// Send an interrupt to vCPU 1, and wait for its answer by `WFI`, so many times.
+    Sends = 10,
+    /// Wait for such an interrupt by `WFI`, and send one back to vCPU 0, so many times.
+    Answers = 11,
 }
 
 /// The value that the guest is to read at [`BELL`]. `times` is at least 1, unless the order is [`Order::Ask`].
@@ -46,17 +60,29 @@ pub const fn answer(order: Order, times: u32) -> u64 {
 }
 
 /// Words of the program.
-pub const WORDS: usize = 68;
+pub const WORDS: usize = CODE.len().next_multiple_of(2) + 2 * 9;
 
-/// The program, little endian, for [`MEMORY`]; the GIC's distributor is at `distributor`.
-pub const fn program(distributor: u64) -> [u32; WORDS] {
+/// The program, little endian, for [`MEMORY`]; the GIC's distributor and the redistributor of vCPU 0 are where the
+/// arguments say, and the other vCPUs' redistributors follow, 128 KiB each.
+pub const fn program(distributor: u64, redistributors: u64) -> [u32; WORDS] {
     let mut program = [0; WORDS];
     let mut at = 0;
     while at < CODE.len() {
         program[at] = CODE[at];
         at += 1;
     }
-    let literals = [BELL, DOORBELL, REGION, distributor, ATTRIBUTES, TRANSLATION, TABLE];
+    at = at.next_multiple_of(2);
+    let literals = [
+        BELL,
+        DOORBELL,
+        REGION,
+        distributor,
+        ATTRIBUTES,
+        TRANSLATION,
+        TABLE,
+        VECTORS,
+        redistributors,
+    ];
     let mut literal = 0;
     while literal < literals.len() {
         program[at] = literals[literal] as u32;
@@ -78,62 +104,72 @@ const ATTRIBUTES: u64 = 0x04ff;
 /// `TCR_EL1`: 39 bits through `TTBR0_EL1`, none through `TTBR1_EL1`; granules of 4 KiB; 40 bits out.
 const TRANSLATION: u64 = 0x19 | 1 << 8 | 1 << 10 | 3 << 12 | 1 << 23 | 2 << 32;
 
-/// x20 is the bell's address, x19 how often.
-const CODE: [u32; 54] = [
-    0x5800_06d4, //        ldr  x20, bell
+/// x20 is the bell's address, x19 how often; x21 is how many interrupts the handler has taken.
+const CODE: [u32; 139] = [
+    0x5800_1194, //        ldr  x20, bell
     // ask:
     0xf940_0280, //        ldr  x0, [x20]
     0x9240_1c01, //        and  x1, x0, #0xff
     0xd348_fc13, //        lsr  x19, x0, #8
     0xf100_043f, //        cmp  x1, #1
-    0x5400_0180, //        b.eq pages
+    0x5400_02c0, //        b.eq pages
     0xf100_083f, //        cmp  x1, #2
-    0x5400_0180, //        b.eq blocks
+    0x5400_02c0, //        b.eq blocks
     0xf100_0c3f, //        cmp  x1, #3
-    0x5400_0220, //        b.eq calls
+    0x5400_0360, //        b.eq calls
     0xf100_103f, //        cmp  x1, #4
-    0x5400_0280, //        b.eq rings
+    0x5400_03c0, //        b.eq rings
     0xf100_143f, //        cmp  x1, #5
-    0x5400_02e0, //        b.eq reads
+    0x5400_0420, //        b.eq reads
     0xf100_183f, //        cmp  x1, #6
-    0x5400_0340, //        b.eq caches
-    0x17ff_fff1, //        b    ask
+    0x5400_0480, //        b.eq caches
+    0xf100_1c3f, //        cmp  x1, #7
+    0x5400_05e0, //        b.eq interrupts
+    0xf100_203f, //        cmp  x1, #8
+    0x5400_0880, //        b.eq timers
+    0xf100_243f, //        cmp  x1, #9
+    0x5400_09a0, //        b.eq sleeps
+    0xf100_283f, //        cmp  x1, #10
+    0x5400_0b40, //        b.eq sends
+    0xf100_2c3f, //        cmp  x1, #11
+    0x5400_0ca0, //        b.eq answers
+    0x17ff_ffe7, //        b    ask
     // pages:
     0xd282_0003, //        mov  x3, #0x1000
     0x1400_0002, //        b    touch
     // blocks:
     0xd2a0_0403, //        mov  x3, #0x200000
     // touch:
-    0x5800_04c2, //        ldr  x2, region
+    0x5800_0e42, //        ldr  x2, region
     0xf900_0053, // 1:     str  x19, [x2]
     0x8b03_0042, //        add  x2, x2, x3
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffa1, //        b.ne 1b
-    0x17ff_ffe8, //        b    ask
+    0x17ff_ffde, //        b    ask
     // calls:
     0x52b0_8000, //        mov  w0, #0x84000000
     0xd400_0002, //        hvc  #0
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffa1, //        b.ne calls
-    0x17ff_ffe3, //        b    ask
+    0x17ff_ffd9, //        b    ask
     // rings:
-    0x5800_0325, //        ldr  x5, doorbell
+    0x5800_0ca5, //        ldr  x5, doorbell
     0xb900_00b3, // 2:     str  w19, [x5]
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffc1, //        b.ne 2b
-    0x17ff_ffde, //        b    ask
+    0x17ff_ffd4, //        b    ask
     // reads:
-    0x5800_0305, //        ldr  x5, distributor
+    0x5800_0c85, //        ldr  x5, distributor
     0xb940_04a6, // 3:     ldr  w6, [x5, #4]
     0xf100_0673, //        subs x19, x19, #1
     0x54ff_ffc1, //        b.ne 3b
-    0x17ff_ffd9, //        b    ask
+    0x17ff_ffcf, //        b    ask
     // caches:
-    0x5800_02a5, //        ldr  x5, attributes
+    0x5800_0c25, //        ldr  x5, attributes
     0xd518_a205, //        msr  mair_el1, x5
-    0x5800_02a5, //        ldr  x5, translation
+    0x5800_0c25, //        ldr  x5, translation
     0xd518_2045, //        msr  tcr_el1, x5
-    0x5800_02a5, //        ldr  x5, table
+    0x5800_0c25, //        ldr  x5, table
     0xd518_2005, //        msr  ttbr0_el1, x5
     0xd503_3fdf, //        isb
     0xd538_1005, //        mrs  x5, sctlr_el1
@@ -141,8 +177,99 @@ const CODE: [u32; 54] = [
     0xb27e_00a5, //        orr  x5, x5, #4
     0xd518_1005, //        msr  sctlr_el1, x5
     0xd503_3fdf, //        isb
-    0x17ff_ffcc, //        b    ask
-                 // bell, doorbell, region, distributor, attributes, translation, table follow, eight bytes each.
+    0x17ff_ffc2, //        b    ask
+    // interrupts:
+    0x5800_0b45, //        ldr  x5, vectors
+    0xd518_c005, //        msr  vbar_el1, x5
+    0x5800_0a05, //        ldr  x5, distributor
+    0x5280_0246, //        mov  w6, #0x12
+    0xb900_00a6, //        str  w6, [x5]
+    0x5800_0ae5, //        ldr  x5, redistributors
+    0xd538_00a6, //        mrs  x6, mpidr_el1
+    0x9240_1cc6, //        and  x6, x6, #0xff
+    0x8b06_44a5, //        add  x5, x5, x6, lsl #17
+    0x9140_40a5, //        add  x5, x5, #0x10, lsl #12
+    0x5280_0046, //        mov  w6, #2
+    0x72a1_0006, //        movk w6, #0x800, lsl #16
+    0xb900_80a6, //        str  w6, [x5, #0x80]
+    0xb901_00a6, //        str  w6, [x5, #0x100]
+    0xd280_00e6, //        mov  x6, #7
+    0xd518_cca6, //        msr  icc_sre_el1, x6
+    0xd503_3fdf, //        isb
+    0xd280_1e06, //        mov  x6, #0xf0
+    0xd518_4606, //        msr  icc_pmr_el1, x6
+    0xd280_0026, //        mov  x6, #1
+    0xd518_cce6, //        msr  icc_igrpen1_el1, x6
+    0xd503_3fdf, //        isb
+    0x17ff_ffab, //        b    ask
+    // timers:
+    0xd280_0015, //        mov  x21, #0
+    0xd51b_e35f, //        msr  cntv_cval_el0, xzr
+    0xd280_0026, //        mov  x6, #1
+    0xd51b_e326, //        msr  cntv_ctl_el0, x6
+    0xd503_3fdf, //        isb
+    0xd503_42ff, //        msr  daifclr, #2
+    0xb400_0015, // 4:     cbz  x21, 4b
+    0xd503_42df, //        msr  daifset, #2
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_fee1, //        b.ne timers
+    0x17ff_ffa0, //        b    ask
+    // sleeps:
+    0xd280_0015, //        mov  x21, #0
+    0xd53b_e006, //        mrs  x6, cntfrq_el0
+    0xd349_fcc6, //        lsr  x6, x6, #9
+    0xd51b_e306, //        msr  cntv_tval_el0, x6
+    0xd280_0026, //        mov  x6, #1
+    0xd51b_e326, //        msr  cntv_ctl_el0, x6
+    0xd503_3fdf, //        isb
+    0xd503_207f, // 5:     wfi
+    0xd503_42ff, //        msr  daifclr, #2
+    0xd503_3fdf, //        isb
+    0xd503_42df, //        msr  daifset, #2
+    0xb4ff_ff95, //        cbz  x21, 5b
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_fe61, //        b.ne sleeps
+    0x17ff_ff91, //        b    ask
+    // sends:
+    0xd280_0015, //        mov  x21, #0
+    0x5280_0046, //        mov  w6, #2
+    0x72a0_2006, //        movk w6, #0x100, lsl #16
+    0xd518_cba6, //        msr  icc_sgi1r_el1, x6
+    0xd503_3fdf, //        isb
+    0xd503_207f, // 6:     wfi
+    0xd503_42ff, //        msr  daifclr, #2
+    0xd503_3fdf, //        isb
+    0xd503_42df, //        msr  daifset, #2
+    0xb4ff_ff95, //        cbz  x21, 6b
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_fea1, //        b.ne sends
+    0x17ff_ff84, //        b    ask
+    // answers:
+    0xd280_0015, //        mov  x21, #0
+    0xd503_207f, // 7:     wfi
+    0xd503_42ff, //        msr  daifclr, #2
+    0xd503_3fdf, //        isb
+    0xd503_42df, //        msr  daifset, #2
+    0xb4ff_ff95, //        cbz  x21, 7b
+    0x5280_0026, //        mov  w6, #1
+    0x72a0_2006, //        movk w6, #0x100, lsl #16
+    0xd518_cba6, //        msr  icc_sgi1r_el1, x6
+    0xd503_3fdf, //        isb
+    0xf100_0673, //        subs x19, x19, #1
+    0x54ff_fea1, //        b.ne answers
+    0x17ff_ff77, //        b    ask
+                 // The addresses and values of `program` follow, eight bytes each.
+];
+
+/// The handler of interrupts, little endian, for [`HANDLER_AT`]. It turns the timer off, and so its level falls before the
+/// interrupt is ended.
+pub const HANDLER: [u32; 6] = [
+    0xd538_cc0a, //        mrs  x10, icc_iar1_el1
+    0xd51b_e33f, //        msr  cntv_ctl_el0, xzr
+    0xd503_3fdf, //        isb
+    0xd518_cc2a, //        msr  icc_eoir1_el1, x10
+    0x9100_06b5, //        add  x21, x21, #1
+    0xd69f_03e0, //        eret
 ];
 
 #[cfg(test)]
@@ -158,17 +285,22 @@ mod tests {
 
     #[test]
     fn every_literal_is_where_the_code_loads_it_from() {
-        let program = program(0x1_0000_0008);
+        let program = program(0x1_0000_0008, 0x1_0010_0000);
+        let loads = CODE.iter().enumerate().filter(|(_, word)| *word >> 24 == 0x58);
         let expected = [
-            (0, BELL),
-            (20, REGION),
-            (31, DOORBELL),
-            (36, 0x1_0000_0008),
-            (41, ATTRIBUTES),
-            (43, TRANSLATION),
-            (45, TABLE),
+            BELL,
+            REGION,
+            DOORBELL,
+            0x1_0000_0008,
+            ATTRIBUTES,
+            TRANSLATION,
+            TABLE,
+            VECTORS,
+            0x1_0000_0008,
+            0x1_0010_0000,
         ];
-        for (word, value) in expected {
+        assert_eq!(loads.clone().count(), expected.len());
+        for (word, value) in loads.map(|(word, _)| word).zip(expected) {
             let at = literal(word);
             assert_eq!(at % 2, 0, "aligned to eight bytes");
             let found = u64::from(program[at]) | u64::from(program[at + 1]) << 32;
@@ -183,12 +315,20 @@ mod tests {
                 |bits: u32, width: u32| (bits << (32 - width)).cast_signed() >> (32 - width);
             let distance = match instruction {
                 i if i >> 26 == 0b00_0101 => signed(i & 0x3ff_ffff, 26),
-                i if i >> 24 == 0x54 => signed(i >> 5 & 0x7_ffff, 19),
+                i if i >> 24 == 0x54 || i >> 24 == 0xb4 => signed(i >> 5 & 0x7_ffff, 19),
                 _ => continue,
             };
             let to = i32::try_from(at).unwrap() + distance;
-            assert!((1..54).contains(&to), "word {at} leads to {to}");
+            assert!((1..CODE.len() as i32).contains(&to), "word {at} leads to {to}");
         }
+    }
+
+    #[test]
+    fn the_pieces_in_the_first_page_do_not_overlap() {
+        assert!(MEMORY + 4 * WORDS as u64 <= VECTORS);
+        assert_eq!(VECTORS % 0x800, 0, "VBAR_EL1 has no lower bits");
+        assert!(HANDLER_AT + 4 * HANDLER.len() as u64 <= VECTORS + 0x300, "a vector has 128 bytes");
+        assert!(VECTORS + 0x800 <= TABLE);
     }
 
     #[test]

@@ -41,6 +41,9 @@ rows! {
     Hvc "hvc" "a hypercall for the version of PSCI",
     MmioDoorbell "mmio-doorbell" "an MMIO write to a doorbell: KVM's ioeventfd",
     MmioGic "mmio-gic" "an MMIO read of the distributor of the interrupt controller",
+    TimerInterrupt "timer-interrupt" "the virtual timer's interrupt, until the guest's handler has ended it",
+    WfiTimer "wfi-timer" "a vCPU waits by WFI for its timer, due after 2 ms, and is woken",
+    Ipi "ipi" "an interrupt to another vCPU that waits by WFI on the same CPU, and one back to the sender, which waits too",
     Faults4k "faults-4k" "a first write to each page of 256 MiB, per page of 4 KiB",
     Faults2m "faults-2m" "a first write to each block of 256 MiB, per block of 2 MiB",
     Deleted4k "deleted-4k" "a slot of 256 MiB, mapped by 4 KiB, is deleted",
@@ -73,6 +76,9 @@ impl Row {
             | Self::Hvc
             | Self::MmioDoorbell
             | Self::MmioGic
+            | Self::TimerInterrupt
+            | Self::WfiTimer
+            | Self::Ipi
             | Self::Faults4k
             | Self::Faults2m
             | Self::Faults4kUncached

@@ -1,8 +1,9 @@
 //! The lifecycles.
 
 use std::fs::read_to_string;
+use std::thread;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use mayfly_kvm::{GuestMemory, HugePages, IoEvent, Kvm, MemoryFlags, Payload, Vm};
 use mayfly_lifecycle_steps::course::{self, Counter as _, Side, Vcpu as _};
 use mayfly_lifecycle_steps::guest::{
@@ -17,8 +18,9 @@ use super::kernel_at::KernelAt;
 
 const BLOCK: u64 = 2 << 20;
 
-/// Where [`Vm::create_irqchip`] puts the distributor.
+/// Where [`Vm::create_irqchip`] puts the distributor, and the redistributors.
 const DISTRIBUTOR: u64 = Payload::REACH;
+const REDISTRIBUTORS: u64 = DISTRIBUTOR + (1 << 20);
 
 /// Counts the lifecycles for so many rounds.
 pub(super) fn all(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
@@ -57,6 +59,10 @@ impl Side for Linux {
 
     fn large(&mut self, lifecycle: Large) -> anyhow::Result<()> {
         large(&self.kvm, &mut self.counter, lifecycle)
+    }
+
+    fn interrupted(&mut self) -> anyhow::Result<()> {
+        interrupted(&self.kvm, &mut self.counter)
     }
 
     fn cached(&mut self) -> anyhow::Result<()> {
@@ -99,7 +105,9 @@ fn huge_kib() -> anyhow::Result<u64> {
 
 /// Writes the guest's code to the memory that it begins with.
 fn install(memory: &GuestMemory) -> anyhow::Result<()> {
-    course::install(DISTRIBUTOR, |at, bytes| Ok(memory.write(usize::try_from(at)?, bytes)?))
+    course::install(DISTRIBUTOR, REDISTRIBUTORS, |at, bytes| {
+        Ok(memory.write(usize::try_from(at)?, bytes)?)
+    })
 }
 
 fn doorbell(at: u64) -> anyhow::Result<IoEvent> {
@@ -158,6 +166,31 @@ fn large(kvm: &Kvm, counter: &mut Counter, large: Large) -> anyhow::Result<()> {
             drop(lent);
         }
     }
+    Ok(())
+}
+
+/// A VM of two vCPUs that take interrupts. The second has a thread of its own, on the only processor.
+fn interrupted(kvm: &Kvm, counter: &mut Counter) -> anyhow::Result<()> {
+    let memory = memory(MEMORY_BYTES, Mapping::Pages)?;
+    install(&memory)?;
+    let vm = Vm::create(kvm)?;
+    vm.create_irqchip()?;
+    vm.set_memory_region(0, MEMORY, &memory, MemoryFlags::default())?;
+    let (mut first, mut second) = (Obedient::new(&vm, 0)?, Obedient::new(&vm, 1)?);
+    vm.finish_irqchip()?;
+    // The process is a machine's only one, which ends with it: so nothing has to end a vCPU that waits for ever because the
+    // other has failed, but the failure is to be said.
+    let second = thread::spawn(move || {
+        let answered = second.run().and_then(|()| course::answer_interrupts(&mut second));
+        if let Err(error) = &answered {
+            eprintln!("mayfly: the second vCPU has not answered: {error:#}");
+        }
+        answered.map(|()| second.into_vcpu())
+    });
+    first.run()?;
+    course::interrupts(&mut first, counter)?;
+    let second = second.join().map_err(|_| anyhow!("the thread of the second vCPU panicked"))??;
+    vm.destroy(vec![first.into_vcpu(), second]);
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! `measure`: lifecycles of a bare guest, each step of which is counted in retired instructions
 //! ([`mayfly_lifecycle_steps`]). Their VMs are made of what other VMs are made of. Their vCPUs run on the monitor's
-//! thread, one at a time.
+//! thread, one at a time; where two send interrupts to each other, the second has a thread of its own.
 
 mod arm64;
 mod counted;
 mod guest;
+mod interrupts;
 mod steps;
 
 use mayfly_lifecycle_steps::course::Side as _;

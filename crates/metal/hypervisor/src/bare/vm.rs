@@ -14,4 +14,4 @@ pub(crate) use format::{Kinds, TableFormat, WithFormat};
 pub(crate) use host::Host;
 pub(crate) use machine::Machine;
 pub(crate) use run::{End, Run};
-pub(crate) use vcpu::put;
+pub(crate) use vcpu::{put, wait};

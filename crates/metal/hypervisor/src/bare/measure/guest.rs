@@ -3,9 +3,10 @@
 use mayfly_lifecycle_steps::guest::{BELL, MEMORY, Order, answer};
 use mayfly_vm::{Exit, Guest, Vcpu};
 
+use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::vm::arch::{self, Processor, Seat, Stop, processor};
-use crate::bare::vm::{Kinds, Run, TableFormat, put};
+use crate::bare::vm::{Kinds, Run, TableFormat, put, wait};
 
 /// The seat of a vCPU of a run.
 pub(super) fn seat(run: &Run, number: u32) -> Result<Seat, &'static str> {
@@ -45,12 +46,17 @@ impl<'a, F: TableFormat> Obedient<'a, F> {
                     }
                 }
                 Exit::Kicked | Exit::Asked(_) => {}
-                Exit::Custom(number) if arch::stop(number) == Some(Stop::Wait) => {
-                    return Err("the guest waits");
-                }
+                Exit::Custom(number) if arch::stop(number) == Some(Stop::Wait) => self.wait()?,
                 _ => return Err("the guest has made an exit that its program does not make"),
             }
         }
+    }
+
+    /// Waits for an interrupt, for a second at the longest: nothing that the guest waits for takes longer.
+    fn wait(&self) -> Result<(), &'static str> {
+        let latest = timer::ticks() + timer::frequency();
+        wait(self.run, &self.vcpu, self.seat, Some(latest));
+        if timer::ticks() < latest { Ok(()) } else { Err("the guest has waited for a second") }
     }
 
     /// Saves its registers, so that another vCPU may be run.

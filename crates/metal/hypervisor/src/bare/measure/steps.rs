@@ -17,9 +17,10 @@ use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::{Bus, Device, Vm};
 
-use super::arch::{BLOCK, DISTRIBUTOR};
+use super::arch::{BLOCK, DISTRIBUTOR, REDISTRIBUTORS};
 use super::counted::{Counter, settle};
 use super::guest::{Obedient, seat};
+use super::interrupts::interrupted;
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::frames;
 use crate::bare::threads;
@@ -27,7 +28,7 @@ use crate::bare::vm::{Host, Kinds, Run, TableFormat};
 use crate::bare::world::Worlds;
 use crate::bare::world::memory::GuestMemory;
 
-type Outcome<T> = Result<T, &'static str>;
+pub(super) type Outcome<T> = Result<T, &'static str>;
 
 const NO_MEMORY: &str = "there is too little memory for a guest";
 
@@ -61,6 +62,10 @@ impl<F: TableFormat> Side for Mayfly<'_, F> {
 
     fn large(&mut self, lifecycle: Large) -> Outcome<()> {
         all_back(|| large(self.host, self.counter, lifecycle))
+    }
+
+    fn interrupted(&mut self) -> Outcome<()> {
+        all_back(|| interrupted(self.host, self.counter))
     }
 
     fn cached(&mut self) -> Outcome<()> {
@@ -109,18 +114,19 @@ fn make<F: TableFormat>(host: &Host<F>, bytes: u64, mapping: Mapping) -> Outcome
 }
 
 /// The same, with the guest's code in it.
-fn memory<F: TableFormat>(
+pub(super) fn memory<F: TableFormat>(
     host: &Host<F>,
     bytes: u64,
     mapping: Mapping,
 ) -> Outcome<Arc<GuestMemory>> {
     let memory = make(host, bytes, mapping)?;
-    course::install(DISTRIBUTOR, |at, bytes| memory.write(at, bytes)).map_err(|_| NO_MEMORY)?;
+    course::install(DISTRIBUTOR, REDISTRIBUTORS, |at, bytes| memory.write(at, bytes))
+        .map_err(|_| NO_MEMORY)?;
     Ok(Arc::new(memory))
 }
 
 /// The machine of a VM, without the core's part.
-fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Run> {
+pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Run> {
     let plan = Plan {
         name: "measured".to_string(),
         vcpus,
@@ -141,12 +147,20 @@ fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Ru
         .map_err(|_| "there is no memory for a VM")
 }
 
-fn create<F: TableFormat>(host: &Host<F>, memory: &Arc<GuestMemory>) -> Outcome<Vm<Kinds<F>>> {
+pub(super) fn create<F: TableFormat>(
+    host: &Host<F>,
+    memory: &Arc<GuestMemory>,
+) -> Outcome<Vm<Kinds<F>>> {
     Vm::create(host.config(&host.world, memory, usize::MAX))
         .map_err(|_| "there is no memory for a VM")
 }
 
-fn slot<F: TableFormat>(vm: &Vm<Kinds<F>>, number: u32, gpa: u64, size: u64) -> Outcome<()> {
+pub(super) fn slot<F: TableFormat>(
+    vm: &Vm<Kinds<F>>,
+    number: u32,
+    gpa: u64,
+    size: u64,
+) -> Outcome<()> {
     let region = Region {
         slot: SlotId::main(number as u16),
         flags: Flags::empty(),

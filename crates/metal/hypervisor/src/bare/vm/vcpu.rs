@@ -70,7 +70,7 @@ fn serve<F: TableFormat>(
     loop {
         match vcpu.run(cpu) {
             Exit::Custom(number) => match stop(number) {
-                Some(Stop::Wait) => wait(run, vcpu, seat),
+                Some(Stop::Wait) => wait(run, vcpu, seat, None),
                 Some(Stop::Off) => {
                     seat.put();
                     run.chipset.stopped(vcpu.id() as usize);
@@ -110,10 +110,16 @@ fn serve<F: TableFormat>(
     }
 }
 
-/// Sleeps until there is an interrupt for the vCPU, or something is asked of it.
-fn wait<F: TableFormat>(run: &Run, vcpu: &Vcpu<Kinds<F>>, seat: &Seat) {
+/// Sleeps until there is an interrupt for the vCPU, something is asked of it, or its thread has slept until `latest`, in
+/// ticks.
+pub(crate) fn wait<F: TableFormat>(
+    run: &Run,
+    vcpu: &Vcpu<Kinds<F>>,
+    seat: &Seat,
+    latest: Option<u64>,
+) {
     seat.put();
-    let due = seat.next_timer();
+    let due = [seat.next_timer(), latest].into_iter().flatten().min();
     if seat.is_pending() {
         return;
     }
