@@ -191,3 +191,28 @@ fn a_page_may_become_a_table_while_a_tree_that_no_cpu_walks_maps_it() {
     let found = broken(&format!("{LEFT_BEHIND}{entered}{used}"));
     assert!(found.iter().any(|(rule, _)| *rule == "table-mapped"), "{found:?}");
 }
+
+#[test]
+fn a_frame_that_is_free_may_come_back_into_the_tree_of_a_root_that_no_cpu_enters_again() {
+    let with = |enter: &str| {
+        format!(
+            "1 2 0 give frame=0x41 order=0
+3 4 0 root top=0x100 order=0 levels=1 format=arm
+5 6 0 entry table=0x100 index=0 old=0 new=0x417ff
+7 8 0 barrier orders=walks
+9 10 0 vmid-take vmid=7 generation=1
+11 12 1 enter tlb=1 top=0x100 vmid=7
+13 14 1 leave tlb=1 vmid=7
+15 16 1 entry table=0x100 index=0 old=0x417ff new=0x2
+17 18 0 free frame=0x41 order=0
+19 20 1 entry table=0x100 index=0 old=0x2 new=0x417ff
+{enter}25 26 0 tlbi-all id=1 vmid=7
+27 28 0 tlbi-sync id=1
+29 30 0 vmid-give vmid=7
+31 32 0 root-gone top=0x100
+"
+        )
+    };
+    let again = "21 22 1 enter tlb=1 top=0x100 vmid=7\n23 24 1 leave tlb=1 vmid=7\n";
+    overlaps(&with(""), &with(again), "free-frame");
+}

@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::lives::Tickets;
 use crate::parse::ENTRIES;
 use crate::rules::Rule;
-use crate::tables::{Found, Place, pages};
+use crate::tables::{Found, Place, Word, pages};
 use crate::vmids::Need;
 
 impl Checker {
@@ -155,6 +155,18 @@ impl Checker {
         }
     }
 
+    /// One of `frames` that is free in whatever order when an event comes at `tickets`; `own` says whether the event is
+    /// part of their lives.
+    pub(super) fn free_for_certain(
+        &mut self,
+        frames: &Range<u64>,
+        tickets: Tickets,
+        own: bool,
+    ) -> Option<u64> {
+        let free = self.any_free(frames, tickets);
+        free.filter(|frame| self.are_certain(&(*frame..*frame + 1), tickets, own))
+    }
+
     /// Says so if one of `frames` is free for certain when an event comes at `tickets`, of which `what` says what it does to them;
     /// and `own`, whether it is part of their lives.
     pub(super) fn check_given(
@@ -165,10 +177,31 @@ impl Checker {
         what: &str,
         own: bool,
     ) {
-        if let Some(frame) = self.any_free(frames, tickets)
-            && self.are_certain(&(frame..frame + 1), tickets, own)
-        {
+        if let Some(frame) = self.free_for_certain(frames, tickets, own) {
             self.report(line, Rule::FreeFrame, format!("frame {frame:#x} is free, and {what}"));
+        }
+    }
+
+    /// Notes that `word` maps `frame`, which is free, since an event at `tickets`.
+    ///
+    /// A vCPU that is at a fault may give an entry back its value in the tree of a root that is closed. No CPU goes into
+    /// that root again, and memory that was mapped there may be free. So the rule is broken where a CPU is in the guest.
+    pub(super) fn map_free(
+        &mut self,
+        line: u64,
+        word: Word,
+        frame: u64,
+        (begin, end): Tickets,
+        certain: bool,
+    ) {
+        let Some(found) = self.tables.found(word) else { return };
+        let rule = Rule::FreeFrame;
+        let what =
+            format!("frame {frame:#x} is free, and is mapped at guest frame {:#x}", found.gfn);
+        if self.exposed(found.root).is_empty() {
+            self.report(line, rule, what);
+        } else {
+            self.add_live(&found, begin, &Need { rule, line, end, what, used: None }, certain);
         }
     }
 

@@ -153,13 +153,14 @@ impl Checker {
         if certain && after != Kind::Absent {
             self.check_forgotten(line, end, word, |bits| family.requires_break(level, bits, new));
         }
+        let mut free = None;
         match after {
             Kind::Absent => {}
             Kind::Table(below) => self.check_table(line, record, below),
             Kind::Leaf(leaf) => {
                 let frames = leaf.frame..leaf.frame + pages(level);
                 let how = format!("is mapped at guest frame {:#x}", before.gfn);
-                self.check_given(line, &frames, tickets, &how, false);
+                free = self.free_for_certain(&frames, tickets, false);
                 self.check_no_table(line, &frames, tickets, &how);
                 if family.goes_past_caches() {
                     self.check_clean(line, &frames, before.gfn, tickets);
@@ -180,6 +181,9 @@ impl Checker {
             }
         }
         self.enlist(line, word, &before, tickets);
+        if let Some(frame) = free {
+            self.map_free(line, word, frame, tickets, certain);
+        }
         self.explain(begin);
         for kind in [before.kind, after] {
             if let Kind::Table(below) = kind {
