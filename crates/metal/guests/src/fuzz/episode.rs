@@ -77,10 +77,32 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 /// A bit for each kind of episode that is drawn.
 static KINDS: AtomicU64 = AtomicU64::new(u64::MAX);
 
+/// The sum of this guest's code and constants, as they were loaded.
+static SUM: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" {
+    static image_start: u64;
+    static constants_end: u64;
+}
+
+/// The sum of this guest's code and constants.
+fn sum() -> u64 {
+    let (mut at, end) = (&raw const image_start, &raw const constants_end);
+    let mut sum: u64 = 0;
+    while at < end {
+        // SAFETY: within the image, which is mapped one to one whenever the MMU is on; nothing here writes to it on
+        // purpose.
+        sum = sum.rotate_left(7).wrapping_add(unsafe { at.read_volatile() });
+        at = at.wrapping_add(1);
+    }
+    sum
+}
+
 /// The first vCPU begins, with the device tree at `tree`.
 pub(crate) extern "C" fn first(tree: u64) -> ! {
     SEED.store(argument(tree, b"seed=").unwrap_or(0), Ordering::Relaxed);
     KINDS.store(argument(tree, b"kinds=").unwrap_or(u64::MAX), Ordering::Relaxed);
+    SUM.store(sum(), Ordering::Relaxed);
     begin()
 }
 
@@ -155,9 +177,9 @@ fn say_wrong(register: SysReg, answers: [Answer; 3]) {
 
 /// Reads a register, writes it, and reads it again, and checks that the answers are those of the table.
 ///
-/// Made-up code may have overwritten this guest, or have returned to it at EL0. Then answers mean nothing: if the
-/// handler is gone, each read seems to give what was in the general register before. So answers count only if, by the
-/// same code, a register that is always there gives its own value, and one that is never there an exception.
+/// Made-up code may have overwritten this guest, or have returned to it at EL0. Then answers mean nothing. So they count
+/// only if the guest's code is as it was, a register that is always there gives its own value, and one that is never
+/// there an exception.
 fn check(own: &mut Own) {
     let register = registers::answered(&mut own.random);
     let written = own.random.next();
@@ -180,6 +202,7 @@ fn check(own: &mut Own) {
         && access(registers::ALWAYS.read_word(0)).is_ok_and(|value| value != written)
         && access(registers::NEVER.read_word(0)).is_err()
         && words.map(&mut access) == answers
+        && sum() == SUM.load(Ordering::Relaxed)
     {
         // The log keeps what is printed last.
         loop {
