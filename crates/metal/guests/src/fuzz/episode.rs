@@ -158,7 +158,7 @@ fn write(address: u64, value: u32) {
 
 /// Prints what was wrong.
 fn say_wrong(register: SysReg, answers: [Answer; 3]) {
-    say(b"guest: FAILED: S");
+    say(b"guest: WRONG: S");
     let numbers = [register.op0(), register.op1(), register.crn(), register.crm(), register.op2()];
     for number in numbers {
         say(b"_");
