@@ -10,24 +10,26 @@ use mayfly_bench::partner::{Job, Partner};
 use mayfly_bench::processors::Processors;
 use mayfly_bench::race::{Contender, Times, race, race_in};
 use mayfly_bench::table::{Table, Target};
-use mayfly_bench::{bus, deferred, faults, interrupts, memory, sections, tables};
+use mayfly_bench::{bus, deferred, faults, interrupts, memory, pointers, qsbr, sections, tables};
 use mayfly_platform::{Host, Platform};
 use mayfly_srcu::{Reader, Srcu};
 use mayfly_stage2::{Arm, Ept};
 
-/// What this thread reads and waits with: a reader of Mayfly's, and a registration with liburcu.
+/// What this thread reads and waits with: a reader of Mayfly's, and registrations with liburcu.
 struct Here {
     host: Arc<dyn Platform>,
     domain: Srcu,
     reader: Reader,
     liburcu: Registered,
+    qsbr: qsbr::Registered,
 }
 
 fn main() {
     let host: Arc<dyn Platform> = Arc::new(Host::new());
     let domain = sections::domain(Arc::clone(&host));
     let reader = sections::reader(&domain);
-    let here = Here { host, domain, reader, liburcu: Registered::new() };
+    let here =
+        Here { host, domain, reader, liburcu: Registered::new(), qsbr: qsbr::Registered::new() };
     // From here on this process has two threads, as every VM has several: with one, `membarrier` would cost nothing.
     let processors = Processors::two();
     let companion = Companion::new(processors, sections::reader(&here.domain));
@@ -40,11 +42,14 @@ fn main() {
     );
     let mut table = Table::new();
     entering_and_leaving(&here, &mut table);
+    reading(&here, &mut table);
+    exiting::<1>(&here, &mut table);
+    exiting::<8>(&here, &mut table);
     waiting_for_readers(&here, &companion, &mut table);
     interrupting_a_guest(&here, processors, &mut table);
     deferring(&here, &mut table);
     finding_devices(&here, &mut table);
-    for slots in [8, 512] {
+    for slots in [1, 8, 64, 512] {
         finding_slots(&here, slots, &mut table);
     }
     mapping(&here, &mut table);
@@ -80,6 +85,49 @@ fn entering_and_leaving(here: &Here, table: &mut Table) {
     table.row(what, &ours, Some(slower), Target::Shown);
     table.row("fenced reader: lock + unlock", &fenced, Some(&pin), Target::TimesPeer(1.0));
     table.row("anonymous: read_lock + unlock", &anonymous, Some(&pin), Target::TimesPeer(2.0));
+}
+
+/// Reads inside a section that is open, or of pointers that need none.
+fn reading(here: &Here, table: &mut Table) {
+    let ours = pointers::Mayfly::new(&here.domain);
+    let (plain, crossbeam) = (pointers::Plain::new(), pointers::Crossbeam::new());
+    let (mut cached, hazardous) = (pointers::Cached::new(), pointers::Hazardous::new());
+    let mut hazard = haphazard::HazardPointer::new();
+    let (collector, pinned) = (seize::Collector::new(), crossbeam_epoch::pin());
+    let guard = collector.enter();
+    for (which, is_dependent) in [("", false), ("dependent ", true)] {
+        let [ours, plain, crossbeam, cached, seize, hazard] = race([
+            Contender::new("Rcu::load", |n| ours.reads(&here.reader, is_dependent, n)),
+            Contender::new("AtomicPtr::load(Acquire)", |n| plain.reads(is_dependent, n)),
+            Contender::new("crossbeam Atomic::load", |n| crossbeam.reads(&pinned, is_dependent, n)),
+            Contender::new("arc-swap Cache::load", |n| cached.reads(is_dependent, n)),
+            Contender::new("seize protect", |n| plain.seize_reads(&guard, is_dependent, n)),
+            Contender::new("haphazard load", |n| hazardous.reads(&mut hazard, is_dependent, n)),
+        ]);
+        let what = format!("inside: {which}read of a pointer");
+        table.row(&what, &ours, Some(&plain), Target::TimesPeer(1.05));
+        for peer in [&crossbeam, &cached, &seize, &hazard] {
+            table.row(&what, &ours, Some(peer), Target::Shown);
+        }
+    }
+}
+
+/// What an exit does: a section is entered, `EACH` pointers are read, and the section is left.
+fn exiting<const EACH: usize>(here: &Here, table: &mut Table) {
+    let (ours, plain) = (pointers::Mayfly::new(&here.domain), pointers::Plain::new());
+    let (copies, collector) = (pointers::Copies::new(), seize::Collector::new());
+    let [ours, quiescent, online, copies, seize] = race([
+        Contender::new("an exit", |n| ours.exits::<EACH>(&here.reader, n)),
+        Contender::new("liburcu QSBR, quiescent state", |n| here.qsbr.exits::<EACH>(n)),
+        Contender::new("liburcu QSBR, online, offline", |n| here.qsbr.online_exits::<EACH>(n)),
+        Contender::new("left-right enter", |n| copies.exits::<EACH>(n)),
+        Contender::new("seize enter", |n| plain.seize_exits::<EACH>(&collector, n)),
+    ]);
+    let what = format!("an exit with {EACH} read{}", if EACH == 1 { "" } else { "s" });
+    table.row(&what, &ours, Some(&online), Target::TimesPeer(1.0));
+    for peer in [&quiescent, &copies, &seize] {
+        table.row(&what, &ours, Some(peer), Target::Shown);
+    }
 }
 
 fn waiting_for_readers(here: &Here, companion: &Companion, table: &mut Table) {
@@ -149,11 +197,14 @@ fn interrupting_a_guest(here: &Here, processors: Processors, table: &mut Table) 
 }
 
 fn deferring(here: &Here, table: &mut Table) {
-    let [ours, crossbeam] = race([
+    let [ours, crossbeam, in_batches] = race([
         Contender::new("call", |n| deferred::mayfly(&here.domain, n)),
         Contender::new("crossbeam Guard::defer", deferred::crossbeam),
+        Contender::new("crossbeam, 64 times a pin", deferred::crossbeam_in_batches),
     ]);
-    table.row("call: allocate, defer, free", &ours, Some(&crossbeam), Target::TimesPeer(1.0));
+    for peer in [&crossbeam, &in_batches] {
+        table.row("call: allocate, defer, free", &ours, Some(peer), Target::TimesPeer(1.0));
+    }
     here.domain.barrier();
 }
 
@@ -181,20 +232,29 @@ fn finding_slots(here: &Here, slots: u16, table: &mut Table) {
     let theirs = memory::vm_memory(slots);
     let mut rows = |which: &str, addresses, target| {
         let mut last = mayfly_memslot::LastHit::default();
-        let [find, near, theirs] = race([
+        let [find, near, inside, theirs, their_inside] = race([
             Contender::new("find", |n| memory::mayfly_lookups(&ours, &here.reader, &addresses, n)),
             Contender::new("find_near", |n| {
                 memory::mayfly_lookups_near(&ours, &here.reader, &mut last, &addresses, n);
             }),
+            Contender::new("find, inside", |n| {
+                memory::mayfly_lookups_inside(&ours, &here.reader, &addresses, n);
+            }),
             Contender::new("vm-memory find_region", |n| {
                 memory::vm_memory_lookups(&theirs, &addresses, n);
             }),
+            Contender::new("vm-memory find_region, guard kept", |n| {
+                memory::vm_memory_lookups_inside(&theirs, &addresses, n);
+            }),
         ]);
-        table.row(&format!("{which}find of {slots} slots"), &find, Some(&theirs), target);
-        let what = format!("{which}find_near of {slots} slots");
+        let slots = format!("{slots} slot{}", if slots == 1 { "" } else { "s" });
+        table.row(&format!("{which}find of {slots}"), &find, Some(&theirs), target);
+        let what = format!("{which}inside: find of {slots}");
+        table.row(&what, &inside, Some(&their_inside), target);
+        let what = format!("{which}find_near of {slots}");
         table.row(&what, &near, Some(&theirs), Target::Shown);
     };
-    rows("lock + ", memory::uniform(slots), Target::TimesPeer(1.0));
+    rows("", memory::uniform(slots), Target::TimesPeer(1.0));
     rows("  same slot: ", memory::same(slots), Target::Shown);
 }
 

@@ -29,6 +29,18 @@ pub fn crossbeam(count: u32) {
     }
 }
 
+/// `count` words, deferred in crossbeam's default collector, 64 of them each time that the thread is pinned.
+#[inline(never)]
+pub fn crossbeam_in_batches(count: u32) {
+    for first in (0..count).step_by(64) {
+        let guard = crossbeam_epoch::pin();
+        for _ in first..count.min(first + 64) {
+            let value = Box::new(black_box(1_u64));
+            guard.defer(move || drop(value));
+        }
+    }
+}
+
 /// Defers so many that each more has one freed.
 pub fn fill(defer: impl Fn(u32)) {
     defer(ROUNDS);

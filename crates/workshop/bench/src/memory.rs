@@ -72,6 +72,21 @@ pub fn mayfly_lookups(memory: &MemSlots<Hva>, reader: &Reader, addresses: &Addre
     }
 }
 
+/// `count` lookups in one section and one snapshot.
+#[inline(never)]
+pub fn mayfly_lookups_inside(
+    memory: &MemSlots<Hva>,
+    reader: &Reader,
+    addresses: &Addresses,
+    count: u32,
+) {
+    let section = reader.lock();
+    let slots = memory.load(AddressSpace::Main, &section);
+    for address in addresses.take(count) {
+        black_box(slots.find(Gpa::new(address).gfn()));
+    }
+}
+
 /// `count` lookups that look first where the last one found its slot, each a section of its own.
 #[inline(never)]
 pub fn mayfly_lookups_near(
@@ -97,6 +112,19 @@ pub fn vm_memory_lookups(
 ) {
     for address in addresses.take(count) {
         let regions = memory.memory();
+        black_box(regions.find_region(GuestAddress(address)));
+    }
+}
+
+/// `count` lookups in one snapshot, which is kept.
+#[inline(never)]
+pub fn vm_memory_lookups_inside(
+    memory: &GuestMemoryAtomic<GuestMemoryMmap>,
+    addresses: &Addresses,
+    count: u32,
+) {
+    let regions = memory.memory();
+    for address in addresses.take(count) {
         black_box(regions.find_region(GuestAddress(address)));
     }
 }
