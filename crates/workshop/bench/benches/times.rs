@@ -96,8 +96,9 @@ fn reading(here: &Here, table: &mut Table) {
     let (collector, pinned) = (seize::Collector::new(), crossbeam_epoch::pin());
     let guard = collector.enter();
     for (which, is_dependent) in [("", false), ("dependent ", true)] {
-        let [ours, plain, crossbeam, cached, seize, hazard] = race([
+        let [ours, owned, plain, crossbeam, cached, seize, hazard] = race([
             Contender::new("Rcu::load", |n| ours.reads(&here.reader, is_dependent, n)),
+            Contender::new("the same checks, by hand", |n| plain.owned_reads(1, is_dependent, n)),
             Contender::new("AtomicPtr::load(Acquire)", |n| plain.reads(is_dependent, n)),
             Contender::new("crossbeam Atomic::load", |n| crossbeam.reads(&pinned, is_dependent, n)),
             Contender::new("arc-swap Cache::load", |n| cached.reads(is_dependent, n)),
@@ -106,6 +107,7 @@ fn reading(here: &Here, table: &mut Table) {
         ]);
         let what = format!("inside: {which}read of a pointer");
         table.row(&what, &ours, Some(&plain), Target::TimesPeer(1.05));
+        table.row(&what, &ours, Some(&owned), Target::TimesPeer(1.1));
         for peer in [&crossbeam, &cached, &seize, &hazard] {
             table.row(&what, &ours, Some(peer), Target::Shown);
         }
