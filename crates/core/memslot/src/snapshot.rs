@@ -81,7 +81,7 @@ impl<B: Backing> Snapshot<B> {
     /// The slot that has frame `gfn`.
     #[inline]
     pub fn find(&self, gfn: Gfn) -> Option<&Slot<B>> {
-        self.slots.get(self.position(gfn)?)
+        self.slots.get(self.before(gfn)).filter(|slot| slot.contains(gfn))
     }
 
     /// As [`Snapshot::find`], and looks where `last` was found first.
@@ -162,7 +162,14 @@ impl<B: Backing> Snapshot<B> {
     /// Where the slot that has frame `gfn` lies.
     #[inline]
     fn position(&self, gfn: Gfn) -> Option<usize> {
-        let at = self.bases.partition_point(|&base| base <= gfn).checked_sub(1)?;
+        let at = self.before(gfn);
         self.slots.get(at)?.contains(gfn).then_some(at)
+    }
+
+    /// Where the last slot lies that does not begin behind `gfn`; `usize::MAX`, where no slot lies, if all do. So a lookup
+    /// has one branch for both.
+    #[inline]
+    fn before(&self, gfn: Gfn) -> usize {
+        self.bases.partition_point(|&base| base <= gfn).wrapping_sub(1)
     }
 }
