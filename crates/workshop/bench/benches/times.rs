@@ -120,8 +120,8 @@ fn exiting<const EACH: usize>(here: &Here, table: &mut Table) {
     let (copies, collector) = (pointers::Copies::new(), seize::Collector::new());
     let [ours, quiescent, online, copies, seize] = race([
         Contender::new("an exit", |n| ours.exits::<EACH>(&here.reader, n)),
-        Contender::new("liburcu QSBR, quiescent state", |n| here.qsbr.exits::<EACH>(n)),
-        Contender::new("liburcu QSBR, online, offline", |n| here.qsbr.online_exits::<EACH>(n)),
+        Contender::new("liburcu QSBR, quiescent", |n| here.qsbr.exits::<EACH>(n)),
+        Contender::new("liburcu QSBR, on and offline", |n| here.qsbr.online_exits::<EACH>(n)),
         Contender::new("left-right enter", |n| copies.exits::<EACH>(n)),
         Contender::new("seize enter", |n| plain.seize_exits::<EACH>(&collector, n)),
     ]);
@@ -245,7 +245,7 @@ fn finding_slots(here: &Here, slots: u16, table: &mut Table) {
             Contender::new("vm-memory find_region", |n| {
                 memory::vm_memory_lookups(&theirs, &addresses, n);
             }),
-            Contender::new("vm-memory find_region, guard kept", |n| {
+            Contender::new("vm-memory, guard kept", |n| {
                 memory::vm_memory_lookups_inside(&theirs, &addresses, n);
             }),
         ]);
