@@ -36,14 +36,31 @@ impl MemoryFlags {
     }
 }
 
+#[cfg(not(target_arch = "aarch64"))]
+fn create(kvm: &kvm_ioctls::Kvm) -> Result<VmFd, kvm_ioctls::Error> {
+    kvm.create_vm()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn create(kvm: &kvm_ioctls::Kvm) -> Result<VmFd, kvm_ioctls::Error> {
+    const BITS: u32 = 40;
+    // A kernel that does not know its limit has one type of VM, 0.
+    let limit = u32::try_from(kvm.get_host_ipa_limit()).unwrap_or(0);
+    kvm.create_vm_with_ipa_size(limit.min(BITS))
+}
+
 impl Vm {
     /// Creates a VM without memory, devices or vCPUs: `KVM_CREATE_VM` (and
     /// `KVM_GET_VCPU_MMAP_SIZE`, well under a microsecond).
     ///
+    /// On arm64, its guest physical addresses have 40 bits, as by KVM's default, or as many as the host has, if those
+    /// are fewer. With more bits KVM's tables may have a level more, and from Linux 6.19 on the close of a VM takes time
+    /// for each GiB of the address space.
+    ///
     /// # Errors
     /// [`Error::Call`] with `KVM_CREATE_VM`.
     pub fn create(kvm: &Kvm) -> Result<Self, Error> {
-        let fd = kvm.fd().create_vm().map_err(Error::ioctl("KVM_CREATE_VM"))?;
+        let fd = create(kvm.fd()).map_err(Error::ioctl("KVM_CREATE_VM"))?;
         let processor = kvm.processor().clone();
         Ok(Self {
             shared: Arc::new(Shared {
