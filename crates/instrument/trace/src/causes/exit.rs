@@ -50,10 +50,10 @@ pub(super) fn find(trace: &Trace) -> Vec<Stall> {
                     destroy::evidence(&stretch, &function),
                 ),
                 // Memory is freed on a processor: what sleeps or waits for one does something else. Where a VM goes, too,
-                // the most of it has to have run.
+                // the most of it has to have run for certain: a doubt of a tick is as long as a VM waits.
                 (_, seen)
                     if resident >= LITTLE
-                        && (process.held.is_empty() || 2 * ran + trace.unsure() >= took)
+                        && (process.held.is_empty() || 2 * ran >= took)
                         && 2 * spent.asleep().max(spent.queued).saturating_sub(trace.unsure())
                             < took
                         && (ran >= trace.least() / 2 || seen.is_some()) =>

@@ -156,6 +156,24 @@ fn an_end_that_nobody_looked_at_is_a_vm_s_where_it_was_open_and_the_thread_slept
 }
 
 #[test]
+fn freed_memory_is_no_cause_of_an_end_of_which_a_vm_s_wait_may_be_the_most() {
+    let end = |ran: u64, held: Vec<usize>| {
+        let (ending, gone) = (Some(5 * MS), Some(10 * MS));
+        let thread = Thread { tid: 1, pid: 1, ending, gone, ..Thread::default() };
+        let resident = Some(64 << 20);
+        let process = Process { pid: 1, gone, held, resident, ..Process::default() };
+        let samples = vec![Sample { ran: ran * MS, ..seen(6 * MS, 3 * MS, &["exit_mmap"]) }];
+        let processes = vec![process];
+        // Which knows to a tick for how long a thread ran.
+        let recorder = Recorder::Ptrace;
+        told(&Trace { recorder, processes, samples, ..trace(vec![], vec![thread]) })
+    };
+    assert_eq!(end(1, vec![]), one("memory-freed-at-exit", 5, 5));
+    assert_eq!(end(3, vec![0]), one("memory-freed-at-exit", 5, 5));
+    assert!(end(1, vec![0]).is_empty());
+}
+
+#[test]
 fn of_two_vms_nobody_knows_which_another_process_holds() {
     let held = |more: Vec<Call>| {
         let close = Call { pid: 2, tid: 2, ..call("close", 50 * MS, 0, 0) };
