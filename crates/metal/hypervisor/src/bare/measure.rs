@@ -6,6 +6,7 @@ mod arm64;
 mod counted;
 mod guest;
 mod interrupts;
+mod parts;
 mod steps;
 
 use mayfly_lifecycle_steps::course::Side as _;

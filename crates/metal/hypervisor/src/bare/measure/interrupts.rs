@@ -11,7 +11,7 @@ use mayfly_vm::Vcpu;
 
 use super::counted::Counter;
 use super::guest::{Obedient, seat};
-use super::steps::{Outcome, create, machine, memory, slot};
+use super::parts::{Outcome, create, machine, memory, slot};
 use crate::bare::threads::{self, Name};
 use crate::bare::vm::{Host, Kinds, Run, TableFormat};
 

@@ -1,36 +1,23 @@
 //! The lifecycles.
 
-use alloc::string::{String, ToString};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
 
-use mayfly_hypervisor::plan::Plan;
-use mayfly_hypervisor::turns::Share;
 use mayfly_lifecycle_steps::course::{self, Counter as _, Side, Vcpu as _};
 use mayfly_lifecycle_steps::guest::{
-    DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION,
+    DOORBELL, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION,
 };
 use mayfly_lifecycle_steps::large::{Goes, Large, Mapping};
 use mayfly_lifecycle_steps::{Row, times};
-use mayfly_vm::iobus::IoRange;
-use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
-use mayfly_vm::{Bus, Device, Vm};
+use mayfly_vm::Device as _;
 
-use super::arch::{BLOCK, DISTRIBUTOR, REDISTRIBUTORS};
+use super::arch::BLOCK;
 use super::counted::{Counter, settle};
 use super::guest::{Obedient, seat};
 use super::interrupts::interrupted;
-use crate::bare::devices::uart::Uart;
+use super::parts::{Outcome, create, doorbell, machine, make, memory, slot};
 use crate::bare::processor::frames;
 use crate::bare::threads;
-use crate::bare::vm::{Host, Kinds, Run, TableFormat};
-use crate::bare::world::Worlds;
-use crate::bare::world::memory::GuestMemory;
-
-pub(super) type Outcome<T> = Result<T, &'static str>;
-
-const NO_MEMORY: &str = "there is too little memory for a guest";
+use crate::bare::vm::{Host, TableFormat};
 
 /// Mayfly's side.
 pub(crate) struct Mayfly<'a, F: TableFormat> {
@@ -83,98 +70,6 @@ fn all_back(lifecycle: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
     } else {
         Err("a lifecycle has not freed all of its frames")
     }
-}
-
-/// A doorbell: it wakes the threads that sleep for it.
-#[derive(Default)]
-struct Doorbell(AtomicU32);
-
-impl Device for Doorbell {
-    fn read(&self, _vcpu: u32, _offset: u64, data: &mut [u8]) {
-        data.fill(0);
-    }
-
-    fn write(&self, _vcpu: u32, _offset: u64, _data: &[u8]) {
-        self.0.fetch_add(1, Ordering::Release);
-        threads::wake(&self.0);
-    }
-}
-
-/// The memory of a VM, all of it with frames.
-fn make<F: TableFormat>(host: &Host<F>, bytes: u64, mapping: Mapping) -> Outcome<GuestMemory> {
-    let memory = GuestMemory::try_new(host.world.clone(), bytes).map_err(|_| NO_MEMORY)?;
-    let memory = match mapping {
-        Mapping::Pages => memory.by_frames(),
-        Mapping::Blocks => memory,
-    };
-    for touched in mapping.touches(bytes) {
-        memory.write(touched, &[0]).map_err(|_| NO_MEMORY)?;
-    }
-    Ok(memory)
-}
-
-/// The same, with the guest's code in it.
-pub(super) fn memory<F: TableFormat>(
-    host: &Host<F>,
-    bytes: u64,
-    mapping: Mapping,
-) -> Outcome<Arc<GuestMemory>> {
-    let memory = make(host, bytes, mapping)?;
-    course::install(DISTRIBUTOR, REDISTRIBUTORS, |at, bytes| memory.write(at, bytes))
-        .map_err(|_| NO_MEMORY)?;
-    Ok(Arc::new(memory))
-}
-
-/// The machine of a VM, without the core's part.
-pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) -> Outcome<Run> {
-    let plan = Plan {
-        name: "measured".to_string(),
-        vcpus,
-        memory: bytes,
-        overcommit: false,
-        reserve: None,
-        disk: 0,
-        weight: Share::WEIGHT,
-        cap: None,
-        starts: false,
-        kernel: 0..0,
-        ramdisks: Vec::new(),
-        arguments: String::new(),
-    };
-    let uart = Arc::new(Uart::new(&plan.name));
-    let worlds = Worlds { run: host.world.clone(), memory: host.world.clone() };
-    Run::try_new(&worlds, &plan, &uart, &Arc::default(), None)
-        .map_err(|_| "there is no memory for a VM")
-}
-
-pub(super) fn create<F: TableFormat>(
-    host: &Host<F>,
-    memory: &Arc<GuestMemory>,
-) -> Outcome<Vm<Kinds<F>>> {
-    Vm::create(host.config(&host.world, memory, usize::MAX))
-        .map_err(|_| "there is no memory for a VM")
-}
-
-pub(super) fn slot<F: TableFormat>(
-    vm: &Vm<Kinds<F>>,
-    number: u32,
-    gpa: u64,
-    size: u64,
-) -> Outcome<()> {
-    let region = Region {
-        slot: SlotId::main(number as u16),
-        flags: Flags::empty(),
-        gpa: Gpa::new(gpa),
-        size,
-        backing: Hva::new(gpa.saturating_sub(MEMORY)),
-    };
-    vm.set_memory_region(&region).map_err(|_| "a slot cannot be set")
-}
-
-fn doorbell<F: TableFormat>(vm: &Vm<Kinds<F>>, at: u64) -> Outcome<()> {
-    let range = IoRange { start: at, len: DOORBELL_BYTES };
-    let device: Arc<dyn Device> = Arc::<Doorbell>::default();
-    vm.register_device(Bus::Mmio, range, device).map_err(|_| "a device cannot be registered")
 }
 
 /// A small VM: everything that a vCPU does, and the short steps.
