@@ -93,6 +93,14 @@ pub const fn program(distributor: u64, redistributors: u64) -> [u32; WORDS] {
     program
 }
 
+// The program, its vectors and the table do not overlap; `VBAR_EL1` has no lower bits; a vector has 128 bytes.
+const _: () = assert!(
+    MEMORY + 4 * WORDS as u64 <= VECTORS
+        && VECTORS.is_multiple_of(0x800)
+        && 4 * HANDLER.len() <= 128
+        && VECTORS + 0x800 <= TABLE
+);
+
 /// The table's first words, the others are zero: the first GiB is devices, the second memory, one to one.
 pub const fn table() -> [u64; 2] {
     // Valid, a block, accessed; attribute 1, never executed; attribute 0, inner shareable.
@@ -319,16 +327,11 @@ mod tests {
                 _ => continue,
             };
             let to = i32::try_from(at).unwrap() + distance;
-            assert!((1..CODE.len() as i32).contains(&to), "word {at} leads to {to}");
+            assert!(
+                (1..i32::try_from(CODE.len()).unwrap()).contains(&to),
+                "word {at} leads to {to}"
+            );
         }
-    }
-
-    #[test]
-    fn the_pieces_in_the_first_page_do_not_overlap() {
-        assert!(MEMORY + 4 * WORDS as u64 <= VECTORS);
-        assert_eq!(VECTORS % 0x800, 0, "VBAR_EL1 has no lower bits");
-        assert!(HANDLER_AT + 4 * HANDLER.len() as u64 <= VECTORS + 0x300, "a vector has 128 bytes");
-        assert!(VECTORS + 0x800 <= TABLE);
     }
 
     #[test]
