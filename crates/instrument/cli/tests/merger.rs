@@ -211,7 +211,7 @@ fn with_nobody_else_there_the_merger_runs_and_what_it_merged_is_taken_apart() {
     let Some((_turn, before)) = turn() else { return };
     let file = scratch("merged.json");
     let json = file.to_str().unwrap();
-    // On a loaded host some pages may be held all the time that a run waits for them.
+    // On a loaded host the kernel may hold some pages for many seconds, so that these are not merged. It never holds all.
     let mut tries = 0;
     let (stderr, code) = loop {
         let (.., stderr, code) = ran(page_merge(&["--ksm", "--rounds", "1", "--json", json]));
@@ -219,9 +219,12 @@ fn with_nobody_else_there_the_merger_runs_and_what_it_merged_is_taken_apart() {
             return;
         }
         assert_eq!(settings(), before, "{stderr}");
-        tries += 1;
-        if tries == 3 || !stderr.contains("and no more become so") {
+        if !stderr.contains("and no more become so") || stderr.contains(" 0 of ") {
             break (stderr, code);
+        }
+        tries += 1;
+        if tries == 3 {
+            return not_run(&stderr);
         }
     };
     assert_eq!(code, Some(0), "{stderr}");
