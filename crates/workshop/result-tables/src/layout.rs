@@ -143,6 +143,7 @@ fn ending() -> Table {
         arguments: "teardown --memory 64GiB --backend machine",
         params: vec![("memory", (64_u64 << 30).into()), ("mapping", "4KiB".into())],
         columns: vec![
+            machine("today (arm64, v6.18)", "arm64-v6.18"),
             machine("page by page (arm64 to 2019)", "per-page"),
             machine("without what nobody needs", "elided"),
             machine("Mayfly", "mayfly"),

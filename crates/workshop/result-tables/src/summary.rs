@@ -75,8 +75,8 @@ const QUOTES: [Quote; 5] = [
         table: "ending-a-vm",
         line: "until the call returns, p50",
         kvm: None,
-        linux: "page by page (arm64 to 2019)",
-        design: "arm64 to 2019",
+        linux: "today (arm64, v6.18)",
+        design: "arm64 in v6.18",
     },
 ];
 
