@@ -9,12 +9,7 @@ use kvm_bindings::{
 use kvm_ioctls::{DeviceFd, VmFd};
 use rustix::io::Errno;
 
-use crate::{Error, Payload};
-
-/// Where the distributor is; and where the redistributors are, 128 KiB each, or the CPU interface. No guest's memory
-/// reaches so far.
-const DISTRIBUTOR: u64 = Payload::REACH;
-const OTHERS: u64 = DISTRIBUTOR + (1 << 20);
+use crate::{Error, Vm};
 
 /// A vGIC.
 #[derive(Debug)]
@@ -33,14 +28,14 @@ impl Vgic {
         };
         match create(kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V3) {
             Ok(vgic) => {
-                at(&vgic, KVM_VGIC_V3_ADDR_TYPE_DIST, DISTRIBUTOR)?;
-                at(&vgic, KVM_VGIC_V3_ADDR_TYPE_REDIST, OTHERS)?;
+                at(&vgic, KVM_VGIC_V3_ADDR_TYPE_DIST, Vm::DISTRIBUTOR)?;
+                at(&vgic, KVM_VGIC_V3_ADDR_TYPE_REDIST, Vm::REDISTRIBUTORS)?;
                 Ok(vgic)
             }
             Err(Error::Call { errno, .. }) if errno == Errno::NODEV.raw_os_error() => {
                 let vgic = create(kvm_device_type_KVM_DEV_TYPE_ARM_VGIC_V2)?;
-                at(&vgic, KVM_VGIC_V2_ADDR_TYPE_DIST, DISTRIBUTOR)?;
-                at(&vgic, KVM_VGIC_V2_ADDR_TYPE_CPU, OTHERS)?;
+                at(&vgic, KVM_VGIC_V2_ADDR_TYPE_DIST, Vm::DISTRIBUTOR)?;
+                at(&vgic, KVM_VGIC_V2_ADDR_TYPE_CPU, Vm::REDISTRIBUTORS)?;
                 Ok(vgic)
             }
             Err(error) => Err(error),

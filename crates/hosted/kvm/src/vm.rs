@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::shared::{Lent, SET_REGION, Shared};
 use crate::together::together;
-use crate::{Error, GuestMemory, IoEvent, IrqFd, Kvm, Statistics, Vcpu};
+use crate::{Error, GuestMemory, IoEvent, IrqFd, Kvm, Payload, Statistics, Vcpu};
 
 /// A virtual machine. Its methods may be called from several threads; KVM serialises what must be.
 ///
@@ -189,6 +189,12 @@ impl Vm {
         // fd of the VM is left: `Shared` drops its fd first.
         unsafe { self.shared.fd.set_user_memory_region(region) }.map_err(Error::ioctl(SET_REGION))
     }
+
+    /// Where [`Vm::create_irqchip`] puts the distributor of a vGIC, on arm64. No guest's memory reaches so far.
+    pub const DISTRIBUTOR: u64 = Payload::REACH;
+
+    /// Where it puts the redistributors, 128 KiB each; or the CPU interface, of version 2.
+    pub const REDISTRIBUTORS: u64 = Self::DISTRIBUTOR + (1 << 20);
 
     /// Whether a VM with an interrupt controller gets vCPUs while others run. On arm64 KVM refuses that: EBUSY.
     pub const VCPUS_AT_ANY_TIME: bool = cfg!(not(target_arch = "aarch64"));

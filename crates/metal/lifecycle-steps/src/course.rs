@@ -160,12 +160,7 @@ pub fn small<E>(
         (Row::MmioDoorbell, Order::Rings, times::TIMES),
         (Row::MmioGic, Order::Reads, times::TIMES),
     ];
-    for (row, order, times) in steps {
-        // So that its registers are in the processor, as they are between two exits.
-        vcpu.obey(Order::Ask, 0)?;
-        ordered(vcpu, counter, row, order, times)?;
-    }
-    Ok(())
+    in_turn(vcpu, counter, steps)
 }
 
 /// Measures the interrupts of the first of two vCPUs. The second one runs on a thread of its own, with
@@ -182,15 +177,11 @@ pub fn interrupts<E>(
     // So that the other vCPU is waiting by then.
     counter.settle();
     let steps = [
-        (Row::TimerInterrupt, Order::Timers),
-        (Row::WfiTimer, Order::Sleeps),
-        (Row::Ipi, Order::Sends),
+        (Row::TimerInterrupt, Order::Timers, times::TIMES),
+        (Row::WfiTimer, Order::Sleeps, times::TIMES),
+        (Row::Ipi, Order::Sends, times::TIMES),
     ];
-    for (row, order) in steps {
-        vcpu.obey(Order::Ask, 0)?;
-        ordered(vcpu, counter, row, order, times::TIMES)?;
-    }
-    Ok(())
+    in_turn(vcpu, counter, steps)
 }
 
 /// Has the second of two vCPUs answer the interrupts of [`interrupts`].
@@ -218,6 +209,20 @@ pub fn touches<E>(
     }
     let (row, order, touches) = large.touches();
     ordered(vcpu, counter, row, order, touches)
+}
+
+/// Measures orders, each so many times, one after the other.
+fn in_turn<E>(
+    vcpu: &mut impl Vcpu<Error = E>,
+    counter: &mut impl Counter<Error = E>,
+    steps: impl IntoIterator<Item = (Row, Order, u32)>,
+) -> Result<(), E> {
+    for (row, order, times) in steps {
+        // So that its registers are in the processor, as they are between two exits.
+        vcpu.obey(Order::Ask, 0)?;
+        ordered(vcpu, counter, row, order, times)?;
+    }
+    Ok(())
 }
 
 fn ordered<E>(

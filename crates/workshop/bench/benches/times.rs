@@ -87,6 +87,11 @@ fn entering_and_leaving(here: &Here, table: &mut Table) {
     table.row("anonymous: read_lock + unlock", &anonymous, Some(&pin), Target::TimesPeer(2.0));
 }
 
+/// `1 slot`, `8 slots`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Reads inside a section that is open, or of pointers that need none.
 fn reading(here: &Here, table: &mut Table) {
     let ours = pointers::Mayfly::new(&here.domain);
@@ -125,7 +130,7 @@ fn exiting<const EACH: usize>(here: &Here, table: &mut Table) {
         Contender::new("left-right enter", |n| copies.exits::<EACH>(n)),
         Contender::new("seize enter", |n| plain.seize_exits::<EACH>(&collector, n)),
     ]);
-    let what = format!("an exit with {EACH} read{}", if EACH == 1 { "" } else { "s" });
+    let what = format!("an exit with {}", counted(EACH, "read"));
     table.row(&what, &ours, Some(&online), Target::TimesPeer(1.0));
     for peer in [&quiescent, &copies, &seize] {
         table.row(&what, &ours, Some(peer), Target::Shown);
@@ -249,7 +254,7 @@ fn finding_slots(here: &Here, slots: u16, table: &mut Table) {
                 memory::vm_memory_lookups_inside(&theirs, &addresses, n);
             }),
         ]);
-        let slots = format!("{slots} slot{}", if slots == 1 { "" } else { "s" });
+        let slots = counted(slots.into(), "slot");
         table.row(&format!("{which}find of {slots}"), &find, Some(&theirs), target);
         let what = format!("{which}inside: find of {slots}");
         table.row(&what, &inside, Some(&their_inside), target);

@@ -155,20 +155,21 @@ impl Checker {
         }
     }
 
-    /// One of `frames` that is free in whatever order when an event comes at `tickets`; `own` says whether the event is
-    /// part of their lives.
+    /// What is wrong if one of `frames` is free for certain when an event comes at `tickets`, of which `what` says what it
+    /// does to them; and `own`, whether it is part of their lives.
     pub(super) fn free_for_certain(
         &mut self,
         frames: &Range<u64>,
         tickets: Tickets,
         own: bool,
-    ) -> Option<u64> {
-        let free = self.any_free(frames, tickets);
-        free.filter(|frame| self.are_certain(&(*frame..*frame + 1), tickets, own))
+        what: &str,
+    ) -> Option<String> {
+        let frame = self.any_free(frames, tickets)?;
+        let is_certain = self.are_certain(&(frame..frame + 1), tickets, own);
+        is_certain.then(|| format!("frame {frame:#x} is free, and {what}"))
     }
 
-    /// Says so if one of `frames` is free for certain when an event comes at `tickets`, of which `what` says what it does to them;
-    /// and `own`, whether it is part of their lives.
+    /// Reports what [`Checker::free_for_certain`] finds wrong.
     pub(super) fn check_given(
         &mut self,
         line: u64,
@@ -177,12 +178,12 @@ impl Checker {
         what: &str,
         own: bool,
     ) {
-        if let Some(frame) = self.free_for_certain(frames, tickets, own) {
-            self.report(line, Rule::FreeFrame, format!("frame {frame:#x} is free, and {what}"));
+        if let Some(what) = self.free_for_certain(frames, tickets, own, what) {
+            self.report(line, Rule::FreeFrame, what);
         }
     }
 
-    /// Notes that `word` maps `frame`, which is free, since an event at `tickets`.
+    /// Notes that `word` maps a frame that is free, since an event at `tickets`; `what` says so.
     ///
     /// A vCPU that is at a fault may give an entry back its value in the tree of a root that is closed. No CPU goes into
     /// that root again, and memory that was mapped there may be free. So the rule is broken where a CPU is in the guest.
@@ -190,14 +191,12 @@ impl Checker {
         &mut self,
         line: u64,
         word: Word,
-        frame: u64,
+        what: String,
         (begin, end): Tickets,
         certain: bool,
     ) {
         let Some(found) = self.tables.found(word) else { return };
         let rule = Rule::FreeFrame;
-        let what =
-            format!("frame {frame:#x} is free, and is mapped at guest frame {:#x}", found.gfn);
         if self.exposed(found.root).is_empty() {
             self.report(line, rule, what);
         } else {

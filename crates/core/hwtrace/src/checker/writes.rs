@@ -160,7 +160,7 @@ impl Checker {
             Kind::Leaf(leaf) => {
                 let frames = leaf.frame..leaf.frame + pages(level);
                 let how = format!("is mapped at guest frame {:#x}", before.gfn);
-                free = self.free_for_certain(&frames, tickets, false);
+                free = self.free_for_certain(&frames, tickets, false, &how);
                 self.check_no_table(line, &frames, tickets, &how);
                 if family.goes_past_caches() {
                     self.check_clean(line, &frames, before.gfn, tickets);
@@ -181,8 +181,8 @@ impl Checker {
             }
         }
         self.enlist(line, word, &before, tickets);
-        if let Some(frame) = free {
-            self.map_free(line, word, frame, tickets, certain);
+        if let Some(what) = free {
+            self.map_free(line, word, what, tickets, certain);
         }
         self.explain(begin);
         for kind in [before.kind, after] {

@@ -4,7 +4,7 @@ use std::fs::read_to_string;
 use std::thread;
 
 use anyhow::{Context, anyhow, ensure};
-use mayfly_kvm::{GuestMemory, HugePages, IoEvent, Kvm, MemoryFlags, Payload, Vm};
+use mayfly_kvm::{GuestMemory, HugePages, IoEvent, Kvm, MemoryFlags, Vm};
 use mayfly_lifecycle_steps::course::{self, Counter as _, Side, Vcpu as _};
 use mayfly_lifecycle_steps::guest::{
     DOORBELL, DOORBELL_BYTES, LATER_DOORBELL, MEMORY, MEMORY_BYTES, Order, REGION,
@@ -17,10 +17,6 @@ use super::guest::Obedient;
 use super::kernel_at::KernelAt;
 
 const BLOCK: u64 = 2 << 20;
-
-/// Where [`Vm::create_irqchip`] puts the distributor, and the redistributors.
-const DISTRIBUTOR: u64 = Payload::REACH;
-const REDISTRIBUTORS: u64 = DISTRIBUTOR + (1 << 20);
 
 /// Counts the lifecycles for so many rounds.
 pub(super) fn all(rounds: u32, kernel_at: KernelAt) -> anyhow::Result<String> {
@@ -105,7 +101,7 @@ fn huge_kib() -> anyhow::Result<u64> {
 
 /// Writes the guest's code to the memory that it begins with.
 fn install(memory: &GuestMemory) -> anyhow::Result<()> {
-    course::install(DISTRIBUTOR, REDISTRIBUTORS, |at, bytes| {
+    course::install(Vm::DISTRIBUTOR, Vm::REDISTRIBUTORS, |at, bytes| {
         Ok(memory.write(usize::try_from(at)?, bytes)?)
     })
 }

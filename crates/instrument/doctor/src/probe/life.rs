@@ -19,7 +19,7 @@ pub(super) const METRICS: [&str; 6] =
 const VMS: usize = 7;
 
 /// What VMs have, as a VMM with a few virtio devices makes them.
-const VCPUS: u32 = 2;
+pub(super) const VCPUS: u32 = 2;
 const IOEVENTFDS: u64 = 4;
 
 /// Ticks between two lives: a lock that a move between control groups takes is cheap for a while after it was taken.
@@ -39,8 +39,7 @@ fn lives(kvm: &Kvm, apart: Duration, until: Instant, row: ResultRow) -> Result<R
     Payload::install(&memory)?;
     let touch = Payload::FREE..Payload::FREE + 0x1000;
     let payload = Payload { touch, doorbell: None, port: 0x10 };
-    let events = (0..IOEVENTFDS).map(|index| IoEvent::new(0xd000_0000 + index * 0x1000, 4, None));
-    let events = events.collect::<Result<Vec<_>, Error>>()?;
+    let events = events()?;
     let mut of = [const { Vec::new() }; METRICS.len()];
     for number in 0..=VMS {
         if Instant::now() >= until {
@@ -62,16 +61,21 @@ fn lives(kvm: &Kvm, apart: Duration, until: Instant, row: ResultRow) -> Result<R
         sleep(apart);
         let bare = Vm::create(kvm)?;
         let close_bare = took(|| bare.destroy(Vec::new()));
-        let took = [create, first, second, close, close_at_once, close_bare];
+        let times = [create, first, second, close, close_at_once, close_bare];
         // The first warms up.
         if number > 0 {
-            for (samples, took) in of.iter_mut().zip(took) {
-                samples.push(took);
+            for (samples, time) in of.iter_mut().zip(times) {
+                samples.push(time);
             }
         }
     }
     let with = |row: ResultRow, (name, of): (&str, &Vec<u64>)| row.metric(name, &samples(of));
     Ok(METRICS.into_iter().zip(&of).fold(row, with))
+}
+
+/// The ioeventfds of a VM.
+pub(super) fn events() -> Result<Vec<IoEvent>, Error> {
+    (0..IOEVENTFDS).map(|index| IoEvent::new(0xe000_0000 + index * 0x1000, 4, None)).collect()
 }
 
 /// Gives a VM memory, interrupt controllers, on x86-64 a timer, vCPUs and ioeventfds, which come last.

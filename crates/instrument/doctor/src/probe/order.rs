@@ -9,7 +9,7 @@ use mayfly_kvm::{
 };
 use mayfly_record::{ResultRow, Samples};
 
-use super::life::{none, timed, took};
+use super::life::{VCPUS, events, none, timed, took};
 use super::shared::{Shared, Yield, measured};
 use crate::row::row;
 
@@ -20,10 +20,6 @@ pub(super) const ROWS: [&str; 4] =
 
 /// VMs of each order.
 const VMS: u32 = 7;
-
-const VCPUS: u32 = 2;
-
-const IOEVENTFDS: u64 = 4;
 
 /// What is measured of a start: until all vCPUs are there, the same without `KVM_CREATE_VM`, until the VM is closed, the
 /// first and the last together, and until the builder's teardown has returned.
@@ -110,10 +106,6 @@ fn record(samples: &mut [Samples; METRICS.len()], times: [u64; 4]) {
     for (samples, time) in samples.iter_mut().zip(times) {
         samples.record_ns(time);
     }
-}
-
-fn events() -> Result<Vec<IoEvent>, Error> {
-    (0..IOEVENTFDS).map(|index| IoEvent::new(0xe000_0000 + index * 0x1000, 4, None)).collect()
 }
 
 fn devices_first(

@@ -11,7 +11,7 @@ use mayfly_vm::Vcpu;
 
 use super::counted::Counter;
 use super::guest::{Obedient, seat};
-use super::parts::{Outcome, create, machine, memory, slot};
+use super::parts::{Outcome, create, machine, memory, slot, vcpu};
 use crate::bare::threads::{self, Name};
 use crate::bare::vm::{Host, Kinds, Run, TableFormat};
 
@@ -21,13 +21,12 @@ const DONE: u32 = 1;
 const FAILED: u32 = 2;
 
 pub(super) fn interrupted<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
-    const NO_VCPU: &str = "there is no memory for a vCPU";
     let memory = memory(host, MEMORY_BYTES, Mapping::Pages)?;
     let (vm, run) = (create(host, &memory)?, Arc::new(machine(host, MEMORY_BYTES, 2)?));
     slot(&vm, 0, MEMORY, MEMORY_BYTES)?;
     let seat = seat(&run, 0)?;
-    let first = vm.create_vcpu(0).map_err(|_| NO_VCPU)?;
-    let second = vm.create_vcpu(1).map_err(|_| NO_VCPU)?;
+    let first = vcpu(&vm, 0)?;
+    let second = vcpu(&vm, 1)?;
 
     let partner = Partner::start(&run, second)?;
     let mut first = Obedient::new(&run, &seat, first);

@@ -12,7 +12,7 @@ use mayfly_lifecycle_steps::guest::{DOORBELL_BYTES, MEMORY};
 use mayfly_lifecycle_steps::large::Mapping;
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
-use mayfly_vm::{Bus, Device, Vm};
+use mayfly_vm::{Bus, Device, Vcpu, Vm};
 
 use super::arch::{DISTRIBUTOR, REDISTRIBUTORS};
 use crate::bare::devices::uart::Uart;
@@ -97,6 +97,10 @@ pub(super) fn create<F: TableFormat>(
 ) -> Outcome<Vm<Kinds<F>>> {
     Vm::create(host.config(&host.world, memory, usize::MAX))
         .map_err(|_| "there is no memory for a VM")
+}
+
+pub(super) fn vcpu<F: TableFormat>(vm: &Vm<Kinds<F>>, number: u32) -> Outcome<Vcpu<Kinds<F>>> {
+    vm.create_vcpu(number).map_err(|_| "there is no memory for a vCPU")
 }
 
 pub(super) fn slot<F: TableFormat>(

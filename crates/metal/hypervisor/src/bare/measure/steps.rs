@@ -14,7 +14,7 @@ use super::arch::BLOCK;
 use super::counted::{Counter, settle};
 use super::guest::{Obedient, seat};
 use super::interrupts::interrupted;
-use super::parts::{Outcome, create, doorbell, machine, make, memory, slot};
+use super::parts::{Outcome, create, doorbell, machine, make, memory, slot, vcpu};
 use crate::bare::processor::frames;
 use crate::bare::threads;
 use crate::bare::vm::{Host, TableFormat};
@@ -91,7 +91,7 @@ fn small<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> {
 
     let begun = counter.now()?;
     let seat = seat(&run, 0)?;
-    let vcpu = vm.create_vcpu(0).map_err(|_| "there is no memory for a vCPU")?;
+    let vcpu = vcpu(&vm, 0)?;
     let mut vcpu = Obedient::new(&run, &seat, vcpu);
     counter.done(Row::VcpuCreated, 1, &begun)?;
 
@@ -116,7 +116,7 @@ fn large<F: TableFormat>(host: &Host<F>, counter: &mut Counter, large: Large) ->
     slot(&vm, 0, MEMORY, MEMORY_BYTES)?;
     slot(&vm, 1, REGION, times::BYTES)?;
     let seat = seat(&run, 0)?;
-    let vcpu = vm.create_vcpu(0).map_err(|_| "there is no memory for a vCPU")?;
+    let vcpu = vcpu(&vm, 0)?;
     let mut vcpu = Obedient::new(&run, &seat, vcpu);
     vcpu.run()?;
 
@@ -153,7 +153,7 @@ fn cached<F: TableFormat>(host: &Host<F>, counter: &mut Counter) -> Outcome<()> 
     });
     let seats = seats.collect::<Outcome<Vec<_>>>()?;
     let vcpu = |(number, seat)| {
-        let vcpu = vm.create_vcpu(number).map_err(|_| "there is no memory for a vCPU")?;
+        let vcpu = vcpu(&vm, number)?;
         let mut vcpu = Obedient::new(&run, seat, vcpu);
         vcpu.run()?;
         vcpu.rest();
