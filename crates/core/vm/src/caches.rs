@@ -45,7 +45,9 @@
 //! - *The host* takes a page away, moves it, or looks at it in order to merge it: it reads the page through its caches,
 //!   which is H2 with the host as the reader. So what is marked of the page is flushed first, inside the invalidation
 //!   that was announced, so that no new mark comes. The same happens to a single page that loses rights in an
-//!   invalidation that took none, and where a slot is deleted or moved. It does not happen when the whole address space
+//!   invalidation that took none, and where a slot is deleted or moved. A slot that moves by less than its length has
+//!   two pages at one place until it is zapped: where one of them comes to be in another frame, what is marked there is
+//!   flushed first, because the entry that goes may be the other's. It does not happen when the whole address space
 //!   goes, or when the VM is destroyed: the guest's memory is not read after that, and a frame's next owner writes to
 //!   the frame before it reads it.
 //! - *A dirty log* is harvested by a caller that then reads the pages, also by its caches: H2 again. What is marked of

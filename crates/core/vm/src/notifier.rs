@@ -253,6 +253,10 @@ impl<W: World> Inner<W> {
             moves.then_some(Replacement { old, new, same_contents })
         };
         if place.changes(changes).any(|(gfn, _)| with(gfn).is_some()) {
+            if self.is_leaving_at(&place.gfns) {
+                // The entry may still be that of another page, which has lost no rights, and goes here.
+                self.flush_written(place.gfns.clone());
+            }
             replace(place.gfns.clone(), &with);
         }
         for (gfn, change) in place.changes(changes) {

@@ -73,6 +73,17 @@ impl<W: World> Inner<W> {
         Some(Place::new(slot, gfns, from))
     }
 
+    /// Whether the slot that is being taken away, if there is one, was at some of `gfns`. Another slot may be there by
+    /// now: this one, where it has moved by less than its length. Inside an invalidation of them that stays so until the
+    /// slot is zapped.
+    pub(crate) fn is_leaving_at(&self, gfns: &Range<Gfn>) -> bool {
+        let leaving = self.leaving.lock(&*self.platform);
+        leaving.as_ref().is_some_and(|slot| {
+            let old = slot.gfns();
+            old.start < gfns.end && gfns.start < old.end
+        })
+    }
+
     /// The place in the slot that is being taken away, if there is one, that is backed by some of the `bytes` bytes at
     /// `from`. No lookup finds the slot, but it is not zapped yet.
     fn left(&self, from: W::Backing, bytes: u64) -> Option<Place> {

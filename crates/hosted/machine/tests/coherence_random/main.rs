@@ -13,7 +13,7 @@ mod world;
 
 use proptest::prelude::*;
 
-use crate::steps::{nature, step};
+use crate::steps::{Access, Change, Middle, Nature, Step, Which, nature, step};
 use crate::world::World;
 
 proptest! {
@@ -31,5 +31,30 @@ proptest! {
         world.ends();
         let flushed = world.machine.cache().lines().flushed;
         prop_assert!(flushed <= 64 * world.past, "no more is flushed than was written");
+    }
+}
+
+/// While the slot moves, page 2 is still mapped where page 3 comes to be. The guest's write copies page 3, which empties
+/// the entry there.
+#[test]
+fn a_page_is_flushed_before_the_copy_of_another_takes_its_place_while_their_slot_moves_onto_itself()
+{
+    let which = |page| Which { vm: 1, slot: 0, page };
+    let beside = |change, page| {
+        let access = Access { vcpu: 0, which: which(page), write: true };
+        Step::Beside(change, Middle { before: false, access, switches: false })
+    };
+    for all_roots in [false, true] {
+        // The write comes before the slot is zapped in most of them.
+        for _ in 0..10 {
+            let (huge, fgt, coherent_swap, slice) = (false, false, false, 1);
+            let mut world = World::new(Nature { huge, all_roots, fgt, coherent_swap, slice });
+            // It is there to be copied.
+            world.does(Step::Access(Access { vcpu: 0, which: which(3), write: false }));
+            world.does(beside(Change::Place(which(0), 1), 0));
+            world.does(Step::Changes(Change::Fork(which(3))));
+            world.does(beside(Change::Place(which(2), 0), 3));
+            world.ends();
+        }
     }
 }
