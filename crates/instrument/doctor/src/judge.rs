@@ -174,13 +174,13 @@ fn slow_close(seen: &Examination) -> Option<Finding> {
         return None;
     }
     let also = |when: &str, took: Option<u64>| {
-        took.map_or(String::new(), |ns| format!(", {when} {}", units::duration(ns)))
+        took.map_or(String::new(), |ns| format!("; {when}, {}", units::duration(ns)))
     };
     let what = format!(
         "closing a VM's last fd takes {}{}{}",
         in_ticks(seen, later),
         also("right after a registration", at_once),
-        also("of a VM with nothing in it", of("close_bare")),
+        also("of an empty VM", of("close_bare")),
     );
     let teardown = p50(seen, "builder-full", "teardown");
     Some(Finding {
@@ -352,7 +352,7 @@ mod tests {
         assert!(of(3900).is_empty());
         let found = of(15_000);
         assert_eq!(found[0].code, Code::SlowClose);
-        for said in ["600 us", "right after a registration 15.0 ms", "nothing in it 100 us"] {
+        for said in ["600 us", "right after a registration, 15.0 ms", "an empty VM, 100 us"] {
             assert!(found[0].what.contains(said), "{said}: {}", found[0].what);
         }
         assert!(found[0].change.contains("two ticks or more after"));

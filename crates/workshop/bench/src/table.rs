@@ -77,7 +77,7 @@ impl Table {
             verdict,
         );
         let [low, high] = apart.quartiles_of_ratio_to(together);
-        println!("{:<97}in half the turns {low:.2} to {high:.2}", "");
+        println!("{:<97}middle half: {low:.2} to {high:.2}", "");
     }
 
     /// The word for a target that is met, or not; remembers it.
