@@ -242,4 +242,17 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         edits: &[(MEMORY, "self.flush_written(Gfn::new(0)..Gfn::new(u64::MAX));", "")],
         killer: STALE,
     },
+    Mutant {
+        step: "what was written is flushed before the copy of another page takes its place",
+        edits: &[(NOTIFIER, "self.flush_written(place.gfns.clone());", "")],
+        killer: Killer::new(
+            Checker::Test,
+            "machine",
+            (
+                "coherence_random",
+                "a_page_is_flushed_before_the_copy_of_another_takes_its_place_while_their_slot_moves_onto_itself",
+            ),
+            "of Which { vm: 1, slot: 0, page: 2 }",
+        ),
+    },
 ];
