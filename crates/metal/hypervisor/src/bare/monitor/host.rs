@@ -57,11 +57,20 @@ pub(super) fn start() -> Result<Arc<dyn AnyHost>, OutOfMemory> {
 /// What the thread of a VM does: a run, and another as long as the guest restarts the machine.
 pub(super) fn run(host: &dyn AnyHost, machine: &Machine) {
     let name = &machine.plan.name;
+    let mut restarts = 0_u64;
     loop {
         match host.run(machine) {
             Ok(End::Reset) => {
                 machine.settle();
-                say!("mayfly: {name} restarts");
+                restarts += 1;
+                // A guest may restart without end. It prints a line for each doubling, and not for each restart.
+                match restarts {
+                    1 => say!("mayfly: {name} restarts"),
+                    _ if restarts.is_power_of_two() => {
+                        say!("mayfly: {name} has restarted {restarts} times");
+                    }
+                    _ => {}
+                }
             }
             Ok(end) => {
                 say!("mayfly: {name} {end}");

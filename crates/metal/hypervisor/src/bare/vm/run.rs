@@ -134,9 +134,13 @@ impl Run {
         self.world.wake(&power.word);
     }
 
-    /// Ends it, unless it is ending: all vCPUs leave their guest for good.
+    /// Ends it, unless it is ending: all vCPUs leave their guest for good. A reset gives way to any other end: after it
+    /// comes another run, and the caller that ends this run wants none.
     pub(crate) fn end(&self, end: End) {
-        let set = self.ending.compare_exchange(0, end as u32, Ordering::AcqRel, Ordering::Relaxed);
+        let gives_way = |now| now == 0 || now == End::Reset as u32 && end != End::Reset;
+        let set = self.ending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
+            gives_way(now).then_some(end as u32)
+        });
         if set.is_ok() {
             self.places.kick_all();
             for power in &self.power {

@@ -104,8 +104,11 @@ fn serve<F: TableFormat>(
                 return run.end(End::Failed);
             }
             Exit::Kicked if run.ending().is_some() => return,
-            // The vCPU was to look at its interrupts, or has found nothing that it asks for.
-            Exit::Kicked | Exit::Asked(_) | Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
+            // The vCPU was to look at its interrupts. It may be asked so often that it enters no guest, where interrupts of
+            // others are served.
+            Exit::Kicked => threads::preemption_point(),
+            // It has found nothing that it asks for.
+            Exit::Asked(_) | Exit::Caches(_) | Exit::Halt | Exit::Port(_) => {}
         }
     }
 }
