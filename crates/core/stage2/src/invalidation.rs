@@ -22,7 +22,12 @@ impl<F: Format> Stage2<F> {
     /// Whether what the host said of `gfns` (which must not be empty) after `seen` was sampled is still true: no
     /// invalidation of them has begun or ended since. [`Grant::map`](crate::Grant::map) checks that itself; this is for
     /// answers that are not to be mapped.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if `gfns` is empty.
     pub fn is_current(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
+        debug_assert!(gfns.start < gfns.end, "there are no frames");
         self.space.sequence.permits(gfns, seen)
     }
 
@@ -33,12 +38,22 @@ impl<F: Format> Stage2<F> {
     }
 
     /// As [`Stage2::begin_invalidation`], of the ranges that `places` announces. `places` sees all memslots as they
-    /// will be until the end ([`Stage2::change_slots`]). The memory between the ranges is left alone.
+    /// will be until the end ([`Stage2::change_slots`]). The memory between the ranges is left alone. `places` runs under
+    /// a lock: it must neither begin nor end an invalidation of this VM, nor change its memslots, and neither must
+    /// anything that it calls.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, where the platform says what [runs here](mayfly_platform::Platform::context), if `places` does
+    /// so: it would wait for ever.
     pub fn begin_invalidation_of(
         &self,
         places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
     ) -> Invalidation<'_> {
-        self.invalidation(self.space.sequence.begin(places, self.mmu()))
+        let announcing = Announcing::enter(&self.space);
+        let announced = self.space.sequence.begin(places, self.mmu());
+        drop(announcing);
+        self.invalidation(announced)
     }
 
     /// Ends an invalidation that was [left](Invalidation::leave).
@@ -50,6 +65,7 @@ impl<F: Format> Stage2<F> {
         if !self.space.sequence.is_own(announcement.announced()) {
             return Err(announcement);
         }
+        check_not_announcing(&self.space);
         self.space.sequence.end(announcement.into_announced(), self.mmu());
         Ok(())
     }
@@ -82,8 +98,13 @@ impl<F: Format> Stage2<F> {
 
     /// Whether an invalidation is under way in `gfns` (which must not be empty): an entry there may be frozen for
     /// longer than a compare-exchange.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if `gfns` is empty.
     #[inline]
     pub fn is_invalidating(&self, gfns: &Range<Gfn>) -> bool {
+        debug_assert!(gfns.start < gfns.end, "there are no frames");
         self.space.sequence.is_active_in(gfns)
     }
 
@@ -113,9 +134,11 @@ impl<F: Format> Stage2<F> {
     /// # Panics
     ///
     /// In debug builds, where the platform says what [runs here](mayfly_platform::Platform::context), if the caller has
-    /// an [`Invalidation`] under way itself: it would wait for ever.
+    /// an [`Invalidation`] under way itself, or `publish` begins or ends one, or changes memslots: it would wait for
+    /// ever.
     pub fn change_slots<T>(&self, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
         self.check_outside();
+        let _announcing = Announcing::enter(&self.space);
         self.space.sequence.exclude(gfns, publish, self.mmu())
     }
 
@@ -131,14 +154,17 @@ impl<F: Format> Stage2<F> {
         publish: impl FnOnce() -> T,
     ) -> (T, Invalidation<'_>) {
         self.check_outside();
+        let announcing = Announcing::enter(&self.space);
         let (published, announced) =
             self.space.sequence.exclude_and_begin(gfns, publish, self.mmu());
+        drop(announcing);
         (published, self.invalidation(announced))
     }
 
     /// Refuses every fault in `gfns` that had sampled the sequence: what it found since is no longer true. Waits for no
     /// invalidation.
     pub fn refuse_faults(&self, gfns: &Range<Gfn>) {
+        check_not_announcing(&self.space);
         self.space.sequence.refuse(gfns, self.mmu());
     }
 }
@@ -173,7 +199,34 @@ impl Deref for Invalidation<'_> {
 
 impl Drop for Invalidation<'_> {
     fn drop(&mut self) {
+        check_not_announcing(self.space);
         self.space.own.leave(&self.entered);
         self.space.sequence.end(*self.announced(), &*self.space.tables.mmu);
     }
+}
+
+/// Remembers that the caller's code runs under the sequence's lock, until this is dropped.
+struct Announcing<'a> {
+    space: &'a Space,
+    entered: Entered,
+}
+
+impl<'a> Announcing<'a> {
+    fn enter(space: &'a Space) -> Self {
+        check_not_announcing(space);
+        Self { space, entered: space.announcing.enter(&*space.tables.mmu) }
+    }
+}
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        self.space.announcing.leave(&self.entered);
+    }
+}
+
+fn check_not_announcing(space: &Space) {
+    assert!(
+        !space.announcing.has(&*space.tables.mmu),
+        "code that runs under the sequence's lock calls the sequence, and would wait for ever"
+    );
 }

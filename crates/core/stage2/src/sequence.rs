@@ -63,6 +63,8 @@
 
 mod announcement;
 mod ranges;
+#[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]
+mod tests;
 mod words;
 
 use core::ops::Range;
@@ -82,6 +84,9 @@ use words::{REGION, WORDS, Words};
 /// In a word, above the number: an invalidation of some of its regions is under way.
 const MARK: u64 = 1 << 63;
 
+/// How many invalidations are under way of each word's regions: 64 bits, which also forgotten ones do not overflow.
+type Marks = [u64; WORDS];
+
 /// The sequence as a fault found it before it asked the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(
@@ -89,24 +94,22 @@ pub struct Seen(
     u64,
 );
 
-/// Sequences that were made. A number is given once: by its address, what was announced in a sequence that is gone
-/// would pass for that of another which lies there now.
+/// Sequences that were made. What was announced in one that is gone passes for no other's, though it lies there now.
 static SEQUENCES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
 pub(crate) struct Sequence {
     /// Which of all it is.
     own: u64,
-    /// The number of the last invalidation, or change of memslots, that has ended.
+    /// Of the last invalidation, or change of memslots, that has ended.
     last: CacheLine<AtomicU64>,
     words: CacheLine<[AtomicU64; WORDS]>,
     ranges: CacheLine<Ranges>,
-    /// Invalidations that have begun and not ended.
-    active: AtomicU32,
+    /// Invalidations under way.
+    active: AtomicU64,
     ended: InvalidationWaiters,
     waiters: AtomicU32,
-    /// How many invalidations are under way of each word's regions. Held by a caller that writes any of the above but
-    /// waiters.
-    marks: Lock<[u32; WORDS]>,
+    /// Held by a caller that writes any of the above but waiters.
+    marks: Lock<Marks>,
 }
 
 impl Sequence {
@@ -116,7 +119,7 @@ impl Sequence {
             last: CacheLine(AtomicU64::new(0)),
             words: CacheLine(core::array::from_fn(|_| AtomicU64::new(0))),
             ranges: CacheLine(Ranges::new()),
-            active: AtomicU32::new(0),
+            active: AtomicU64::new(0),
             ended: InvalidationWaiters(ended),
             waiters: AtomicU32::new(0),
             marks: Lock::new([0; WORDS]),
@@ -226,7 +229,7 @@ impl Sequence {
         mmu: &dyn Mmu,
     ) -> (T, Announced) {
         let mut begun = Begun { sequence: self, announced: None, mmu };
-        let announce = |marks: &mut [u32; WORDS]| {
+        let announce = |marks: &mut Marks| {
             let announced = self.announce(marks, |place| place(gfns.clone()));
             begun.announced = Some(announced);
             (self.publish(marks, gfns, publish), announced)
@@ -244,7 +247,7 @@ impl Sequence {
     }
 
     /// Runs `work`, under the lock, when no invalidation is under way.
-    fn alone<T>(&self, work: impl FnOnce(&mut [u32; WORDS]) -> T, mmu: &dyn Mmu) -> T {
+    fn alone<T>(&self, work: impl FnOnce(&mut Marks) -> T, mmu: &dyn Mmu) -> T {
         loop {
             let mut marks = self.marks.lock(as_platform(mmu));
             if self.active.load(Ordering::Relaxed) == 0 {
@@ -262,7 +265,7 @@ impl Sequence {
     /// Under the lock.
     fn announce(
         &self,
-        marks: &mut [u32; WORDS],
+        marks: &mut Marks,
         places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
     ) -> Announced {
         let mut words = Words::NONE;
@@ -284,12 +287,7 @@ impl Sequence {
     }
 
     /// Under the lock.
-    fn publish<T>(
-        &self,
-        marks: &mut [u32; WORDS],
-        gfns: &Range<Gfn>,
-        publish: impl FnOnce() -> T,
-    ) -> T {
+    fn publish<T>(&self, marks: &mut Marks, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
         let published = publish();
         let mut words = Words::NONE;
         words.add(gfns);
@@ -299,7 +297,7 @@ impl Sequence {
 
     /// Stores the next number in `words`, of whose regions `ended` invalidations have ended, under the lock.
     #[inline]
-    fn number(&self, marks: &mut [u32; WORDS], words: Words, ended: u32) {
+    fn number(&self, marks: &mut Marks, words: Words, ended: u64) {
         let number = self.last.load(Ordering::Relaxed) + 1;
         // A fault that samples this has acquired what was published, or what the host did before the end.
         self.last.store(number, Ordering::Release);

@@ -1,12 +1,13 @@
 //! What others find of a vCPU whose guest has panicked.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread::spawn;
 use std::time::Duration;
 
 use mayfly_memslot::Gfn;
-use mayfly_stage2::Format;
+use mayfly_stage2::{Arm, Format, Stage2};
 use mayfly_vm::{Event, Guest, Requests, SlotZap, Translation};
 
 use crate::common::{Setup, TestVcpu, deleted, joined, region, write};
@@ -98,4 +99,29 @@ fn what_was_announced_before_a_panic_is_announced_no_more() {
     // In the same word of the sequence, so that places are looked at.
     let _beside = vm.stage2().begin_invalidation(&beside);
     assert!(!vm.stage2().is_invalidating(&gfns), "faults would wait for an end that never comes");
+}
+
+/// Debug builds find it: the sequence's lock would be waited for by the thread that holds it.
+#[test]
+#[cfg(debug_assertions)]
+fn code_that_runs_under_the_sequences_lock_cannot_call_the_sequence() {
+    type Call = fn(&Stage2<Arm<40>>);
+    const PAGE: Range<Gfn> = Gfn::new(0)..Gfn::new(1);
+    let inner: [Call; 5] = [
+        |stage2| drop(stage2.begin_invalidation(&PAGE)),
+        |stage2| stage2.refuse_faults(&PAGE),
+        |stage2| stage2.change_slots(&PAGE, || ()),
+        |stage2| drop(stage2.change_slots_and_invalidate(&PAGE, || ())),
+        |stage2| drop(stage2.begin_invalidation_of(|_| ())),
+    ];
+    for call in inner {
+        let setup = Setup::new(SlotZap::Range);
+        let vm = setup.vm();
+        let stage2 = vm.stage2();
+        panics(|| drop(stage2.begin_invalidation_of(|_| call(stage2))));
+        panics(|| stage2.change_slots(&PAGE, || call(stage2)));
+        panics(|| drop(stage2.change_slots_and_invalidate(&PAGE, || call(stage2))));
+        assert!(!stage2.is_invalidating(&PAGE));
+        vm.set_memory_region(&region(0, 0, 4)).unwrap();
+    }
 }
