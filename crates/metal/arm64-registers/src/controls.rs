@@ -198,9 +198,12 @@ const fn some_if(condition: bool, value: u64) -> Option<u64> {
     if condition { Some(value) } else { None }
 }
 
-/// VM SWIO PTW FMO IMO AMO FB BSU(inner) TWI TID3 TSC TIDCP TACR RW. Where there is RAS, TERR: records of errors. TLOR:
-/// regions of limited ordering. TID5: `GMID_EL1`. What is clear hides as well: ATA, tags, and `EnSCXT`, `SCXTNUM_EL0` and
-/// `SCXTNUM_EL1`.
+/// VM SWIO PTW FMO IMO AMO FB BSU(inner) TWI TID3 TSC TIDCP TACR TSW RW. Where there is RAS, TERR: records of errors.
+/// TLOR: regions of limited ordering. TID5: `GMID_EL1`. What is clear hides as well: ATA, tags, and `EnSCXT`,
+/// `SCXTNUM_EL0` and `SCXTNUM_EL1`.
+///
+/// TSW also with forced write-back: an operation by set and way takes lines out of the cache whose frames may be any
+/// VM's.
 const fn hcr(ids: Ids) -> u64 {
     0b11_1111
         | 1 << 9
@@ -210,6 +213,7 @@ const fn hcr(ids: Ids) -> u64 {
         | 1 << 19
         | 1 << 20
         | 1 << 21
+        | 1 << 22
         | 1 << 31
         | bit_if(ids.has_ordering_regions(), 35)
         | bit_if(ids.has_ras(), 36)
@@ -270,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_guest_runs_with_what_its_processor_has_to_hide() {
-        let common = 0x803c_263f;
+        let common = 0x807c_263f;
         assert_eq!(Controls::of(CORTEX_A72).hcr, common);
         let tags = Ids { pfr1: 2 << 8, ..EVERYTHING };
         assert_eq!(Controls::of(tags).hcr, common | 1 << 35 | 1 << 36 | 1 << 58);

@@ -49,7 +49,6 @@ impl<const IPA_BITS: u32, const FWB: bool> Confinement<Arm<IPA_BITS, FWB>> {
 }
 
 const HCR_VSE: u64 = 1 << 8;
-const HCR_TSW: u64 = 1 << 22;
 const HCR_TVM: u64 = 1 << 26;
 /// APK and API: no trap of keys, nor of the instructions.
 const HCR_AUTHENTICATION: u64 = 1 << 40 | 1 << 41;
@@ -327,7 +326,6 @@ impl<F: Format, M: Machine> Guest<F> for GuestCpu<'_, F, M> {
             self.take_injected();
         }
         let mut hcr = self.hcr;
-        hcr |= if translation.traps.set_way() { HCR_TSW } else { 0 };
         hcr |= if translation.traps.toggles() { HCR_TVM } else { 0 };
         hcr |= if self.resident.owes_error() { HCR_VSE } else { 0 };
         // VTTBR_EL2 is the same for all formats of Arm's.

@@ -90,6 +90,10 @@ impl Ends for Run {
     fn end(&self) {
         Self::end(self, End::OutOfMemory);
     }
+
+    fn is_ending(&self) -> bool {
+        self.ending().is_some()
+    }
 }
 
 impl Run {
@@ -134,10 +138,10 @@ impl Run {
         self.world.wake(&power.word);
     }
 
-    /// Ends it, unless it is ending: all vCPUs leave their guest for good. A reset gives way to any other end: after it
-    /// comes another run, and the caller that ends this run wants none.
+    /// Ends it, unless it is ending: all vCPUs leave their guest for good. [`End::Killed`] takes the place of
+    /// [`End::Reset`], after which another run would come, which the user does not want.
     pub(crate) fn end(&self, end: End) {
-        let gives_way = |now| now == 0 || now == End::Reset as u32 && end != End::Reset;
+        let gives_way = |now| now == 0 || now == End::Reset as u32 && end == End::Killed;
         let set = self.ending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
             gives_way(now).then_some(end as u32)
         });

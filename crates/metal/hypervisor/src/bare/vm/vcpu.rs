@@ -88,7 +88,7 @@ fn serve<F: TableFormat>(
             Exit::Unbacked(access) => cpu.inject_abort(&access),
             Exit::Failed(_, Error::Host(HostFault::OutOfMemory)) => {
                 // Out of the core, and of the guest, so that another VM can end meanwhile.
-                if !run.memory_world.wait_for_frame(|| run.ending().is_some()) {
+                if !run.memory_world.wait_for_frame() {
                     return run.end(End::OutOfMemory);
                 }
             }

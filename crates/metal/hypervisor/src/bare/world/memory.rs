@@ -147,11 +147,12 @@ impl GuestMemory {
         Pfn::new(first.get() + into)
     }
 
-    /// The frame of a page; given if there is none. Where memory has ended, waits until another VM has ended for it.
+    /// The frame of a page; given if there is none. Where memory has ended, waits until another VM has
+    /// ended for it, or this one ends.
     fn page(&self, address: u64) -> Result<Pfn, HostFault> {
         loop {
             match self.find(address) {
-                Err(HostFault::OutOfMemory) if self.world.wait_for_frame(|| false) => {}
+                Err(HostFault::OutOfMemory) if self.world.wait_for_frame() => {}
                 found => return Ok(Self::page_in(found?, address)),
             }
         }

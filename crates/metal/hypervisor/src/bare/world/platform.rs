@@ -57,8 +57,8 @@ impl World {
     }
 
     /// As [`Share::wait_for_frame`].
-    pub(crate) fn wait_for_frame(&self, is_over: impl Fn() -> bool) -> bool {
-        self.share.as_ref().is_some_and(|share| share.wait_for_frame(is_over))
+    pub(crate) fn wait_for_frame(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| share.wait_for_frame())
     }
 }
 

@@ -23,6 +23,9 @@ use crate::bare::threads::{self, Account};
 pub(crate) trait Ends: Send + Sync {
     /// Ends it. Returns at once.
     fn end(&self);
+
+    /// Whether it ends, for whatever reason.
+    fn is_ending(&self) -> bool;
 }
 
 /// A share of the machine's memory. Dropped, it leaves the account, and is gone when all of it is given back.
@@ -117,9 +120,11 @@ impl Share {
     }
 
     /// Waits until it gets a frame, and ends the VM that is furthest above its guarantee for that. Returns whether it
-    /// gets one: not if its own VM is that one, or `is_over`.
-    pub(crate) fn wait_for_frame(&self, is_over: impl Fn() -> bool) -> bool {
-        while !is_over() && !self.is_ended() {
+    /// gets one: not if its own VM is that one, or ends for another reason.
+    pub(crate) fn wait_for_frame(&self) -> bool {
+        let is_over =
+            || self.is_ended() || self.run.lock().as_ref().is_some_and(|run| run.is_ending());
+        while !is_over() {
             if frames::has_one_for(self.id) {
                 return true;
             }
