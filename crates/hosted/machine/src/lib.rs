@@ -6,6 +6,10 @@
 //! - A [`Machine`] holds what its VMs share: the hardware ([`Hardware`]), the host's address space ([`HostSpace`], of which
 //!   a [`HostMemory`] is a mapping), and the threads that do the deferred work of all VMs.
 //!
+//! The machine is trusted: it plays the hardware and the host's kernel. A program that acts in its place, also without
+//! `unsafe`, can let a guest reach what is not the guest's: by the frames of an [`Arena`], by a [`CpuTlb`], by a
+//! [`Telling`], and by a clone of the `Vm` that outlives its [`MachineVm`].
+//!
 //! ```
 //! use std::sync::Arc;
 //! use mayfly_machine::{Instruction, Machine, Register};
