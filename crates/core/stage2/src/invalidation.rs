@@ -27,7 +27,6 @@ impl<F: Format> Stage2<F> {
     ///
     /// In debug builds, if `gfns` is empty.
     pub fn is_current(&self, gfns: &Range<Gfn>, seen: Seen) -> bool {
-        debug_assert!(gfns.start < gfns.end, "there are no frames");
         self.space.sequence.permits(gfns, seen)
     }
 
@@ -50,10 +49,7 @@ impl<F: Format> Stage2<F> {
         &self,
         places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
     ) -> Invalidation<'_> {
-        let announcing = Announcing::enter(&self.space);
-        let announced = self.space.sequence.begin(places, self.mmu());
-        drop(announcing);
-        self.invalidation(announced)
+        self.invalidation(self.space.sequence.begin(places, self.mmu()))
     }
 
     /// Ends an invalidation that was [left](Invalidation::leave).
@@ -65,7 +61,6 @@ impl<F: Format> Stage2<F> {
         if !self.space.sequence.is_own(announcement.announced()) {
             return Err(announcement);
         }
-        check_not_announcing(&self.space);
         self.space.sequence.end(announcement.into_announced(), self.mmu());
         Ok(())
     }
@@ -104,7 +99,6 @@ impl<F: Format> Stage2<F> {
     /// In debug builds, if `gfns` is empty.
     #[inline]
     pub fn is_invalidating(&self, gfns: &Range<Gfn>) -> bool {
-        debug_assert!(gfns.start < gfns.end, "there are no frames");
         self.space.sequence.is_active_in(gfns)
     }
 
@@ -138,7 +132,6 @@ impl<F: Format> Stage2<F> {
     /// ever.
     pub fn change_slots<T>(&self, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
         self.check_outside();
-        let _announcing = Announcing::enter(&self.space);
         self.space.sequence.exclude(gfns, publish, self.mmu())
     }
 
@@ -154,17 +147,14 @@ impl<F: Format> Stage2<F> {
         publish: impl FnOnce() -> T,
     ) -> (T, Invalidation<'_>) {
         self.check_outside();
-        let announcing = Announcing::enter(&self.space);
         let (published, announced) =
             self.space.sequence.exclude_and_begin(gfns, publish, self.mmu());
-        drop(announcing);
         (published, self.invalidation(announced))
     }
 
     /// Refuses every fault in `gfns` that had sampled the sequence: what it found since is no longer true. Waits for no
     /// invalidation.
     pub fn refuse_faults(&self, gfns: &Range<Gfn>) {
-        check_not_announcing(&self.space);
         self.space.sequence.refuse(gfns, self.mmu());
     }
 }
@@ -199,34 +189,7 @@ impl Deref for Invalidation<'_> {
 
 impl Drop for Invalidation<'_> {
     fn drop(&mut self) {
-        check_not_announcing(self.space);
         self.space.own.leave(&self.entered);
         self.space.sequence.end(*self.announced(), &*self.space.tables.mmu);
     }
-}
-
-/// Remembers that the caller's code runs under the sequence's lock, until this is dropped.
-struct Announcing<'a> {
-    space: &'a Space,
-    entered: Entered,
-}
-
-impl<'a> Announcing<'a> {
-    fn enter(space: &'a Space) -> Self {
-        check_not_announcing(space);
-        Self { space, entered: space.announcing.enter(&*space.tables.mmu) }
-    }
-}
-
-impl Drop for Announcing<'_> {
-    fn drop(&mut self) {
-        self.space.announcing.leave(&self.entered);
-    }
-}
-
-fn check_not_announcing(space: &Space) {
-    assert!(
-        !space.announcing.has(&*space.tables.mmu),
-        "code that runs under the sequence's lock calls the sequence, and would wait for ever"
-    );
 }

@@ -1,5 +1,5 @@
-//! Which contexts have an invalidation under way, or a replacement of roots, in debug builds: to find a caller that
-//! would wait for the end of its own.
+//! Which contexts have an invalidation under way, or a replacement of roots, or the sequence's lock, in debug builds: to
+//! find a caller that would wait for the end of its own.
 //!
 //! This is a sieve, like the one by which `mayfly_srcu` finds callers that wait for themselves: it has room for a fixed
 //! number at a time, and a context that finds no room is not remembered. An [`Invalidation`](crate::Invalidation) stays

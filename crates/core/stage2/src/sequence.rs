@@ -62,6 +62,7 @@
 //! the ranges where its word is marked.
 
 mod announcement;
+mod marks;
 mod ranges;
 #[cfg(all(test, not(any(mayfly_loom, mayfly_shuttle))))]
 mod tests;
@@ -70,7 +71,6 @@ mod words;
 use core::ops::Range;
 
 use mayfly_platform::address::Gfn;
-use mayfly_platform::lock::Lock;
 use mayfly_platform::memory::Handle;
 use mayfly_platform::sync::{AtomicU32, AtomicU64, CacheLine, Ordering, fence};
 use mayfly_platform::{Mmu, Platform};
@@ -78,14 +78,12 @@ use mayfly_platform::{Mmu, Platform};
 pub(crate) use announcement::Announced;
 pub use announcement::Announcement;
 
+use marks::{Counts, Marks};
 use ranges::{Ranges, Taken};
 use words::{REGION, WORDS, Words};
 
 /// In a word, above the number: an invalidation of some of its regions is under way.
 const MARK: u64 = 1 << 63;
-
-/// How many invalidations are under way of each word's regions: 64 bits, which also forgotten ones do not overflow.
-type Marks = [u64; WORDS];
 
 /// The sequence as a fault found it before it asked the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,22 +92,23 @@ pub struct Seen(
     u64,
 );
 
-/// Sequences that were made. What was announced in one that is gone passes for no other's, though it lies there now.
+/// Sequences that were made. A number is given once: by its address, what was announced in a sequence that is gone
+/// would pass for that of another which lies there now.
 static SEQUENCES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
 pub(crate) struct Sequence {
     /// Which of all it is.
     own: u64,
-    /// Of the last invalidation, or change of memslots, that has ended.
+    /// The number of the last invalidation, or change of memslots, that has ended.
     last: CacheLine<AtomicU64>,
     words: CacheLine<[AtomicU64; WORDS]>,
     ranges: CacheLine<Ranges>,
-    /// Invalidations under way.
+    /// Invalidations that have begun and not ended: 64 bits, which also forgotten ones do not overflow.
     active: AtomicU64,
     ended: InvalidationWaiters,
     waiters: AtomicU32,
     /// Held by a caller that writes any of the above but waiters.
-    marks: Lock<Marks>,
+    marks: Marks,
 }
 
 impl Sequence {
@@ -122,7 +121,7 @@ impl Sequence {
             active: AtomicU64::new(0),
             ended: InvalidationWaiters(ended),
             waiters: AtomicU32::new(0),
-            marks: Lock::new([0; WORDS]),
+            marks: Marks::new(),
         }
     }
 
@@ -168,6 +167,7 @@ impl Sequence {
     /// The words of the regions that `gfns` lie in, as they are found one after the other.
     #[inline]
     fn words_of(&self, gfns: &Range<Gfn>) -> impl Iterator<Item = u64> {
+        debug_assert!(gfns.start < gfns.end, "there are no frames");
         let first = gfns.start.get() / REGION;
         let count = (gfns.end.get().saturating_sub(1) / REGION - first).min(WORDS as u64 - 1);
         let word = |region| &self.words[region as usize % WORDS];
@@ -181,7 +181,7 @@ impl Sequence {
         mmu: &dyn Mmu,
     ) -> Announced {
         let announced = {
-            let mut marks = self.marks.lock(as_platform(mmu));
+            let mut marks = self.marks.lock(mmu);
             self.announce(&mut marks, places)
         };
         // [announce]
@@ -198,7 +198,7 @@ impl Sequence {
     pub(crate) fn end(&self, announced: Announced, mmu: &dyn Mmu) {
         debug_assert!(self.is_own(&announced), "the invalidation is another VM's");
         {
-            let mut marks = self.marks.lock(as_platform(mmu));
+            let mut marks = self.marks.lock(mmu);
             self.number(&mut marks, announced.words, 1);
             self.ranges.give_back(announced.ranges);
             self.active.store(self.active.load(Ordering::Relaxed) - 1, Ordering::Release);
@@ -229,7 +229,7 @@ impl Sequence {
         mmu: &dyn Mmu,
     ) -> (T, Announced) {
         let mut begun = Begun { sequence: self, announced: None, mmu };
-        let announce = |marks: &mut Marks| {
+        let announce = |marks: &mut Counts| {
             let announced = self.announce(marks, |place| place(gfns.clone()));
             begun.announced = Some(announced);
             (self.publish(marks, gfns, publish), announced)
@@ -241,15 +241,15 @@ impl Sequence {
 
     /// Refuses every fault in `gfns` that has sampled the sequence before.
     pub(crate) fn refuse(&self, gfns: &Range<Gfn>, mmu: &dyn Mmu) {
-        self.publish(&mut self.marks.lock(as_platform(mmu)), gfns, || ());
+        self.publish(&mut self.marks.lock(mmu), gfns, || ());
         // [announce]
         fence(Ordering::SeqCst);
     }
 
     /// Runs `work`, under the lock, when no invalidation is under way.
-    fn alone<T>(&self, work: impl FnOnce(&mut Marks) -> T, mmu: &dyn Mmu) -> T {
+    fn alone<T>(&self, work: impl FnOnce(&mut Counts) -> T, mmu: &dyn Mmu) -> T {
         loop {
-            let mut marks = self.marks.lock(as_platform(mmu));
+            let mut marks = self.marks.lock(mmu);
             if self.active.load(Ordering::Relaxed) == 0 {
                 let done = work(&mut marks);
                 drop(marks);
@@ -265,7 +265,7 @@ impl Sequence {
     /// Under the lock.
     fn announce(
         &self,
-        marks: &mut Marks,
+        marks: &mut Counts,
         places: impl FnOnce(&mut dyn FnMut(Range<Gfn>)),
     ) -> Announced {
         let mut words = Words::NONE;
@@ -287,7 +287,7 @@ impl Sequence {
     }
 
     /// Under the lock.
-    fn publish<T>(&self, marks: &mut Marks, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
+    fn publish<T>(&self, marks: &mut Counts, gfns: &Range<Gfn>, publish: impl FnOnce() -> T) -> T {
         let published = publish();
         let mut words = Words::NONE;
         words.add(gfns);
@@ -297,7 +297,7 @@ impl Sequence {
 
     /// Stores the next number in `words`, of whose regions `ended` invalidations have ended, under the lock.
     #[inline]
-    fn number(&self, marks: &mut Marks, words: Words, ended: u64) {
+    fn number(&self, marks: &mut Counts, words: Words, ended: u64) {
         let number = self.last.load(Ordering::Relaxed) + 1;
         // A fault that samples this has acquired what was published, or what the host did before the end.
         self.last.store(number, Ordering::Release);
@@ -388,8 +388,4 @@ impl Drop for Taking<'_> {
     fn drop(&mut self) {
         self.ranges.give_back(self.taken);
     }
-}
-
-fn as_platform(mmu: &dyn Mmu) -> &dyn Platform {
-    mmu
 }

@@ -23,8 +23,6 @@ pub(crate) struct Space {
     pub(crate) sequence: Sequence,
     /// Of invalidations.
     pub(crate) own: Own,
-    /// Of code of a caller's that runs under the sequence's lock.
-    pub(crate) announcing: Own,
     /// Of replacements of roots.
     pub(crate) retiring: Own,
     pub(crate) graveyard: Graveyard,

@@ -92,7 +92,6 @@ impl<F: Format> Stage2<F> {
                     parking: Parking::new(),
                     sequence: Sequence::new(ended_handle),
                     own: Own::new(),
-                    announcing: Own::new(),
                     retiring: Own::new(),
                     graveyard: Graveyard::new(),
                     owed: Ledger::new(),

@@ -1,4 +1,4 @@
-//! What others find of a vCPU whose guest has panicked.
+//! What others find where a guest, or code of a caller's under the sequence's lock, has panicked.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

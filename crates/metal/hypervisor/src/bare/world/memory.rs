@@ -147,8 +147,8 @@ impl GuestMemory {
         Pfn::new(first.get() + into)
     }
 
-    /// The frame of a page; given if there is none. Where memory has ended, waits until another VM has
-    /// ended for it, or this one ends.
+    /// The frame of a page; given if there is none. Where memory has ended, waits until another VM has ended for it, or
+    /// this one ends.
     fn page(&self, address: u64) -> Result<Pfn, HostFault> {
         loop {
             match self.find(address) {
