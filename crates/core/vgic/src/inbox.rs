@@ -26,11 +26,11 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// An empty one for `words` times 32 interrupts.
-    pub(crate) fn try_new(words: usize) -> Result<Self, OutOfMemory> {
+    /// One for `words` times 32 interrupts, all of which are to be looked at.
+    pub(crate) fn try_full(words: usize) -> Result<Self, OutOfMemory> {
         let mut bits = Vec::new();
         bits.try_reserve_exact(words)?;
-        bits.extend((0..words).map(|_| AtomicU32::new(0)));
+        bits.extend((0..words).map(|_| AtomicU32::new(u32::MAX)));
         Ok(Self { notice: AtomicU32::new(0), words: bits.into_boxed_slice() })
     }
 

@@ -84,11 +84,25 @@ impl<K: Kick> Vgic<K> {
     /// The guest has written `value` to a register that generates SGIs, on vCPU `sender`. Targets that there are not are
     /// left out.
     pub fn sgi(&self, sender: usize, register: SgiRegister, value: u64) {
+        self.sgi_with_pauses(sender, register, value, &mut || {});
+    }
+
+    /// As [`Vgic::sgi`]. An SGI to all vCPUs calls `pause` after each [`PART`] of them, for a caller that has interrupts
+    /// masked, and looks for them now and then. Nothing of the GIC is half done then: `pause` may call any of its methods.
+    pub fn sgi_with_pauses(
+        &self,
+        sender: usize,
+        register: SgiRegister,
+        value: u64,
+        pause: &mut dyn FnMut(),
+    ) {
         let intid = (value >> 24 & 0xf) as u32;
         if value >> 40 & 1 != 0 {
-            for target in (0..self.vcpus()).filter(|target| *target != sender) {
-                self.send(target, register, intid);
-            }
+            self.each_vcpu(pause, |target| {
+                if target != sender {
+                    self.send(target, register, intid);
+                }
+            });
             return;
         }
         // `RS` would name the cluster's next 16, which it has not.

@@ -99,7 +99,7 @@ pub use cpu::{CpuInterface, Registers};
 pub use error::{Error, NoSuchInterrupt};
 pub use frame::{DISTRIBUTOR_SIZE, Frame, REDISTRIBUTOR_SIZE, Read, Write};
 pub use inject::SgiRegister;
-pub use vgic::{Config, Kick, Vgic};
+pub use vgic::{Config, Kick, PART, Vgic};
 
 /// The most list registers that hardware has.
 pub const MAX_LIST_REGISTERS: usize = 16;

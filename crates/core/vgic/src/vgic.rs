@@ -19,6 +19,9 @@ pub(crate) const PRIVATE: u32 = 32;
 const SGIS: u32 = 16;
 pub(crate) const ALL_GROUPS: u32 = 3;
 
+/// For how many vCPUs, or SPIs, a method does something before it calls the `pause` that it was given.
+pub const PART: usize = 8;
+
 /// How a vCPU is told that there is something new for it.
 pub trait Kick {
     /// Has vCPU `vcpu` come out of its guest if it is in it, and wakes it if it sleeps in a WFI. It then looks at
@@ -123,24 +126,25 @@ impl<K: Kick> Vgic<K> {
         }
         let links = links(linked)?;
         let words = 1 + spis.div_ceil(32);
-        let vgic = Self {
+        // As `reset` leaves it, in one pass: a VM waits for this, and a VM of many vCPUs has many words.
+        let private =
+            |intid: usize| AtomicU64::new(State::reset(intid < SGIS as usize, links[intid] != 0).0);
+        Ok(Self {
             redistributors: try_collect(vcpus, |_| {
                 Ok(CacheLine(Redistributor {
-                    interrupts: core::array::from_fn(|_| AtomicU64::new(0)),
-                    inbox: Inbox::try_new(words)?,
+                    interrupts: core::array::from_fn(private),
+                    inbox: Inbox::try_full(words)?,
                     asleep: AtomicU32::new(0),
                     asked: AtomicU64::new(0),
                 }))
             })?,
-            spis: try_collect(spis, |_| Ok(AtomicU64::new(0)))?,
+            spis: try_collect(spis, |_| Ok(AtomicU64::new(State::reset(false, false).0)))?,
             groups: AtomicU32::new(0),
             recalled: AtomicU32::new(0),
             list_registers,
             links,
             kick,
-        };
-        vgic.reset();
-        Ok(vgic)
+        })
     }
 
     /// As after power-on, for a VM that begins anew: only while no vCPU is between [`Vgic::enter`] and
@@ -291,6 +295,16 @@ impl<K: Kick> Vgic<K> {
     pub(crate) fn notify(&self, vcpu: usize) {
         if self.redistributors.get(vcpu).is_some_and(|target| target.inbox.notify()) {
             self.kick.kick(vcpu);
+        }
+    }
+
+    /// Calls `work` for each vCPU, and `pause` after each [`PART`] of them.
+    pub(crate) fn each_vcpu(&self, pause: &mut dyn FnMut(), mut work: impl FnMut(usize)) {
+        for vcpu in 0..self.vcpus() {
+            work(vcpu);
+            if vcpu % PART == PART - 1 {
+                pause();
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use super::bank::Fields;
 use super::{Frame, IIDR, Read, Write, identification};
 use crate::state::State;
 use crate::vgic::{ALL_GROUPS, PRIVATE};
-use crate::{Kick, Vgic};
+use crate::{Kick, PART, Vgic};
 
 const CTLR: u64 = 0x0000;
 const TYPER: u64 = 0x0004;
@@ -62,7 +62,13 @@ impl<K: Kick> Vgic<K> {
         }
     }
 
-    pub(super) fn write_distributor(&self, offset: u64, len: u64, value: u64) -> Write {
+    pub(super) fn write_distributor(
+        &self,
+        offset: u64,
+        len: u64,
+        value: u64,
+        pause: &mut dyn FnMut(),
+    ) -> Write {
         if let Some(intid) = routed(offset) {
             return match (len, offset % 8) {
                 (4 | 8, 0) => {
@@ -81,7 +87,7 @@ impl<K: Kick> Vgic<K> {
         }
         match offset {
             CTLR if len == 4 => {
-                self.set_groups(value as u32 & ALL_GROUPS);
+                self.set_groups(value as u32 & ALL_GROUPS, pause);
                 Write::Done
             }
             STATUSR if len == 4 => Write::Done,
@@ -91,25 +97,26 @@ impl<K: Kick> Vgic<K> {
 
     /// Turns groups on and off. All vCPUs look at everything; from those that are in their guests, what is off now is
     /// taken back.
-    fn set_groups(&self, groups: u32) {
+    fn set_groups(&self, groups: u32, pause: &mut dyn FnMut()) {
         let before = self.groups.swap(groups, Ordering::AcqRel);
         if before == groups {
             return;
         }
-        for vcpu in 0..self.vcpus() {
-            self.review(vcpu);
-        }
+        self.each_vcpu(pause, |vcpu| self.review(vcpu));
         let off = before & !groups;
-        let recall = |state: State| if state.is_in(off) { state.recall() } else { state };
         if off == 0 {
             return;
         }
+        let recall = |vcpu, intid| {
+            self.change(vcpu, intid, |state| if state.is_in(off) { state.recall() } else { state });
+        };
         // Pairs with the fence of a vCPU that enters, between what it loads and its look at the groups.
         fence(Ordering::SeqCst);
-        for intid in 0..PRIVATE + self.spis() as u32 {
-            let owners = if intid < PRIVATE { self.vcpus() } else { 1 };
-            for vcpu in 0..owners {
-                self.change(vcpu, intid, recall);
+        self.each_vcpu(pause, |vcpu| (0..PRIVATE).for_each(|intid| recall(vcpu, intid)));
+        for spi in 0..self.spis() {
+            recall(0, PRIVATE + spi as u32);
+            if spi % PART == PART - 1 {
+                pause();
             }
         }
     }

@@ -75,11 +75,25 @@ impl<K: Kick> Vgic<K> {
 
     /// The guest writes `len` bytes, the low ones of `value`, at `offset` into a frame.
     pub fn write(&self, frame: Frame, offset: u64, len: u64, value: u64) -> Write {
+        self.write_with_pauses(frame, offset, len, value, &mut || {})
+    }
+
+    /// As [`Vgic::write`]. A write that turns groups on or off calls `pause` after each [`PART`](crate::PART) of the vCPUs
+    /// and SPIs, for a caller that has interrupts masked, and looks for them now and then. `pause` may call any method
+    /// of the GIC.
+    pub fn write_with_pauses(
+        &self,
+        frame: Frame,
+        offset: u64,
+        len: u64,
+        value: u64,
+        pause: &mut dyn FnMut(),
+    ) -> Write {
         if !matches!(len, 1 | 4 | 8) || !offset.is_multiple_of(len) {
             return Write::Reserved;
         }
         match frame {
-            Frame::Distributor => self.write_distributor(offset, len, value),
+            Frame::Distributor => self.write_distributor(offset, len, value, pause),
             Frame::Redistributors => {
                 let (vcpu, offset) = (offset / REDISTRIBUTOR_SIZE, offset % REDISTRIBUTOR_SIZE);
                 match usize::try_from(vcpu) {

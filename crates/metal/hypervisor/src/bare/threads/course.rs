@@ -179,7 +179,7 @@ pub(super) fn tick() {
     here.alarm_has_come();
     let mut scheduler = SCHEDULER.lock();
     let now = timer::ticks();
-    scheduler.wake_due(now);
+    scheduler.wake_due(here, now);
     let thread = here.current.load(Ordering::Relaxed);
     // SAFETY: it runs here.
     unsafe {
@@ -198,7 +198,7 @@ pub(crate) fn is_over_time() -> bool {
 
 /// After interrupts were served where this thread cannot give its processor up: if it is to, this processor interrupts
 /// itself. So a guest that is entered comes out at once, and the others have the processor then.
-pub(super) fn remember_slice() {
+pub(crate) fn remember_slice() {
     if is_over_time() {
         kick(cpu::number());
     }

@@ -101,7 +101,8 @@ unsafe impl Machine for Board<'_> {
             sysreg::ICC_SGI1R_EL1 => SgiRegister::Sgi1,
             _ => SgiRegister::Sgi0,
         };
-        self.run.chipset.controller.sgi(self.vcpu, register, value);
+        let (controller, vcpu) = (&self.run.chipset.controller, self.vcpu);
+        controller.sgi_with_pauses(vcpu, register, value, &mut || self.look());
     }
 
     fn deactivate(&mut self, value: u64) {
@@ -166,6 +167,15 @@ unsafe impl Machine for Board<'_> {
 }
 
 impl Board<'_> {
+    /// Looks for interrupts in the midst of an answer. If the thread is to give its processor up, it does so when the guest
+    /// is entered next: it comes out at once.
+    fn look(&mut self) {
+        masked::end();
+        if let Next::Yield = self.interrupt() {
+            threads::remember_slice();
+        }
+    }
+
     fn start(&self, target: usize, entry: u64, context: u64) -> u64 {
         let memory = MEMORY..MEMORY + self.run.memory;
         if !memory.contains(&entry) {
@@ -200,7 +210,9 @@ pub(crate) fn answer<F: TableFormat>(
         let mut value = [0; 8];
         let data = cpu.data();
         value[..data.len()].copy_from_slice(data);
-        let _ = run.chipset.controller.write(frame, offset, access.len, u64::from_le_bytes(value));
+        let value = u64::from_le_bytes(value);
+        let pause = &mut threads::interrupts::look;
+        let _ = run.chipset.controller.write_with_pauses(frame, offset, access.len, value, pause);
     } else {
         let value = match run.chipset.controller.read(vcpu, frame, offset, access.len) {
             Read::Value(value) => value,

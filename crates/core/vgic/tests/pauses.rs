@@ -1,0 +1,63 @@
+//! What concerns all vCPUs is done in parts, between which the caller may look for interrupts.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mayfly_vgic::{Config, Frame, MAX_VCPUS, PART, Read, SgiRegister, Vgic, Write};
+
+const SPIS: usize = 64;
+const TO_ALL: u64 = 1 << 40;
+const CTLR: u64 = 0;
+
+/// How often vCPUs are kicked between two pauses, at most, and how many pauses there are.
+fn parts(work: impl FnOnce(&Vgic<&dyn Fn(usize)>, &mut dyn FnMut())) -> (usize, usize) {
+    let kicks = AtomicUsize::new(0);
+    let kick: &dyn Fn(usize) = &|_| {
+        kicks.fetch_add(1, Ordering::Relaxed);
+    };
+    let config = Config { vcpus: MAX_VCPUS, spis: SPIS, list_registers: 4, linked: &[] };
+    let gic = Vgic::try_new(config, kick).unwrap();
+    gic.write(Frame::Distributor, CTLR, 4, 2);
+    // All have seen what there is.
+    for vcpu in 0..MAX_VCPUS {
+        let mut cpu = gic.cpu_interface(vcpu).unwrap();
+        gic.enter(&mut cpu);
+        gic.leave(&mut cpu);
+        for register in [0x1_0080, 0x1_0100] {
+            let offset = 0x2_0000 * vcpu as u64 + register;
+            assert_eq!(gic.write(Frame::Redistributors, offset, 4, 0xffff), Write::Done);
+        }
+    }
+    kicks.store(0, Ordering::Relaxed);
+    let (most, pauses) = (Cell::new(0), Cell::new(0));
+    let end_part = || most.set(most.get().max(kicks.swap(0, Ordering::Relaxed)));
+    work(&gic, &mut || {
+        end_part();
+        pauses.set(pauses.get() + 1);
+        // The GIC may be used meanwhile.
+        assert!(matches!(gic.read(0, Frame::Distributor, CTLR, 4), Read::Value(_)));
+        gic.set_spi(32, pauses.get() % 2 == 0).unwrap();
+    });
+    end_part();
+    (most.get(), pauses.get())
+}
+
+#[test]
+fn an_sgi_to_all_kicks_a_few_vcpus_at_a_time() {
+    let (most, pauses) =
+        parts(|gic, pause| gic.sgi_with_pauses(3, SgiRegister::Sgi1, TO_ALL | 5 << 24, pause));
+    assert_eq!(most, PART);
+    assert_eq!(pauses, MAX_VCPUS / PART);
+}
+
+#[test]
+fn groups_are_turned_off_for_a_few_vcpus_at_a_time() {
+    let (most, pauses) = parts(|gic, pause| {
+        for groups in [0, 2] {
+            let wrote = gic.write_with_pauses(Frame::Distributor, CTLR, 4, groups, pause);
+            assert_eq!(wrote, Write::Done);
+        }
+    });
+    assert_eq!(most, PART);
+    assert_eq!(pauses, 3 * MAX_VCPUS / PART + SPIS / PART);
+}
