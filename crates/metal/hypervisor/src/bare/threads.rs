@@ -35,7 +35,6 @@ mod overflow;
 mod preemption;
 mod scheduler;
 mod sleep;
-mod sleepers;
 mod spawn;
 mod thread;
 mod waking;
@@ -49,7 +48,9 @@ use arm64 as arch;
 
 pub(crate) use account::Account;
 pub(crate) use arch::{STACK_ORDER, STACKS_AT, Stack, is_below_stack, prepare_stacks};
-pub(crate) use course::{ThisThread, adopt, has_worked_for, is_over_time, number, on_leave};
+pub(crate) use course::{
+    ThisThread, adopt, has_worked_for, is_over_time, number, on_leave, remember_slice,
+};
 pub(crate) use overflow::{overflow, overflow_idle};
 pub(crate) use preemption::{idle, preemption_point};
 pub(crate) use scheduler::longest_wait;

@@ -36,4 +36,6 @@ pub(crate) fn handle(number: u32) {
         Meaning::Nothing => {}
     }
     deactivate(number);
+    // The caller looks whether there is another.
+    masked::look();
 }

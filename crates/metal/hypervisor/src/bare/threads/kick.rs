@@ -44,12 +44,12 @@ impl Places {
         drop(kicker);
     }
 
-    /// Makes all vCPUs leave their guest for good.
-    pub(crate) fn kick_all(&self) {
-        for place in &self.0 {
-            if let Some(kicker) = &*place.kicker.lock() {
-                kicker.kick();
-            }
+    /// Makes a vCPU leave its guest for good.
+    pub(crate) fn end(&self, vcpu: usize) {
+        if let Some(place) = self.0.get(vcpu)
+            && let Some(kicker) = &*place.kicker.lock()
+        {
+            kicker.kick();
         }
     }
 

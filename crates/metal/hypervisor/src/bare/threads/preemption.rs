@@ -29,7 +29,7 @@ pub(crate) fn idle() -> ! {
         interrupts::take();
         let mut scheduler = SCHEDULER.lock();
         let now = timer::ticks();
-        scheduler.wake_due(now);
+        scheduler.wake_due(local(), now);
         if let Some(to) = scheduler.take(now) {
             switch(local(), scheduler, to);
         } else {

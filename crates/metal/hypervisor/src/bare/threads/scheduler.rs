@@ -3,13 +3,16 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use mayfly_hypervisor::processors::Processors;
+use mayfly_hypervisor::sleepers::{Sleeper, Sleepers};
 use mayfly_hypervisor::turns::{Share, Turns};
 
-use super::local::running;
-use super::sleepers::Sleepers;
+use super::local::{Local, running};
 use super::thread::Thread;
 use crate::bare::processor::spin::SpinLock;
-use crate::bare::processor::{cpu, kick};
+use crate::bare::processor::{cpu, kick, timer};
+
+/// How many threads whose time has come are woken before interrupts are looked for.
+const AT_ONCE: usize = 8;
 
 pub(crate) struct Scheduler {
     pub(crate) turns: Turns,
@@ -55,14 +58,18 @@ impl Scheduler {
         Some(turn.cast())
     }
 
+    /// Ends the sleep of a thread that was taken from those that sleep.
+    pub(crate) fn end_sleep(&mut self, sleeper: *mut Sleeper, now: u64) {
+        SLEEPERS.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: all that sleep are threads.
+        self.make_ready(unsafe { Thread::of(sleeper) }, now);
+    }
+
     /// Makes a thread that has come to be able to run wait for a processor. Has a processor that idles look, or one
     /// whose thread comes after this one.
     pub(crate) fn make_ready(&mut self, thread: *mut Thread, now: u64) {
         // SAFETY: no other processor's: it sleeps no more, or has not begun.
-        unsafe {
-            ((*thread).word, (*thread).deadline) = (0, u64::MAX);
-            self.turns.wake(&raw mut (*thread).turn, now);
-        }
+        unsafe { self.turns.wake(&raw mut (*thread).turn, now) };
         if self.idle == 0 {
             return self.preempt(thread, now);
         }
@@ -97,18 +104,25 @@ impl Scheduler {
         }
     }
 
-    /// Puts a thread that runs, and has said what it sleeps for, and until when, to sleep.
-    pub(crate) fn put_to_sleep(&mut self, thread: *mut Thread, now: u64) {
-        // SAFETY: the thread is the one that asks.
+    /// Puts a thread that runs to sleep, for the word at that address, and until `deadline` at the latest.
+    pub(crate) fn put_to_sleep(
+        &mut self,
+        thread: *mut Thread,
+        word: usize,
+        deadline: u64,
+        now: u64,
+    ) {
+        // SAFETY: the thread is the one that asks. While it sleeps, it is there, and reaches nothing of this.
         unsafe {
             self.turns.stop(&raw mut (*thread).turn, now);
-            self.turns.remind((*thread).deadline);
+            self.turns.remind(deadline);
+            self.asleep.add(&raw mut (*thread).sleeper, word, deadline);
         }
-        self.asleep.push(thread);
     }
 
-    /// Wakes those whose time has come, and gives shares their quotas.
-    pub(crate) fn wake_due(&mut self, now: u64) {
+    /// Wakes those whose time has come, [`AT_ONCE`] at most, and gives shares their quotas. If others are due, too, so
+    /// is the alarm of this processor, which is `here`: they are woken then.
+    pub(crate) fn wake_due(&mut self, here: &Local, now: u64) {
         if !self.turns.is_due(now) {
             return;
         }
@@ -116,12 +130,20 @@ impl Scheduler {
             let idle = core::mem::take(&mut self.idle);
             self.processors.numbers().filter(|number| idle >> number & 1 != 0).for_each(kick);
         }
-        while let Some(thread) = self.asleep.take(|thread| thread.deadline <= now) {
-            SLEEPERS.fetch_sub(1, Ordering::Relaxed);
-            self.make_ready(thread, now);
+        for _ in 0..AT_ONCE {
+            let Some(sleeper) = self.asleep.take_due(now) else { break };
+            let began = timer::ticks();
+            self.end_sleep(sleeper, now);
+            if !here.idles() {
+                // SAFETY: the one thread runs here, and the other is there; both shares are.
+                unsafe {
+                    let runs = &raw mut (*here.current.load(Ordering::Relaxed)).turn;
+                    let share = (*Thread::of(sleeper)).turn.share();
+                    self.turns.bill(runs, share, timer::ticks() - began);
+                }
+            }
         }
-        let next = self.asleep.iter().map(|thread| thread.deadline).min();
-        self.turns.remind(next.unwrap_or(u64::MAX));
+        self.turns.remind(self.asleep.next());
     }
 
     /// What the threads of a share that run now have had since they began, in ticks.

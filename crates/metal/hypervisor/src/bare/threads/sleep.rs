@@ -43,9 +43,7 @@ fn sleep(thread: *mut Thread, word: &AtomicU32, expected: u32, deadline: u64) {
         SLEEPERS.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    // SAFETY: this thread's own, under the lock.
-    unsafe { ((*thread).word, (*thread).deadline) = (core::ptr::from_ref(word).addr(), deadline) };
-    scheduler.put_to_sleep(thread, now);
+    scheduler.put_to_sleep(thread, core::ptr::from_ref(word).addr(), deadline, now);
     switch_to_next(local(), scheduler, now);
 }
 

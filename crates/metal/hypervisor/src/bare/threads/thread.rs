@@ -3,8 +3,9 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
-use core::ptr::null_mut;
+use core::mem::offset_of;
 
+use mayfly_hypervisor::sleepers::Sleeper;
 use mayfly_hypervisor::turns::Turn;
 use mayfly_vm::Kicker;
 
@@ -49,12 +50,8 @@ pub(super) struct Thread {
     pub(super) saved: usize,
     /// Its stack; none for the thread of an idle processor.
     pub(super) stack: Option<Stack>,
-    /// The next of those that sleep.
-    pub(super) next: *mut Thread,
-    /// The address of the word that it sleeps for; 0 if it does not sleep.
-    pub(super) word: usize,
-    /// When it wakes by itself, in ticks; `u64::MAX` for never.
-    pub(super) deadline: u64,
+    /// What it is among those that sleep.
+    pub(super) sleeper: Sleeper,
     /// What it does; taken when it begins.
     pub(super) work: Option<Box<dyn FnOnce() + Send>>,
     /// What it calls when it gives its processor up.
@@ -70,6 +67,16 @@ pub(super) struct Thread {
 }
 
 impl Thread {
+    /// The thread that `sleeper` is of.
+    ///
+    /// # Safety
+    ///
+    /// It is of a thread.
+    pub(super) unsafe fn of(sleeper: *mut Sleeper) -> *mut Self {
+        // SAFETY: the caller's promise.
+        unsafe { sleeper.byte_sub(offset_of!(Self, sleeper)).cast() }
+    }
+
     pub(super) fn new(
         name: Name,
         account: Arc<Account>,
@@ -80,9 +87,7 @@ impl Thread {
             turn: Turn::new(account.share()),
             saved: 0,
             stack,
-            next: null_mut(),
-            word: 0,
-            deadline: u64::MAX,
+            sleeper: Sleeper::new(),
             work,
             leave: None,
             number: 0,

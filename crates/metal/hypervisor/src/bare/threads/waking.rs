@@ -14,8 +14,7 @@ pub(crate) fn wake(word: &AtomicU32) {
     let address = core::ptr::from_ref(word).addr();
     let mut scheduler = SCHEDULER.lock();
     let now = timer::ticks();
-    while let Some(thread) = scheduler.asleep.take(|thread| thread.word == address) {
-        SLEEPERS.fetch_sub(1, Ordering::Relaxed);
-        scheduler.make_ready(thread, now);
+    while let Some(sleeper) = scheduler.asleep.take_for(address) {
+        scheduler.end_sleep(sleeper, now);
     }
 }

@@ -146,11 +146,12 @@ impl Run {
             gives_way(now).then_some(end as u32)
         });
         if set.is_ok() {
-            self.places.kick_all();
-            for power in &self.power {
+            for (vcpu, power) in self.power.iter().enumerate() {
+                self.places.end(vcpu);
                 // The vCPU that sleeps for it sees that the run ends.
                 power.word.store(STARTS, Ordering::Release);
                 self.world.wake(&power.word);
+                threads::interrupts::look();
             }
             self.devices.ring();
         }
