@@ -4,6 +4,8 @@
 //! - `guest=counts:FROM-TO`: the same, and they count the loops that they do between two moments, in milliseconds of the
 //!   machine's counter, which all VMs share. It prints the count;
 //! - `guest=disturbs`: all its vCPUs make exits and faults, and sleep for 250 us at a time;
+//! - `guest=storms:COUNT`: all its vCPUs wake at once, so often, by one software interrupt to all and by timers that are
+//!   due at the same moment, and the groups of its interrupt controller are turned off and on;
 //! - `guest=gaps:COUNT`: for so many milliseconds all its CPUs read the counter over and over, with a timer that is
 //!   due every 5 ms. It prints the longest time between two reads of one CPU;
 //! - `guest=times:COUNT`: one vCPU sleeps for 1 ms by its virtual timer, so often, and prints how late it went on. It
@@ -92,9 +94,8 @@ gaps_and_spins:
     bl gaps
     b spins
 
-    // Makes exits and faults, and sleeps: vCPU x0.
-    .global disturbs
-disturbs:
+    // Has the timer's interrupt, and software interrupt 5, come to vCPU x0, which masks them.
+takes:
     msr daifset, #15
     adr x1, skips
     msr vbar_el1, x1
@@ -104,7 +105,7 @@ disturbs:
     add x10, x10, #0x10000
     mov w1, #-1
     str w1, [x10, #0x80]
-    mov w1, #(1 << 27)
+    ldr w1, =(1 << 27 | 1 << 5)
     str w1, [x10, #0x100]
     ldr x10, =0x08000000
     mov w1, #0x12
@@ -116,6 +117,12 @@ disturbs:
     mov x1, #1
     msr icc_igrpen1_el1, x1
     isb
+    ret
+
+    // Makes exits and faults, and sleeps: vCPU x0.
+    .global disturbs
+disturbs:
+    bl takes
     mrs x11, cntfrq_el0
     lsr x11, x11, #12
     // Nothing is there.
@@ -132,6 +139,33 @@ disturbs:
     wfi
     mrs x1, icc_iar1_el1
     msr cntv_ctl_el0, xzr
+    isb
+    msr icc_eoir1_el1, x1
+    b 1b
+
+    // Sleeps until the next hundredth of a second, which is the same for all, over and over: vCPU x0.
+    .global wakes
+wakes:
+    bl takes
+    mrs x11, cntfrq_el0
+    mov x1, #100
+    udiv x11, x11, x1
+1:  mrs x1, cntvct_el0
+    udiv x1, x1, x11
+    madd x1, x1, x11, x11
+    msr cntv_cval_el0, x1
+    mov x1, #1
+    msr cntv_ctl_el0, x1
+2:  isb
+    wfi
+    mrs x1, icc_iar1_el1
+    cmp x1, #1020
+    b.hs 2b
+    cmp x1, #27
+    b.eq 3f
+    msr icc_eoir1_el1, x1
+    b 2b
+3:  msr cntv_ctl_el0, xzr
     isb
     msr icc_eoir1_el1, x1
     b 1b
@@ -178,6 +212,7 @@ mod bare {
         fn gaps(word: *mut u64);
         fn gaps_and_spins();
         fn disturbs();
+        fn wakes();
     }
 
     /// From when to when the CPUs count, or read the counter, in ticks.
@@ -260,6 +295,7 @@ mod bare {
             });
         let mut next = || numbers.next().unwrap_or(0);
         match word.first() {
+            Some(b's') if word.starts_with(b"storms") => storm(next()),
             Some(b's') => {
                 turn_on(spins, |_| 0);
                 spin()
@@ -353,25 +389,55 @@ mod bare {
         write!("icc_igrpen1_el1", 1);
     }
 
+    /// Sleeps for so many ticks, by the virtual timer. Returns when it was due.
+    fn sleep(ticks: u64) -> u64 {
+        let due = read!("cntvct_el0") + ticks;
+        write!("cntv_cval_el0", due);
+        write!("cntv_ctl_el0", 1);
+        loop {
+            // SAFETY: waits for the timer.
+            unsafe { asm!("wfi", options(nostack)) };
+            if read!("icc_iar1_el1") == VIRTUAL_TIMER {
+                return due;
+            }
+        }
+    }
+
+    /// The timer's interrupt has been taken.
+    fn end_sleep() {
+        write!("cntv_ctl_el0", 0);
+        write!("icc_eoir1_el1", VIRTUAL_TIMER);
+    }
+
+    /// Has all other CPUs wake at once, again and again.
+    fn storm(count: u64) {
+        /// To all others: software interrupt 5.
+        const ALL: u64 = 1 << 40 | 5 << 24;
+        let period = read!("cntfrq_el0") / 100;
+        take_interrupts();
+        turn_on(wakes, |number| number as u64);
+        for _ in 0..count {
+            sleep(period);
+            end_sleep();
+            write!("icc_sgi1r_el1", ALL);
+            for groups in [0, 2, 0, 2] {
+                set(DISTRIBUTOR, 0x10 | groups);
+            }
+        }
+        say("guest: all others were woken ");
+        say_number(count);
+        say(" times\r\n");
+    }
+
     fn times(count: u64) {
         static mut LATE: [u32; MOST + 1] = [0; MOST + 1];
         let late = (&raw mut LATE).cast::<u32>();
         let frequency = read!("cntfrq_el0");
         take_interrupts();
         for _ in 0..count {
-            let due = read!("cntvct_el0") + frequency / 1000;
-            write!("cntv_cval_el0", due);
-            write!("cntv_ctl_el0", 1);
-            loop {
-                // SAFETY: waits for the timer.
-                unsafe { asm!("wfi", options(nostack)) };
-                if read!("icc_iar1_el1") == VIRTUAL_TIMER {
-                    break;
-                }
-            }
+            let due = sleep(frequency / 1000);
             let ticks = read!("cntvct_el0") - due;
-            write!("cntv_ctl_el0", 0);
-            write!("icc_eoir1_el1", VIRTUAL_TIMER);
+            end_sleep();
             let microseconds = (ticks * 1_000_000 / frequency).min(MOST as u64) as usize;
             // SAFETY: one vCPU has this, and the number is bounded.
             unsafe { *late.add(microseconds) += 1 };
