@@ -225,3 +225,16 @@ fn a_frame_may_be_freed_before_its_invalidation_where_no_cpu_is_in_the_guest() {
     let enters = "1 enter tlb=1 top=0x100 vmid=7\n        0 barrier orders=walks\n        0 tlbi-all id=1 vmid=7";
     misses(good, (waits, enters), "frame-freed", "free frame=0x300");
 }
+
+#[test]
+fn a_table_is_given_out_again_though_its_invalidation_is_never_complete() {
+    let sync = "0 tlbi-all id=2 vmid=7\n    0 tlbi-sync id=2";
+    let unlinks = "0 entry table=0x100 index=0 old=0x200003 new=0";
+    let end = LIFE.find(unlinks).unwrap();
+    // The guest is inside to the end, and the table's frame is another's.
+    let good = format!(
+        "{}{unlinks}\n    0 barrier orders=walks\n    {sync}\n    0 free frame=0x200 order=0\n    0 give frame=0x200 order=0",
+        LIFE[..end].replacen("    1 leave tlb=1 vmid=7\n", "", 1),
+    );
+    misses(&good, (sync, "0 tlbi-all id=2 vmid=7"), "table-freed", "free frame=0x200");
+}
