@@ -9,7 +9,8 @@
 //!   the worker, or without a worker to the next thread that runs callbacks. What is deferred meanwhile is never the
 //!   waiter's, so neither threads that go on deferring nor a callback that defers itself again can keep it.
 //! - *A thread that defers* past the soft bound runs as many now and then, and looks at the readers if fewer are ready.
-//! - *The worker*, and [`Srcu::tick`], run what was complete when they came.
+//! - *The worker*, and [`Srcu::tick`], run what is complete when they look at the readers, and what their own look
+//!   completes.
 //! - *A barrier* runs all that was deferred before it, and waits for the threads that have taken up the rest.
 //! - *A callback* runs no other. What it asks for, the thread that runs it does behind it (`runners`): at most what is
 //!   left of that thread's share, and [`Config::run_inline`](crate::Config) at most where its share is larger.

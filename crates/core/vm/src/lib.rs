@@ -62,15 +62,15 @@
 //! | [`Vm::register_device`], [`Vm::register_eventfd`] | nothing |
 //! | [`Vm::relocate`] | nothing; at the hard bound it may refuse, and does not wait either |
 //! | [`Vm::unregister_device`], [`Vm::unregister_eventfd`] | vCPUs that are handling an exit at that moment |
-//! | [`Vm::set_memory_region`] that creates | invalidations |
-//! | [`Vm::set_memory_region`] that takes away | invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
+//! | [`Vm::set_memory_region`] that creates | notifier invalidations |
+//! | [`Vm::set_memory_region`] that takes away | notifier invalidations; TLBs, or vCPUs in the guest; vCPUs handling an exit |
 //! | [`Vm::harvest_dirty`] | TLBs |
 //! | [`Vm::invalidate_start`], [`Vm::change_pte`], [`Vm::age`] | TLBs (not to age) |
 //! | [`Vm::release`] | vCPUs in the guest |
 //! | [`Vm::destroy`] | nothing |
 //! | [`Vm::wait_reclaimed`] | the reclaimer; vCPUs in the guest, or handling an exit |
 //! | [`Vcpu::run`] | nothing; at a fault, a CPU that is changing that very entry, or a host that is taking that very page away, until a request arrives |
-//! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | invalidations; TLBs; other flushes |
+//! | the same, where the guest turns caches on or off that the VM [tracks](Caches::Tracked) | TLBs; other flushes |
 //!
 //! - *Taking away* is to delete, to move, or to change flags. Only [`SlotZap::AllRoots`] waits for vCPUs in the guest,
 //!   until each has come out once.
