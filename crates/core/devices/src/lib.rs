@@ -2,11 +2,9 @@
 //!
 //! - [`pl011`]: the UART, and so the console;
 //! - [`psci`] and [`smccc`]: the calls of a guest to its firmware;
-//! - [`virtio`]: a disk and a source of entropy, over the guest's [`memory`];
+//! - [`virtio`]: a disk, a network card and a source of entropy, over the guest's [`memory`];
 //! - [`entropy`]: the generator behind the source of entropy;
 //! - [`rtc`]: the time of day.
-//!
-//! There is no network yet.
 //!
 //! ```
 //! use std::cell::Cell;

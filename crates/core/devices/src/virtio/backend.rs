@@ -8,10 +8,25 @@ pub(crate) trait Backend {
     /// Its number in virtio 1.2, chapter 5.
     const ID: u32;
 
+    /// How many queues it has, at most [`MAX_QUEUES`](super::mmio::MAX_QUEUES).
+    const QUEUES: usize = 1;
+
+    /// The queue whose chains [`Backend::serve`] is given.
+    const SERVED: usize = 0;
+
     /// The bits of its own among the features that it offers.
     fn features(&self) -> u64 {
         0
     }
+
+    /// Whether a driver may take these bits without others.
+    fn may_take(&self, features: u64) -> bool {
+        let _ = features;
+        true
+    }
+
+    /// Its driver begins anew.
+    fn reset(&mut self) {}
 
     /// The byte at `offset` into its configuration; 0 behind the end.
     fn config(&self, offset: u64) -> u8 {

@@ -136,6 +136,16 @@ impl Chain {
         total(&self.segments[self.readable..self.len])
     }
 
+    /// The address of the byte at `offset` of what the device writes.
+    pub(crate) fn address(&self, offset: u64) -> Result<u64, BadAddress> {
+        let mut at = 0;
+        pieces(&self.segments[self.readable..self.len], offset, 1, |address, _, _| {
+            at = address;
+            Ok(())
+        })?;
+        Ok(at)
+    }
+
     /// Reads from `offset` into what the device reads.
     pub(crate) fn read(
         &self,

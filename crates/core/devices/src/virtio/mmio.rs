@@ -2,11 +2,14 @@
 
 use super::backend::Device;
 use super::chain::{Chain, Malformed};
-use super::queue::{MAX_SIZE, Queue, Rules};
+use super::queue::{MAX_SIZE, Queue, Rules, Used};
 use crate::memory::GuestMemory;
 
 /// The bytes of a device's registers, with its configuration.
 pub const SIZE: u64 = 0x200;
+
+/// The most queues of a device.
+pub(crate) const MAX_QUEUES: usize = 3;
 
 /// `VIRTIO_F_INDIRECT_DESC`, `VIRTIO_F_EVENT_IDX`, `VIRTIO_F_VERSION_1`.
 const INDIRECT: u64 = 1 << 28;
@@ -39,9 +42,11 @@ pub enum Served {
 pub struct Mmio<D> {
     device: D,
     chain: Chain,
-    queue: Queue,
-    /// Which queue the driver speaks of; there is queue 0 alone.
+    queues: [Queue; MAX_QUEUES],
+    /// Which queue the driver speaks of.
     selected: u32,
+    /// How often its queues have begun anew.
+    epoch: u32,
     features: u64,
     device_features_word: u32,
     driver_features_word: u32,
@@ -55,8 +60,9 @@ impl<D: Device> Mmio<D> {
         Self {
             device,
             chain: Chain::new(),
-            queue: Queue::new(),
+            queues: [Queue::new(); MAX_QUEUES],
             selected: 0,
+            epoch: 0,
             features: 0,
             device_features_word: 0,
             driver_features_word: 0,
@@ -82,8 +88,10 @@ impl<D: Device> Mmio<D> {
 
     /// As it was at first: whatever was under way is forgotten. The driver does this too, by its status.
     pub fn reset(&mut self) {
-        self.queue = Queue::new();
+        self.device.reset();
+        self.queues = [Queue::new(); MAX_QUEUES];
         self.selected = 0;
+        self.epoch = self.epoch.wrapping_add(1);
         self.features = 0;
         self.device_features_word = 0;
         self.driver_features_word = 0;
@@ -112,8 +120,8 @@ impl<D: Device> Mmio<D> {
             // No vendor in particular, as the specification says for a vendor that has no number.
             0x00c => 0x554d_4551,
             0x010 => word(self.offered(), self.device_features_word),
-            0x034 if self.selected == 0 => MAX_SIZE.into(),
-            0x044 if self.selected == 0 => self.queue.ready.into(),
+            0x034 if self.selected().is_some() => MAX_SIZE.into(),
+            0x044 => self.selected().is_some_and(|queue| self.queues[queue].ready).into(),
             0x060 => self.interrupts,
             0x070 => self.status,
             // Length and place of a shared memory that there is not.
@@ -122,8 +130,13 @@ impl<D: Device> Mmio<D> {
         }
     }
 
-    /// Writes `data`, little-endian, at `offset`; whether the queue is to be looked at ([`Mmio::serve`]). Registers are
-    /// written by 32 bits at a time; whatever else is written is ignored, and so is the configuration.
+    /// The queue that the driver speaks of, if there is one.
+    fn selected(&self) -> Option<usize> {
+        usize::try_from(self.selected).ok().filter(|queue| *queue < D::QUEUES)
+    }
+
+    /// Writes `data`, little-endian, at `offset`; whether the queues are to be looked at ([`Mmio::serve`]). Registers
+    /// are written by 32 bits at a time; whatever else is written is ignored, and so is the configuration.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> bool {
         let Ok(value) = data.try_into().map(u32::from_le_bytes) else { return false };
         match offset {
@@ -131,10 +144,10 @@ impl<D: Device> Mmio<D> {
             0x020 => self.accept(value),
             0x024 => self.driver_features_word = value,
             0x030 => self.selected = value,
-            0x050 => return value == 0,
+            0x050 => return (value as usize) < D::QUEUES,
             0x064 => self.interrupts &= !value,
             0x070 => self.set_status(value),
-            0x038 | 0x044 | 0x080..=0x0a4 if self.selected == 0 => self.set_queue(offset, value),
+            0x038 | 0x044 | 0x080..=0x0a4 => self.set_queue(offset, value),
             _ => {}
         }
         false
@@ -159,7 +172,8 @@ impl<D: Device> Mmio<D> {
         }
         let mut status = value & status::ALL | self.status & status::NEEDS_RESET;
         // A driver reads whether this bit has stayed, and does not go on without it.
-        if self.features & !self.offered() != 0 || self.features & VERSION_1 == 0 {
+        let is_offered = self.features & !self.offered() == 0 && self.features & VERSION_1 != 0;
+        if !is_offered || !self.device.may_take(self.features) {
             status &= !status::FEATURES_OK;
         }
         if status & status::FEATURES_OK == 0 {
@@ -169,20 +183,24 @@ impl<D: Device> Mmio<D> {
     }
 
     fn set_queue(&mut self, offset: u64, value: u32) {
+        let Some(selected) = self.selected() else { return };
+        let queue = &mut self.queues[selected];
         if offset == 0x044 {
             match value & 1 {
-                0 => self.queue.ready = false,
-                _ if !self.queue.ready => self.queue.start(),
+                0 => queue.ready = false,
+                _ if !queue.ready => {
+                    queue.start();
+                    self.epoch = self.epoch.wrapping_add(1);
+                }
                 _ => {}
             }
             return;
         }
         // What is in use does not move.
-        if self.queue.ready {
+        if queue.ready {
             return;
         }
         let (low, high) = (u64::from(value), u64::from(value) << 32);
-        let queue = &mut self.queue;
         match offset {
             // A number that it cannot have leaves a queue that does not start.
             0x038 => queue.size = u16::try_from(value).unwrap_or(0),
@@ -196,33 +214,78 @@ impl<D: Device> Mmio<D> {
         }
     }
 
-    /// Serves one chain, if there is one.
+    /// Serves one chain of those that ask for something, if there is one.
     pub fn serve(&mut self, memory: &impl GuestMemory) -> Served {
-        let live = self.status & (status::DRIVER_OK | status::NEEDS_RESET) == status::DRIVER_OK;
-        if !live || !self.queue.ready {
+        if !self.is_live(D::SERVED) {
             return Served::Nothing;
         }
-        self.serve_next(memory).unwrap_or_else(|Malformed| {
-            self.status |= status::NEEDS_RESET;
-            self.interrupts |= CONFIG;
-            Served::Nothing
-        })
+        let served = self.serve_next(memory);
+        self.unless_malformed(served, Served::Nothing)
     }
 
     fn serve_next(&mut self, memory: &impl GuestMemory) -> Result<Served, Malformed> {
-        let rules = Rules {
-            indirect: self.features & INDIRECT != 0,
-            event_index: self.features & EVENT_INDEX != 0,
-        };
-        let Some(head) = self.queue.next(rules, &mut self.chain, memory)? else {
-            let more = self.queue.rest(rules, memory)?;
+        let rules = self.rules();
+        let Self { queues, chain, device, interrupts, .. } = self;
+        let queue = &mut queues[D::SERVED];
+        let Some(head) = queue.next(rules, chain, memory)? else {
+            let more = queue.rest(rules, memory)?;
             return Ok(if more { Served::One } else { Served::Nothing });
         };
-        let written = self.device.serve(&self.chain, memory)?;
-        if self.queue.complete(rules, head, written, memory)? {
-            self.interrupts |= USED;
+        let written = device.serve(chain, memory)?;
+        if queue.complete(rules, &[Used { head, written }], memory)? {
+            *interrupts |= USED;
         }
         Ok(Served::One)
+    }
+
+    /// Whether the driver has the device work, and has turned that queue on.
+    pub(super) fn is_live(&self, queue: usize) -> bool {
+        let live = self.status & (status::DRIVER_OK | status::NEEDS_RESET) == status::DRIVER_OK;
+        live && self.queues[queue].ready
+    }
+
+    /// What has been agreed about rings.
+    pub(super) fn rules(&self) -> Rules {
+        Rules { indirect: self.has_agreed(INDIRECT), event_index: self.has_agreed(EVENT_INDEX) }
+    }
+
+    /// Whether the driver has taken one of these features.
+    pub(super) fn has_agreed(&self, features: u64) -> bool {
+        self.features & features != 0
+    }
+
+    /// Another number each time that a queue begins anew: what was taken before that is to be given back no more.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// A queue, and room for a chain.
+    pub(super) fn queue(&mut self, queue: usize) -> (&mut Queue, &mut Chain) {
+        (&mut self.queues[queue], &mut self.chain)
+    }
+
+    /// What is behind the registers.
+    pub(super) fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// The driver is told that the configuration has changed.
+    pub(super) fn tell_of_configuration(&mut self) {
+        self.interrupts |= CONFIG;
+    }
+
+    /// The driver is told of chains that were used.
+    pub(super) fn tell(&mut self) {
+        self.interrupts |= USED;
+    }
+
+    /// What was found; or `broken`, where the rings made no sense: the device asks for its reset.
+    pub(super) fn unless_malformed<T>(&mut self, found: Result<T, Malformed>, broken: T) -> T {
+        found.unwrap_or_else(|Malformed| {
+            self.status |= status::NEEDS_RESET;
+            self.interrupts |= CONFIG;
+            broken
+        })
     }
 }
 

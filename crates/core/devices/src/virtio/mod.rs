@@ -1,8 +1,9 @@
 //! Virtio devices behind registers in memory: virtio 1.2, 4.2 (version 2, no legacy), with split queues, indirect
 //! descriptors and the event index.
 //!
-//! A device has one queue. [`Mmio::serve`] takes one chain from it, and says whether there may be more. So its embedder
-//! decides how long it goes on, and where: at the notification, or in a thread.
+//! [`Mmio::serve`] takes one chain from the queue in which the driver asks for something, and says whether there may be
+//! more. So its embedder decides how long it goes on, and where: at the notification, or in a thread. A network card has
+//! queues of frames, too ([`net`]).
 //!
 //! The device never trusts what a driver writes to registers, to its rings and into its requests: it reads it once, and
 //! checks it. A request that makes no sense fails. If the rings make no sense ([`Mmio::is_broken`]), the device asks
@@ -14,6 +15,8 @@ mod chain;
 mod entropy;
 mod mmio;
 mod queue;
+
+pub mod net;
 
 pub use backend::Device;
 pub use block::{Block, Disk, DiskError, MAX_SEGMENT_BYTES};

@@ -25,6 +25,14 @@ pub(crate) struct Rules {
     pub(crate) event_index: bool,
 }
 
+/// A chain that was used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Used {
+    pub(crate) head: u16,
+    /// How many bytes of it were written.
+    pub(crate) written: u32,
+}
+
 /// A queue, by the numbers that its driver has given.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Queue {
@@ -80,21 +88,28 @@ impl Queue {
         Ok(Some(head))
     }
 
-    /// Gives a chain back, of which `written` bytes were written; whether the driver wants to be told.
+    /// Puts the last `count` chains that were taken back: they are the next again.
+    pub(crate) fn put_back(&mut self, count: u16) {
+        self.next_available = self.next_available.wrapping_sub(count);
+    }
+
+    /// Gives chains back that were taken, all at once; whether the driver wants to be told.
     pub(crate) fn complete(
         &mut self,
         rules: Rules,
-        head: u16,
-        written: u32,
+        chains: &[Used],
         memory: &impl GuestMemory,
     ) -> Result<bool, Malformed> {
-        let place = u64::from(self.next_used % self.size);
-        let mut element = [0; 8];
-        element[..4].copy_from_slice(&u32::from(head).to_le_bytes());
-        element[4..].copy_from_slice(&written.to_le_bytes());
-        memory.write(self.device + 4 + 8 * place, &element)?;
         let used = self.next_used;
-        self.next_used = used.wrapping_add(1);
+        for (index, chain) in (0_u16..).zip(chains) {
+            let place = u64::from(used.wrapping_add(index) % self.size);
+            let mut element = [0; 8];
+            element[..4].copy_from_slice(&u32::from(chain.head).to_le_bytes());
+            element[4..].copy_from_slice(&chain.written.to_le_bytes());
+            memory.write(self.device + 4 + 8 * place, &element)?;
+        }
+        let count = chains.len() as u16;
+        self.next_used = used.wrapping_add(count);
         memory.store_release(self.device + 2, self.next_used)?;
         // Pairs with the driver's between its wish and its look at the index.
         fence(Ordering::SeqCst);
@@ -102,8 +117,8 @@ impl Queue {
             return Ok(memory.load_acquire(self.driver)? & NO_INTERRUPT == 0);
         }
         let wanted = memory.load_acquire(self.driver + 4 + 2 * u64::from(self.size))?;
-        // "Tell me when you have used this one": the one that was used now.
-        Ok(wanted == used)
+        // "Tell me when you have used this one": one that was used now.
+        Ok(wanted.wrapping_sub(used) < count)
     }
 
     /// Nothing was available: asks to be told of the next; whether there is something by now.

@@ -56,16 +56,11 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "what was used is written down before the index says so",
         edits: &[(
             QUEUE,
-            "        memory.write(self.device + 4 + 8 * place, &element)?;
-        let used = self.next_used;
-        self.next_used = used.wrapping_add(1);
-        memory.store_release(self.device + 2, self.next_used)?;
-",
             "        let used = self.next_used;
-        self.next_used = used.wrapping_add(1);
-        memory.store_release(self.device + 2, self.next_used)?;
-        memory.write(self.device + 4 + 8 * place, &element)?;
-",
+        for (index",
+            "        let used = self.next_used;
+        memory.store_release(self.device + 2, used.wrapping_add(chains.len() as u16))?;
+        for (index",
         )],
         killer: loom(
             "virtio::queue::model::a_driver_that_rests_is_told_of_what_it_has_not_found",

@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU16, Ordering, fence};
 use loom::thread;
 
-use super::{NO_INTERRUPT, Queue, Rules};
+use super::{NO_INTERRUPT, Queue, Rules, Used};
 use crate::memory::{BadAddress, GuestMemory};
 use crate::virtio::chain::Chain;
 
@@ -168,7 +168,7 @@ fn a_driver_that_rests_is_told_of_what_it_has_not_found() {
                 let ring = Arc::clone(&ring);
                 thread::spawn(move || ring.await_used(rules))
             };
-            let tells = queue().complete(rules, 1, 0, &*ring).unwrap();
+            let tells = queue().complete(rules, &[Used { head: 1, written: 0 }], &*ring).unwrap();
             let has_found = driver.join().unwrap();
             assert!(tells || has_found, "the driver waits for ever");
         });

@@ -1,0 +1,42 @@
+//! The control queue: virtio 1.2, 5.1.6.5.
+
+use super::Net;
+use crate::memory::GuestMemory;
+use crate::virtio::chain::{Chain, Malformed};
+
+const RX_MODE: u8 = 0;
+/// Promiscuous, all multicast, all unicast, no multicast, no unicast, no broadcast.
+const RX_MODES: u8 = 5;
+const ANNOUNCE: u8 = 3;
+const ANNOUNCE_ACK: u8 = 0;
+
+const OK: u8 = 0;
+const ERROR: u8 = 1;
+
+impl Net {
+    /// Does what the driver asks for; how many bytes were written.
+    ///
+    /// Which frames a card is given is its network's decision. So each mode is taken, and none changes that: a device may
+    /// pass on more than was asked for (5.1.6.5.1).
+    pub(super) fn command(
+        &mut self,
+        chain: &Chain,
+        memory: &impl GuestMemory,
+    ) -> Result<u32, Malformed> {
+        if chain.readable() < 2 || chain.writable() == 0 {
+            return Err(Malformed);
+        }
+        let mut command = [0; 2];
+        chain.read(0, &mut command, memory)?;
+        let is_done = match command {
+            [RX_MODE, mode] => mode <= RX_MODES && chain.readable() == 3,
+            [ANNOUNCE, ANNOUNCE_ACK] => {
+                self.announces = false;
+                true
+            }
+            _ => false,
+        };
+        chain.write(0, &[if is_done { OK } else { ERROR }], memory)?;
+        Ok(1)
+    }
+}

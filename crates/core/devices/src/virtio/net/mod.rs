@@ -1,0 +1,143 @@
+//! A network card: virtio 1.2, 5.1. It has one pair of queues, and a control queue.
+//!
+//! A card sends and receives for its embedder, which carries frames from one card to another. A frame that a guest sends
+//! is a [`Packet`], which stays in that guest's memory until the embedder has given it to the receivers
+//! ([`Mmio::take`], [`Mmio::give_back`]). A receiver's card puts it where its driver has room ([`Mmio::receive`]). A
+//! driver without room loses the frame, and nobody waits for it.
+//!
+//! Guests leave checksums, and the cutting of long TCP segments, to the device (an [`Offload`]). A card whose driver takes
+//! such frames gets them as they are. For another, [`finish`] cuts them and computes the checksums.
+
+mod control;
+mod finish;
+mod header;
+mod receive;
+mod transmit;
+
+pub use finish::finish;
+pub use header::{BadPacket, Checksum, Family, Offload, Segments};
+pub use receive::{Frame, Lost};
+pub use transmit::{Packet, Source};
+
+use super::backend::{Backend, sealed};
+use super::chain::{Chain, Malformed};
+use super::mmio::Mmio;
+use crate::memory::GuestMemory;
+
+/// The queues, by number.
+const RECEIVE: usize = 0;
+const TRANSMIT: usize = 1;
+const CONTROL: usize = 2;
+
+/// The bytes of a frame at least and at most, with a VLAN tag and without the frame check sequence.
+const LEAST_FRAME: u64 = 14;
+const MOST_FRAME: u64 = 1518;
+/// The same of one that is still to be cut.
+const MOST_UNCUT: u64 = 18 + 0xffff;
+
+mod feature {
+    pub(super) const CSUM: u64 = 1 << 0;
+    pub(super) const GUEST_CSUM: u64 = 1 << 1;
+    pub(super) const MAC: u64 = 1 << 5;
+    pub(super) const GUEST_TSO4: u64 = 1 << 7;
+    pub(super) const GUEST_TSO6: u64 = 1 << 8;
+    pub(super) const HOST_TSO4: u64 = 1 << 11;
+    pub(super) const HOST_TSO6: u64 = 1 << 12;
+    pub(super) const MERGE: u64 = 1 << 15;
+    pub(super) const STATUS: u64 = 1 << 16;
+    pub(super) const CONTROL: u64 = 1 << 17;
+    pub(super) const CONTROL_RX: u64 = 1 << 18;
+    pub(super) const ANNOUNCE: u64 = 1 << 21;
+
+    pub(super) const ALL: u64 = CSUM
+        | GUEST_CSUM
+        | MAC
+        | GUEST_TSO4
+        | GUEST_TSO6
+        | HOST_TSO4
+        | HOST_TSO6
+        | MERGE
+        | STATUS
+        | CONTROL
+        | CONTROL_RX
+        | ANNOUNCE;
+
+    /// What is not taken without another: virtio 1.2, 5.1.3.1.
+    pub(super) const NEEDS: [(u64, u64); 6] = [
+        (GUEST_TSO4, GUEST_CSUM),
+        (GUEST_TSO6, GUEST_CSUM),
+        (HOST_TSO4, CSUM),
+        (HOST_TSO6, CSUM),
+        (CONTROL_RX, CONTROL),
+        (ANNOUNCE, CONTROL),
+    ];
+}
+
+/// Bits of the status in the configuration.
+const LINK_UP: u8 = 1;
+const ANNOUNCE: u8 = 2;
+
+/// A card's address.
+pub type Mac = [u8; 6];
+
+/// A network card.
+#[derive(Debug)]
+pub struct Net {
+    mac: Mac,
+    /// Its driver is to announce itself, and has not done so.
+    announces: bool,
+}
+
+impl Net {
+    /// A card with that address.
+    pub const fn new(mac: Mac) -> Self {
+        Self { mac, announces: false }
+    }
+
+    /// Its address.
+    pub const fn mac(&self) -> Mac {
+        self.mac
+    }
+}
+
+impl sealed::Device for Net {}
+
+impl Backend for Net {
+    const ID: u32 = 1;
+    const QUEUES: usize = 3;
+    const SERVED: usize = CONTROL;
+
+    fn features(&self) -> u64 {
+        feature::ALL
+    }
+
+    fn may_take(&self, features: u64) -> bool {
+        feature::NEEDS.iter().all(|(of, other)| features & of == 0 || features & other != 0)
+    }
+
+    fn reset(&mut self) {
+        self.announces = false;
+    }
+
+    fn config(&self, offset: u64) -> u8 {
+        match offset {
+            0..6 => self.mac[offset as usize],
+            6 => LINK_UP | if self.announces { ANNOUNCE } else { 0 },
+            _ => 0,
+        }
+    }
+
+    fn serve(&mut self, chain: &Chain, memory: &impl GuestMemory) -> Result<u32, Malformed> {
+        self.command(chain, memory)
+    }
+}
+
+impl Mmio<Net> {
+    /// Has the driver announce its addresses to the network, as after a migration, where it knows how to.
+    pub fn announce(&mut self) {
+        if self.has_agreed(feature::ANNOUNCE) {
+            self.device_mut().announces = true;
+            self.tell_of_configuration();
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Frames that a guest receives.
+
+use core::ops::Range;
+
+use super::header::{BUFFERS, Family, HEADER, Offload};
+use super::{Net, RECEIVE, Source, feature};
+use crate::memory::{BadAddress, GuestMemory};
+use crate::virtio::chain::{Chain, Malformed};
+use crate::virtio::mmio::Mmio;
+use crate::virtio::queue::Used;
+
+/// The most buffers that a frame is put into.
+const MOST_BUFFERS: usize = 64;
+/// Bytes that are copied at a time.
+const PIECE: usize = 1024;
+
+/// A frame that is to be received: bytes of its own, and then some of its source.
+#[derive(Clone, Debug)]
+pub struct Frame<'a> {
+    /// What it begins with: headers that were changed.
+    pub head: &'a [u8],
+    /// Which bytes of the source follow.
+    pub rest: Range<u64>,
+    /// What is still to be done.
+    pub offload: Offload,
+}
+
+impl Frame<'_> {
+    /// How many bytes it has.
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub const fn len(&self) -> u64 {
+        self.head.len() as u64 + (self.rest.end - self.rest.start)
+    }
+}
+
+/// Why a frame was not received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The driver does not receive, or not yet, or its rings make no sense.
+    #[error("the receiver does not work")]
+    NotWorking,
+    /// The driver has given no buffers, or too few.
+    #[error("the receiver has no room")]
+    NoRoom,
+    /// It is longer than a buffer, and the driver takes a frame in one only.
+    #[error("the frame is longer than the receiver's buffers")]
+    TooLong,
+    /// The driver has given memory that is not there, or that there is no room for.
+    #[error("the receiver's memory cannot be written")]
+    Unwritable,
+    /// Its sender has given memory that is not there.
+    #[error("the sender's memory cannot be read")]
+    Unreadable,
+}
+
+/// Which of the two parties' memory is not there.
+enum Fault {
+    Sender,
+    Receiver,
+}
+
+impl Mmio<Net> {
+    /// Whether the driver takes frames of which this is still to be done.
+    pub fn accepts(&self, offload: &Offload) -> bool {
+        let cut = offload.segments.is_none_or(|segments| match segments.family {
+            Family::V4 => self.has_agreed(feature::GUEST_TSO4),
+            Family::V6 => self.has_agreed(feature::GUEST_TSO6),
+        });
+        cut && (offload.checksum.is_none() || self.has_agreed(feature::GUEST_CSUM))
+    }
+
+    /// Has the guest receive a frame, of which the driver [accepts](Mmio::accepts) what is still to be done. The driver
+    /// may be told.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`]: it was not received.
+    pub fn receive(
+        &mut self,
+        frame: &Frame<'_>,
+        source: &impl Source,
+        memory: &impl GuestMemory,
+    ) -> Result<(), Lost> {
+        if !self.is_live(RECEIVE) {
+            return Err(Lost::NotWorking);
+        }
+        let received = self.receive_into(frame, source, memory);
+        self.unless_malformed(received, Err(Lost::NotWorking))
+    }
+
+    fn receive_into(
+        &mut self,
+        frame: &Frame<'_>,
+        source: &impl Source,
+        memory: &impl GuestMemory,
+    ) -> Result<Result<(), Lost>, Malformed> {
+        let (rules, merges) = (self.rules(), self.has_agreed(feature::MERGE));
+        let total = HEADER + frame.len();
+        let (queue, chain) = self.queue(RECEIVE);
+        let mut used = [Used::default(); MOST_BUFFERS];
+        let (mut count, mut done, mut places) = (0, 0, [0; 2]);
+        let put = |chain: &_, done, now| fill(chain, frame, source, (done, now), memory);
+        while done < total {
+            if count == MOST_BUFFERS || (count == 1 && !merges) {
+                queue.put_back(count as u16);
+                return Ok(Err(Lost::TooLong));
+            }
+            let Some(head) = queue.next(rules, chain, memory)? else {
+                queue.put_back(count as u16);
+                return Ok(Err(Lost::NoRoom));
+            };
+            let room = chain.writable();
+            // The header is in the first buffer.
+            if chain.readable() != 0 || room == 0 || (count == 0 && room < HEADER) {
+                return Err(Malformed);
+            }
+            let now = room.min(total - done);
+            used[count] = Used { head, written: now as u32 };
+            count += 1;
+            let copied = if now < total && !merges { Ok(()) } else { put(chain, done, now) };
+            if count == 1 {
+                places = [0, 1].map(|byte| chain.address(BUFFERS + byte).unwrap_or(0));
+            }
+            match copied {
+                Ok(()) => {}
+                Err(Fault::Sender) => {
+                    queue.put_back(count as u16);
+                    return Ok(Err(Lost::Unreadable));
+                }
+                Err(Fault::Receiver) => {
+                    // Empty buffers, which the driver takes for nothing: put back, they would be the next again.
+                    used[..count].iter_mut().for_each(|used| used.written = 0);
+                    let tells = queue.complete(rules, &used[..count], memory)?;
+                    if tells {
+                        self.tell();
+                    }
+                    return Ok(Err(Lost::Unwritable));
+                }
+            }
+            done += now;
+        }
+        if count > 1 {
+            for (place, byte) in places.into_iter().zip((count as u16).to_le_bytes()) {
+                memory.write(place, &[byte])?;
+            }
+        }
+        if queue.complete(rules, &used[..count], memory)? {
+            self.tell();
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// Puts `len` bytes of what is received, from `from` on, into a chain.
+fn fill(
+    chain: &Chain,
+    frame: &Frame<'_>,
+    source: &impl Source,
+    (from, len): (u64, u64),
+    memory: &impl GuestMemory,
+) -> Result<(), Fault> {
+    let header = frame.offload.header(1);
+    let mut buffer = [0; PIECE];
+    let mut done = 0;
+    while done < len {
+        let at = from + done;
+        let (own, begin): (&[u8], u64) =
+            if at < HEADER { (&header, 0) } else { (frame.head, HEADER) };
+        let now =
+            if let Some(bytes) = own.get((at - begin) as usize..).filter(|own| !own.is_empty()) {
+                let now = bytes.len().min((len - done) as usize).min(PIECE);
+                buffer[..now].copy_from_slice(&bytes[..now]);
+                now
+            } else {
+                let offset = frame.rest.start + (at - HEADER - frame.head.len() as u64);
+                let now = (len - done).min(PIECE as u64) as usize;
+                let read = source.read(offset, &mut buffer[..now]);
+                read.map_err(|BadAddress { .. }| Fault::Sender)?;
+                now
+            };
+        let wrote = chain.write(done, &buffer[..now], memory);
+        wrote.map_err(|BadAddress { .. }| Fault::Receiver)?;
+        done += now as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Frames that a guest sends.
+
+use super::header::{BadPacket, HEADER, Offload};
+use super::{Net, TRANSMIT};
+use crate::memory::{BadAddress, GuestMemory};
+use crate::virtio::chain::{Chain, Malformed};
+use crate::virtio::mmio::Mmio;
+use crate::virtio::queue::Used;
+
+/// Where a frame's bytes are.
+pub trait Source {
+    /// Copies from `offset`, in bytes from the beginning of the frame, within the frame.
+    ///
+    /// # Errors
+    ///
+    /// [`BadAddress`], where its sender has given memory that is not there.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BadAddress>;
+}
+
+/// A frame that a guest sends. Its bytes lie in the guest's memory, and may change at any time.
+#[derive(Debug)]
+pub struct Packet {
+    chain: Chain,
+    head: u16,
+    epoch: u32,
+    offload: Result<Offload, BadPacket>,
+}
+
+impl Packet {
+    /// Room for one.
+    pub const fn new() -> Self {
+        Self { chain: Chain::new(), head: 0, epoch: 0, offload: Err(BadPacket) }
+    }
+
+    /// How many bytes the frame has.
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> u64 {
+        self.chain.readable().saturating_sub(HEADER)
+    }
+
+    /// What its sender has left to do. It is checked: places are within the frame, and its length is one that a frame may
+    /// have.
+    ///
+    /// # Errors
+    ///
+    /// [`BadPacket`]: it is to go to nobody.
+    pub fn offload(&self) -> Result<Offload, BadPacket> {
+        self.offload
+    }
+
+    /// Its bytes, in its sender's memory.
+    pub fn in_memory<'a, M: GuestMemory>(&'a self, memory: &'a M) -> impl Source + 'a {
+        InMemory { packet: self, memory }
+    }
+}
+
+impl Default for Packet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+struct InMemory<'a, M> {
+    packet: &'a Packet,
+    memory: &'a M,
+}
+
+impl<M: GuestMemory> Source for InMemory<'_, M> {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BadAddress> {
+        let at = offset.checked_add(HEADER).ok_or(BadAddress { address: offset })?;
+        self.packet.chain.read(at, into, self.memory)
+    }
+}
+
+impl Mmio<Net> {
+    /// Takes the next frame that the guest sends; whether there was one. It is given back by [`Mmio::give_back`], also
+    /// where it is malformed. Where there was none, the driver tells when there is one.
+    pub fn take(&mut self, packet: &mut Packet, memory: &impl GuestMemory) -> bool {
+        if !self.is_live(TRANSMIT) {
+            return false;
+        }
+        let taken = self.take_next(packet, memory);
+        self.unless_malformed(taken, false)
+    }
+
+    fn take_next(
+        &mut self,
+        packet: &mut Packet,
+        memory: &impl GuestMemory,
+    ) -> Result<bool, Malformed> {
+        let (rules, epoch) = (self.rules(), self.epoch());
+        let (queue, _) = self.queue(TRANSMIT);
+        let head = loop {
+            if let Some(head) = queue.next(rules, &mut packet.chain, memory)? {
+                break head;
+            }
+            if !queue.rest(rules, memory)? {
+                return Ok(false);
+            }
+        };
+        (packet.head, packet.epoch) = (head, epoch);
+        let mut header = [0; HEADER as usize];
+        if packet.chain.writable() != 0 || packet.chain.readable() < HEADER {
+            return Err(Malformed);
+        }
+        packet.offload = match packet.chain.read(0, &mut header, memory) {
+            Ok(()) => Offload::parse(header, packet.len(), |feature| self.has_agreed(feature)),
+            Err(BadAddress { .. }) => Err(BadPacket),
+        };
+        Ok(true)
+    }
+
+    /// Gives a frame back that was [taken](Mmio::take), once; the driver may be told. Nothing happens if the driver has
+    /// begun anew since.
+    pub fn give_back(&mut self, packet: &Packet, memory: &impl GuestMemory) {
+        if packet.epoch != self.epoch() || !self.is_live(TRANSMIT) {
+            return;
+        }
+        let rules = self.rules();
+        let used = [Used { head: packet.head, written: 0 }];
+        let done = self.queue(TRANSMIT).0.complete(rules, &used, memory);
+        if self.unless_malformed(done, false) {
+            self.tell();
+        }
+    }
+}
