@@ -111,7 +111,8 @@ impl<D: Disk> Block<D> {
     fn place(&self, sector: u64, len: u64) -> Option<u64> {
         let ends = sector.checked_add(len / SECTOR)?;
         let fits = len.is_multiple_of(SECTOR) && len <= MAX_DATA && ends <= self.disk.sectors();
-        if fits { sector.checked_mul(SECTOR) } else { None }
+        // A disk may say that it has more sectors than there are numbers for bytes.
+        if fits && ends.checked_mul(SECTOR).is_some() { Some(sector * SECTOR) } else { None }
     }
 
     fn read(&mut self, sector: u64, chain: &Chain, memory: &impl GuestMemory) -> (Status, u64) {

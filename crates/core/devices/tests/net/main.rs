@@ -170,7 +170,7 @@ proptest! {
     ) {
         let features = if merges { ALL } else { ALL & !MERGE };
         let (mut one, mut other) = (Guest::new(1, ALL), Guest::new(2, features));
-        let mut room = VecDeque::new();
+        let mut room = VecDeque::<u32>::new();
         for (len, cuts, lengths) in rounds {
             if room.is_empty() {
                 other.make_room(&lengths);

@@ -158,6 +158,37 @@ fn a_request_without_a_header_or_a_status_or_with_either_nowhere() {
     }
 }
 
+/// A disk that says that it has more bytes than there are numbers for.
+struct Boundless;
+
+impl Disk for Boundless {
+    fn sectors(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        assert!(offset.checked_add(into.len() as u64).is_some(), "within the disk");
+        Ok(())
+    }
+
+    fn write(&mut self, _offset: u64, _from: &[u8]) -> Result<(), DiskError> {
+        Err(DiskError)
+    }
+}
+
+#[test]
+fn a_request_beyond_the_last_byte_that_has_a_number_is_an_error() {
+    for (sector, status) in [((1 << 55) - 1, 1), ((1 << 55) - 17, 0), (u64::MAX - 15, 1)] {
+        let (memory, mut device) = (Memory::new(), Mmio::new(Block::new(Boundless, "")));
+        start(&mut device, ALL, 8);
+        let mut driver = Driver { size: 8, available: 0 };
+        memory.put(DATA, &[&[0; 8][..], &u64::to_le_bytes(sector)].concat());
+        driver.request(&memory, &[(DATA, 16, false), (DATA + 0x1000, 8193, true)], false);
+        assert_eq!(device.serve(&memory), Served::One);
+        assert_eq!(memory.get(DATA + 0x1000 + 8192, 1), [status], "at {sector:#x}");
+    }
+}
+
 #[test]
 fn more_chains_than_the_queue_has_descriptors() {
     breaks(ALL, |memory, driver| {
