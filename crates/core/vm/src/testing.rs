@@ -120,7 +120,7 @@ impl Memory {
     ///
     /// [`OutOfMemory`], when so many frames are not left.
     pub fn allocate(&self, pages: u64) -> Result<Hva, OutOfMemory> {
-        let order = pages.next_power_of_two().trailing_zeros();
+        let order = pages.checked_next_power_of_two().ok_or(OutOfMemory)?.trailing_zeros();
         let first = self.process.allocate(order)?;
         self.given().push((first, order));
         Ok(Hva::new(first.get() << PAGE_SHIFT))
@@ -219,6 +219,8 @@ impl Program {
             Step::Store(gpa, _) => (gpa, Permissions::WRITE),
             Step::Load(gpa) => (gpa, Permissions::READ),
         };
+        // Until the access is made, no frame of these tables, nor the memory that they lead to, is another's.
+        let _access = self.process.access();
         let found = walk::<Ept>(self.process.arena(), top, Gpa::new(gpa).gfn());
         let Some((_, leaf)) = found.filter(|(_, leaf)| leaf.permissions.contains(wanted)) else {
             return false;

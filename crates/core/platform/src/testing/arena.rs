@@ -46,7 +46,7 @@ impl Arena {
     ///
     /// If there is not so much memory in a process.
     pub fn new(frames: usize) -> Self {
-        let count = frames + 1;
+        let count = frames.checked_add(1).expect("so much memory");
         let layout = Self::layout(count);
         // SAFETY: its size is not zero.
         let words = unsafe { alloc_zeroed(layout) }.cast();
@@ -148,7 +148,7 @@ impl Arena {
 // SAFETY: a frame is one's at a time, since they are booked under a lock, of words that stay.
 unsafe impl Frames for Arena {
     fn allocate(&self, order: u32) -> Result<Pfn, OutOfMemory> {
-        let count = 1 << order;
+        let count = 1_usize.checked_shl(order).ok_or(OutOfMemory)?;
         let first = {
             let mut state = self.state();
             if state.left == 0 {
@@ -198,5 +198,20 @@ impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and no thread has it any more.
         unsafe { dealloc(self.words.as_ptr().cast(), Self::layout(self.count)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_there_is_is_refused_whatever_the_number() {
+        let arena = Arena::new(4);
+        for order in [3, 62, 63, 64, u32::MAX] {
+            assert!(arena.allocate(order).is_err(), "{order}");
+        }
+        assert_eq!(arena.live(), 0);
+        assert!(std::panic::catch_unwind(|| Arena::new(usize::MAX)).is_err());
     }
 }
