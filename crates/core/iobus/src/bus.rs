@@ -236,7 +236,7 @@ impl<D: Send + Sync + 'static> IoBus<D> {
     /// # Errors
     ///
     /// What `change` returns, or [`Error::OutOfMemory`]. The bus is as before, and devices that `change` had inserted
-    /// are dropped.
+    /// are dropped, under no lock.
     pub fn edit<R, E: From<Error>>(
         &self,
         change: impl FnOnce(&mut Edit<'_, D>) -> Result<R, E>,

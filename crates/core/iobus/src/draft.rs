@@ -20,6 +20,8 @@ pub(crate) struct Draft<D> {
     pub(crate) snapshot: Snapshot<D>,
     /// Owners of what was put into the snapshot here.
     added: SmallVec<[Owner<D>; 1]>,
+    /// What was refused while an edit was under way: it is dropped with this, under no lock, and not before.
+    refused: SmallVec<[D; 1]>,
     /// What was taken out of the snapshot here, in that order. Its owner is among the bus's, or added here.
     removed: SmallVec<[Pointer<D>; 1]>,
 }
@@ -27,7 +29,12 @@ pub(crate) struct Draft<D> {
 impl<D> Draft<D> {
     /// Nothing changed, and nothing yet to change.
     pub(crate) fn new() -> Self {
-        Self { snapshot: Snapshot::EMPTY, added: SmallVec::new(), removed: SmallVec::new() }
+        Self {
+            snapshot: Snapshot::EMPTY,
+            added: SmallVec::new(),
+            refused: SmallVec::new(),
+            removed: SmallVec::new(),
+        }
     }
 
     /// Takes `device` over, to be placed in the snapshot.
@@ -49,6 +56,26 @@ impl<D> Draft<D> {
     pub(crate) fn refuse(&mut self, error: Error) -> Refused<D> {
         let owner = self.added.pop().expect("a device was offered");
         Refused { error, device: owner.into_device() }
+    }
+
+    /// Has `place` put `device` into the snapshot. A device that is refused stays here.
+    pub(crate) fn insert(
+        &mut self,
+        device: D,
+        place: impl FnOnce(&mut Snapshot<D>, Pointer<D>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let offered = self.offer(device);
+        let placed = offered.and_then(|pointer| {
+            place(&mut self.snapshot, pointer).map_err(|error| self.refuse(error))
+        });
+        placed.map_err(|Refused { error, device }| {
+            match self.refused.try_reserve(1) {
+                Ok(()) => self.refused.push(device),
+                // Its drop may wait for the lock that the caller has.
+                Err(_) => mem::forget(device),
+            }
+            error
+        })
     }
 
     /// Removes what `take` takes out of the snapshot.

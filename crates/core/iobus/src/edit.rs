@@ -1,7 +1,7 @@
 //! Changing several things at once.
 
 use crate::draft::Draft;
-use crate::{Error, IoRange, Ioeventfd, Refused, Relocation};
+use crate::{Error, IoRange, Ioeventfd, Relocation};
 
 /// Changes to a bus that become visible together: see [`IoBus::edit`](crate::IoBus::edit). Later changes see earlier
 /// ones.
@@ -18,11 +18,11 @@ impl<'a, D> Edit<'a, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroLength`], [`Error::Overflow`], [`Error::Overlap`], [`Error::Full`] or [`Error::OutOfMemory`], with
-    /// the device. The edit is as before, and can go on.
-    pub fn insert(&mut self, range: IoRange, device: D) -> Result<(), Refused<D>> {
-        let pointer = self.0.offer(device)?;
-        self.0.snapshot.place(range, pointer).map_err(|error| self.0.refuse(error))
+    /// [`Error::ZeroLength`], [`Error::Overflow`], [`Error::Overlap`], [`Error::Full`] or [`Error::OutOfMemory`]. The
+    /// edit is as before, and can go on. The device is dropped when the edit is over, under no lock; it is
+    /// leaked if there is no memory to keep it until then, which there is for one.
+    pub fn insert(&mut self, range: IoRange, device: D) -> Result<(), Error> {
+        self.0.insert(device, |snapshot, pointer| snapshot.place(range, pointer))
     }
 
     /// Takes the device off exactly `range`. It comes out with what the edit [replaced](crate::Replaced).
@@ -39,10 +39,10 @@ impl<'a, D> Edit<'a, D> {
     /// # Errors
     ///
     /// [`Error::EventfdLength`], [`Error::EventfdOverflow`], [`Error::EventfdDatamatchWithoutLength`],
-    /// [`Error::Collision`] or [`Error::OutOfMemory`], with the device. The edit is as before, and can go on.
-    pub fn insert_eventfd(&mut self, on: Ioeventfd, device: D) -> Result<(), Refused<D>> {
-        let pointer = self.0.offer(device)?;
-        self.0.snapshot.place_eventfd(on, pointer).map_err(|error| self.0.refuse(error))
+    /// [`Error::Collision`] or [`Error::OutOfMemory`]. The edit is as before, and can go on. The device is dropped when
+    /// the edit is over, as in [`Edit::insert`].
+    pub fn insert_eventfd(&mut self, on: Ioeventfd, device: D) -> Result<(), Error> {
+        self.0.insert(device, |snapshot, pointer| snapshot.place_eventfd(on, pointer))
     }
 
     /// Takes off the ioeventfd of exactly this address, length and datamatch. Its device comes out with what the edit

@@ -107,11 +107,8 @@ fn a_full_bus_takes_no_device_more_until_one_has_left_and_still_takes_ioeventfds
     let (_, bus) = bus();
     let ranges: Vec<_> = (0..=MAX_DEVICES as u64).map(|n| range(n * 16, 16)).collect();
     let (one_too_many, ranges) = ranges.split_last().unwrap();
-    let ((), replaced) = bus
-        .edit(|edit| {
-            ranges.iter().try_for_each(|range| edit.insert(*range, 0)).map_err(Error::from)
-        })
-        .unwrap();
+    let ((), replaced) =
+        bus.edit(|edit| ranges.iter().try_for_each(|range| edit.insert(*range, 0))).unwrap();
     replaced.defer();
     let error = bus.register(*one_too_many, 1).unwrap_err().error;
     assert_eq!((error, error.errno()), (Error::Full(*one_too_many), 28));
@@ -255,7 +252,7 @@ fn an_edit_publishes_all_of_its_changes_or_none() {
             edit.remove(range(0, 0x10))?;
             edit.insert(range(0, 8), 2)?;
             edit.insert_eventfd(eventfd(4, 4, None), 3)?;
-            assert_eq!(edit.insert(range(7, 1), 4).unwrap_err().error, overlap);
+            assert_eq!(edit.insert(range(7, 1), 4), Err(overlap));
             edit.insert(range(8, 8), 5)?;
             edit.remove(range(0, 8))?;
             Ok::<_, Error>("done")

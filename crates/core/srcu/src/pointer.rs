@@ -187,12 +187,16 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         &self,
         mut make: impl FnMut(&T) -> Result<RcuBox<T>, E>,
     ) -> Result<Retired<T>, E> {
-        let section = self.domain().read_lock();
         loop {
+            let section = self.domain().read_lock();
             let present = self.load(&section);
-            if let Ok(old) = self.compare_exchange(present, make(present)?) {
-                return Ok(old);
-            }
+            let lost = match self.compare_exchange(present, make(present)?) {
+                Ok(old) => return Ok(old),
+                Err(lost) => lost,
+            };
+            // Its drop may wait for a grace period.
+            drop(section);
+            drop(lost);
         }
     }
 

@@ -300,3 +300,29 @@ fn on_a_platform_that_does_not_say_what_runs_nobody_is_found() {
     domain.synchronize();
     assert_eq!(domain.stats().callbacks, 1);
 }
+
+/// A value that waits for a grace period when it is dropped.
+struct Waits(Srcu, u32);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.synchronize();
+    }
+}
+
+#[test]
+fn a_value_that_came_too_late_may_wait_when_it_is_dropped() {
+    let domain = domain();
+    let make = |number| RcuBox::try_new(Waits(domain.clone(), number)).unwrap();
+    let value = Rcu::new(&domain, make(1));
+    let mut is_late = true;
+    let updated = value.update(|old| {
+        // Another writer comes between, once.
+        if std::mem::take(&mut is_late) {
+            std::mem::forget(value.replace(make(10)));
+        }
+        Ok::<_, ()>(make(old.1 + 1))
+    });
+    assert_eq!(updated.unwrap().synchronize().1, 10);
+    assert_eq!(value.load(&domain.read_lock()).1, 11);
+}

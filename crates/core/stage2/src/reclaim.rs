@@ -23,8 +23,10 @@
 //! bound. A caller that goes above the bound does some of the work. So does a caller that retires little, where freeing
 //! it costs less than waking a thread ([`Reclaimer::freeing_at_once`]).
 
+mod serve;
 mod work;
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -49,10 +51,7 @@ use crate::space::Space;
 /// no use.
 const AT_ONCE: Slice = Slice { entries: u32::MAX, time: Duration::from_secs(1) };
 
-/// How long [`Reclaimer::serve`] sleeps at first where the bell may not be rung.
-const FIRST_LOOK: Duration = Duration::from_micros(50);
-
-/// And so much in a slice of reclaim.
+/// Of what is in the attic, so much is looked at in a slice of reclaim.
 const ATTIC_SLICE: usize = 64;
 
 /// What a slice of reclaim came to.
@@ -86,6 +85,9 @@ pub struct Reclaimer<F: Format> {
     pub(crate) hanging: Lock<List<F>>,
     /// Held by the caller that frees.
     work: Lock<Option<Work<F>>>,
+    /// Roots of which nothing is left but what they share with their VM, which goes with the last of them: then its
+    /// callbacks and devices run what they like. So these are dropped by callers with no lock.
+    gone: Lock<List<F>>,
     /// Something is waited for that may come to pass without the bell being rung.
     blind: AtomicBool,
     /// Slices that [`Reclaimer::serve`] has run.
@@ -111,6 +113,7 @@ impl<F: Format> Reclaimer<F> {
             list: Lock::new(List::new(|root| &root.next)),
             hanging: Lock::new(List::new(|root| &root.next_hanging)),
             work: Lock::new(None),
+            gone: Lock::new(List::new(|root| &root.next)),
             stopped: AtomicBool::new(false),
         }
     }
@@ -194,19 +197,45 @@ impl<F: Format> Reclaimer<F> {
         mmu.charge(Op::SliceBegin);
         let reclaimed = self.run(&mut work, Budget::new(AT_ONCE, mmu));
         mmu.charge(Op::SliceEnd);
+        drop(work);
+        self.drop_gone();
         reclaimed == Reclaimed::All
     }
 
     /// Frees what is past the bound, as far as nothing has to be waited for. Not with a lock held that a vCPU may take.
+    ///
+    /// The caller may have the lock of its VM's slots. So it leaves to others what runs code of VMs that are gone.
     pub(crate) fn help(&self) {
-        while self.frames() > self.bound && self.run_slice(self.slice) == Reclaimed::More {
+        while self.frames() > self.bound && self.free_slice(self.slice) == Reclaimed::More {
             self.mmu().preemption_point();
+        }
+        if !self.gone.lock(self.mmu()).is_empty() {
+            self.bell.ring();
         }
     }
 
     /// Frees for a slice, or finds that there is nothing to do now. Waits only for TLBs, and for another caller that
     /// does the same work.
+    ///
+    /// With the last of a VM, what it has deferred runs here, and its devices are dropped, under no lock.
     pub fn run_slice(&self, slice: Slice) -> Reclaimed {
+        self.drop_gone();
+        let reclaimed = self.free_slice(slice);
+        self.drop_gone();
+        reclaimed
+    }
+
+    /// Drops what is left of roots that are gone. With no lock held.
+    fn drop_gone(&self) {
+        loop {
+            let root = self.gone.lock(self.mmu()).pop();
+            let Some(root) = root else { return };
+            // SAFETY: it was put there with the only reference.
+            drop(unsafe { Box::from_raw(root.as_ptr()) });
+        }
+    }
+
+    fn free_slice(&self, slice: Slice) -> Reclaimed {
         let mmu = &*self.bell.mmu;
         self.bell.look_through_attic(ATTIC_SLICE);
         self.heed_noted();
@@ -250,41 +279,6 @@ impl<F: Format> Reclaimer<F> {
         }
     }
 
-    /// Frees whatever there is to free, in slices, asleep when there is nothing; returns after [`Reclaimer::stop`].
-    ///
-    /// What is waited for rings: a reader that leaves, a vCPU that comes out, a caller that gives up a reference. Only
-    /// where readers are fenced, or paced as Linux's, one may leave without; then this looks again, after 50 us, and
-    /// after twice as long each time.
-    pub fn serve(&self, slice: Slice) {
-        let mmu = &*self.bell.mmu;
-        let mut patience = FIRST_LOOK;
-        loop {
-            let rung = self.rung().load(Ordering::Acquire);
-            if self.stopped.load(Ordering::Acquire) {
-                return;
-            }
-            self.turns.fetch_add(1, Ordering::Relaxed);
-            self.blind.store(false, Ordering::Relaxed);
-            match self.run_slice(slice) {
-                Reclaimed::More => mmu.preemption_point(),
-                Reclaimed::Waits if self.blind.load(Ordering::Relaxed) => {
-                    mmu.wait_until(self.rung(), rung, mmu.now() + patience);
-                    if self.rung().load(Ordering::Relaxed) == rung {
-                        patience *= 2;
-                        continue;
-                    }
-                }
-                Reclaimed::All | Reclaimed::Waits => self.bell.word.wait(rung),
-            }
-            patience = FIRST_LOOK;
-        }
-    }
-
-    /// How often [`Reclaimer::serve`] has looked for something to do.
-    pub fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Relaxed)
-    }
-
     /// Whether the grace period is over; if it is not, the bell is rung when something of it is.
     fn is_over(&self, srcu: &Srcu, cookie: Cookie) -> bool {
         let asked = srcu.poll_or_ring(cookie, &self.bell.word);
@@ -303,17 +297,6 @@ impl<F: Format> Reclaimer<F> {
             self.look_again();
         }
         space.graveyard.count() == 0
-    }
-
-    /// Something is waited for that may come to pass without the bell being rung.
-    fn look_again(&self) {
-        self.blind.store(true, Ordering::Relaxed);
-    }
-
-    /// Has [`Reclaimer::serve`] return. What is left can still be reclaimed by [`Reclaimer::run_slice`].
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
-        self.bell.ring();
     }
 
     fn is_list_empty(&self) -> bool {
@@ -376,7 +359,8 @@ impl<F: Format> Reclaimer<F> {
             return Advanced::Waits(work);
         }
         // SAFETY: no other reference is left.
-        unsafe { Root::discard(work.root) };
+        unsafe { Root::free_top(work.root) };
+        self.gone.lock(&*self.bell.mmu).push(work.root);
         Advanced::Done
     }
 }

@@ -79,16 +79,30 @@ impl<F: Format> Root<F> {
         ControlFlow::Continue(())
     }
 
-    /// Frees what is left of a root to which no other reference exists, and whose tables below are gone.
+    /// Frees the top of a root to which no other reference exists, and whose tables below are gone. The root itself is
+    /// left, with what it shares with its VM.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Root::discard`].
+    pub(super) unsafe fn free_top(root: NonNull<Self>) {
+        // SAFETY: as the caller promises.
+        let root = unsafe { root.as_ref() };
+        let gone = Step::RootGone { top: root.top() };
+        root.space().tables.observing(|| (), |()| Some(gone));
+        root.space().tables.free(root.top(), F::ROOT_ORDER);
+    }
+
+    /// Frees all of such a root, of a VM that stays.
     ///
     /// # Safety
     ///
     /// `root` came from [`Root::try_new`], and the caller has its only reference, which is used up.
     pub(crate) unsafe fn discard(root: NonNull<Self>) {
         // SAFETY: as the caller promises.
-        let root = unsafe { Box::from_raw(root.as_ptr()) };
-        let gone = Step::RootGone { top: root.top() };
-        root.space().tables.observing(|| (), |()| Some(gone));
-        root.space().tables.free(root.top(), F::ROOT_ORDER);
+        unsafe {
+            Self::free_top(root);
+            drop(Box::from_raw(root.as_ptr()));
+        }
     }
 }

@@ -172,13 +172,11 @@ impl Host {
             Step::Edit { from, to, panics, forgets } => {
                 returns(|| {
                     let edited = bus.edit(|edit| {
-                        edit.insert(range(to), Arc::new(NoDevice))
-                            .map_err(|refused| refused.error)?;
+                        edit.insert(range(to), Arc::new(NoDevice))?;
                         edit.remove(range(from))?;
                         edit.relocate(relocation(to, from))?;
                         let on = Ioeventfd { address: to << 40, len: 4, datamatch: None };
-                        edit.insert_eventfd(on, Arc::new(NoDevice))
-                            .map_err(|refused| refused.error)?;
+                        edit.insert_eventfd(on, Arc::new(NoDevice))?;
                         edit.remove_eventfd(on)?;
                         assert!(!panics, "as it was told to");
                         Ok::<(), BusError>(())
