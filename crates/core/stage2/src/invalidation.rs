@@ -81,7 +81,8 @@ impl<F: Format> Stage2<F> {
     /// Whether `announcement` is of all of `gfns` in this VM: whether they may be taken away by it.
     ///
     /// Where more than 16 ranges are announced at once, those beyond count as one that reaches from the first to the
-    /// last.
+    /// last, but only for frames at which faults are refused, too: those in a region of 2 MiB of which something was
+    /// announced, or at a multiple of 128 MiB from one.
     pub fn is_announced(&self, announcement: &Announcement, gfns: &Range<Gfn>) -> bool {
         self.space.sequence.is_announced(announcement.announced(), gfns)
     }

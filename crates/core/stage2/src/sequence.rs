@@ -156,7 +156,10 @@ impl Sequence {
 
     /// Whether `announced`, which has not ended, is of this VM and of all of `gfns`.
     pub(crate) fn is_announced(&self, announced: &Announced, gfns: &Range<Gfn>) -> bool {
-        announced.sequence == self.own && self.ranges.have(&announced.ranges, gfns)
+        // A shared place reaches further than what was announced, but faults there are refused only where a word is marked.
+        announced.sequence == self.own
+            && announced.words.have(gfns)
+            && self.ranges.have(&announced.ranges, gfns)
     }
 
     /// Whether more than one invalidation of `gfns` is under way.

@@ -71,10 +71,10 @@ impl<W: World> Vm<W> {
 
     /// Has blocks in the place of pages, wherever slot and host allow them and something is mapped already: for a slot
     /// whose log was switched off, which otherwise gets its blocks back as it is written, if it is. Returns how many
-    /// places got one. What the host is changing at that moment may stay as it is; and so does what vCPUs with their
-    /// caches off have mapped, where the VM sees to that.
+    /// places got one. What the host is changing at that moment stays as it is; and so does what vCPUs with their caches
+    /// off have mapped, where the VM sees to that.
     ///
-    /// Waits as a vCPU's fault does; and for readers, where too many tables await theirs. Not from inside a section.
+    /// Waits for TLBs; and for readers, where too many tables await theirs. Not from inside a section.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl<W: World> Inner<W> {
     fn collapse(&self, gfn: Gfn, last: &mut LastHit) -> bool {
         let access = Access::data(Gpa::new(gfn.get() << PAGE_SHIFT), 1, false);
         let mut largest = self.largest();
-        // If it is refused twice, it is left: the host is busy with it.
+        // If it is refused twice, it is left: the host is busy with it. It is not waited for: the host may be the caller.
         for _ in 0..2 {
             let section = self.srcu.read_lock();
             let Some(met) = self.meet(&access, last, &section) else { return false };
@@ -121,7 +121,9 @@ impl<W: World> Inner<W> {
                     largest = level;
                     let first = level.first(gfn);
                     let gfns = first..Gfn::new(first.get() + level.pages());
-                    self.stage2.wait_invalidation(&gfns);
+                    if self.stage2.is_invalidating(&gfns) {
+                        return false;
+                    }
                 }
                 Ok(_) => {
                     let root = self.stage2.find_root(Role::MAIN, &section);

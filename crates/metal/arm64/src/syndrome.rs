@@ -143,7 +143,7 @@ impl Abort {
     /// As the core is told it; `gpa` is where it was.
     ///
     /// An access that hardware describes at the first bytes of a page may be the rest of one that began in the page
-    /// before: those are never emulated ([`AccessKind::Opaque`]) unless they are aligned, and so lie in one page.
+    /// before. Nothing says so, and it is taken for one that begins there.
     pub fn access(&self, gpa: Gpa) -> Access {
         let denied = matches!(self.fault, Fault::Permission);
         if self.fetch && !self.walk {

@@ -33,6 +33,13 @@ impl Words {
         self.0 |= (ones << from | around) & all;
     }
 
+    /// Whether those of the regions that `gfns` lie in are among them.
+    pub(super) fn have(self, gfns: &Range<Gfn>) -> bool {
+        let mut asked = Self::NONE;
+        asked.add(gfns);
+        asked.0 & !self.0 == 0
+    }
+
     pub(super) fn each(self, mut each: impl FnMut(usize)) {
         let mut left = self.0;
         while left != 0 {
