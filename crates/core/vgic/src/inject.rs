@@ -2,7 +2,7 @@
 
 use crate::state::State;
 use crate::vgic::PRIVATE;
-use crate::{Kick, NoSuchInterrupt, Vgic, affinity};
+use crate::{Kick, NoSuchInterrupt, PART, Vgic, affinity};
 
 /// The group that an SGI is generated for, which is that of the register it is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl<K: Kick> Vgic<K> {
         self.sgi_with_pauses(sender, register, value, &mut || {});
     }
 
-    /// As [`Vgic::sgi`]. An SGI to all vCPUs calls `pause` after each [`PART`] of them, for a caller that has interrupts
+    /// As [`Vgic::sgi`]. `pause` is called after each [`PART`] of the vCPUs, for a caller that has interrupts
     /// masked, and looks for them now and then. Nothing of the GIC is half done then: `pause` may call any of its methods.
     pub fn sgi_with_pauses(
         &self,
@@ -110,8 +110,13 @@ impl<K: Kick> Vgic<K> {
             return;
         }
         let cluster = ((value >> 32 & 0xff) << 16 | (value >> 16 & 0xff) << 8) as u32;
-        for aff0 in (0..16).filter(|aff0| value >> aff0 & 1 != 0) {
-            if let Some(target) = affinity::index(cluster | aff0) {
+        for aff0 in 0..16 {
+            if aff0 as usize == PART {
+                pause();
+            }
+            if value >> aff0 & 1 != 0
+                && let Some(target) = affinity::index(cluster | aff0)
+            {
                 self.send(target, register, intid);
             }
         }

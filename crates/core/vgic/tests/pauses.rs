@@ -51,6 +51,33 @@ fn an_sgi_to_all_kicks_a_few_vcpus_at_a_time() {
 }
 
 #[test]
+fn an_sgi_to_a_list_kicks_a_few_vcpus_at_a_time() {
+    let (most, pauses) =
+        parts(|gic, pause| gic.sgi_with_pauses(3, SgiRegister::Sgi1, 5 << 24 | 0xffff, pause));
+    assert_eq!((most, pauses), (PART, 1));
+}
+
+/// Each interrupt of a register may be for another vCPU.
+#[test]
+fn a_register_of_32_interrupts_kicks_a_few_vcpus_at_a_time() {
+    let (most, pauses) = parts(|gic, pause| {
+        for (offset, value) in [(0x84, u32::MAX), (0x104, u32::MAX)] {
+            gic.write(Frame::Distributor, offset, 4, value.into());
+        }
+        for trigger in [0xc08, 0xc0c] {
+            gic.write(Frame::Distributor, trigger, 4, 0xaaaa_aaaa);
+        }
+        for spi in 0..32 {
+            let affinity = mayfly_vgic::affinity(spi as usize);
+            gic.write(Frame::Distributor, 0x6100 + 8 * spi, 8, affinity);
+        }
+        let wrote = gic.write_with_pauses(Frame::Distributor, 0x204, 4, 0xffff_ffff, pause);
+        assert_eq!(wrote, Write::Done);
+    });
+    assert_eq!((most, pauses), (PART, 3));
+}
+
+#[test]
 fn groups_are_turned_off_for_a_few_vcpus_at_a_time() {
     let (most, pauses) = parts(|gic, pause| {
         for groups in [0, 2] {

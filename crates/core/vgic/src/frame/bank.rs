@@ -4,7 +4,7 @@ use mayfly_platform::sync::Ordering;
 
 use super::{Frame, Read};
 use crate::state::State;
-use crate::{Kick, Vgic};
+use crate::{Kick, PART, Vgic};
 
 /// What the bits of a register say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +127,18 @@ impl<K: Kick> Vgic<K> {
         known
     }
 
-    /// Writes a register of vCPU `vcpu`, or of the distributor.
-    pub(super) fn write_fields(&self, vcpu: usize, fields: Fields, value: u64) {
-        for (place, intid) in fields.interrupts() {
+    /// Writes a register of vCPU `vcpu`, or of the distributor. Each interrupt may be another vCPU's.
+    pub(super) fn write_fields(
+        &self,
+        vcpu: usize,
+        fields: Fields,
+        value: u64,
+        pause: &mut dyn FnMut(),
+    ) {
+        for (index, (place, intid)) in fields.interrupts().enumerate() {
+            if index > 0 && index % PART == 0 {
+                pause();
+            }
             let is_set = value >> place & 1 != 0;
             match fields.bank {
                 Bank::Bits(Bit::Group) => {

@@ -81,7 +81,7 @@ impl<K: Kick> Vgic<K> {
         }
         if let Some(fields) = Fields::at(offset, len) {
             if fields.first >= PRIVATE {
-                self.write_fields(0, fields, value);
+                self.write_fields(0, fields, value, pause);
             }
             return Write::Done;
         }

@@ -78,9 +78,9 @@ impl<K: Kick> Vgic<K> {
         self.write_with_pauses(frame, offset, len, value, &mut || {})
     }
 
-    /// As [`Vgic::write`]. A write that turns groups on or off calls `pause` after each [`PART`](crate::PART) of the vCPUs
-    /// and SPIs, for a caller that has interrupts masked, and looks for them now and then. `pause` may call any method
-    /// of the GIC.
+    /// As [`Vgic::write`]. A write that concerns many vCPUs or interrupts calls `pause` after each
+    /// [`PART`](crate::PART) of them, for a caller that has interrupts masked, and looks for them now and then. `pause`
+    /// may call any method of the GIC.
     pub fn write_with_pauses(
         &self,
         frame: Frame,
@@ -98,7 +98,7 @@ impl<K: Kick> Vgic<K> {
                 let (vcpu, offset) = (offset / REDISTRIBUTOR_SIZE, offset % REDISTRIBUTOR_SIZE);
                 match usize::try_from(vcpu) {
                     Ok(vcpu) if vcpu < self.vcpus() => {
-                        self.write_redistributor(vcpu, offset, len, value)
+                        self.write_redistributor(vcpu, offset, len, value, pause)
                     }
                     _ => Write::Reserved,
                 }

@@ -60,11 +60,12 @@ impl<K: Kick> Vgic<K> {
         offset: u64,
         len: u64,
         value: u64,
+        pause: &mut dyn FnMut(),
     ) -> Write {
         if let Some(offset) = offset.checked_sub(SGI_FRAME) {
             return match Fields::at(offset, len) {
                 Some(fields) if fields.first < PRIVATE => {
-                    self.write_fields(vcpu, fields, value);
+                    self.write_fields(vcpu, fields, value, pause);
                     Write::Done
                 }
                 _ => Write::Reserved,
