@@ -17,8 +17,10 @@ use crate::arm64::image::{Kernel, NoKernel, check_whole};
 const WINDOW: usize = 32 << 10;
 /// The most bytes of a piece.
 const PIECE: usize = 1 << 10;
-/// How many packed bytes are read for one piece: they may be tables of codes, again and again.
-const BITE: usize = 128;
+/// How many packed bytes are read for one piece: they may be tables of codes, again and again, of 11 bytes each.
+const BITE: usize = 32;
+/// The most bytes of a name or a comment in the header of a gzip member: as many as a path may have in Linux.
+const MOST_TEXT: usize = 4096;
 /// The bytes that hold a kernel's header.
 const HEADER: usize = 64;
 
@@ -31,19 +33,22 @@ pub enum Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    /// Reads the header of a module's kernel. Returns it, and the contents.
+    /// Reads the header of a module's kernel. Returns it, and the contents. `look` is called between pieces of bounded
+    /// work: any number of them may come before the first byte.
     ///
     /// # Errors
     ///
     /// [`NoKernel`].
-    pub fn open(module: &'a [u8]) -> Result<(Kernel, Self), NoKernel> {
+    pub fn open(module: &'a [u8], look: impl Fn()) -> Result<(Kernel, Self), NoKernel> {
         let Some(packed) = packed(module)? else {
             let kernel = Kernel::read(module)?;
             check_whole(module)?;
             return Ok((kernel, Self::Plain(Some(module))));
         };
         let mut packed = Box::new(Packed::new(packed)?);
-        while packed.total < HEADER as u64 && packed.step()? {}
+        while packed.total < HEADER as u64 && packed.step()? {
+            look();
+        }
         let header = packed.filled.min(HEADER);
         let kernel = Kernel::read(&packed.window[..header])?;
         packed.most = kernel.size;
@@ -198,7 +203,7 @@ fn behind_header(member: &[u8]) -> Option<&[u8]> {
     }
     for text in [NAME, COMMENT] {
         if flags & text != 0 {
-            rest = rest.get(rest.iter().position(|&byte| byte == 0)? + 1..)?;
+            rest = rest.get(rest.iter().take(MOST_TEXT).position(|&byte| byte == 0)? + 1..)?;
         }
     }
     if flags & SUM != 0 {
@@ -209,6 +214,7 @@ fn behind_header(member: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::io::Write;
     use std::vec::Vec;
 
@@ -250,7 +256,7 @@ mod tests {
     }
 
     fn unpack(module: &[u8]) -> Result<(Kernel, Vec<u8>), NoKernel> {
-        let (kernel, mut contents) = Contents::open(module)?;
+        let (kernel, mut contents) = Contents::open(module, || ())?;
         let mut bytes = Vec::new();
         while let Some(piece) = contents.next_piece()? {
             assert!(piece.len() <= PIECE || piece.len() == module.len());
@@ -273,6 +279,36 @@ mod tests {
         }
     }
 
+    /// Blocks of deflate without a byte may stand before the first byte, however many.
+    #[test]
+    fn while_a_kernel_has_no_first_byte_yet_the_caller_looks_after_each_bite() {
+        const BLOCKS: usize = 100_000;
+        let member = gzip(&image(1 << 20, 4096));
+        let header = member.len() - behind_header(&member).unwrap().len();
+        let empty = [0, 0, 0, 0xff, 0xff].repeat(BLOCKS);
+        let packed = [&member[..header], &empty, &member[header..]].concat();
+        let looks = Cell::new(0);
+        let (_, mut contents) = Contents::open(&packed, || looks.set(looks.get() + 1)).unwrap();
+        assert!(looks.get() >= empty.len() / BITE, "{} looks", looks.get());
+        let mut unpacked = 0;
+        while let Some(piece) = contents.next_piece().unwrap() {
+            unpacked += piece.len();
+        }
+        assert_eq!(unpacked, 4096);
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_that_of_a_file_or_it_is_none() {
+        let named = |length: usize| {
+            let mut packer = GzBuilder::new()
+                .filename(std::vec![b'a'; length])
+                .write(Vec::new(), Compression::fast());
+            packer.write_all(&image(1 << 20, 4096)).unwrap();
+            unpack(&packer.finish().unwrap()).map(|_| ())
+        };
+        assert_eq!([named(MOST_TEXT - 1), named(MOST_TEXT)], [Ok(()), Err(NoKernel::Damaged)]);
+    }
+
     #[test]
     fn what_is_packed_otherwise_is_told() {
         let packed = gzip(&image(1 << 20, 4096));
@@ -287,7 +323,7 @@ mod tests {
     fn more_than_the_header_says_is_not_unpacked() {
         let image = image(100_000, 100_001);
         let packed = gzip(&image);
-        let (_, mut contents) = Contents::open(&packed).unwrap();
+        let (_, mut contents) = Contents::open(&packed, || ()).unwrap();
         let mut unpacked = 0;
         let end = loop {
             match contents.next_piece() {

@@ -47,6 +47,9 @@ const SECTION: usize = 40;
 const RAW_BYTES: usize = 16;
 const RAW_AT: usize = 20;
 
+/// The most sections: what loaders of such programs take (PE Format, "COFF File Header"). Linux has three.
+const MOST_SECTIONS: usize = 96;
+
 const MAGIC: &[u8] = b"ARM\x64";
 const MAGIC_AT: usize = 56;
 /// What kernels before 3.17 have, whose header does not say how large they are.
@@ -86,7 +89,7 @@ impl Kernel {
 ///
 /// # Errors
 ///
-/// [`NoKernel::Cut`].
+/// [`NoKernel::Cut`]; or [`NoKernel::Unknown`], if it has more sections than a program may have.
 pub fn check_whole(image: &[u8]) -> Result<(), NoKernel> {
     let is_there = |entry: u64| entry.checked_add(4).is_some_and(|end| end <= image.len() as u64);
     if !entry(image).is_none_or(is_there) {
@@ -102,17 +105,20 @@ pub fn check_whole(image: &[u8]) -> Result<(), NoKernel> {
     let last = || {
         let header = bytes(PE_AT, 4)?;
         if header == 0 || image.get(header..header.checked_add(4)?)? != b"PE\0\0" {
-            return Some(0);
+            return Some(Ok(0));
         }
         let count = bytes(header + SECTIONS, 2)?;
+        if count > MOST_SECTIONS {
+            return Some(Err(NoKernel::Unknown));
+        }
         let first = header + HEADERS + bytes(header + OPTIONAL_BYTES, 2)?;
         let end = |section: usize| {
             let at = first + section * SECTION;
             bytes(at + RAW_AT, 4)?.checked_add(bytes(at + RAW_BYTES, 4)?)
         };
-        (0..count).try_fold(0, |last: usize, section| Some(last.max(end(section)?)))
+        (0..count).try_fold(0, |last: usize, section| Some(last.max(end(section)?))).map(Ok)
     };
-    match last() {
+    match last().transpose()? {
         Some(end) if end <= image.len() => Ok(()),
         _ => Err(NoKernel::Cut),
     }
@@ -186,6 +192,17 @@ mod tests {
         let mut dos = efi_program(0x2345);
         dos[PE_AT] = 0;
         assert_eq!(check_whole(&dos), Ok(()));
+    }
+
+    #[test]
+    fn a_program_of_more_sections_than_loaders_take_is_no_kernel() {
+        let mut image = efi_program(0x1_0000);
+        for (count, expected) in
+            [(96, Ok(())), (97, Err(NoKernel::Unknown)), (255, Err(NoKernel::Unknown))]
+        {
+            image[0x40 + SECTIONS] = count;
+            assert_eq!(check_whole(&image), expected, "{count}");
+        }
     }
 
     #[test]

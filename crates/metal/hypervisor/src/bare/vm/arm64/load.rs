@@ -34,7 +34,8 @@ pub(crate) fn load(machine: &Machine, memory: &GuestMemory) -> Result<(u64, u64)
         say!("mayfly: {}: {error}", plan.name);
         "it has no kernel"
     };
-    let (kernel, mut contents) = Contents::open(module(&plan.kernel)).map_err(no_kernel)?;
+    let opened = Contents::open(module(&plan.kernel), threads::preemption_point);
+    let (kernel, mut contents) = opened.map_err(no_kernel)?;
     let sizes: Vec<u64> = plan.ramdisks.iter().map(|ramdisk| ramdisk.end - ramdisk.start).collect();
     let placement = Placement::new(kernel, &sizes, plan.memory)
         .ok_or("it has too little memory for what is loaded")?;
