@@ -239,7 +239,7 @@ fn a_guest_walks_no_table_that_is_free() {
         let guest = scope.spawn(|| {
             let mut loaded = Vec::new();
             while !over.load(Ordering::Relaxed) {
-                let mut guest = machine.guest([Step::Load(GPA); 1000]);
+                let mut guest = machine.guest(vec![Step::Load(GPA); 1000]);
                 let exit = vcpu.run(&mut guest);
                 assert!(matches!(exit, Exit::Halt | Exit::Kicked), "{exit:?}");
                 loaded.extend(guest.loaded().iter().copied().filter(|value| *value != 0));

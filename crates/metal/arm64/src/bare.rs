@@ -37,6 +37,7 @@ mod error;
 pub mod gic;
 pub mod guest;
 pub mod identity;
+mod lookup;
 pub mod machine;
 mod optional;
 pub mod pmu;

@@ -109,6 +109,11 @@ impl Sleepers {
         Some(sleeper)
     }
 
+    /// Whether there is one that sleeps for the word at that address.
+    pub fn has_one_for(&self, word: usize) -> bool {
+        self.of_words[bucket(word)].iter().any(|sleeper| sleeper.word == word)
+    }
+
     /// Takes one whose deadline has come at `now`: of several, the one whose deadline came first.
     pub fn take_due(&mut self, now: u64) -> Option<*mut Sleeper> {
         let mut first = self.of_moments.front_mut();

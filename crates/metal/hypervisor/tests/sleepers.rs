@@ -54,6 +54,7 @@ proptest! {
                 }
                 Step::Word(word) => {
                     let oldest = model.iter().find(|asleep| asleep.0 == word).map(|asleep| asleep.2);
+                    prop_assert_eq!(sleepers.has_one_for(word), oldest.is_some());
                     let taken = sleepers.take_for(word);
                     prop_assert_eq!(taken, oldest);
                     if let Some(taken) = taken {

@@ -12,6 +12,7 @@ use mayfly_vm::stage2::{Arm, ArmFwb, Format};
 use mayfly_vm::{Event, Guest, Requests, Translation};
 
 use super::context::Resident;
+use super::lookup::translate;
 use super::machine::{Machine, Next, Reason, WAITS};
 use super::switch::{Registers, Way};
 use super::tlb::EmptyRoot;
@@ -291,11 +292,9 @@ fn faulting_address(abort: &Abort, far: u64) -> Option<Gpa> {
         };
         barrier();
         let kept = crate::read_register!("par_el1");
-        // SAFETY: looks up an address by the guest's tables, and puts back what the guest has in PAR_EL1.
-        unsafe { asm!("at s1e1r, {}", "isb", in(reg) far, options(nostack)) };
-        let found = crate::read_register!("par_el1");
+        let found = translate(far);
         barrier();
-        // SAFETY: as above.
+        // SAFETY: the guest's own value.
         unsafe { crate::write_register!("par_el1", kept) };
         if found & 1 == 1 {
             return None;

@@ -173,7 +173,20 @@ arm64_vectors:
     lost 1
     lost 2
     lost 3
-    lost 4
+    // A synchronous exception of EL2's own: expected of one instruction (`lookup`), which has failed then, and PAR_EL1 says
+    // so. Only registers are used that a call may change, and no stack: that may have overflown.
+    .balign 128
+    mrs x16, elr_el2
+    adr x17, arm64_lookup
+    cmp x16, x17
+    b.ne 1f
+    add x16, x16, #4
+    msr elr_el2, x16
+    mov x16, #1
+    msr par_el1, x16
+    eret
+1:  mov x0, #4
+    b arm64_lost
     lost 5
     lost 6
     // An SError of EL2's own: expected in one place, where x0 says that it has come.

@@ -14,6 +14,11 @@
 //! fence, and then loads the word. The waker has changed the word, passes a full fence, and then loads the count. One
 //! of them sees the other.
 //!
+//! **No guest decides how long interrupts are masked** by how many of its threads sleep, and when. At most eight threads
+//! are woken in a row, whether for a word or because their time has come. If there are more, the processor's alarm is
+//! due, and the next eight are woken when it looks for interrupts. The time is charged to the account of each thread
+//! that is woken, unless the processor was idle.
+//!
 //! **No processor is idle beside a thread that can run.** A processor marks itself idle under the lock, after it has
 //! found that no thread waits. A thread that wakes another takes the mark of an idle processor under the lock, and kicks
 //! that processor. The kick is pending when the processor waits for one, masked or not.

@@ -11,12 +11,17 @@ use super::thread::Thread;
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::{cpu, kick, timer};
 
-/// How many threads whose time has come are woken before interrupts are looked for.
-const AT_ONCE: usize = 8;
+/// How many threads are woken before interrupts are looked for.
+pub(crate) const AT_ONCE: usize = 8;
+/// How many words may have more sleepers that are to be woken.
+const WORDS: usize = 16;
 
 pub(crate) struct Scheduler {
     pub(crate) turns: Turns,
     pub(crate) asleep: Sleepers,
+    /// The addresses of words whose sleepers are to be woken, and were so in part; the first `unfinished`.
+    words: [usize; WORDS],
+    unfinished: usize,
     /// A bit for each processor that waits for a thread.
     pub(crate) idle: u128,
     /// The last number.
@@ -31,6 +36,8 @@ unsafe impl Send for Scheduler {}
 pub(crate) static SCHEDULER: SpinLock<Scheduler> = SpinLock::new(Scheduler {
     turns: Turns::new(),
     asleep: Sleepers::new(),
+    words: [0; WORDS],
+    unfinished: 0,
     idle: 0,
     numbers: 0,
     processors: Processors::NONE,
@@ -56,6 +63,36 @@ impl Scheduler {
     pub(crate) fn take(&mut self, now: u64) -> Option<*mut Thread> {
         let turn = self.turns.take(now)?;
         Some(turn.cast())
+    }
+
+    /// Wakes one of those that sleep for the word at that address. Returns whether there was one.
+    pub(crate) fn wake_one(&mut self, word: usize, now: u64) -> bool {
+        let sleeper = self.asleep.take_for(word);
+        sleeper.inspect(|sleeper| self.end_sleep(*sleeper, now)).is_some()
+    }
+
+    /// Those that sleep for the word at that address are woken with those whose time has come. Returns whether there is
+    /// room to remember that.
+    pub(crate) fn wake_later(&mut self, word: usize) -> bool {
+        let known = self.words[..self.unfinished].contains(&word);
+        if !known && self.unfinished < WORDS {
+            self.words[self.unfinished] = word;
+            self.unfinished += 1;
+        }
+        self.turns.remind(0);
+        known || self.words[..self.unfinished].contains(&word)
+    }
+
+    /// Takes one that is to be woken at `now`.
+    fn take_due(&mut self, now: u64) -> Option<*mut Sleeper> {
+        while let Some(last) = self.unfinished.checked_sub(1) {
+            let sleeper = self.asleep.take_for(self.words[last]);
+            if sleeper.is_some() {
+                return sleeper;
+            }
+            self.unfinished = last;
+        }
+        self.asleep.take_due(now)
     }
 
     /// Ends the sleep of a thread that was taken from those that sleep.
@@ -120,8 +157,8 @@ impl Scheduler {
         }
     }
 
-    /// Wakes those whose time has come, [`AT_ONCE`] at most, and gives shares their quotas. If others are due, too, so
-    /// is the alarm of this processor, which is `here`: they are woken then.
+    /// Wakes those whose time has come, or that are to be woken for their word: [`AT_ONCE`] at most. Gives shares their
+    /// quotas. If others are due, too, so is the alarm of this processor, which is `here`: they are woken then.
     pub(crate) fn wake_due(&mut self, here: &Local, now: u64) {
         if !self.turns.is_due(now) {
             return;
@@ -131,7 +168,7 @@ impl Scheduler {
             self.processors.numbers().filter(|number| idle >> number & 1 != 0).for_each(kick);
         }
         for _ in 0..AT_ONCE {
-            let Some(sleeper) = self.asleep.take_due(now) else { break };
+            let Some(sleeper) = self.take_due(now) else { break };
             let began = timer::ticks();
             self.end_sleep(sleeper, now);
             if !here.idles() {
@@ -143,7 +180,7 @@ impl Scheduler {
                 }
             }
         }
-        self.turns.remind(self.asleep.next());
+        self.turns.remind(if self.unfinished > 0 { 0 } else { self.asleep.next() });
     }
 
     /// What the threads of a share that run now have had since they began, in ticks.

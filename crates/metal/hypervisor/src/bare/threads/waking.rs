@@ -2,10 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-use super::scheduler::{SCHEDULER, SLEEPERS};
+use super::local::local;
+use super::scheduler::{AT_ONCE, SCHEDULER, SLEEPERS};
 use crate::bare::processor::timer;
 
-/// Wakes all threads that sleep for `word`.
+/// Wakes all threads that sleep for `word`: some of them now, and if there are more, those when this processor looks for
+/// interrupts the next times.
 pub(crate) fn wake(word: &AtomicU32) {
     fence(Ordering::SeqCst);
     if SLEEPERS.load(Ordering::Relaxed) == 0 {
@@ -14,7 +16,13 @@ pub(crate) fn wake(word: &AtomicU32) {
     let address = core::ptr::from_ref(word).addr();
     let mut scheduler = SCHEDULER.lock();
     let now = timer::ticks();
-    while let Some(sleeper) = scheduler.asleep.take_for(address) {
-        scheduler.end_sleep(sleeper, now);
+    let is_done = (0..AT_ONCE).any(|_| !scheduler.wake_one(address, now));
+    if is_done || !scheduler.asleep.has_one_for(address) {
+        return;
+    }
+    if scheduler.wake_later(address) {
+        local().set_alarm(now);
+    } else {
+        while scheduler.wake_one(address, now) {}
     }
 }

@@ -112,15 +112,16 @@ impl Machine {
 
     /// Ends its run, if it runs.
     pub(crate) fn end(&self, end: End) {
-        let run = match &mut *self.present.lock() {
+        let (run, is_new) = match &mut *self.present.lock() {
             Present::Stopped => return,
             Present::Starting(asked) => {
                 *asked = Some(end);
                 return;
             }
-            Present::Running(run, _) => Arc::clone(run),
+            // Under the lock: a run that resets its machine is not over in between, and the next one begun.
+            Present::Running(run, _) => (Arc::clone(run), run.mark(end)),
         };
-        run.end(end);
+        run.tell(is_new);
     }
 
     /// A run begins.

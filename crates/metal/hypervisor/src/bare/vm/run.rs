@@ -138,14 +138,25 @@ impl Run {
         self.world.wake(&power.word);
     }
 
-    /// Ends it, unless it is ending: all vCPUs leave their guest for good. [`End::Killed`] takes the place of
-    /// [`End::Reset`], after which another run would come, which the user does not want.
+    /// Ends it, unless it is ending: all vCPUs leave their guest for good.
     pub(crate) fn end(&self, end: End) {
+        let is_new = self.mark(end);
+        self.tell(is_new);
+    }
+
+    /// From now on it ends, unless it did before. [`End::Killed`] takes the place of [`End::Reset`], after which another
+    /// run would come, which the user does not want. Returns whether it is to be [told](Run::tell).
+    pub(crate) fn mark(&self, end: End) -> bool {
         let gives_way = |now| now == 0 || now == End::Reset as u32 && end == End::Killed;
         let set = self.ending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
             gives_way(now).then_some(end as u32)
         });
-        if set.is_ok() {
+        set.is_ok()
+    }
+
+    /// Has all vCPUs, and the thread of the devices, see that it ends, if that `is_new`.
+    pub(crate) fn tell(&self, is_new: bool) {
+        if is_new {
             for (vcpu, power) in self.power.iter().enumerate() {
                 self.places.end(vcpu);
                 // The vCPU that sleeps for it sees that the run ends.

@@ -11,7 +11,8 @@ pub(crate) use mayfly_arm64::gic::{acknowledge, deactivate};
 pub(crate) enum Meaning {
     /// The processor's alarm ([`timer::set_alarm`]).
     Alarm,
-    /// A guest's own timer is due, or a performance counter of a guest's has overflown.
+    /// A line that is high by what a guest's registers in the processor say: its timer is due, a performance counter has
+    /// overflown, or its list registers are to be looked at. It stays high as long as they are there.
     Guest,
     /// Something was typed.
     Console,
@@ -24,8 +25,10 @@ pub(crate) enum Meaning {
 pub(crate) fn meaning(number: u32) -> Meaning {
     match number {
         timer::EL2_TIMER => Meaning::Alarm,
-        gic::KICK | gic::MAINTENANCE => Meaning::Nothing,
-        timer::VIRTUAL_TIMER | timer::PHYSICAL_TIMER | gic::COUNTERS => Meaning::Guest,
+        gic::KICK => Meaning::Nothing,
+        timer::VIRTUAL_TIMER | timer::PHYSICAL_TIMER | gic::COUNTERS | gic::MAINTENANCE => {
+            Meaning::Guest
+        }
         number if shared::get().uart_interrupt == Some(number) => Meaning::Console,
         _ => Meaning::Nothing,
     }

@@ -151,6 +151,8 @@ unsafe impl Machine for Board<'_> {
             }
             if is_maintenance(number) {
                 self.seat.take_interrupts();
+                gic::deactivate(number);
+                continue;
             }
             threads::interrupts::handle(number);
         }
