@@ -190,10 +190,19 @@ impl<T> Switch<T> {
         Ok(port)
     }
 
-    /// Takes a port away; what it led to, if it was there.
+    /// Takes a port away; what it led to, if it was there. Without ports a switch has no memory.
     pub fn remove(&mut self, port: Port) -> Option<T> {
         let place = self.place(port)?;
-        Some(self.slots.remove(place).end)
+        let slot = self.slots.remove(place);
+        if self.slots.is_empty() {
+            self.slots = Vec::new();
+        }
+        Some(slot.end)
+    }
+
+    /// Whether it has no ports.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
     }
 
     /// What became of a port's frames, while it is there.

@@ -13,6 +13,7 @@ extern crate std;
 pub mod account;
 pub mod arm64;
 pub mod arrival;
+pub mod card;
 pub mod chunks;
 pub mod command;
 pub mod contents;

@@ -9,6 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::arm64::layout::MAX_VCPUS;
+use crate::card::Card;
 use crate::tree::{Module, ModuleKind, Region};
 use crate::turns::Share;
 
@@ -27,6 +28,8 @@ pub struct Plan {
     pub reserve: Option<u64>,
     /// Bytes of its disk; 0 for none.
     pub disk: u64,
+    /// Its network card.
+    pub card: Card,
     /// Its weight in the division of processor time.
     pub weight: u32,
     /// The most processor time that it may have, in hundredths of a processor; none for as much as there is.
@@ -99,6 +102,7 @@ impl Plan {
             overcommit: false,
             reserve: None,
             disk: 0,
+            card: Card::default(),
             weight: Share::WEIGHT,
             cap: None,
             starts: true,
@@ -214,11 +218,15 @@ impl Plan {
                 "no" => self.starts = false,
                 _ => return wrong("start is yes or no"),
             },
-            _ => {
-                return wrong(
-                    "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, weight=, cap= and start=",
-                );
-            }
+            _ => match self.card.set(name, value) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return wrong(
+                        "there is no such parameter; there are name=, vcpus=, memory=, reserve=, overcommit=, disk=, net=, mac=, isolated=, rate=, weight=, cap= and start=",
+                    );
+                }
+                Err(what) => return wrong(what),
+            },
         }
         Ok(())
     }
@@ -231,7 +239,7 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// A number of bytes: digits, and K, M or G.
-fn bytes(text: &str) -> Option<u64> {
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     let (digits, shift) = match text.char_indices().last()? {
         (at, 'K' | 'k') => (&text[..at], 10),
         (at, 'M' | 'm') => (&text[..at], 20),

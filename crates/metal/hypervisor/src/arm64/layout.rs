@@ -39,6 +39,10 @@ pub const ENTROPY_INTERRUPT: u32 = 48;
 pub const DISK: u64 = 0x0a00_0200;
 /// Its interrupt.
 pub const DISK_INTERRUPT: u32 = 49;
+/// The network card, a virtio device.
+pub const CARD: u64 = 0x0a00_0400;
+/// Its interrupt.
+pub const CARD_INTERRUPT: u32 = 50;
 /// Bytes of a virtio device's registers.
 pub const VIRTIO_BYTES: u64 = 0x200;
 /// How many SPIs there are. Few: a guest writes a register for each.
@@ -90,6 +94,8 @@ pub struct Guest<'a> {
     pub memory: u64,
     /// Whether it has a disk.
     pub has_disk: bool,
+    /// Whether it has a network card.
+    pub has_card: bool,
     /// Whether its processors have performance counters.
     pub has_counters: bool,
     /// The kernel's parameters.
@@ -127,6 +133,9 @@ impl Guest<'_> {
         virtio(&mut tree, ENTROPY, ENTROPY_INTERRUPT);
         if self.has_disk {
             virtio(&mut tree, DISK, DISK_INTERRUPT);
+        }
+        if self.has_card {
+            virtio(&mut tree, CARD, CARD_INTERRUPT);
         }
         tree.end();
         look();
@@ -252,6 +261,7 @@ mod tests {
             affinities: vec![0, 1],
             memory: 1 << 30,
             has_disk: true,
+            has_card: true,
             has_counters: true,
             arguments: "console=ttyAMA0",
             ramdisks: Some(0x4400_0000..0x4410_0000),

@@ -1,26 +1,33 @@
-//! The devices of a VM beside its console, for one run of it: disk, entropy, clock, and the thread that works for them.
+//! The devices of a VM beside its console, for one run of it: disk, network card, entropy, clock, and the thread that works for
+//! them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
 use mayfly_devices::virtio::{Block, Entropy, Mmio};
+use mayfly_hypervisor::plan::Plan;
+use mayfly_switch::Counts;
 use mayfly_vm::Device;
 use mayfly_vm::iobus::IoRange;
 
+use crate::bare::threads::console::say;
 use crate::bare::world::World;
 use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
-    CLOCK, CLOCK_BYTES, Controller, DISK, DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT, VIRTIO_BYTES,
+    CARD, CLOCK, CLOCK_BYTES, Controller, DISK, DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT,
+    VIRTIO_BYTES,
 };
 use bell::Bell;
 use clock::Clock;
 use disk::Frames;
+use network::Card;
 use virtio::{Ram, Virtio};
 
 pub(crate) mod arm64;
 mod bell;
+mod network;
 mod virtio;
 mod words;
 
@@ -38,6 +45,7 @@ pub(crate) struct Devices {
     bell: Arc<Bell>,
     disk: Option<Arc<Virtio<Block<Frames>, Frames>>>,
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
+    card: Option<Card>,
     clock: Arc<Clock>,
 }
 
@@ -46,6 +54,7 @@ impl Devices {
     pub(crate) fn new(
         world: &Arc<World>,
         controller: &Arc<Controller>,
+        plan: &Plan,
         disk: Option<Frames>,
     ) -> Self {
         let bell = Arc::<Bell>::default();
@@ -60,18 +69,21 @@ impl Devices {
         });
         let random = |fill| Mmio::new(Entropy::new(fill));
         let entropy = Virtio::new(world, fill, random, controller, ENTROPY_INTERRUPT, &bell);
+        let card = Card::try_new(&plan.card, &plan.name, world, controller, &bell);
         let clock = Arc::new(Clock::new(controller, &bell));
-        Self { bell, disk, entropy: Arc::new(entropy), clock }
+        Self { bell, disk, entropy: Arc::new(entropy), card, clock }
     }
 
     /// Each of them, and where its registers are.
     pub(crate) fn all(&self) -> impl Iterator<Item = (IoRange, Arc<dyn Device>)> {
         let range = |start, len| IoRange { start, len };
         let disk = self.disk.clone().map(|disk| -> Arc<dyn Device> { disk });
+        let card = self.card.as_ref().map(|card| -> Arc<dyn Device> { card.registers() });
         let entropy: Arc<dyn Device> = self.entropy.clone();
         let clock: Arc<dyn Device> = self.clock.clone();
         disk.map(|disk| (range(DISK, VIRTIO_BYTES), disk))
             .into_iter()
+            .chain(card.map(|card| (range(CARD, VIRTIO_BYTES), card)))
             .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
     }
 
@@ -87,7 +99,32 @@ impl Devices {
     /// [`NoMemory`], as soon as there is none for what a device writes.
     pub(crate) fn serve(
         &self,
-        memory: &GuestMemory,
+        memory: &Arc<GuestMemory>,
+        name: &str,
+        is_ending: impl Fn() -> bool,
+    ) -> Result<(), NoMemory> {
+        if let Some(card) = &self.card
+            && let Err(why) = card.attach(memory)
+        {
+            say!("mayfly: {name} has no network: {why}");
+        }
+        let served = self.serve_until(memory, is_ending);
+        if let Some(counts) = self.card.as_ref().and_then(Card::detach) {
+            say_counts(name, &counts);
+        }
+        served
+    }
+
+    /// Prints what has become of the frames of VM `name`.
+    pub(crate) fn say_frames(&self, name: &str) {
+        if let Some(counts) = self.card.as_ref().and_then(Card::counts) {
+            say_counts(name, &counts);
+        }
+    }
+
+    fn serve_until(
+        &self,
+        memory: &Arc<GuestMemory>,
         is_ending: impl Fn() -> bool,
     ) -> Result<(), NoMemory> {
         let ram = Ram::new(memory);
@@ -101,6 +138,9 @@ impl Devices {
                 disk.serve(&ram, is_over);
             }
             self.entropy.serve(&ram, is_over);
+            if let Some(card) = &self.card {
+                card.serve(&ram, is_over);
+            }
             if ram.is_short() {
                 return Err(NoMemory);
             }
@@ -108,6 +148,14 @@ impl Devices {
             self.bell.wait(seen, deadline);
         }
     }
+}
+
+fn say_counts(name: &str, counts: &Counts) {
+    let Counts { sent, sent_bytes, received, received_bytes, lost, refused, limited, unknown } =
+        counts;
+    say!(
+        "{name}: {sent} frames sent ({sent_bytes} bytes), {received} received ({received_bytes} bytes), {lost} lost for want of room; not sent: {refused} malformed or from another's address, {limited} beyond its rate, {unknown} to nobody"
+    );
 }
 
 /// The guest needs more memory than there is.

@@ -34,13 +34,20 @@ pub(crate) struct Virtio<D, S> {
 /// The memory of the guest, as a device reaches it.
 pub(crate) struct Ram<'a> {
     memory: &'a GuestMemory,
+    /// Whether a page that it writes to waits for a frame, where memory has ended.
+    waits: bool,
     /// There was no frame for a page that it accessed.
     is_short: Cell<bool>,
 }
 
 impl<'a> Ram<'a> {
     pub(crate) fn new(memory: &'a GuestMemory) -> Self {
-        Self { memory, is_short: Cell::new(false) }
+        Self { memory, waits: true, is_short: Cell::new(false) }
+    }
+
+    /// The memory of another guest than the one that the caller works for, which waits for nothing there.
+    pub(crate) fn of_another(memory: &'a GuestMemory) -> Self {
+        Self { waits: false, ..Self::new(memory) }
     }
 
     /// Whether the guest needs more memory than there is.
@@ -51,6 +58,13 @@ impl<'a> Ram<'a> {
     fn place(&self, address: u64, bytes: u64) -> Result<u64, BadAddress> {
         let at = address.checked_sub(MEMORY).ok_or(BadAddress { address })?;
         if self.memory.contains(at, bytes) { Ok(at) } else { Err(BadAddress { address }) }
+    }
+
+    /// Where a number is that a device and its driver share.
+    fn shared(&self, address: u64) -> Result<u64, BadAddress> {
+        let at = self.place(address, 2)?;
+        let is_there = self.waits || self.memory.has_frames(at, 2);
+        if is_there { Ok(at) } else { Err(BadAddress { address }) }
     }
 
     fn failed(&self, address: u64, fault: HostFault) -> BadAddress {
@@ -69,18 +83,21 @@ impl Memory for Ram<'_> {
 
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BadAddress> {
         let at = self.place(address, from.len() as u64)?;
+        if !self.waits && !self.memory.has_frames(at, from.len() as u64) {
+            return Err(BadAddress { address });
+        }
         self.memory.write(at, from).map_err(|fault| self.failed(address, fault))
     }
 
     fn load_acquire(&self, address: u64) -> Result<u16, BadAddress> {
-        let at = self.place(address, 2)?;
+        let at = self.shared(address)?;
         let number = self.memory.shared_number(at);
         let number = number.map_err(|fault| self.failed(address, fault))?;
         Ok(u16::from_le(number.load(Ordering::Acquire)))
     }
 
     fn store_release(&self, address: u64, value: u16) -> Result<(), BadAddress> {
-        let at = self.place(address, 2)?;
+        let at = self.shared(address)?;
         let number = self.memory.shared_number(at);
         let number = number.map_err(|fault| self.failed(address, fault))?;
         number.store(value.to_le(), Ordering::Release);
@@ -109,7 +126,18 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         }
     }
 
-    fn drive(&self) {
+    /// Does something with the device, under its lock.
+    pub(crate) fn with<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> T {
+        then(self.device.lock(&*self.world).get())
+    }
+
+    /// Whether its driver has notified it since this was asked last.
+    pub(crate) fn take_notice(&self) -> bool {
+        self.is_notified.swap(false, Ordering::Acquire)
+    }
+
+    /// Has its interrupt line be as the device says.
+    pub(crate) fn drive(&self) {
         settle(
             || self.device.lock(&*self.world).get().interrupt(),
             |level| set_line(&self.line, self.interrupt, level),
@@ -118,7 +146,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
 
     /// Serves the requests of its driver, until there are no more, or `is_over`.
     pub(crate) fn serve(&self, ram: &Ram<'_>, is_over: impl Fn() -> bool) {
-        if !self.is_notified.swap(false, Ordering::Acquire) {
+        if !self.take_notice() {
             return;
         }
         loop {

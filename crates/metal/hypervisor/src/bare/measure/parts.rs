@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use mayfly_hypervisor::card::Card;
 use mayfly_hypervisor::plan::Plan;
 use mayfly_hypervisor::turns::Share;
 use mayfly_lifecycle_steps::course;
@@ -78,6 +79,7 @@ pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) ->
         overcommit: false,
         reserve: None,
         disk: 0,
+        card: Card::default(),
         weight: Share::WEIGHT,
         cap: None,
         starts: false,

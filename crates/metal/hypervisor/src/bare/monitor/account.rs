@@ -85,6 +85,7 @@ pub(crate) fn stat(machine: &Machine) {
             machine.plan.disk >> 10
         );
     }
+    machine.say_frames();
     for (reason, count) in machine.counts.exits().filter(|(_, count)| *count > 0) {
         say!("{}: {count} exits: {reason}", machine.plan.name);
     }

@@ -77,7 +77,7 @@ impl<F: TableFormat> Host<F> {
         run.alive.fetch_add(1, Ordering::Relaxed);
         let (its, its_memory) = (Arc::clone(&run), Arc::clone(&memory));
         let work = move || {
-            if its.devices.serve(&its_memory, || its.ending().is_some()).is_err() {
+            if its.devices.serve(&its_memory, its.uart.name(), || its.ending().is_some()).is_err() {
                 its.end(End::OutOfMemory);
             }
             // Before the run is over: then everything that it had is to be free.

@@ -175,6 +175,15 @@ impl Machine {
         }
     }
 
+    /// Prints what has become of the frames that its network card has sent and received in this run.
+    pub(crate) fn say_frames(&self) {
+        let run = match &*self.present.lock() {
+            Present::Running(run, _) => Arc::clone(run),
+            _ => return,
+        };
+        run.devices.say_frames(&self.plan.name);
+    }
+
     /// How many frames it was given.
     pub(crate) fn frames(&self) -> u64 {
         match &*self.present.lock() {

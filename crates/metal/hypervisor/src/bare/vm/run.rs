@@ -107,7 +107,7 @@ impl Run {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
         let chipset = Chipset::try_new(plan.vcpus as usize, &places)?;
         threads::preemption_point();
-        let devices = Devices::new(&worlds.run, &chipset.controller, disk);
+        let devices = Devices::new(&worlds.run, &chipset.controller, plan, disk);
         threads::preemption_point();
         let power = || Power {
             word: AtomicU32::new(OFF),

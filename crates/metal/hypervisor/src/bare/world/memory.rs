@@ -88,6 +88,12 @@ impl GuestMemory {
         address.checked_add(bytes).is_some_and(|end| end <= size)
     }
 
+    /// Whether all pages that these bytes are in have frames, or get them now: without waiting for memory that others have.
+    pub(crate) fn has_frames(&self, address: u64, bytes: u64) -> bool {
+        let pages = address / PAGE_SIZE..(address + bytes).div_ceil(PAGE_SIZE);
+        pages.into_iter().all(|page| self.find(page * PAGE_SIZE).is_ok())
+    }
+
     /// Writes bytes to it, which the guest may be using.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
         let mut at = address;
