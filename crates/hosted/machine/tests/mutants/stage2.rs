@@ -147,15 +147,35 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         step: "what is taken away was announced",
         edits: &[(
             SEQUENCE,
-            "announced.sequence == self.own && self.ranges.have(&announced.ranges, gfns)",
+            "announced.sequence == self.own
+            && announced.words.have(gfns)
+            && self.ranges.have(&announced.ranges, gfns)",
             "{ let _ = gfns; announced.sequence == self.own }",
         )],
         killer: tree("announced::nothing_is_taken_away_that_was_not_announced", "panicked"),
     },
     Mutant {
         step: "what is taken away was announced in this VM",
-        edits: &[(SEQUENCE, "announced.sequence == self.own && self.ranges", "self.ranges")],
+        edits: &[(
+            SEQUENCE,
+            "announced.sequence == self.own
+            && announced.words",
+            "announced.words",
+        )],
         killer: tree("announced::nothing_is_taken_away_that_was_not_announced", "panicked"),
+    },
+    Mutant {
+        step: "where ranges share a place, faults are refused at what counts as announced",
+        edits: &[(SEQUENCE, "            && announced.words.have(gfns)\n", "")],
+        killer: Killer::new(
+            Checker::Test,
+            "vm",
+            (
+                "reentrance",
+                "between_ranges_that_share_a_place_nothing_is_announced_at_which_faults_are_not_refused",
+            ),
+            "a fault there is not refused",
+        ),
     },
     Mutant {
         step: "a sequence is told from those that lay there before",
