@@ -192,7 +192,7 @@ fn the_calls_are_made_again_as_they_were_and_in_the_better_order_in_turns() {
     let left_out: Vec<_> = record["replay"]["left_out"].as_array().unwrap().iter().collect();
     assert!(left_out.contains(&&Value::from("KVM_SET_REGS")), "{left_out:?}");
     let measured = &gain(&record).unwrap()["measured"];
-    assert_eq!(measured["otherwise"], "memory and vCPUs before registrations");
+    assert_eq!(measured["otherwise"], "memory before the irqchip, and vCPUs before other devices");
     let rounds = measured["rounds"].as_u64().unwrap();
     assert!((6..=21).contains(&rounds), "{rounds}");
     for part in ["start", "close", "whole"] {

@@ -47,7 +47,7 @@ impl Remedy {
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::MemoryFirst(Part::Close) => "memslots deleted before devices are unregistered",
-            Self::MemoryFirst(_) => "memory and vCPUs before registrations",
+            Self::MemoryFirst(_) => "memory before the irqchip, and vCPUs before other devices",
             Self::SplitIrqchip => "a split irqchip, and no timer",
             Self::VcpusTogether => "vCPUs created by several threads",
         }
