@@ -4,8 +4,8 @@
 const SECOND: u128 = 1_000_000_000;
 /// A bucket holds what may be sent in a tenth of a second.
 const PART: u64 = 10;
-/// And no less than the longest frame, and as many packets as a card takes up at a time.
-const LEAST_BYTES: u64 = 1 << 16;
+/// And no less than the longest frame before it is cut, and as many packets as a card takes up at a time.
+const LEAST_BYTES: u64 = 1 << 17;
 const LEAST_PACKETS: u64 = 64;
 
 /// What a port may send in a second; none is as much as it likes.

@@ -107,7 +107,7 @@ proptest! {
             }
             now += gap;
         }
-        let burst = (bytes / 10).max(1 << 16);
+        let burst = (bytes / 10).max(1 << 17);
         prop_assert!(sent <= seconds * bytes + burst);
         prop_assert!(sent + len >= (seconds * bytes).min(offered) * 99 / 100, "{sent} of {offered}");
         let counts = switch.counts(one).unwrap();

@@ -24,6 +24,7 @@ fn finished(bytes: &[u8], offload: Offload) -> Result<Vec<Vec<u8>>, ()> {
         assert_eq!(frame.len() as usize, frame.head.len() + rest.len());
         assert_eq!(frame.offload, Offload::default());
         frames.push([frame.head, rest].concat());
+        true
     });
     done.map(|()| frames).map_err(|_| ())
 }

@@ -139,7 +139,7 @@ impl Devices {
             }
             self.entropy.serve(&ram, is_over);
             if let Some(card) = &self.card {
-                card.serve(&ram, is_over);
+                card.serve(memory, is_over);
             }
             if ram.is_short() {
                 return Err(NoMemory);

@@ -7,6 +7,10 @@ use crate::virtio::chain::{Chain, Malformed};
 const RX_MODE: u8 = 0;
 /// Promiscuous, all multicast, all unicast, no multicast, no unicast, no broadcast.
 const RX_MODES: u8 = 5;
+const MAC: u8 = 1;
+const MAC_TABLE: u8 = 0;
+/// The bytes of a command, and of the lengths of the two tables that follow one for the addresses.
+const MAC_TABLE_LEAST: u64 = 2 + 4 + 4;
 const ANNOUNCE: u8 = 3;
 const ANNOUNCE_ACK: u8 = 0;
 
@@ -16,8 +20,8 @@ const ERROR: u8 = 1;
 impl Net {
     /// Does what the driver asks for; how many bytes were written.
     ///
-    /// Which frames a card is given is its network's decision. So each mode is taken, and none changes that: a device may
-    /// pass on more than was asked for (5.1.6.5.1).
+    /// Which frames a card is given is its network's decision. So each mode and each table of addresses is taken, and none
+    /// changes that: a device may pass on more than was asked for (5.1.6.5.1).
     pub(super) fn command(
         &mut self,
         chain: &Chain,
@@ -30,6 +34,7 @@ impl Net {
         chain.read(0, &mut command, memory)?;
         let is_done = match command {
             [RX_MODE, mode] => mode <= RX_MODES && chain.readable() == 3,
+            [MAC, MAC_TABLE] => chain.readable() >= MAC_TABLE_LEAST,
             [ANNOUNCE, ANNOUNCE_ACK] => {
                 self.announces = false;
                 true

@@ -24,7 +24,7 @@ const OF_LAST: u8 = 0x09;
 const OF_FIRST: u8 = 0x80;
 
 /// Calls `each` with the frames that a frame of `len` bytes comes to, of which nothing is left to be done: one, or those
-/// that it is cut into.
+/// that it is cut into, as long as `each` says that there is use for more.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub fn finish(
     len: u64,
     offload: &Offload,
     source: &impl Source,
-    mut each: impl FnMut(&Frame<'_>),
+    mut each: impl FnMut(&Frame<'_>) -> bool,
 ) -> Result<(), BadPacket> {
     let mut head = [0; MOST_HEAD];
     let Some(checksum) = offload.checksum else {
@@ -58,7 +58,9 @@ pub fn finish(
         let begin = cut.data + index * size;
         let data = begin..len.min(begin + size);
         let frame = cut.frame(&head, index, &data, data.end == len, source)?;
-        each(&finished(&frame[..cut.data as usize], data));
+        if !each(&finished(&frame[..cut.data as usize], data)) {
+            break;
+        }
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ mod transmit;
 pub use finish::finish;
 pub use header::{BadPacket, Checksum, Family, Offload, Segments};
 pub use receive::{Frame, Lost};
-pub use transmit::{Packet, Source};
+pub use transmit::{FRAME_HEAD, Packet, Source};
 
 use super::backend::{Backend, sealed};
 use super::chain::{Chain, Malformed};

@@ -7,6 +7,9 @@ use crate::virtio::chain::{Chain, Malformed};
 use crate::virtio::mmio::Mmio;
 use crate::virtio::queue::Used;
 
+/// How many bytes of a frame are its head.
+pub const FRAME_HEAD: usize = 14;
+
 /// Where a frame's bytes are.
 pub trait Source {
     /// Copies from `offset`, in bytes from the beginning of the frame, within the frame.
@@ -23,13 +26,21 @@ pub struct Packet {
     chain: Chain,
     head: u16,
     epoch: u32,
+    /// What the frame begins with, as it was read once: what it is judged by is what is received.
+    frame_head: [u8; FRAME_HEAD],
     offload: Result<Offload, BadPacket>,
 }
 
 impl Packet {
     /// Room for one.
     pub const fn new() -> Self {
-        Self { chain: Chain::new(), head: 0, epoch: 0, offload: Err(BadPacket) }
+        Self {
+            chain: Chain::new(),
+            head: 0,
+            epoch: 0,
+            frame_head: [0; FRAME_HEAD],
+            offload: Err(BadPacket),
+        }
     }
 
     /// How many bytes the frame has.
@@ -46,6 +57,11 @@ impl Packet {
     /// [`BadPacket`]: it is to go to nobody.
     pub fn offload(&self) -> Result<Offload, BadPacket> {
         self.offload
+    }
+
+    /// What it begins with: the address that it is for, the one that it is from, and what it is. Its source has the same.
+    pub fn head(&self) -> &[u8; FRAME_HEAD] {
+        &self.frame_head
     }
 
     /// Its bytes, in its sender's memory.
@@ -67,8 +83,12 @@ struct InMemory<'a, M> {
 
 impl<M: GuestMemory> Source for InMemory<'_, M> {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), BadAddress> {
-        let at = offset.checked_add(HEADER).ok_or(BadAddress { address: offset })?;
-        self.packet.chain.read(at, into, self.memory)
+        let own = self.packet.frame_head.get(usize::try_from(offset).unwrap_or(usize::MAX)..);
+        let own = own.unwrap_or_default();
+        let (first, rest) = into.split_at_mut(own.len().min(into.len()));
+        first.copy_from_slice(&own[..first.len()]);
+        let at = offset.checked_add(HEADER + first.len() as u64);
+        self.packet.chain.read(at.ok_or(BadAddress { address: offset })?, rest, self.memory)
     }
 }
 
@@ -103,7 +123,11 @@ impl Mmio<Net> {
         if packet.chain.writable() != 0 || packet.chain.readable() < HEADER {
             return Err(Malformed);
         }
-        packet.offload = match packet.chain.read(0, &mut header, memory) {
+        let Packet { chain, frame_head, .. } = packet;
+        let read = chain
+            .read(0, &mut header, memory)
+            .and_then(|()| chain.read(HEADER, frame_head, memory));
+        packet.offload = match read {
             Ok(()) => Offload::parse(header, packet.len(), |feature| self.has_agreed(feature)),
             Err(BadAddress { .. }) => Err(BadPacket),
         };

@@ -4,12 +4,16 @@
 //! then it tells the receiver. So the sender's account pays for its frames, and a receiver without buffers loses its own
 //! frames, and holds up nobody. The thread waits for no memory of the receiver's.
 //!
-//! **Locks.** The switch has a spin lock, which is held for a decision. A card has a lock that threads sleep for. One card
-//! is locked at a time: a frame is taken from its sender's card, then given to each receiver's, and then given back. So
-//! two VMs that send to each other do not wait for each other.
+//! **Locks.** The switch has a spin lock, which is held for a decision. A card has a lock that threads sleep for, its own
+//! vCPUs among them. One card is locked at a time: a frame is taken from its sender's card, then given to each receiver's,
+//! and then given back. So two VMs that send to each other do not wait for each other. A thread that has a card locked
+//! keeps its processor, and waits for no memory: neither the sender nor the receiver can hold up the other one's vCPUs.
 //!
-//! **Ends.** A card is on the switch while its VM's devices are served. A thread that is giving it a frame when it leaves
-//! keeps card and memory until it is through: the VM's run is over only after that.
+//! **What is judged is what is sent.** The switch decides by the beginning of a frame, of which there is a copy: the guest
+//! may change its memory at any time.
+//!
+//! **Ends.** A card is on the switch while its VM's devices are served. When it leaves, it waits for the threads that are
+//! just giving it a frame. So nobody else frees the VM's memory.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -28,6 +32,7 @@ use crate::bare::processor::timer;
 use crate::bare::threads;
 use crate::bare::world::World;
 use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::share::pause;
 
 /// The card of a VM, and what it is to be.
 pub(crate) struct Card {
@@ -37,8 +42,12 @@ pub(crate) struct Card {
     port: SpinLock<Option<Port>>,
 }
 
+/// How many frames of a VM are carried before its other devices are served.
+const FRAMES_AT_ONCE: usize = 64;
+/// The most networks.
+const MOST_NETWORKS: usize = 256;
+
 /// Where a port leads.
-#[derive(Clone)]
 struct End {
     virtio: Arc<Virtio<Net, [u8; 6]>>,
     memory: Arc<GuestMemory>,
@@ -46,7 +55,7 @@ struct End {
 
 /// The switch, and the names of its networks, each known by its place.
 struct Network {
-    switch: Switch<End>,
+    switch: Switch<Arc<End>>,
     names: Vec<String>,
 }
 
@@ -54,12 +63,14 @@ static NETWORK: SpinLock<Network> =
     SpinLock::new(Network { switch: Switch::new(), names: Vec::new() });
 
 impl Network {
-    fn number(&mut self, name: &str) -> Result<u32, NoPort> {
-        let known = self.names.iter().position(|known| known == name);
+    fn number(&mut self, name: String) -> Result<u32, NoPort> {
+        let known = self.names.iter().position(|known| *known == name);
         let number = known.unwrap_or(self.names.len());
         if known.is_none() {
-            self.names.try_reserve(1).map_err(|_| NoPort::Full)?;
-            self.names.push(name.into());
+            if number == MOST_NETWORKS || self.names.try_reserve(1).is_err() {
+                return Err(NoPort::Full);
+            }
+            self.names.push(name);
         }
         u32::try_from(number).map_err(|_| NoPort::Full)
     }
@@ -93,8 +104,8 @@ impl Card {
     ///
     /// Why it does not. It sends nothing then, and receives nothing.
     pub(crate) fn attach(&self, memory: &Arc<GuestMemory>) -> Result<(), NoPort> {
-        let end = End { virtio: self.registers(), memory: Arc::clone(memory) };
-        let name = self.config.network.as_deref().unwrap_or_default();
+        let end = Arc::new(End { virtio: self.registers(), memory: Arc::clone(memory) });
+        let name = self.config.network.clone().unwrap_or_default();
         let mut network = NETWORK.lock();
         let config = Config {
             mac: self.mac,
@@ -119,7 +130,10 @@ impl Card {
             }
             left
         };
-        drop(end);
+        // The others that have it are giving it a frame.
+        while end.as_ref().is_some_and(|end| Arc::strong_count(end) > 1) {
+            pause();
+        }
         counts
     }
 
@@ -129,63 +143,78 @@ impl Card {
         NETWORK.lock().switch.counts(port)
     }
 
-    /// Serves what its driver asks for, and carries what it sends, until there is no more, or `is_over`.
-    pub(crate) fn serve(&self, ram: &Ram<'_>, is_over: impl Fn() -> bool) {
+    /// Serves what its driver asks for, and carries what it sends, until there is no more for now, or `is_over`.
+    pub(crate) fn serve(&self, memory: &GuestMemory, is_over: impl Fn() -> bool) {
         if !self.virtio.take_notice() {
             return;
         }
-        while self.virtio.with(|card| card.serve(ram)) == Served::One && !is_over() {
+        let ram = Ram::at_once(memory);
+        while self.virtio.with(|card| card.serve(&ram)) == Served::One && !is_over() {
             self.virtio.drive();
             threads::preemption_point();
         }
         let mut packet = Packet::new();
-        while !is_over() && self.virtio.with(|card| card.take(&mut packet, ram)) {
-            self.carry(&packet, ram);
-            self.virtio.with(|card| card.give_back(&packet, ram));
+        let mut carried = 0;
+        while !is_over() && self.virtio.with(|card| card.take(&mut packet, &ram)) {
+            self.carry(&packet, &ram, &is_over);
+            self.virtio.with(|card| card.give_back(&packet, &ram));
             self.virtio.drive();
             threads::preemption_point();
+            carried += 1;
+            if carried == FRAMES_AT_ONCE {
+                self.virtio.look_again();
+                break;
+            }
         }
         // Also where its rings made no sense.
         self.virtio.drive();
     }
 
-    fn carry(&self, packet: &Packet, ram: &Ram<'_>) {
+    fn carry(&self, packet: &Packet, ram: &Ram<'_>, is_over: &impl Fn() -> bool) {
         let Some(port) = *self.port.lock() else { return };
-        let source = packet.in_memory(ram);
-        let mut head = [0; 14];
-        let offload = packet.offload().ok().filter(|_| source.read(0, &mut head).is_ok());
-        let Some(offload) = offload else {
+        let Ok(offload) = packet.offload() else {
             return NETWORK.lock().switch.refuse(port);
         };
-        let len = packet.len();
-        let Ok(mut targets) = NETWORK.lock().switch.forward(port, head, len, now()) else { return };
-        loop {
+        let (len, source) = (packet.len(), packet.in_memory(ram));
+        let sent = NETWORK.lock().switch.forward(port, *packet.head(), len, now());
+        let Ok(mut targets) = sent else { return };
+        while !is_over() {
             let target = NETWORK.lock().switch.next_target(&mut targets);
             let Some((to, end)) = target else { return };
-            let received = end.receive(len, &offload, &source).is_ok();
-            NETWORK.lock().switch.count(to, len, received);
+            match end.receive(len, &offload, &source) {
+                Err(Lost::Unreadable) => NETWORK.lock().switch.refuse(port),
+                received => NETWORK.lock().switch.count(to, len, received.is_ok()),
+            }
             threads::preemption_point();
         }
     }
 }
 
 impl End {
-    /// Has the guest receive a frame, or those that it is cut into.
+    /// Has the guest receive a frame, or those that it is cut into, up to the first that is lost.
     fn receive(&self, len: u64, offload: &Offload, source: &impl Source) -> Result<(), Lost> {
-        let ram = Ram::of_another(&self.memory);
-        let mut last = Ok(());
-        let mut give = |frame: &Frame<'_>| {
-            let received = self.virtio.with(|card| card.receive(frame, source, &ram));
-            last = last.and(received);
-            threads::preemption_point();
-        };
-        if self.virtio.with(|card| card.accepts(offload)) {
-            give(&Frame { head: &[], rest: 0..len, offload: *offload });
-        } else if finish(len, offload, source, give).is_err() {
-            last = Err(Lost::Unreadable);
+        let ram = Ram::at_once(&self.memory);
+        let mut received = Ok(());
+        let whole = Frame { head: &[], rest: 0..len, offload: *offload };
+        let is_whole = self.virtio.with(|card| {
+            let accepts = card.accepts(offload);
+            if accepts {
+                received = card.receive(&whole, source, &ram);
+            }
+            accepts
+        });
+        if !is_whole {
+            let cut = finish(len, offload, source, |frame| {
+                received = self.virtio.with(|card| card.receive(frame, source, &ram));
+                threads::preemption_point();
+                received.is_ok()
+            });
+            if cut.is_err() {
+                received = Err(Lost::Unreadable);
+            }
         }
         self.virtio.drive();
-        last
+        received
     }
 }
 

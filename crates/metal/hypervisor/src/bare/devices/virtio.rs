@@ -5,7 +5,7 @@
 
 use alloc::sync::Arc;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use mayfly_devices::line::settle;
 use mayfly_devices::memory::{BadAddress, GuestMemory as Memory};
@@ -34,7 +34,7 @@ pub(crate) struct Virtio<D, S> {
 /// The memory of the guest, as a device reaches it.
 pub(crate) struct Ram<'a> {
     memory: &'a GuestMemory,
-    /// Whether a page that it writes to waits for a frame, where memory has ended.
+    /// The caller may wait for a frame of a page that is written to, and give its processor up.
     waits: bool,
     /// There was no frame for a page that it accessed.
     is_short: Cell<bool>,
@@ -45,8 +45,9 @@ impl<'a> Ram<'a> {
         Self { memory, waits: true, is_short: Cell::new(false) }
     }
 
-    /// The memory of another guest than the one that the caller works for, which waits for nothing there.
-    pub(crate) fn of_another(memory: &'a GuestMemory) -> Self {
+    /// The memory as a caller reaches it that has a lock which others wait for: it waits for nothing. A page for which
+    /// there is no frame at once is not there.
+    pub(crate) fn at_once(memory: &'a GuestMemory) -> Self {
         Self { waits: false, ..Self::new(memory) }
     }
 
@@ -60,11 +61,15 @@ impl<'a> Ram<'a> {
         if self.memory.contains(at, bytes) { Ok(at) } else { Err(BadAddress { address }) }
     }
 
-    /// Where a number is that a device and its driver share.
-    fn shared(&self, address: u64) -> Result<u64, BadAddress> {
+    /// A number that a device and its driver share.
+    fn shared(&self, address: u64) -> Result<&AtomicU16, BadAddress> {
         let at = self.place(address, 2)?;
-        let is_there = self.waits || self.memory.has_frames(at, 2);
-        if is_there { Ok(at) } else { Err(BadAddress { address }) }
+        let number = if self.waits {
+            self.memory.shared_number(at)
+        } else {
+            self.memory.shared_number_now(at)
+        };
+        number.map_err(|fault| self.failed(address, fault))
     }
 
     fn failed(&self, address: u64, fault: HostFault) -> BadAddress {
@@ -78,29 +83,22 @@ impl<'a> Ram<'a> {
 impl Memory for Ram<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BadAddress> {
         let at = self.place(address, into.len() as u64)?;
-        self.memory.read(at, into).map_err(|fault| self.failed(address, fault))
+        let read = if self.waits { GuestMemory::read } else { GuestMemory::read_now };
+        read(self.memory, at, into).map_err(|fault| self.failed(address, fault))
     }
 
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BadAddress> {
         let at = self.place(address, from.len() as u64)?;
-        if !self.waits && !self.memory.has_frames(at, from.len() as u64) {
-            return Err(BadAddress { address });
-        }
-        self.memory.write(at, from).map_err(|fault| self.failed(address, fault))
+        let write = if self.waits { GuestMemory::write } else { GuestMemory::write_now };
+        write(self.memory, at, from).map_err(|fault| self.failed(address, fault))
     }
 
     fn load_acquire(&self, address: u64) -> Result<u16, BadAddress> {
-        let at = self.shared(address)?;
-        let number = self.memory.shared_number(at);
-        let number = number.map_err(|fault| self.failed(address, fault))?;
-        Ok(u16::from_le(number.load(Ordering::Acquire)))
+        Ok(u16::from_le(self.shared(address)?.load(Ordering::Acquire)))
     }
 
     fn store_release(&self, address: u64, value: u16) -> Result<(), BadAddress> {
-        let at = self.shared(address)?;
-        let number = self.memory.shared_number(at);
-        let number = number.map_err(|fault| self.failed(address, fault))?;
-        number.store(value.to_le(), Ordering::Release);
+        self.shared(address)?.store(value.to_le(), Ordering::Release);
         Ok(())
     }
 }
@@ -134,6 +132,12 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// Whether its driver has notified it since this was asked last.
     pub(crate) fn take_notice(&self) -> bool {
         self.is_notified.swap(false, Ordering::Acquire)
+    }
+
+    /// Has the thread of the devices come back to it.
+    pub(crate) fn look_again(&self) {
+        self.is_notified.store(true, Ordering::Release);
+        self.bell.ring();
     }
 
     /// Has its interrupt line be as the device says.
@@ -170,8 +174,7 @@ impl<D: virtio::Device + Send + 'static, S: Send + 'static> Device for Virtio<D,
         self.drive();
         if is_notified {
             // Release: the thread that takes it sees what the driver wrote before.
-            self.is_notified.store(true, Ordering::Release);
-            self.bell.ring();
+            self.look_again();
         }
     }
 }

@@ -88,31 +88,49 @@ impl GuestMemory {
         address.checked_add(bytes).is_some_and(|end| end <= size)
     }
 
-    /// Whether all pages that these bytes are in have frames, or get them now: without waiting for memory that others have.
-    pub(crate) fn has_frames(&self, address: u64, bytes: u64) -> bool {
-        let pages = address / PAGE_SIZE..(address + bytes).div_ceil(PAGE_SIZE);
-        pages.into_iter().all(|page| self.find(page * PAGE_SIZE).is_ok())
-    }
-
     /// Writes bytes to it, which the guest may be using.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
+        self.write_by(address, bytes, Self::page, threads::preemption_point)
+    }
+
+    /// The same for a caller that has a lock: it waits for nothing, and keeps its processor.
+    pub(crate) fn write_now(&self, address: u64, bytes: &[u8]) -> Result<(), HostFault> {
+        self.write_by(address, bytes, Self::page_now, threads::interrupts::look)
+    }
+
+    fn write_by(
+        &self,
+        address: u64,
+        bytes: &[u8],
+        page: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
+        pause: fn(),
+    ) -> Result<(), HostFault> {
         let mut at = address;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let page = self.page(at)?;
+            let page = page(self, at)?;
             let into = at % PAGE_SIZE;
             let (now, later) = rest.split_at(rest.len().min((PAGE_SIZE - into) as usize));
             // SAFETY: the frame is this memory's, and lasts as long as it.
             unsafe { copy::write(page.get() * PAGE_SIZE + into, now) };
             at += now.len() as u64;
             rest = later;
-            threads::preemption_point();
+            pause();
         }
         Ok(())
     }
 
     /// Reads bytes from it. A page that was never touched is zeroes, and stays without a frame.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), HostFault> {
+        self.read_by(address, bytes, threads::preemption_point)
+    }
+
+    /// The same for a caller that has a lock: it keeps its processor.
+    pub(crate) fn read_now(&self, address: u64, bytes: &mut [u8]) -> Result<(), HostFault> {
+        self.read_by(address, bytes, threads::interrupts::look)
+    }
+
+    fn read_by(&self, address: u64, bytes: &mut [u8], pause: fn()) -> Result<(), HostFault> {
         let mut at = address;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -126,7 +144,7 @@ impl GuestMemory {
             }
             at += length as u64;
             rest = later;
-            threads::preemption_point();
+            pause();
         }
         Ok(())
     }
@@ -134,10 +152,23 @@ impl GuestMemory {
     /// The number at an even address, which the guest and a device share to announce what they have written elsewhere.
     /// Gives it a frame.
     pub(crate) fn shared_number(&self, address: u64) -> Result<&AtomicU16, HostFault> {
+        self.number_by(address, Self::page)
+    }
+
+    /// The same for a caller that has a lock: it waits for nothing.
+    pub(crate) fn shared_number_now(&self, address: u64) -> Result<&AtomicU16, HostFault> {
+        self.number_by(address, Self::page_now)
+    }
+
+    fn number_by(
+        &self,
+        address: u64,
+        page: impl Fn(&Self, u64) -> Result<Pfn, HostFault>,
+    ) -> Result<&AtomicU16, HostFault> {
         if !address.is_multiple_of(2) {
             return Err(HostFault::NotMapped);
         }
-        let at = self.page(address)?.get() * PAGE_SIZE + address % PAGE_SIZE;
+        let at = page(self, address)?.get() * PAGE_SIZE + address % PAGE_SIZE;
         // SAFETY: the frame is this memory's, and lasts as long as it; the address is even.
         Ok(unsafe { &*with_exposed_provenance_mut::<AtomicU16>(at as usize) })
     }
@@ -164,6 +195,18 @@ impl GuestMemory {
         }
     }
 
+    /// The frame of a page; given if there is none and one is to be had at once: a single frame, which is zeroed soon, and
+    /// unless another caller is giving frames.
+    fn page_now(&self, address: u64) -> Result<Pfn, HostFault> {
+        if let Some(page) = self.page_if_given(address)? {
+            return Ok(page);
+        }
+        let giving = self.giving.try_lock(&*self.world).ok_or(HostFault::OutOfMemory)?;
+        let found = self.give(address, true);
+        drop(giving);
+        Ok(Self::page_in(found?, address))
+    }
+
     /// The first frame of the block, or the frame of the page, that `address` lies in; given if there is none.
     fn find(&self, address: u64) -> Result<(Pfn, Level), HostFault> {
         let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
@@ -172,11 +215,18 @@ impl GuestMemory {
             return Ok(found);
         }
         let _giving = self.giving.lock(&*self.world);
+        self.give(address, self.by_frames)
+    }
+
+    /// As [`GuestMemory::find`], under the lock; no block is given if it is to be `by_frames`.
+    fn give(&self, address: u64, by_frames: bool) -> Result<(Pfn, Level), HostFault> {
+        let word = self.words.get((address >> BLOCK_SHIFT) as usize).ok_or(HostFault::NotMapped)?;
+        let page = (address >> PAGE_SHIFT) % PAGES;
         if let Some(found) = Self::look(word, page) {
             return Ok(found);
         }
         if word.load(Ordering::Relaxed) == 0 {
-            let block = if self.by_frames { None } else { self.world.frames(BLOCK_ORDER) };
+            let block = if by_frames { None } else { self.world.frames(BLOCK_ORDER) };
             if let Some(block) = block {
                 self.frames.fetch_add(PAGES, Ordering::Relaxed);
                 word.store(block.get() << PAGE_SHIFT | BLOCK, Ordering::Release);
