@@ -26,7 +26,6 @@
 mod serve;
 mod work;
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -38,7 +37,7 @@ use mayfly_platform::tlb::Scope;
 use mayfly_platform::{Mmu, Op};
 use mayfly_srcu::{Asked, Cookie, Srcu};
 
-use work::{Advanced, Stage, Work};
+use work::{Advanced, Freeing, Gone, Stage, Work};
 
 use crate::Format;
 use crate::bell::Bell;
@@ -84,10 +83,7 @@ pub struct Reclaimer<F: Format> {
     /// Roots in which empty tables hang, or whose VMs have buried tables ([`prune`](crate::prune)).
     pub(crate) hanging: Lock<List<F>>,
     /// Held by the caller that frees.
-    work: Lock<Option<Work<F>>>,
-    /// Roots of which nothing is left but what they share with their VM, which goes with the last of them: then its
-    /// callbacks and devices run what they like. So these are dropped by callers with no lock.
-    gone: Lock<List<F>>,
+    work: Lock<Freeing<F>>,
     /// Something is waited for that may come to pass without the bell being rung.
     blind: AtomicBool,
     /// Slices that [`Reclaimer::serve`] has run.
@@ -112,8 +108,7 @@ impl<F: Format> Reclaimer<F> {
             peak: AtomicUsize::new(0),
             list: Lock::new(List::new(|root| &root.next)),
             hanging: Lock::new(List::new(|root| &root.next_hanging)),
-            work: Lock::new(None),
-            gone: Lock::new(List::new(|root| &root.next)),
+            work: Lock::new(Freeing { present: None, gone: Gone::new() }),
             stopped: AtomicBool::new(false),
         }
     }
@@ -197,8 +192,9 @@ impl<F: Format> Reclaimer<F> {
         mmu.charge(Op::SliceBegin);
         let reclaimed = self.run(&mut work, Budget::new(AT_ONCE, mmu));
         mmu.charge(Op::SliceEnd);
+        let gone = work.gone.take();
         drop(work);
-        self.drop_gone();
+        drop(gone);
         reclaimed == Reclaimed::All
     }
 
@@ -206,11 +202,9 @@ impl<F: Format> Reclaimer<F> {
     ///
     /// The caller may have the lock of its VM's slots. So it leaves to others what runs code of VMs that are gone.
     pub(crate) fn help(&self) {
-        while self.frames() > self.bound && self.free_slice(self.slice) == Reclaimed::More {
+        while self.frames() > self.bound && self.free_slice(self.slice, false).0 == Reclaimed::More
+        {
             self.mmu().preemption_point();
-        }
-        if !self.gone.lock(self.mmu()).is_empty() {
-            self.bell.ring();
         }
     }
 
@@ -219,23 +213,13 @@ impl<F: Format> Reclaimer<F> {
     ///
     /// With the last of a VM, what it has deferred runs here, and its devices are dropped, under no lock.
     pub fn run_slice(&self, slice: Slice) -> Reclaimed {
-        self.drop_gone();
-        let reclaimed = self.free_slice(slice);
-        self.drop_gone();
+        let (reclaimed, gone) = self.free_slice(slice, true);
+        drop(gone);
         reclaimed
     }
 
-    /// Drops what is left of roots that are gone. With no lock held.
-    fn drop_gone(&self) {
-        loop {
-            let root = self.gone.lock(self.mmu()).pop();
-            let Some(root) = root else { return };
-            // SAFETY: it was put there with the only reference.
-            drop(unsafe { Box::from_raw(root.as_ptr()) });
-        }
-    }
-
-    fn free_slice(&self, slice: Slice) -> Reclaimed {
+    /// Frees for a slice. Returns also what is gone, if the caller `takes` it; if not, the bell is rung for it.
+    fn free_slice(&self, slice: Slice, takes: bool) -> (Reclaimed, Gone<F>) {
         let mmu = &*self.bell.mmu;
         self.bell.look_through_attic(ATTIC_SLICE);
         self.heed_noted();
@@ -250,26 +234,36 @@ impl<F: Format> Reclaimer<F> {
             },
         };
         mmu.charge(Op::SliceEnd);
-        reclaimed
+        if takes {
+            return (reclaimed, work.gone.take());
+        }
+        if !work.gone.is_empty() {
+            self.bell.ring();
+        }
+        (reclaimed, Gone::new())
     }
 
-    fn run(&self, work: &mut Option<Work<F>>, mut budget: Budget<'_>) -> Reclaimed {
+    fn run(&self, work: &mut Freeing<F>, mut budget: Budget<'_>) -> Reclaimed {
         let mmu = &*self.bell.mmu;
         let mut waiting: Option<NonNull<Root<F>>> = None;
         loop {
-            let Some(present) = work.take().or_else(|| self.next()) else { return Reclaimed::All };
+            let Some(present) = work.present.take().or_else(|| self.next()) else {
+                return Reclaimed::All;
+            };
             let root = present.root;
             match self.advance(present, &mut budget) {
-                Advanced::Done if waiting == Some(root) => waiting = None,
-                Advanced::Done => {}
+                Advanced::Done => {
+                    work.gone.push(root);
+                    waiting = waiting.filter(|waiting| *waiting != root);
+                }
                 Advanced::Spent(present) => {
-                    *work = Some(present);
+                    work.present = Some(present);
                     return Reclaimed::More;
                 }
                 Advanced::Waits(present) => {
                     // Others first; it comes up again when all have been tried.
                     if waiting == Some(root) || self.is_list_empty() {
-                        *work = Some(present);
+                        work.present = Some(present);
                         return Reclaimed::Waits;
                     }
                     waiting = waiting.or(Some(root));
@@ -360,7 +354,6 @@ impl<F: Format> Reclaimer<F> {
         }
         // SAFETY: no other reference is left.
         unsafe { Root::free_top(work.root) };
-        self.gone.lock(&*self.bell.mmu).push(work.root);
         Advanced::Done
     }
 }

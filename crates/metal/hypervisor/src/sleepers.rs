@@ -2,7 +2,7 @@
 //! locks, hardware or a clock: the caller has a lock around it, and says what time it is.
 //!
 //! A VM decides how many of its threads sleep, and when. So no call looks at all sleepers: those that sleep for words
-//! are in [`BUCKETS`] lists, by the address of the word, and those that wake by themselves are also in a tree, in the
+//! are in `BUCKETS` lists, by the address of the word, and those that wake by themselves are also in a tree, in the
 //! order of the moments. A call for a word looks at one list. A call for a moment looks at the first of the tree.
 
 use intrusive_collections::{

@@ -8,9 +8,48 @@ use mayfly_platform::address::{Gfn, Pfn};
 use mayfly_platform::observe::Step;
 
 use crate::level::below_of;
+use crate::list::List;
 use crate::range::{Budget, Stop};
 use crate::root::Root;
 use crate::{Entry, Format, Level, State};
+
+/// What the caller that frees has.
+pub(super) struct Freeing<F: Format> {
+    pub(super) present: Option<Work<F>>,
+    pub(super) gone: Gone<F>,
+}
+
+/// Roots of which nothing is left but what they share with their VM. With the last of them that goes, too: then the VM's
+/// callbacks and devices run what they like. So this is dropped with no lock held.
+pub(super) struct Gone<F: Format>(List<F>);
+
+impl<F: Format> Gone<F> {
+    pub(super) fn new() -> Self {
+        Self(List::new(|root| &root.next))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds one, to which no other reference exists.
+    pub(super) fn push(&mut self, root: NonNull<Root<F>>) {
+        self.0.push(root);
+    }
+
+    pub(super) fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::new())
+    }
+}
+
+impl<F: Format> Drop for Gone<F> {
+    fn drop(&mut self) {
+        while let Some(root) = self.0.pop() {
+            // SAFETY: it was put there with the only reference.
+            drop(unsafe { Box::from_raw(root.as_ptr()) });
+        }
+    }
+}
 
 /// The root that is being reclaimed, and how far.
 pub(super) struct Work<F: Format> {
