@@ -143,7 +143,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
     /// Has its interrupt line be as the device says.
     pub(crate) fn drive(&self) {
         settle(
-            || self.device.lock(&*self.world).get().interrupt(),
+            || self.with(|device| device.interrupt()),
             |level| set_line(&self.line, self.interrupt, level),
         );
     }
@@ -154,7 +154,7 @@ impl<D: virtio::Device, S> Virtio<D, S> {
             return;
         }
         loop {
-            let served = self.device.lock(&*self.world).get().serve(ram);
+            let served = self.with(|device| device.serve(ram));
             self.drive();
             if served == Served::Nothing || is_over() {
                 return;
@@ -166,11 +166,11 @@ impl<D: virtio::Device, S> Virtio<D, S> {
 
 impl<D: virtio::Device + Send + 'static, S: Send + 'static> Device for Virtio<D, S> {
     fn read(&self, _vcpu: u32, offset: u64, data: &mut [u8]) {
-        self.device.lock(&*self.world).get().read(offset, data);
+        self.with(|device| device.read(offset, data));
     }
 
     fn write(&self, _vcpu: u32, offset: u64, data: &[u8]) {
-        let is_notified = self.device.lock(&*self.world).get().write(offset, data);
+        let is_notified = self.with(|device| device.write(offset, data));
         self.drive();
         if is_notified {
             // Release: the thread that takes it sees what the driver wrote before.
