@@ -74,13 +74,13 @@ impl Scheduler {
     /// Those that sleep for the word at that address are woken with those whose time has come. Returns whether there is
     /// room to remember that.
     pub(crate) fn wake_later(&mut self, word: usize) -> bool {
-        let known = self.words[..self.unfinished].contains(&word);
-        if !known && self.unfinished < WORDS {
-            self.words[self.unfinished] = word;
+        if !self.words[..self.unfinished].contains(&word) {
+            let Some(place) = self.words.get_mut(self.unfinished) else { return false };
+            *place = word;
             self.unfinished += 1;
         }
         self.turns.remind(0);
-        known || self.words[..self.unfinished].contains(&word)
+        true
     }
 
     /// Takes one that is to be woken at `now`.
