@@ -121,7 +121,9 @@ impl Machine {
             // Under the lock: a run that resets its machine is not over in between, and the next one begun.
             Present::Running(run, _) => (Arc::clone(run), run.mark(end)),
         };
-        run.tell(is_new);
+        if is_new {
+            run.tell();
+        }
     }
 
     /// A run begins.

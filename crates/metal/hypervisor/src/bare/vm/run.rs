@@ -140,8 +140,9 @@ impl Run {
 
     /// Ends it, unless it is ending: all vCPUs leave their guest for good.
     pub(crate) fn end(&self, end: End) {
-        let is_new = self.mark(end);
-        self.tell(is_new);
+        if self.mark(end) {
+            self.tell();
+        }
     }
 
     /// From now on it ends, unless it did before. [`End::Killed`] takes the place of [`End::Reset`], after which another
@@ -154,18 +155,16 @@ impl Run {
         set.is_ok()
     }
 
-    /// Has all vCPUs, and the thread of the devices, see that it ends, if that `is_new`.
-    pub(crate) fn tell(&self, is_new: bool) {
-        if is_new {
-            for (vcpu, power) in self.power.iter().enumerate() {
-                self.places.end(vcpu);
-                // The vCPU that sleeps for it sees that the run ends.
-                power.word.store(STARTS, Ordering::Release);
-                self.world.wake(&power.word);
-                threads::interrupts::look();
-            }
-            self.devices.ring();
+    /// Has all vCPUs, and the thread of the devices, see that it ends.
+    pub(crate) fn tell(&self) {
+        for (vcpu, power) in self.power.iter().enumerate() {
+            self.places.end(vcpu);
+            // The vCPU that sleeps for it sees that the run ends.
+            power.word.store(STARTS, Ordering::Release);
+            self.world.wake(&power.word);
+            threads::interrupts::look();
         }
+        self.devices.ring();
     }
 
     /// How it ends, once it does.
