@@ -1,7 +1,7 @@
 //! Interrupts from outside, and from vCPU to vCPU.
 
 use crate::state::State;
-use crate::vgic::PRIVATE;
+use crate::vgic::{PRIVATE, in_parts};
 use crate::{Kick, NoSuchInterrupt, PART, Vgic, affinity};
 
 /// The group that an SGI is generated for, which is that of the register it is written to.
@@ -98,7 +98,7 @@ impl<K: Kick> Vgic<K> {
     ) {
         let intid = (value >> 24 & 0xf) as u32;
         if value >> 40 & 1 != 0 {
-            self.each_vcpu(pause, |target| {
+            in_parts(self.vcpus(), pause, |target| {
                 if target != sender {
                     self.send(target, register, intid);
                 }

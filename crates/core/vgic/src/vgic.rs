@@ -83,6 +83,16 @@ pub struct Vgic<K> {
     kick: K,
 }
 
+/// Calls `work` with each number below `count`, which are of vCPUs or SPIs, and `pause` after each [`PART`] of them.
+pub(crate) fn in_parts(count: usize, pause: &mut dyn FnMut(), mut work: impl FnMut(usize)) {
+    for number in 0..count {
+        work(number);
+        if number % PART == PART - 1 {
+            pause();
+        }
+    }
+}
+
 fn try_collect<T>(
     count: usize,
     mut make: impl FnMut(usize) -> Result<T, OutOfMemory>,
@@ -295,16 +305,6 @@ impl<K: Kick> Vgic<K> {
     pub(crate) fn notify(&self, vcpu: usize) {
         if self.redistributors.get(vcpu).is_some_and(|target| target.inbox.notify()) {
             self.kick.kick(vcpu);
-        }
-    }
-
-    /// Calls `work` for each vCPU, and `pause` after each [`PART`] of them.
-    pub(crate) fn each_vcpu(&self, pause: &mut dyn FnMut(), mut work: impl FnMut(usize)) {
-        for vcpu in 0..self.vcpus() {
-            work(vcpu);
-            if vcpu % PART == PART - 1 {
-                pause();
-            }
         }
     }
 

@@ -5,8 +5,8 @@ use mayfly_platform::sync::{Ordering, fence};
 use super::bank::Fields;
 use super::{Frame, IIDR, Read, Write, identification};
 use crate::state::State;
-use crate::vgic::{ALL_GROUPS, PRIVATE};
-use crate::{Kick, PART, Vgic};
+use crate::vgic::{ALL_GROUPS, PRIVATE, in_parts};
+use crate::{Kick, Vgic};
 
 const CTLR: u64 = 0x0000;
 const TYPER: u64 = 0x0004;
@@ -102,7 +102,7 @@ impl<K: Kick> Vgic<K> {
         if before == groups {
             return;
         }
-        self.each_vcpu(pause, |vcpu| self.review(vcpu));
+        in_parts(self.vcpus(), pause, |vcpu| self.review(vcpu));
         let off = before & !groups;
         if off == 0 {
             return;
@@ -112,12 +112,7 @@ impl<K: Kick> Vgic<K> {
         };
         // Pairs with the fence of a vCPU that enters, between what it loads and its look at the groups.
         fence(Ordering::SeqCst);
-        self.each_vcpu(pause, |vcpu| (0..PRIVATE).for_each(|intid| recall(vcpu, intid)));
-        for spi in 0..self.spis() {
-            recall(0, PRIVATE + spi as u32);
-            if spi % PART == PART - 1 {
-                pause();
-            }
-        }
+        in_parts(self.vcpus(), pause, |vcpu| (0..PRIVATE).for_each(|intid| recall(vcpu, intid)));
+        in_parts(self.spis(), pause, |spi| recall(0, PRIVATE + spi as u32));
     }
 }
