@@ -99,9 +99,8 @@ impl Mmio<Net> {
         let (queue, chain) = self.queue(RECEIVE);
         let mut used = [Used::default(); MOST_BUFFERS];
         let (mut count, mut done, mut places) = (0, 0, [0; 2]);
-        let put = |chain: &_, done, now| fill(chain, frame, source, (done, now), memory);
         while done < total {
-            if count == MOST_BUFFERS || (count == 1 && !merges) {
+            if count == MOST_BUFFERS {
                 queue.put_back(count as u16);
                 return Ok(Err(Lost::TooLong));
             }
@@ -114,14 +113,17 @@ impl Mmio<Net> {
             if chain.readable() != 0 || room == 0 || (count == 0 && room < HEADER) {
                 return Err(Malformed);
             }
+            if !merges && room < total {
+                queue.put_back(1);
+                return Ok(Err(Lost::TooLong));
+            }
+            if count == 0 {
+                places = [0, 1].map(|byte| chain.address(BUFFERS + byte).unwrap_or(0));
+            }
             let now = room.min(total - done);
             used[count] = Used { head, written: now as u32 };
             count += 1;
-            let copied = if now < total && !merges { Ok(()) } else { put(chain, done, now) };
-            if count == 1 {
-                places = [0, 1].map(|byte| chain.address(BUFFERS + byte).unwrap_or(0));
-            }
-            match copied {
+            match fill(chain, frame, source, (done, now), memory) {
                 Ok(()) => {}
                 Err(Fault::Sender) => {
                     queue.put_back(count as u16);
