@@ -31,7 +31,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 
 use mayfly_platform::address::Gfn;
-use mayfly_platform::lock::Lock;
+use mayfly_platform::lock::{Lock, LockGuard};
 use mayfly_platform::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mayfly_platform::tlb::Scope;
 use mayfly_platform::{Mmu, Op};
@@ -192,9 +192,7 @@ impl<F: Format> Reclaimer<F> {
         mmu.charge(Op::SliceBegin);
         let reclaimed = self.run(&mut work, Budget::new(AT_ONCE, mmu));
         mmu.charge(Op::SliceEnd);
-        let gone = work.gone.take();
-        drop(work);
-        drop(gone);
+        Freeing::release(work);
         reclaimed == Reclaimed::All
     }
 
@@ -202,8 +200,15 @@ impl<F: Format> Reclaimer<F> {
     ///
     /// The caller may have the lock of its VM's slots. So it leaves to others what runs code of VMs that are gone.
     pub(crate) fn help(&self) {
-        while self.frames() > self.bound && self.free_slice(self.slice, false).0 == Reclaimed::More
-        {
+        while self.frames() > self.bound {
+            let (reclaimed, work) = self.free_slice(self.slice);
+            if !work.gone.is_empty() {
+                self.bell.ring();
+            }
+            drop(work);
+            if reclaimed != Reclaimed::More {
+                return;
+            }
             self.mmu().preemption_point();
         }
     }
@@ -213,13 +218,13 @@ impl<F: Format> Reclaimer<F> {
     ///
     /// With the last of a VM, what it has deferred runs here, and its devices are dropped, under no lock.
     pub fn run_slice(&self, slice: Slice) -> Reclaimed {
-        let (reclaimed, gone) = self.free_slice(slice, true);
-        drop(gone);
+        let (reclaimed, work) = self.free_slice(slice);
+        Freeing::release(work);
         reclaimed
     }
 
-    /// Frees for a slice. Returns also what is gone, if the caller `takes` it; if not, the bell is rung for it.
-    fn free_slice(&self, slice: Slice, takes: bool) -> (Reclaimed, Gone<F>) {
+    /// Frees for a slice. The caller releases the lock, and sees to what is gone.
+    fn free_slice(&self, slice: Slice) -> (Reclaimed, LockGuard<'_, Freeing<F>>) {
         let mmu = &*self.bell.mmu;
         self.bell.look_through_attic(ATTIC_SLICE);
         self.heed_noted();
@@ -234,13 +239,7 @@ impl<F: Format> Reclaimer<F> {
             },
         };
         mmu.charge(Op::SliceEnd);
-        if takes {
-            return (reclaimed, work.gone.take());
-        }
-        if !work.gone.is_empty() {
-            self.bell.ring();
-        }
-        (reclaimed, Gone::new())
+        (reclaimed, work)
     }
 
     fn run(&self, work: &mut Freeing<F>, mut budget: Budget<'_>) -> Reclaimed {

@@ -5,6 +5,7 @@ use core::ops::ControlFlow;
 use core::ptr::NonNull;
 
 use mayfly_platform::address::{Gfn, Pfn};
+use mayfly_platform::lock::LockGuard;
 use mayfly_platform::observe::Step;
 
 use crate::level::below_of;
@@ -17,6 +18,15 @@ use crate::{Entry, Format, Level, State};
 pub(super) struct Freeing<F: Format> {
     pub(super) present: Option<Work<F>>,
     pub(super) gone: Gone<F>,
+}
+
+impl<F: Format> Freeing<F> {
+    /// Releases the lock, and then drops what is gone.
+    pub(super) fn release(mut this: LockGuard<'_, Self>) {
+        let gone = this.gone.take();
+        drop(this);
+        drop(gone);
+    }
 }
 
 /// Roots of which nothing is left but what they share with their VM. With the last of them that goes, too: then the VM's
@@ -37,7 +47,7 @@ impl<F: Format> Gone<F> {
         self.0.push(root);
     }
 
-    pub(super) fn take(&mut self) -> Self {
+    fn take(&mut self) -> Self {
         core::mem::replace(self, Self::new())
     }
 }
