@@ -134,5 +134,10 @@ pub use world::{HostFault, HostMemory, Resolved, World};
 
 /// The examples of the documentation are compiled and run like those of this page.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../docs/vm.md")]
-mod documented {}
+mod documented {
+    #[doc = include_str!("../../../../docs/vm.md")]
+    mod life {}
+
+    #[doc = include_str!("../../../../docs/host-changes.md")]
+    mod host_changes {}
+}
