@@ -12,6 +12,9 @@ pub enum Pace {
     #[default]
     Urgent,
     /// Grace periods as in Linux v6.18, for comparison: see [`linux`](crate::linux). Needs a [`Config::worker`].
+    ///
+    /// Such a domain has no bounds, as Linux has none. It counts up to 2^24 callbacks and 1 TiB; a call that defers
+    /// more, or the drop of a [`Retired`](crate::Retired) that does, panics, and leaks what was to be deferred.
     Linux {
         /// Jiffies a second, `CONFIG_HZ`.
         hz: u32,

@@ -96,6 +96,9 @@ impl<F: Format> Reclaimer<F> {
     pub const BOUND: usize = 1 << 18;
 
     /// For roots whose tables take at most `bound` frames together, beyond which a caller that retires one helps.
+    ///
+    /// `mmu` is that of the VMs' machine: the reclaimer takes its locks, sleeps and is woken there. A table is freed by
+    /// the VM's own, so that another machine's makes no call unsafe; but then a caller may wait for ever.
     pub fn new(mmu: Arc<dyn Mmu>, bound: usize) -> Self {
         Self {
             bell: Arc::new(Bell::new(mmu)),

@@ -63,6 +63,9 @@ impl Change {
 /// While a notifier is called, the space can be resolved and read, by it too. Changing the space or its notifiers from
 /// there would wait for itself; so would writing to what is shared, and reading a page whose frame
 /// [changes](Notifier::change_pte).
+///
+/// A notifier that panics ends the program: it may still use frames that the space is about to give to another user, and
+/// other threads wait for the end of the change.
 pub trait Notifier: Send + Sync {
     /// The range is about to change. When this returns, the notifier does no more with the frames of it than
     /// [`Change::new`] says; and what it resolves before the end it must not use after.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use mayfly_platform::no_unwind;
+
 use super::notifier::Notifier;
 
 /// Names a registered notifier.
@@ -18,9 +20,9 @@ impl Registered {
         self.ask(what).for_each(drop);
     }
 
-    /// Asks one after the other.
+    /// Asks one after the other. One that panics ends the program: it may still use what is about to change.
     pub(super) fn ask<T>(&self, what: impl Fn(&dyn Notifier) -> T) -> impl Iterator<Item = T> {
-        self.0.iter().map(move |(_, notifier)| what(&**notifier))
+        self.0.iter().map(move |(_, notifier)| no_unwind(|| what(&**notifier)))
     }
 }
 
