@@ -21,6 +21,7 @@ pub mod division;
 pub mod flat;
 pub mod frames;
 pub mod late;
+pub mod line;
 pub mod log;
 pub mod memory_map;
 pub mod needs;
