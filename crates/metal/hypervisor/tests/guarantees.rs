@@ -7,6 +7,7 @@ use std::ops::Range;
 use mayfly_hypervisor::account::{Refused, ShareId, ShareInfo};
 use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
 use mayfly_hypervisor::frames::FrameInfo;
+use mayfly_hypervisor::shortage::{Asker, Next};
 use mayfly_hypervisor::spans::{Span, Spans};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -183,8 +184,9 @@ impl Machine<'_> {
         }
     }
 
-    /// A VM asks. Where it gets nothing, and is not the one that is furthest above its guarantee, that one is ended.
-    fn ask(&mut self, which: Index, order: usize) {
+    /// A VM asks. Where it gets nothing, the one that is furthest above its guarantee is ended, unless the one that asks
+    /// is itself `ending`.
+    fn ask(&mut self, which: Index, order: usize, ending: bool) {
         let Some(at) = self.at(which) else { return };
         let (id, vm) = &self.vms[at];
         let (id, is_active) = (*id, vm.state == State::Active);
@@ -209,10 +211,17 @@ impl Machine<'_> {
         if order < 4 {
             assert!(!(is_active && within), "a VM within its guarantee got nothing");
             assert!(!expected, "not given what is free");
-            if is_active && order == 0 {
+            if order == 0 && ending {
+                // Those that are asked later are chosen as if it had not asked.
+                assert_eq!(self.next(id, true), Next::Over);
+            } else if is_active && order == 0 {
                 self.end_for(id, at);
             }
         }
+    }
+
+    fn next(&mut self, share: ShareId, is_ending: bool) -> Next {
+        Asker { share, was_chosen: false, is_ending }.next(&mut self.real)
     }
 
     fn end_for(&mut self, id: ShareId, at: usize) {
@@ -221,7 +230,9 @@ impl Machine<'_> {
             (vm.used() + more).saturating_sub(vm.wants.guarantee())
         };
         let most = self.vms.iter().map(above).max().unwrap_or(0);
-        let ended = self.real.choose(id).expect("none is above its guarantee");
+        let Next::Wait(Some(ended)) = self.next(id, false) else {
+            panic!("none is above its guarantee")
+        };
         if self.chosen.is_some() {
             // What that one has may be enough.
             return assert_eq!(self.chosen, Some(ended));
@@ -331,8 +342,8 @@ impl Machine<'_> {
 enum Step {
     Admit(Wants),
     Activate(Index),
-    /// So many times.
-    Ask(Index, usize, usize),
+    /// So many times, in a VM that is ending, or not.
+    Ask(Index, usize, usize, bool),
     GiveBack(Index, Index),
     Leave(Index),
     System(usize),
@@ -350,7 +361,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => wants.prop_map(Step::Admit),
         3 => any::<Index>().prop_map(Step::Activate),
-        9 => (any::<Index>(), order, 1_usize..90).prop_map(|(vm, order, times)| Step::Ask(vm, order, times)),
+        9 => (any::<Index>(), order, 1_usize..90, prop::bool::weighted(0.1))
+            .prop_map(|(vm, order, times, ending)| Step::Ask(vm, order, times, ending)),
         6 => (any::<Index>(), any::<Index>()).prop_map(|(vm, piece)| Step::GiveBack(vm, piece)),
         1 => any::<Index>().prop_map(Step::Leave),
         1 => (0_usize..7).prop_map(Step::System),
@@ -392,7 +404,7 @@ proptest! {
             match step {
                 Step::Admit(wants) => machine.admit(wants),
                 Step::Activate(vm) => machine.activate(vm),
-                Step::Ask(vm, order, times) => (0..times).for_each(|_| machine.ask(vm, order)),
+                Step::Ask(vm, order, times, ending) => (0..times).for_each(|_| machine.ask(vm, order, ending)),
                 Step::GiveBack(vm, piece) => machine.give_back(vm, piece),
                 Step::Leave(vm) => if let Some(at) = machine.at(vm) { machine.leave(at) },
                 Step::System(order) => machine.system(order),
@@ -465,6 +477,33 @@ fn a_vm_is_not_ended_for_what_its_neighbour_takes() {
         // Beyond its guarantee it would borrow, but less than the other has.
         assert_eq!(machine.allocate(modest, 0), None);
         assert_eq!(machine.choose(modest), Some(greedy));
+    });
+}
+
+#[test]
+fn no_vm_is_ended_for_one_that_is_ending() {
+    with_machine(100, |mut machine| {
+        let shares = [(); 3].map(|()| machine.admit(0).unwrap());
+        assert!(shares.iter().all(|&share| machine.activate(share)));
+        let [greedy, lesser, third] = shares;
+        let given: Vec<u64> =
+            (0..60 * CHUNK).map(|_| machine.allocate(greedy, 0).unwrap()).collect();
+        assert!((0..40 * CHUNK).all(|_| machine.allocate(lesser, 0).is_some()));
+        let asker = |share| Asker { share, was_chosen: false, is_ending: false };
+        // Killed by the user, or chosen itself: both have threads that have just got no frame.
+        let killed = Asker { is_ending: true, ..asker(lesser) };
+        let chosen = Asker { was_chosen: true, ..asker(lesser) };
+        assert_eq!([killed, chosen].map(|asker| asker.next(&mut machine)), [Next::Over; 2]);
+        // Nothing was chosen for it: by now the other has more.
+        let (some, _) = given.split_at(given.len() / 2);
+        assert!(some.iter().all(|&frame| machine.free(frame, 0)));
+        assert_eq!(asker(third).next(&mut machine), Next::Again);
+        assert_eq!(killed.next(&mut machine), Next::Over, "though there is a frame for it");
+        assert!((0..30 * CHUNK).all(|_| machine.allocate(third, 0).is_some()));
+        assert_eq!(asker(third).next(&mut machine), Next::Wait(Some(lesser)));
+        machine.leave(lesser);
+        // What it had is coming back.
+        assert_eq!(asker(third).next(&mut machine), Next::Wait(Some(lesser)));
     });
 }
 
