@@ -27,6 +27,7 @@ pub mod memory_map;
 pub mod needs;
 pub mod plan;
 pub mod processors;
+pub mod promises;
 pub mod shortage;
 pub mod sleepers;
 pub mod spans;

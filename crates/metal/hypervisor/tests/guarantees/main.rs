@@ -1,9 +1,12 @@
 //! What the account of the machine's memory promises, held against a naive model: one that keeps nothing but the list
-//! of pieces that are given, and adds everything up anew whenever it is asked.
+//! of pieces that are given, and adds everything up anew whenever it is asked. The heap is that of [`heap`].
+
+mod heap;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use heap::Heap;
 use mayfly_hypervisor::account::{Refused, ShareId, ShareInfo};
 use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
 use mayfly_hypervisor::frames::FrameInfo;
@@ -29,6 +32,8 @@ struct Wants {
     guaranteed: Pieces,
     /// Single frames that it asks for beyond them.
     beyond: u64,
+    /// Bytes that it allocates of the heap.
+    heap: usize,
 }
 
 impl Wants {
@@ -53,6 +58,7 @@ struct Vm {
     pieces: BTreeMap<u64, usize>,
     /// The most single frames that it had at a time.
     most: u64,
+    heap: heap::Pieces,
 }
 
 impl Vm {
@@ -125,6 +131,9 @@ fn used_by(pieces: &BTreeMap<u64, usize>, order: usize) -> u64 {
 /// The real frames, and the model beside them.
 struct Machine<'a> {
     real: Chunks<'a>,
+    heap: Heap,
+    /// What the hypervisor has of it.
+    own_heap: heap::Pieces,
     vms: Vec<(ShareId, Vm)>,
     system: BTreeMap<u64, usize>,
     /// The VM that is being ended.
@@ -154,20 +163,35 @@ impl Machine<'_> {
 
     fn admit(&mut self, wants: Wants) {
         let (wanted, left) = (wants.guarantee(), self.left());
+        let Some(mut heap) = self.heap.admit(wants.heap) else { return };
         match self.real.admit(wanted) {
             Ok(id) => {
                 assert!(wanted <= left && self.vms.len() < SHARES);
                 assert!(self.vms.iter().all(|(other, _)| *other != id) && id != ShareId::SYSTEM);
-                self.vms.push((
-                    id,
-                    Vm { wants, state: State::Admitted, pieces: BTreeMap::new(), most: 0 },
-                ));
+                let state = State::Admitted;
+                self.vms.push((id, Vm { wants, state, pieces: BTreeMap::new(), most: 0, heap }));
+                return;
             }
             Err(Refused::Guarantee { wanted: said, left: said_left }) => {
                 assert!(wanted > left, "a guarantee of {wanted} was refused, and {left} are left");
                 assert_eq!((said, said_left), (wanted, left));
             }
             Err(Refused::TooMany) => assert_eq!(self.vms.len(), SHARES),
+        }
+        self.heap.leave(&mut heap);
+    }
+
+    /// A VM, or the hypervisor, does something with the heap. Whatever others have, it gets what it is guaranteed.
+    fn heap(&mut self, which: Option<Index>, what: HeapStep) {
+        let at = which.and_then(|which| self.at(which));
+        let pieces = at.map_or(&mut self.own_heap, |at| &mut self.vms[at].1.heap);
+        let count = Heap::count(pieces);
+        match what {
+            HeapStep::Take(bytes, times) => (0..times).for_each(|_| self.heap.take(pieces, bytes)),
+            HeapStep::Fill(bytes) => self.heap.fill(pieces, bytes),
+            HeapStep::Thin => self.heap.thin(pieces),
+            HeapStep::Free(piece) if count > 0 => self.heap.give_back(pieces, piece.index(count)),
+            HeapStep::Free(_) => {}
         }
     }
 
@@ -248,6 +272,7 @@ impl Machine<'_> {
 
     fn leave(&mut self, at: usize) {
         self.real.leave(self.vms[at].0);
+        self.heap.leave(&mut self.vms[at].1.heap);
         self.vms[at].1.state = State::Leaving;
         self.forget();
     }
@@ -318,8 +343,12 @@ impl Machine<'_> {
         }
     }
 
-    /// Each active VM takes all that it is guaranteed.
+    /// Each active VM takes all that it is guaranteed, and all others of the heap.
     fn take_everything(&mut self) {
+        for (_, vm) in &mut self.vms {
+            self.heap.fill(&mut vm.heap, 4096);
+            self.heap.fill(&mut vm.heap, 64);
+        }
         for at in 0..self.vms.len() {
             let (id, vm) = &mut self.vms[at];
             if vm.state != State::Active {
@@ -348,14 +377,35 @@ enum Step {
     Leave(Index),
     System(usize),
     SystemFrees(Index),
+    /// Of no VM, it is the hypervisor.
+    Heap(Option<Index>, HeapStep),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum HeapStep {
+    /// So many bytes, so many times.
+    Take(usize, usize),
+    Free(Index),
+    Fill(usize),
+    Thin,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let wants = ((0_u64..600), (0_u64..4), (0_u64..6), prop_oneof![Just(0_u64), 0_u64..1500]);
-    let wants = wants.prop_map(|(frames, roots, stacks, beyond)| Wants {
+    let beyond = prop_oneof![Just(0_u64), 0_u64..1500];
+    let wants = ((0_u64..600), (0_u64..4), (0_u64..6), beyond, 16_usize << 10..160 << 10);
+    let wants = wants.prop_map(|(frames, roots, stacks, beyond, heap)| Wants {
         guaranteed: [frames, roots, stacks],
         beyond,
+        heap,
     });
+    let bytes = prop_oneof![6 => 64_usize..256, 3 => 256_usize..4096, 1 => 4096_usize..16384];
+    let heap = prop_oneof![
+        6 => (bytes.clone(), 1_usize..60).prop_map(|(bytes, times)| HeapStep::Take(bytes, times)),
+        6 => any::<Index>().prop_map(HeapStep::Free),
+        3 => bytes.prop_map(HeapStep::Fill),
+        3 => Just(HeapStep::Thin),
+    ];
+    let vm = prop::option::weighted(0.9, any::<Index>());
     let order =
         prop_oneof![6 => Just(0_usize), 1 => Just(1_usize), 1 => Just(3_usize), 2 => Just(5_usize)];
     prop_oneof![
@@ -367,6 +417,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<Index>().prop_map(Step::Leave),
         1 => (0_usize..7).prop_map(Step::System),
         1 => any::<Index>().prop_map(Step::SystemFrees),
+        18 => (vm, heap).prop_map(|(vm, what)| Step::Heap(vm, what)),
     ]
 }
 
@@ -397,7 +448,10 @@ proptest! {
             .flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK)
             .collect();
         let total = memory.len() as u64 / CHUNK;
-        let mut machine = Machine { real, vms: Vec::new(), system: BTreeMap::new(), chosen: None, memory, total };
+        let (heap, own_heap) = (Heap::new(), heap::Pieces::own());
+        let nothing = heap.allocated();
+        let mut machine =
+            Machine { real, heap, own_heap, vms: Vec::new(), system: BTreeMap::new(), chosen: None, memory, total };
         machine.check();
 
         for step in steps {
@@ -414,6 +468,7 @@ proptest! {
                     machine.free_piece(first, order);
                     machine.system.remove(&first);
                 }
+                Step::Heap(vm, what) => machine.heap(vm, what),
             }
             machine.check();
         }
@@ -430,6 +485,8 @@ proptest! {
         }
         prop_assert_eq!(machine.real.free_frames(), total * CHUNK);
         prop_assert_eq!(machine.real.account().left(), total);
+        machine.heap.leave(&mut machine.own_heap);
+        prop_assert_eq!(machine.heap.allocated(), nothing);
     }
 }
 
