@@ -1,14 +1,15 @@
 //! What the first CPU does.
 
 use core::arch::asm;
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::devices::{say, say_number, set};
+use super::disk;
 use super::entry::{
     counts, counts_and_spins, disturbs, gaps, gaps_and_spins, overfills, spins, wakes,
 };
 
-const UART: usize = 0x0900_0000;
 const DISTRIBUTOR: usize = 0x0800_0000;
 const REDISTRIBUTOR: usize = 0x080a_0000;
 const CPU_ON: u64 = 0xc400_0003;
@@ -55,22 +56,6 @@ fn call(function: u64, arguments: [u64; 3]) -> u64 {
     result
 }
 
-fn set(address: usize, value: u32) {
-    // SAFETY: a register of a device that every guest has.
-    unsafe { with_exposed_provenance_mut::<u32>(address).write_volatile(value) };
-}
-
-fn say(text: &str) {
-    text.bytes().for_each(|byte| set(UART, byte.into()));
-}
-
-fn say_number(number: u64) {
-    if number >= 10 {
-        say_number(number / 10);
-    }
-    set(UART, u32::from(b'0') + (number % 10) as u32);
-}
-
 /// Where the word begins in the tree that says what is asked.
 fn asked(tree: usize) -> Option<&'static [u8]> {
     const WORD: &[u8] = b"guest=";
@@ -105,6 +90,7 @@ pub(super) extern "C" fn main(tree: usize) -> ! {
             spin()
         }
         Some(b'd') => disturb(),
+        Some(b'r') => disk::read(),
         Some(b'c') => count(next(), next()),
         Some(b'g') => find_gaps(next()),
         Some(b'o') => {

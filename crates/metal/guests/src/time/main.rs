@@ -4,6 +4,8 @@
 //! - `guest=counts:FROM-TO`: the same, and they count the loops that they do between two moments, in milliseconds of the
 //!   machine's counter, which all VMs share. It prints the count;
 //! - `guest=disturbs`: all its vCPUs make exits and faults, and sleep for 250 us at a time;
+//! - `guest=reads`: one vCPU has its disk and its console work without an end: it reads the disk in requests of 64 KiB,
+//!   and prints while it waits for them;
 //! - `guest=storms:COUNT`: all its vCPUs wake at once, so often, by one software interrupt to all, by one register that
 //!   makes 32 interrupts pending, and by timers that are due at the same moment, and the groups of its interrupt
 //!   controller are turned off and on;
@@ -32,3 +34,7 @@ fn main() {
 mod bare;
 #[cfg(target_os = "none")]
 mod entry;
+mod devices;
+#[cfg(target_os = "none")]
+mod disk;
+#[cfg(target_os = "none")]
