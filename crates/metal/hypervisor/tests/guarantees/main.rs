@@ -347,7 +347,7 @@ impl Machine<'_> {
     fn take_everything(&mut self) {
         for (_, vm) in &mut self.vms {
             self.heap.fill(&mut vm.heap, 4096);
-            self.heap.fill(&mut vm.heap, 64);
+            self.heap.fill(&mut vm.heap, 96);
         }
         for at in 0..self.vms.len() {
             let (id, vm) = &mut self.vms[at];
@@ -398,7 +398,7 @@ fn step() -> impl Strategy<Value = Step> {
         beyond,
         heap,
     });
-    let bytes = prop_oneof![6 => 64_usize..256, 3 => 256_usize..4096, 1 => 4096_usize..16384];
+    let bytes = prop_oneof![6 => 96_usize..256, 3 => 256_usize..4096, 1 => 4096_usize..16384];
     let heap = prop_oneof![
         6 => (bytes.clone(), 1_usize..60).prop_map(|(bytes, times)| HeapStep::Take(bytes, times)),
         6 => any::<Index>().prop_map(HeapStep::Free),
