@@ -14,7 +14,9 @@
 //! - `guest=gaps:COUNT`: for so many milliseconds all its CPUs read the counter over and over, with a timer that is
 //!   due every 5 ms. It prints the longest time between two reads of one CPU;
 //! - `guest=times:COUNT`: one vCPU sleeps for 1 ms by its virtual timer, so often, and prints how late it went on. It
-//!   does so where it has no device tree, too.
+//!   does so where it has no device tree, too;
+//! - `guest=busy:COUNT-CPU`: the same, on that CPU, while all CPUs work: that one does not sleep until its timer is due,
+//!   and the others do as for `guest=gaps`.
 //!
 //! It runs without a hypervisor, too, as a kernel at EL1: so it measures what QEMU itself does.
 //!
@@ -33,8 +35,8 @@ fn main() {
 #[cfg(target_os = "none")]
 mod bare;
 #[cfg(target_os = "none")]
-mod entry;
 mod devices;
 #[cfg(target_os = "none")]
 mod disk;
 #[cfg(target_os = "none")]
+mod entry;
