@@ -73,6 +73,7 @@ struct FloatingPoint {
 /// The registers of a vCPU, in memory or in the processor that its thread runs on.
 ///
 /// A `RefCell` would be looked at twice in each switch, and nothing here calls anything that could come back.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Resident {
     context: UnsafeCell<Context>,
@@ -215,17 +216,19 @@ pub fn clear_debug() {
     unsafe { optional::clear(&cpu::ids()) };
 }
 
-/// All that is switched when another vCPU comes to a processor.
+/// All that is switched when another vCPU comes to a processor. What each switch touches is at the beginning, where pairs
+/// of registers are stored and loaded with one instruction.
+#[repr(C)]
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     banked: Banked,
-    optional: Optional,
-    floating_point: FloatingPoint,
     pub(super) timer: Timer,
     /// `VMPIDR_EL2`: what the guest reads as its `MPIDR_EL1`.
     pub(super) vmpidr: u64,
     /// `CNTVOFF_EL2`.
     pub(super) timer_offset: u64,
+    optional: Optional,
+    floating_point: FloatingPoint,
 }
 
 /// `SCTLR_EL1` at reset: RES1 bits of ARMv8.0, MMU and caches off.
@@ -235,11 +238,11 @@ impl Context {
     pub(super) fn new(vmpidr: u64, timer_offset: u64) -> Self {
         Self {
             banked: Banked { sctlr: SCTLR_RESET, ..Banked::default() },
-            optional: Optional::new(),
-            floating_point: FloatingPoint { status: 0, control: 0, q: [0; 32] },
             timer: Timer::default(),
             vmpidr,
             timer_offset,
+            optional: Optional::new(),
+            floating_point: FloatingPoint { status: 0, control: 0, q: [0; 32] },
         }
     }
 

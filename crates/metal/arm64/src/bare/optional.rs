@@ -55,6 +55,8 @@ pub(super) struct Optional {
     physical_timer: Timer,
     debug: Debug,
     counters: Counters,
+    /// What all processors have of them, once the vCPU has accessed one.
+    offered: Offered,
 }
 
 impl Optional {
@@ -74,6 +76,7 @@ impl Optional {
             physical_timer: Timer::default(),
             debug: Debug::default(),
             counters: Counters::default(),
+            offered: Offered::default(),
         }
     }
 
@@ -132,6 +135,7 @@ impl Optional {
         offered: &Offered,
     ) -> Option<u64> {
         self.absorb_counters();
+        self.offered = *offered;
         let answer = match written {
             Some(value) => self.counters.write(place, value, at_el0, offered).map(|()| 0),
             None => self.counters.read(place, offered),
@@ -151,7 +155,7 @@ impl Optional {
         if self.has.has(Kinds::COUNTERS) {
             // SAFETY: the counters in the processor are this vCPU's.
             let shown = unsafe { counting::take() };
-            self.counters.absorb(&shown, &common::counters().unwrap_or_default());
+            self.counters.absorb(&shown, &self.offered);
         }
     }
 
