@@ -72,7 +72,8 @@ enum Checker {
     Loom,
     /// Schedules, drawn at random.
     Shuttle,
-    /// Undefined behaviour, found by interpretation; the nightly Rust of `scripts/versions` has to be there.
+    /// Undefined behaviour, found by interpretation, which gives loads older values too, by a number of seeds; the
+    /// nightly Rust of `scripts/versions` has to be there.
     Miri,
 }
 
@@ -198,7 +199,7 @@ fn is_killed(copy: &Copy, mutant: &Mutant) -> bool {
     for _ in 0..tries {
         let passes;
         (passes, said) = copy.run(&binary, &[test], limit);
-        // Miri, and an abort, end the process where they find something.
+        // Miri, by any of its seeds, and an abort, end the process where they find something.
         let failures = ["test result: FAILED", "process didn't exit", ENDLESS];
         let is_failure = failures.into_iter().any(|failure| said.contains(failure));
         is_killed = !passes && (binary.by == Checker::Miri || is_failure) && said.contains(says);
