@@ -16,6 +16,7 @@ mod devices;
 mod holds;
 mod hwtrace;
 mod iobus;
+mod memory;
 mod memslot;
 mod orders;
 mod owed;
@@ -97,12 +98,13 @@ impl fmt::Display for Mutant {
 }
 
 /// The steps of each protocol, and by which checker the sample has one of them killed.
-const PROTOCOLS: [(&[Mutant], Checker); 12] = [
+const PROTOCOLS: [(&[Mutant], Checker); 13] = [
     (caches::MUTANTS, Checker::Test),
     (devices::MUTANTS, Checker::Loom),
     (holds::MUTANTS, Checker::Test),
     (hwtrace::MUTANTS, Checker::Test),
     (iobus::MUTANTS, Checker::Test),
+    (memory::MUTANTS, Checker::Test),
     (memslot::MUTANTS, Checker::Loom),
     (owed::MUTANTS, Checker::Test),
     (srcu::MUTANTS, Checker::Test),
