@@ -23,12 +23,14 @@ pub(super) const SIZE: u16 = 8;
 pub(crate) struct Shared<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) at: Hva,
+    /// In place of that, where it is not empty.
+    pub(super) own: &'a [AtomicU64],
     pub(super) misses: bool,
 }
 
 impl<'a> Shared<'a> {
-    pub(crate) fn new(memory: &'a Memory, at: Hva) -> Self {
-        Self { memory, at, misses: false }
+    pub(crate) fn new(memory: &'a Memory, at: Hva, own: &'a [AtomicU64]) -> Self {
+        Self { memory, at, own, misses: false }
     }
 
     /// Where these bytes are, if they are there.
@@ -42,7 +44,8 @@ impl<'a> Shared<'a> {
     }
 
     fn word(&self, place: u64) -> &AtomicU64 {
-        self.memory.word(Hva::new(self.at.get() + (place & !7)))
+        let own = self.own.get(place as usize / 8);
+        own.unwrap_or_else(|| self.memory.word(Hva::new(self.at.get() + (place & !7))))
     }
 }
 

@@ -8,6 +8,8 @@ mod card;
 mod driver;
 mod guest;
 
+use std::sync::atomic::AtomicU64;
+
 use mayfly_devices::entropy::Generator;
 use mayfly_devices::memory::GuestMemory;
 use mayfly_devices::pl011::Pl011;
@@ -25,7 +27,7 @@ pub(crate) use guest::DATA;
 use crate::host::returns;
 use card::Own;
 use driver::{access, offer, serve, start};
-use guest::{Ram, Shared};
+use guest::{BYTES, Ram, Shared};
 
 const CORES: usize = 3;
 const DISK: usize = 4096;
@@ -166,24 +168,29 @@ impl Board {
 
 /// A board for each of a program's VMs, and the memory that both have.
 pub(crate) struct Boards {
-    boards: [Board; 2],
+    of_vms: [Board; 2],
     at: Hva,
+    /// For Miri, which goes through all of a machine's frames to find a word of one.
+    own: Vec<AtomicU64>,
 }
 
 impl Boards {
     pub(crate) fn new(at: Hva) -> Self {
-        Self { boards: [0, 1].map(Board::new), at }
+        let own = if cfg!(miri) { BYTES / 8 } else { 0 };
+        let own = (0..own).map(|_| AtomicU64::new(0)).collect();
+        Self { of_vms: [0, 1].map(Board::new), at, own }
     }
 
     pub(crate) fn make(&mut self, vm: usize, steps: &[Step], machine: &Machine) {
         for step in steps {
-            Board::make(&mut self.boards, vm, step, Shared::new(machine.memory(), self.at));
+            let memory = Shared::new(machine.memory(), self.at, &self.own);
+            Board::make(&mut self.of_vms, vm, step, memory);
         }
     }
 
     pub(crate) fn end(self, machine: &Machine) {
-        for board in self.boards {
-            board.end(Shared::new(machine.memory(), self.at));
+        for board in self.of_vms {
+            board.end(Shared::new(machine.memory(), self.at, &self.own));
         }
     }
 }
