@@ -35,8 +35,8 @@ pub(crate) fn wider(records: &[Record], widths: &[Width]) -> Vec<Record> {
     // Begins before ends, of those that would be at once.
     let mut moments: Vec<(i64, bool, usize)> = Vec::new();
     for ((at, record), (before, after)) in records.iter().enumerate().zip(widths.iter().cycle()) {
-        moments.push((record.begin as i64 - far(before), false, at));
-        moments.push((record.end as i64 + far(after), true, at));
+        moments.push((record.begin.cast_signed() - far(before), false, at));
+        moments.push((record.end.cast_signed() + far(after), true, at));
     }
     moments.sort_unstable();
     let mut begins = vec![0; records.len()];
