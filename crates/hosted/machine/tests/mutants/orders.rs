@@ -150,6 +150,7 @@ fn a_planted_mutant_that_nobody_who_knows_weaker_orders_misses_is_found() {
         ("", "swap(1, Ordering::AcqRel)", "swap(1, Ordering::Acquire)"),
         ("", "store(1, Ordering::SeqCst)", "store(1, Ordering::Release)"),
     ];
+    const OTHER: (&str, &str, &str) = ("", "a.store(1, Ordering::Release);", "");
     let planted = |edit: &'static (&str, &str, &str), by, file| Mutant {
         step: "planted",
         edits: std::slice::from_ref(edit),
@@ -169,7 +170,6 @@ fn a_planted_mutant_that_nobody_who_knows_weaker_orders_misses_is_found() {
         }
     }
     // What is left out with its order, or put elsewhere, is no weaker order.
-    const OTHER: (&str, &str, &str) = ("", "a.store(1, Ordering::Release);", "");
     assert!(objection(&planted(&OTHER, Checker::Test, "of_srcu"), &[]).is_none());
     // And what an exemption names has to be there, and to say so.
     let srcu = workspace().join("crates/core/srcu");
