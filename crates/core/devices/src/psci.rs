@@ -142,8 +142,10 @@ impl<C: AsRef<[Core]>> Psci<C> {
     fn change(&self, index: usize, from: u32, to: u32) {
         if let Some(core) = self.cores.as_ref().get(index) {
             // Another state is a mistake of the embedder's, and leaves the core as it is.
+            // Release, pairing with the acquires of who turns the core on, and who asks for its state. What came before
+            // the state that this ends has been acquired by who turned the core on.
             let changed =
-                core.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+                core.state.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
             debug_assert_eq!(changed, Ok(from), "core {index}");
         }
     }

@@ -157,7 +157,9 @@ impl<F: Format> Root<F> {
 
     /// References that there are.
     pub(crate) fn references(&self) -> usize {
-        self.references.load(Ordering::Acquire) & !RETIRED
+        // Relaxed: between this and the end of the root the reclaimer executes [look], a fence, which pairs with the release
+        // of each reference that was given up.
+        self.references.load(Ordering::Relaxed) & !RETIRED
     }
 
     /// Whether the reclaimer has the root.
@@ -166,9 +168,10 @@ impl<F: Format> Root<F> {
     }
 
     /// Says that the reclaimer has the root. Returns whether no other reference exists. If one does, the caller that
-    /// gives up the last but one tells the reclaimer.
+    /// gives up the last but one tells the reclaimer: of these two steps on one word one comes first.
     pub(crate) fn set_retired(&self) -> bool {
-        self.references.fetch_or(RETIRED, Ordering::AcqRel) == 1
+        // Relaxed: whoever frees the root asks for `references` first.
+        self.references.fetch_or(RETIRED, Ordering::Relaxed) == 1
     }
 
     /// Frames that its tables take.
@@ -312,8 +315,9 @@ impl<F: Format> Drop for RootRef<F> {
     /// by then, so the bell is held meanwhile.
     fn drop(&mut self) {
         let bell = Arc::clone(&self.space.bell);
-        // Release, and acquire by the reclaimer: what was done with the root comes before it is freed.
-        let before = self.references.fetch_sub(1, Ordering::AcqRel);
+        // Release, pairing with [look] behind `references`: what was done with the root comes before it is freed. Nothing is
+        // done with it here any more, so nothing of others' is acquired.
+        let before = self.references.fetch_sub(1, Ordering::Release);
         debug_assert!(before & !RETIRED > 1, "the last reference is the reclaimer's");
         if before == RETIRED | 2 {
             bell.ring();

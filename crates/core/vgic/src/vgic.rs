@@ -257,12 +257,14 @@ impl<K: Kick> Vgic<K> {
             let to = step(state);
             if is_recall(state, to) && !counted {
                 counted = true;
-                self.recalled.fetch_add(1, Ordering::AcqRel);
+                // Relaxed: the step on the word releases it, and is acquired by who counts that word no more.
+                self.recalled.fetch_add(1, Ordering::Relaxed);
             }
             Some(to)
         })?;
         if counted && !is_recall(from, to) {
-            self.recalled.fetch_sub(1, Ordering::AcqRel);
+            // Relaxed: it was counted by this very call, and there is no word that says so.
+            self.recalled.fetch_sub(1, Ordering::Relaxed);
         }
         if from != to {
             self.tell(vcpu, intid, from, to);

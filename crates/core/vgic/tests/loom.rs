@@ -243,6 +243,30 @@ fn loom_what_was_disabled_is_under_way_whoever_else_disables_something_and_comes
     });
 }
 
+/// The guest is told so, and then reads whether the interrupt is active: that is known by then.
+#[test]
+fn loom_what_is_under_way_no_more_is_found_as_it_was_left() {
+    loom::model(|| {
+        let world = Arc::new(World::default());
+        let gic = gic(2, &world);
+        let mut cpu = cpu(&gic, 0);
+        gic.sgi(2, SgiRegister::Sgi1, 1);
+        gic.enter(&mut cpu);
+        assert_eq!(loaded(&cpu), [0]);
+        gic.write(Frame::Redistributors, 0x1_0180, 4, 1);
+        cpu.registers.lr[0] ^= PENDING | ACTIVE;
+        let leaver = {
+            let gic = gic.clone();
+            thread::spawn(move || gic.leave(&mut cpu))
+        };
+        if !is_under_way(&gic) {
+            let active = gic.read(1, Frame::Redistributors, 0x1_0300, 4);
+            assert_eq!(active, Read::Value(1), "it is not found as its vCPU left it");
+        }
+        leaver.join().unwrap();
+    });
+}
+
 #[test]
 fn loom_a_group_that_is_turned_off_is_under_way_while_a_vcpu_has_an_interrupt_of_it() {
     loom::model(|| {

@@ -1,7 +1,9 @@
 //! Senders and receivers that do not keep to the specification: nothing breaks but their own card.
 
+use std::ops::Range;
+
 use mayfly_devices::memory::GuestMemory;
-use mayfly_devices::virtio::net::{Frame, Lost, Packet, finish};
+use mayfly_devices::virtio::net::{Frame, Lost, Offload, Packet, finish};
 use proptest::prelude::*;
 
 use crate::cards::*;
@@ -52,6 +54,36 @@ fn a_packet_that_the_device_is_to_write_or_without_a_header_breaks_the_card() {
         assert!(!guest.card.take(&mut Packet::new(), &guest.memory));
         assert!(guest.card.is_broken());
     }
+}
+
+/// What one packet left to be done is not taken for what the next leaves, which breaks the card.
+#[test]
+fn a_packet_that_is_taken_after_another_and_breaks_the_card_goes_to_nobody() {
+    let mut guest = Guest::new(1, ALL);
+    let mut packet = Packet::new();
+    guest.send(header(34, 16, None), &frame(100), &[]);
+    assert!(guest.card.take(&mut packet, &guest.memory));
+    assert!(packet.offload().is_ok());
+    guest.offer(TRANSMIT, 1, &[(buffers(TRANSMIT), 11)], false);
+    assert!(!guest.card.take(&mut packet, &guest.memory));
+    assert!(packet.offload().is_err());
+}
+
+#[test]
+fn a_frame_whose_range_ends_before_it_begins_has_its_head_alone() {
+    let mut guest = Guest::new(1, ALL);
+    guest.make_room(&[2048]);
+    let head = frame(60);
+    let sent = Frame { head: &head, rest: Range { start: 9, end: 3 }, offload: Offload::default() };
+    assert_eq!(sent.len(), 60);
+    let nothing = Packet::new();
+    guest.card.receive(&sent, &nothing.in_memory(&guest.memory), &guest.memory).unwrap();
+    assert_eq!(guest.received().unwrap().1, head);
+    let endless = Frame { rest: 0..u64::MAX, ..sent };
+    assert_eq!(endless.len(), u64::MAX);
+    guest.make_room(&[2048]);
+    let received = guest.card.receive(&endless, &nothing.in_memory(&guest.memory), &guest.memory);
+    assert_eq!(received, Err(Lost::Unreadable));
 }
 
 /// The switch looks at addresses that the guest may change meanwhile.

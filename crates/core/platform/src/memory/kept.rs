@@ -308,6 +308,21 @@ mod tests {
         core::mem::forget(used);
     }
 
+    /// Miri finds a race where it is not so.
+    #[test]
+    fn what_was_read_by_a_handle_was_read_before_the_value_is_freed() {
+        let kept = Kept::try_new([7_u64; 8]).unwrap();
+        let handle = kept.handle();
+        std::thread::scope(|threads| {
+            threads.spawn(move || assert_eq!(handle.iter().sum::<u64>(), 56));
+            let mut attic = Attic::new();
+            attic.put(kept);
+            while attic.unused(1).first.is_null() {
+                std::thread::yield_now();
+            }
+        });
+    }
+
     #[test]
     fn a_keeper_without_handles_frees_what_it_keeps() {
         let witness = Arc::new(());

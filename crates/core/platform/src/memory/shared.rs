@@ -119,4 +119,16 @@ mod tests {
         drop(second);
         assert_eq!(Arc::strong_count(&witness), 1);
     }
+
+    /// Miri finds a race where it is not so.
+    #[test]
+    fn what_an_owner_has_read_it_has_read_before_another_frees_it() {
+        let value = Shared::try_new([7_u64; 8]).unwrap();
+        let owners = [value.clone(), value];
+        std::thread::scope(|threads| {
+            for owner in owners {
+                threads.spawn(move || assert_eq!(owner.iter().sum::<u64>(), 56));
+            }
+        });
+    }
 }

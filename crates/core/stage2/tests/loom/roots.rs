@@ -84,6 +84,26 @@ fn a_root_is_reclaimed_after_its_last_reference_and_not_before() {
     });
 }
 
+/// Nothing but the reference orders the two: no section, and no hold.
+#[test]
+fn what_is_done_with_a_root_by_a_reference_comes_before_it_is_freed() {
+    check(|| {
+        let (vm, [here, _there]) = rootless(1);
+        let root = load(&vm, &here).unwrap();
+        let user = {
+            let vm = Arc::clone(&vm);
+            thread::spawn(move || {
+                assert_eq!(vm.world.arena.load(root.top(), 0), 0);
+                drop(root);
+            })
+        };
+        vm.stage2.retire();
+        while vm.config.reclaimer.run_slice(WHOLE) == Reclaimed::More {}
+        user.join().unwrap();
+        vm.assert_reclaimed();
+    });
+}
+
 #[test]
 fn a_vcpu_that_loads_a_root_while_all_are_replaced_holds_one_that_lasts() {
     check(|| {

@@ -2,10 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use mayfly_platform::memory::Kept;
-use mayfly_stage2::{Arm, Hold, Resident, Role};
+use mayfly_platform::testing::threads::{joined, soon};
+use mayfly_stage2::{Arm, Hold, Holder, Resident, Role};
 
 use crate::common::World;
 
@@ -38,6 +40,30 @@ unsafe impl Resident for Outside {
 
     fn tell_when_out(&self) -> bool {
         false
+    }
+}
+
+/// A vCPU that is in its guest, and counts how often it was asked to tell when it comes out.
+struct Inside {
+    hold: Hold,
+    asked: AtomicUsize,
+}
+
+impl Inside {
+    fn new() -> Kept<Self> {
+        Kept::try_new(Self { hold: Hold::new(), asked: AtomicUsize::new(0) }).unwrap()
+    }
+}
+
+// SAFETY: the hold is a field.
+unsafe impl Resident for Inside {
+    fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    fn tell_when_out(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::AcqRel);
+        true
     }
 }
 
@@ -92,4 +118,36 @@ fn a_holder_enters_no_other_vms_guest() {
     drop((holder, vcpu));
     other.retire();
     world.destroy();
+}
+
+/// It is woken by the first, and looks again.
+#[test]
+fn who_replaces_roots_waits_for_each_of_the_vcpus_that_are_in_their_guests() {
+    let world = Arc::new(World::<Arm<40>>::new(8));
+    drop(world.root(0));
+    let vcpus = [Inside::new(), Inside::new()];
+    let holders = vcpus.each_ref().map(|vcpu| world.stage2.register_holder(vcpu.handle()));
+    let mut holders = holders.map(Result::unwrap);
+    let enter = |holder| Some(Holder::enter(holder, &world.stage2, Role::MAIN).unwrap());
+    let mut in_guest = holders.each_mut().map(enter);
+    let is_finished = Arc::new(AtomicBool::new(false));
+    let replacer = {
+        let (world, is_finished) = (Arc::clone(&world), Arc::clone(&is_finished));
+        thread::spawn(move || {
+            world.stage2.replace_roots().unwrap().finish();
+            is_finished.store(true, Ordering::Release);
+        })
+    };
+    let is_asked = |vcpu: usize| vcpus[vcpu].asked.load(Ordering::Acquire) > 0;
+    for vcpu in 0..2 {
+        soon(|| is_asked(vcpu) || is_finished.load(Ordering::Acquire));
+        assert!(is_asked(vcpu), "it is finished while a vCPU is in its guest");
+        assert!(!is_finished.load(Ordering::Acquire));
+        in_guest[vcpu] = None;
+        world.stage2.came_out();
+    }
+    joined(replacer);
+    drop(in_guest);
+    drop(holders);
+    Arc::into_inner(world).unwrap().destroy();
 }

@@ -39,6 +39,7 @@ macro_rules! in_formats {
 mod announced;
 mod at_once;
 mod buried;
+mod grant;
 mod heap;
 mod hold;
 mod in_place;

@@ -174,6 +174,7 @@ impl<K: Kick> Vgic<K> {
 
     /// Whether one of these interrupts was disabled, and may be taken still.
     pub(super) fn is_recalled(&self, vcpu: usize, frame: Frame) -> bool {
+        // Acquire, pairing with the release of who has taken the last one back.
         if self.recalled.load(Ordering::Acquire) == 0 {
             return false;
         }

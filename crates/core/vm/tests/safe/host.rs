@@ -15,7 +15,9 @@ use mayfly_vm::{Bus, Config, Device, SlotZap, Vcpu, Vm, World};
 
 use crate::bus::Own;
 use crate::deferral::Deferral;
+use crate::devices::Boards;
 use crate::formats::Other;
+use crate::interrupts::Gics;
 use crate::step::{Fate, PAGES, PIECES, PLACES, Step};
 
 /// Frames of the machine on which nothing runs.
@@ -53,6 +55,8 @@ pub(crate) struct Host {
     /// Another machine, on which nothing runs.
     pub(crate) anothers: Machine,
     deferral: Deferral,
+    gics: Gics,
+    boards: Boards,
     roots: Vec<RootRef<Ept>>,
     tags: Vec<VmidTag>,
 }
@@ -65,12 +69,16 @@ pub(crate) fn returns(act: impl FnOnce()) -> bool {
 impl Host {
     pub(crate) fn new(machine: &Arc<Machine>) -> Self {
         let allocate = || machine.memory().allocate(PAGES).unwrap();
+        let vms = [0, 1].map(|vm| Guarded::new(machine, vm));
+        let pieces = std::array::from_fn(|_| allocate());
         Self {
             machine: Arc::clone(machine),
             vmids: machine.config().stage2.vmids,
-            pieces: std::array::from_fn(|_| allocate()),
+            boards: Boards::new(pieces[PIECES - 1]),
+            pieces,
             nobodys: allocate(),
-            vms: [0, 1].map(|vm| Guarded::new(machine, vm)),
+            gics: Gics::new(vms.each_ref().map(|guarded| guarded.vm.clone())),
+            vms,
             vcpus: Vec::new(),
             announcements: Vec::new(),
             devices: Vec::new(),
@@ -146,6 +154,8 @@ impl Host {
             Step::RunOwn(ref step) => self.run_own(step),
             Step::Foreign(ref step) => self.make_foreign(step),
             Step::Defer(step) => self.deferral.make(step),
+            Step::Interrupts { vm, ref steps } => self.gics.make(vm, steps),
+            Step::Devices { vm, ref steps } => self.boards.make(vm, steps, &self.machine),
             _ => self.make_on_tables(step),
         }
     }
@@ -323,8 +333,10 @@ impl Host {
         self.other.check();
     }
 
-    /// No guest has written to memory that it never had.
-    pub(crate) fn end(self) {
+    /// No guest has written to memory that it never had, and what is begun anew works.
+    pub(crate) fn end(mut self) {
+        self.gics.end();
+        self.boards.end(&self.machine);
         for device in &self.devices {
             device.end();
         }

@@ -11,9 +11,11 @@
 mod bus;
 mod covered;
 mod deferral;
+mod devices;
 mod formats;
 mod guests;
 mod host;
+mod interrupts;
 mod memory;
 mod mixed;
 mod step;
@@ -50,6 +52,7 @@ fn live(machine: &Arc<Machine>, steps: &[Step]) {
 /// A short program for Miri, which takes too long for many random ones.
 #[test]
 fn each_call_is_misused_once() {
+    use mayfly_vgic::SgiRegister;
     use mayfly_vm::Reason;
     use mayfly_vm::memslot::Flags;
     use mayfly_vm::stage2::{Role, Tables};
@@ -61,7 +64,36 @@ fn each_call_is_misused_once() {
         let change = Reason::Unmap.into();
         Step::Invalidate { vm, piece: vm, from: 0, pages: 2, change, fate }
     };
+    // The third interface is of a vCPU of the other GIC.
+    let interrupts = vec![
+        interrupts::Step::Pulse { intid: 33 },
+        interrupts::Step::Sgi { vcpu: 0, register: SgiRegister::Sgi1, value: 3, pauses: true },
+        interrupts::Step::Enter { at: 2 },
+        interrupts::Step::Leave { at: 2 },
+        interrupts::Step::Enter { at: 0 },
+        interrupts::Step::Reset,
+        interrupts::Step::Leave { at: 0 },
+    ];
+    let header = (devices::DATA, 16, 1, 1);
+    let work = |device| {
+        let data = if device == 3 { vec![] } else { vec![header] };
+        let descriptors = [data, vec![(devices::DATA + 64, 60, 2, 0)]].concat();
+        let (heads, request) = (vec![0], (0, 1));
+        let features = 1 << 32;
+        vec![
+            devices::Step::Start { device, features },
+            devices::Step::Offer { descriptors, heads, request },
+            devices::Step::Serve { device, times: 2, misses: false },
+            devices::Step::Take { misses: false },
+            devices::Step::GiveBack { from: 1 },
+            devices::Step::Stir { bytes: vec![1] },
+        ]
+    };
     let steps = [
+        Step::Interrupts { vm: 0, steps: interrupts },
+        Step::Devices { vm: 0, steps: work(2) },
+        Step::Devices { vm: 1, steps: work(3) },
+        Step::Devices { vm: 1, steps: work(4) },
         Step::Create { vm: 0, slot: 0, place: 0, pages: 4, piece: 0, flags },
         Step::Create { vm: 1, slot: 0, place: 0, pages: 4, piece: 2, flags: logs },
         Step::Create { vm: 1, slot: 1, place: 2, pages: 8, piece: 1, flags },

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::{bus, deferral, formats, guests, memory, tables};
+use crate::{bus, deferral, devices, formats, guests, interrupts, memory, tables};
 use mayfly_vm::memslot::{Flags, Gfn};
 use mayfly_vm::stage2::{Role, Tables};
 use mayfly_vm::testing::Step as Access;
@@ -12,6 +12,8 @@ use mayfly_vm::{Change, Protection, Reason};
 pub(crate) const PLACES: [u64; 5] = [0, 4, 508, 1 << 18, (1 << 27) + 511];
 /// Pages of a slot at most, and of each piece of host memory.
 pub(crate) const PAGES: u64 = 8;
+/// More calls than are made on a VM's GIC, or on its devices, before something else is done.
+pub(crate) const FEW: usize = if cfg!(miri) { 6 } else { 16 };
 /// Pieces of host memory: each VM has one of its own, and both have the last.
 pub(crate) const PIECES: usize = 3;
 
@@ -171,6 +173,14 @@ pub(crate) enum Step {
     RunOwn(guests::Step),
     Foreign(formats::Step),
     Defer(deferral::Step),
+    Interrupts {
+        vm: usize,
+        steps: Vec<interrupts::Step>,
+    },
+    Devices {
+        vm: usize,
+        steps: Vec<devices::Step>,
+    },
 }
 
 pub(crate) fn fate() -> impl Strategy<Value = Fate> {
@@ -259,5 +269,8 @@ pub(crate) fn some() -> impl Strategy<Value = Step> {
         6 => guests::some().prop_map(Step::RunOwn),
         8 => formats::some().prop_map(Step::Foreign),
         8 => deferral::some().prop_map(Step::Defer),
+        8 => (0..2_usize, prop::collection::vec(interrupts::some(), 1..FEW))
+            .prop_map(|(vm, steps)| Step::Interrupts { vm, steps }),
+        8 => (0..2_usize, devices::some()).prop_map(|(vm, steps)| Step::Devices { vm, steps }),
     ]
 }

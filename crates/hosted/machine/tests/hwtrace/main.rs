@@ -6,6 +6,8 @@ mod faults;
 mod life;
 mod owners;
 mod wide;
+#[path = "../common/wider.rs"]
+mod wider;
 
 use mayfly_hwtrace::{Checker, Record, Rule};
 use mayfly_stage2::{Arm, Ept};

@@ -10,55 +10,20 @@ use proptest::test_runner::{FileFailurePersistence, RngAlgorithm, TestRng, TestR
 
 use crate::faults;
 use crate::life::{Edit, Life, OPTIONS, life};
-
-/// How much earlier than they are a record's tickets begin, and how much later they end.
-type Width = (u32, u32);
+use crate::wider::{Width, broken, wide, wider, widths};
 
 /// Traces in which each fault is looked for.
 const TRIES: usize = 16;
 /// In how many of those it is found, at least.
 const FOUND: usize = 8;
 
-/// Widths for 64 events: of one in so many, by less than so many places, before, after or both.
-fn wide(one_in: u32, far: u32) -> impl Strategy<Value = Vec<Width>> {
-    let width = (0..one_in, 0..far, 0..far, 0..3_u8);
-    let width = width.prop_map(|(which, before, after, side)| match (which, side) {
-        (1.., _) => (0, 0),
-        (0, 0) => (before, 0),
-        (0, 1) => (0, after),
-        (0, _) => (before, after),
-    });
-    prop::collection::vec(width, 64)
-}
-
-/// Any widths.
-fn widths() -> impl Strategy<Value = Vec<Width>> {
-    let far = prop::sample::select(vec![3_u32, 10, 30, 100, 1000]);
-    (prop::sample::select(vec![1_u32, 3, 8, 20, 64]), far)
-        .prop_flat_map(|(one_in, far)| wide(one_in, far))
-}
-
-/// The rules that a life breaks where its records are so much wider, one after another, from the first on again.
+/// The rules that a life breaks where its records are so much wider, one after another.
 fn widened(life: &Life, widths: &[Width]) -> BTreeSet<Rule> {
-    let events = life.iter().zip(widths.iter().cycle());
-    // Begins before ends, of those that would be at once.
-    let mut moments: Vec<(i64, bool, usize)> = Vec::new();
-    for ((at, moment), (_, (before, after))) in (0..).zip(0_i64..).zip(events) {
-        moments.push((moment - i64::from(*before), false, at));
-        moments.push((moment + i64::from(*after), true, at));
-    }
-    moments.sort_unstable();
-    let mut begins = vec![0; life.len()];
-    let mut checker = Checker::new(OPTIONS);
-    for (ticket, (_, is_end, at)) in (1u64..).zip(moments) {
-        if is_end {
-            let (cpu, event) = life[at].clone();
-            checker.take(at as u64, &Record { begin: begins[at], end: ticket, cpu, event });
-        } else {
-            begins[at] = ticket;
-        }
-    }
-    checker.finish().iter().map(|broken| broken.rule).collect()
+    let events = life.iter().cloned().zip(0..);
+    let records: Vec<Record> = events
+        .map(|((cpu, event), at)| Record { begin: 2 * at, end: 2 * at + 1, cpu, event })
+        .collect();
+    broken(&wider(&records, widths), OPTIONS, Checker::finish)
 }
 
 /// Each life in which a fault is planted, and the fault's name and rule.

@@ -13,6 +13,10 @@ pub(crate) const ENDLESS: &str = "it does not end";
 /// How long what ends may take on a busy host.
 pub(crate) const PATIENT: &str = "1h";
 
+/// How often Miri interprets a test, each time by another seed: with other switches between threads, and other ones of
+/// the values that a load may return.
+const SEEDS: usize = 16;
+
 pub(crate) struct Copy {
     target: PathBuf,
     source: PathBuf,
@@ -35,8 +39,9 @@ impl Copy {
         &self.crates
     }
 
-    /// Builds some tests of one binary, and then runs them for no longer than `limit`. Returns whether there are so many,
-    /// and all pass, and what was said, which ends with [`ENDLESS`] if they do not end.
+    /// Builds some tests of one binary, and then runs them for no longer than `limit`: under Miri by each of its seeds.
+    /// Returns whether there are so many, and all pass every time, and what was said, which ends with [`ENDLESS`] if they
+    /// do not end.
     pub(crate) fn run(&self, binary: &Binary, tests: &[&str], limit: &str) -> (bool, String) {
         self.build_or_run(binary, tests, PATIENT, &["--no-run"]);
         self.build_or_run(binary, tests, limit, &[])
@@ -97,7 +102,7 @@ impl Copy {
         if binary.by == Checker::Miri {
             cargo
                 .env("CARGO_TARGET_DIR", self.target.join("miri"))
-                .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+                .env("MIRIFLAGS", format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{SEEDS}"))
                 .env("RUSTFLAGS", "--cfg rustix_use_libc");
         }
         let output = cargo.output().unwrap();
@@ -108,9 +113,32 @@ impl Copy {
             said.push('\n');
             said.push_str(ENDLESS);
         }
-        let all = format!(" {} passed; 0 failed", names.len());
-        (output.status.success() && said.contains(&all), said)
+        let runs = if binary.by == Checker::Miri { SEEDS } else { 1 };
+        (output.status.success() && all_pass(&said, names.len(), runs), said)
     }
+}
+
+/// Whether `said` is of so many runs, in each of which so many tests pass, and none fails. Runs by different seeds are
+/// under way at once, and their lines are mixed; but what a harness counts, it writes in one.
+fn all_pass(said: &str, tests: usize, runs: usize) -> bool {
+    let results = said.matches(" passed; ").count();
+    results == runs && said.matches(&format!(". {tests} passed; 0 failed; ")).count() == runs
+}
+
+#[test]
+fn tests_pass_that_pass_by_each_seed_and_no_others() {
+    const ONE: &str = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured\n";
+    const MIXED: &str = "test result: oktest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured\n\
+                         Trying seed: 5\n. 2 passed; 0 failed; 0 ignored; 0 measured\n";
+    const FAILS: &str = "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured\n";
+    const FEWER: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured\n";
+    assert!(all_pass(ONE, 2, 1));
+    assert!(all_pass(MIXED, 2, 2));
+    assert!(!all_pass(ONE, 2, 2), "a seed is missing");
+    assert!(!all_pass(&[ONE, FAILS].concat(), 2, 2), "a seed fails");
+    assert!(!all_pass(&[ONE, FAILS, ONE].concat(), 2, 2), "so it does beside others");
+    assert!(!all_pass(&[ONE, FEWER].concat(), 2, 2), "a test is missing");
+    assert!(!all_pass("error: could not compile", 2, 1));
 }
 
 pub(crate) fn workspace() -> PathBuf {

@@ -1,8 +1,15 @@
-//! The steps of a virtqueue, of which the driver's are the guest's.
+//! The steps of a virtqueue, of which the driver's are the guest's, and of cores that are turned on and off.
 
 use crate::{Checker, Killer, Mutant};
 
 const QUEUE: &str = "core/devices/src/virtio/queue.rs";
+const PSCI: &str = "core/devices/src/psci.rs";
+
+const fn psci(test: &'static str) -> Killer {
+    Killer::new(Checker::Loom, "devices", ("loom_psci", test), "Causality violation")
+}
+
+const TURNED_ON: Killer = psci("who_turns_a_core_on_again_finds_what_its_last_run_wrote");
 
 const fn loom(test: &'static str, says: &'static str) -> Killer {
     Killer::new(Checker::Loom, "devices", ("lib", test), says)
@@ -66,5 +73,45 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             "virtio::queue::model::a_driver_that_rests_is_told_of_what_it_has_not_found",
             "the index came first",
         ),
+    },
+    Mutant {
+        step: "a core that is off has written what it wrote",
+        edits: &[(
+            PSCI,
+            "core.state.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);",
+            "core.state.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);",
+        )],
+        killer: TURNED_ON,
+    },
+    Mutant {
+        step: "who turns it on finds that",
+        edits: &[(
+            PSCI,
+            "            Ordering::Acquire,
+            Ordering::Relaxed,
+",
+            "            Ordering::Relaxed,
+            Ordering::Relaxed,
+",
+        )],
+        killer: TURNED_ON,
+    },
+    Mutant {
+        step: "so does who is told that it is off",
+        edits: &[(
+            PSCI,
+            "let state = core.state.load(Ordering::Acquire);",
+            "let state = core.state.load(Ordering::Relaxed);",
+        )],
+        killer: psci("who_is_told_that_a_core_is_off_finds_what_it_wrote"),
+    },
+    Mutant {
+        step: "and who finds that a core is on, what came before",
+        edits: &[(
+            PSCI,
+            "core.state.load(Ordering::Acquire) == ON",
+            "core.state.load(Ordering::Relaxed) == ON",
+        )],
+        killer: psci("who_finds_that_a_core_is_on_finds_what_came_before_its_first_instruction"),
     },
 ];

@@ -134,6 +134,20 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: loom_hold(FINISHED, "panicked"),
     },
     Mutant {
+        step: "and looks again when one has come out",
+        edits: &[(
+            RETIRING,
+            "            self.mmu().wait(rung, before);
+",
+            "            return self.mmu().wait(rung, before);
+",
+        )],
+        killer: tree(
+            "hold::who_replaces_roots_waits_for_each_of_the_vcpus_that_are_in_their_guests",
+            "it is finished while a vCPU is in its guest",
+        ),
+    },
+    Mutant {
         step: "a vCPU that comes out empties its hold",
         edits: &[(
             HOLD,

@@ -14,6 +14,7 @@ const PROTECT: &str = "core/stage2/src/protect.rs";
 const PRUNE: &str = "core/stage2/src/prune.rs";
 const RECLAIM: &str = "core/stage2/src/reclaim.rs";
 const REPLACE: &str = "core/stage2/src/replace.rs";
+const ROOT: &str = "core/stage2/src/root.rs";
 const ROOTS: &str = "core/stage2/src/roots.rs";
 const SEQUENCE: &str = "core/stage2/src/sequence.rs";
 const SPLIT: &str = "core/stage2/src/split.rs";
@@ -37,6 +38,11 @@ const COUNTED: Killer = Killer::new(
     "stage2",
     ("loom_counted", "who_finds_a_page_zapped_by_another_has_it_forgotten_when_he_is_done"),
     "TLBs remember it still",
+);
+
+const BY_REFERENCE: Killer = loom(
+    "roots::what_is_done_with_a_root_by_a_reference_comes_before_it_is_freed",
+    "Causality violation",
 );
 
 pub(crate) const MUTANTS: &[Mutant] = &[
@@ -863,5 +869,14 @@ pub(crate) const MUTANTS: &[Mutant] = &[
             ),
             "Causality violation",
         ),
+    },
+    Mutant {
+        step: "who gives a reference up has done what it did with the root",
+        edits: &[(
+            ROOT,
+            "self.references.fetch_sub(1, Ordering::Release);",
+            "self.references.fetch_sub(1, Ordering::Relaxed);",
+        )],
+        killer: BY_REFERENCE,
     },
 ];

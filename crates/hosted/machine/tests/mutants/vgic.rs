@@ -4,6 +4,7 @@ use crate::{Checker, Killer, Mutant};
 
 const INBOX: &str = "core/vgic/src/inbox.rs";
 const CPU: &str = "core/vgic/src/cpu.rs";
+const BANK: &str = "core/vgic/src/frame/bank.rs";
 const DISTRIBUTOR: &str = "core/vgic/src/frame/distributor.rs";
 
 const fn loom(test: &'static str, says: &'static str) -> Killer {
@@ -15,6 +16,11 @@ const ENTERS: Killer =
 
 const ASLEEP: Killer =
     loom("loom_a_vcpu_that_falls_asleep_sees_what_is_pending_or_is_woken", "panicked");
+
+const LEFT: Killer = loom(
+    "loom_what_is_under_way_no_more_is_found_as_it_was_left",
+    "it is not found as its vCPU left it",
+);
 
 const TURNED_OFF: Killer = loom(
     "loom_a_group_that_is_turned_off_is_under_way_while_a_vcpu_has_an_interrupt_of_it",
@@ -68,6 +74,46 @@ pub(crate) const MUTANTS: &[Mutant] = &[
         killer: loom(
             "loom_a_group_that_is_turned_on_while_an_interrupt_comes_delivers_it",
             "left: ",
+        ),
+    },
+    Mutant {
+        step: "what is recalled no more was taken back",
+        edits: &[(
+            CPU,
+            "self.recalled.fetch_sub(1, Ordering::Release);",
+            "self.recalled.fetch_sub(1, Ordering::Relaxed);",
+        )],
+        killer: LEFT,
+    },
+    Mutant {
+        step: "who finds nothing recalled finds that",
+        edits: &[(
+            BANK,
+            "self.recalled.load(Ordering::Acquire) == 0",
+            "self.recalled.load(Ordering::Relaxed) == 0",
+        )],
+        killer: LEFT,
+    },
+    Mutant {
+        step: "an interrupt is counted as recalled before its word says so",
+        edits: &[(
+            "core/vgic/src/vgic.rs",
+            "                self.recalled.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(to)
+        })?;
+",
+            "            }
+            Some(to)
+        })?;
+        if counted {
+            self.recalled.fetch_add(1, Ordering::Relaxed);
+        }
+",
+        )],
+        killer: loom(
+            "loom_what_was_disabled_is_under_way_whoever_else_disables_something_and_comes_out",
+            "vCPU 0 has not come out",
         ),
     },
     Mutant {

@@ -8,12 +8,15 @@
 //! A storm lasts until enough of everything has happened. `MAYFLY_STORM=20` asks for twenty times as much,
 //! `MAYFLY_SEED=...` for the choices of an earlier run (the threads' timing is never the same).
 
+mod cut;
 mod devices;
 mod guests;
 mod memory;
 mod random;
 mod tally;
 mod vms;
+#[path = "../common/wider.rs"]
+mod wider;
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use mayfly_hwtrace::Options;
 use mayfly_machine::{Checked, Machine, MachineVm, VmOptions};
 use mayfly_srcu::{Limits, Pace};
 
+use cut::Cut;
 use random::Random;
 use tally::{Tally, What};
 
@@ -85,7 +89,8 @@ fn storm(pace: Pace, quotas: &[(What, u64)]) {
     let mut random = Random::seeded();
     let machine = Machine::new().unwrap();
     let (checked, sink) = Checked::new(Options::default());
-    machine.hardware().record(sink);
+    let cut = Cut::default();
+    machine.hardware().record(cut.before(sink));
     let vm = machine.create_vm_with(VmOptions { pace, ..VmOptions::default() }).unwrap();
     let tally = Arc::new(Tally::new(quotas));
     let private = machine.map(memory::PRIVATE_SIZE).unwrap();
@@ -117,6 +122,7 @@ fn storm(pace: Pace, quotas: &[(What, u64)]) {
     drop(machine);
     println!("{} events of hardware checked", checked.events());
     assert_eq!(checked.finish(), [], "what hardware sees breaks rules");
+    cut.check_wider(Options::default());
 }
 
 fn kick(storm: &Storm, random: &mut Random) {

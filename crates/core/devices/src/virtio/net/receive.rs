@@ -26,10 +26,11 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// How many bytes it has.
+    /// How many bytes it has. A range that ends before it begins has none.
     #[expect(clippy::len_without_is_empty, reason = "none is empty")]
     pub const fn len(&self) -> u64 {
-        self.head.len() as u64 + (self.rest.end - self.rest.start)
+        let rest = self.rest.end.saturating_sub(self.rest.start);
+        rest.saturating_add(self.head.len() as u64)
     }
 }
 
@@ -95,7 +96,7 @@ impl Mmio<Net> {
         memory: &impl GuestMemory,
     ) -> Result<Result<(), Lost>, Malformed> {
         let (rules, merges) = (self.rules(), self.has_agreed(feature::MERGE));
-        let total = HEADER + frame.len();
+        let total = frame.len().saturating_add(HEADER);
         let (queue, chain) = self.queue(RECEIVE);
         let mut used = [Used::default(); MOST_BUFFERS];
         let (mut count, mut done, mut places) = (0, 0, [0; 2]);

@@ -94,7 +94,7 @@ impl<M: GuestMemory> Source for InMemory<'_, M> {
 
 impl Mmio<Net> {
     /// Takes the next frame that the guest sends; whether there was one. It is given back by [`Mmio::give_back`], also
-    /// where it is malformed. Where there was none, the driver tells when there is one.
+    /// where it is malformed. Where there was none, the driver tells when there is one, and `packet` goes to nobody.
     pub fn take(&mut self, packet: &mut Packet, memory: &impl GuestMemory) -> bool {
         if !self.is_live(TRANSMIT) {
             return false;
@@ -110,6 +110,8 @@ impl Mmio<Net> {
     ) -> Result<bool, Malformed> {
         let (rules, epoch) = (self.rules(), self.epoch());
         let (queue, _) = self.queue(TRANSMIT);
+        // Until it is known: what was left to be done of the frame before is not checked against this one.
+        packet.offload = Err(BadPacket);
         let head = loop {
             if let Some(head) = queue.next(rules, &mut packet.chain, memory)? {
                 break head;
@@ -127,10 +129,10 @@ impl Mmio<Net> {
         let read = chain
             .read(0, &mut header, memory)
             .and_then(|()| chain.read(HEADER, frame_head, memory));
-        packet.offload = match read {
-            Ok(()) => Offload::parse(header, packet.len(), |feature| self.has_agreed(feature)),
-            Err(BadAddress { .. }) => Err(BadPacket),
-        };
+        if let Ok(()) = read {
+            packet.offload =
+                Offload::parse(header, packet.len(), |feature| self.has_agreed(feature));
+        }
         Ok(true)
     }
 
