@@ -10,7 +10,7 @@ use mayfly_platform::Op;
 use mayfly_platform::memory::Shared;
 use mayfly_platform::sync::{Ordering, fence};
 use mayfly_srcu::Reader;
-use mayfly_stage2::{Format, Held, Holder, VcpuMark};
+use mayfly_stage2::{Format, Held, Holder, Role, VcpuMark};
 
 use crate::caches::VcpuCaches;
 use crate::fault::Handled;
@@ -254,6 +254,16 @@ impl<W: World> Vcpu<W> {
     /// caches or not.
     pub fn reset_caches(&mut self) {
         self.change_caches(CacheOp::Off);
+    }
+
+    /// Whether its guest's caches are on, as far as the VM sees to that: [`Caches::Tracked`](crate::Caches::Tracked).
+    pub fn has_caches_on(&self) -> bool {
+        self.caches.role() == Role::MAIN
+    }
+
+    /// To be called before the first run of a vCPU whose guest goes on where another vCPU's was, with its caches on.
+    pub fn start_with_caches_on(&mut self) {
+        self.change_caches(CacheOp::On);
     }
 
     /// The guest has done `op`, and is outside now. Returns whether that has been seen to.

@@ -27,6 +27,19 @@ pub enum Command {
         /// The arguments of its kernel, if they are not those of the other VM.
         arguments: Option<String>,
     },
+    /// `vm freeze NAME`
+    Freeze(String),
+    /// `vm fork NAME FROM [COUNT] [PARAMETER]...`
+    Fork {
+        /// The name of the new VM; with a number behind it, where there are several.
+        name: String,
+        /// The frozen VM that it begins as.
+        from: String,
+        /// How many, if the user says so.
+        count: Option<u32>,
+        /// Parameters of the VM.
+        parameters: Vec<String>,
+    },
     /// `vm start NAME`
     Start(String),
     /// `vm stop NAME`
@@ -75,6 +88,9 @@ pub enum Command {
     PowerOff,
 }
 
+/// The most VMs that one command forks.
+const MOST_FORKS: u32 = 4096;
+
 /// The longest time that a VM of `lives` runs, in milliseconds, unless the user gives another.
 const LONGEST_RUN: u64 = 50;
 
@@ -92,7 +108,11 @@ vm list                          the VMs and their states
 vm stat [NAME]                   exits by reason, memory, CPU time
 vm create NAME LIKE [PARAMETER]  a VM with the kernel and ramdisks of VM LIKE; vcpus=, memory=, overcommit=, reserve=,
                                  disk=, weight= and cap= change it, and '-- ARGUMENT...' gives its kernel other arguments
-vm start NAME                    starts it
+vm freeze NAME                   ends it, and keeps what it was, so that forks can begin as it was
+vm fork NAME FROM [COUNT] [PARAMETER]
+                                 a VM that goes on as the frozen VM FROM was, or COUNT of them, NAME-0 and so on; reserve=,
+                                 overcommit=, weight= and cap= change it
+vm start NAME                    starts it; a fork goes on as its frozen VM was, again
 vm stop NAME                     ends it, and waits until everything that it had is freed
 vm kill NAME                     ends it, and does not wait
 vm restart NAME                  stops it, and starts it again
@@ -143,6 +163,24 @@ impl Command {
                     .collect(),
                 arguments: line.split_once(" -- ").map(|(_, words)| words.trim().to_string()),
             },
+            ("vm", Some("freeze")) => Self::Freeze(name(third)?),
+            ("vm", Some("fork")) => {
+                let name = name(third)?;
+                let from =
+                    words.next().ok_or("vm fork needs the name of a frozen VM: try 'help'")?;
+                let mut parameters: Vec<_> = words.map(ToString::to_string).collect();
+                let count = match parameters.first().filter(|word| !word.contains('=')) {
+                    Some(word) => {
+                        let count =
+                            word.parse().ok().filter(|count| (1..=MOST_FORKS).contains(count));
+                        let count = count.ok_or("vm fork takes a number of VMs, 1 to 4096")?;
+                        parameters.remove(0);
+                        Some(count)
+                    }
+                    None => None,
+                };
+                Self::Fork { name, from: from.to_string(), count, parameters }
+            }
             ("vm", Some("start")) => Self::Start(name(third)?),
             ("vm", Some("stop")) => Self::Stop(name(third)?),
             ("vm", Some("kill")) => Self::Kill(name(third)?),
@@ -239,6 +277,30 @@ mod tests {
         assert_eq!(Command::read("vm create b a vcpus=2 -- "), created(Some(String::new())));
         assert!(Command::read("vm create b").is_err());
         assert!(Command::read("vm create b -- quiet").is_err());
+    }
+
+    #[test]
+    fn a_vm_is_forked_from_a_frozen_one() {
+        let forked = |count, parameters: &[&str]| {
+            let parameters = parameters.iter().map(ToString::to_string).collect();
+            Ok(Command::Fork { name: "b".to_string(), from: "a".to_string(), count, parameters })
+        };
+        assert_eq!(Command::read("vm freeze a"), Ok(Command::Freeze("a".to_string())));
+        assert_eq!(Command::read("vm fork b a"), forked(None, &[]));
+        assert_eq!(Command::read("vm fork b a 1000"), forked(Some(1000), &[]));
+        assert_eq!(Command::read("vm fork b a weight=2"), forked(None, &["weight=2"]));
+        let both = forked(Some(2), &["overcommit=yes", "cap=5"]);
+        assert_eq!(Command::read("vm fork b a 2 overcommit=yes cap=5"), both);
+        for line in [
+            "vm freeze",
+            "vm fork",
+            "vm fork b",
+            "vm fork b a 0",
+            "vm fork b a -1",
+            "vm fork b a 4097",
+        ] {
+            assert!(Command::read(line).is_err(), "{line}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use mayfly_devices::entropy::Generator;
-use mayfly_devices::virtio::{Block, Entropy, Mmio};
+use mayfly_devices::virtio::{Block, Entropy, Mmio, State};
 use mayfly_hypervisor::plan::Plan;
 use mayfly_switch::Counts;
 use mayfly_vm::Device;
@@ -17,7 +17,7 @@ use crate::bare::world::entropy;
 use crate::bare::world::memory::GuestMemory;
 use arch::{
     CARD, CLOCK, CLOCK_BYTES, Controller, DISK, DISK_INTERRUPT, ENTROPY, ENTROPY_INTERRUPT,
-    VIRTIO_BYTES,
+    RealTimeClock, SerialPort, VIRTIO_BYTES,
 };
 use bell::Bell;
 use clock::Clock;
@@ -47,6 +47,20 @@ pub(crate) struct Devices {
     entropy: Arc<Virtio<Entropy<Fill>, Fill>>,
     card: Option<Card>,
     clock: Arc<Clock>,
+}
+
+/// [`Devices`], and the console, as they were when their VM was frozen.
+pub(crate) struct DevicesState {
+    console: SerialPort,
+    clock: RealTimeClock,
+    disk: Option<State>,
+    entropy: Option<State>,
+}
+
+impl DevicesState {
+    pub(crate) fn console(&self) -> &SerialPort {
+        &self.console
+    }
 }
 
 impl Devices {
@@ -85,6 +99,21 @@ impl Devices {
             .into_iter()
             .chain(card.map(|card| (range(CARD, VIRTIO_BYTES), card)))
             .chain([(range(ENTROPY, VIRTIO_BYTES), entropy), (range(CLOCK, CLOCK_BYTES), clock)])
+    }
+
+    /// What they are, with the console, once all threads of the run have ended.
+    pub(crate) fn state(&self, console: SerialPort) -> DevicesState {
+        let disk = self.disk.as_ref().and_then(|disk| disk.state());
+        DevicesState { console, clock: self.clock.state(), disk, entropy: self.entropy.state() }
+    }
+
+    /// Has them go on as others were, before their thread works.
+    pub(crate) fn resume(&self, state: &DevicesState) {
+        self.clock.resume(&state.clock);
+        if let Some(disk) = &self.disk {
+            disk.resume(state.disk.as_ref());
+        }
+        self.entropy.resume(state.entropy.as_ref());
     }
 
     /// Makes their thread look.

@@ -20,7 +20,7 @@ mod trace;
 use crate::bare::processor::{power_off, timer};
 use crate::bare::threads::console::{self, say};
 use crate::bare::threads::{self, Name};
-use crate::bare::vm::{End, Machine};
+use crate::bare::vm::{End, Machine, Template};
 use crate::bare::world::entropy;
 use account::{Possession, list, say_bounds, say_heap, stat};
 use host::AnyHost;
@@ -72,7 +72,7 @@ impl Monitor {
         }
         for plan in plans {
             let starts = plan.starts;
-            let Some(machine) = make(plan) else { continue };
+            let Some(machine) = make(plan, None) else { continue };
             self.machines.push(Arc::clone(&machine));
             if self.front.is_none() {
                 self.show(Some(Arc::clone(&machine)));
@@ -178,6 +178,14 @@ impl Monitor {
             }
             Ok(Command::Create { name, like, parameters, arguments }) => {
                 self.create(&name, &like, &parameters, arguments);
+            }
+            Ok(Command::Freeze(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    self.freeze(&machine);
+                }
+            }
+            Ok(Command::Fork { name, from, count, parameters }) => {
+                self.fork(&name, &from, count, &parameters);
             }
             Ok(Command::Start(name)) => {
                 if let Some(machine) = self.find(&name) {
@@ -289,17 +297,66 @@ impl Monitor {
         if !plan::is_name(name) {
             return say!("mayfly: a name has 1 to 32 letters, digits, '-' and '_'");
         }
-        if self.machines.iter().any(|machine| machine.plan.name == name) {
+        if self.is_taken(name) {
             return say!("mayfly: there is a VM {name} already");
         }
         match model.plan.changed(name, parameters, arguments) {
-            Ok(plan) => self.machines.extend(make(plan)),
+            Ok(plan) => self.machines.extend(make(plan, None)),
             Err(why) => say!("mayfly: {why}"),
+        }
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        self.machines.iter().any(|machine| machine.plan.name == name)
+    }
+
+    fn freeze(&mut self, machine: &Machine) {
+        let name = &machine.plan.name;
+        if machine.template().is_some() {
+            return say!("mayfly: {name} is frozen already");
+        }
+        if !machine.is_running() {
+            return say!("mayfly: {name} is not running");
+        }
+        if let Some(why) = machine.plan.has_no_forks() {
+            return say!("mayfly: {name} cannot be frozen: {why}");
+        }
+        machine.end(End::Frozen);
+        self.wait(machine);
+        if machine.template().is_none() {
+            say!("mayfly: {name} was not frozen: it has ended before");
+        }
+    }
+
+    fn fork(&mut self, name: &str, from: &str, count: Option<u32>, parameters: &[String]) {
+        let Some(model) = self.find(from) else { return };
+        let Some(template) = model.template() else {
+            return say!("mayfly: {from} is not frozen: vm freeze {from} first");
+        };
+        for number in 0..count.unwrap_or(1) {
+            let name = if count.is_some() { format!("{name}-{number}") } else { name.into() };
+            if !plan::is_name(&name) {
+                return say!("mayfly: a name has 1 to 32 letters, digits, '-' and '_'");
+            }
+            if self.is_taken(&name) {
+                return say!("mayfly: there is a VM {name} already");
+            }
+            let forked = model.plan.forked(&name, parameters).map_err(|why| say!("mayfly: {why}"));
+            let Ok(plan) = forked else { return };
+            let Some(machine) = make(plan, Some(Arc::clone(&template))) else { return };
+            self.machines.push(Arc::clone(&machine));
+            self.start(&machine);
+            threads::preemption_point();
         }
     }
 
     fn start(&mut self, machine: &Arc<Machine>) {
         let name = &machine.plan.name;
+        if machine.template().is_some() {
+            return say!(
+                "mayfly: {name} is frozen, and runs no more: vm fork makes a VM that does"
+            );
+        }
         if machine.is_running() {
             return say!("mayfly: {name} is running");
         }
@@ -326,7 +383,7 @@ impl Monitor {
         let longest = timer::frequency().saturating_mul(most) / 1000;
         for number in 0..count {
             let name = format!("{}-{number}", like.name);
-            let Some(machine) = make(Plan { name, ..like.clone() }) else { return };
+            let Some(machine) = make(Plan { name, ..like.clone() }, None) else { return };
             self.start(&machine);
             let moment = u64::from_le_bytes(entropy::seed()) % longest.max(1);
             self.pass_on_until(timer::ticks().saturating_add(moment), |_| false);
@@ -373,9 +430,9 @@ impl Monitor {
     }
 }
 
-/// Makes a VM, or prints why not.
-fn make(plan: Plan) -> Option<Arc<Machine>> {
-    match Machine::try_new(plan) {
+/// Makes a VM that begins as `origin`, or with its kernel; or prints why not.
+fn make(plan: Plan, origin: Option<Arc<Template>>) -> Option<Arc<Machine>> {
+    match Machine::try_new(plan, origin) {
         Ok(machine) => Some(Arc::new(machine)),
         Err(why) => {
             say!("mayfly: {why}");

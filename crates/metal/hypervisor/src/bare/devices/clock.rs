@@ -39,6 +39,18 @@ impl Clock {
         Self { device: SpinLock::new(RealTimeClock::new()), line, bell }
     }
 
+    /// What it is.
+    pub(super) fn state(&self) -> RealTimeClock {
+        self.device.lock().clone()
+    }
+
+    /// Has it go on as another one was.
+    pub(super) fn resume(&self, state: &RealTimeClock) {
+        *self.device.lock() = state.clone();
+        self.drive();
+        self.bell.ring();
+    }
+
     fn drive(&self) {
         settle(
             || self.device.lock().interrupt(),

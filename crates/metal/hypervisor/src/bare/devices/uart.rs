@@ -45,14 +45,21 @@ impl Uart {
         self.log.lock().begin();
     }
 
-    /// Resets it, as at power-on. Its line goes to the controller of a run, or, when the run ends, to none.
-    pub(crate) fn reset(&self, line: Option<Arc<Controller>>) {
+    /// Resets it, as at power-on, or has it go on as another one was. Its line goes to the controller of a run, or, when
+    /// the run ends, to none. Returns what it was.
+    pub(crate) fn reset(
+        &self,
+        line: Option<Arc<Controller>>,
+        like: Option<&SerialPort>,
+    ) -> SerialPort {
         if line.is_some() {
             self.begin();
         }
-        *self.device.lock() = SerialPort::new();
+        let device = like.map_or_else(SerialPort::new, SerialPort::clone);
+        let was = core::mem::replace(&mut *self.device.lock(), device);
         let old = core::mem::replace(&mut *self.line.lock(), line);
         drop(old);
+        was
     }
 
     /// Shows what the guest prints, or not.

@@ -129,6 +129,19 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         then(self.device.lock(&*self.world).get())
     }
 
+    /// What its driver has set. Nothing, if its driver has not looked at it.
+    pub(super) fn state(&self) -> Option<virtio::State> {
+        self.device.lock(&*self.world).made().map(|device| device.state())
+    }
+
+    /// Has it go on as another one was, and its thread look at it.
+    pub(super) fn resume(&self, state: Option<&virtio::State>) {
+        let Some(state) = state else { return };
+        self.with(|device| device.resume(state));
+        self.drive();
+        self.look_again();
+    }
+
     /// Whether its driver has notified it since this was asked last.
     pub(crate) fn take_notice(&self) -> bool {
         self.is_notified.swap(false, Ordering::Acquire)

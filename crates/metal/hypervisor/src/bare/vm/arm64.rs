@@ -7,9 +7,10 @@ mod load;
 mod seat;
 
 pub(crate) use board::{Processor, Stop, answer, processor, stop};
-pub(crate) use chipset::Chipset;
+pub(crate) use chipset::{Chipset, ChipsetState};
 pub(crate) use format::{IPA_BITS, vmid_bits, with_format};
 pub(crate) use load::load;
-pub(crate) use mayfly_arm64::guest::Confinement;
+pub(crate) use mayfly_arm64::guest::{Confinement, State as CpuState};
 pub(crate) use mayfly_arm64::machine::Reason;
+pub(crate) use mayfly_vgic::CpuInterface;
 pub(crate) use seat::Seat;

@@ -6,18 +6,44 @@ use core::sync::atomic::Ordering;
 use mayfly_vm::iobus::IoRange;
 use mayfly_vm::memslot::{Flags, Gpa, Hva, Region, SlotId};
 use mayfly_vm::platform::Platform;
+use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
-use mayfly_vm::{Bus, Device, Vm};
+use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
 
 use super::arch::load;
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
 use super::run::{End, Run};
+use super::template::Template;
 use super::vcpu;
 use crate::bare::devices::arch::{MEMORY, UART, UART_BYTES};
 use crate::bare::threads::{self, Name};
-use crate::bare::world::memory::GuestMemory;
+use crate::bare::world::memory::{GuestMemory, Hears};
+
+/// The VM of a memory that begins as an image.
+struct Hearing<F: TableFormat>(Vm<Kinds<F>>);
+
+impl<F: TableFormat> Hears for Hearing<F> {
+    unsafe fn replace(
+        &self,
+        page: Hva,
+        change: &PageChange,
+        copy: &mut dyn FnMut(),
+        found: &mut dyn FnMut(),
+    ) {
+        let takes_nothing = Change {
+            reason: Reason::CopyOnWrite,
+            old: Protection::ReadOnly,
+            new: Protection::ReadOnly,
+        };
+        let announced = self.0.invalidate_start(page, PAGE_SIZE, takes_nothing);
+        copy();
+        // SAFETY: as the caller promises.
+        unsafe { self.0.change_pte(&announced, page, change) };
+        found();
+    }
+}
 
 impl<F: TableFormat> Host<F> {
     fn make(
@@ -60,19 +86,34 @@ impl<F: TableFormat> Host<F> {
         let no_memory = |_: OutOfMemory| "there is no memory for a VM";
         let worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
         let share = worlds.run.share_id();
+        let template = machine.origin();
         let memory = GuestMemory::try_new(worlds.memory.clone(), machine.plan.memory);
         let memory = memory.map_err(no_memory)?;
         // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
         let is_whole = machine.plan.reserved() == machine.plan.memory;
-        let memory = Arc::new(if is_whole { memory } else { memory.by_frames() });
-        let (entry, tree) = load(machine, &memory)?;
-        let run =
-            Run::try_new(&worlds, &machine.plan, &machine.uart, &machine.counts, machine.disk());
+        let memory = if is_whole { memory } else { memory.by_frames() };
+        let (memory, loaded) = match template {
+            Some(template) => (Arc::new(memory.over(Arc::clone(&template.memory))), None),
+            None => {
+                let loaded = load(machine, &memory)?;
+                (Arc::new(memory), Some(loaded))
+            }
+        };
+        let run = Run::try_new(
+            &worlds,
+            &machine.plan,
+            &machine.uart,
+            &machine.counts,
+            machine.disk(),
+            template,
+        );
         let run = Arc::new(run.map_err(no_memory)?);
         threads::preemption_point();
         let vm = self.make(machine, &run, &memory)?;
+        memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
         threads::preemption_point();
-        machine.uart.reset(Some(Arc::clone(&run.chipset.controller)));
+        let controller = Arc::clone(&run.chipset.controller);
+        machine.uart.reset(Some(controller), template.map(|template| template.devices.console()));
         machine.has_begun(&run, &memory);
         run.alive.fetch_add(1, Ordering::Relaxed);
         let (its, its_memory) = (Arc::clone(&run), Arc::clone(&memory));
@@ -92,8 +133,11 @@ impl<F: TableFormat> Host<F> {
             run.alive.fetch_add(1, Ordering::Relaxed);
             let begun = vm.create_vcpu(number).ok().and_then(|vcpu| {
                 let its = Arc::clone(&run);
+                let from = template.cloned();
                 let work = move || {
-                    vcpu::main(&its, vcpu);
+                    vcpu::main(&its, vcpu, from.as_deref().and_then(|from| from.ran(number)));
+                    // Before the run is over, as above.
+                    drop(from);
                     its.gone();
                 };
                 threads::spawn_in(Name::numbered("vCPU", number), share, work).ok()
@@ -104,7 +148,15 @@ impl<F: TableFormat> Host<F> {
             }
             threads::preemption_point();
         }
-        run.turn_on(0, entry, tree);
+        match (loaded, template) {
+            (Some((entry, tree)), _) => run.turn_on(0, entry, tree),
+            (None, Some(template)) => {
+                for (vcpu, entry, context) in template.starts() {
+                    run.turn_on(vcpu, entry, context);
+                }
+            }
+            (None, None) => {}
+        }
         loop {
             let alive = run.alive.load(Ordering::Acquire);
             if alive == 0 {
@@ -112,13 +164,23 @@ impl<F: TableFormat> Host<F> {
             }
             self.world.wait(&run.alive, alive);
         }
-        machine.uart.reset(None);
+        memory.heard_by(None);
+        let end = run.ending().unwrap_or(End::Failed);
+        if end == End::Frozen {
+            // Nothing runs any more. What was written past the caches is in memory when this is over, and no entry is left.
+            drop(vm.invalidate_start(Hva::new(0), machine.plan.memory, Reason::Unmap));
+        }
+        let console = machine.uart.reset(None, None);
         machine.has_ended();
         threads::preemption_point();
         let ended = vm.clone();
         vm.destroy();
         threads::preemption_point();
         ended.wait_reclaimed();
-        Ok(run.ending().unwrap_or(End::Failed))
+        if end == End::Frozen {
+            let template = Template::try_of(&run, memory, machine.disk_memory(), console);
+            machine.freeze(template.map_err(|_| "there is no memory for what it was")?);
+        }
+        Ok(end)
     }
 }

@@ -11,9 +11,11 @@ use mayfly_vm::platform::sync::AtomicU32;
 
 use super::arch::Chipset;
 use super::counts::Counts;
+use super::template::{Kept, Template};
 use crate::bare::devices::Devices;
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
+use crate::bare::processor::spin::SpinLock;
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 use crate::bare::world::share::Ends;
@@ -33,11 +35,13 @@ pub(crate) enum End {
     OutOfMemory,
     /// It could not begin.
     Failed,
+    /// The user has frozen it: others begin as it is.
+    Frozen,
 }
 
 impl End {
     fn of(number: u32) -> Option<Self> {
-        [Self::Off, Self::Reset, Self::Killed, Self::OutOfMemory, Self::Failed]
+        [Self::Off, Self::Reset, Self::Killed, Self::OutOfMemory, Self::Failed, Self::Frozen]
             .into_iter()
             .find(|end| *end as u32 == number)
     }
@@ -45,7 +49,7 @@ impl End {
 
 /// A vCPU that is off, or is to begin.
 pub(crate) struct Power {
-    /// [`OFF`], or [`STARTS`].
+    /// [`OFF`], [`STARTS`], or [`ENDS`].
     pub(crate) word: AtomicU32,
     pub(crate) entry: AtomicU64,
     pub(crate) context: AtomicU64,
@@ -53,6 +57,8 @@ pub(crate) struct Power {
 
 pub(crate) const OFF: u32 = 0;
 pub(crate) const STARTS: u32 = 1;
+/// It is off, and the run ends.
+pub(crate) const ENDS: u32 = 2;
 
 /// What the vCPUs of a VM share while it runs.
 pub(crate) struct Run {
@@ -66,6 +72,8 @@ pub(crate) struct Run {
     pub(crate) counts: Arc<Counts>,
     pub(crate) devices: Devices,
     pub(crate) memory: u64,
+    /// What its vCPUs leave of themselves when it is frozen, by number.
+    pub(super) kept: SpinLock<Vec<Option<Kept>>>,
     /// How it ends, once it does: an [`End`].
     ending: AtomicU32,
     /// How many threads it has: those of its vCPUs, and the one of its devices.
@@ -82,6 +90,7 @@ impl core::fmt::Display for End {
                 "was ended: it was the furthest above its guarantee when memory ended"
             }
             Self::Failed => "was ended: it cannot continue",
+            Self::Frozen => "is frozen",
         })
     }
 }
@@ -103,12 +112,22 @@ impl Run {
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
         disk: Option<Frames>,
+        template: Option<&Arc<Template>>,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
-        let chipset = Chipset::try_new(plan.vcpus as usize, &places)?;
+        let chipset = match template {
+            Some(template) => Chipset::resumed(&template.chipset, &places)?,
+            None => Chipset::try_new(plan.vcpus as usize, &places)?,
+        };
         threads::preemption_point();
         let devices = Devices::new(&worlds.run, &chipset.controller, plan, disk);
+        if let Some(template) = template {
+            devices.resume(&template.devices);
+        }
         threads::preemption_point();
+        let mut kept = Vec::new();
+        kept.try_reserve_exact(plan.vcpus as usize).map_err(|_| OutOfMemory)?;
+        kept.resize_with(plan.vcpus as usize, || None);
         let power = || Power {
             word: AtomicU32::new(OFF),
             entry: AtomicU64::new(0),
@@ -124,6 +143,7 @@ impl Run {
             counts: Arc::clone(counts),
             devices,
             memory: plan.memory,
+            kept: SpinLock::new(kept),
             ending: AtomicU32::new(0),
             alive: AtomicU32::new(0),
         })
@@ -146,9 +166,13 @@ impl Run {
     }
 
     /// From now on it ends, unless it did before. [`End::Killed`] takes the place of [`End::Reset`], after which another
-    /// run would come, which the user does not want. Returns whether it is to be [told](Run::tell).
+    /// run would come, which the user does not want, and of [`End::Frozen`]. Returns whether it is to be
+    /// [told](Run::tell).
     pub(crate) fn mark(&self, end: End) -> bool {
-        let gives_way = |now| now == 0 || now == End::Reset as u32 && end == End::Killed;
+        let gives_way = |now| {
+            let is_left = [End::Reset, End::Frozen].map(|end| end as u32).contains(&now);
+            now == 0 || is_left && end == End::Killed
+        };
         let set = self.ending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
             gives_way(now).then_some(end as u32)
         });
@@ -159,8 +183,8 @@ impl Run {
     pub(crate) fn tell(&self) {
         for (vcpu, power) in self.power.iter().enumerate() {
             self.places.end(vcpu);
-            // The vCPU that sleeps for it sees that the run ends.
-            power.word.store(STARTS, Ordering::Release);
+            // The vCPU that sleeps for it sees that the run ends. One that is about to start is kept as that.
+            let _ = power.word.compare_exchange(OFF, ENDS, Ordering::AcqRel, Ordering::Relaxed);
             self.world.wake(&power.word);
             threads::interrupts::look();
         }

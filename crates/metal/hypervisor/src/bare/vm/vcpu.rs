@@ -1,5 +1,6 @@
 //! The thread of a vCPU.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -8,13 +9,18 @@ use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
 use super::arch::{Processor, Seat, Stop, answer, processor, stop};
 use super::format::{Kinds, TableFormat};
-use super::run::{End, OFF, Run};
+use super::run::{End, OFF, Run, STARTS};
+use super::template::{Kept, Ran};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::share::pause;
 
-/// What the thread of a vCPU does.
-pub(super) fn main<F: TableFormat>(run: &Arc<Run>, mut vcpu: Vcpu<Kinds<F>>) {
+/// What the thread of a vCPU does. The vCPU is off, or goes on as another one was.
+pub(super) fn main<F: TableFormat>(
+    run: &Arc<Run>,
+    mut vcpu: Vcpu<Kinds<F>>,
+    begins_as: Option<&Ran>,
+) {
     let number = vcpu.id() as usize;
     let Some(seat) = Seat::try_new(run, number) else { return };
     run.places.take(number, vcpu.kicker());
@@ -23,26 +29,49 @@ pub(super) fn main<F: TableFormat>(run: &Arc<Run>, mut vcpu: Vcpu<Kinds<F>>) {
 
     let mut cpu = processor(run, &seat, number);
     let mut has_run = false;
+    let mut is_on = false;
+    if let Some(ran) = begins_as {
+        seat.resume(&ran.interface);
+        cpu.resume(&ran.cpu);
+        if ran.caches_on {
+            vcpu.start_with_caches_on();
+        }
+        (has_run, is_on) = (true, serve(run, &mut vcpu, &mut cpu, &seat));
+    }
     while run.ending().is_none() {
         let power = &run.power[number];
         if power.word.load(Ordering::Acquire) == OFF {
             run.world.wait(&power.word, OFF);
             continue;
         }
-        power.word.store(OFF, Ordering::Relaxed);
         if run.ending().is_some() {
             break;
         }
+        power.word.store(OFF, Ordering::Relaxed);
         if core::mem::replace(&mut has_run, true) {
             vcpu.reset_caches();
             seat.reset();
         }
         cpu.start(power.entry.load(Ordering::Relaxed), power.context.load(Ordering::Relaxed));
         run.chipset.started(number);
-        serve(run, &mut vcpu, &mut cpu, &seat);
+        is_on = serve(run, &mut vcpu, &mut cpu, &seat);
     }
 
     seat.put();
+    if run.ending() == Some(End::Frozen) {
+        let power = &run.power[number];
+        let kept = if is_on {
+            let (cpu, interface) = (cpu.state(), seat.interface_state());
+            Some(Kept::Ran(Box::new(Ran { cpu, interface, caches_on: vcpu.has_caches_on() })))
+        } else if power.word.load(Ordering::Acquire) == STARTS {
+            let (entry, context) = (&power.entry, &power.context);
+            let (entry, context) = (entry.load(Ordering::Relaxed), context.load(Ordering::Relaxed));
+            Some(Kept::Starts { entry, context })
+        } else {
+            None
+        };
+        run.kept.lock()[number] = kept;
+    }
     // SAFETY: nothing is left to be put.
     unsafe { threads::on_leave(None) };
     run.places.leave(number);
@@ -60,13 +89,14 @@ pub(crate) unsafe fn put(seat: *mut ()) {
     unsafe { &*seat.cast::<Seat>() }.put();
 }
 
-/// Runs a vCPU until it is off, or the run ends.
+/// Runs a vCPU until it is off, or the run ends. Returns whether it has been ended between two instructions of its guest, so
+/// that another vCPU can go on as it is.
 fn serve<F: TableFormat>(
     run: &Run,
     vcpu: &mut Vcpu<Kinds<F>>,
     cpu: &mut Processor<'_, F>,
     seat: &Seat,
-) {
+) -> bool {
     loop {
         match vcpu.run(cpu) {
             Exit::Custom(number) => match stop(number) {
@@ -74,10 +104,16 @@ fn serve<F: TableFormat>(
                 Some(Stop::Off) => {
                     seat.put();
                     run.chipset.stopped(vcpu.id() as usize);
-                    return;
+                    return false;
                 }
-                Some(Stop::SystemOff) => return run.end(End::Off),
-                Some(Stop::SystemReset) => return run.end(End::Reset),
+                Some(Stop::SystemOff) => {
+                    run.end(End::Off);
+                    return false;
+                }
+                Some(Stop::SystemReset) => {
+                    run.end(End::Reset);
+                    return false;
+                }
                 None => {}
             },
             Exit::Mmio(access) => {
@@ -89,7 +125,9 @@ fn serve<F: TableFormat>(
             Exit::Failed(_, Error::Host(HostFault::OutOfMemory)) => {
                 // Out of the core, and of the guest, so that another VM can end meanwhile.
                 if !run.memory_world.wait_for_frame() {
-                    return run.end(End::OutOfMemory);
+                    run.end(End::OutOfMemory);
+                    // The access is made again, by a vCPU that goes on as this one.
+                    return run.ending() == Some(End::Frozen);
                 }
             }
             // Tables that are out of use are still to be freed: then there is room for those that are in use.
@@ -101,9 +139,10 @@ fn serve<F: TableFormat>(
             Exit::Failed(access, error) => {
                 let (name, vcpu, gpa) = (run.uart.name(), vcpu.id(), access.gpa);
                 say!("mayfly: {name}: vCPU {vcpu} failed at {gpa}: {error}");
-                return run.end(End::Failed);
+                run.end(End::Failed);
+                return false;
             }
-            Exit::Kicked if run.ending().is_some() => return,
+            Exit::Kicked if run.ending().is_some() => return true,
             // The vCPU was to look at its interrupts. It may be asked so often that it enters no guest, where interrupts of
             // others are served.
             Exit::Kicked => threads::preemption_point(),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use mayfly_arm64::timer;
 use mayfly_devices::psci::{Core, Psci};
 use mayfly_hypervisor::arm64::layout::SHARED_INTERRUPTS;
-use mayfly_vgic::{Config, Vgic, affinity};
+use mayfly_vgic::{Config, Kick, Vgic, affinity};
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use crate::bare::devices::arch::{Controller, Kicked};
@@ -19,6 +19,28 @@ pub(crate) struct Chipset {
     pub(super) psci: Psci<Vec<Core>>,
     /// How many ticks the guest's counter is behind.
     pub(super) timer_offset: u64,
+}
+
+/// A [`Chipset`] as it was when its VM was frozen.
+pub(crate) struct ChipsetState {
+    vgic: Vgic<Nobody>,
+    cores: Vec<Core>,
+    /// What the guest's virtual counter has come to.
+    count: u64,
+}
+
+/// No vCPU: none is kicked in what is frozen.
+struct Nobody;
+
+impl Kick for Nobody {
+    fn kick(&self, _: usize) {}
+}
+
+fn copies(cores: &[Core]) -> Result<Vec<Core>, OutOfMemory> {
+    let mut copies = Vec::new();
+    copies.try_reserve_exact(cores.len()).map_err(|_| OutOfMemory)?;
+    copies.extend(cores.iter().map(Core::copy));
+    Ok(copies)
 }
 
 impl Chipset {
@@ -40,6 +62,24 @@ impl Chipset {
         });
         let psci = Psci::new(cores.collect());
         Ok(Self { controller: Arc::new(vgic), psci, timer_offset: timer::ticks() })
+    }
+
+    /// That of a VM that goes on as `state` was.
+    pub(crate) fn resumed(state: &ChipsetState, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
+        let vgic = state.vgic.try_copy(Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)?;
+        let psci = Psci::new(copies(&state.cores)?);
+        // The guest's counter goes on where it was.
+        let timer_offset = timer::ticks().wrapping_sub(state.count);
+        Ok(Self { controller: Arc::new(vgic), psci, timer_offset })
+    }
+
+    /// What it is, once all threads of the run have ended.
+    pub(crate) fn state(&self) -> Result<ChipsetState, OutOfMemory> {
+        Ok(ChipsetState {
+            vgic: self.controller.try_copy(Nobody).map_err(|_| OutOfMemory)?,
+            cores: copies(self.psci.cores())?,
+            count: timer::ticks().wrapping_sub(self.timer_offset),
+        })
     }
 
     /// A vCPU begins: it may not have been asked for, as the first.

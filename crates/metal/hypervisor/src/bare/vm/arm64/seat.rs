@@ -222,6 +222,18 @@ impl Seat {
         next
     }
 
+    /// The vCPU's side of the GIC. After [`Seat::put`].
+    pub(crate) fn interface_state(&self) -> CpuInterface {
+        self.interface().clone()
+    }
+
+    /// Has the vCPU's side of the GIC be as another one's was, before the vCPU first runs. Its timers are looked at when
+    /// they next interrupt, or when the vCPU sleeps.
+    pub(crate) fn resume(&self, interface: &CpuInterface) {
+        *self.interface() = interface.clone();
+        self.held.set(USES_PHYSICAL);
+    }
+
     /// Resets it.
     pub(crate) fn reset(&self) {
         if let Some(interface) = self.vgic.cpu_interface(self.vcpu) {
