@@ -48,6 +48,7 @@ impl Core {
     }
 
     /// A core that is as this one is: on, off, or about to start.
+    #[must_use]
     pub fn copy(&self) -> Self {
         Self { mpidr: self.mpidr, state: AtomicU32::new(self.state.load(Ordering::Acquire)) }
     }

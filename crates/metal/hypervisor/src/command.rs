@@ -40,6 +40,15 @@ pub enum Command {
         /// Parameters of the VM.
         parameters: Vec<String>,
     },
+    /// `vm reset NAME`
+    Reset(String),
+    /// `type NAME TEXT...`
+    Type {
+        /// Which VM.
+        name: String,
+        /// What is typed at its console, before the end of a line.
+        text: String,
+    },
     /// `vm start NAME`
     Start(String),
     /// `vm stop NAME`
@@ -112,6 +121,7 @@ vm freeze NAME                   ends it, and keeps what it was, so that forks c
 vm fork NAME FROM [COUNT] [PARAMETER]
                                  a VM that goes on as the frozen VM FROM was, or COUNT of them, NAME-0 and so on; reserve=,
                                  overcommit=, weight= and cap= change it
+vm reset NAME                    has a fork go on as its frozen VM was, again
 vm start NAME                    starts it; a fork goes on as its frozen VM was, again
 vm stop NAME                     ends it, and waits until everything that it had is freed
 vm kill NAME                     ends it, and does not wait
@@ -121,6 +131,7 @@ console NAME                     goes to its console; Ctrl-] returns to the moni
 log NAME                         prints the last 4 KiB that it has printed
 wait [NAME]                      waits until it has stopped, or until all have
 await NAME TEXT                  waits until it has printed TEXT
+type NAME TEXT                   types TEXT, and the end of a line, at its console
 lives COUNT NAME [MILLISECONDS]  runs COUNT VMs like it, one after the other, and kills each at a random moment
 shares [SECONDS]                 prints what part of a CPU each VM has, in windows of 500 ms
 measure [ROUNDS]                 counts the instructions of each step in the lifecycles of a bare guest
@@ -181,6 +192,7 @@ impl Command {
                 };
                 Self::Fork { name, from: from.to_string(), count, parameters }
             }
+            ("vm", Some("reset")) => Self::Reset(name(third)?),
             ("vm", Some("start")) => Self::Start(name(third)?),
             ("vm", Some("stop")) => Self::Stop(name(third)?),
             ("vm", Some("kill")) => Self::Kill(name(third)?),
@@ -191,12 +203,14 @@ impl Command {
             ("wait", _) => Self::Wait(second.map(ToString::to_string)),
             ("await", _) => {
                 let name = name(second)?;
-                let behind = line.trim_start().strip_prefix("await").unwrap_or_default();
-                let text = behind.trim_start().strip_prefix(&*name).unwrap_or_default().trim();
-                if text.is_empty() {
-                    return Err("await needs a text: await NAME TEXT");
-                }
-                Self::Await { name, text: text.to_string() }
+                let text =
+                    behind(line, first, &name).ok_or("await needs a text: await NAME TEXT")?;
+                Self::Await { name, text }
+            }
+            ("type", _) => {
+                let name = name(second)?;
+                let text = behind(line, first, &name).unwrap_or_default();
+                Self::Type { name, text }
             }
             ("lives", Some(number)) => {
                 let count = number
@@ -237,6 +251,12 @@ impl Command {
     pub fn script(arguments: &str) -> impl Iterator<Item = Result<Self, &'static str>> + '_ {
         arguments.split(';').map(Self::read)
     }
+}
+
+/// What stands behind two words of a line, if anything does.
+fn behind(line: &str, first: &str, second: &str) -> Option<String> {
+    let text = line.trim_start().strip_prefix(first)?.trim_start().strip_prefix(second)?.trim();
+    (!text.is_empty()).then(|| text.to_string())
 }
 
 #[cfg(test)]
@@ -311,6 +331,11 @@ mod tests {
         assert_eq!(Command::read("await a in user  space"), expected("a", "in user  space"));
         assert_eq!(Command::read(" await await await "), expected("await", "await"));
         assert!(Command::read("await a").is_err());
+        let typed =
+            |text: &str| Ok(Command::Type { name: "a".to_string(), text: text.to_string() });
+        assert_eq!(Command::read("type a echo  1 "), typed("echo  1"));
+        assert_eq!(Command::read("type a"), typed(""));
+        assert!(Command::read("type").is_err());
         assert!(Command::read("await").is_err());
     }
 

@@ -187,6 +187,21 @@ impl Monitor {
             Ok(Command::Fork { name, from, count, parameters }) => {
                 self.fork(&name, &from, count, &parameters);
             }
+            Ok(Command::Reset(name)) => {
+                if let Some(machine) = self.find(&name) {
+                    if machine.is_fork() {
+                        self.stop(&machine);
+                        self.start(&machine);
+                    } else {
+                        say!("mayfly: {name} is no fork: vm restart begins it again");
+                    }
+                }
+            }
+            Ok(Command::Type { name, text }) => {
+                if let Some(machine) = self.find(&name) {
+                    self.type_for(&machine, &text);
+                }
+            }
             Ok(Command::Start(name)) => {
                 if let Some(machine) = self.find(&name) {
                     self.start(&machine);
@@ -306,6 +321,19 @@ impl Monitor {
         }
     }
 
+    /// Types a line at the console of a VM.
+    fn type_for(&mut self, machine: &Machine, text: &str) {
+        for byte in text.bytes().chain([b'\r']) {
+            // A guest that takes no byte has a full FIFO.
+            while machine.uart.typed(&[byte]) == 0 {
+                if !machine.is_running() {
+                    return say!("mayfly: {} has stopped", machine.plan.name);
+                }
+                ends::wait(timer::ticks() + timer::frequency() / 1000);
+            }
+        }
+    }
+
     fn is_taken(&self, name: &str) -> bool {
         self.machines.iter().any(|machine| machine.plan.name == name)
     }
@@ -320,6 +348,9 @@ impl Monitor {
         }
         if let Some(why) = machine.plan.has_no_forks() {
             return say!("mayfly: {name} cannot be frozen: {why}");
+        }
+        if !machine.can_freeze() {
+            return say!("mayfly: {name} cannot be frozen: it is a fork of a fork, eight times");
         }
         machine.end(End::Frozen);
         self.wait(machine);

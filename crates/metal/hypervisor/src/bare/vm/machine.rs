@@ -112,6 +112,11 @@ impl Machine {
         self.worlds.lock().clone()
     }
 
+    /// Whether it begins as a frozen VM.
+    pub(crate) fn is_fork(&self) -> bool {
+        self.origin.is_some()
+    }
+
     /// What it begins as, if it is a fork.
     pub(super) fn origin(&self) -> Option<&Arc<Template>> {
         self.origin.as_ref()
@@ -120,6 +125,14 @@ impl Machine {
     /// What others begin as, if it was frozen.
     pub(crate) fn template(&self) -> Option<Arc<Template>> {
         self.template.lock().clone()
+    }
+
+    /// Whether others can begin as it is: it does not itself begin as a fork of a fork, and so on.
+    pub(crate) fn can_freeze(&self) -> bool {
+        match &*self.present.lock() {
+            Present::Running(_, memory) => memory.can_be_image(),
+            _ => true,
+        }
     }
 
     /// It was frozen, and runs no more.

@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use mayfly_vm::GuestCaches;
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use super::arch::{ChipsetState, CpuInterface, CpuState};
@@ -70,5 +71,5 @@ pub(crate) enum Kept {
 pub(crate) struct Ran {
     pub(super) cpu: CpuState,
     pub(super) interface: CpuInterface,
-    pub(super) caches_on: bool,
+    pub(super) caches: GuestCaches,
 }

@@ -33,8 +33,9 @@ pub(super) fn main<F: TableFormat>(
     if let Some(ran) = begins_as {
         seat.resume(&ran.interface);
         cpu.resume(&ran.cpu);
-        if ran.caches_on {
-            vcpu.start_with_caches_on();
+        if let Err(error) = vcpu.start_with_caches(ran.caches) {
+            say!("mayfly: {}: vCPU {number} does not start: {error}", run.uart.name());
+            run.end(End::Failed);
         }
         (has_run, is_on) = (true, serve(run, &mut vcpu, &mut cpu, &seat));
     }
@@ -62,7 +63,7 @@ pub(super) fn main<F: TableFormat>(
         let power = &run.power[number];
         let kept = if is_on {
             let (cpu, interface) = (cpu.state(), seat.interface_state());
-            Some(Kept::Ran(Box::new(Ran { cpu, interface, caches_on: vcpu.has_caches_on() })))
+            Some(Kept::Ran(Box::new(Ran { cpu, interface, caches: vcpu.guest_caches() })))
         } else if power.word.load(Ordering::Acquire) == STARTS {
             let (entry, context) = (&power.entry, &power.context);
             let (entry, context) = (entry.load(Ordering::Relaxed), context.load(Ordering::Relaxed));

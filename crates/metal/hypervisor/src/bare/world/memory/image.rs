@@ -23,6 +23,9 @@ use mayfly_vm::{HostFault, PageChange, Protection};
 use super::super::copy;
 use super::{BLOCK_SHIFT, GuestMemory, PAGES, TABLE, entry};
 
+/// The most images that lie behind a memory, one behind the other. A page is looked for in each.
+const MOST_LAYERS: usize = 8;
+
 /// The VM of a memory, which hears of pages that get another frame.
 pub(crate) trait Hears: Send + Sync {
     /// Announces that the page at `page` changes and takes nothing away; calls `copy`; has the page be `change.new`
@@ -68,26 +71,35 @@ impl GuestMemory {
 
     /// The image's page behind `address`, if it has one.
     pub(super) fn image_page(&self, address: u64) -> Result<Option<(Pfn, Level)>, HostFault> {
-        let Some(image) = &self.image else { return Ok(None) };
         let number = (address >> BLOCK_SHIFT) as usize;
-        let Some(word) = image.words.get(number) else { return Ok(None) };
         let own = self.words.get(number).ok_or(HostFault::NotMapped)?;
-        let found = Self::look(word, (address >> PAGE_SHIFT) % PAGES);
         // Where one page of a block has a frame of its own, the others are no block any more.
-        let is_parted = own.load(Ordering::Acquire) != 0;
-        Ok(found.map(|found| {
-            let level = if is_parted { Level::PAGE } else { found.1 };
-            (Self::page_in(found, address), level)
-        }))
+        let mut is_parted = own.load(Ordering::Acquire) != 0;
+        for word in self.images().filter_map(|image| image.words.get(number)) {
+            if let Some(found) = Self::look(word, (address >> PAGE_SHIFT) % PAGES) {
+                let level = if is_parted { Level::PAGE } else { found.1 };
+                return Ok(Some((Self::page_in(found, address), level)));
+            }
+            is_parted |= word.load(Ordering::Acquire) != 0;
+        }
+        Ok(None)
     }
 
     /// Whether the image has anything in the 2 MiB around `address`.
     pub(super) fn image_has(&self, address: u64) -> bool {
-        let word = |image: &Arc<Self>| {
-            let word = image.words.get((address >> BLOCK_SHIFT) as usize);
-            word.is_some_and(|word| word.load(Ordering::Acquire) != 0)
-        };
-        self.image.as_ref().is_some_and(word)
+        let number = (address >> BLOCK_SHIFT) as usize;
+        let mut words = self.images().filter_map(|image| image.words.get(number));
+        words.any(|word| word.load(Ordering::Acquire) != 0)
+    }
+
+    /// Its image, the image that this began as, and so on: [`MOST_LAYERS`] at most.
+    fn images(&self) -> impl Iterator<Item = &Self> {
+        core::iter::successors(self.image.as_deref(), |image| image.image.as_deref())
+    }
+
+    /// Whether another memory can have this one as its image: it does not have as many as there may be itself.
+    pub(crate) fn can_be_image(&self) -> bool {
+        self.images().count() < MOST_LAYERS
     }
 
     /// Gives the page at `address` a frame of its own with the bytes of the image's page. Under the lock.
