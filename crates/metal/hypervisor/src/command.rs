@@ -399,7 +399,7 @@ mod tests {
         for line in HELP.lines().filter(is_command) {
             let is_number = |word: &str| {
                 word.contains("MILLISECONDS")
-                    || matches!(word, "COUNT" | "[ROUNDS]" | "[MIB]" | "[SECONDS]")
+                    || matches!(word, "COUNT" | "[COUNT]" | "[ROUNDS]" | "[MIB]" | "[SECONDS]")
             };
             let words: Vec<&str> = line.split("  ").next().unwrap().split(' ').collect();
             let plain: Vec<&str> =

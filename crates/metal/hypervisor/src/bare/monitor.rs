@@ -324,10 +324,10 @@ impl Monitor {
     /// Types a line at the console of a VM.
     fn type_for(&mut self, machine: &Machine, text: &str) {
         for byte in text.bytes().chain([b'\r']) {
-            // A guest that takes no byte has a full FIFO.
-            while machine.uart.typed(&[byte]) == 0 {
+            // The console is reset when a run begins. A guest that takes no byte has a full FIFO.
+            while !machine.is_in_run() || machine.uart.typed(&[byte]) == 0 {
                 if !machine.is_running() {
-                    return say!("mayfly: {} has stopped", machine.plan.name);
+                    return say!("mayfly: {} has stopped, and is typed nothing", machine.plan.name);
                 }
                 ends::wait(timer::ticks() + timer::frequency() / 1000);
             }

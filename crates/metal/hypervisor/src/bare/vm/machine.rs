@@ -211,6 +211,11 @@ impl Machine {
         !matches!(*self.present.lock(), Present::Stopped)
     }
 
+    /// Whether a run of it is under way.
+    pub(crate) fn is_in_run(&self) -> bool {
+        matches!(*self.present.lock(), Present::Running(..))
+    }
+
     /// Its state, in a word.
     pub(crate) fn state(&self) -> &'static str {
         match *self.present.lock() {
