@@ -391,6 +391,7 @@ impl Monitor {
         if machine.is_running() {
             return say!("mayfly: {name} is running");
         }
+        machine.counts.ask();
         let needs = self.host.needs(&machine.plan);
         if let Err(why) = machine.admit(&needs) {
             return say!("mayfly: {name} does not start: it needs {needs}; {why}");

@@ -37,6 +37,7 @@ pub(super) fn main<F: TableFormat>(
             say!("mayfly: {}: vCPU {number} does not start: {error}", run.uart.name());
             run.end(End::Failed);
         }
+        run.counts.enters();
         (has_run, is_on) = (true, serve(run, &mut vcpu, &mut cpu, &seat));
     }
     while run.ending().is_none() {
