@@ -50,12 +50,12 @@ impl Uart {
     pub(crate) fn reset(
         &self,
         line: Option<Arc<Controller>>,
-        like: Option<&SerialPort>,
+        before: Option<&SerialPort>,
     ) -> SerialPort {
         if line.is_some() {
             self.begin();
         }
-        let device = like.map_or_else(SerialPort::new, SerialPort::clone);
+        let device = before.map_or_else(SerialPort::new, SerialPort::clone);
         let was = core::mem::replace(&mut *self.device.lock(), device);
         let old = core::mem::replace(&mut *self.line.lock(), line);
         drop(old);
