@@ -47,12 +47,6 @@ impl Core {
         Self { mpidr: mpidr & AFFINITY, state: AtomicU32::new(ON) }
     }
 
-    /// A core that is as this one is: on, off, or about to start.
-    #[must_use]
-    pub fn copy(&self) -> Self {
-        Self { mpidr: self.mpidr, state: AtomicU32::new(self.state.load(Ordering::Acquire)) }
-    }
-
     /// A core that is off.
     pub fn off(mpidr: u64) -> Self {
         Self { mpidr: mpidr & AFFINITY, state: AtomicU32::new(OFF) }
@@ -97,11 +91,6 @@ impl<C: AsRef<[Core]>> Psci<C> {
     /// A system of these cores.
     pub const fn new(cores: C) -> Self {
         Self { cores }
-    }
-
-    /// The cores.
-    pub fn cores(&self) -> &[Core] {
-        self.cores.as_ref()
     }
 
     /// Answers core `caller`, which had these values in x0 to x3. See [`smccc::call`](crate::smccc::call), which takes

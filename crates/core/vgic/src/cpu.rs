@@ -38,9 +38,8 @@ pub struct Registers {
     pub lr: [u64; MAX_LIST_REGISTERS],
 }
 
-/// A vCPU's side of the GIC. Belongs to the vCPU's thread. A copy of it is for a GIC that is a
-/// [copy](Vgic::try_copy), and is taken outside of [`Vgic::enter`] and [`Vgic::leave`].
-#[derive(Clone, Debug)]
+/// A vCPU's side of the GIC. Belongs to the vCPU's thread.
+#[derive(Debug)]
 pub struct CpuInterface {
     /// What the hardware is given, and has given back.
     pub registers: Registers,

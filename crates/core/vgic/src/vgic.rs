@@ -180,44 +180,6 @@ impl<K: Kick> Vgic<K> {
         }
     }
 
-    /// A GIC that goes on as this one is, with another `kick`: for a VM that begins as another one was. Each of its vCPUs
-    /// takes a [copy](CpuInterface::clone) of its CPU interface, and looks at all of its interrupts when it first enters.
-    ///
-    /// Only while no vCPU is between [`Vgic::enter`] and [`Vgic::leave`], and no other thread uses this one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`].
-    ///
-    /// # Panics
-    ///
-    /// If a vCPU has interrupts loaded.
-    pub fn try_copy<J: Kick>(&self, kick: J) -> Result<Vgic<J>, Error> {
-        let copy = |word: &AtomicU64| {
-            let state = State(word.load(Ordering::Acquire));
-            assert!(!state.is_loaded(), "a vCPU has it loaded");
-            AtomicU64::new(state.0)
-        };
-        let words = 1 + self.spis.len().div_ceil(32);
-        Ok(Vgic {
-            redistributors: try_collect(self.vcpus(), |vcpu| {
-                let from = &self.redistributors[vcpu];
-                Ok(CacheLine(Redistributor {
-                    interrupts: core::array::from_fn(|intid| copy(&from.interrupts[intid])),
-                    inbox: Inbox::try_full(words)?,
-                    asleep: AtomicU32::new(from.asleep.load(Ordering::Relaxed)),
-                    asked: AtomicU64::new(0),
-                }))
-            })?,
-            spis: try_collect(self.spis.len(), |spi| Ok(copy(&self.spis[spi])))?,
-            groups: AtomicU32::new(self.groups.load(Ordering::Relaxed)),
-            recalled: AtomicU32::new(0),
-            list_registers: self.list_registers,
-            links: self.links,
-            kick,
-        })
-    }
-
     /// How many vCPUs it has.
     pub fn vcpus(&self) -> usize {
         self.redistributors.len()

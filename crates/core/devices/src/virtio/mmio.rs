@@ -36,18 +36,6 @@ pub enum Served {
     Nothing,
 }
 
-/// What the driver of an [`Mmio`] has set, and how far its queues are.
-#[derive(Clone, Copy, Debug)]
-pub struct State {
-    queues: [Queue; MAX_QUEUES],
-    selected: u32,
-    epoch: u32,
-    features: u64,
-    words: [u32; 2],
-    status: u32,
-    interrupts: u32,
-}
-
 /// A virtio device with its registers. It drives one line, of which [`Mmio::interrupt`] is the level: see
 /// [`settle`](crate::line::settle).
 #[derive(Debug)]
@@ -81,31 +69,6 @@ impl<D: Device> Mmio<D> {
             status: 0,
             interrupts: 0,
         }
-    }
-
-    /// What its driver has set, and how far its queues are.
-    pub fn state(&self) -> State {
-        let Self { queues, selected, epoch, features, status, interrupts, .. } = self;
-        State {
-            queues: *queues,
-            selected: *selected,
-            epoch: *epoch,
-            features: *features,
-            words: [self.device_features_word, self.driver_features_word],
-            status: *status,
-            interrupts: *interrupts,
-        }
-    }
-
-    /// Has it go on as another one was, of the same kind. Its queues are to be looked at ([`Mmio::serve`]).
-    pub fn resume(&mut self, state: &State) {
-        self.queues = state.queues;
-        self.selected = state.selected;
-        self.epoch = state.epoch;
-        self.features = state.features;
-        [self.device_features_word, self.driver_features_word] = state.words;
-        self.status = state.status;
-        self.interrupts = state.interrupts;
     }
 
     /// What is behind the registers.

@@ -186,20 +186,6 @@ impl Resident {
         self.context_mut().optional.counters_line(self.is_loaded.get())
     }
 
-    /// What they are. After [`Resident::put`].
-    pub(super) fn saved(&self) -> Saved {
-        Saved { context: self.context().clone(), error: self.error.get() }
-    }
-
-    /// Has them be as `saved`, but for the vCPU's own affinity and the offset of its virtual counter.
-    pub(super) fn resume(&self, saved: &Saved) {
-        self.put();
-        self.error.set(saved.error);
-        let context = self.context_mut();
-        let Context { vmpidr, timer_offset, .. } = *context;
-        *context = Context { vmpidr, timer_offset, ..saved.context.clone() };
-    }
-
     pub(super) fn reset(&self) {
         self.put();
         self.error.set(false);
@@ -220,13 +206,6 @@ impl Resident {
     pub(super) fn has_keys(&self) -> bool {
         self.context().optional.has_keys()
     }
-}
-
-/// The registers of a [`Resident`], as they were at some time.
-#[derive(Clone, Debug)]
-pub(super) struct Saved {
-    context: Context,
-    error: bool,
 }
 
 /// Turns off what breakpoints and watchpoints a guest could meet here that are no vCPU's: all that this processor has,

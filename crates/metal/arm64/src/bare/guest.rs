@@ -11,7 +11,7 @@ use mayfly_vm::platform::address::PAGE_SHIFT;
 use mayfly_vm::stage2::{Arm, ArmFwb, Format};
 use mayfly_vm::{Event, Guest, Requests, Translation};
 
-use super::context::{Resident, Saved};
+use super::context::Resident;
 use super::lookup::translate;
 use super::machine::{Machine, Next, Reason, WAITS};
 use super::switch::{Registers, Way};
@@ -65,14 +65,6 @@ struct Pending {
     data: [u8; 8],
 }
 
-/// All that a guest finds in its processor, as it was at some time.
-#[derive(Clone, Debug)]
-pub struct State {
-    registers: Registers,
-    exception: Option<(Exception, u64)>,
-    resident: Saved,
-}
-
 /// The processor of one vCPU.
 pub struct GuestCpu<'a, F, M> {
     pub(super) registers: Registers,
@@ -116,21 +108,6 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
         self.registers = Registers { pc: entry, pstate: RESET_PSTATE, ..Registers::default() };
         self.registers.set(0, argument);
         (self.pending, self.forget, self.exception) = (None, None, None);
-    }
-
-    /// All that its guest finds in it. When it has come out by a request, and its [`Resident`] is
-    /// [put](Resident::put).
-    pub fn state(&self) -> State {
-        let Self { registers, exception, .. } = self;
-        State { registers: *registers, exception: *exception, resident: self.resident.saved() }
-    }
-
-    /// Has it go on as another processor was.
-    pub fn resume(&mut self, state: &State) {
-        self.resident.resume(&state.resident);
-        self.registers = state.registers;
-        self.exception = state.exception;
-        (self.pending, self.forget) = (None, None);
     }
 
     /// Its general registers, program counter and PSTATE.
