@@ -30,7 +30,7 @@ miri: setup ## have Miri interpret tests, looking for undefined behaviour; some 
 CASES ?= 20000
 
 fuzz: setup ## try random guests, drivers, syndromes and programs without unsafe on the core, the devices and the decoding of traps; some minutes
-	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vgic --package mayfly-devices --package mayfly-arm64
+	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-state --package mayfly-vgic --package mayfly-devices --package mayfly-arm64
 	@PROPTEST_CASES=$(CASES) cargo test --release --package mayfly-vm --test safe
 	@CASES=$(CASES) scripts/sanitized
 
