@@ -13,6 +13,8 @@
 //! The release that makes a core off is acquired by the `CPU_ON` that turns it on again. So the thread that starts the
 //! core sees all that its last run wrote.
 
+mod saved;
+
 use arm_psci::{
     AffinityInfo, ArchitecturalResetType, EntryPoint, Error, ErrorCode, Function, FunctionId,
     MigrateInfoType, Mpidr, PsciFeature, ResetType, Version,
@@ -20,6 +22,7 @@ use arm_psci::{
 use mayfly_platform::sync::{AtomicU32, Ordering};
 
 use crate::workaround::Workaround;
+pub use saved::STATE;
 
 const ON: u32 = AffinityInfo::On as u32;
 const OFF: u32 = AffinityInfo::Off as u32;
