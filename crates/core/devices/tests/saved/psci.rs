@@ -4,7 +4,7 @@ use mayfly_devices::psci::{Core, Outcome, Psci, Refusal, STATE};
 use mayfly_state::Error;
 use proptest::prelude::*;
 
-use crate::{any_forgery, forged, loaded, saved};
+use crate::state::{any_forgery, config, forged, loaded, saved};
 
 type System = Psci<[Core; 3]>;
 
@@ -105,6 +105,8 @@ fn a_power_state_that_no_core_has_is_refused() {
 }
 
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn a_system_goes_on_as_the_one_that_was_saved(before in any_steps(), then in any_steps()) {
         let mut run = after(&before);

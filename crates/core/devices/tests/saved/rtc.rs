@@ -3,7 +3,7 @@
 use mayfly_devices::rtc::{Pl031, STATE};
 use proptest::prelude::*;
 
-use crate::{any_forgery, forged, loaded, saved};
+use crate::state::{any_forgery, config, forged, loaded, saved};
 
 /// An access at `now`, and how much later the next is.
 type Step = (u64, Option<u32>, u64);
@@ -64,6 +64,8 @@ fn a_clock_without_an_alarm_has_seen_no_second() {
 }
 
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn a_clock_goes_on_as_the_one_that_was_saved(
         before in any_steps(),

@@ -4,7 +4,7 @@ use mayfly_devices::pl011::{Pl011, STATE};
 use mayfly_state::Error;
 use proptest::prelude::*;
 
-use crate::{any_forgery, forged, loaded, saved};
+use crate::state::{any_forgery, config, forged, loaded, saved};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -88,6 +88,8 @@ fn a_fifo_that_is_longer_than_it_can_be_is_refused() {
 }
 
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn a_uart_goes_on_as_the_one_that_was_saved(before in any_steps(), then in any_steps()) {
         let mut uart = after(&before);
