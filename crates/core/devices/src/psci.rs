@@ -137,6 +137,12 @@ impl<C: AsRef<[Core]>> Psci<C> {
         self.change(caller, ON, OFF);
     }
 
+    /// Whether core `index` was turned on, and does not run yet. False for a core that there is not.
+    pub fn is_pending(&self, index: usize) -> bool {
+        let core = self.cores.as_ref().get(index);
+        core.is_some_and(|core| core.state.load(Ordering::Acquire) == PENDING)
+    }
+
     /// Whether core `index` is on. False for a core that there is not.
     pub fn is_on(&self, index: usize) -> bool {
         self.cores.as_ref().get(index).is_some_and(|core| core.state.load(Ordering::Acquire) == ON)

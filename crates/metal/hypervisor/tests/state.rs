@@ -292,6 +292,37 @@ fn a_machine_that_is_not_stopped_is_not_saved() {
     machine.gic.leave(&mut machine.vcpus[1].interface);
     machine.vcpus[2].is_at_rest = false;
     assert_eq!(machine.save(), Err(NotStopped::Vcpu { vcpu: 2 }));
+    machine.vcpus[2].is_at_rest = true;
+    assert!(machine.save().is_ok());
+    machine.psci.call(0, &[0xc400_0003, affinity(1), 0x4020_0000, 0]);
+    assert_eq!(machine.save(), Err(NotStopped::Vcpu { vcpu: 1 }), "nobody knows where it begins");
+}
+
+#[test]
+fn a_vcpu_that_is_off_does_not_begin_and_one_that_is_pending_does() {
+    // The section that says where a vCPU begins, of a machine in which it is off, pending, or on.
+    let load = |core: usize, turn_on: bool, begins: bool| {
+        let steps: &[Step] = if turn_on { &[(2, 1, 0x4020_0000, 7)] } else { &[] };
+        let machine = after(steps);
+        let mut bytes = machine.save().unwrap();
+        let name =
+            bytes.windows(16).enumerate().filter(|(_, name)| *name == b"vcpu-start\0\0\0\0\0\0");
+        let at = name.map(|(at, _)| at).nth(core).unwrap() + 32;
+        bytes[at..at + 17].fill(0);
+        bytes[at] = begins.into();
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&bytes[..12]);
+        hasher.update(&bytes[16..]);
+        bytes[12..16].copy_from_slice(&hasher.finalize().to_le_bytes());
+        let loaded = Machine::load(Snapshot::open(&bytes).unwrap(), SHAPE);
+        loaded.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let refused = |begins: u8| Err(format!("section `vcpu-start` 1 has {begins:#x} as begins"));
+    assert_eq!(load(1, false, false), Ok(()), "off");
+    assert_eq!(load(1, false, true), refused(1));
+    assert_eq!(load(1, true, true), Ok(()), "pending");
+    assert_eq!(load(1, true, false), refused(0));
+    assert_eq!([load(0, false, false), load(0, false, true)], [Ok(()), Ok(())], "on");
 }
 
 #[test]
@@ -304,8 +335,14 @@ fn no_byte_of_a_machines_state_is_changed_unseen() {
     }
 }
 
+/// `PROPTEST_CASES` says how many more.
+fn config() -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(64) }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(config())]
 
     #[test]
     fn a_machine_goes_on_as_the_one_that_was_saved(before in any_steps(), then in any_steps()) {

@@ -72,6 +72,16 @@ pub struct Start {
     pub context: u64,
 }
 
+/// Whether a core is as its vCPU is: one that is pending is to begin, and one that is off is not. (The first is on before it
+/// has begun.)
+fn is_consistent<C: AsRef<[Core]>>(psci: &Psci<C>, vcpu: u32, start: Option<Start>) -> bool {
+    let core = vcpu as usize;
+    match start {
+        Some(_) => psci.is_pending(core) || psci.is_on(core),
+        None => !psci.is_pending(core),
+    }
+}
+
 fn save_start(start: Option<Start>, to: &mut SectionWriter<'_, '_>) {
     let Start { entry, context } = start.unwrap_or(Start { entry: 0, context: 0 });
     to.flag(start.is_some());
@@ -79,13 +89,19 @@ fn save_start(start: Option<Start>, to: &mut SectionWriter<'_, '_>) {
     to.u64(context);
 }
 
-fn load_start(mut from: SectionReader<'_>) -> Result<Option<Start>, Error> {
+fn load_start<C: AsRef<[Core]>>(
+    psci: &Psci<C>,
+    vcpu: u32,
+    mut from: SectionReader<'_>,
+) -> Result<Option<Start>, Error> {
     let begins = from.flag("begins")?;
     let (entry, context) = (from.u64("entry")?, from.u64("context")?);
     from.check("entry", entry, begins || entry == 0)?;
     from.check("context", context, begins || context == 0)?;
+    let start = begins.then_some(Start { entry, context });
+    from.check("begins", begins.into(), is_consistent(psci, vcpu, start))?;
     from.end()?;
-    Ok(begins.then_some(Start { entry, context }))
+    Ok(start)
 }
 
 /// Why a VM cannot be saved.
@@ -94,7 +110,8 @@ pub enum NotStopped {
     /// A vCPU is in its guest, or its list registers are in a processor.
     #[error(transparent)]
     Inside(#[from] VcpuInside),
-    /// The registers of a vCPU are in a processor, or it has an access to a device that is not answered.
+    /// The registers of a vCPU are in a processor, it has an access to a device that is not answered, or it was turned on
+    /// and does not know yet where it begins.
     #[error("vCPU {vcpu} is not at rest")]
     Vcpu {
         /// Which one.
@@ -171,6 +188,9 @@ where
         save_virtio(self.disk, DISK, writer)?;
         save_virtio(self.card, CARD, writer)?;
         for (number, vcpu) in (0..).zip(vcpus) {
+            if !is_consistent(self.psci, number, vcpu.start()) {
+                return Err(NotStopped::Vcpu { vcpu: number });
+            }
             writer.section(START, number, |to| save_start(vcpu.start(), to));
             writer.section(VCPU_STATE, number, |to| self.gic.save_vcpu(vcpu.interface(), to))?;
             if !writer.section(vcpu::STATE, number, |to| vcpu.save(to)) {
@@ -258,7 +278,7 @@ where
         load_virtio(self.disk, DISK, &mut sections)?;
         load_virtio(self.card, CARD, &mut sections)?;
         for number in 0..self.shape.vcpus {
-            let start = load_start(sections.take(START, number)?)?;
+            let start = load_start(&psci, number, sections.take(START, number)?)?;
             let interface =
                 self.gic.load_vcpu(number as usize, sections.take(VCPU_STATE, number)?)?;
             let registers = sections.take(vcpu::STATE, number)?;
