@@ -107,6 +107,7 @@ pub use cpu::{CpuInterface, Registers};
 pub use error::{Error, NoSuchInterrupt};
 pub use frame::{DISTRIBUTOR_SIZE, Frame, REDISTRIBUTOR_SIZE, Read, Write};
 pub use inject::SgiRegister;
+pub use mayfly_state;
 pub use saved::{DISTRIBUTOR_STATE, VCPU_STATE, VcpuInside};
 pub use vgic::{Config, Kick, PART, Vgic};
 
