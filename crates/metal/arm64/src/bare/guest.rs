@@ -6,6 +6,7 @@
 use core::arch::asm;
 use core::marker::PhantomData;
 
+use mayfly_state::{Error, SectionReader, SectionWriter};
 use mayfly_vm::memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_vm::platform::address::PAGE_SHIFT;
 use mayfly_vm::stage2::{Arm, ArmFwb, Format};
@@ -20,6 +21,8 @@ use super::{common, cpu, switch, tlb};
 use crate::errata::Errata;
 use crate::inject::{Before, Exception};
 use crate::syndrome::{self, Abort, Fault, Transfer, Trap};
+use crate::sysreg;
+use crate::vcpu::{Allowed, Owed};
 
 /// What all guests of a machine share, whose tables are of format `F`.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +50,18 @@ impl<const IPA_BITS: u32, const FWB: bool> Confinement<Arm<IPA_BITS, FWB>> {
         let hcr = Arm::<IPA_BITS, FWB>::HCR;
         Self { empty, hcr, pa_range, tlbs, walked: PhantomData }
     }
+}
+
+/// `ID_AA64PFR0_EL1.EL0`.
+const EL0_HAS_AARCH32: u64 = 2;
+
+/// Why a vCPU cannot be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAtRest {
+    /// Its registers are in the processor: they are to be [put](Resident::put) first.
+    OnProcessor,
+    /// It has come out with an access to a device that is not answered yet.
+    InAccess,
 }
 
 const HCR_VSE: u64 = 1 << 8;
@@ -108,6 +123,47 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
         self.registers = Registers { pc: entry, pstate: RESET_PSTATE, ..Registers::default() };
         self.registers.set(0, argument);
         (self.pending, self.forget, self.exception) = (None, None, None);
+    }
+
+    /// Writes its registers into a section of kind [`STATE`](crate::vcpu::STATE).
+    ///
+    /// # Errors
+    ///
+    /// [`NotAtRest`].
+    pub fn save(&self, to: &mut SectionWriter<'_, '_>) -> Result<(), NotAtRest> {
+        if self.resident.is_loaded() {
+            return Err(NotAtRest::OnProcessor);
+        }
+        if self.pending.is_some() {
+            return Err(NotAtRest::InAccess);
+        }
+        let owed = Owed { error: self.resident.owes_error(), exception: self.exception };
+        self.resident.save(&self.registers, owed, to);
+        Ok(())
+    }
+
+    /// Has it go on as a vCPU that was saved. This one was just made, and has not begun.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] names a register with what the guest of a machine like this could not have put there. The vCPU is as
+    /// after a reset.
+    pub fn load(&mut self, from: SectionReader<'_>) -> Result<(), Error> {
+        self.start(0, 0);
+        let allowed = Allowed {
+            counters: common::counters(),
+            aarch32: common::id_register(sysreg::ID_AA64PFR0_EL1) & 0xf == EL0_HAS_AARCH32,
+        };
+        match self.resident.load_saved(&mut self.registers, &allowed, from) {
+            Ok(owed) => {
+                self.exception = owed.exception;
+                Ok(())
+            }
+            Err(error) => {
+                self.start(0, 0);
+                Err(error)
+            }
+        }
     }
 
     /// Its general registers, program counter and PSTATE.

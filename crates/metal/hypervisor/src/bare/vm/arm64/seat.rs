@@ -205,7 +205,7 @@ impl Seat {
     /// After [`Seat::put`].
     pub(crate) fn next_timer(&self) -> Option<u64> {
         let now = timer::ticks();
-        let due = [self.resident.virtual_timer_due(), self.resident.physical_timer_due()];
+        let due = [self.resident.virtual_timer_due(now), self.resident.physical_timer_due(now)];
         let mut next = None;
         for ((bit, number), due) in TIMERS.into_iter().zip(due) {
             match due {
