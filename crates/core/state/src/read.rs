@@ -55,6 +55,20 @@ impl<'a> Snapshot<'a> {
         Ok(snapshot)
     }
 
+    /// The state that `bytes` are, which were [opened](Snapshot::open) before and have not changed: it is not checked for
+    /// damage again. Bytes that were never opened may be damaged. They give what [`Snapshot::open`] could give for
+    /// others, or sections that end early.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Short`], if they have no header.
+    pub fn reopen(bytes: &'a [u8]) -> Result<Self, Error> {
+        let Some((header, sections)) = bytes.split_first_chunk::<HEADER>() else {
+            return Err(Error::Short(bytes.len()));
+        };
+        Ok(Self { sections, count: word(header, COUNT_AT) })
+    }
+
     /// Looks at the headers of all sections.
     fn check(&self) -> Result<(), Error> {
         let mut rest = self.sections;

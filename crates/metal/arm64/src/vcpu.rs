@@ -234,6 +234,39 @@ impl Vcpu<&mut Registers, &mut Context> {
     }
 }
 
+/// A vCPU that is off its processor, between two instructions: for another one that goes on as it was.
+#[derive(Clone, Debug)]
+pub struct AtRest {
+    /// Its general registers.
+    pub general: Registers,
+    /// The others.
+    pub context: Context,
+    /// What it takes before its next instruction.
+    pub owed: Owed,
+}
+
+impl AtRest {
+    /// Writes it into a section of kind [`STATE`].
+    pub fn save(&self, to: &mut SectionWriter<'_, '_>) {
+        Vcpu { general: &self.general, context: &self.context }.save(self.owed, to);
+    }
+
+    /// What was saved of a vCPU, which was like one that was just made with `context`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vcpu::load`].
+    pub fn load(
+        mut context: Context,
+        allowed: &Allowed,
+        from: SectionReader<'_>,
+    ) -> Result<Self, Error> {
+        let mut general = Registers::default();
+        let owed = Vcpu { general: &mut general, context: &mut context }.load(allowed, from)?;
+        Ok(Self { general, context, owed })
+    }
+}
+
 /// `SPSR_EL2.M`: EL0, EL1 with either stack pointer, and EL0 in `AArch32`.
 const MODE: u64 = 0x1f;
 const EL0: u64 = 0;

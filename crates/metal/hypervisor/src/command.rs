@@ -27,21 +27,8 @@ pub enum Command {
         /// The arguments of its kernel, if they are not those of the other VM.
         arguments: Option<String>,
     },
-    /// `vm freeze NAME`
-    Freeze(String),
-    /// `vm fork NAME FROM [COUNT] [PARAMETER]...`
-    Fork {
-        /// The name of the new VM; with a number behind it, where there are several.
-        name: String,
-        /// The frozen VM that it begins as.
-        from: String,
-        /// How many, if the user says so.
-        count: Option<u32>,
-        /// Parameters of the VM.
-        parameters: Vec<String>,
-    },
-    /// `vm reset NAME`
-    Reset(String),
+    /// `vm freeze`, `vm fork`, `vm reset`
+    Forks(Forks),
     /// `type NAME TEXT...`
     Type {
         /// Which VM.
@@ -95,6 +82,26 @@ pub enum Command {
     TracePrint,
     /// `poweroff`
     PowerOff,
+}
+
+/// A command about VMs that are frozen, and those that begin as they were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Forks {
+    /// `vm freeze NAME`
+    Freeze(String),
+    /// `vm fork NAME FROM [COUNT] [PARAMETER]...`
+    Fork {
+        /// The name of the new VM; with a number behind it, where there are several.
+        name: String,
+        /// The frozen VM that it begins as.
+        from: String,
+        /// How many, if the user says so.
+        count: Option<u32>,
+        /// Parameters of the VM.
+        parameters: Vec<String>,
+    },
+    /// `vm reset NAME`
+    Reset(String),
 }
 
 /// The most VMs that one command forks.
@@ -174,25 +181,14 @@ impl Command {
                     .collect(),
                 arguments: line.split_once(" -- ").map(|(_, words)| words.trim().to_string()),
             },
-            ("vm", Some("freeze")) => Self::Freeze(name(third)?),
+            ("vm", Some("freeze")) => Self::Forks(Forks::Freeze(name(third)?)),
             ("vm", Some("fork")) => {
                 let name = name(third)?;
                 let from =
                     words.next().ok_or("vm fork needs the name of a frozen VM: try 'help'")?;
-                let mut parameters: Vec<_> = words.map(ToString::to_string).collect();
-                let count = match parameters.first().filter(|word| !word.contains('=')) {
-                    Some(word) => {
-                        let count =
-                            word.parse().ok().filter(|count| (1..=MOST_FORKS).contains(count));
-                        let count = count.ok_or("vm fork takes a number of VMs, 1 to 4096")?;
-                        parameters.remove(0);
-                        Some(count)
-                    }
-                    None => None,
-                };
-                Self::Fork { name, from: from.to_string(), count, parameters }
+                Self::Forks(Forks::fork(name, from, words)?)
             }
-            ("vm", Some("reset")) => Self::Reset(name(third)?),
+            ("vm", Some("reset")) => Self::Forks(Forks::Reset(name(third)?)),
             ("vm", Some("start")) => Self::Start(name(third)?),
             ("vm", Some("stop")) => Self::Stop(name(third)?),
             ("vm", Some("kill")) => Self::Kill(name(third)?),
@@ -253,6 +249,26 @@ impl Command {
     }
 }
 
+impl Forks {
+    /// `vm fork` with these words behind the names.
+    fn fork<'a>(
+        name: String,
+        from: &str,
+        words: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, &'static str> {
+        let mut words = words.peekable();
+        let count = match words.next_if(|word| !word.contains('=')) {
+            Some(word) => {
+                let count = word.parse().ok().filter(|count| (1..=MOST_FORKS).contains(count));
+                Some(count.ok_or("vm fork takes a number of VMs, 1 to 4096")?)
+            }
+            None => None,
+        };
+        let parameters = words.map(ToString::to_string).collect();
+        Ok(Self::Fork { name, from: from.to_string(), count, parameters })
+    }
+}
+
 /// What stands behind two words of a line, if anything does.
 fn behind(line: &str, first: &str, second: &str) -> Option<String> {
     let text = line.trim_start().strip_prefix(first)?.trim_start().strip_prefix(second)?.trim();
@@ -303,9 +319,14 @@ mod tests {
     fn a_vm_is_forked_from_a_frozen_one() {
         let forked = |count, parameters: &[&str]| {
             let parameters = parameters.iter().map(ToString::to_string).collect();
-            Ok(Command::Fork { name: "b".to_string(), from: "a".to_string(), count, parameters })
+            let (name, from) = ("b".to_string(), "a".to_string());
+            Ok(Command::Forks(Forks::Fork { name, from, count, parameters }))
         };
-        assert_eq!(Command::read("vm freeze a"), Ok(Command::Freeze("a".to_string())));
+        assert_eq!(
+            Command::read("vm freeze a"),
+            Ok(Command::Forks(Forks::Freeze("a".to_string())))
+        );
+        assert_eq!(Command::read("vm reset a"), Ok(Command::Forks(Forks::Reset("a".to_string()))));
         assert_eq!(Command::read("vm fork b a"), forked(None, &[]));
         assert_eq!(Command::read("vm fork b a 1000"), forked(Some(1000), &[]));
         assert_eq!(Command::read("vm fork b a weight=2"), forked(None, &["weight=2"]));

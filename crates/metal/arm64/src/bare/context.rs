@@ -6,14 +6,12 @@
 use core::arch::global_asm;
 use core::cell::{Cell, UnsafeCell};
 
-use mayfly_state::{Error, SectionReader, SectionWriter};
-
 use super::optional;
 use super::{cpu, error};
 use crate::counters::{self, Offered};
 use crate::debug::{Debug, Place};
 use crate::kinds::Kinds;
-use crate::vcpu::{Allowed, Banked, Context, FloatingPoint, Owed, Registers, Timer, Vcpu};
+use crate::vcpu::{Banked, Context, FloatingPoint, Timer};
 
 macro_rules! banked {
     ($($field:ident $name:literal $number:tt)*) => {
@@ -47,9 +45,7 @@ pub struct Resident {
 impl Resident {
     /// Those of a vCPU that reads `affinity` as its own, and whose virtual counter is `timer_offset` ticks behind.
     pub fn new(affinity: u64, timer_offset: u64) -> Self {
-        // RES1, and no more than its affinity.
-        let vmpidr = 1 << 31 | affinity;
-        let context = Context::new(vmpidr, timer_offset, optional::of_all());
+        let context = fresh(affinity, timer_offset);
         Self {
             context: UnsafeCell::new(context),
             is_loaded: Cell::new(false),
@@ -150,25 +146,17 @@ impl Resident {
         self.context_mut().optional.counters_line(self.is_loaded.get())
     }
 
-    /// Writes them into a section, with the general ones and what the vCPU owes. They are not in the processor.
-    pub(super) fn save(&self, general: &Registers, owed: Owed, to: &mut SectionWriter<'_, '_>) {
-        Vcpu { general, context: self.context() }.save(owed, to);
+    /// What they are; none, if they are in the processor.
+    pub(super) fn at_rest(&self) -> Option<Context> {
+        (!self.is_loaded.get()).then(|| self.context().clone())
     }
 
-    /// Has them be what was saved. They are not in the processor. Returns what the vCPU owes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Vcpu::load`].
-    pub(super) fn load_saved(
-        &self,
-        general: &mut Registers,
-        allowed: &Allowed,
-        from: SectionReader<'_>,
-    ) -> Result<Owed, Error> {
-        let owed = Vcpu { general, context: self.context_mut() }.load(allowed, from)?;
-        self.error.set(owed.error);
-        Ok(owed)
+    /// Has them be as another vCPU's were, but for the vCPU's own affinity and the offset of its virtual counter. They are
+    /// not in the processor.
+    pub(super) fn go_on(&self, context: &Context) {
+        let own = self.context_mut();
+        let Context { vmpidr, timer_offset, .. } = *own;
+        *own = Context { vmpidr, timer_offset, ..context.clone() };
     }
 
     /// Whether the vCPU has used its physical timer, and whether it uses performance counters: then the virtual GIC is to
@@ -198,6 +186,13 @@ impl Resident {
     pub(super) fn has_keys(&self) -> bool {
         self.context().optional.has_keys()
     }
+}
+
+/// The registers of a vCPU that was just made.
+pub(super) fn fresh(affinity: u64, timer_offset: u64) -> Context {
+    // RES1, and no more than its affinity.
+    let vmpidr = 1 << 31 | affinity;
+    Context::new(vmpidr, timer_offset, optional::of_all())
 }
 
 /// Turns off what breakpoints and watchpoints a guest could meet here that are no vCPU's: all that this processor has,

@@ -6,7 +6,6 @@
 use core::arch::asm;
 use core::marker::PhantomData;
 
-use mayfly_state::{Error, SectionReader, SectionWriter};
 use mayfly_vm::memslot::{Gfn, Gpa, PAGE_SIZE};
 use mayfly_vm::platform::address::PAGE_SHIFT;
 use mayfly_vm::stage2::{Arm, ArmFwb, Format};
@@ -21,8 +20,7 @@ use super::{common, cpu, switch, tlb};
 use crate::errata::Errata;
 use crate::inject::{Before, Exception};
 use crate::syndrome::{self, Abort, Fault, Transfer, Trap};
-use crate::sysreg;
-use crate::vcpu::{Allowed, Owed};
+use crate::vcpu::{AtRest, Owed};
 
 /// What all guests of a machine share, whose tables are of format `F`.
 #[derive(Clone, Copy, Debug)]
@@ -50,18 +48,6 @@ impl<const IPA_BITS: u32, const FWB: bool> Confinement<Arm<IPA_BITS, FWB>> {
         let hcr = Arm::<IPA_BITS, FWB>::HCR;
         Self { empty, hcr, pa_range, tlbs, walked: PhantomData }
     }
-}
-
-/// `ID_AA64PFR0_EL1.EL0`.
-const EL0_HAS_AARCH32: u64 = 2;
-
-/// Why a vCPU cannot be saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAtRest {
-    /// Its registers are in the processor: they are to be [put](Resident::put) first.
-    OnProcessor,
-    /// It has come out with an access to a device that is not answered yet.
-    InAccess,
 }
 
 const HCR_VSE: u64 = 1 << 8;
@@ -125,45 +111,21 @@ impl<'a, F: Format, M: Machine> GuestCpu<'a, F, M> {
         (self.pending, self.forget, self.exception) = (None, None, None);
     }
 
-    /// Writes its registers into a section of kind [`STATE`](crate::vcpu::STATE).
-    ///
-    /// # Errors
-    ///
-    /// [`NotAtRest`].
-    pub fn save(&self, to: &mut SectionWriter<'_, '_>) -> Result<(), NotAtRest> {
-        if self.resident.is_loaded() {
-            return Err(NotAtRest::OnProcessor);
-        }
-        if self.pending.is_some() {
-            return Err(NotAtRest::InAccess);
-        }
+    /// All that its guest finds in it, when it has come out by a request and its [`Resident`] is [put](Resident::put).
+    /// An access to a device that was not answered is made again. None, if its registers are in the processor.
+    pub fn at_rest(&self) -> Option<AtRest> {
+        let context = self.resident.at_rest()?;
         let owed = Owed { error: self.resident.owes_error(), exception: self.exception };
-        self.resident.save(&self.registers, owed, to);
-        Ok(())
+        Some(AtRest { general: self.registers, context, owed })
     }
 
-    /// Has it go on as a vCPU that was saved. This one was just made, and has not begun.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] names a register with what the guest of a machine like this could not have put there. The vCPU is as
-    /// after a reset.
-    pub fn load(&mut self, from: SectionReader<'_>) -> Result<(), Error> {
-        self.start(0, 0);
-        let allowed = Allowed {
-            counters: common::counters(),
-            aarch32: common::id_register(sysreg::ID_AA64PFR0_EL1) & 0xf == EL0_HAS_AARCH32,
-        };
-        match self.resident.load_saved(&mut self.registers, &allowed, from) {
-            Ok(owed) => {
-                self.exception = owed.exception;
-                Ok(())
-            }
-            Err(error) => {
-                self.start(0, 0);
-                Err(error)
-            }
-        }
+    /// Has it go on as another one was. This one was just made, and has not begun.
+    pub fn go_on(&mut self, as_it_was: &AtRest) {
+        let AtRest { general, context, owed } = as_it_was;
+        self.resident.go_on(context);
+        self.resident.set_error(owed.error);
+        (self.registers, self.exception) = (*general, owed.exception);
+        (self.pending, self.forget) = (None, None);
     }
 
     /// Its general registers, program counter and PSTATE.

@@ -13,6 +13,7 @@ use mayfly_hypervisor::tree::Board;
 
 mod account;
 mod ends;
+mod forks;
 mod host;
 mod shares;
 mod trace;
@@ -179,27 +180,10 @@ impl Monitor {
             Ok(Command::Create { name, like, parameters, arguments }) => {
                 self.create(&name, &like, &parameters, arguments);
             }
-            Ok(Command::Freeze(name)) => {
-                if let Some(machine) = self.find(&name) {
-                    self.freeze(&machine);
-                }
-            }
-            Ok(Command::Fork { name, from, count, parameters }) => {
-                self.fork(&name, &from, count, &parameters);
-            }
-            Ok(Command::Reset(name)) => {
-                if let Some(machine) = self.find(&name) {
-                    if machine.is_fork() {
-                        self.stop(&machine);
-                        self.start(&machine);
-                    } else {
-                        say!("mayfly: {name} is no fork: vm restart begins it again");
-                    }
-                }
-            }
+            Ok(Command::Forks(command)) => self.obey_of_forks(command),
             Ok(Command::Type { name, text }) => {
                 if let Some(machine) = self.find(&name) {
-                    self.type_for(&machine, &text);
+                    type_for(&machine, &text);
                 }
             }
             Ok(Command::Start(name)) => {
@@ -321,64 +305,8 @@ impl Monitor {
         }
     }
 
-    /// Types a line at the console of a VM.
-    fn type_for(&mut self, machine: &Machine, text: &str) {
-        for byte in text.bytes().chain([b'\r']) {
-            // The console is reset when a run begins. A guest that takes no byte has a full FIFO.
-            while !machine.is_in_run() || machine.uart.typed(&[byte]) == 0 {
-                if !machine.is_running() {
-                    return say!("mayfly: {} has stopped, and is typed nothing", machine.plan.name);
-                }
-                ends::wait(timer::ticks() + timer::frequency() / 1000);
-            }
-        }
-    }
-
     fn is_taken(&self, name: &str) -> bool {
         self.machines.iter().any(|machine| machine.plan.name == name)
-    }
-
-    fn freeze(&mut self, machine: &Machine) {
-        let name = &machine.plan.name;
-        if machine.template().is_some() {
-            return say!("mayfly: {name} is frozen already");
-        }
-        if !machine.is_running() {
-            return say!("mayfly: {name} is not running");
-        }
-        if let Some(why) = machine.plan.has_no_forks() {
-            return say!("mayfly: {name} cannot be frozen: {why}");
-        }
-        if !machine.can_freeze() {
-            return say!("mayfly: {name} cannot be frozen: it is a fork of a fork, eight times");
-        }
-        machine.end(End::Frozen);
-        self.wait(machine);
-        if machine.template().is_none() {
-            say!("mayfly: {name} was not frozen: it has ended before");
-        }
-    }
-
-    fn fork(&mut self, name: &str, from: &str, count: Option<u32>, parameters: &[String]) {
-        let Some(model) = self.find(from) else { return };
-        let Some(template) = model.template() else {
-            return say!("mayfly: {from} is not frozen: vm freeze {from} first");
-        };
-        for number in 0..count.unwrap_or(1) {
-            let name = if count.is_some() { format!("{name}-{number}") } else { name.into() };
-            if !plan::is_name(&name) {
-                return say!("mayfly: a name has 1 to 32 letters, digits, '-' and '_'");
-            }
-            if self.is_taken(&name) {
-                return say!("mayfly: there is a VM {name} already");
-            }
-            let forked = model.plan.forked(&name, parameters).map_err(|why| say!("mayfly: {why}"));
-            let Ok(plan) = forked else { return };
-            let Some(machine) = make(plan, Some(Arc::clone(&template))) else { return };
-            self.machines.push(Arc::clone(&machine));
-            self.start(&machine);
-            threads::preemption_point();
-        }
     }
 
     fn start(&mut self, machine: &Arc<Machine>) {
@@ -459,6 +387,19 @@ impl Monitor {
         trace::discard();
         // The thread of the last may just be about to end.
         machines.iter().all(|machine| !machine.is_running())
+    }
+}
+
+/// Types a line at the console of a VM.
+fn type_for(machine: &Machine, text: &str) {
+    for byte in text.bytes().chain([b'\r']) {
+        // The console is reset when a run begins. A guest that takes no byte has a full FIFO.
+        while !machine.is_in_run() || machine.uart.typed(&[byte]) == 0 {
+            if !machine.is_running() {
+                return say!("mayfly: {} has stopped, and is typed nothing", machine.plan.name);
+            }
+            ends::wait(timer::ticks() + timer::frequency() / 1000);
+        }
     }
 }
 

@@ -35,20 +35,18 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new(line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
+        Self::resumed(RealTimeClock::new(), line, bell)
+    }
+
+    /// A clock that goes on as `device` was.
+    pub(super) fn resumed(device: RealTimeClock, line: &Arc<Controller>, bell: &Arc<Bell>) -> Self {
         let (line, bell) = (Arc::clone(line), Arc::clone(bell));
-        Self { device: SpinLock::new(RealTimeClock::new()), line, bell }
+        Self { device: SpinLock::new(device), line, bell }
     }
 
     /// What it is.
     pub(super) fn state(&self) -> RealTimeClock {
         self.device.lock().clone()
-    }
-
-    /// Has it go on as another one was.
-    pub(super) fn resume(&self, state: &RealTimeClock) {
-        *self.device.lock() = state.clone();
-        self.drive();
-        self.bell.ring();
     }
 
     fn drive(&self) {

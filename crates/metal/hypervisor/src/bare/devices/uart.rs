@@ -45,17 +45,11 @@ impl Uart {
         self.log.lock().begin();
     }
 
-    /// Resets it, as at power-on, or has it go on as another one was. Its line goes to the controller of a run, or, when
-    /// the run ends, to none. Returns what it was.
-    pub(crate) fn reset(
-        &self,
-        line: Option<Arc<Controller>>,
-        before: Option<&SerialPort>,
-    ) -> SerialPort {
+    /// Has it be `device`. Its line goes to the controller of a run, or, when the run ends, to none. Returns what it was.
+    pub(crate) fn reset(&self, line: Option<Arc<Controller>>, device: SerialPort) -> SerialPort {
         if line.is_some() {
             self.begin();
         }
-        let device = before.map_or_else(SerialPort::new, SerialPort::clone);
         let was = core::mem::replace(&mut *self.device.lock(), device);
         let old = core::mem::replace(&mut *self.line.lock(), line);
         drop(old);

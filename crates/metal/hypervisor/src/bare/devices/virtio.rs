@@ -124,22 +124,28 @@ impl<D: virtio::Device, S> Virtio<D, S> {
         }
     }
 
+    /// The same of a device that is there, and whose driver may have notified it.
+    pub(super) fn made(
+        world: &Arc<World>,
+        device: Mmio<D>,
+        make: fn(S) -> Mmio<D>,
+        line: &Arc<Controller>,
+        interrupt: u32,
+        bell: &Arc<Bell>,
+    ) -> Self {
+        Self {
+            world: Arc::clone(world),
+            device: Lock::new(Late::made_already(device, make)),
+            line: Arc::clone(line),
+            interrupt,
+            is_notified: AtomicBool::new(true),
+            bell: Arc::clone(bell),
+        }
+    }
+
     /// Does something with the device, under its lock.
     pub(crate) fn with<T>(&self, then: impl FnOnce(&mut Mmio<D>) -> T) -> T {
         then(self.device.lock(&*self.world).get())
-    }
-
-    /// What its driver has set. Nothing, if its driver has not looked at it.
-    pub(super) fn state(&self) -> Option<virtio::State> {
-        self.device.lock(&*self.world).made().map(|device| device.state())
-    }
-
-    /// Has it go on as another one was, and its thread look at it.
-    pub(super) fn resume(&self, state: Option<&virtio::State>) {
-        let Some(state) = state else { return };
-        self.with(|device| device.resume(state));
-        self.drive();
-        self.look_again();
     }
 
     /// Whether its driver has notified it since this was asked last.

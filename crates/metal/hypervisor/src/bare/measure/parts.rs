@@ -89,7 +89,7 @@ pub(super) fn machine<F: TableFormat>(host: &Host<F>, bytes: u64, vcpus: u32) ->
     };
     let uart = Arc::new(Uart::new(&plan.name));
     let worlds = Worlds { run: host.world.clone(), memory: host.world.clone() };
-    Run::try_new(&worlds, &plan, &uart, &Arc::default(), None, None)
+    Run::try_new(&worlds, &plan, &uart, &Arc::default(), None)
         .map_err(|_| "there is no memory for a VM")
 }
 

@@ -1,6 +1,9 @@
 //! The course of a run: what is made for it, and what is freed when it ends.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use mayfly_vm::iobus::IoRange;
@@ -10,15 +13,17 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
 
-use super::arch::load;
+use super::arch::{NotKept, NotResumed, Start, Stopped, load};
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
 use super::run::{End, Run};
 use super::template::Template;
 use super::vcpu;
-use crate::bare::devices::arch::{MEMORY, UART, UART_BYTES};
+use crate::bare::devices::arch::{MEMORY, SerialPort, UART, UART_BYTES};
+use crate::bare::threads::console::say;
 use crate::bare::threads::{self, Name};
+use crate::bare::world::Worlds;
 use crate::bare::world::memory::{GuestMemory, Hears};
 
 /// The VM of a memory that begins as an image.
@@ -43,6 +48,43 @@ impl<F: TableFormat> Hears for Hearing<F> {
         unsafe { self.0.change_pte(&announced, page, change) };
         found();
     }
+}
+
+/// What a run begins with.
+struct Begun {
+    run: Arc<Run>,
+    memory: Arc<GuestMemory>,
+    /// The vCPUs that are turned on.
+    first: Vec<(usize, Start)>,
+    /// What its vCPUs go on as, by number, if it is a fork.
+    vcpus: Vec<Option<Box<Stopped>>>,
+    console: SerialPort,
+}
+
+/// Loads what a VM begins with, or has it begin as its frozen VM was.
+fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begun, &'static str> {
+    let Machine { plan, uart, counts, .. } = machine;
+    let no_memory = |_: OutOfMemory| "there is no memory for a VM";
+    if let Some(template) = machine.origin() {
+        let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
+        let resumed = Run::try_resume(worlds, plan, uart, counts, machine.disk(), template);
+        let (run, vcpus, console) = resumed.map_err(|why| match why {
+            NotResumed::OutOfMemory => no_memory(OutOfMemory),
+            NotResumed::State(error) => {
+                say!("mayfly: {}: {error}", plan.name);
+                "it cannot go on as its frozen VM was"
+            }
+        })?;
+        let start = |(number, vcpu): (usize, &Stopped)| vcpu.start.map(|start| (number, start));
+        let first = vcpus.iter().enumerate().filter_map(start).collect();
+        let vcpus = vcpus.into_iter().map(|vcpu| Some(Box::new(vcpu))).collect();
+        return Ok(Begun { run: Arc::new(run), memory, first, vcpus, console });
+    }
+    let (entry, context) = load(machine, &memory)?;
+    let run = Run::try_new(worlds, plan, uart, counts, machine.disk()).map_err(no_memory)?;
+    let first = vec![(0, Start { entry, context })];
+    let console = SerialPort::new();
+    Ok(Begun { run: Arc::new(run), memory: Arc::new(memory), first, vcpus: Vec::new(), console })
 }
 
 impl<F: TableFormat> Host<F> {
@@ -86,34 +128,18 @@ impl<F: TableFormat> Host<F> {
         let no_memory = |_: OutOfMemory| "there is no memory for a VM";
         let worlds = machine.worlds().ok_or("it was guaranteed no memory")?;
         let share = worlds.run.share_id();
-        let template = machine.origin();
         let memory = GuestMemory::try_new(worlds.memory.clone(), machine.plan.memory);
         let memory = memory.map_err(no_memory)?;
         // Of a VM that is guaranteed less than all of its memory, each page that is touched counts, and no other.
         let is_whole = machine.plan.reserved() == machine.plan.memory;
         let memory = if is_whole { memory } else { memory.by_frames() };
-        let (memory, loaded) = match template {
-            Some(template) => (Arc::new(memory.over(Arc::clone(&template.memory))), None),
-            None => {
-                let loaded = load(machine, &memory)?;
-                (Arc::new(memory), Some(loaded))
-            }
-        };
-        let run = Run::try_new(
-            &worlds,
-            &machine.plan,
-            &machine.uart,
-            &machine.counts,
-            machine.disk(),
-            template,
-        );
-        let run = Arc::new(run.map_err(no_memory)?);
+        let Begun { run, memory, first, mut vcpus, console } = begin(machine, &worlds, memory)?;
         threads::preemption_point();
         let vm = self.make(machine, &run, &memory)?;
         memory.heard_by(Some(Arc::new(Hearing(vm.clone()))));
         threads::preemption_point();
         let controller = Arc::clone(&run.chipset.controller);
-        machine.uart.reset(Some(controller), template.map(|template| template.devices.console()));
+        machine.uart.reset(Some(controller), console);
         machine.has_begun(&run, &memory);
         run.alive.fetch_add(1, Ordering::Relaxed);
         let (its, its_memory) = (Arc::clone(&run), Arc::clone(&memory));
@@ -133,11 +159,9 @@ impl<F: TableFormat> Host<F> {
             run.alive.fetch_add(1, Ordering::Relaxed);
             let begun = vm.create_vcpu(number).ok().and_then(|vcpu| {
                 let its = Arc::clone(&run);
-                let from = template.cloned();
+                let before = vcpus.get_mut(number as usize).and_then(Option::take);
                 let work = move || {
-                    vcpu::main(&its, vcpu, from.as_deref().and_then(|from| from.ran(number)));
-                    // Before the run is over, as above.
-                    drop(from);
+                    vcpu::main(&its, vcpu, before);
                     its.gone();
                 };
                 threads::spawn_in(Name::numbered("vCPU", number), share, work).ok()
@@ -148,14 +172,8 @@ impl<F: TableFormat> Host<F> {
             }
             threads::preemption_point();
         }
-        match (loaded, template) {
-            (Some((entry, tree)), _) => run.turn_on(0, entry, tree),
-            (None, Some(template)) => {
-                for (vcpu, entry, context) in template.starts() {
-                    run.turn_on(vcpu, entry, context);
-                }
-            }
-            (None, None) => {}
+        for (vcpu, Start { entry, context }) in first {
+            run.turn_on(vcpu, entry, context);
         }
         loop {
             let alive = run.alive.load(Ordering::Acquire);
@@ -170,7 +188,7 @@ impl<F: TableFormat> Host<F> {
             // Nothing runs any more. What was written past the caches is in memory when this is over, and no entry is left.
             drop(vm.invalidate_start(Hva::new(0), machine.plan.memory, Reason::Unmap));
         }
-        let console = machine.uart.reset(None, None);
+        let console = machine.uart.reset(None, SerialPort::new());
         machine.has_ended();
         threads::preemption_point();
         let ended = vm.clone();
@@ -178,8 +196,11 @@ impl<F: TableFormat> Host<F> {
         threads::preemption_point();
         ended.wait_reclaimed();
         if end == End::Frozen {
-            let template = Template::try_of(&run, memory, machine.disk_memory(), console);
-            machine.freeze(template.map_err(|_| "there is no memory for what it was")?);
+            let template = Template::try_of(machine, &run, memory, &console);
+            machine.freeze(template.map_err(|why| match why {
+                NotKept::OutOfMemory => "there is no memory for what it was",
+                NotKept::NotStopped => "a part of it is not at rest",
+            })?);
         }
         Ok(end)
     }

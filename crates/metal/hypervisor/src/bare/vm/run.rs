@@ -9,10 +9,11 @@ use mayfly_vm::platform::Platform;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::platform::sync::AtomicU32;
 
-use super::arch::Chipset;
+use super::arch::{Chipset, NotResumed, Resumed, Stopped, resume};
 use super::counts::Counts;
-use super::template::{Kept, Template};
+use super::template::Template;
 use crate::bare::devices::Devices;
+use crate::bare::devices::arch::SerialPort;
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::uart::Uart;
 use crate::bare::processor::spin::SpinLock;
@@ -73,7 +74,7 @@ pub(crate) struct Run {
     pub(crate) devices: Devices,
     pub(crate) memory: u64,
     /// What its vCPUs leave of themselves when it is frozen, by number.
-    pub(super) kept: SpinLock<Vec<Option<Kept>>>,
+    pub(super) stopped: SpinLock<Vec<Option<Stopped>>>,
     /// How it ends, once it does: an [`End`].
     ending: AtomicU32,
     /// How many threads it has: those of its vCPUs, and the one of its devices.
@@ -106,28 +107,52 @@ impl Ends for Run {
 }
 
 impl Run {
+    /// One that begins with its kernel.
     pub(crate) fn try_new(
         worlds: &Worlds,
         plan: &Plan,
         uart: &Arc<Uart>,
         counts: &Arc<Counts>,
         disk: Option<Frames>,
-        template: Option<&Arc<Template>>,
     ) -> Result<Self, OutOfMemory> {
         let places = Arc::new(Places::try_new(plan.vcpus)?);
-        let chipset = match template {
-            Some(template) => Chipset::resumed(&template.chipset, &places)?,
-            None => Chipset::try_new(plan.vcpus as usize, &places)?,
-        };
+        let chipset = Chipset::try_new(plan.vcpus as usize, &places)?;
         threads::preemption_point();
         let devices = Devices::new(&worlds.run, &chipset.controller, plan, disk);
-        if let Some(template) = template {
-            devices.resume(&template.devices);
-        }
         threads::preemption_point();
-        let mut kept = Vec::new();
-        kept.try_reserve_exact(plan.vcpus as usize).map_err(|_| OutOfMemory)?;
-        kept.resize_with(plan.vcpus as usize, || None);
+        Self::of(worlds, plan, uart, counts, places, chipset, devices)
+    }
+
+    /// One that goes on as `template` was, and what its vCPUs and its console go on as.
+    pub(super) fn try_resume(
+        worlds: &Worlds,
+        plan: &Plan,
+        uart: &Arc<Uart>,
+        counts: &Arc<Counts>,
+        disk: Option<Frames>,
+        template: &Template,
+    ) -> Result<(Self, Vec<Stopped>, SerialPort), NotResumed> {
+        let places = Arc::new(Places::try_new(plan.vcpus)?);
+        let Template { state, caches, .. } = template;
+        let resumed = resume(plan, state, caches, &places, &worlds.run, disk)?;
+        threads::preemption_point();
+        let Resumed { chipset, devices, console, vcpus } = resumed;
+        let run = Self::of(worlds, plan, uart, counts, places, chipset, devices)?;
+        Ok((run, vcpus, console))
+    }
+
+    fn of(
+        worlds: &Worlds,
+        plan: &Plan,
+        uart: &Arc<Uart>,
+        counts: &Arc<Counts>,
+        places: Arc<Places>,
+        chipset: Chipset,
+        devices: Devices,
+    ) -> Result<Self, OutOfMemory> {
+        let mut stopped = Vec::new();
+        stopped.try_reserve_exact(plan.vcpus as usize).map_err(|_| OutOfMemory)?;
+        stopped.resize_with(plan.vcpus as usize, || None);
         let power = || Power {
             word: AtomicU32::new(OFF),
             entry: AtomicU64::new(0),
@@ -143,7 +168,7 @@ impl Run {
             counts: Arc::clone(counts),
             devices,
             memory: plan.memory,
-            kept: SpinLock::new(kept),
+            stopped: SpinLock::new(stopped),
             ending: AtomicU32::new(0),
             alive: AtomicU32::new(0),
         })

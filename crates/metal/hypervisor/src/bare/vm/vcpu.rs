@@ -7,10 +7,9 @@ use core::sync::atomic::Ordering;
 use mayfly_vm::platform::Platform;
 use mayfly_vm::{Error, Exit, HostFault, Vcpu, stage2};
 
-use super::arch::{Processor, Seat, Stop, answer, processor, stop};
+use super::arch::{Processor, Seat, Start, Stop, Stopped, answer, processor, stop};
 use super::format::{Kinds, TableFormat};
 use super::run::{End, OFF, Run, STARTS};
-use super::template::{Kept, Ran};
 use crate::bare::threads;
 use crate::bare::threads::console::say;
 use crate::bare::world::share::pause;
@@ -19,7 +18,7 @@ use crate::bare::world::share::pause;
 pub(super) fn main<F: TableFormat>(
     run: &Arc<Run>,
     mut vcpu: Vcpu<Kinds<F>>,
-    begins_as: Option<&Ran>,
+    begins_as: Option<Box<Stopped>>,
 ) {
     let number = vcpu.id() as usize;
     let Some(seat) = Seat::try_new(run, number) else { return };
@@ -30,15 +29,20 @@ pub(super) fn main<F: TableFormat>(
     let mut cpu = processor(run, &seat, number);
     let mut has_run = false;
     let mut is_on = false;
-    if let Some(ran) = begins_as {
-        seat.resume(&ran.interface);
-        cpu.resume(&ran.cpu);
-        if let Err(error) = vcpu.start_with_caches(ran.caches) {
-            say!("mayfly: {}: vCPU {number} does not start: {error}", run.uart.name());
-            run.end(End::Failed);
+    if let Some(before) = begins_as.filter(|before| before.is_on) {
+        let Stopped { registers, interface, caches, .. } = *before;
+        cpu.go_on(&registers);
+        seat.resume(interface);
+        match vcpu.start_with_caches(caches) {
+            Ok(()) => {
+                run.counts.enters();
+                (has_run, is_on) = (true, serve(run, &mut vcpu, &mut cpu, &seat));
+            }
+            Err(error) => {
+                say!("mayfly: {}: vCPU {number} does not start: {error}", run.uart.name());
+                run.end(End::Failed);
+            }
         }
-        run.counts.enters();
-        (has_run, is_on) = (true, serve(run, &mut vcpu, &mut cpu, &seat));
     }
     while run.ending().is_none() {
         let power = &run.power[number];
@@ -61,24 +65,33 @@ pub(super) fn main<F: TableFormat>(
 
     seat.put();
     if run.ending() == Some(End::Frozen) {
-        let power = &run.power[number];
-        let kept = if is_on {
-            let (cpu, interface) = (cpu.state(), seat.interface_state());
-            Some(Kept::Ran(Box::new(Ran { cpu, interface, caches: vcpu.guest_caches() })))
-        } else if power.word.load(Ordering::Acquire) == STARTS {
-            let (entry, context) = (&power.entry, &power.context);
-            let (entry, context) = (entry.load(Ordering::Relaxed), context.load(Ordering::Relaxed));
-            Some(Kept::Starts { entry, context })
-        } else {
-            None
-        };
-        run.kept.lock()[number] = kept;
+        let stopped = stop_at(run, number, is_on, &vcpu, &cpu, &seat);
+        run.stopped.lock()[number] = stopped;
     }
     // SAFETY: nothing is left to be put.
     unsafe { threads::on_leave(None) };
     run.places.leave(number);
     // Before the vCPU is freed.
     threads::preemption_point();
+}
+
+/// What a vCPU is that has left its guest for good, and whose registers are put.
+fn stop_at<F: TableFormat>(
+    run: &Run,
+    number: usize,
+    is_on: bool,
+    vcpu: &Vcpu<Kinds<F>>,
+    cpu: &Processor<'_, F>,
+    seat: &Seat,
+) -> Option<Stopped> {
+    let power = &run.power[number];
+    let is_starting = !is_on && power.word.load(Ordering::Acquire) == STARTS;
+    let start = is_starting.then(|| Start {
+        entry: power.entry.load(Ordering::Relaxed),
+        context: power.context.load(Ordering::Relaxed),
+    });
+    let (interface, caches) = (seat.take_interface()?, vcpu.guest_caches());
+    Some(Stopped { is_on, start, interface, registers: cpu.at_rest()?, caches })
 }
 
 /// Saves the registers of a vCPU that are in the processor.

@@ -76,9 +76,8 @@ pub(crate) unsafe fn page(from: u64, to: u64) {
     let to = with_exposed_provenance::<AtomicU64>(to as usize);
     for word in 0..PAGE_SIZE as usize / WORD {
         // SAFETY: the caller's promise; pages are aligned.
-        unsafe {
-            (*to.add(word)).store((*from.add(word)).load(Ordering::Relaxed), Ordering::Relaxed)
-        };
+        let (from, to) = unsafe { (&*from.add(word), &*to.add(word)) };
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

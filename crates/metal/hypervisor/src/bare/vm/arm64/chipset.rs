@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use mayfly_arm64::timer;
 use mayfly_devices::psci::{Core, Psci};
 use mayfly_hypervisor::arm64::layout::SHARED_INTERRUPTS;
-use mayfly_vgic::{Config, Kick, Vgic, affinity};
+use mayfly_vgic::{Config, Vgic, affinity};
 use mayfly_vm::platform::memory::OutOfMemory;
 
 use crate::bare::devices::arch::{Controller, Kicked};
@@ -21,31 +21,27 @@ pub(crate) struct Chipset {
     pub(super) timer_offset: u64,
 }
 
-/// A [`Chipset`] as it was when its VM was frozen.
-pub(crate) struct ChipsetState {
-    vgic: Vgic<Nobody>,
-    cores: Vec<Core>,
-    /// What the guest's virtual counter has come to.
-    count: u64,
-}
-
-/// No vCPU: none is kicked in what is frozen.
-struct Nobody;
-
-impl Kick for Nobody {
-    fn kick(&self, _: usize) {}
-}
-
-fn copies(cores: &[Core]) -> Result<Vec<Core>, OutOfMemory> {
-    let mut copies = Vec::new();
-    copies.try_reserve_exact(cores.len()).map_err(|_| OutOfMemory)?;
-    copies.extend(cores.iter().map(Core::copy));
-    Ok(copies)
-}
-
 impl Chipset {
     /// That of `vcpus` vCPUs, of which the first is on.
     pub(crate) fn try_new(vcpus: usize, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
+        let cores = (0..vcpus).map(|vcpu| match vcpu {
+            0 => Core::on(affinity(vcpu)),
+            _ => Core::off(affinity(vcpu)),
+        });
+        let psci = Psci::new(cores.collect());
+        Ok(Self::resumed(Self::controller(vcpus, places)?, psci, timer::ticks()))
+    }
+
+    /// That of a VM that goes on as another one was, with what was loaded of it.
+    pub(super) fn resumed(gic: Controller, psci: Psci<Vec<Core>>, timer_offset: u64) -> Self {
+        Self { controller: Arc::new(gic), psci, timer_offset }
+    }
+
+    /// The interrupt controller of `vcpus` vCPUs, as after a reset.
+    pub(super) fn controller(
+        vcpus: usize,
+        places: &Arc<Places>,
+    ) -> Result<Controller, OutOfMemory> {
         let config = Config {
             vcpus,
             spis: SHARED_INTERRUPTS as usize,
@@ -55,31 +51,7 @@ impl Chipset {
                 (timer::PHYSICAL_TIMER, timer::PHYSICAL_TIMER),
             ],
         };
-        let vgic = Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)?;
-        let cores = (0..vcpus).map(|vcpu| match vcpu {
-            0 => Core::on(affinity(vcpu)),
-            _ => Core::off(affinity(vcpu)),
-        });
-        let psci = Psci::new(cores.collect());
-        Ok(Self { controller: Arc::new(vgic), psci, timer_offset: timer::ticks() })
-    }
-
-    /// That of a VM that goes on as `state` was.
-    pub(crate) fn resumed(state: &ChipsetState, places: &Arc<Places>) -> Result<Self, OutOfMemory> {
-        let vgic = state.vgic.try_copy(Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)?;
-        let psci = Psci::new(copies(&state.cores)?);
-        // The guest's counter goes on where it was.
-        let timer_offset = timer::ticks().wrapping_sub(state.count);
-        Ok(Self { controller: Arc::new(vgic), psci, timer_offset })
-    }
-
-    /// What it is, once all threads of the run have ended.
-    pub(crate) fn state(&self) -> Result<ChipsetState, OutOfMemory> {
-        Ok(ChipsetState {
-            vgic: self.controller.try_copy(Nobody).map_err(|_| OutOfMemory)?,
-            cores: copies(self.psci.cores())?,
-            count: timer::ticks().wrapping_sub(self.timer_offset),
-        })
+        Vgic::try_new(config, Kicked(Arc::clone(places))).map_err(|_| OutOfMemory)
     }
 
     /// A vCPU begins: it may not have been asked for, as the first.

@@ -222,16 +222,19 @@ impl Seat {
         next
     }
 
-    /// The vCPU's side of the GIC. After [`Seat::put`].
-    pub(crate) fn interface_state(&self) -> CpuInterface {
-        self.interface().clone()
+    /// Gives away the vCPU's side of the GIC: the vCPU runs no more. After [`Seat::put`].
+    pub(crate) fn take_interface(&self) -> Option<CpuInterface> {
+        let reset = self.vgic.cpu_interface(self.vcpu)?;
+        Some(core::mem::replace(self.interface(), reset))
     }
 
-    /// Has the vCPU's side of the GIC be as another one's was, before the vCPU first runs. Its timers are looked at when
-    /// they next interrupt, or when the vCPU sleeps.
-    pub(crate) fn resume(&self, interface: &CpuInterface) {
-        *self.interface() = interface.clone();
-        self.held.set(USES_PHYSICAL);
+    /// Has the vCPU's side of the GIC be as another one's was, before the vCPU first runs. Its other registers are loaded
+    /// already.
+    pub(crate) fn resume(&self, interface: CpuInterface) {
+        *self.interface() = interface;
+        let (physical_timer, counters) = self.resident.uses();
+        let physical_timer = if physical_timer { USES_PHYSICAL } else { 0 };
+        self.held.set(physical_timer | if counters { COUNTERS } else { 0 });
     }
 
     /// Resets it.

@@ -116,19 +116,16 @@ impl GuestMemory {
         let mut found =
             || entry(table, (address >> PAGE_SHIFT) % PAGES).store(new.get(), Ordering::Release);
         let hears = self.hears.lock().clone();
-        match hears {
-            Some(vm) => {
-                let protection = Protection::ReadWrite;
-                let change = PageChange { old, new, protection, same_contents: true };
-                let page = Hva::new(address & !(PAGE_SIZE - 1));
-                // SAFETY: the frame is this memory's, and behind this page from now on.
-                unsafe { vm.replace(page, &change, &mut copy, &mut found) };
-            }
-            None => {
-                copy();
-                found();
-            }
-        }
+        let Some(vm) = hears else {
+            copy();
+            found();
+            return Ok((new, Level::PAGE));
+        };
+        let protection = Protection::ReadWrite;
+        let change = PageChange { old, new, protection, same_contents: true };
+        let page = Hva::new(address & !(PAGE_SIZE - 1));
+        // SAFETY: the frame is this memory's, and behind this page from now on.
+        unsafe { vm.replace(page, &change, &mut copy, &mut found) };
         Ok((new, Level::PAGE))
     }
 
