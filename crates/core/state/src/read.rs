@@ -186,11 +186,29 @@ impl SectionReader<'_> {
         }
     }
 
+    /// Numbers of 64 bits, as many as there are `into`.
+    ///
+    /// # Errors
+    ///
+    /// See [`SectionReader::bytes`]. Then none is read.
+    #[inline]
+    pub fn u64s(&mut self, field: &'static str, into: &mut [u64]) -> Result<(), Error> {
+        let Some((bytes, rest)) = self.rest.split_at_checked(into.len() * size_of::<u64>()) else {
+            return Err(self.cut(field));
+        };
+        for (number, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
+            *number = u64::from_le_bytes(*bytes);
+        }
+        self.rest = rest;
+        Ok(())
+    }
+
     /// A number of 8 bits.
     ///
     /// # Errors
     ///
     /// See [`SectionReader::bytes`].
+    #[inline]
     pub fn u8(&mut self, field: &'static str) -> Result<u8, Error> {
         self.bytes(field).map(u8::from_le_bytes)
     }
@@ -200,6 +218,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// See [`SectionReader::bytes`].
+    #[inline]
     pub fn u16(&mut self, field: &'static str) -> Result<u16, Error> {
         self.bytes(field).map(u16::from_le_bytes)
     }
@@ -209,6 +228,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// See [`SectionReader::bytes`].
+    #[inline]
     pub fn u32(&mut self, field: &'static str) -> Result<u32, Error> {
         self.bytes(field).map(u32::from_le_bytes)
     }
@@ -218,6 +238,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// See [`SectionReader::bytes`].
+    #[inline]
     pub fn u64(&mut self, field: &'static str) -> Result<u64, Error> {
         self.bytes(field).map(u64::from_le_bytes)
     }
@@ -227,6 +248,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// See [`SectionReader::bytes`].
+    #[inline]
     pub fn u128(&mut self, field: &'static str) -> Result<u128, Error> {
         self.bytes(field).map(u128::from_le_bytes)
     }
@@ -236,6 +258,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// [`Error::Invalid`]: it is neither 0 nor 1. See [`SectionReader::bytes`], too.
+    #[inline]
     pub fn flag(&mut self, field: &'static str) -> Result<bool, Error> {
         match self.u8(field)? {
             0 => Ok(false),
@@ -249,6 +272,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// [`Error::Invalid`]: others are. See [`SectionReader::bytes`], too.
+    #[inline]
     pub fn bits(&mut self, field: &'static str, allowed: u32) -> Result<u32, Error> {
         let value = self.u32(field)?;
         self.check(field, value.into(), value & !allowed == 0)?;
@@ -260,6 +284,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// [`Error::Invalid`]: others are. See [`SectionReader::bytes`], too.
+    #[inline]
     pub fn bits64(&mut self, field: &'static str, allowed: u64) -> Result<u64, Error> {
         let value = self.u64(field)?;
         self.check(field, value, value & !allowed == 0)?;
@@ -271,6 +296,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// [`Error::Invalid`]: it is greater. See [`SectionReader::bytes`], too.
+    #[inline]
     pub fn count(&mut self, field: &'static str, most: usize) -> Result<usize, Error> {
         let value = self.u32(field)?;
         match usize::try_from(value) {
@@ -284,6 +310,7 @@ impl SectionReader<'_> {
     /// # Errors
     ///
     /// [`Error::Invalid`]: it is another. See [`SectionReader::bytes`], too.
+    #[inline]
     pub fn expect(&mut self, field: &'static str, this: u64) -> Result<(), Error> {
         let value = self.u64(field)?;
         self.check(field, value, value == this)

@@ -91,8 +91,12 @@ impl<K: Kick> Vgic<K> {
             (1..=self.spis.len().div_ceil(32)).for_each(|word| own.0.inbox.begin(word, 0));
         }
         for (intid, word) in (PRIVATE..).zip(&*self.spis) {
-            from.of(intid);
             let saved = from.u64("SPI")?;
+            if saved == State::reset(false, false).0 {
+                // Most are so, and the word is.
+                continue;
+            }
+            from.of(intid);
             let state = State::from_saved(saved, self.vcpus(), None, false, false);
             let state = state.ok_or_else(|| from.invalid("SPI", saved))?;
             word.store(state.0, Ordering::Relaxed);

@@ -196,9 +196,7 @@ impl Vcpu<&mut Registers, &mut Context> {
     pub fn load(self, allowed: &Allowed, mut from: SectionReader<'_>) -> Result<Owed, Error> {
         let Self { general, context } = self;
         from.expect("MPIDR_EL1", context.vmpidr)?;
-        for register in &mut general.x {
-            *register = from.u64("x0 to x30")?;
-        }
+        from.u64s("x0 to x30", &mut general.x)?;
         general.pc = from.u64("pc")?;
         let pstate = from.u64("PSTATE")?;
         from.check("PSTATE", pstate, is_guests(pstate, allowed.aarch32))?;

@@ -67,6 +67,7 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
     let no_memory = |_: OutOfMemory| "there is no memory for a VM";
     if let Some(template) = machine.origin() {
         let memory = Arc::new(memory.over(Arc::clone(&template.memory)));
+        threads::preemption_point();
         let resumed = Run::try_resume(worlds, plan, uart, counts, machine.disk(), template);
         let (run, vcpus, console) = resumed.map_err(|why| match why {
             NotResumed::OutOfMemory => no_memory(OutOfMemory),

@@ -19,6 +19,7 @@ use super::format::PA_RANGE;
 use crate::bare::devices::arch::{Kicked, RealTimeClock, SerialPort};
 use crate::bare::devices::disk::Frames;
 use crate::bare::devices::{Devices, Raw};
+use crate::bare::threads;
 use crate::bare::threads::kick::Places;
 use crate::bare::vm::run::Run;
 use crate::bare::world::World;
@@ -148,6 +149,7 @@ pub(crate) fn resume(
     let count = plan.vcpus as usize;
     let mut gic = Chipset::controller(count, places)?;
     let mut raw = Raw::new(disk);
+    threads::preemption_point();
     let mut console = SerialPort::new();
     let mut clock = RealTimeClock::new();
     let (mut cores, mut vcpus) = (Vec::new(), Vec::new());
@@ -170,9 +172,11 @@ pub(crate) fn resume(
         let registers = resumed::at_rest(affinity(number as usize), vcpu.registers)?;
         let (start, interface) = (vcpu.start, vcpu.interface);
         vcpus.push(Stopped { is_on: false, start, interface, registers, caches });
+        threads::preemption_point();
         Ok(())
     });
     let loaded = loaded.map_err(NotResumed::State)?;
+    threads::preemption_point();
     for (number, vcpu) in vcpus.iter_mut().enumerate() {
         vcpu.is_on = loaded.psci.is_on(number);
     }
