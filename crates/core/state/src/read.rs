@@ -193,7 +193,7 @@ impl SectionReader<'_> {
     /// See [`SectionReader::bytes`]. Then none is read.
     #[inline]
     pub fn u64s(&mut self, field: &'static str, into: &mut [u64]) -> Result<(), Error> {
-        let Some((bytes, rest)) = self.rest.split_at_checked(into.len() * size_of::<u64>()) else {
+        let Some((bytes, rest)) = self.rest.split_at_checked(size_of_val(into)) else {
             return Err(self.cut(field));
         };
         for (number, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {

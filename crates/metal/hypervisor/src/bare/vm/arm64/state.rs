@@ -100,9 +100,11 @@ pub(crate) fn save(
                 disk,
                 card: None,
             };
-            parts.save(vcpus, &mut writer)
+            // Interrupts are looked for before each vCPU, which takes some thousand instructions.
+            parts.save(vcpus.iter().inspect(|_| threads::preemption_point()), &mut writer)
         });
         saved.map_err(|_| NotKept::NotStopped)?;
+        threads::preemption_point();
         match writer.finish() {
             Ok(length) => {
                 bytes.truncate(length);
