@@ -13,7 +13,7 @@ use mayfly_vm::platform::address::PAGE_SIZE;
 use mayfly_vm::platform::memory::OutOfMemory;
 use mayfly_vm::{Bus, Change, Device, PageChange, Protection, Reason, Vm};
 
-use super::arch::{NotKept, NotResumed, Start, Stopped, load};
+use super::arch::{NotKept, NotResumed, Start, Stopped, load, save};
 use super::format::{Kinds, TableFormat};
 use super::host::Host;
 use super::machine::Machine;
@@ -86,6 +86,24 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
     let first = vec![(0, Start { entry, context })];
     let console = SerialPort::new();
     Ok(Begun { run: Arc::new(run), memory: Arc::new(memory), first, vcpus: Vec::new(), console })
+}
+
+/// What a run leaves whose threads have ended, with the memory of its guest and its console.
+fn keep(
+    machine: &Machine,
+    run: &Run,
+    memory: Arc<GuestMemory>,
+    console: &SerialPort,
+) -> Result<Template, NotKept> {
+    let stopped = core::mem::take(&mut *run.stopped.lock());
+    let mut vcpus = Vec::new();
+    vcpus.try_reserve_exact(stopped.len()).map_err(|_| NotKept::OutOfMemory)?;
+    for vcpu in stopped {
+        vcpus.push(vcpu.ok_or(NotKept::NotStopped)?);
+    }
+    let state = save(&machine.plan, &run.chipset, &run.devices, console, &vcpus)?;
+    let caches = vcpus.iter().map(|vcpu| vcpu.caches).collect();
+    Ok(Template { memory, disk: machine.disk_memory(), state, caches })
 }
 
 impl<F: TableFormat> Host<F> {
@@ -197,8 +215,7 @@ impl<F: TableFormat> Host<F> {
         threads::preemption_point();
         ended.wait_reclaimed();
         if end == End::Frozen {
-            let template = Template::try_of(machine, &run, memory, &console);
-            machine.freeze(template.map_err(|why| match why {
+            machine.freeze(keep(machine, &run, memory, &console).map_err(|why| match why {
                 NotKept::OutOfMemory => "there is no memory for what it was",
                 NotKept::NotStopped => "a part of it is not at rest",
             })?);

@@ -9,10 +9,6 @@ use alloc::vec::Vec;
 
 use mayfly_vm::GuestCaches;
 
-use super::arch::{NotKept, save};
-use super::machine::Machine;
-use super::run::Run;
-use crate::bare::devices::arch::SerialPort;
 use crate::bare::world::memory::GuestMemory;
 
 /// What a VM was when it was frozen.
@@ -25,23 +21,4 @@ pub(crate) struct Template {
     pub(super) state: Vec<u8>,
     /// The caches of its vCPUs, by number.
     pub(super) caches: Vec<GuestCaches>,
-}
-
-impl Template {
-    /// What a run of `machine` leaves whose threads have ended, with the memory of its guest and its console.
-    pub(super) fn try_of(
-        machine: &Machine,
-        run: &Run,
-        memory: Arc<GuestMemory>,
-        console: &SerialPort,
-    ) -> Result<Self, NotKept> {
-        let stopped = core::mem::take(&mut *run.stopped.lock());
-        let mut vcpus = Vec::new();
-        for vcpu in stopped {
-            vcpus.push(vcpu.ok_or(NotKept::NotStopped)?);
-        }
-        let state = save(&machine.plan, run, &vcpus, console)?;
-        let caches = vcpus.iter().map(|vcpu| vcpu.caches).collect();
-        Ok(Self { memory, disk: machine.disk_memory(), state, caches })
-    }
 }

@@ -21,7 +21,6 @@ use crate::bare::devices::disk::Frames;
 use crate::bare::devices::{Devices, Raw};
 use crate::bare::threads;
 use crate::bare::threads::kick::Places;
-use crate::bare::vm::run::Run;
 use crate::bare::world::World;
 
 /// A vCPU whose thread has ended, or that a thread is to go on as.
@@ -76,9 +75,10 @@ fn shape(plan: &Plan) -> Shape {
 /// The state of a run of `plan` whose threads have ended, with its `vcpus` in the order of their numbers.
 pub(crate) fn save(
     plan: &Plan,
-    run: &Run,
-    vcpus: &[Stopped],
+    chipset: &Chipset,
+    devices: &Devices,
     console: &SerialPort,
+    vcpus: &[Stopped],
 ) -> Result<Vec<u8>, NotKept> {
     let mut bytes = Vec::new();
     let mut room = BYTES;
@@ -86,14 +86,14 @@ pub(crate) fn save(
         bytes.try_reserve_exact(room).map_err(|_| OutOfMemory)?;
         bytes.resize(room, 0);
         let mut writer = Writer::new(&mut bytes);
-        let clock = run.devices.clock();
-        let saved = run.devices.with(|entropy, disk| {
+        let clock = devices.clock();
+        let saved = devices.with(|entropy, disk| {
             let parts = Parts {
                 shape: shape(plan),
                 processors: &resumed::machine(PA_RANGE),
-                virtual_count: timer::ticks().wrapping_sub(run.chipset.timer_offset),
-                gic: &run.chipset.controller,
-                psci: &run.chipset.psci,
+                virtual_count: timer::ticks().wrapping_sub(chipset.timer_offset),
+                gic: &chipset.controller,
+                psci: &chipset.psci,
                 uart: console,
                 clock: &clock,
                 entropy,
