@@ -10,13 +10,13 @@ use crate::layout::{
 /// A state that was checked as a whole: it is not damaged, and has the sections that it says it has. Shared by any
 /// number of threads, each of which loads a machine from it.
 #[derive(Clone, Copy, Debug)]
-pub struct Snapshot<'a> {
+pub struct State<'a> {
     /// What follows the header.
     sections: &'a [u8],
     count: u32,
 }
 
-impl<'a> Snapshot<'a> {
+impl<'a> State<'a> {
     /// Checks the state that `bytes` are: all of them, and no others. The cost grows with their number; nothing that is
     /// loaded from it later is checked for damage again.
     ///
@@ -50,9 +50,9 @@ impl<'a> Snapshot<'a> {
         if reserved != 0 {
             return Err(Error::Reserved(reserved));
         }
-        let snapshot = Self { sections, count: word(header, COUNT_AT) };
-        snapshot.check()?;
-        Ok(snapshot)
+        let state = Self { sections, count: word(header, COUNT_AT) };
+        state.check()?;
+        Ok(state)
     }
 
     /// Looks at the headers of all sections.

@@ -12,7 +12,6 @@ use super::optional;
 use super::{cpu, error};
 use crate::counters::{self, Offered};
 use crate::debug::{Debug, Place};
-use crate::kinds::Kinds;
 use crate::vcpu::{Allowed, Banked, Context, FloatingPoint, Owed, Registers, Timer, Vcpu};
 
 macro_rules! banked {
@@ -169,13 +168,6 @@ impl Resident {
         let owed = Vcpu { general, context: self.context_mut() }.load(allowed, from)?;
         self.error.set(owed.error);
         Ok(owed)
-    }
-
-    /// Whether the vCPU has used its physical timer, and whether it uses performance counters: then the virtual GIC is to
-    /// see their lines.
-    pub fn uses(&self) -> (bool, bool) {
-        let has = self.context().optional.has;
-        (has.has(Kinds::PHYSICAL_TIMER), has.has(Kinds::COUNTERS))
     }
 
     pub(super) fn reset(&self) {

@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-use mayfly_state::{Snapshot, Writer};
+use mayfly_state::{State, Writer};
 use proptest::prelude::*;
 
 use super::*;
@@ -31,7 +31,7 @@ type Loaded = (Registers, Context, Owed);
 
 fn load(bytes: &[u8], allowed: &Allowed) -> Result<Loaded, Error> {
     let (mut general, mut context) = (Registers::default(), Context::new(VMPIDR, 5, KEYS));
-    let from = Snapshot::open(bytes)?.sections().take(STATE, 3)?;
+    let from = State::open(bytes)?.sections().take(STATE, 3)?;
     let vcpu = Vcpu { general: &mut general, context: &mut context };
     let owed = vcpu.load(allowed, from)?;
     Ok((general, context, owed))
@@ -124,7 +124,7 @@ fn any_vcpu() -> impl Strategy<Value = Loaded> {
 
 /// What is in the section of a state.
 fn contents(bytes: &[u8]) -> Vec<u8> {
-    let mut from = Snapshot::open(bytes).unwrap().sections().take(STATE, 3).unwrap();
+    let mut from = State::open(bytes).unwrap().sections().take(STATE, 3).unwrap();
     let mut contents = Vec::new();
     while let Ok(byte) = from.u8("byte") {
         contents.push(byte);
