@@ -230,6 +230,21 @@ fn a_state_that_no_reader_would_take_is_not_written() {
     assert_eq!(writer.finish(), Err(NoRoom { needed: MAX_BYTES + 8, room: MAX_BYTES }));
 }
 
+#[test]
+fn a_caller_that_has_interrupts_masked_may_look_for_them_after_each_4_kib_and_64_sections() {
+    let mut buffer = vec![0; 0x4_0000];
+    let mut writer = Writer::new(&mut buffer);
+    for number in 0..640 {
+        writer.section(A, number, |to| to.bytes(&[7; 200]));
+    }
+    let mut pauses = 0;
+    let len = writer.finish_with_pauses(&mut || pauses += 1).unwrap();
+    assert_eq!(pauses, len.div_ceil(4096));
+    pauses = 0;
+    State::open_with_pauses(&buffer[..len], &mut || pauses += 1).unwrap();
+    assert_eq!(pauses, len.div_ceil(4096) + 10);
+}
+
 proptest! {
     #[test]
     fn what_was_written_is_read_again(sections in any_sections()) {
