@@ -262,6 +262,15 @@ fn a_thousand_machines_are_loaded_from_one_state() {
     }
 }
 
+/// Where this fails and the change is meant, the version of the section that has changed is to be another.
+#[test]
+fn a_machine_that_was_just_made_has_the_bytes_of_these_versions() {
+    let bytes = Machine::new(SHAPE).save().unwrap();
+    assert_eq!(bytes.len(), 1088 + 2192 * VCPUS);
+    let checksum = u32::from_le_bytes(bytes[12..16].try_into().unwrap());
+    assert_eq!(checksum, 0x4d78_c10b, "{checksum:#010x}");
+}
+
 #[test]
 fn a_state_is_not_loaded_into_a_machine_of_another_shape() {
     let bytes = Machine::new(SHAPE).save().unwrap();
