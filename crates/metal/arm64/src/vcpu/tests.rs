@@ -47,10 +47,7 @@ fn vcpu(words: &[u64], mode: u64, writes: &Writes, owed: Owed) -> Loaded {
     let mut context = Context::new(VMPIDR, 5, KEYS);
     let mut general = Registers { x: [0; 31].map(|_: u64| next()), pc: next(), pstate: 0 };
     general.pstate = next() & 0xffff_ffe0 | mode;
-    macro_rules! fill {
-        ($($field:ident $name:literal $number:tt)*) => { $(context.banked.$field = next();)* };
-    }
-    with_banked!(fill);
+    context.banked.values = context.banked.values.map(|_| next());
     context.floating_point.status = next();
     context.floating_point.control = next();
     context.floating_point.q = [0; 32].map(|_: u64| u128::from(next()) << 64 | u128::from(next()));
@@ -60,11 +57,15 @@ fn vcpu(words: &[u64], mode: u64, writes: &Writes, owed: Owed) -> Loaded {
     optional.error_record = next();
     optional.tpidr2 = next();
     optional.physical_timer = Timer { control: next() & 3, compare: next() };
-    context.banked.mdscr = optional.debug.set_control(next());
+    *mdscr(&mut context.banked) = optional.debug.set_control(next());
     for (kind, number, value) in writes {
         write(&mut context, *kind, *number, *value);
     }
     (general, context, owed)
+}
+
+fn mdscr(banked: &mut Banked) -> &mut u64 {
+    &mut banked.values[Banked::REGISTERS.len() - 1]
 }
 
 fn write(context: &mut Context, kind: u8, number: u8, value: u64) {
@@ -77,10 +78,10 @@ fn write(context: &mut Context, kind: u8, number: u8, value: u64) {
             optional.has = optional.has.with(Kinds::BREAKPOINTS);
         }
         4 => {
-            let present = context.banked.mdscr;
-            context.banked.mdscr = optional.debug.set_lock(value & 1 == 1, present);
+            let present = context.banked.mdscr();
+            *mdscr(&mut context.banked) = optional.debug.set_lock(value & 1 == 1, present);
         }
-        5 => context.banked.mdscr = optional.debug.set_control(value),
+        5 => *mdscr(&mut context.banked) = optional.debug.set_control(value),
         _ => {
             let places = [
                 Place::Control,
@@ -199,7 +200,7 @@ fn what_a_guests_own_write_would_not_have_kept_is_refused() {
 #[test]
 fn the_os_lock_keeps_its_enables_out_of_the_processor() {
     let mut context = Context::new(VMPIDR, 5, KEYS);
-    context.banked.mdscr = 1 << 15;
+    *mdscr(&mut context.banked) = 1 << 15;
     context.optional.debug.set_lock(true, 1 << 15);
     let bytes = save(&Registers { pstate: 5, ..Registers::default() }, &context, Owed::default());
     let error = load(&bytes, &ALLOWED).unwrap_err().to_string();
