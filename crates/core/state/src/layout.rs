@@ -32,11 +32,18 @@ pub(crate) const ALIGN: usize = 8;
 
 const NAME: usize = 16;
 
+/// How many bytes are summed up, or sections looked at, before a caller's `pause` is called.
+pub(crate) const BYTES_PART: usize = 4096;
+pub(crate) const SECTIONS_PART: u32 = 64;
+
 /// The checksum of a state: that of all its bytes but the checksum's.
-pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+pub(crate) fn checksum(bytes: &[u8], pause: &mut dyn FnMut()) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&bytes[..CHECKSUM_AT]);
-    hasher.update(&bytes[CHECKSUM_AT + 4..]);
+    for part in bytes[CHECKSUM_AT + 4..].chunks(BYTES_PART) {
+        hasher.update(part);
+        pause();
+    }
     hasher.finalize()
 }
 

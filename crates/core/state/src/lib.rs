@@ -3,10 +3,10 @@
 //! A state is a header and *sections*, each with a name, a number among those of the same name, a version and a length.
 //! What a section has in it, the crate says that has the state machine: this one knows no device. Numbers are
 //! little-endian, and follow each other without gaps. A CRC-32 is over all of it, so that no flipped bit goes unnoticed
-//! ([`Snapshot::open`]).
+//! ([`State::open`]).
 //!
 //! ```
-//! use mayfly_state::{Error, Kind, SectionReader, SectionWriter, Snapshot, Writer};
+//! use mayfly_state::{Error, Kind, SectionReader, SectionWriter, State, Writer};
 //!
 //! const TIMER: Kind = Kind::new("timer", 1);
 //!
@@ -35,15 +35,15 @@
 //! let len = writer.finish()?;
 //!
 //! // Checked once, and read as often as there are forks.
-//! let snapshot = Snapshot::open(&buffer[..len])?;
+//! let state = State::open(&buffer[..len])?;
 //! for _ in 0..1000 {
-//!     let mut sections = snapshot.sections();
+//!     let mut sections = state.sections();
 //!     assert_eq!(Timer::load(sections.take(TIMER, 0)?)?.due, 7);
 //!     sections.end()?;
 //! }
 //!
 //! buffer[40] ^= 1;
-//! assert!(matches!(Snapshot::open(&buffer[..len]), Err(Error::Checksum { .. })));
+//! assert!(matches!(State::open(&buffer[..len]), Err(Error::Checksum { .. })));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -73,5 +73,5 @@ mod write;
 
 pub use error::{Error, NoRoom};
 pub use layout::{Id, Kind, MAX_BYTES, VERSION};
-pub use read::{SectionReader, Sections, Snapshot};
+pub use read::{SectionReader, Sections, State};
 pub use write::{SectionWriter, Writer};

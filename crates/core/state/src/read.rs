@@ -3,20 +3,20 @@
 use crate::Error;
 use crate::layout::{
     ALIGN, CHECKSUM_AT, COUNT_AT, HEADER, Id, Kind, LENGTH_AT, MAGIC, MAX_BYTES, NUMBER_AT,
-    SECTION_HEADER, SECTION_LENGTH_AT, SECTION_VERSION_AT, SECTION_ZERO_AT, VERSION, VERSION_AT,
-    ZERO_AT, checksum,
+    SECTION_HEADER, SECTION_LENGTH_AT, SECTION_VERSION_AT, SECTION_ZERO_AT, SECTIONS_PART, VERSION,
+    VERSION_AT, ZERO_AT, checksum,
 };
 
 /// A state that was checked as a whole: it is not damaged, and has the sections that it says it has. Shared by any
 /// number of threads, each of which loads a machine from it.
 #[derive(Clone, Copy, Debug)]
-pub struct Snapshot<'a> {
+pub struct State<'a> {
     /// What follows the header.
     sections: &'a [u8],
     count: u32,
 }
 
-impl<'a> Snapshot<'a> {
+impl<'a> State<'a> {
     /// Checks the state that `bytes` are: all of them, and no others. The cost grows with their number; nothing that is
     /// loaded from it later is checked for damage again.
     ///
@@ -24,6 +24,16 @@ impl<'a> Snapshot<'a> {
     ///
     /// [`Error`] says what they are not.
     pub fn open(bytes: &'a [u8]) -> Result<Self, Error> {
+        Self::open_with_pauses(bytes, &mut || {})
+    }
+
+    /// As [`State::open`]. `pause` is called after each 4 KiB and each 64 sections, for a caller that has interrupts masked,
+    /// and looks for them now and then.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::open`].
+    pub fn open_with_pauses(bytes: &'a [u8], pause: &mut dyn FnMut()) -> Result<Self, Error> {
         let Some((header, sections)) = bytes.split_first_chunk::<HEADER>() else {
             return Err(Error::Short(bytes.len()));
         };
@@ -42,7 +52,7 @@ impl<'a> Snapshot<'a> {
         if said != bytes.len() as u64 {
             return Err(Error::Length { said, given: bytes.len() });
         }
-        let (said, computed) = (word(header, CHECKSUM_AT), checksum(bytes));
+        let (said, computed) = (word(header, CHECKSUM_AT), checksum(bytes, pause));
         if said != computed {
             return Err(Error::Checksum { said, computed });
         }
@@ -50,9 +60,9 @@ impl<'a> Snapshot<'a> {
         if reserved != 0 {
             return Err(Error::Reserved(reserved));
         }
-        let snapshot = Self { sections, count: word(header, COUNT_AT) };
-        snapshot.check()?;
-        Ok(snapshot)
+        let state = Self { sections, count: word(header, COUNT_AT) };
+        state.check(pause)?;
+        Ok(state)
     }
 
     /// The state that `bytes` are, which were [opened](Snapshot::open) before and have not changed: it is not checked for
@@ -70,11 +80,14 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Looks at the headers of all sections.
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, pause: &mut dyn FnMut()) -> Result<(), Error> {
         let mut rest = self.sections;
         for index in 0..self.count {
             let offset = HEADER + self.sections.len() - rest.len();
             rest = split(rest).ok_or(Error::Header { index, offset })?.1;
+            if index % SECTIONS_PART == SECTIONS_PART - 1 {
+                pause();
+            }
         }
         if rest.is_empty() { Ok(()) } else { Err(Error::Stray(rest.len())) }
     }

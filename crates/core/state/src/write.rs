@@ -53,14 +53,23 @@ impl<'a> Writer<'a> {
     /// # Errors
     ///
     /// [`NoRoom`]: it has more than the buffer, or more than [`MAX_BYTES`].
-    pub fn finish(mut self) -> Result<usize, NoRoom> {
+    pub fn finish(self) -> Result<usize, NoRoom> {
+        self.finish_with_pauses(&mut || {})
+    }
+
+    /// As [`Writer::finish`]. `pause` is called after each 4 KiB that are summed up.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::finish`].
+    pub fn finish_with_pauses(mut self, pause: &mut dyn FnMut()) -> Result<usize, NoRoom> {
         let room = self.buffer.len().min(MAX_BYTES);
         if self.len > room {
             return Err(NoRoom { needed: self.len, room });
         }
         self.set(LENGTH_AT, &(self.len as u64).to_le_bytes());
         self.set(COUNT_AT, &self.count.to_le_bytes());
-        let checksum = checksum(&self.buffer[..self.len]);
+        let checksum = checksum(&self.buffer[..self.len], pause);
         self.set(CHECKSUM_AT, &checksum.to_le_bytes());
         Ok(self.len)
     }

@@ -1,6 +1,6 @@
 //! The format: what was written is read again, and nothing else is read as a state.
 
-use mayfly_state::{Error, Id, Kind, MAX_BYTES, NoRoom, SectionReader, Sections, Snapshot, Writer};
+use mayfly_state::{Error, Id, Kind, MAX_BYTES, NoRoom, SectionReader, Sections, State, Writer};
 use proptest::prelude::*;
 
 const A: Kind = Kind::new("a", 1);
@@ -118,7 +118,7 @@ fn each_flipped_bit_is_an_error() {
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(Snapshot::open(&flipped).is_err(), "bit {bit}");
+        assert!(State::open(&flipped).is_err(), "bit {bit}");
     }
 }
 
@@ -130,11 +130,11 @@ fn a_state_that_is_cut_or_followed_by_something_is_an_error() {
             0..32 => Error::Short(len),
             _ => Error::Length { said: bytes.len() as u64, given: len },
         };
-        assert_eq!(Snapshot::open(&bytes[..len]).unwrap_err(), expected);
+        assert_eq!(State::open(&bytes[..len]).unwrap_err(), expected);
     }
     let longer = [&bytes[..], &[0]].concat();
-    assert!(matches!(Snapshot::open(&longer), Err(Error::Length { .. })));
-    assert_eq!(Snapshot::open(&vec![0; MAX_BYTES + 1]).unwrap_err(), Error::Long(MAX_BYTES + 1));
+    assert!(matches!(State::open(&longer), Err(Error::Length { .. })));
+    assert_eq!(State::open(&vec![0; MAX_BYTES + 1]).unwrap_err(), Error::Long(MAX_BYTES + 1));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn headers_that_make_no_sense_are_errors_though_the_checksum_is_right() {
         let mut bytes = small();
         bytes[at..at + with.len()].copy_from_slice(with);
         seal(&mut bytes);
-        Snapshot::open(&bytes).map(|_| ()).unwrap_err()
+        State::open(&bytes).map(|_| ()).unwrap_err()
     };
     assert_eq!(with(0, b"elf"), Error::Magic);
     assert_eq!(with(8, &[2]), Error::Version(2));
@@ -163,8 +163,8 @@ fn headers_that_make_no_sense_are_errors_though_the_checksum_is_right() {
 #[test]
 fn a_machine_is_told_by_name_of_sections_that_it_does_not_expect() {
     let bytes = small();
-    let snapshot = Snapshot::open(&bytes).unwrap();
-    let mut sections = snapshot.sections();
+    let state = State::open(&bytes).unwrap();
+    let mut sections = state.sections();
     let error = sections.take(B, 3).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -187,7 +187,7 @@ fn a_machine_is_told_by_name_of_sections_that_it_does_not_expect() {
 #[test]
 fn a_field_that_is_cut_or_cannot_be_so_is_named() {
     let bytes = small();
-    let mut from = Snapshot::open(&bytes).unwrap().sections().take(A, 5).unwrap();
+    let mut from = State::open(&bytes).unwrap().sections().take(A, 5).unwrap();
     from.of(4);
     assert_eq!(from.u32("size").unwrap_err().to_string(), "section `a` 5 ends before size of 4");
     from.of_all();
@@ -200,7 +200,7 @@ fn a_field_that_is_cut_or_cannot_be_so_is_named() {
     assert_eq!(error.to_string(), "section `a` 5 has 1 bytes behind its last field");
 
     let bytes = saved(&[(0, 0, vec![Field::U32(9), Field::U32(9), Field::U64(9), Field::U64(9)])]);
-    let mut from = Snapshot::open(&bytes).unwrap().sections().take(A, 0).unwrap();
+    let mut from = State::open(&bytes).unwrap().sections().take(A, 0).unwrap();
     assert!(from.count("entries", 8).is_err());
     assert_eq!(from.bits("mask", 8).unwrap_err().to_string(), "section `a` 0 has 0x9 as mask");
     assert!(from.bits64("mask", 1).is_err());
@@ -215,7 +215,7 @@ fn a_buffer_that_is_too_short_says_how_much_is_needed() {
     for room in 0..bytes.len() {
         let mut buffer = vec![0; room];
         assert_eq!(write(&mut buffer, &sections), Err(NoRoom { needed: bytes.len(), room }));
-        assert!(Snapshot::open(&buffer).is_err(), "it is no state");
+        assert!(State::open(&buffer).is_err(), "it is no state");
     }
 }
 
@@ -230,12 +230,27 @@ fn a_state_that_no_reader_would_take_is_not_written() {
     assert_eq!(writer.finish(), Err(NoRoom { needed: MAX_BYTES + 8, room: MAX_BYTES }));
 }
 
+#[test]
+fn a_caller_that_has_interrupts_masked_may_look_for_them_after_each_4_kib_and_64_sections() {
+    let mut buffer = vec![0; 0x4_0000];
+    let mut writer = Writer::new(&mut buffer);
+    for number in 0..640 {
+        writer.section(A, number, |to| to.bytes(&[7; 200]));
+    }
+    let mut pauses = 0;
+    let len = writer.finish_with_pauses(&mut || pauses += 1).unwrap();
+    assert_eq!(pauses, len.div_ceil(4096));
+    pauses = 0;
+    State::open_with_pauses(&buffer[..len], &mut || pauses += 1).unwrap();
+    assert_eq!(pauses, len.div_ceil(4096) + 10);
+}
+
 proptest! {
     #[test]
     fn what_was_written_is_read_again(sections in any_sections()) {
         let bytes = saved(&sections);
-        let snapshot = Snapshot::open(&bytes).unwrap();
-        let mut left = snapshot.sections();
+        let state = State::open(&bytes).unwrap();
+        let mut left = state.sections();
         for (kind, number, fields) in &sections {
             prop_assert_eq!(read(left.take(KINDS[*kind], *number).unwrap(), fields), Ok(()));
         }
@@ -254,7 +269,7 @@ proptest! {
             flipped[bit / 8] ^= 1 << (bit % 8);
         }
         prop_assume!(flipped != bytes);
-        prop_assert!(Snapshot::open(&flipped).is_err());
+        prop_assert!(State::open(&flipped).is_err());
     }
 
     /// Each error is an error, and no panic; what is opened can be read to its end.
@@ -274,8 +289,8 @@ proptest! {
         bytes[..12].copy_from_slice(b"mayflyvm\x01\0\0\0");
         bytes[16..24].copy_from_slice(&len.to_le_bytes());
         seal(&mut bytes);
-        if let Ok(snapshot) = Snapshot::open(&bytes) {
-            let mut left = snapshot.sections();
+        if let Ok(state) = State::open(&bytes) {
+            let mut left = state.sections();
             while let Some(mut from) = next(&mut left) {
                 while from.u64("word").is_ok() {}
             }

@@ -1,7 +1,7 @@
 //! A GIC, as it is saved: one section of the distributor, and one a vCPU.
 //!
-//! Nothing is in a list register then. So an interrupt is a word without requests, and `RWP` is zero. Who has asked for a
-//! register's true state asks again, and is answered at once.
+//! Nothing is in a list register then. So an interrupt is a word without requests, and `RWP` is zero. A vCPU that has asked
+//! for a register's true state asks again, and is answered at once.
 //!
 //! Inboxes are hints, and are not saved. A vCPU that is loaded looks at what is active on it, and at what may be delivered
 //! to it: that is what the parties that made an interrupt so would have put there.

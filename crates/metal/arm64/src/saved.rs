@@ -79,7 +79,7 @@ pub const fn offset(ticks: u64, virtual_count: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use mayfly_state::{Snapshot, Writer};
+    use mayfly_state::{State, Writer};
     use proptest::prelude::*;
     use std::string::ToString;
 
@@ -96,7 +96,7 @@ mod tests {
         let mut writer = Writer::new(&mut buffer);
         writer.section(STATE, 0, |to| saved.save(0x1234, to));
         let len = writer.finish().unwrap();
-        on.load(Snapshot::open(&buffer[..len])?.sections().take(STATE, 0)?)
+        on.load(State::open(&buffer[..len])?.sections().take(STATE, 0)?)
     }
 
     #[test]

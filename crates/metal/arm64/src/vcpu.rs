@@ -93,7 +93,7 @@ impl Context {
     /// behind, and that has these optional registers.
     pub fn new(vmpidr: u64, timer_offset: u64, has: Kinds) -> Self {
         Self {
-            banked: Banked { sctlr: SCTLR_RESET, ..Banked::default() },
+            banked: Banked::new(SCTLR_RESET),
             optional: Optional {
                 has,
                 keys: [0; 10],
@@ -224,7 +224,7 @@ impl Vcpu<&mut Registers, &mut Context> {
         optional.tpidr2 = from.u64("TPIDR2_EL0")?;
         optional.physical_timer = Timer::load(&mut from)?;
         optional.debug.load(&mut from)?;
-        let mdscr = context.banked.mdscr;
+        let mdscr = context.banked.mdscr();
         from.check("MDSCR_EL1", mdscr, optional.debug.allows(mdscr))?;
         optional.counters.load(&mut from, allowed.counters.as_ref())?;
         from.end()?;

@@ -1,6 +1,6 @@
 //! States of one section, and such that somebody has made up.
 
-use mayfly_state::{Error, Kind, NoRoom, SectionReader, SectionWriter, Snapshot, Writer};
+use mayfly_state::{Error, Kind, NoRoom, SectionReader, SectionWriter, State, Writer};
 use proptest::prelude::*;
 
 /// `PROPTEST_CASES` says how many more; devices with memory take long.
@@ -28,7 +28,7 @@ pub(crate) fn loaded<T>(
     kind: Kind,
     load: impl FnOnce(SectionReader<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut sections = Snapshot::open(bytes)?.sections();
+    let mut sections = State::open(bytes)?.sections();
     let loaded = load(sections.take(kind, 0)?)?;
     sections.end()?;
     Ok(loaded)
@@ -56,7 +56,7 @@ pub(crate) fn any_forgery() -> impl Strategy<Value = Forgery> {
 /// The same state with another section, and the checksum that belongs to that.
 pub(crate) fn forged(state: &[u8], kind: Kind, forgery: &Forgery) -> Vec<u8> {
     let mut section = Vec::new();
-    let mut from = Snapshot::open(state).unwrap().sections().take(kind, 0).unwrap();
+    let mut from = State::open(state).unwrap().sections().take(kind, 0).unwrap();
     while let Ok(byte) = from.u8("byte") {
         section.push(byte);
     }

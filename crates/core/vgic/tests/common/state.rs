@@ -1,6 +1,6 @@
 //! States of a GIC.
 
-use mayfly_state::{Error, Snapshot, Writer};
+use mayfly_state::{Error, State, Writer};
 use mayfly_vgic::{Config, CpuInterface, DISTRIBUTOR_STATE, Kick, VCPU_STATE, VcpuInside, Vgic};
 
 /// The state of a GIC with these vCPUs.
@@ -22,7 +22,7 @@ pub(crate) fn loaded<K: Kick>(
     config: Config<'_>,
     kick: K,
 ) -> Result<(Vgic<K>, Vec<CpuInterface>), Error> {
-    let mut sections = Snapshot::open(bytes)?.sections();
+    let mut sections = State::open(bytes)?.sections();
     let mut gic = Vgic::try_new(config, kick).unwrap();
     gic.load_distributor(sections.take(DISTRIBUTOR_STATE, 0)?)?;
     let mut cpus = Vec::new();

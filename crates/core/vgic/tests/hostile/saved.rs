@@ -1,6 +1,6 @@
 //! States of GICs: what guests have made of them is loaded, and what nobody could have made is not.
 
-use mayfly_state::{Error, Snapshot, Writer};
+use mayfly_state::{Error, State, Writer};
 use mayfly_vgic::{Config, CpuInterface, DISTRIBUTOR_STATE, VCPU_STATE, VcpuInside, Vgic};
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn load(bytes: &[u8]) -> Result<(Gic, Vec<CpuInterface>), Error> {
 
 /// What is in the sections of a state: that of the distributor, and those of vCPUs.
 fn contents(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut sections = Snapshot::open(bytes).unwrap().sections();
+    let mut sections = State::open(bytes).unwrap().sections();
     let mut all = Vec::new();
     for number in 0..=VCPUS as u32 {
         let section = match number {

@@ -16,15 +16,16 @@ use crate::vcpu::{Banked, Context, FloatingPoint, Timer};
 macro_rules! banked {
     ($($field:ident $name:literal $number:tt)*) => {
         fn take_banked() -> Banked {
-            Banked { $($field: crate::read_register!($name),)* }
+            Banked { values: [$(crate::read_register!($name)),*] }
         }
 
         /// # Safety
         ///
         /// No guest runs, and the next one that does is whose registers these are.
         unsafe fn give_banked(banked: &Banked) {
+            let [$($field),*] = banked.values;
             // SAFETY: EL2 uses none of them.
-            unsafe { $(super::write_register_alone!($name, banked.$field);)* }
+            unsafe { $(super::write_register_alone!($name, $field);)* }
         }
     };
 }

@@ -36,28 +36,65 @@ macro_rules! with_banked {
     };
 }
 
-macro_rules! fields {
+macro_rules! lists {
     ($($field:ident $name:literal $number:tt)*) => {
-        /// The registers of EL1 and EL0 that are a guest's alone.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Banked { $(pub(crate) $field: u64,)* }
-
-        impl Banked {
-            /// Which they are, in the order in which they are saved.
-            pub const REGISTERS: &[SysReg] = &[$(SysReg::new $number),*];
-
-            pub(super) fn save(&self, to: &mut SectionWriter<'_, '_>) {
-                $(to.u64(self.$field);)*
-            }
-
-            /// A guest writes any value to them, without a trap: but to `MDSCR_EL1`, for which [`Vcpu`](super::Vcpu)
-            /// looks.
-            pub(super) fn load(&mut self, from: &mut SectionReader<'_>) -> Result<(), Error> {
-                $(self.$field = from.u64($name)?;)*
-                Ok(())
-            }
-        }
+        const REGISTERS: [SysReg; COUNT] = [$(SysReg::new $number),*];
+        const NAMES: [&str; COUNT] = [$($name),*];
     };
 }
 
-with_banked!(fields);
+const COUNT: usize = 24;
+/// The places of the two that more is known of.
+const SCTLR: usize = 0;
+const MDSCR: usize = COUNT - 1;
+
+with_banked!(lists);
+
+/// The registers of EL1 and EL0 that are a guest's alone, in the order of their list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Banked {
+    pub(crate) values: [u64; COUNT],
+}
+
+impl Banked {
+    /// Which they are, in the order in which they are saved.
+    pub const REGISTERS: [SysReg; COUNT] = REGISTERS;
+
+    /// After a reset, with `sctlr` for `SCTLR_EL1`.
+    pub(super) const fn new(sctlr: u64) -> Self {
+        let mut values = [0; COUNT];
+        values[SCTLR] = sctlr;
+        Self { values }
+    }
+
+    /// `MDSCR_EL1`.
+    pub(super) const fn mdscr(&self) -> u64 {
+        self.values[MDSCR]
+    }
+
+    pub(super) fn save(&self, to: &mut SectionWriter<'_, '_>) {
+        for value in self.values {
+            to.u64(value);
+        }
+    }
+
+    /// A guest writes any value to them, without a trap: but to `MDSCR_EL1`, for which [`Vcpu`](super::Vcpu) looks.
+    pub(super) fn load(&mut self, from: &mut SectionReader<'_>) -> Result<(), Error> {
+        for (value, name) in self.values.iter_mut().zip(NAMES) {
+            *value = from.u64(name)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sysreg;
+
+    #[test]
+    fn the_two_that_more_is_known_of_are_where_they_are_said_to_be() {
+        assert_eq!(REGISTERS[SCTLR], sysreg::SCTLR_EL1);
+        assert_eq!(REGISTERS[MDSCR], sysreg::MDSCR_EL1);
+    }
+}

@@ -5,7 +5,7 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-use mayfly_state::{Snapshot, Writer};
+use mayfly_state::{State, Writer};
 use proptest::prelude::*;
 
 use super::*;
@@ -31,7 +31,7 @@ type Loaded = (Registers, Context, Owed);
 
 fn load(bytes: &[u8], allowed: &Allowed) -> Result<Loaded, Error> {
     let (mut general, mut context) = (Registers::default(), Context::new(VMPIDR, 5, KEYS));
-    let from = Snapshot::open(bytes)?.sections().take(STATE, 3)?;
+    let from = State::open(bytes)?.sections().take(STATE, 3)?;
     let vcpu = Vcpu { general: &mut general, context: &mut context };
     let owed = vcpu.load(allowed, from)?;
     Ok((general, context, owed))
@@ -47,10 +47,7 @@ fn vcpu(words: &[u64], mode: u64, writes: &Writes, owed: Owed) -> Loaded {
     let mut context = Context::new(VMPIDR, 5, KEYS);
     let mut general = Registers { x: [0; 31].map(|_: u64| next()), pc: next(), pstate: 0 };
     general.pstate = next() & 0xffff_ffe0 | mode;
-    macro_rules! fill {
-        ($($field:ident $name:literal $number:tt)*) => { $(context.banked.$field = next();)* };
-    }
-    with_banked!(fill);
+    context.banked.values = context.banked.values.map(|_| next());
     context.floating_point.status = next();
     context.floating_point.control = next();
     context.floating_point.q = [0; 32].map(|_: u64| u128::from(next()) << 64 | u128::from(next()));
@@ -60,11 +57,15 @@ fn vcpu(words: &[u64], mode: u64, writes: &Writes, owed: Owed) -> Loaded {
     optional.error_record = next();
     optional.tpidr2 = next();
     optional.physical_timer = Timer { control: next() & 3, compare: next() };
-    context.banked.mdscr = optional.debug.set_control(next());
+    *mdscr(&mut context.banked) = optional.debug.set_control(next());
     for (kind, number, value) in writes {
         write(&mut context, *kind, *number, *value);
     }
     (general, context, owed)
+}
+
+fn mdscr(banked: &mut Banked) -> &mut u64 {
+    &mut banked.values[Banked::REGISTERS.len() - 1]
 }
 
 fn write(context: &mut Context, kind: u8, number: u8, value: u64) {
@@ -77,10 +78,10 @@ fn write(context: &mut Context, kind: u8, number: u8, value: u64) {
             optional.has = optional.has.with(Kinds::BREAKPOINTS);
         }
         4 => {
-            let present = context.banked.mdscr;
-            context.banked.mdscr = optional.debug.set_lock(value & 1 == 1, present);
+            let present = context.banked.mdscr();
+            *mdscr(&mut context.banked) = optional.debug.set_lock(value & 1 == 1, present);
         }
-        5 => context.banked.mdscr = optional.debug.set_control(value),
+        5 => *mdscr(&mut context.banked) = optional.debug.set_control(value),
         _ => {
             let places = [
                 Place::Control,
@@ -124,7 +125,7 @@ fn any_vcpu() -> impl Strategy<Value = Loaded> {
 
 /// What is in the section of a state.
 fn contents(bytes: &[u8]) -> Vec<u8> {
-    let mut from = Snapshot::open(bytes).unwrap().sections().take(STATE, 3).unwrap();
+    let mut from = State::open(bytes).unwrap().sections().take(STATE, 3).unwrap();
     let mut contents = Vec::new();
     while let Ok(byte) = from.u8("byte") {
         contents.push(byte);
@@ -199,7 +200,7 @@ fn what_a_guests_own_write_would_not_have_kept_is_refused() {
 #[test]
 fn the_os_lock_keeps_its_enables_out_of_the_processor() {
     let mut context = Context::new(VMPIDR, 5, KEYS);
-    context.banked.mdscr = 1 << 15;
+    *mdscr(&mut context.banked) = 1 << 15;
     context.optional.debug.set_lock(true, 1 << 15);
     let bytes = save(&Registers { pstate: 5, ..Registers::default() }, &context, Owed::default());
     let error = load(&bytes, &ALLOWED).unwrap_err().to_string();

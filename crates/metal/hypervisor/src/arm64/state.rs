@@ -168,7 +168,8 @@ where
     D: Disk,
     F: FnMut(&mut [u8]),
 {
-    /// Writes the machine, with its `vcpus` in the order of their numbers.
+    /// Writes the machine, with its `vcpus` in the order of their numbers. A caller that has interrupts masked may look for
+    /// them as it gives one.
     ///
     /// # Errors
     ///
@@ -257,7 +258,7 @@ where
     F: FnMut(&mut [u8]),
 {
     /// Has the machine become the saved one, with `cores` for its power states. Calls `resume` with each vCPU, by its
-    /// number.
+    /// number, which may look for interrupts.
     ///
     /// # Errors
     ///

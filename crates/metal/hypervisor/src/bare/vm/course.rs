@@ -71,7 +71,7 @@ fn begin(machine: &Machine, worlds: &Worlds, memory: GuestMemory) -> Result<Begu
         let resumed = Run::try_resume(worlds, plan, uart, counts, machine.disk(), template);
         let (run, vcpus, console) = resumed.map_err(|why| match why {
             NotResumed::OutOfMemory => no_memory(OutOfMemory),
-            NotResumed::State(error) => {
+            NotResumed::Bytes(error) => {
                 say!("mayfly: {}: {error}", plan.name);
                 "it cannot go on as its frozen VM was"
             }

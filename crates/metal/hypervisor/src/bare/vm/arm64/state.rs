@@ -9,7 +9,7 @@ use mayfly_arm64::{resumed, timer};
 use mayfly_devices::psci::Core;
 use mayfly_hypervisor::arm64::state::{Fresh, Parts, Shape, Start, Vcpu};
 use mayfly_hypervisor::plan::Plan;
-use mayfly_state::{Error, SectionWriter, Snapshot, Writer};
+use mayfly_state::{Error, SectionWriter, State, Writer};
 use mayfly_vgic::{CpuInterface, affinity};
 use mayfly_vm::GuestCaches;
 use mayfly_vm::platform::memory::OutOfMemory;
@@ -130,7 +130,7 @@ pub(crate) struct Resumed {
 pub(crate) enum NotResumed {
     OutOfMemory,
     /// The bytes are no state of such a machine.
-    State(Error),
+    Bytes(Error),
 }
 
 impl From<OutOfMemory> for NotResumed {
@@ -168,7 +168,7 @@ pub(crate) fn resume(
         disk: raw.disk.as_mut(),
         card: None,
     };
-    let sections = Snapshot::reopen(state).map_err(NotResumed::State)?.sections();
+    let sections = State::reopen(state).map_err(NotResumed::State)?.sections();
     let loaded = fresh.load(sections, cores, |number, vcpu| {
         let caches = caches.get(number as usize).copied().unwrap_or_default();
         let registers = resumed::at_rest(affinity(number as usize), vcpu.registers)?;
