@@ -168,7 +168,7 @@ pub(crate) fn resume(
         disk: raw.disk.as_mut(),
         card: None,
     };
-    let sections = State::reopen(state).map_err(NotResumed::State)?.sections();
+    let sections = State::reopen(state).map_err(NotResumed::Bytes)?.sections();
     let loaded = fresh.load(sections, cores, |number, vcpu| {
         let caches = caches.get(number as usize).copied().unwrap_or_default();
         let registers = resumed::at_rest(affinity(number as usize), vcpu.registers)?;
@@ -177,7 +177,7 @@ pub(crate) fn resume(
         threads::preemption_point();
         Ok(())
     });
-    let loaded = loaded.map_err(NotResumed::State)?;
+    let loaded = loaded.map_err(NotResumed::Bytes)?;
     threads::preemption_point();
     for (number, vcpu) in vcpus.iter_mut().enumerate() {
         vcpu.is_on = loaded.psci.is_on(number);
