@@ -58,6 +58,9 @@ pub struct Counters {
     interrupts: u32,
     select: u8,
     user: u8,
+    /// [`Counters::counting`] and [`Counters::interrupting`], which change with a write alone.
+    counting: u32,
+    interrupting: u32,
 }
 
 impl Counters {
@@ -92,6 +95,13 @@ impl Counters {
         at_el0: bool,
         offered: &Offered,
     ) -> Option<()> {
+        self.set(place, value, at_el0, offered)?;
+        self.counting = self.find_counting();
+        self.interrupting = self.find_interrupting();
+        Some(())
+    }
+
+    fn set(&mut self, place: Place, value: u64, at_el0: bool, offered: &Offered) -> Option<()> {
         let low = value as u32;
         let bits = low & offered.mask();
         match place {
@@ -114,7 +124,7 @@ impl Counters {
             Place::Cycles => self.cycles = value,
             Place::CycleFilter => self.cycle_filter = low & (NOT_EL1 | NOT_EL0),
             Place::SelectedKind | Place::SelectedCount => {
-                return self.write(self.selected(place), value, at_el0, offered);
+                return self.set(self.selected(place), value, at_el0, offered);
             }
             Place::User => self.user = low as u8 & 0xf,
             Place::Count(number) => {
@@ -196,7 +206,12 @@ impl Counters {
     }
 
     /// The counters that the processor is to count for, a bit each.
+    #[inline]
     pub fn counting(&self) -> u32 {
+        self.counting
+    }
+
+    fn find_counting(&self) -> u32 {
         if !self.is_on() {
             return 0;
         }
@@ -212,11 +227,16 @@ impl Counters {
     }
 
     /// Those of them whose overflow is to interrupt: for the guest, or for the counter behind.
+    #[inline]
     pub fn interrupting(&self) -> u32 {
+        self.interrupting
+    }
+
+    fn find_interrupting(&self) -> u32 {
         let before_chain = (1..MOST)
             .filter(|number| self.is_chained(*number))
             .fold(0, |all, number| all | 1 << (number - 1));
-        self.counting() & (self.interrupts | before_chain)
+        self.counting & (self.interrupts | before_chain)
     }
 
     /// The level of the guest's interrupt.
@@ -262,6 +282,13 @@ impl Counters {
             }
         }
         let overflows = shown.overflows & counting;
+        if overflows != 0 {
+            self.absorb_overflows(overflows, offered);
+        }
+    }
+
+    #[cold]
+    fn absorb_overflows(&mut self, overflows: u32, offered: &Offered) {
         self.overflows |= overflows & CYCLES;
         (0..MOST)
             .filter(|number| overflows >> number & 1 == 1)

@@ -70,19 +70,23 @@ pub(crate) struct Optional {
     pub(crate) physical_timer: Timer,
     pub(crate) debug: Debug,
     pub(crate) counters: Counters,
+    /// What all processors have of them, once the vCPU has accessed one.
+    pub(crate) offered: Offered,
 }
 
-/// All that is switched when another vCPU comes to a processor.
+/// All that is switched when another vCPU comes to a processor. What each switch touches is at the beginning, where pairs
+/// of registers are stored and loaded with one instruction.
+#[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) banked: Banked,
-    pub(crate) optional: Optional,
-    pub(crate) floating_point: FloatingPoint,
     pub(crate) timer: Timer,
     /// `VMPIDR_EL2`: what the guest reads as its `MPIDR_EL1`.
     pub(crate) vmpidr: u64,
     /// `CNTVOFF_EL2`.
     pub(crate) timer_offset: u64,
+    pub(crate) optional: Optional,
+    pub(crate) floating_point: FloatingPoint,
 }
 
 /// `SCTLR_EL1` at reset: RES1 bits of ARMv8.0, MMU and caches off.
@@ -102,6 +106,7 @@ impl Context {
                 physical_timer: Timer::default(),
                 debug: Debug::default(),
                 counters: Counters::default(),
+                offered: Offered::default(),
             },
             floating_point: FloatingPoint { status: 0, control: 0, q: [0; 32] },
             timer: Timer::default(),
@@ -171,7 +176,7 @@ impl Vcpu<&Registers, &Context> {
         }
         context.timer.save(to);
         save_owed(owed, to);
-        let Optional { has, keys, error_record, tpidr2, physical_timer, debug, counters } =
+        let Optional { has, keys, error_record, tpidr2, physical_timer, debug, counters, .. } =
             &context.optional;
         to.u32(has.among(OF_MACHINE.with(OF_VCPU)).bits());
         for half in keys {
@@ -227,6 +232,7 @@ impl Vcpu<&mut Registers, &mut Context> {
         let mdscr = context.banked.mdscr();
         from.check("MDSCR_EL1", mdscr, optional.debug.allows(mdscr))?;
         optional.counters.load(&mut from, allowed.counters.as_ref())?;
+        optional.offered = allowed.counters.unwrap_or_default();
         from.end()?;
         Ok(owed)
     }

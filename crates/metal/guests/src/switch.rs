@@ -3,8 +3,8 @@
 //!
 //! The hypercall is `PSCI_VERSION`. The hypervisor switches for two reasons. First the vCPUs wake each other in turn by
 //! a software interrupt, and wait for the next one in `WFI`. Then both are busy, so that time slices end; at first
-//! without registers that not every vCPU has, then with the physical timer, and then with breakpoints and watchpoints,
-//! too.
+//! without registers that not every vCPU has, then with the physical timer, then with breakpoints and watchpoints, too,
+//! and at last with performance counters, too.
 
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
@@ -49,13 +49,17 @@ asks:
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
-    // A dozen more, of two vCPUs that have the physical timer, and a dozen of two that have breakpoints and watchpoints,
-    // too.
+    // A dozen more, of two vCPUs that have the physical timer; a dozen of two that have breakpoints and watchpoints,
+    // too; and a dozen of two that have performance counters, too.
     bl time
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
     bl watch
+    mrs x0, cntfrq_el0
+    mov x1, #8
+    bl works
+    bl count
     mrs x0, cntfrq_el0
     mov x1, #8
     bl works
@@ -84,6 +88,10 @@ second:
     mov x1, #8
     bl works
     bl watch
+    mrs x0, cntfrq_el0
+    mov x1, #8
+    bl works
+    bl count
     mov x1, #-1
     bl is_busy
 
@@ -105,6 +113,16 @@ watch:
     msr dbgwcr0_el1, x0
     .global watched
 watched:
+    ret
+
+    // All that there are count, from the last write on: each is an exit.
+count:
+    mov w0, #-1
+    msr pmcntenset_el0, x0
+    mov x0, #1
+    msr pmcr_el0, x0
+    .global counted
+counted:
     ret
 
     // Software interrupts are shown to this vCPU, and masked: they end its waiting, and no more.

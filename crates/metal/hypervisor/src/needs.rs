@@ -11,7 +11,7 @@
 //!   core keeps;
 //! - the stacks of its threads: of each vCPU, of its devices, and of the run;
 //! - heap, for the state of the VM, of its vCPUs and devices, and the log of its console. The bound is of bytes that
-//!   are allocated, and a VM is guaranteed twice as many, since they lie in pieces;
+//!   are allocated, and a VM is guaranteed twice as many ([`promises`](crate::promises));
 //! - its disk at full size, with the tables in which the hypervisor finds its pages.
 //!
 //! Memory, the rest of a run, and the disk are a share each. So a VM that borrows memory does not use up what its
@@ -43,7 +43,7 @@ const VCPU_HEAP: u64 = 4 << 10;
 /// Bytes of heap of a VM, whether it runs or not.
 const CREATED_HEAP: u64 = 8 << 10;
 /// What is guaranteed for each byte of heap.
-const HEAP_PIECES: u64 = 2;
+pub const HEAP_PIECES: u64 = 2;
 
 /// The sizes of what is allocated, as orders, which are less than that of a chunk.
 #[derive(Clone, Copy, Debug)]

@@ -35,6 +35,7 @@ with_banked!(banked);
 /// The registers of a vCPU, in memory or in the processor that its thread runs on.
 ///
 /// A `RefCell` would be looked at twice in each switch, and nothing here calls anything that could come back.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Resident {
     context: UnsafeCell<Context>,

@@ -104,6 +104,7 @@ impl Optional {
         offered: &Offered,
     ) -> Option<u64> {
         self.absorb_counters();
+        self.offered = *offered;
         let answer = match written {
             Some(value) => self.counters.write(place, value, at_el0, offered).map(|()| 0),
             None => self.counters.read(place, offered),
@@ -123,7 +124,7 @@ impl Optional {
         if self.has.has(Kinds::COUNTERS) {
             // SAFETY: the counters in the processor are this vCPU's.
             let shown = unsafe { counting::take() };
-            self.counters.absorb(&shown, &common::counters().unwrap_or_default());
+            self.counters.absorb(&shown, &self.offered);
         }
     }
 

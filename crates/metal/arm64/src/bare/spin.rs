@@ -27,10 +27,16 @@ impl<T> SpinLock<T> {
     /// Takes the lock.
     #[inline]
     pub fn lock(&self) -> SpinGuard<'_, T> {
+        self.lock_with(relax)
+    }
+
+    /// Takes the lock. Calls `wait`, which does not take it, again and again until it has it.
+    #[inline]
+    pub fn lock_with(&self, wait: impl Fn()) -> SpinGuard<'_, T> {
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         // Acquire, pairing with the release in `unlock`.
         while self.serving.load(Ordering::Acquire) != ticket {
-            relax();
+            wait();
         }
         SpinGuard { lock: self }
     }

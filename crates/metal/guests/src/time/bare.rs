@@ -1,14 +1,15 @@
 //! What the first CPU does.
 
 use core::arch::asm;
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::devices::{say, say_number, set};
+use super::disk;
 use super::entry::{
-    counts, counts_and_spins, disturbs, gaps, gaps_and_spins, overfills, spins, wakes,
+    counts, counts_and_spins, disturbs, gaps, gaps_and_spins, measures, overfills, spins, wakes,
 };
 
-const UART: usize = 0x0900_0000;
 const DISTRIBUTOR: usize = 0x0800_0000;
 const REDISTRIBUTOR: usize = 0x080a_0000;
 const CPU_ON: u64 = 0xc400_0003;
@@ -55,22 +56,6 @@ fn call(function: u64, arguments: [u64; 3]) -> u64 {
     result
 }
 
-fn set(address: usize, value: u32) {
-    // SAFETY: a register of a device that every guest has.
-    unsafe { with_exposed_provenance_mut::<u32>(address).write_volatile(value) };
-}
-
-fn say(text: &str) {
-    text.bytes().for_each(|byte| set(UART, byte.into()));
-}
-
-fn say_number(number: u64) {
-    if number >= 10 {
-        say_number(number / 10);
-    }
-    set(UART, u32::from(b'0') + (number % 10) as u32);
-}
-
 /// Where the word begins in the tree that says what is asked.
 fn asked(tree: usize) -> Option<&'static [u8]> {
     const WORD: &[u8] = b"guest=";
@@ -105,8 +90,10 @@ pub(super) extern "C" fn main(tree: usize) -> ! {
             spin()
         }
         Some(b'd') => disturb(),
+        Some(b'r') => disk::read(),
         Some(b'c') => count(next(), next()),
         Some(b'g') => find_gaps(next()),
+        Some(b'b') => times_at_work(next(), next() as usize),
         Some(b'o') => {
             // SAFETY: its memory has so many pages, which nothing else uses.
             let pages = unsafe { overfills() };
@@ -116,7 +103,7 @@ pub(super) extern "C" fn main(tree: usize) -> ! {
         }
         _ => {
             let count = next();
-            times(if count == 0 { TIMES } else { count });
+            times(if count == 0 { TIMES } else { count }, 0, true);
         }
     }
     call(SYSTEM_OFF, [0; 3]);
@@ -128,14 +115,18 @@ fn spin() -> ! {
     unsafe { asm!("b spins", options(noreturn)) }
 }
 
+fn affinity(number: usize) -> u64 {
+    ((number % 16) | (number / 16) << 8) as u64
+}
+
+/// Turns CPU `number` on, at `entry`. Returns whether there is one.
+fn turn_on_one(number: usize, entry: unsafe extern "C" fn(), context: u64) -> bool {
+    call(CPU_ON, [affinity(number), entry as *const () as u64, context]) == 0
+}
+
 /// Turns all other CPUs on, at `entry`, with what `context` has for each.
 fn turn_on(entry: unsafe extern "C" fn(), context: impl Fn(usize) -> u64) {
-    for number in 1..MOST_CPUS {
-        let affinity = (number % 16) | (number / 16) << 8;
-        if call(CPU_ON, [affinity as u64, entry as *const () as u64, context(number)]) != 0 {
-            break;
-        }
-    }
+    let _ = (1..MOST_CPUS).all(|number| turn_on_one(number, entry, context(number)));
 }
 
 /// Has all CPUs make exits and faults.
@@ -189,25 +180,28 @@ fn find_gaps(milliseconds: u64) {
     say(" us\r\n");
 }
 
-/// Has the virtual timer's interrupt come, to a vCPU that masks it.
-fn take_interrupts() {
-    set(REDISTRIBUTOR + 0x14, 0);
-    set(REDISTRIBUTOR + 0x1_0080, u32::MAX);
-    set(REDISTRIBUTOR + 0x1_0100, 1 << VIRTUAL_TIMER);
+/// Has the virtual timer's interrupt come, to CPU `cpu`, which it is, and which masks it.
+fn take_interrupts(cpu: usize) {
+    let redistributor = REDISTRIBUTOR + (cpu << 17);
+    set(redistributor + 0x14, 0);
+    set(redistributor + 0x1_0080, u32::MAX);
+    set(redistributor + 0x1_0100, 1 << VIRTUAL_TIMER);
     set(DISTRIBUTOR, 0x12);
     write!("icc_sre_el1", 7);
     write!("icc_pmr_el1", 0xf0);
     write!("icc_igrpen1_el1", 1);
 }
 
-/// Sleeps for so many ticks, by the virtual timer. Returns when it was due.
-fn sleep(ticks: u64) -> u64 {
+/// Waits for so many ticks, by the virtual timer: it sleeps, or works meanwhile. Returns when it was due.
+fn wait(ticks: u64, sleeps: bool) -> u64 {
     let due = read!("cntvct_el0") + ticks;
     write!("cntv_cval_el0", due);
     write!("cntv_ctl_el0", 1);
     loop {
-        // SAFETY: waits for the timer.
-        unsafe { asm!("wfi", options(nostack)) };
+        if sleeps {
+            // SAFETY: waits for the timer.
+            unsafe { asm!("wfi", options(nostack)) };
+        }
         if read!("icc_iar1_el1") == VIRTUAL_TIMER {
             return due;
         }
@@ -215,7 +209,7 @@ fn sleep(ticks: u64) -> u64 {
 }
 
 /// The timer's interrupt has been taken.
-fn end_sleep() {
+fn end_wait() {
     write!("cntv_ctl_el0", 0);
     write!("icc_eoir1_el1", VIRTUAL_TIMER);
 }
@@ -238,12 +232,12 @@ fn storm(count: u64) {
     /// To all others: software interrupt 5.
     const ALL: u64 = 1 << 40 | 5 << 24;
     let period = read!("cntfrq_el0") / 100;
-    take_interrupts();
+    take_interrupts(0);
     share_out();
     turn_on(wakes, |number| number as u64);
     for _ in 0..count {
-        sleep(period);
-        end_sleep();
+        wait(period, true);
+        end_wait();
         write!("icc_sgi1r_el1", ALL);
         set(DISTRIBUTOR + 0x204, u32::MAX);
         for groups in [0, 2, 0, 2] {
@@ -255,15 +249,43 @@ fn storm(count: u64) {
     say(" times\r\n");
 }
 
-fn times(count: u64) {
+/// Has CPU `cpu` measure, as [`times`], while all CPUs work: the other ones read the counter without an end.
+fn times_at_work(count: u64, cpu: usize) {
+    set_window(0, u64::MAX);
+    MEASURES.store(cpu as u64, Ordering::Relaxed);
+    let _ = (1..MOST_CPUS).all(|number| {
+        let its_word = word(number).addr() as u64;
+        let (entry, context): (unsafe extern "C" fn(), _) =
+            if number == cpu { (measures, count) } else { (gaps_and_spins, its_word) };
+        turn_on_one(number, entry, context)
+    });
+    if cpu == 0 {
+        return times(count, 0, false);
+    }
+    // SAFETY: this CPU's own word.
+    unsafe { gaps(word(0)) };
+}
+
+/// The CPU that measures.
+static MEASURES: AtomicU64 = AtomicU64::new(0);
+
+/// What it does, with a stack of its own.
+pub(super) extern "C" fn measure(count: u64) -> ! {
+    times(count, MEASURES.load(Ordering::Relaxed) as usize, false);
+    call(SYSTEM_OFF, [0; 3]);
+    spin()
+}
+
+/// Waits for 1 ms so often, on CPU `cpu`, which it is, and prints how late it has gone on.
+fn times(count: u64, cpu: usize, sleeps: bool) {
     static mut LATE: [u32; MOST + 1] = [0; MOST + 1];
     let late = (&raw mut LATE).cast::<u32>();
     let frequency = read!("cntfrq_el0");
-    take_interrupts();
+    take_interrupts(cpu);
     for _ in 0..count {
-        let due = sleep(frequency / 1000);
+        let due = wait(frequency / 1000, sleeps);
         let ticks = read!("cntvct_el0") - due;
-        end_sleep();
+        end_wait();
         let microseconds = (ticks * 1_000_000 / frequency).min(MOST as u64) as usize;
         // SAFETY: one vCPU has this, and the number is bounded.
         unsafe { *late.add(microseconds) += 1 };

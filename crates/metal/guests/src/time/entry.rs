@@ -6,6 +6,7 @@ unsafe extern "C" {
     pub(super) fn counts_and_spins();
     pub(super) fn gaps(word: *mut u64);
     pub(super) fn gaps_and_spins();
+    pub(super) fn measures();
     pub(super) fn disturbs();
     pub(super) fn wakes();
     pub(super) fn overfills() -> u64;
@@ -18,6 +19,13 @@ first:
     adrp x1, stacks_end
     mov sp, x1
     bl {main}
+
+    // Another CPU that has a stack, with a number in x0.
+    .global measures
+measures:
+    adrp x1, stacks_end
+    sub sp, x1, #0x4000
+    b {measure}
 
     .global spins
 spins:
@@ -210,5 +218,6 @@ skips:
     .endr
     "#,
     main = sym super::bare::main,
+    measure = sym super::bare::measure,
     window = sym super::bare::WINDOW,
 );

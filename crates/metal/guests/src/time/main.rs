@@ -4,6 +4,8 @@
 //! - `guest=counts:FROM-TO`: the same, and they count the loops that they do between two moments, in milliseconds of the
 //!   machine's counter, which all VMs share. It prints the count;
 //! - `guest=disturbs`: all its vCPUs make exits and faults, and sleep for 250 us at a time;
+//! - `guest=reads`: one vCPU has its disk and its console work without an end: it reads the disk in requests of 64 KiB,
+//!   and prints while it waits for them;
 //! - `guest=storms:COUNT`: all its vCPUs wake at once, so often, by one software interrupt to all, by one register that
 //!   makes 32 interrupts pending, and by timers that are due at the same moment, and the groups of its interrupt
 //!   controller are turned off and on;
@@ -12,7 +14,9 @@
 //! - `guest=gaps:COUNT`: for so many milliseconds all its CPUs read the counter over and over, with a timer that is
 //!   due every 5 ms. It prints the longest time between two reads of one CPU;
 //! - `guest=times:COUNT`: one vCPU sleeps for 1 ms by its virtual timer, so often, and prints how late it went on. It
-//!   does so where it has no device tree, too.
+//!   does so where it has no device tree, too;
+//! - `guest=busy:COUNT-CPU`: the same, on that CPU, while all CPUs work: that one does not sleep until its timer is due,
+//!   and the others do as for `guest=gaps`.
 //!
 //! It runs without a hypervisor, too, as a kernel at EL1: so it measures what QEMU itself does.
 //!
@@ -30,5 +34,9 @@ fn main() {
 
 #[cfg(target_os = "none")]
 mod bare;
+#[cfg(target_os = "none")]
+mod devices;
+#[cfg(target_os = "none")]
+mod disk;
 #[cfg(target_os = "none")]
 mod entry;

@@ -3,6 +3,7 @@
 use mayfly_hwtrace::Event;
 use mayfly_hypervisor::account::{Account, Refused, ShareId};
 use mayfly_hypervisor::chunks::Chunks;
+use mayfly_hypervisor::shortage::{Asker, Next};
 use mayfly_vm::platform::address::Pfn;
 
 use super::spin::SpinLock;
@@ -51,9 +52,9 @@ pub(crate) fn choose(share: ShareId) -> Option<ShareId> {
     FRAMES.lock().as_mut().and_then(|machine| machine.choose(share))
 }
 
-/// Whether a share gets a frame at this moment.
-pub(crate) fn has_one_for(share: ShareId) -> bool {
-    FRAMES.lock().as_ref().is_some_and(|machine| machine.has_frame_for(share))
+/// What a thread does next that has got no frame.
+pub(crate) fn next(asker: Asker) -> Next {
+    FRAMES.lock().as_mut().map_or(Next::Over, |machine| asker.next(machine))
 }
 
 /// `1 << order` frames of zeroes, for a share. `look` is called after every eight of them that are cleared: interrupts

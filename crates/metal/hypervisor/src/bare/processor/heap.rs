@@ -2,8 +2,8 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
+use mayfly_hypervisor::promises::Promises;
 use talc::base::Talc;
 use talc::base::binning::DefaultBinning;
 use talc::source::Manual;
@@ -56,33 +56,22 @@ pub(crate) unsafe fn add(start: *mut u8, bytes: usize) {
     let _ = unsafe { HEAP.0.lock().claim(start, bytes) };
 }
 
-/// The part of the heap that is the hypervisor's own, and is guaranteed to no VM: one in eight.
-const OWN: usize = 8;
+static PROMISES: Promises = Promises::new();
 
-/// Bytes that VMs are guaranteed.
-static GUARANTEED: AtomicUsize = AtomicUsize::new(0);
-
-/// Guarantees a VM so many bytes, which [`release`] takes back.
-///
-/// # Errors
-///
-/// How many bytes are left to be guaranteed, if that is less.
+/// As [`Promises::guarantee`].
 pub(crate) fn guarantee(bytes: usize) -> Result<(), usize> {
     let all = HEAP.0.lock().counters().claimed_bytes;
-    let most = all - all / OWN;
-    let more = |before: usize| before.checked_add(bytes).filter(|after| *after <= most);
-    let set = GUARANTEED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-    set.map(|_| ()).map_err(|before| most - before)
+    PROMISES.guarantee(all, bytes)
 }
 
-/// Takes back what [`guarantee`] has given.
+/// As [`Promises::release`].
 pub(crate) fn release(bytes: usize) {
-    GUARANTEED.fetch_sub(bytes, Ordering::Relaxed);
+    PROMISES.release(bytes);
 }
 
 /// Bytes that VMs are guaranteed.
 pub(crate) fn guaranteed() -> usize {
-    GUARANTEED.load(Ordering::Relaxed)
+    PROMISES.bytes()
 }
 
 /// Bytes that are allocated now.

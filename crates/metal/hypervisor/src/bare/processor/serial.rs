@@ -1,51 +1,43 @@
 //! The serial port of the machine: what is printed, and what was typed.
+//!
+//! A line is printed whole, and may take milliseconds ([`line`](mayfly_hypervisor::line)). The processor that prints it,
+//! and each one that waits to print another, looks for interrupts meanwhile. It gives its thread no other processor, and
+//! no handler of an interrupt prints. So each gets its turn.
 
-use core::fmt::{self, Write};
+use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::arch::pl011 as port;
-use super::spin::SpinLock;
+use mayfly_hypervisor::line::{print, send};
 
+use super::arch::pl011 as port;
+use super::spin::{SpinLock, relax};
+
+use port::Pl011;
 pub(crate) use port::listen;
 
-struct Serial;
+/// Held while a line is printed.
+static SERIAL: SpinLock<Pl011> = SpinLock::new(Pl011);
 
-static SERIAL: SpinLock<Serial> = SpinLock::new(Serial);
-
-impl Write for Serial {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            if byte == b'\n' {
-                port::put(b'\r');
-            }
-            port::put(byte);
-        }
-        Ok(())
-    }
+/// Prints bytes as they are, without another's between them. Calls `look` while it waits for the port, or for others.
+pub(crate) fn bytes(bytes: &[u8], look: fn()) {
+    send(&mut *SERIAL.lock_with(|| wait(look)), bytes, || wait(look));
 }
 
-/// Prints bytes as they are, without another's between them.
-pub(crate) fn bytes(bytes: &[u8]) {
-    let held = SERIAL.lock();
-    for &byte in bytes {
-        port::put(byte);
-    }
-    drop(held);
+/// Prints a line. Calls `look` while it waits for the port, or for others, and now and then while it prints.
+pub(crate) fn line(text: fmt::Arguments<'_>, look: fn()) {
+    print(&mut *SERIAL.lock_with(|| wait(look)), text, || wait(look));
 }
 
-/// Prints a line.
-pub(crate) fn line(text: fmt::Arguments<'_>) {
-    let mut serial = SERIAL.lock();
-    let _ = serial.write_fmt(text).and_then(|()| serial.write_str("\n"));
-}
-
-/// Prints a line although another processor may be printing: a processor that panics waits for no lock.
+/// Prints a line although another processor may be printing: a processor that panics waits for no lock, and looks for
+/// no interrupts.
 pub(crate) fn line_without_lock(text: fmt::Arguments<'_>) {
-    let mut serial = Serial;
-    let _ = serial
-        .write_str("\n")
-        .and_then(|()| serial.write_fmt(text))
-        .and_then(|()| serial.write_str("\n"));
+    send(&mut Pl011, b"\r\n", relax);
+    print(&mut Pl011, text, relax);
+}
+
+fn wait(look: fn()) {
+    look();
+    relax();
 }
 
 /// Bytes that were typed and not taken yet. Bytes that come when it is full are lost.

@@ -1,14 +1,14 @@
-//! The console: lines that the program prints, and bytes that were typed. Interrupts are looked for after each line.
+//! The console: lines that the program prints, and bytes that were typed. Interrupts are looked for after each line, and
+//! while the port is busy.
 
 use core::fmt;
 use core::sync::atomic::Ordering;
 
+use mayfly_hypervisor::line::PIECE;
+
 use super::interrupts::look;
 use super::sleep::wait;
 use crate::bare::processor::{serial, timer};
-
-/// The most bytes that are printed between two looks for interrupts.
-const PART: usize = 256;
 
 /// The next byte that was typed. Waits for it until `deadline` (in ticks) at the latest.
 pub(crate) fn next_typed(deadline: u64) -> Option<u8> {
@@ -27,18 +27,16 @@ pub(crate) fn next_typed(deadline: u64) -> Option<u8> {
 /// Prints bytes as they are. Many bytes are printed a line at a time: lines of others may stand between them.
 pub(crate) fn bytes(bytes: &[u8]) {
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-        for part in line.chunks(PART) {
-            serial::bytes(part);
-            if bytes.len() > PART {
-                look();
-            }
+        serial::bytes(line, look);
+        if bytes.len() > PIECE {
+            look();
         }
     }
 }
 
 /// Prints a line.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
-    serial::line(text);
+    serial::line(text, look);
     look();
 }
 

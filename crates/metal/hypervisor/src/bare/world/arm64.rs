@@ -10,6 +10,7 @@ use mayfly_vm::platform::cache::{Cache, CacheCapabilities};
 use mayfly_vm::platform::tlb::{Scope, Tlb, TlbToken, Vmid};
 
 use super::platform::World;
+use crate::bare::processor::cpu::number;
 use crate::bare::processor::{shared, trace, vacate};
 use crate::bare::threads::interrupts::look;
 
@@ -47,6 +48,10 @@ unsafe impl Tlb for World {
 
     fn vacate(&self, cpu: u32, vmid: Vmid) {
         vacate(cpu as usize, vmid);
+        // The caller may ask several other processors, one after the other, and waits for each.
+        if cpu as usize != number() {
+            look();
+        }
     }
 
     fn invalidate_all_vmids(&self) {

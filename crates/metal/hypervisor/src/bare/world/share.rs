@@ -3,7 +3,7 @@
 //!
 //! A thread that gets no frame is of a VM that is above its guarantee, or would be. It asks for the share that is
 //! furthest above. If that is its own, its VM is ended. Otherwise it has the other VM ended, and waits until it gets a
-//! frame. It waits in [`Share::wait_for_frame`], and neither in the core nor with a lock that the other VM needs, so
+//! frame ([`shortage`](mayfly_hypervisor::shortage)). It waits in [`Share::wait_for_frame`], and neither in the core nor with a lock that the other VM needs, so
 //! that the other VM comes to its end. A VM that waits and is itself ended meanwhile waits no longer.
 
 use alloc::format;
@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mayfly_hypervisor::account::{Refused, ShareId};
 use mayfly_hypervisor::needs::CHUNK_BYTES;
+use mayfly_hypervisor::shortage::{Asker, Next};
 
 use crate::bare::processor::spin::SpinLock;
 use crate::bare::processor::{frames, heap, timer};
@@ -122,20 +123,20 @@ impl Share {
     /// Waits until it gets a frame, and ends the VM that is furthest above its guarantee for that. Returns whether it
     /// gets one: not if its own VM is that one, or ends for another reason.
     pub(crate) fn wait_for_frame(&self) -> bool {
-        let is_over =
-            || self.is_ended() || self.run.lock().as_ref().is_some_and(|run| run.is_ending());
-        while !is_over() {
-            if frames::has_one_for(self.id) {
-                return true;
-            }
-            if let Some(id) = frames::choose(self.id) {
-                end(id);
-            }
-            if !self.is_ended() {
-                pause();
+        loop {
+            let is_ending = self.run.lock().as_ref().is_some_and(|run| run.is_ending());
+            let asker = Asker { share: self.id, was_chosen: self.is_ended(), is_ending };
+            match frames::next(asker) {
+                Next::Again => return true,
+                Next::Over => return false,
+                Next::Wait(chosen) => {
+                    chosen.into_iter().for_each(end);
+                    if !self.is_ended() {
+                        pause();
+                    }
+                }
             }
         }
-        false
     }
 
     fn end(&self) {

@@ -3,6 +3,8 @@
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use mayfly_hypervisor::line::Port;
+
 const DATA: usize = 0;
 const FLAGS: usize = 0x18;
 const MASK: usize = 0x38;
@@ -47,12 +49,17 @@ pub(crate) fn listen() {
     write(MASK, RECEIVED);
 }
 
-/// Sends a byte, once there is room for it.
-pub(crate) fn put(byte: u8) {
-    while read(FLAGS).is_some_and(|flags| flags & TRANSMIT_FULL != 0) {
-        mayfly_arm64::spin::relax();
+/// The port, to be written to. Without one, bytes are lost.
+pub(crate) struct Pl011;
+
+impl Port for Pl011 {
+    fn take(&mut self, byte: u8) -> bool {
+        let is_full = read(FLAGS).is_some_and(|flags| flags & TRANSMIT_FULL != 0);
+        if !is_full {
+            write(DATA, u32::from(byte));
+        }
+        !is_full
     }
-    write(DATA, u32::from(byte));
 }
 
 /// The next byte that was received, if there is one.

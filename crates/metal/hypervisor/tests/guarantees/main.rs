@@ -1,12 +1,16 @@
 //! What the account of the machine's memory promises, held against a naive model: one that keeps nothing but the list
-//! of pieces that are given, and adds everything up anew whenever it is asked.
+//! of pieces that are given, and adds everything up anew whenever it is asked. The heap is that of [`heap`].
+
+mod heap;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use heap::Heap;
 use mayfly_hypervisor::account::{Refused, ShareId, ShareInfo};
 use mayfly_hypervisor::chunks::{Books, CHUNK, ChunkInfo, Chunks, NO_ROOM, chunks};
 use mayfly_hypervisor::frames::FrameInfo;
+use mayfly_hypervisor::shortage::{Asker, Next};
 use mayfly_hypervisor::spans::{Span, Spans};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -28,6 +32,8 @@ struct Wants {
     guaranteed: Pieces,
     /// Single frames that it asks for beyond them.
     beyond: u64,
+    /// Bytes that it allocates of the heap.
+    heap: usize,
 }
 
 impl Wants {
@@ -52,6 +58,7 @@ struct Vm {
     pieces: BTreeMap<u64, usize>,
     /// The most single frames that it had at a time.
     most: u64,
+    heap: heap::Pieces,
 }
 
 impl Vm {
@@ -124,6 +131,9 @@ fn used_by(pieces: &BTreeMap<u64, usize>, order: usize) -> u64 {
 /// The real frames, and the model beside them.
 struct Machine<'a> {
     real: Chunks<'a>,
+    heap: Heap,
+    /// What the hypervisor has of it.
+    own_heap: heap::Pieces,
     vms: Vec<(ShareId, Vm)>,
     system: BTreeMap<u64, usize>,
     /// The VM that is being ended.
@@ -153,20 +163,35 @@ impl Machine<'_> {
 
     fn admit(&mut self, wants: Wants) {
         let (wanted, left) = (wants.guarantee(), self.left());
+        let Some(mut heap) = self.heap.admit(wants.heap) else { return };
         match self.real.admit(wanted) {
             Ok(id) => {
                 assert!(wanted <= left && self.vms.len() < SHARES);
                 assert!(self.vms.iter().all(|(other, _)| *other != id) && id != ShareId::SYSTEM);
-                self.vms.push((
-                    id,
-                    Vm { wants, state: State::Admitted, pieces: BTreeMap::new(), most: 0 },
-                ));
+                let state = State::Admitted;
+                self.vms.push((id, Vm { wants, state, pieces: BTreeMap::new(), most: 0, heap }));
+                return;
             }
             Err(Refused::Guarantee { wanted: said, left: said_left }) => {
                 assert!(wanted > left, "a guarantee of {wanted} was refused, and {left} are left");
                 assert_eq!((said, said_left), (wanted, left));
             }
             Err(Refused::TooMany) => assert_eq!(self.vms.len(), SHARES),
+        }
+        self.heap.leave(&mut heap);
+    }
+
+    /// A VM, or the hypervisor, does something with the heap. Whatever others have, it gets what it is guaranteed.
+    fn heap(&mut self, which: Option<Index>, what: HeapStep) {
+        let at = which.and_then(|which| self.at(which));
+        let pieces = at.map_or(&mut self.own_heap, |at| &mut self.vms[at].1.heap);
+        let count = Heap::count(pieces);
+        match what {
+            HeapStep::Take(bytes, times) => (0..times).for_each(|_| self.heap.take(pieces, bytes)),
+            HeapStep::Fill(bytes) => self.heap.fill(pieces, bytes),
+            HeapStep::Thin => self.heap.thin(pieces),
+            HeapStep::Free(piece) if count > 0 => self.heap.give_back(pieces, piece.index(count)),
+            HeapStep::Free(_) => {}
         }
     }
 
@@ -183,8 +208,9 @@ impl Machine<'_> {
         }
     }
 
-    /// A VM asks. Where it gets nothing, and is not the one that is furthest above its guarantee, that one is ended.
-    fn ask(&mut self, which: Index, order: usize) {
+    /// A VM asks. Where it gets nothing, the one that is furthest above its guarantee is ended, unless the one that asks
+    /// is itself `ending`.
+    fn ask(&mut self, which: Index, order: usize, ending: bool) {
         let Some(at) = self.at(which) else { return };
         let (id, vm) = &self.vms[at];
         let (id, is_active) = (*id, vm.state == State::Active);
@@ -209,10 +235,17 @@ impl Machine<'_> {
         if order < 4 {
             assert!(!(is_active && within), "a VM within its guarantee got nothing");
             assert!(!expected, "not given what is free");
-            if is_active && order == 0 {
+            if order == 0 && ending {
+                // Those that are asked later are chosen as if it had not asked.
+                assert_eq!(self.next(id, true), Next::Over);
+            } else if is_active && order == 0 {
                 self.end_for(id, at);
             }
         }
+    }
+
+    fn next(&mut self, share: ShareId, is_ending: bool) -> Next {
+        Asker { share, was_chosen: false, is_ending }.next(&mut self.real)
     }
 
     fn end_for(&mut self, id: ShareId, at: usize) {
@@ -221,7 +254,9 @@ impl Machine<'_> {
             (vm.used() + more).saturating_sub(vm.wants.guarantee())
         };
         let most = self.vms.iter().map(above).max().unwrap_or(0);
-        let ended = self.real.choose(id).expect("none is above its guarantee");
+        let Next::Wait(Some(ended)) = self.next(id, false) else {
+            panic!("none is above its guarantee")
+        };
         if self.chosen.is_some() {
             // What that one has may be enough.
             return assert_eq!(self.chosen, Some(ended));
@@ -237,6 +272,7 @@ impl Machine<'_> {
 
     fn leave(&mut self, at: usize) {
         self.real.leave(self.vms[at].0);
+        self.heap.leave(&mut self.vms[at].1.heap);
         self.vms[at].1.state = State::Leaving;
         self.forget();
     }
@@ -307,8 +343,12 @@ impl Machine<'_> {
         }
     }
 
-    /// Each active VM takes all that it is guaranteed.
+    /// Each active VM takes all that it is guaranteed, and all others of the heap.
     fn take_everything(&mut self) {
+        for (_, vm) in &mut self.vms {
+            self.heap.fill(&mut vm.heap, 4096);
+            self.heap.fill(&mut vm.heap, 96);
+        }
         for at in 0..self.vms.len() {
             let (id, vm) = &mut self.vms[at];
             if vm.state != State::Active {
@@ -331,30 +371,53 @@ impl Machine<'_> {
 enum Step {
     Admit(Wants),
     Activate(Index),
-    /// So many times.
-    Ask(Index, usize, usize),
+    /// So many times, in a VM that is ending, or not.
+    Ask(Index, usize, usize, bool),
     GiveBack(Index, Index),
     Leave(Index),
     System(usize),
     SystemFrees(Index),
+    /// Of no VM, it is the hypervisor.
+    Heap(Option<Index>, HeapStep),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum HeapStep {
+    /// So many bytes, so many times.
+    Take(usize, usize),
+    Free(Index),
+    Fill(usize),
+    Thin,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let wants = ((0_u64..600), (0_u64..4), (0_u64..6), prop_oneof![Just(0_u64), 0_u64..1500]);
-    let wants = wants.prop_map(|(frames, roots, stacks, beyond)| Wants {
+    let beyond = prop_oneof![Just(0_u64), 0_u64..1500];
+    let wants = ((0_u64..600), (0_u64..4), (0_u64..6), beyond, 16_usize << 10..160 << 10);
+    let wants = wants.prop_map(|(frames, roots, stacks, beyond, heap)| Wants {
         guaranteed: [frames, roots, stacks],
         beyond,
+        heap,
     });
+    let bytes = prop_oneof![6 => 96_usize..256, 3 => 256_usize..4096, 1 => 4096_usize..16384];
+    let heap = prop_oneof![
+        6 => (bytes.clone(), 1_usize..60).prop_map(|(bytes, times)| HeapStep::Take(bytes, times)),
+        6 => any::<Index>().prop_map(HeapStep::Free),
+        3 => bytes.prop_map(HeapStep::Fill),
+        3 => Just(HeapStep::Thin),
+    ];
+    let vm = prop::option::weighted(0.9, any::<Index>());
     let order =
         prop_oneof![6 => Just(0_usize), 1 => Just(1_usize), 1 => Just(3_usize), 2 => Just(5_usize)];
     prop_oneof![
         2 => wants.prop_map(Step::Admit),
         3 => any::<Index>().prop_map(Step::Activate),
-        9 => (any::<Index>(), order, 1_usize..90).prop_map(|(vm, order, times)| Step::Ask(vm, order, times)),
+        9 => (any::<Index>(), order, 1_usize..90, prop::bool::weighted(0.1))
+            .prop_map(|(vm, order, times, ending)| Step::Ask(vm, order, times, ending)),
         6 => (any::<Index>(), any::<Index>()).prop_map(|(vm, piece)| Step::GiveBack(vm, piece)),
         1 => any::<Index>().prop_map(Step::Leave),
         1 => (0_usize..7).prop_map(Step::System),
         1 => any::<Index>().prop_map(Step::SystemFrees),
+        18 => (vm, heap).prop_map(|(vm, what)| Step::Heap(vm, what)),
     ]
 }
 
@@ -385,14 +448,17 @@ proptest! {
             .flat_map(|chunk| chunk * CHUNK..(chunk + 1) * CHUNK)
             .collect();
         let total = memory.len() as u64 / CHUNK;
-        let mut machine = Machine { real, vms: Vec::new(), system: BTreeMap::new(), chosen: None, memory, total };
+        let (heap, own_heap) = (Heap::new(), heap::Pieces::own());
+        let nothing = heap.allocated();
+        let mut machine =
+            Machine { real, heap, own_heap, vms: Vec::new(), system: BTreeMap::new(), chosen: None, memory, total };
         machine.check();
 
         for step in steps {
             match step {
                 Step::Admit(wants) => machine.admit(wants),
                 Step::Activate(vm) => machine.activate(vm),
-                Step::Ask(vm, order, times) => (0..times).for_each(|_| machine.ask(vm, order)),
+                Step::Ask(vm, order, times, ending) => (0..times).for_each(|_| machine.ask(vm, order, ending)),
                 Step::GiveBack(vm, piece) => machine.give_back(vm, piece),
                 Step::Leave(vm) => if let Some(at) = machine.at(vm) { machine.leave(at) },
                 Step::System(order) => machine.system(order),
@@ -402,6 +468,7 @@ proptest! {
                     machine.free_piece(first, order);
                     machine.system.remove(&first);
                 }
+                Step::Heap(vm, what) => machine.heap(vm, what),
             }
             machine.check();
         }
@@ -418,6 +485,8 @@ proptest! {
         }
         prop_assert_eq!(machine.real.free_frames(), total * CHUNK);
         prop_assert_eq!(machine.real.account().left(), total);
+        machine.heap.leave(&mut machine.own_heap);
+        prop_assert_eq!(machine.heap.allocated(), nothing);
     }
 }
 
@@ -465,6 +534,33 @@ fn a_vm_is_not_ended_for_what_its_neighbour_takes() {
         // Beyond its guarantee it would borrow, but less than the other has.
         assert_eq!(machine.allocate(modest, 0), None);
         assert_eq!(machine.choose(modest), Some(greedy));
+    });
+}
+
+#[test]
+fn no_vm_is_ended_for_one_that_is_ending() {
+    with_machine(100, |mut machine| {
+        let shares = [(); 3].map(|()| machine.admit(0).unwrap());
+        assert!(shares.iter().all(|&share| machine.activate(share)));
+        let [greedy, lesser, third] = shares;
+        let given: Vec<u64> =
+            (0..60 * CHUNK).map(|_| machine.allocate(greedy, 0).unwrap()).collect();
+        assert!((0..40 * CHUNK).all(|_| machine.allocate(lesser, 0).is_some()));
+        let asker = |share| Asker { share, was_chosen: false, is_ending: false };
+        // Killed by the user, or chosen itself: both have threads that have just got no frame.
+        let killed = Asker { is_ending: true, ..asker(lesser) };
+        let chosen = Asker { was_chosen: true, ..asker(lesser) };
+        assert_eq!([killed, chosen].map(|asker| asker.next(&mut machine)), [Next::Over; 2]);
+        // Nothing was chosen for it: by now the other has more.
+        let (some, _) = given.split_at(given.len() / 2);
+        assert!(some.iter().all(|&frame| machine.free(frame, 0)));
+        assert_eq!(asker(third).next(&mut machine), Next::Again);
+        assert_eq!(killed.next(&mut machine), Next::Over, "though there is a frame for it");
+        assert!((0..30 * CHUNK).all(|_| machine.allocate(third, 0).is_some()));
+        assert_eq!(asker(third).next(&mut machine), Next::Wait(Some(lesser)));
+        machine.leave(lesser);
+        // What it had is coming back.
+        assert_eq!(asker(third).next(&mut machine), Next::Wait(Some(lesser)));
     });
 }
 

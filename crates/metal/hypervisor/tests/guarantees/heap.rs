@@ -1,0 +1,164 @@
+//! The heap of the model machine: the allocator of the real one, in memory of the host's.
+//!
+//! A VM allocates pieces of random sizes, and at most a part of what it is guaranteed. Their sizes and their order are
+//! those of no adversary: what is allocated when is the program's choice, and not a guest's.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use mayfly_hypervisor::needs::HEAP_PIECES;
+use mayfly_hypervisor::promises::{OWN, Promises};
+use talc::base::Talc;
+use talc::base::binning::DefaultBinning;
+use talc::source::Manual;
+
+/// Bytes of the heap.
+pub(crate) const BYTES: usize = 1 << 20;
+
+/// What one VM has of it, or the hypervisor itself.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    /// What it allocates at most, and what it is guaranteed for that.
+    most: usize,
+    guaranteed: usize,
+    bytes: usize,
+    given: Vec<(NonNull<u8>, Layout)>,
+}
+
+impl Pieces {
+    /// The hypervisor's own.
+    pub(crate) fn own() -> Self {
+        Self { most: BYTES / OWN / HEAP_PIECES as usize, ..Self::default() }
+    }
+}
+
+pub(crate) struct Heap {
+    talc: Talc<Manual, DefaultBinning>,
+    promises: Promises,
+    /// All of it, as words; the allocator has it.
+    memory: *mut [u128],
+}
+
+impl Heap {
+    pub(crate) fn new() -> Self {
+        let memory = Box::into_raw(vec![0_u128; BYTES / size_of::<u128>()].into_boxed_slice());
+        let mut talc = Talc::new(Manual);
+        // SAFETY: nothing else uses it, until it is freed with this.
+        let is_claimed = unsafe { talc.claim(memory.cast(), BYTES) }.is_some();
+        assert!(is_claimed);
+        Self { talc, promises: Promises::new(), memory }
+    }
+
+    /// Has a VM guaranteed what it needs to allocate `most` bytes, if that can be kept.
+    pub(crate) fn admit(&self, most: usize) -> Option<Pieces> {
+        let guaranteed = most * HEAP_PIECES as usize;
+        let all = self.talc.counters().claimed_bytes;
+        let left = all - all / OWN - self.promises.bytes();
+        match self.promises.guarantee(all, guaranteed) {
+            Ok(()) => assert!(guaranteed <= left),
+            Err(said) => {
+                assert!(guaranteed > left && said == left);
+                return None;
+            }
+        }
+        Some(Pieces { most, guaranteed, ..Pieces::default() })
+    }
+
+    /// Allocates a piece, unless it would have more than it allocates at most.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub(crate) fn take(&mut self, pieces: &mut Pieces, bytes: usize) {
+        if pieces.bytes + bytes > pieces.most {
+            return;
+        }
+        let layout = Layout::from_size_align(bytes, 16).unwrap();
+        // SAFETY: it has a size.
+        let given = unsafe { self.talc.allocate(layout) };
+        let given = given.expect("a VM within its guarantee got no heap");
+        // SAFETY: it is this VM's.
+        unsafe { given.as_ptr().write_bytes(0xa5, bytes) };
+        pieces.given.push((given, layout));
+        pieces.bytes += bytes;
+    }
+
+    /// Gives the piece with that number back.
+    pub(crate) fn give_back(&mut self, pieces: &mut Pieces, number: usize) {
+        let (given, layout) = pieces.given.swap_remove(number);
+        pieces.bytes -= layout.size();
+        // SAFETY: it was given for that layout.
+        unsafe { self.talc.deallocate(given.as_ptr(), layout) };
+    }
+
+    /// Has it allocate pieces of that size until it has all that it allocates.
+    pub(crate) fn fill(&mut self, pieces: &mut Pieces, bytes: usize) {
+        while pieces.bytes + bytes <= pieces.most {
+            self.take(pieces, bytes);
+        }
+    }
+
+    /// Gives every other piece back, in the order in which they were allocated.
+    pub(crate) fn thin(&mut self, pieces: &mut Pieces) {
+        for number in (0..pieces.given.len() / 2).rev() {
+            let (given, layout) = pieces.given.remove(2 * number);
+            pieces.bytes -= layout.size();
+            // SAFETY: it was given for that layout.
+            unsafe { self.talc.deallocate(given.as_ptr(), layout) };
+        }
+    }
+
+    /// How many pieces it has.
+    pub(crate) fn count(pieces: &Pieces) -> usize {
+        pieces.given.len()
+    }
+
+    /// A VM is gone, with all that it had.
+    pub(crate) fn leave(&mut self, pieces: &mut Pieces) {
+        while let Some(last) = pieces.given.len().checked_sub(1) {
+            self.give_back(pieces, last);
+        }
+        self.promises.release(pieces.guaranteed);
+        (pieces.most, pieces.guaranteed) = (0, 0);
+    }
+
+    /// Bytes that are allocated.
+    pub(crate) fn allocated(&self) -> usize {
+        self.talc.counters().allocated_bytes
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: it was made of a box, and nothing of it is used any more.
+        drop(unsafe { Box::from_raw(self.memory) });
+    }
+}
+
+/// All VMs that there is heap for, in turns, cut it into small pieces, give every other one back, and allocate large ones.
+///
+/// The allocator takes 8 bytes more for a piece, and whole units of 32 bytes. So pieces of 64 bytes take half as much
+/// again, and twice the bytes are then only just enough, or not quite.
+#[test]
+fn a_heap_in_small_pieces_has_all_that_vms_are_guaranteed() {
+    for small in [96, 160, 256, 1000] {
+        let mut heap = Heap::new();
+        let mut own = Pieces::own();
+        let mut vms: Vec<Pieces> = core::iter::from_fn(|| heap.admit(32 << 10)).collect();
+        let mut all: Vec<&mut Pieces> = vms.iter_mut().chain([&mut own]).collect();
+        for _ in 0..BYTES / OWN / small {
+            for pieces in &mut all {
+                heap.take(pieces, small);
+            }
+        }
+        for pieces in &mut all {
+            heap.thin(pieces);
+        }
+        for pieces in &mut all {
+            heap.fill(pieces, 4096);
+        }
+        for pieces in &mut all {
+            heap.fill(pieces, small);
+        }
+    }
+}
